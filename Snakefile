@@ -1,0 +1,44 @@
+# Which GPU sharing strategy is right for me, and what will it cost? See README.md, config/README.md, results/README.md.
+from snakemake.utils import min_version
+
+min_version("9.27")
+
+
+include: "rules/console.smk"
+
+
+configfile: Path(workflow.basedir) / "config" / "strategies.yaml"
+configfile: Path(workflow.basedir) / "config" / "workloads.yaml"
+configfile: Path(workflow.basedir) / "config" / "config.yaml"
+
+
+include: "rules/common.smk"
+
+
+if not FROM:
+
+    include: "rules/node.smk"
+    include: "rules/measure.smk"
+    include: "rules/tables.smk"
+
+
+include: "rules/figures.smk"
+include: "rules/report.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        deliverables(),
+
+
+onstart:
+    begin_run()
+
+
+onsuccess:
+    end_run(succeeded=True)
+
+
+onerror:
+    end_run(succeeded=False)

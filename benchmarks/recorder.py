@@ -1,0 +1,234 @@
+"""What measuring costs and how exact it is: `python benchmarks/recorder.py`, about half a minute.
+
+Costs are of one iteration, beyond the work itself, beside prometheus_client in the same run: rounds are
+interleaved, so that all see the same machine. The rate of a loop of 50 µs iterations is compared with and
+without the recorder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+
+import numpy as np
+from prometheus_client import CollectorRegistry, Histogram
+
+from tenant.buckets import QUANTILE_ERROR_RATIO, quantile_seconds
+from tenant.load import Load
+from tenant.loop import CAPACITY, ClosedLoop
+from tenant.measure import Measurement
+from tenant.record import Identity
+from tenant.recorder import Recorder, Tally, Window
+from tenant.warmup import Rule
+from tenant.workloads import Work, Workload
+
+Step = Callable[[], None]
+
+ROUNDS = 31
+PAIRS = 40
+WINDOW_SECONDS = 0.3
+ITERATION_SECONDS = 50e-6
+SAMPLES = 200_000
+QUANTILES = np.arange(1, 901) / 901
+LIMIT_NS = 150.0
+LIMIT_QUANTILE_PERCENT = 1.1
+LIMIT_RATE_PERCENT = 0.5
+
+
+def nothing() -> None:
+    """The empty step."""
+
+
+def bare(step: Step, iterations: int) -> None:
+    """The loop without measuring."""
+    for _ in range(iterations):
+        step()
+
+
+def observed(histogram: Histogram) -> Callable[[], None]:
+    """The usual way: two readings of the clock and an `observe` per iteration."""
+    clock, observe = time.perf_counter, histogram.observe
+
+    def run() -> None:
+        for _ in range(CAPACITY):
+            begin = clock()
+            nothing()
+            observe(clock() - begin)
+
+    return run
+
+
+def recorded() -> Callable[[], None]:
+    """Our loop for one full array within a window, and its folding."""
+    loop = ClosedLoop(nothing)
+    now_ns = time.monotonic_ns()
+    recorder = Recorder(Window(now_ns, now_ns + 60 * 10**9))
+
+    def run() -> None:
+        loop.run(1 << 62)
+        recorder.fold(loop.rows())
+        loop.clear()
+
+    return run
+
+
+def prometheus(bounds: int) -> Callable[[], None]:
+    """prometheus_client's histogram with so many finite bounds from 1 ns to 10 µs: latencies fall midway."""
+    buckets = np.geomspace(1e-9, 1e-5, bounds).tolist()
+    return observed(Histogram("latency", "Latency.", buckets=buckets, registry=CollectorRegistry()))
+
+
+def spread(values: list[float]) -> str:
+    """Median and the middle half."""
+    low, middle, high = statistics.quantiles(values, n=4)
+    return f"{middle:9.1f}   {low:.1f} to {high:.1f}"
+
+
+def costs_ns() -> dict[str, list[float]]:
+    """Nanoseconds per iteration beyond the bare loop, one value per round."""
+    runs = {
+        "this recorder, folding included": recorded(),
+        "prometheus_client, 18 buckets": prometheus(17),
+        "prometheus_client, 283 buckets": prometheus(282),
+        "bare": lambda: bare(nothing, CAPACITY),
+    }
+    taken: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(ROUNDS):
+        for name, run in runs.items():
+            begin_ns = time.perf_counter_ns()
+            run()
+            taken[name].append((time.perf_counter_ns() - begin_ns) / CAPACITY)
+    base = taken.pop("bare")
+    return {name: [a - b for a, b in zip(values, base, strict=True)] for name, values in taken.items()}
+
+
+def quantile_errors_percent() -> dict[str, float]:
+    """Largest error of 900 quantiles against the exact samples, per distribution, within 1 µs to 1000 s."""
+    generator = np.random.default_rng(1)
+    half = SAMPLES // 2
+    samples = {
+        "lognormal": 0.03 * np.exp(generator.normal(0, 3, SAMPLES)),
+        "uniform": generator.uniform(1e-6, 1000, SAMPLES),
+        "log-uniform": 10 ** generator.uniform(-6, 3, SAMPLES),
+        "bimodal": np.concatenate(
+            [50e-6 * np.exp(generator.normal(0, 0.2, half)), 5 * np.exp(generator.normal(0, 0.5, half))]
+        ),
+    }
+    errors = {}
+    for name, seconds in samples.items():
+        latencies_ns = (np.clip(seconds, 1.001e-6, 1000) * 1e9).astype(np.int64)
+        tally = Tally()
+        tally.add(latencies_ns)
+        exact = np.quantile(latencies_ns, QUANTILES, method="inverted_cdf") / 1e9
+        ours = np.array([quantile_seconds(tally.counts, q) for q in QUANTILES])
+        errors[name] = float(100 * np.max(np.abs(ours / exact - 1)))
+    return errors
+
+
+class Digest(Workload):
+    """Hashes a buffer: about ITERATION_SECONDS of steady work outside the interpreter."""
+
+    work = Work(None, None, 1)
+
+    def __init__(self) -> None:
+        probe = bytes(1 << 20)
+        fastest = min(self._timed(probe) for _ in range(20))
+        self._buffer = bytes(int(len(probe) * ITERATION_SECONDS / fastest))
+
+    @staticmethod
+    def _timed(probe: bytes) -> float:
+        begin = time.perf_counter()
+        hashlib.sha256(probe)
+        return time.perf_counter() - begin
+
+    def step(self) -> None:
+        """One hash."""
+        hashlib.sha256(self._buffer)
+
+    def output_digest(self) -> list[float]:
+        """Nothing to check."""
+        return [1.0]
+
+    def packages(self) -> dict[str, str]:
+        """Standard library only."""
+        return {}
+
+
+def rate_changes_percent() -> tuple[float, list[float]]:
+    """Rate without the recorder in Hz, and by how much that of each window differs from its neighbours."""
+    workload = Digest()
+    identity = Identity(0, "digest", 0.0, 0.0, 0.0)
+    measurement = Measurement(workload, identity, Load(), Rule(max_seconds=0.5))
+    measurement.warm_up()
+    iterations = int(WINDOW_SECONDS / ITERATION_SECONDS)
+
+    def without_hz() -> float:
+        begin_ns = time.monotonic_ns()
+        bare(workload.step, iterations)
+        return iterations / (time.monotonic_ns() - begin_ns) * 1e9
+
+    def with_hz() -> float:
+        start_ns = time.monotonic_ns() + 1_000_000
+        end_ns = start_ns + int(WINDOW_SECONDS * 1e9)
+        measurement.set_window(start_ns, end_ns)
+        while time.monotonic_ns() < end_ns:
+            measurement.turn()
+        return float(measurement.wait_record(0)["load"]["achieved_rate_hz"])
+
+    bases, changes = [without_hz()], []
+    for _ in range(PAIRS):
+        rate = with_hz()
+        bases.append(without_hz())
+        changes.append(100 * (2 * rate / (bases[-2] + bases[-1]) - 1))
+    return statistics.median(bases), changes
+
+
+def facts() -> str:
+    """The machine in one line."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+    return (
+        f"{model or platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.2f}, "
+        f"Python {platform.python_version()}, numpy {version('numpy')}, "
+        f"prometheus_client {version('prometheus_client')}"
+    )
+
+
+def main() -> None:
+    """Print the tables."""
+    print(facts())
+    costs = costs_ns()
+    ours = next(iter(costs.values()))
+    print(
+        f"\nCost of an iteration beyond the work, ns: median and middle half of {ROUNDS} interleaved rounds"
+    )
+    for name, values in costs.items():
+        ratio = statistics.median(value / own for value, own in zip(values, ours, strict=True))
+        print(f"  {name:34}{spread(values):32} {ratio:5.1f} times ours")
+    print(f"  limit: {LIMIT_NS:g} ns, ours {'holds' if statistics.median(ours) <= LIMIT_NS else 'is above'}")
+    print(f"\nLargest error of {len(QUANTILES)} quantiles, {SAMPLES} samples within 1 µs to 1000 s, percent")
+    for name, error in quantile_errors_percent().items():
+        print(f"  {name:34}{error:9.3f}")
+    bound = 100 * QUANTILE_ERROR_RATIO
+    print(f"  limit: {LIMIT_QUANTILE_PERCENT}; any value within the bucket is within {bound:.3f}")
+    base_hz, changes = rate_changes_percent()
+    error = statistics.stdev(changes) / len(changes) ** 0.5
+    print(f"\nChange of the rate of a loop of {base_hz:.0f} iterations a second, percent, {PAIRS} windows")
+    print(
+        f"  median {statistics.median(changes):+.3f}, mean {statistics.mean(changes):+.3f} ± {2 * error:.3f}"
+    )
+    print(f"  limit: {LIMIT_RATE_PERCENT}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+# From the config to the cells, and what the rules need to know about them. No rules here.
+import sys
+
+from snakemake.common.configfile import load_configfile
+from snakemake.utils import update_config
+
+sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
+
+from sharebench import config as configuration
+from sharebench import code, dataset, lifecycle, ownership
+from sharebench.figures import NAMES as FIGURES
+from sharebench.matrix import SCRIPTS, Study, canonical, cell_of
+
+
+def config_of_files():
+    """The config without what `--config` overrides: the study that the files describe."""
+    given = [str(path) for path in workflow.config_settings.configfiles]
+    own = [path for path in workflow.configfiles if str(path) not in given]
+    merged = {}
+    for path in [*own, *given]:
+        update_config(merged, load_configfile(path))
+    return merged
+
+
+try:
+    STUDY = Study(configuration.load(config))
+    FROM = STUDY.config["from"]
+    if FROM:
+        STUDY = dataset.open_study(Path(FROM), STUDY.config)
+    NOT_SHOWN = dataset.not_shown(STUDY, config_of_files())
+except (configuration.ConfigError, dataset.DataSetError) as error:
+    sys.exit(str(error))
+
+config = STUDY.config
+PYTHON = Path(
+    sys.executable
+)  # a Path is not tracked: another interpreter stales nothing by its name
+RESULTS = dataset.results_root(STUDY.config)
+DATA = Path(FROM) if FROM else RESULTS
+
+
+pathvars:
+    results=str(RESULTS),
+    data=str(DATA),
+    cell="<results>/cells/{strategy}/{workload}/n{replicas}/r{repeat}",
+
+
+wildcard_constraints:
+    strategy="[a-z][a-z0-9-]*",
+    workload="[a-z][a-z0-9-]*",
+    replicas=r"\d+",
+    repeat=r"\d+",
+    figure="|".join(FIGURES),
+
+
+def the_cell(wildcards):
+    """The cell that a job's wildcards name."""
+    return cell_of(
+        f"cells/{wildcards.strategy}/{wildcards.workload}/n{wildcards.replicas}/r{wildcards.repeat}/"
+    )
+
+
+def cell_spec(wildcards):
+    return STUDY.spec(the_cell(wildcards))
+
+
+def cell_code(wildcards):
+    return f"measuring code {STUDY.code(wildcards.workload)}"
+
+
+def cell_rank(wildcards):
+    return STUDY.rank(the_cell(wildcards))
+
+
+def strategy_rank(wildcards):
+    return STUDY.strategy_rank(wildcards.strategy)
+
+
+def raw_files(strategy=None, workload=None):
+    """The records of all cells, or of one strategy and workload."""
+    wanted = {(strategy, workload)} if strategy else set(STUDY.pairs())
+    return [
+        DATA / cell.raw
+        for cell in STUDY.cells
+        if (cell.strategy, cell.workload) in wanted
+    ]
+
+
+def exports():
+    """The histogram exports that the study's figures read."""
+    return [
+        DATA / f"cells/{strategy}/{workload}/histograms.csv"
+        for strategy, workload in STUDY.pairs()
+    ]
+
+
+def figure_files():
+    formats = ("svg", "pdf", "png")
+    return [
+        RESULTS / f"figures/{name}.{suffix}" for name in FIGURES for suffix in formats
+    ]
+
+
+def deliverables():
+    """Every file that a run is for, each record included, so that a deleted one is noticed."""
+    tables = [
+        RESULTS / f"tables/{name}"
+        for name in ("cells.csv", "summary.csv", "summary.md", "summary.tex")
+    ]
+    cells = [] if FROM else [*raw_files(), *exports()]
+    return [*cells, *tables, *figure_files(), RESULTS / "report.html"]
+
+
+def presentation():
+    """What tables, figures and report show, besides the records: text for their params."""
+    return canonical(
+        {
+            "cells": len(STUDY.cells),
+            "not_shown": NOT_SHOWN,
+            "catalogue": list(STUDY.strategies),
+        }
+    )
+
+
+CLAIM = None
+
+
+def begin_run():
+    """Own the results, and the node if it is needed, before the first job; one line and exit 1 if someone else does."""
+    global CLAIM
+    needed = {}
+    for job in workflow.dag.needrun_jobs():
+        needed.setdefault(job.rule.name, []).append(
+            str(job.output[0]) if job.output else ""
+        )
+    if set(needed) == {"plan"}:
+        return
+    try:
+        CLAIM = lifecycle.begin(STUDY, RESULTS, needed, sys.argv, NOT_SHOWN)
+    except ownership.OwnershipError as error:
+        sys.exit(f"not started: {error}")
+
+
+def end_run(succeeded):
+    """Let go of the results and say how it went."""
+    if CLAIM is None:
+        return
+    unfinished = [
+        job for job in workflow.dag.needrun_jobs() if not workflow.dag.finished(job)
+    ]
+    lifecycle.finish(
+        CLAIM,
+        STUDY,
+        None if succeeded else [Path(log) for job in unfinished for log in job.log],
+    )

@@ -1,0 +1,59 @@
+# Measuring: calibration and the cells.
+#
+# Inputs:  nodes/device.json, nodes/{strategy}.json
+# Outputs: calibration/{workload}.json, cells/{strategy}/{workload}/n{replicas}/r{repeat}/{raw.json,telemetry.csv}
+# Steps:   calibrate runs each workload alone on the exclusive device. run_cell makes sure of the node's state, runs the
+#          tenants for one window, and removes them. `handover` keeps every other job away while it measures.
+#          Nothing is `ancient`: what stales a calibration or a gate stales its cells too, and Snakemake (9.27) does not
+#          look for a job's own reasons to run when everything that it waits for is stale and ancient.
+
+
+rule calibrate:
+    input:
+        device="<results>/nodes/device.json",
+    output:
+        "<results>/calibration/{workload}.json",
+    log:
+        "<results>/logs/calibration/{workload}.log",
+    priority: len(STUDY.cells) + 1
+    handover: True
+    conda:
+        "../envs/sharebench.yaml"
+    params:
+        python=PYTHON,
+        script=SCRIPTS / "calibrate.py",
+        results=RESULTS,
+        spec=lambda wildcards: STUDY.calibration_spec(wildcards.workload),
+        code=lambda wildcards: f"measuring code {STUDY.code(wildcards.workload)}",
+    message:
+        "Calibrating {wildcards.workload}"
+    shell:
+        "{params.python:q} {params.script:q} --results {params.results:q} --workload {wildcards.workload:q}"
+        " --spec {params.spec:q} --code {params.code:q} --out {output:q} 2> {log:q}"
+
+
+rule run_cell:
+    input:
+        device="<results>/nodes/device.json",
+        node="<results>/nodes/{strategy}.json",
+        calibration="<results>/calibration/{workload}.json",
+    output:
+        raw="<cell>/raw.json",
+        telemetry="<cell>/telemetry.csv",
+    log:
+        "<cell>/run.log",
+    priority: cell_rank
+    handover: True
+    conda:
+        "../envs/sharebench.yaml"
+    params:
+        python=PYTHON,
+        script=SCRIPTS / "run_cell.py",
+        results=RESULTS,
+        spec=cell_spec,
+        code=cell_code,
+    message:
+        "Measuring {wildcards.strategy} x {wildcards.replicas}, {wildcards.workload}, repeat {wildcards.repeat}"
+    shell:
+        "{params.python:q} {params.script:q} --results {params.results:q} --spec {params.spec:q} --code {params.code:q}"
+        " --calibration {input.calibration:q} --raw {output.raw:q} --telemetry {output.telemetry:q} 2> {log:q}"

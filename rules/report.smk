@@ -1,0 +1,31 @@
+# The report: one file that opens offline.
+#
+# Inputs:  tables/*.csv, figures/*.svg, nodes/device.json
+# Outputs: report.html
+
+
+rule report:
+    input:
+        tables=[
+            "<results>/tables/cells.csv",
+            "<results>/tables/summary.csv",
+            "<results>/manifest.json",
+        ],
+        figures=figure_files(),
+        device="<data>/nodes/device.json",
+    output:
+        "<results>/report.html",
+    log:
+        "<results>/logs/report.log",
+    conda:
+        "../envs/sharebench.yaml"
+    params:
+        python=PYTHON,
+        script=SCRIPTS / "render_report.py",
+        data=DATA,
+        results=RESULTS,
+        code=code.of_stage("report"),
+    message:
+        "Writing the report"
+    shell:
+        "{params.python:q} {params.script:q} --data {params.data:q} --results {params.results:q} > {log:q} 2>&1"

@@ -1,0 +1,57 @@
+# Tables: from records to numbers.
+#
+# Inputs:  cells/{strategy}/{workload}/n{replicas}/r{repeat}/raw.json, calibration/{workload}.json, nodes/device.json
+# Outputs: cells/{strategy}/{workload}/histograms.csv, tables/{cells.csv,summary.csv,summary.md,summary.tex}, manifest.json
+# Steps:   export_histograms lists the buckets of one strategy and workload. aggregate checks that every record is
+#          whole, is what the config asks for now, and comes from one device and one set of frameworks; then it tables.
+
+
+rule export_histograms:
+    input:
+        lambda wildcards: (
+            [] if FROM else raw_files(wildcards.strategy, wildcards.workload)
+        ),
+    output:
+        "<results>/cells/{strategy}/{workload}/histograms.csv",
+    log:
+        "<results>/logs/export/{strategy}/{workload}.log",
+    conda:
+        "../envs/sharebench.yaml"
+    params:
+        python=PYTHON,
+        script=SCRIPTS / "export_histograms.py",
+        code=code.of_stage("export"),
+    message:
+        "Exporting histograms of {wildcards.strategy}, {wildcards.workload}"
+    shell:
+        "{params.python:q} {params.script:q} --out {output:q} {input:q} > {log:q} 2>&1"
+
+
+rule aggregate:
+    input:
+        raw=raw_files(),
+        calibrations=[
+            DATA / f"calibration/{workload}.json" for workload in STUDY.workloads()
+        ],
+        device="<data>/nodes/device.json",
+    output:
+        "<results>/tables/cells.csv",
+        "<results>/tables/summary.csv",
+        "<results>/tables/summary.md",
+        "<results>/tables/summary.tex",
+        "<results>/manifest.json",
+    log:
+        "<results>/logs/tables.log",
+    conda:
+        "../envs/sharebench.yaml"
+    params:
+        python=PYTHON,
+        script=SCRIPTS / "aggregate.py",
+        data=DATA,
+        results=RESULTS,
+        shows=presentation(),
+        code=code.of_stage("tables"),
+    message:
+        "Tabling the cells"
+    shell:
+        "{params.python:q} {params.script:q} --data {params.data:q} --results {params.results:q} > {log:q} 2>&1"

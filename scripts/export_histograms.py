@@ -1,0 +1,23 @@
+"""Export the latency histograms of one strategy and workload as histograms.csv."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from sharebench.analysis.export import export_histograms
+from sharebench.record import RecordError
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="histograms.csv to write")
+    parser.add_argument("raw", type=Path, nargs="+", help="raw.json of each cell")
+    arguments = parser.parse_args()
+    try:
+        export_histograms(arguments.raw, arguments.out)
+    except RecordError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""Say what a run would measure, what it would change on the node, and how long it would take."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from sharebench import lifecycle
+from sharebench.matrix import Study
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, required=True, help="results root")
+    parser.add_argument("--config", type=json.loads, required=True, help="normalised config, as JSON")
+    arguments = parser.parse_args()
+    print(lifecycle.plan(Study(arguments.config), arguments.results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

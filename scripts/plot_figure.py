@@ -1,0 +1,19 @@
+"""Draw one figure of a study as svg, pdf and png."""
+
+import argparse
+from pathlib import Path
+
+from sharebench import figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="data set: has cells/ and nodes/")
+    parser.add_argument("--results", type=Path, required=True, help="has tables/, receives figures/")
+    parser.add_argument("--figure", choices=list(figures.NAMES), required=True)
+    arguments = parser.parse_args()
+    figures.draw(arguments.figure, arguments.data, arguments.results)
+
+
+if __name__ == "__main__":
+    main()

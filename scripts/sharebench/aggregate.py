@@ -1,0 +1,185 @@
+"""From records to tables: check that all cells belong together, then write tables and the manifest."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from sharebench import dataset, ownership
+from sharebench.analysis import publish
+from sharebench.analysis.baseline import Baseline
+from sharebench.analysis.cells import cells_table
+from sharebench.analysis.reduction import reduced
+from sharebench.analysis.summary import summary_table
+from sharebench.files import read_json, replace_atomically, write_json
+from sharebench.matrix import Cell, Study
+from sharebench.record import RecordError, RecordMismatch, check, read
+
+PACKAGES = ("snakemake", "numpy", "pandas", "matplotlib", "seaborn", "scipy", "prometheus-client")
+# So many files are named in a refusal; the rest is counted, and all of them are in the list that the command reads.
+NAMED = 5
+CONFOUNDED = "Each strategy was set up once, so differences between strategies are also differences in time."
+
+
+class Refused(Exception):
+    """The records must not be tabled together; the message says which, why, and the command that mends it."""
+
+
+def _identity(record: dict[str, Any]) -> dict[str, Any]:
+    """What must be the same in every cell of a table: the device, its driver, and the frameworks."""
+    packages = {f"package {name}": text for name, text in record["provenance"]["packages"].items()}
+    return {"device": record["node"]["device"], "driver": record["node"]["details"].get("driver"), **packages}
+
+
+def _measured_something(record: dict[str, Any]) -> bool:
+    return bool(record["status"] != "infeasible")
+
+
+class Checker:
+    """Reads records one by one and gathers what is wrong with them."""
+
+    def __init__(self, study: Study, data: Path) -> None:
+        self.study = study
+        self.data = data
+        self.odd: dict[Path, str] = {}
+        self.identities: dict[Path, tuple[float, str]] = {}
+        self.digests: dict[str, Any] = {}
+        for workload in study.workloads():
+            path = data / "calibration" / f"{workload}.json"
+            self.digests[workload] = read_json(path)["output_digest"] if path.exists() else None
+
+    def records(self, cells: Iterable[Cell]) -> Iterator[dict[str, Any]]:
+        """The sound records of these cells; what is wrong with the others is noted."""
+        for cell in cells:
+            path = self.data / cell.raw
+            try:
+                record = read(path)
+                if not self.study.config["from"]:
+                    check(record, self.study.spec(cell), f"measuring code {self.study.code(cell.workload)}")
+            except (RecordError, RecordMismatch) as error:
+                self.odd[path] = str(error).removeprefix(f"{path}: ")
+                continue
+            if _measured_something(record):
+                if record["calibration"]["output_digest"] != self.digests[cell.workload]:
+                    self.odd[path] = "measured with another calibration than calibration/ holds now"
+                    continue
+                started = record["provenance"]["started_epoch_seconds"]
+                self.identities[path] = (started, json.dumps(_identity(record), sort_keys=True))
+            yield record
+
+    def mixed(self) -> dict[Path, str]:
+        """The cells whose device, driver or frameworks differ from the newest cell's."""
+        if not self.identities:
+            return {}
+        newest = json.loads(max(self.identities.values())[1])
+        odd = {}
+        for path, (_, text) in self.identities.items():
+            other = json.loads(text)
+            keys = sorted(key for key in newest.keys() | other.keys() if newest.get(key) != other.get(key))
+            if keys:
+                differences = ", ".join(f"{key} {other.get(key)} → {newest.get(key)}" for key in keys)
+                odd[path] = f"not the newest cell's: {differences}"
+        return odd
+
+
+def refusal(odd: dict[Path, str], results: Path) -> str:
+    """Which records are odd and why, and the command that measures exactly them again."""
+    reasons = Counter(odd.values())
+    lines = [f"refused: {len(odd)} record(s) do not belong into this table:"]
+    for reason, count in reasons.most_common(NAMED):
+        first = next(path for path, why in odd.items() if why == reason)
+        lines.append(f"  {first}{f' and {count - 1} more' if count > 1 else ''}: {reason}")
+    if len(reasons) > NAMED:
+        lines.append(f"  and {len(reasons) - NAMED} other reason(s)")
+    listed = ownership.state_folder(results) / "refused.txt"
+    replace_atomically(listed, "".join(f"{path}\n" for path in odd))
+    targets = " ".join(map(str, odd)) if len(odd) <= NAMED else f"$(cat {listed})"
+    lines.append(f"measure them again: snakemake --forcerun {targets} (with the options of this run)")
+    return "\n".join(lines)
+
+
+def _node(data: Path) -> dict[str, Any]:
+    node: dict[str, Any] = read_json(data / "nodes" / "device.json")["node"]
+    return node
+
+
+def _manifest(study: Study, run: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "config": study.config,
+        "node_kind": study.node_kind,
+        "order": study.order,
+        "requested": {key: study.config[key] for key in dataset.MATRIX_KEYS},
+        "not_shown": run["not_shown"],
+        "versions": {"python": sys.version.split()[0], **{name: version(name) for name in PACKAGES}},
+        "git_commit": run["git_commit"],
+        "git_dirty": run["git_dirty"],
+        "argv": run["argv"],
+        "run_id": run["run_id"],
+        "created_epoch_seconds": time.time(),
+    }
+
+
+def aggregate(data: Path, results: Path) -> None:
+    """Write tables and manifest of the running run's study. Raises Refused when the records do not belong together."""
+    run = ownership.read_run(results)
+    study = Study(run["config"])
+    checker = Checker(study, data)
+    tables = _tables(checker.records(study.tabled()), study)
+    odd = checker.odd | checker.mixed()
+    if odd:
+        raise Refused(refusal(odd, results))
+    _write(tables, study, run, _node(data), results / "tables", "")
+    write_json(results / "manifest.json", _manifest(study, run))
+
+
+def partial(results: Path) -> str:
+    """Table the cells that a failed run did measure, under partial/; a line that says so, empty if there are none."""
+    run = ownership.read_run(results)
+    study = Study(run["config"])
+    checker = Checker(study, results)
+    tables = _tables(checker.records(study.tabled()), study)
+    sound = len(study.cells) - len(checker.odd)
+    if sound == 0 or checker.mixed():
+        return ""
+    note = f"PARTIAL: {sound} of {len(study.cells)} cells."
+    _write(tables, study, run, _node(results), results / "partial", note)
+    return f"{sound} of {len(study.cells)} cells are measured; their tables are in {results / 'partial'}"
+
+
+def _tables(records: Iterable[dict[str, Any]], study: Study) -> tuple[pd.DataFrame, pd.DataFrame]:
+    cells = [reduced(record) for record in records]
+    baseline = Baseline(cells, study.baseline)
+    return cells_table(cells, baseline), summary_table(cells, study.tabled(), baseline)
+
+
+def _write(
+    tables: tuple[pd.DataFrame, pd.DataFrame],
+    study: Study,
+    run: dict[str, Any],
+    node: dict[str, Any],
+    folder: Path,
+    note: str,
+) -> None:
+    cells, summary = tables
+    confounded = CONFOUNDED if study.order == "strategy" else ""
+    caption = publish.caption(
+        node["product"],
+        node["label"],
+        study.config["window_seconds"],
+        study.config["repeats"],
+        note,
+        run["not_shown"],
+        confounded,
+    )
+    replace_atomically(folder / "cells.csv", cells.to_csv(index=False))
+    replace_atomically(folder / "summary.csv", summary.to_csv(index=False))
+    replace_atomically(folder / "summary.md", publish.markdown(summary, caption))
+    replace_atomically(folder / "summary.tex", publish.latex(summary, caption))

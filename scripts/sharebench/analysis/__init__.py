@@ -1,0 +1,1 @@
+"""From records to tables: statistics, rows, summaries and what people read."""

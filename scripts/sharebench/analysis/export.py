@@ -1,0 +1,42 @@
+"""cells/{strategy}/{workload}/histograms.csv: the latency histograms of all valid cells of one pair."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from sharebench import record
+from sharebench.files import replace_atomically
+from sharebench.gates import is_valid
+from tenant.buckets import upper_seconds
+
+COLUMNS = ("replicas", "repeat", "tenant", "bucket_upper_seconds", "count")
+
+
+def export_histograms(raw_paths: Sequence[Path], out: Path) -> None:
+    """Write the non-empty buckets of the host latencies, by replicas, repeat, tenant and bucket; atomically.
+
+    The overflow bucket's upper bound is `inf`. Raises RecordError for a damaged record, and for one that is
+    not of the first one's strategy and workload.
+    """
+    rows: list[tuple[int, int, int, float, int]] = []
+    first: tuple[str, str] | None = None
+    for path in raw_paths:
+        measured = record.read(path)
+        cell = measured["cell"]
+        pair = (cell["strategy"], cell["workload"])
+        first = first or pair
+        if pair != first:
+            raise record.RecordError(f"{path}: is of {' and '.join(pair)}, not of {' and '.join(first)}")
+        if is_valid(measured):
+            for tenant in measured["tenants"]:
+                for index, count in tenant["histogram"].items():
+                    bound = upper_seconds(int(index))
+                    rows.append((cell["replicas"], cell["repeat"], tenant["index"], bound, count))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(sorted(rows))
+    replace_atomically(out, text.getvalue())

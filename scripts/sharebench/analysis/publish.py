@@ -1,0 +1,132 @@
+"""tables/summary.md and .tex: the summary for people, in ms, with intervals and the reason of every blank."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+BLANK = "-"
+SIGNIFICANT_FIGURES = 3
+MS = 1e3
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A metric of the summary as people see it: heading, factor to that unit, with or without interval."""
+
+    metric: str
+    heading: str
+    factor: float = 1.0
+    interval: bool = True
+
+
+SHOWN = (
+    Shown("latency_mean_seconds", "mean (ms)", MS),
+    Shown("latency_p50_seconds", "p50 (ms)", MS, interval=False),
+    Shown("latency_p95_seconds", "p95 (ms)", MS, interval=False),
+    Shown("latency_p99_seconds", "p99 (ms)", MS, interval=False),
+    Shown("throughput_per_tenant_hz", "per tenant (1/s)", interval=False),
+    Shown("throughput_total_hz", "total (1/s)"),
+    Shown("slowdown", "slowdown"),
+    Shown("memory_per_tenant_mib", "memory (MiB)", interval=False),
+)
+TEXT_COLUMNS = 2
+
+_LATEX = {
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "…": r"\dots{}",
+    "×": r"$\times$",
+    "→": r"$\rightarrow$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "·": r"$\cdot$",
+    "µ": r"$\mu$",
+}
+
+
+def caption(product: str, label: str, window_seconds: float, repeats: int, *remarks: str) -> str:
+    """What a table says about itself: device, and its label if it is no real GPU, window, repeats, more."""
+    device = f"{product} ({label})" if label and label not in product else product
+    facts = f"{device}, {window_seconds:g} s window, {repeats} repeat{'s' * (repeats != 1)}."
+    method = "Geometric means over repeats, with 95 % intervals."
+    return " ".join(part for part in (facts, method, *remarks) if part)
+
+
+def markdown(summary: pd.DataFrame, caption: str) -> str:
+    """The summary as a Markdown table, its caption above and its notes below."""
+    table, notes = _readable(summary)
+    table = table.map(lambda text: text.replace("|", r"\|"))
+    body = table.to_markdown(index=False, disable_numparse=True, colalign=_alignment(table, "left", "right"))
+    lines = [f"- ({mark}) {note}" for note, mark in notes.items()]
+    return "\n".join([caption, "", body, *([""] if lines else []), *lines, ""])
+
+
+def latex(summary: pd.DataFrame, caption: str, label: str = "tab:sharebench") -> str:
+    """The summary as a LaTeX table over the page's width; the document needs the package booktabs."""
+    table, notes = _readable(summary)
+    table = table.map(escape_latex).rename(columns=escape_latex)
+    body: str = table.style.hide(axis="index").to_latex(
+        column_format="".join(_alignment(table, "l", "r")),
+        hrules=True,
+        environment="table*",
+        position="tbp",
+        position_float="centering",
+        caption=escape_latex(caption),
+        label=label,
+    )
+    body = body.replace("\\begin{tabular}", "\\footnotesize\n\\begin{tabular}")
+    lines = "".join(f"\\par ({mark}) {escape_latex(note)}\n" for note, mark in notes.items())
+    return "% needs \\usepackage{booktabs}\n" + body.replace("\\end{tabular}\n", f"\\end{{tabular}}\n{lines}")
+
+
+def escape_latex(text: str) -> str:
+    """Text with everything that LaTeX would read as a command, or pdfLaTeX does not know, replaced."""
+    return "".join(_LATEX.get(character, character) for character in text)
+
+
+def _alignment(table: pd.DataFrame, left: str, right: str) -> list[str]:
+    return [left if position < TEXT_COLUMNS else right for position in range(len(table.columns))]
+
+
+def _readable(summary: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The table in text, and its notes with their marks, in the order in which they appear."""
+    notes: dict[str, str] = {}
+    rows = []
+    for row in summary.to_dict("records"):
+        note = "; ".join(text for text in (row["reason"], row["notes"]) if isinstance(text, str) and text)
+        mark = f" ({notes.setdefault(note, str(len(notes) + 1))})" if note else ""
+        cells = f"{row['n']}" if row["n"] == row["n_expected"] else f"{row['n']} of {row['n_expected']}"
+        shown = {shown.heading: _value(row, shown) for shown in SHOWN}
+        if row["n"] == 0:
+            shown[SHOWN[0].heading] = row["status"] if row["status"] != "ok" else "invalid"
+        rows.append(
+            {
+                "strategy": row["strategy"],
+                "workload": row["workload"],
+                "tenants": str(row["replicas"]),
+                "cells": cells + mark,
+                **shown,
+            }
+        )
+    return pd.DataFrame(rows), notes
+
+
+def _value(row: Mapping[Hashable, Any], shown: Shown) -> str:
+    value = row[shown.metric]
+    if pd.isna(value):
+        return BLANK
+    value *= shown.factor
+    decimals = max(0, SIGNIFICANT_FIGURES - 1 - math.floor(math.log10(value)))
+    low, high = row[f"{shown.metric}_low"], row[f"{shown.metric}_high"]
+    if not shown.interval or pd.isna(low):
+        return f"{value:.{decimals}f}"
+    return f"{value:.{decimals}f} [{low * shown.factor:.{decimals}f}, {high * shown.factor:.{decimals}f}]"

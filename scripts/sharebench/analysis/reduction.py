@@ -1,0 +1,165 @@
+"""One record reduced to what the tables need, so that records can stream: thousands are too large to hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from sharebench.analysis.statistics import required_count
+from sharebench.gates import is_valid
+from sharebench.histogram import Histogram, Quantile, merged
+
+PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
+NEEDED_COUNT = {name: required_count(q) for name, q in PERCENTILES.items()}
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRow:
+    """One row of cells.csv but for the slowdown, named as its columns; None is a blank.
+
+    A cell without tenants has one row, with no tenant.
+    """
+
+    strategy: str
+    workload: str
+    replicas: int
+    repeat: int
+    block: int
+    tenant: int | None
+    tenant_workload: str | None
+    status: str
+    tenant_status: str | None
+    valid: bool
+    reason: str | None
+    warnings: str
+    count: int | None
+    errors: int | None
+    censored: int | None
+    latency_mean_seconds: float | None
+    latency_p50_seconds: float | None
+    latency_p95_seconds: float | None
+    latency_p99_seconds: float | None
+    latency_max_seconds: float | None
+    throughput_hz: float | None
+    coverage_ratio: float | None
+    memory_mib: float | None
+    startup_process_seconds: float | None
+    startup_import_seconds: float | None
+    startup_load_seconds: float | None
+    startup_warmup_seconds: float | None
+    cpu_seconds: float | None
+    run_queue_seconds: float | None
+    run_id: str
+    device: str
+
+
+COLUMNS = tuple(field.name for field in fields(TenantRow))
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCell:
+    """One cell: its rows, and its tenants taken together."""
+
+    strategy: str
+    workload: str
+    replicas: int
+    repeat: int
+    block: int
+    run_id: str
+    status: str
+    valid: bool
+    reason: str | None
+    failed_gates: tuple[str, ...]
+    warnings: tuple[str, ...]
+    rows: tuple[TenantRow, ...]
+    count: int
+    latency_mean_seconds: float | None
+    percentiles: Mapping[str, Quantile]
+    """Of all tenants' latencies together; without those that `count` cannot carry."""
+
+
+def reduced(record: Mapping[str, Any]) -> MeasuredCell:
+    """What the tables need of a record; slowdowns come later, when the baseline's records are known too."""
+    cell = record["cell"]
+    failed = [gate for gate in record["gates"] if not gate["passed"]]
+    broken = [gate for gate in failed if gate["severity"] == "invalid"]
+    shared: dict[str, Any] = {
+        **cell,
+        "status": record["status"],
+        "valid": is_valid(record),
+        "reason": record["reason"] or "; ".join(f"{gate['name']}: {gate['message']}" for gate in broken) or None,
+        "run_id": record["provenance"]["run_id"],
+    }
+    warnings = tuple(gate["name"] for gate in failed if gate["severity"] == "warning")
+    row = {
+        **dict.fromkeys(COLUMNS),
+        **shared,
+        "warnings": ";".join(warnings),
+        "device": record["node"]["device"],
+    }
+    tenants = record["tenants"]
+    histograms = [Histogram.from_sparse(tenant["histogram"]) for tenant in tenants]
+    rows = [
+        TenantRow(**{**row, **_measures(tenant, histogram, record["window"])})
+        for tenant, histogram in zip(tenants, histograms, strict=True)
+    ]
+    count = sum(tenant["count"] for tenant in tenants)
+    return MeasuredCell(
+        **shared,
+        failed_gates=tuple(gate["name"] for gate in broken),
+        warnings=warnings,
+        rows=tuple(rows or [TenantRow(**row)]),
+        count=count,
+        latency_mean_seconds=sum(tenant["sum_seconds"] for tenant in tenants) / count if count else None,
+        percentiles=_percentiles(
+            merged(histograms),
+            min((tenant["min_seconds"] for tenant in tenants if tenant["count"]), default=0.0),
+            max((tenant["max_seconds"] for tenant in tenants if tenant["count"]), default=0.0),
+        ),
+    )
+
+
+def _measures(tenant: Mapping[str, Any], histogram: Histogram, window: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The columns of one tenant; those of the window only where it delivered a record."""
+    measures: dict[str, Any] = {
+        "tenant": tenant["index"],
+        "tenant_workload": tenant["workload"],
+        "tenant_status": tenant["status"],
+    }
+    for part, seconds in (tenant["startup"] or {}).items():
+        measures[f"startup_{part}"] = seconds
+    if tenant["load"] is None or window is None:
+        return measures
+    count = tenant["count"]
+    percentiles = _percentiles(histogram, tenant["min_seconds"], tenant["max_seconds"])
+    window_seconds = window["end_monotonic_seconds"] - window["start_monotonic_seconds"]
+    cpu = tenant["cpu"] or {}
+    return measures | {
+        "count": count,
+        "errors": tenant["errors"],
+        "censored": tenant["load"]["censored"],
+        "latency_mean_seconds": tenant["sum_seconds"] / count if count else None,
+        **{f"latency_{name}_seconds": quantile.value_seconds for name, quantile in percentiles.items()},
+        "latency_max_seconds": tenant["max_seconds"],
+        "throughput_hz": count / window_seconds,
+        "coverage_ratio": tenant["coverage_ratio"],
+        "memory_mib": tenant["memory_bytes"] / MIB if tenant["memory_bytes"] is not None else None,
+        "cpu_seconds": cpu.get("cpu_seconds"),
+        "run_queue_seconds": cpu.get("run_queue_seconds"),
+    }
+
+
+def _percentiles(histogram: Histogram, min_seconds: float, max_seconds: float) -> dict[str, Quantile]:
+    """The percentiles that the count can carry and whose bucket has two finite bounds."""
+    count = histogram.count
+    names = [name for name, needed in NEEDED_COUNT.items() if count >= needed]
+    if not names:
+        return {}
+    quantiles = histogram.quantiles([PERCENTILES[name] for name in names])
+    return {
+        name: quantile.within(min_seconds, max_seconds)
+        for name, quantile in zip(names, quantiles, strict=True)
+        if quantile.is_bounded
+    }

@@ -1,0 +1,157 @@
+"""tables/summary.csv: one row per strategy, workload and number of replicas, over its repeats.
+
+Each cell gets its values first; the table has their geometric mean and 95 % interval over the valid repeats.
+Mean latency and percentiles of a cell are those of all its tenants' latencies together, throughput and memory
+per tenant are means over tenants, slowdown is the mean of the tenants' (ANTT: Eyerman & Eeckhout, IEEE Micro
+2008).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pandas as pd
+
+from sharebench.analysis.baseline import Baseline
+from sharebench.analysis.reduction import NEEDED_COUNT, MeasuredCell
+from sharebench.analysis.slowdown import group_slowdown
+from sharebench.analysis.statistics import Estimate, log_interval
+from sharebench.matrix import Cell
+
+Group = tuple[str, str, int]
+QUANTILES = {f"latency_{name}_seconds": name for name in NEEDED_COUNT}
+METRICS = (
+    "latency_mean_seconds",
+    *QUANTILES,
+    "throughput_per_tenant_hz",
+    "throughput_total_hz",
+    "slowdown",
+    "memory_per_tenant_mib",
+)
+HEAD = (
+    "strategy",
+    "workload",
+    "replicas",
+    "status",
+    "reason",
+    "n_expected",
+    "n",
+    "n_excluded",
+    "warnings",
+    "notes",
+)
+
+
+def columns() -> list[str]:
+    """All columns of summary.csv, in order."""
+    names = list(HEAD)
+    for metric in METRICS:
+        names += [metric, f"{metric}_low", f"{metric}_high", f"{metric}_n", f"{metric}_n_excluded"]
+        if metric in QUANTILES:
+            names.append(f"{metric}_bucket_error_percent")
+    return names
+
+
+def summary_table(cells: Iterable[MeasuredCell], expected: Iterable[Cell], baseline: Baseline) -> pd.DataFrame:
+    """One row per group of `expected`, in its order; cells that it does not name are left out."""
+    wanted: dict[Group, set[int]] = defaultdict(set)
+    for cell in expected:
+        wanted[cell.strategy, cell.workload, cell.replicas].add(cell.repeat)
+    found: dict[Group, list[MeasuredCell]] = defaultdict(list)
+    for measured in cells:
+        group = (measured.strategy, measured.workload, measured.replicas)
+        if measured.repeat in wanted.get(group, ()):
+            found[group].append(measured)
+    rows = [_row(group, len(repeats), found[group], baseline) for group, repeats in wanted.items()]
+    return pd.DataFrame(rows, columns=columns())
+
+
+def _row(group: Group, n_expected: int, cells: Sequence[MeasuredCell], baseline: Baseline) -> dict[str, Any]:
+    valid = [cell for cell in cells if cell.valid]
+    statuses = {cell.status for cell in cells} or {"missing"}
+    row: dict[str, Any] = {
+        **dict(zip(("strategy", "workload", "replicas"), group, strict=True)),
+        "status": statuses.pop() if len(statuses) == 1 else "mixed",
+        "reason": "; ".join(dict.fromkeys(cell.reason for cell in cells if cell.reason)),
+        "n_expected": n_expected,
+        "n": len(valid),
+        "n_excluded": len(cells) - len(valid),
+        "warnings": sum(bool(cell.warnings) for cell in cells),
+    }
+    notes = _notes_on_cells(n_expected, cells)
+    values = _cell_values(valid)
+    for metric in METRICS:
+        if metric == "slowdown":
+            estimate, note = group_slowdown(valid, baseline)
+        else:
+            estimate, note = _estimate(values[metric]), _note_on(metric, values[metric], valid)
+        if valid and note:
+            notes.append(note)
+        row |= _columns_of(metric, estimate, len(cells))
+    for metric, name in QUANTILES.items():
+        bounds = [cell.percentiles[name].error_percent for cell in valid if name in cell.percentiles]
+        row[f"{metric}_bucket_error_percent"] = max(bounds, default=None)
+    if len(valid) == 1:
+        notes.append("no intervals from one cell")
+    return row | {"notes": "; ".join(notes)}
+
+
+def _columns_of(metric: str, estimate: Estimate | None, n_cells: int) -> dict[str, Any]:
+    n = estimate.n if estimate else 0
+    return {
+        metric: estimate and estimate.value,
+        f"{metric}_low": estimate and estimate.low,
+        f"{metric}_high": estimate and estimate.high,
+        f"{metric}_n": n,
+        f"{metric}_n_excluded": n_cells - n,
+    }
+
+
+def _cell_values(cells: Sequence[MeasuredCell]) -> dict[str, list[float | None]]:
+    """Per metric (but slowdown) one value per cell, None where the cell has none."""
+    values: dict[str, list[float | None]] = {metric: [] for metric in METRICS if metric != "slowdown"}
+    for cell in cells:
+        values["latency_mean_seconds"].append(cell.latency_mean_seconds)
+        for metric, name in QUANTILES.items():
+            values[metric].append(cell.percentiles[name].value_seconds if name in cell.percentiles else None)
+        rates = [row.throughput_hz for row in cell.rows if row.throughput_hz is not None]
+        values["throughput_total_hz"].append(sum(rates) or None)
+        values["throughput_per_tenant_hz"].append(sum(rates) / len(rates) if rates else None)
+        memory = [row.memory_mib for row in cell.rows if row.memory_mib is not None]
+        values["memory_per_tenant_mib"].append(sum(memory) / len(memory) if memory else None)
+    return values
+
+
+def _estimate(values: Sequence[float | None]) -> Estimate | None:
+    # A geometric mean has no place for a zero.
+    present = [value for value in values if value]
+    return log_interval(present) if present else None
+
+
+def _notes_on_cells(n_expected: int, cells: Sequence[MeasuredCell]) -> list[str]:
+    """Why cells are missing or in no mean."""
+    notes = []
+    if len(cells) < n_expected:
+        notes.append(f"{n_expected - len(cells)} of {n_expected} cells missing")
+    for status, number in Counter(cell.status for cell in cells if cell.status != "ok").items():
+        notes.append(f"{number} of {n_expected} cells {status}")
+    for gate, number in Counter(gate for cell in cells for gate in cell.failed_gates).items():
+        notes.append(f"{number} of {n_expected} cells excluded by {gate}")
+    return notes
+
+
+def _note_on(metric: str, values: Sequence[float | None], cells: Sequence[MeasuredCell]) -> str | None:
+    """Why a metric is blank in some of the valid cells."""
+    blank = [cell for cell, value in zip(cells, values, strict=True) if not value]
+    if not blank:
+        return None
+    share = "" if len(blank) == len(cells) else f" in {len(blank)} of {len(cells)} cells"
+    if metric not in QUANTILES:
+        return f"{metric} not known{share}"
+    name = QUANTILES[metric]
+    most = max(cell.count for cell in blank)
+    if most < NEEDED_COUNT[name]:
+        return f"{name} needs {NEEDED_COUNT[name]} iterations, had {most}{share}"
+    return f"{name} is outside the buckets (1 µs to 1000 s){share}"

@@ -1,0 +1,71 @@
+"""What each kind of node can do at all, known without looking at a device.
+
+What a particular device cannot do (too few cores, MIG switched off) is a measured outcome and not found here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Layers = tuple[str, str]
+
+# Layers that make sense, outer first: only MIG cuts a device into parts that can be shared again.
+KNOWN_LAYERS: frozenset[Layers] = frozenset({("mig", "time-slicing"), ("mig", "mps")})
+
+
+@dataclass(frozen=True)
+class Capability:
+    """What one kind of node can do."""
+
+    mechanisms: frozenset[str]
+    layers: frozenset[Layers]
+    limits: bool
+
+
+CAPABILITIES: Mapping[str, Capability] = {
+    # A stand-in shares cores by affinity: nothing caps a share of threads or memory, there are no streams.
+    "cpu": Capability(frozenset({"exclusive", "time-slicing", "mps", "mig"}), KNOWN_LAYERS, limits=False),
+    "simulated": Capability(
+        frozenset({"exclusive", "time-slicing", "mps", "mig", "streams"}), KNOWN_LAYERS, limits=True
+    ),
+}
+BUILT_KINDS: tuple[str, ...] = tuple(CAPABILITIES)
+
+GPU_DEVICE_FILE = Path("/dev/nvidia0")
+GPU_PROC_FOLDER = Path("/proc/driver/nvidia/gpus")
+
+
+def can(kind: str, entry: Mapping[str, Any]) -> str | None:
+    """Why a built kind of node can never do the strategy of a normalised catalogue entry; None if it can."""
+    capability = CAPABILITIES[kind]
+    mechanisms = tuple(entry["mechanism"])
+    missing = [name for name in mechanisms if name not in capability.mechanisms]
+    if missing:
+        return f"it has no {missing[0]}"
+    if len(mechanisms) > 1 and mechanisms not in capability.layers:
+        return f"it cannot layer {mechanisms[1]} on {mechanisms[0]}"
+    limits = [key for key in ("thread_percent", "memory_percent") if entry[key] is not None]
+    if limits and not capability.limits:
+        return f"it cannot enforce {' and '.join(limits)}"
+    return None
+
+
+def kinds_that_can(entry: Mapping[str, Any]) -> list[str]:
+    """The built kinds of node that can do the strategy of a normalised catalogue entry."""
+    return [kind for kind in BUILT_KINDS if can(kind, entry) is None]
+
+
+def has_nvidia_gpu() -> bool:
+    """Whether this host shows an NVIDIA GPU, by its device files alone (no driver library is loaded)."""
+    return GPU_DEVICE_FILE.exists() or (GPU_PROC_FOLDER.is_dir() and any(GPU_PROC_FOLDER.iterdir()))
+
+
+def resolve_node(config: Mapping[str, Any]) -> str:
+    """Kind of node of a normalised config: `auto` is an NVIDIA GPU if there is one, else the CPU stand-in."""
+    kind: str = config["node"]
+    if kind != "auto":
+        return kind
+    return "nvidia" if "nvidia" in BUILT_KINDS and has_nvidia_gpu() else "cpu"

@@ -1,0 +1,159 @@
+"""One cell from start to finish, on any kind of node."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from sharebench import SCHEMA_VERSION, gates
+from sharebench.collect.rows import Row
+from sharebench.nodes.base import Node, State, TenantsFailed
+from sharebench.strategies import Strategy
+from sharebench.window import measure, settle
+
+# A cell's status when several tenants ended badly: the first of these that any of them has.
+WORST_FIRST = ("oom", "crashed", "killed", "hung")
+
+
+class Stopwatch:
+    """Seconds per part of a cell."""
+
+    def __init__(self) -> None:
+        parts = ("configure", "start", "ready", "settle", "window", "stop", "total")
+        self.seconds = {f"{part}_seconds": 0.0 for part in parts}
+        self._began = self._last = time.monotonic()
+
+    def lap(self, part: str) -> None:
+        """Everything since the last lap was this part."""
+        now = time.monotonic()
+        self.seconds[f"{part}_seconds"] += now - self._last
+        self.seconds["total_seconds"] = now - self._began
+        self._last = now
+
+
+def planned_load(load: Mapping[str, Any], calibration: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The load in requests per second; a rate that is a share of capacity needs the workload's calibration."""
+    planned = {key: value for key, value in load.items() if value is not None and key != "rate_of_capacity"}
+    if load.get("rate_of_capacity") is not None:
+        assert calibration is not None
+        planned["rate_hz"] = load["rate_of_capacity"] * calibration["capacity_hz"]
+    return planned
+
+
+def empty_tenant(index: int, workload: str, outcome: Mapping[str, Any]) -> dict[str, Any]:
+    """A tenant that measured nothing."""
+    status = "not-measured" if outcome["status"] == "ok" else outcome["status"]
+    blank = ("startup", "steady", "min_seconds", "max_seconds", "device_histogram", "timeline", "load", "cpu")
+    return {
+        **dict.fromkeys((*blank, "memory_bytes", "output_digest", "work")),
+        **{"index": index, "workload": workload, "status": status, "exit": outcome["exit"]},
+        **{"count": 0, "sum_seconds": 0.0, "errors": 0, "histogram": {}, "stages": {}},
+        **{"coverage_ratio": 0.0, "drain_seconds": 0.0},
+    }
+
+
+def judge(tenants: list[dict[str, Any]], why: str | None) -> tuple[str, str | None]:
+    """Status and reason of a cell from its tenants'."""
+    statuses = [tenant["status"] for tenant in tenants]
+    for status in WORST_FIRST:
+        if status in statuses:
+            first = tenants[statuses.index(status)]
+            detail = first["exit"]["reason"] if first["exit"] else why
+            if status == "oom":
+                fitting = len(statuses) - statuses.count("oom")
+                return status, f"{fitting} of {len(statuses)} tenants fit into memory"
+            return status, f"{statuses.count(status)} of {len(statuses)} tenants {status}: {detail}"
+    return ("hung", why) if why else ("ok", None)
+
+
+def finished(record: dict[str, Any], steady: dict[str, Any], outcome: Mapping[str, Any]) -> dict[str, Any]:
+    """A tenant's own record with what the driver knows: its status, and the verdict on steadiness."""
+    outcome = dict(outcome)
+    load = record["load"]
+    if outcome["status"] == "ok" and load["arrival"] == "closed" and load["censored"]:
+        reason = "its last iteration did not end within the record's deadline"
+        outcome = {"status": "hung", "exit": {"code": None, "reason": reason, "log_tail": ""}}
+    kept = {key: value for key, value in record.items() if key != "environment"}
+    return {**kept, "steady": steady, **outcome}
+
+
+def run_cell(
+    node: Node,
+    strategy: Strategy,
+    spec_text: str,
+    block: int,
+    settings: Mapping[str, Any],
+    calibration: Mapping[str, Any] | None,
+) -> tuple[dict[str, Any], list[Row]]:
+    """Measure one cell; returns its record, but for `code` and `provenance`, and the rows of telemetry.csv.
+
+    `calibration` is the workload's calibration file, None while calibrating. Raises NodeError or TenantUnreachable
+    when the harness, not the device or a tenant, is at fault; the tenants are gone in any case.
+    """
+    watch = Stopwatch()
+    spec = json.loads(spec_text)
+    replicas, workload = spec["replicas"], spec["workload"]
+    load = planned_load(workload["load"], calibration)
+    record: dict[str, Any] = {
+        "schema": SCHEMA_VERSION,
+        "spec": spec_text,
+        "cell": {
+            "strategy": strategy.name,
+            "workload": workload["name"],
+            "replicas": replicas,
+            "repeat": spec["repeat"],
+            "block": block,
+        },
+        "node": node.facts(),
+        "limits": strategy.limits(replicas),
+        "evidence": [],
+        "calibration": None,
+        "window": None,
+        "telemetry": None,
+    }
+    environment: dict[str, Any] = {}
+    rows: list[Row] = []
+    why = node.infeasible(strategy, replicas)
+    if why is not None:
+        record |= {"status": "infeasible", "reason": why, "tenants": [], "timing": watch.seconds, "gates": []}
+        return record | {"environment": environment}, rows
+    if calibration is not None:
+        used = calibration["capacity_hz"] if workload["load"].get("rate_of_capacity") is not None else None
+        record["calibration"] = {"output_digest": calibration["output_digest"], "capacity_hz": used}
+
+    node.ensure(State(strategy, replicas if strategy.depends_on_replicas else None, block))
+    watch.lap("configure")
+    tenants = node.tenants(spec, {**settings, "load": load})
+    grants = node.grants(strategy, replicas)
+    measured: list[dict[str, Any]] = []
+    steady: list[dict[str, Any]] = []
+    try:
+        tenants.sweep()
+        tenants.start(grants)
+        watch.lap("start")
+        tenants.wait_ready()
+        watch.lap("ready")
+        steady = settle(tenants, settings["timeouts"]["start_seconds"])
+        watch.lap("settle")
+        deadline = settings["timeouts"]["record_seconds"]
+        window, measured, rows, telemetry = measure(tenants, node.sampler(tenants), spec["window_seconds"], deadline)
+        watch.lap("window")
+        record |= {"window": window, "telemetry": telemetry}
+        record["evidence"] = node.evidence(strategy, grants, measured)
+        environment = measured[0]["environment"]
+    except TenantsFailed as failure:
+        why = str(failure)
+    finally:
+        outcomes = tenants.outcomes()
+        tenants.stop()
+        watch.lap("stop")
+    record["tenants"] = [
+        finished(measured[i], steady[i], outcomes[i]) if measured else empty_tenant(i, workload["name"], outcomes[i])
+        for i in range(replicas)
+    ]
+    record["status"], record["reason"] = judge(record["tenants"], why)
+    record["timing"] = watch.seconds
+    record["gates"] = gates.evaluate(record)
+    return record | {"environment": environment}, rows

@@ -1,0 +1,68 @@
+"""Which files make what: the lists behind the fingerprints that decide what is stale."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+from sharebench.fingerprint import fingerprint
+
+SCRIPTS = Path(__file__).resolve().parent.parent
+
+
+def _all(folder: str) -> list[str]:
+    return sorted(f"{folder}/{path.name}" for path in (SCRIPTS / folder).glob("*.py"))
+
+
+# What measures a cell on any node: its story, its checks, and what a strategy means.
+CORE = ["sharebench/cell.py", "sharebench/gates.py", "sharebench/window.py", "sharebench/strategies.py"]
+NODES = {
+    "cpu": [
+        *_all("tenant"),
+        "sharebench/nodes/base.py",
+        "sharebench/nodes/cpu.py",
+        "sharebench/tenants/processes.py",
+        "sharebench/collect/scrape.py",
+        "sharebench/collect/telemetry.py",
+    ],
+    "simulated": [
+        "sharebench/nodes/base.py",
+        "sharebench/nodes/simulated.py",
+        "sharebench/tenants/simulated.py",
+    ],
+}
+READING = ["sharebench/record.py", "sharebench/histogram.py", "tenant/buckets.py"]
+STAGES = {
+    "export": ["export_histograms.py", *READING],
+    "tables": ["sharebench/aggregate.py", "sharebench/dataset.py", *READING, *_all("sharebench/analysis")],
+    "figures": [f"sharebench/figures/{name}.py" for name in ("__init__", "data", "replicas", "sheet", "style")],
+    "report": ["sharebench/report.py", *_all("sharebench/figures")],
+}
+TEMPLATES = SCRIPTS / "sharebench" / "templates"
+
+
+@cache
+def _fingerprint(files: tuple[str, ...]) -> str:
+    return fingerprint(SCRIPTS / file for file in files)
+
+
+def of_node(kind: str) -> str:
+    """Fingerprint of the code that sets up this kind of node."""
+    return _fingerprint(tuple(CORE + NODES[kind]))
+
+
+def of_cell(kind: str, module: str | None) -> str:
+    """Fingerprint of the code that measures a workload (file `module`; None for a simulated one) on a kind of node."""
+    own = ["tenant/workloads/__init__.py", f"tenant/workloads/{module}.py"] if module else []
+    return _fingerprint(tuple(CORE + NODES[kind] + own))
+
+
+def of_stage(stage: str, figure: str | None = None) -> str:
+    """Labelled fingerprint of the code that makes exports, tables, figures or the report."""
+    own = [f"sharebench/figures/{figure}.py"] if figure else []
+    digest = _fingerprint(tuple(STAGES[stage] + own))
+    if stage == "report":
+        for template in sorted(TEMPLATES.iterdir()):
+            digest = hashlib.sha256(digest.encode() + template.read_bytes()).hexdigest()[:16]
+    return f"{stage} code {digest}"

@@ -1,0 +1,1 @@
+"""Gathering what tenants and the device report."""

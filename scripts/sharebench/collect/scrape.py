@@ -1,0 +1,69 @@
+"""The driver's side of a tenant's HTTP contract."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from typing import Any
+
+from sharebench.nodes.base import TenantUnreachable
+
+# A tenant answers within milliseconds, but N of them may share one busy core.
+TIMEOUT_SECONDS = 20.0
+
+
+class HttpEndpoint:
+    """One tenant behind a port of this host or a pod's address."""
+
+    def __init__(self, host: str, port: int, token: str) -> None:
+        self.host = host
+        self.port = port
+        self.headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> tuple[int, dict[str, Any]]:
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout_seconds)
+        try:
+            connection.request(method, path, json.dumps(body) if body is not None else None, self.headers)
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise TenantUnreachable(f"{method} {path.split('?')[0]}: {error}") from error
+        finally:
+            connection.close()
+
+    def ready(self) -> bool:
+        """Whether the tenant is warm for the first time."""
+        return self._call("GET", "/readyz")[0] == 200
+
+    def settled(self, since_ns: int) -> dict[str, Any] | None:
+        """The verdict on steadiness from iterations that began after `since_ns`, None while it is not known."""
+        status, answer = self._call("GET", f"/readyz?since={since_ns}")
+        return dict(answer["steady"]) if status == 200 else None
+
+    def clock(self) -> tuple[int, int, float]:
+        """The node's monotonic and real time in ns, and the round trip in seconds."""
+        before = time.monotonic()
+        status, answer = self._call("GET", "/clock")
+        round_trip_seconds = time.monotonic() - before
+        if status != 200:
+            raise TenantUnreachable(f"GET /clock: status {status}")
+        return int(answer["monotonic_ns"]), int(answer["realtime_ns"]), round_trip_seconds
+
+    def set_window(self, start_ns: int, end_ns: int) -> bool:
+        """Announce the window; False when the tenant refused it."""
+        return self._call("POST", "/window", {"start_ns": start_ns, "end_ns": end_ns})[0] == 200
+
+    def record(self, deadline_seconds: float) -> dict[str, Any]:
+        """The tenant's record of the window; waits for it up to `deadline_seconds` beyond the window's end."""
+        path = f"/record?deadline_seconds={deadline_seconds}"
+        status, answer = self._call("GET", path, timeout_seconds=deadline_seconds + TIMEOUT_SECONDS)
+        if status != 200:
+            raise TenantUnreachable(f"GET /record: status {status} {answer.get('error', '')}")
+        return answer

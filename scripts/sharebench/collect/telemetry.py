@@ -1,0 +1,124 @@
+"""Telemetry of a host's window: rows of telemetry.csv and their summary."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from sharebench.collect.rows import Row
+
+MEBIBYTE = 1 << 20
+
+
+def _throttled_usec() -> int | None:
+    """Time that a CPU quota of our cgroup (version 2) has held us back so far."""
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        own = Path("/proc/self/cgroup").read_text().strip().rsplit("::", 1)[-1]
+        lines = (Path("/sys/fs/cgroup") / own.lstrip("/") / "cpu.stat").read_text().splitlines()
+        return int(next(line.split()[1] for line in lines if line.startswith("throttled_usec")))
+    return None
+
+
+class HostSampler:
+    """Samples the stand-in: busy share of its cores and resident memory of its tenants.
+
+    Two samples a second: the sampler runs on the cores that it watches, and each sample costs about a millisecond.
+    """
+
+    PERIOD_SECONDS = 0.5
+
+    def __init__(self, cores: Sequence[int], pids: Sequence[int]) -> None:
+        self.cores = cores
+        self.processes = [psutil.Process(pid) for pid in pids]
+        self.rows: list[tuple[float, float, float]] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+
+    def _busy(self) -> tuple[float, float]:
+        busy = total = 0.0
+        times = psutil.cpu_times(percpu=True)
+        for core in self.cores:
+            spent = times[core]
+            total += sum(spent) - getattr(spent, "guest", 0.0) - getattr(spent, "guest_nice", 0.0)
+            busy += spent.user + spent.nice + spent.system
+        return busy, total
+
+    def _memory_bytes(self) -> int:
+        total = 0
+        for process in self.processes:
+            with contextlib.suppress(psutil.Error):
+                total += process.memory_info().rss
+        return total
+
+    def _tenants_cpu_seconds(self) -> float:
+        total = 0.0
+        for process in self.processes:
+            with contextlib.suppress(psutil.Error):
+                spent = process.cpu_times()
+                total += spent.user + spent.system
+        return total
+
+    def _sample(self) -> None:
+        before = self._busy()
+        while not self._ended.wait(self.PERIOD_SECONDS):
+            now = self._busy()
+            elapsed = now[1] - before[1]
+            share = 100.0 * (now[0] - before[0]) / elapsed if elapsed > 0 else 0.0
+            self.rows.append((time.monotonic(), share, self._memory_bytes() / MEBIBYTE))
+            before = now
+
+    def start(self) -> None:
+        """Begin to sample, and note the counters that the summary is the difference of."""
+        self._first = (
+            psutil.cpu_times(),
+            self._busy(),
+            self._tenants_cpu_seconds(),
+            _throttled_usec(),
+            time.monotonic(),
+        )
+        self._thread.start()
+
+    def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], dict[str, Any]]:
+        """End; the rows of the window, by seconds since its start, and the record's summary."""
+        host, busy, ours, throttled, began = self._first
+        host_now, busy_now, ours_now, throttled_now = (
+            psutil.cpu_times(),
+            self._busy(),
+            self._tenants_cpu_seconds(),
+            _throttled_usec(),
+        )
+        elapsed_seconds = time.monotonic() - began
+        self._ended.set()
+        self._thread.join()
+        total = sum(host_now[:8]) - sum(host[:8])
+        stolen = getattr(host_now, "steal", None)
+        foreign = (busy_now[0] - busy[0]) - (ours_now - ours)
+        rows: list[Row] = [
+            {
+                "t_seconds": round(at - window_start_seconds, 3),
+                "gpu_util_percent": round(share, 1),
+                "memory_used_mib": round(memory, 1),
+            }
+            for at, share, memory in self.rows
+            if window_start_seconds <= at <= window_end_seconds
+        ]
+        used = [row["gpu_util_percent"] or 0.0 for row in rows]
+        return rows, {
+            "samples": len(rows),
+            "utilisation_mean_percent": sum(used) / len(used) if used else None,
+            "memory_used_max_mib": max((row["memory_used_mib"] or 0.0 for row in rows), default=None),
+            "power_mean_watts": None,
+            "host_steal_percent": 100.0 * (stolen - host.steal) / total if stolen is not None and total > 0 else None,
+            "host_throttled_percent": None
+            if throttled is None or throttled_now is None
+            else min(100.0, (throttled_now - throttled) / 1e4 / elapsed_seconds),
+            "foreign_cpu_percent": max(0.0, 100.0 * foreign / (busy_now[1] - busy[1]))
+            if busy_now[1] > busy[1]
+            else None,
+        }

@@ -1,0 +1,242 @@
+"""What can be wrong with a config, each problem as one line for the person who wrote it.
+
+A line names the key, the value and the remedy; `sharebench.config` turns it into a ConfigError.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from sharebench.capabilities import BUILT_KINDS, KNOWN_LAYERS, can, kinds_that_can, resolve_node
+
+Json = dict[str, Any]
+
+WORKLOAD_MODULES = Path(__file__).resolve().parent.parent / "tenant" / "workloads"
+# nodes/device.json is the node's own file beside nodes/{strategy}.json; `baseline: none` means no baseline.
+RESERVED_STRATEGIES = {
+    "device": "nodes/device.json exists already",
+    "none": "baseline: none means no baseline",
+}
+TYPE_WORDS = {
+    "integer": "a whole number",
+    "number": "a number",
+    "string": "text",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "null",
+}
+
+
+def schema_problem(config: Json, schema: Json) -> str | None:
+    """The first violation of the schema by a normalised config; unknown keys go first, as the usual cause."""
+    import jsonschema_rs  # imported late: it costs 30 ms, and only this function needs it
+
+    errors = list(jsonschema_rs.Draft202012Validator(schema).iter_errors(config))
+    if not errors:
+        return None
+    error = min(errors, key=lambda error: error.kind.name != "additionalProperties")
+    path = list(error.instance_path)
+    kind = error.kind.name
+    value: Any = error.instance
+    rules, about = _schema_at(path, schema)
+    key = ".".join(str(part) for part in path if isinstance(part, str))
+    details = error.kind.as_dict()
+    match kind:
+        case "additionalProperties":
+            return _unknown_key(key, str(details["unexpected"][0]), rules)
+        case "required":
+            missing = str(details["property"])
+            return f"{key}: {missing} is missing; add it: {_about(rules['properties'][missing])}"
+        case "type":
+            wanted = [rules["type"]] if isinstance(rules["type"], str) else rules["type"]
+            problem = f"is not {' or '.join(TYPE_WORDS[name] for name in wanted)}"
+            if wanted == ["object"]:
+                problem += "; write it as {key: value} with a space after the colon"
+        case "enum":
+            return f"{key}: {_unknown(value, rules['enum'], 'is not known')}"
+        case "pattern":
+            problem = rules["patternErrorMessage"]
+        case "minItems" | "minLength":
+            problem = "is empty; name at least one" if kind == "minItems" else "is empty; give a name"
+        case "uniqueItems":
+            twice = next(item for item in value if value.count(item) > 1)
+            return f"{key}: {_shown(twice)} is listed twice; remove one"
+        case "minimum":
+            problem = f"is below {rules['minimum']}; use {rules['minimum']} or more"
+        case "exclusiveMinimum":
+            problem = f"is not above {rules['exclusiveMinimum']}; use a larger number"
+        case "maximum":
+            problem = f"is above {rules['maximum']}; use {rules['maximum']} or less"
+        case "maxItems":
+            problem = f"has more than {rules['maxItems']} entries; remove some"
+        case _:
+            problem = f"is not allowed: {error.message}"
+    return f"{key}: {_shown(value)} {problem} ({_about(about)})"
+
+
+def _schema_at(path: list[str | int], schema: Json) -> tuple[Json, Json]:
+    """The schema of the value at `path`, and the nearest one around it that has a description."""
+    rules = about = schema
+    for part in path:
+        if isinstance(part, int):
+            rules = rules["items"]
+        elif part in rules.get("properties", {}):
+            rules = rules["properties"][part]
+        else:
+            rules = next(inner for pattern, inner in rules["patternProperties"].items() if re.fullmatch(pattern, part))
+        if "$ref" in rules:
+            rules = schema["$defs"][rules["$ref"].removeprefix("#/$defs/")]
+        about = rules if "description" in rules else about
+    return rules, about
+
+
+def _about(rules: Json) -> str:
+    """What the key means, and its default."""
+    text = str(rules["description"]).rstrip(".")
+    default = rules.get("default")
+    return text if default in (None, {}, "") else f"{text}; default {_shown(default)}"
+
+
+def _unknown_key(key: str, name: str, rules: Json) -> str:
+    if "patternErrorMessage" in rules:
+        return f"{key}: the name {_shown(name)} {rules['patternErrorMessage']}"
+    hint = " (a mapping needs a space after the colon)" if ":" in name else ""
+    text = _unknown(name, rules["properties"], "is an unknown key") + hint
+    return f"{key}: {text}" if key else text
+
+
+def _unknown(value: Any, known: Iterable[str], problem: str) -> str:
+    """`VALUE PROBLEM; did you mean …? Known: …`"""
+    known = list(known)
+    if not known:
+        return f"{_shown(value)} {problem}; nothing is known here, remove it"
+    close = difflib.get_close_matches(str(value).lower(), known, n=1, cutoff=0.5)
+    meant = f"; did you mean {close[0]!r}?" if close else "; use a known one."
+    return f"{_shown(value)} {problem}{meant} Known: {', '.join(known)}"
+
+
+def _shown(value: Any) -> str:
+    """The value as YAML would have it, text in quotes, at most 80 characters."""
+    if isinstance(value, list):
+        text = f"[{', '.join(item if isinstance(item, str) else _shown(item) for item in value)}]"
+    elif isinstance(value, str):
+        text = repr(value)
+    else:
+        text = json.dumps(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def cross_key_problems(config: Json) -> Iterator[str]:
+    """What is wrong across the keys of a normalised, schema-valid config.
+
+    A check relies on those before it, so that only the first line is worth taking.
+    """
+    kind = resolve_node(config)
+    if kind not in BUILT_KINDS:
+        yield f"node: {kind!r} is not built yet; use {' or '.join(BUILT_KINDS)}"
+        return
+    for name, entry in config["strategy_catalogue"].items():
+        yield from _strategy_entry(name, entry)
+    for name, entry in config["workload_catalogue"].items():
+        yield from _workload_entry(name, entry)
+    yield from _names(config)
+    if config["from"] is None:
+        yield from _used_strategies(config, kind)
+        yield from _used_workloads(config, kind)
+    elif not Path(config["from"]).is_dir():
+        yield f"from: {config['from']!r} is not an existing folder; give the results of a finished study"
+
+
+def _strategy_entry(name: str, entry: Json) -> Iterator[str]:
+    """Entries that no kind of node could make sense of."""
+    key = f"strategy_catalogue.{name}"
+    mechanisms = entry["mechanism"]
+    if name in RESERVED_STRATEGIES:
+        yield f"{key}: the name {name!r} is reserved ({RESERVED_STRATEGIES[name]}); choose another"
+    if len(mechanisms) == 2 and tuple(mechanisms) not in KNOWN_LAYERS:
+        known = " or ".join(f"[{', '.join(layers)}]" for layers in sorted(KNOWN_LAYERS, reverse=True))
+        yield f"{key}.mechanism: [{', '.join(mechanisms)}] are no layers, outer first; use {known}"
+    if "exclusive" in mechanisms and entry["replicas"] != [1]:
+        own = _shown(entry["replicas"])
+        yield f"{key}.replicas: {own} is not possible, exclusive means one tenant; set [1]"
+    needs = {"profile": "mig", "instances": "mig", "thread_percent": "mps", "memory_percent": "mps"}
+    for option, mechanism in needs.items():
+        if entry[option] is not None and mechanism not in mechanisms:
+            yield f"{key}.{option}: {entry[option]!r} has no effect without {mechanism}; remove it"
+    if "mig" in mechanisms and entry["profile"] is None:
+        yield f"{key}.profile: null is not enough for mig; give a profile such as 1g"
+    if len(mechanisms) == 2 and entry["instances"] is None:
+        yield f"{key}.instances: null is not enough for layers; say how many the tenants share, such as 2"
+
+
+def _workload_entry(name: str, entry: Json) -> Iterator[str]:
+    key = f"workload_catalogue.{name}"
+    arrival = entry["load"]["arrival"]
+    rates = [option for option in ("rate_hz", "rate_of_capacity") if entry["load"][option] is not None]
+    if arrival == "closed" and rates:
+        value = entry["load"][rates[0]]
+        yield f"{key}.load.{rates[0]}: {value} has no effect on a closed load; remove it or set an arrival"
+    if arrival != "closed" and len(rates) != 1:
+        given = "both are" if rates else "none is"
+        yield f"{key}.load: {arrival} needs rate_hz or rate_of_capacity, {given} given; give exactly one"
+    if entry["simulated"] is not None and not any(entry["simulated"].values()):
+        yield f"{key}.simulated: 0 seconds of work; set serial_seconds, parallel_sm_seconds or both"
+
+
+def _names(config: Json) -> Iterator[str]:
+    """Names of the study that no catalogue has."""
+    for key, plural in (("strategy_catalogue", "strategies"), ("workload_catalogue", "workloads")):
+        for name in config[plural]:
+            if name not in config[key]:
+                yield f"{plural}: {_unknown(name, config[key], 'is not in the catalogue')}"
+    known = config["strategy_catalogue"]
+    if config["baseline"] not in (*known, "none"):
+        yield f"baseline: {_unknown(config['baseline'], (*known, 'none'), 'is not in the catalogue')}"
+    if known.get("exclusive", {}).get("mechanism") != ["exclusive"]:
+        yield "strategy_catalogue.exclusive: is not there or not exclusive; restore it, calibration needs it"
+
+
+def _used_strategies(config: Json, kind: str) -> Iterator[str]:
+    """Strategies of the study that this kind of node can never do."""
+    baseline = config["baseline"]
+    used = [("strategies", name) for name in config["strategies"]]
+    if baseline != "none":
+        used.append(("baseline", baseline))
+    for key, name in used:
+        entry = config["strategy_catalogue"][name]
+        reason = can(kind, entry)
+        if reason is not None:
+            able = ", ".join(kinds_that_can(entry)) or "none yet"
+            yield (
+                f"{key}: {name!r} is impossible on the node {kind!r}: {reason}; "
+                f"leave it out, or set node to one that can: {able}"
+            )
+        if key == "baseline" and 1 not in (entry["replicas"] or [1]):
+            own = _shown(entry["replicas"])
+            yield f"baseline: {name!r} has replicas {own} and never runs one tenant; choose another"
+
+
+def _used_workloads(config: Json, kind: str) -> Iterator[str]:
+    """Workloads of the study that this kind of node cannot run, or not in this window."""
+    for name in config["workloads"]:
+        entry = config["workload_catalogue"][name]
+        key = f"workload_catalogue.{name}"
+        if kind == "simulated" and entry["simulated"] is None:
+            yield f"workloads: {name!r} has no model for the node 'simulated'; add {key}.simulated"
+        if kind != "simulated" and entry["module"] is None:
+            yield f"workloads: {name!r} has no code for the node {kind!r}; add {key}.module"
+        elif kind != "simulated" and not (WORKLOAD_MODULES / f"{entry['module']}.py").is_file():
+            modules = sorted(path.stem for path in WORKLOAD_MODULES.glob("[a-z]*.py"))
+            problem = "has no file in scripts/tenant/workloads"
+            yield f"{key}.module: {_unknown(entry['module'], modules, problem)}"
+        if config["window_seconds"] < entry["min_window_seconds"]:
+            yield (
+                f"window_seconds: {config['window_seconds']} is too short for the workload {name!r}; "
+                f"use {entry['min_window_seconds']} or more"
+            )

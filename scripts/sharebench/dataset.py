@@ -1,0 +1,68 @@
+"""Data sets: any folder with the layout of results/README.md, this study's own or somebody else's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from sharebench import config as configuration
+from sharebench.files import read_json
+from sharebench.matrix import Study
+
+MATRIX_KEYS = ("strategies", "replicas", "workloads", "repeats")
+
+
+class DataSetError(Exception):
+    """The folder is no data set; one line."""
+
+
+def results_root(config: dict[str, Any]) -> Path:
+    """Where tables, figures and report go: `results`, or results/from/NAME when rebuilding from a data set."""
+    return Path("results/from") / Path(config["from"]).resolve().name if config["from"] else Path(config["results"])
+
+
+def open_study(folder: Path, config: dict[str, Any]) -> Study:
+    """The study that made this data set, by its manifest. Raises DataSetError."""
+    try:
+        manifest = read_json(folder / "manifest.json")
+        made_by, kind = manifest["config"], manifest["node_kind"]
+    except (OSError, ValueError, KeyError) as error:
+        raise DataSetError(
+            f"config: from: {folder} is no data set ({type(error).__name__}: {error}); "
+            "give a folder that has manifest.json and cells/"
+        ) from None
+    return Study(configuration.load(made_by | {"from": os.path.relpath(folder), "node": kind}))
+
+
+def _words(axis: str, values: Iterable[Any]) -> str:
+    return f"{axis} {', '.join(map(str, values))}"
+
+
+def not_shown(study: Study, files_config: dict[str, Any]) -> str:
+    """One line: what of the config files' matrix is not among the study's cells; empty when all of it is."""
+    if study.config["from"]:
+        return ""
+    try:
+        matrix = configuration.load({**study.config, **{k: files_config[k] for k in MATRIX_KEYS if k in files_config}})
+    except configuration.ConfigError:
+        # The files alone need not make sense on this node: the command line may be what mends them.
+        return ""
+    everything = Study(matrix)
+    missing = set(everything.cells) - set(study.cells)
+    if not missing:
+        return ""
+    parts = []
+    for axis, name in (
+        ("strategy", "strategies"),
+        ("replicas", "replicas"),
+        ("workload", "workloads"),
+        ("repeat", "repeats"),
+    ):
+        shown = {getattr(cell, axis) for cell in study.cells}
+        gone = {getattr(cell, axis) for cell in missing} - shown
+        if gone:
+            parts.append(_words(name, sorted(gone)))
+    what = "; ".join(parts) or "some combinations"
+    return f"Not shown: {len(missing)} of the config file's {len(everything.cells)} cells ({what})."

@@ -1,0 +1,70 @@
+"""The figures of a study: one module each, drawn by `draw(study) -> Sheet`; this registry names them.
+
+Importing this package is cheap (no plotting library), so that anybody may ask which figures there are.
+"""
+
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the rest of the pipeline needs to know about a figure without drawing it."""
+
+    module: str
+    title: str
+    caption: str
+
+
+NAMES: dict[str, Entry] = {
+    "latency": Entry(
+        "sharebench.figures.latency",
+        "Latency by number of tenants",
+        "How long one iteration takes when more tenants share the device. Thick lines with filled "
+        "markers are the median (p50) with its 95 % interval over the repeats; thin lines with hollow "
+        "markers are the 99th percentile, where the sample can carry one. Lower is better, and a flat "
+        "line means that tenants do not slow each other down. Markers of one number of tenants stand "
+        "side by side so that none hides another. A cross below the axis is a combination without a "
+        "value, with the reason beside it.",
+    ),
+    "throughput": Entry(
+        "sharebench.figures.throughput",
+        "Total throughput by number of tenants",
+        "Iterations per second of all tenants together, with the 95 % interval over the repeats. The "
+        "dashed grey line is N times one exclusive tenant: what N devices would do. Higher is better; a "
+        "flat line means that the tenants only divide what one of them could have had. A cross below "
+        "the axis is a combination without a value, with the reason beside it.",
+    ),
+    "distribution": Entry(
+        "sharebench.figures.distribution",
+        "Latency distribution at the largest N",
+        "The share of iterations that took at most the time on the axis, over all valid repeats and all "
+        "tenants. Further left is faster, steeper is more even, and a long shoulder to the right is a "
+        "tail. Steps stand at the upper bounds of the histogram's buckets, which are 1.1 % wide. Where "
+        "the legend gives a strategy an N, that is its own largest with a valid measurement.",
+    ),
+    "timeline": Entry(
+        "sharebench.figures.timeline",
+        "Latency over the window",
+        "One cell per strategy, its first valid repeat at its largest number of tenants: the mean "
+        "latency of the iterations that began in each slot of the window, one line per tenant. Level "
+        "lines that lie together are what one hopes for; a slope is drift, a spike or a gap (a slot in "
+        "which no iteration began) is a stall, and lines apart are unfairness.",
+    ),
+}
+
+
+def draw(name: str, data: Path, results: Path) -> None:
+    """Draw figure `name` of the data set `data` and write `results`/figures/`name`.svg, .pdf and .png.
+
+    Raises KeyError for an unknown name and OSError when an input cannot be read or an output not written.
+    """
+    # The plotting libraries take a second to load, and only one figure of one process needs them.
+    module = importlib.import_module(NAMES[name].module)
+    from sharebench.figures.data import load
+    from sharebench.figures.sheet import save
+    from sharebench.figures.style import theme
+
+    with theme():
+        save(module.draw(load(data, results)), results / "figures", name)

@@ -1,0 +1,162 @@
+"""A metric of tables/summary.csv by number of tenants: one panel per workload, one line per strategy."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedFormatter, FixedLocator
+from matplotlib.transforms import ScaledTranslation, blended_transform_factory
+
+from sharebench.figures import data
+from sharebench.figures.palette import Look, looks
+from sharebench.figures.sheet import Sheet, say, sheet
+from sharebench.figures.style import GREY, SMALL_POINTS
+
+WIDE_RATIO = 16
+"""Beyond this ratio of the largest to the smallest number of tenants the axis is logarithmic."""
+CROSS_ROW_INCHES = 0.11
+"""Height of the row of crosses that a strategy with missing values has below the axis."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One strategy in one panel: its rows, in order of replicas, and where they stand on the axis."""
+
+    rows: pd.DataFrame
+    x: list[float]
+    look: Look
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One workload: its rows of the summary, its lines, and where a number of tenants is on the axis."""
+
+    rows: pd.DataFrame
+    lines: list[Line]
+    place: Callable[[float], float]
+
+
+def panels(
+    study: data.Study,
+    title: str,
+    y_label: str,
+    metric: str,
+    draw: Callable[[Axes, Panel], None],
+    legend: Sequence[Line2D] = (),
+) -> Sheet:
+    """One panel per workload, drawn by `draw` from the lines that have values.
+
+    Whatever has no value of `metric` is marked by a cross below the axis, with the reason in a word.
+    """
+    table = data.summary(study)
+    names = study.strategies(table)
+    style = looks(study.catalogue, names)
+    entries = [Line2D([], [], label=name, **style[name].line) for name in names]
+    workloads = study.workloads(table)
+    rows_of = {workload: table[table["workload"] == workload] for workload in workloads}
+    missing = {workload: _missing(rows, metric, names) for workload, rows in rows_of.items()}
+    crosses = max((len(of_workload) for of_workload in missing.values()), default=0)
+    page = sheet(
+        title,
+        study.facts,
+        max(len(workloads), 1),
+        x_label="Number of tenants",
+        y_label=y_label,
+        legend=[*entries, *legend],
+        note=study.not_shown,
+        below_inches=crosses * CROSS_ROW_INCHES,
+    )
+    if not workloads:
+        say(page, page.axes[0], "Nothing to draw: the summary has no rows.")
+    for ax, workload in zip(page.axes, workloads, strict=False):
+        rows = rows_of[workload]
+        ax.set_title(workload)
+        place = _axis_of_tenants(ax, sorted(set(rows["replicas"])))
+        valued = rows[rows[metric].notna()]
+        drawn = [name for name in names if name in set(valued["strategy"])]
+        lines = []
+        for i, name in enumerate(drawn):
+            own = valued[valued["strategy"] == name].sort_values("replicas")
+            aside = (i - (len(drawn) - 1) / 2) * min(0.07, 0.4 / len(drawn))
+            lines.append(Line(own, [place(n) + aside for n in own["replicas"]], style[name]))
+        if lines:
+            draw(ax, Panel(rows, lines, place))
+        else:
+            ax.set_yticks([])
+            ax.text(0.5, 0.5, "no valid measurement", ha="center", color=GREY, transform=ax.transAxes)
+        ax.tick_params(axis="x", pad=2 + 72 * CROSS_ROW_INCHES * crosses)
+        for row, (name, words) in enumerate(missing[workload].items()):
+            _crosses(ax, row, name, {place(n): word for n, word in words.items()}, style[name])
+            page.words.extend(f"{workload}: {name} at {n} tenants is {word}" for n, word in words.items())
+    return page
+
+
+def intervals(line: Line, metric: str) -> Any:
+    """Distances from `metric` to both ends of its interval, shape (2, rows); NaN without one."""
+    rows = line.rows
+    sides = [rows[metric] - rows[f"{metric}_low"], rows[f"{metric}_high"] - rows[metric]]
+    # Without any spread, rounding may put an end on the wrong side of the value.
+    return [side.clip(lower=0) for side in sides]
+
+
+def _missing(rows: pd.DataFrame, metric: str, names: Sequence[str]) -> dict[str, dict[int, str]]:
+    """Strategy → number of tenants → the word for why `metric` has no value there."""
+    found: dict[str, dict[int, str]] = {}
+    without = rows[rows[metric].isna()].sort_values("replicas")
+    for row in sorted(without.to_dict("records"), key=lambda row: names.index(row["strategy"])):
+        found.setdefault(row["strategy"], {})[int(row["replicas"])] = data.absence(row)
+    return found
+
+
+def _axis_of_tenants(ax: Axes, replicas: Sequence[int]) -> Callable[[float], float]:
+    """Set up the axis for these numbers of tenants (ascending) and return their places on it.
+
+    Places of neighbours are at least 1 apart, so that markers can be set aside by a fraction of that.
+    """
+    scale: Callable[[float], float] = math.log2 if replicas[-1] / replicas[0] > WIDE_RATIO else float
+    gap = min((scale(b) - scale(a) for a, b in pairwise(replicas)), default=1.0)
+
+    def place(n: float) -> float:
+        return scale(n) / gap
+
+    ticks = [place(n) for n in replicas]
+    room = max(0.4, 0.06 * (ticks[-1] - ticks[0]))
+    ax.set_xlim(ticks[0] - room, ticks[-1] + room)
+    labels, last = [], -math.inf
+    for n, tick in zip(replicas, ticks, strict=True):
+        is_clear = tick - last >= 0.05 * (ticks[-1] - ticks[0])
+        labels.append(str(n) if is_clear else "")
+        last = tick if is_clear else last
+    ax.xaxis.set_major_locator(FixedLocator(ticks))
+    ax.xaxis.set_major_formatter(FixedFormatter(labels))
+    ax.grid(visible=False, axis="x")
+    return place
+
+
+def _crosses(ax: Axes, row: int, name: str, words: Mapping[float, str], look: Look) -> None:
+    """One row of crosses below the axis, at the keys of `words`, named once, in the widest gap."""
+    down = ScaledTranslation(0, -(row + 0.6) * CROSS_ROW_INCHES, ax.figure.dpi_scale_trans)
+    below = blended_transform_factory(ax.transData, ax.transAxes) + down
+    places = list(words)
+    ax.plot(
+        places,
+        [0.0] * len(places),
+        ls="",
+        marker="x",
+        ms=3.6,
+        mew=1.2,
+        c=look.color,
+        transform=below,
+        clip_on=False,
+    )
+    edges = [ax.get_xlim()[0], *places, ax.get_xlim()[1]]
+    left = max(range(len(edges) - 1), key=lambda i: edges[i + 1] - edges[i])
+    nudge = 0.015 * (edges[-1] - edges[0])
+    x, side = (edges[left] + nudge, "left") if left == len(places) else (edges[left + 1] - nudge, "right")
+    label = f"{name} {', '.join(dict.fromkeys(words.values()))}"
+    ax.text(x, 0, label, ha=side, va="center_baseline", size=SMALL_POINTS, color=GREY, transform=below)

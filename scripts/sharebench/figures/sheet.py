@@ -1,0 +1,171 @@
+"""The page of a figure: title, subtitle, legend, panels of one size, foot note; and its files.
+
+Everything is placed in inches from known text sizes: quick, and the same page for the same data.
+"""
+
+import io
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import seaborn as sns
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.legend import Legend
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
+
+from sharebench.figures.style import GREY, SMALL_POINTS, TEXT_POINTS, TITLE_POINTS
+
+COLUMN_INCHES, PAGE_INCHES = 3.5, 7.16
+"""Widths of one column and of the page of a two-column paper."""
+LINE_INCHES, MARGIN_INCHES = 0.135, 0.09
+LEFT_INCHES, ABOVE_INCHES, BELOW_INCHES = 0.38, 0.24, 0.2
+"""Room around a panel for its tick labels and its title."""
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A page with its panels in reading order, and what it says, in words, for those who do not see it."""
+
+    figure: Figure
+    axes: list[Axes]
+    title: str
+    words: list[str]
+
+
+def sheet(
+    title: str,
+    facts: Sequence[str],
+    panels: int,
+    *,
+    x_label: str,
+    y_label: str,
+    legend: Sequence[Line2D] = (),
+    note: str = "",
+    columns: int = 3,
+    width_inches: float = 0.0,
+    panel_inches: float = 2.1,
+    below_inches: float = 0.0,
+    title_lines: int = 1,
+) -> Sheet:
+    """An empty page with `facts` in its subtitle and `panels` in at most `columns` columns.
+
+    Its width is a paper's column for one panel, else the page, unless `width_inches` says otherwise.
+    `panel_inches` is the height of a panel's data area, `below_inches` more room under each, and
+    `title_lines` how many lines a panel's title has.
+    """
+    columns = min(panels, columns)
+    rows = math.ceil(panels / columns)
+    width = width_inches or (COLUMN_INCHES if panels == 1 else PAGE_INCHES)
+    figure = Figure(figsize=(width, 1))
+    FigureCanvasAgg(figure)
+    inner = width - 2 * MARGIN_INCHES
+    subtitle = _lines(figure, facts, " · ", inner, TEXT_POINTS)
+    foot = _lines(figure, note.split(), " ", inner, SMALL_POINTS)
+
+    title_bottom = MARGIN_INCHES + 0.19 + LINE_INCHES * len(subtitle) + 0.04
+    key = _legend(figure, legend, inner) if legend else None
+    head = title_bottom + (_inches(figure, key)[1] if key else 0)
+    above = ABOVE_INCHES + LINE_INCHES * (title_lines - 1)
+    row = above + panel_inches + BELOW_INCHES + below_inches
+    foot_top = head + rows * row + 0.17
+    height = foot_top + LINE_INCHES * len(foot) + 0.06
+    figure.set_size_inches(width, height)
+
+    def write(lines: Sequence[str], top: float, **look: Any) -> None:
+        for i, line in enumerate(lines):
+            y = 1 - (top + i * LINE_INCHES) / height
+            figure.text(MARGIN_INCHES / width, y, line, ha="left", va="top", **look)
+
+    write([title], MARGIN_INCHES, size=TITLE_POINTS, weight="bold")
+    write(subtitle, MARGIN_INCHES + 0.19, size=TEXT_POINTS, color=GREY)
+    write(foot, foot_top + 0.03, size=SMALL_POINTS, color=GREY)
+    if key:
+        key.set_bbox_to_anchor((MARGIN_INCHES / width, 1 - title_bottom / height), figure.transFigure)
+
+    left = MARGIN_INCHES + 0.1
+    cell = (width - left - MARGIN_INCHES) / columns
+    axes = []
+    for i in range(panels):
+        x = left + i % columns * cell + LEFT_INCHES
+        y = height - head - i // columns * row - above - panel_inches
+        size = (cell - LEFT_INCHES - 0.04, panel_inches)
+        ax = figure.add_axes((x / width, y / height, size[0] / width, size[1] / height))
+        sns.despine(ax=ax)
+        ax.set_ylabel(y_label if i % columns == 0 else "")
+        ax.set_xlabel(x_label if i + columns >= panels else "")
+        axes.append(ax)
+    return Sheet(figure, axes, title, [*facts, *([note] if note else [])])
+
+
+def say(page: Sheet, ax: Axes, words: str) -> None:
+    """Write into an empty panel why nothing is drawn there."""
+    ax.set_axis_off()
+    text = textwrap.fill(words, 32)
+    ax.text(0.5, 0.5, text, ha="center", va="center", color=GREY, transform=ax.transAxes)
+    page.words.append(words)
+
+
+def save(page: Sheet, folder: Path, name: str) -> None:
+    """Write `folder`/`name`.svg, .pdf and .png, each whole or not at all; equal pages give equal bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    words = "; ".join(page.words)
+    about: dict[str, dict[str, str | None]] = {
+        "svg": {"Title": page.title, "Description": words, "Date": None},
+        "pdf": {"Title": page.title, "Subject": words, "CreationDate": None},
+        "png": {"Title": page.title, "Description": words, "Software": None},
+    }
+    for suffix, metadata in about.items():
+        content = io.BytesIO()
+        page.figure.savefig(content, format=suffix, metadata=metadata, dpi=220)
+        temporary = folder / f".{name}.{suffix}.part"
+        temporary.write_bytes(content.getvalue())
+        temporary.replace(folder / f"{name}.{suffix}")
+
+
+def _inches(figure: Figure, artist: Artist) -> tuple[float, float]:
+    """Width and height of something on the page."""
+    box = artist.get_window_extent()
+    return box.width / figure.dpi, box.height / figure.dpi
+
+
+def _lines(figure: Figure, parts: Sequence[str], joint: str, inches: float, points: float) -> list[str]:
+    """`parts` joined into as few lines of at most `inches` as possible, broken at joints only."""
+
+    def fits(line: str) -> bool:
+        return _inches(figure, Text(text=line, size=points, figure=figure))[0] <= inches
+
+    lines: list[str] = []
+    for part in parts:
+        if lines and fits(lines[-1] + joint + part):
+            lines[-1] += joint + part
+        else:
+            lines.append(part)
+    return lines
+
+
+def _legend(figure: Figure, handles: Sequence[Line2D], inches: float) -> Legend:
+    """Legend of `handles` in as many columns as `inches` hold."""
+    for columns in range(len(handles), 0, -1):
+        key: Legend = figure.legend(
+            handles=list(handles),
+            ncols=columns,
+            loc="upper left",
+            frameon=False,
+            borderpad=0,
+            borderaxespad=0,
+            handlelength=3.2,
+            handletextpad=0.5,
+            columnspacing=1.2,
+            labelspacing=0.35,
+        )
+        if columns == 1 or _inches(figure, key)[0] <= inches:
+            break
+        key.remove()
+    return key

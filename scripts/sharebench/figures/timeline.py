@@ -1,0 +1,74 @@
+"""One cell per strategy over its window: drift, stalls and unfairness."""
+
+import numpy as np
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from sharebench.figures import NAMES, data
+from sharebench.figures.palette import Look, looks
+from sharebench.figures.sheet import PAGE_INCHES, Sheet, say, sheet
+from sharebench.figures.style import log_axis
+
+# One tenant: seconds since the window's start and mean latency in ms (NaN where none began) of each slot.
+Series = tuple[data.Floats, data.Floats]
+
+
+def draw(study: data.Study) -> Sheet:
+    """One panel per workload and strategy: mean latency per slot, a line per tenant."""
+    samples = data.samples(study)
+    style = looks(study.catalogue, {sample.strategy for sample in samples})
+    has_workloads = len({sample.workload for sample in samples}) > 1
+    page = sheet(
+        NAMES["timeline"].title,
+        [*study.facts, "one line per tenant, the first the darkest"],
+        max(len(samples), 1),
+        x_label="Time in the window (s)",
+        y_label="Latency (ms)",
+        note=study.not_shown,
+        columns=4,
+        width_inches=PAGE_INCHES,
+        panel_inches=1.3,
+        title_lines=1 + has_workloads,
+    )
+    if not samples:
+        say(page, page.axes[0], "Nothing to draw: there are no cells.")
+    drawn: dict[str, list[tuple[Axes, list[Series]]]] = {}
+    for ax, sample in zip(page.axes, samples, strict=False):
+        name = f"{sample.workload}\n{sample.strategy}" if has_workloads else sample.strategy
+        tenants = [] if sample.replicas is None else _series(study, sample)
+        if not tenants:
+            say(page, ax, f"{sample.workload}, {sample.strategy}: no valid cell. {sample.reason}")
+            continue
+        ax.set_title(f"{name}, N = {sample.replicas}")
+        _panel(ax, tenants, style[sample.strategy])
+        drawn.setdefault(sample.workload, []).append((ax, tenants))
+    for panels in drawn.values():
+        means = np.concatenate([mean_ms for _, tenants in panels for _, mean_ms in tenants])
+        for ax, tenants in panels:
+            log_axis(ax, "y", np.nanmin(means) / 1.3, np.nanmax(means) * 1.3)
+            ax.set_xlim(0, float(tenants[0][0][-1] + tenants[0][0][0]))
+            ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+            ax.xaxis.set_major_formatter("{x:g}")
+    return page
+
+
+def _series(study: data.Study, sample: data.Sample) -> list[Series]:
+    series = []
+    for timeline in data.timelines(study, sample):
+        count = np.array(timeline["count"], dtype=float)
+        total = np.array(timeline["sum_seconds"])
+        middle_seconds = (np.arange(len(count)) + 0.5) * timeline["slot_seconds"]
+        mean_ms = 1e3 * np.divide(total, count, out=np.full(len(count), np.nan), where=count > 0)
+        series.append((middle_seconds, mean_ms))
+    return series
+
+
+def _panel(ax: Axes, tenants: list[Series], look: Look) -> None:
+    pale = sns.light_palette(look.color, n_colors=10)[4]
+    shades = sns.blend_palette([look.color, pale], n_colors=len(tenants))
+    for (seconds, mean_ms), shade in zip(tenants, shades, strict=True):
+        # A slot between two empty ones has no line through it: a dot keeps it visible.
+        is_drawn = np.pad(np.isfinite(mean_ms), 1)
+        alone = np.flatnonzero(is_drawn[1:-1] & ~is_drawn[:-2] & ~is_drawn[2:])
+        ax.plot(seconds, mean_ms, color=shade, lw=0.9, marker=".", ms=2.5, markevery=alone.tolist())

@@ -1,0 +1,333 @@
+"""Gates: the automatic checks of a finished cell.
+
+A failed `invalid` gate keeps the cell out of every mean; a failed `warning` gate marks it. Every measuring
+job starts this module, so it imports nothing heavy (no numpy, no pandas).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+Record = Mapping[str, Any]
+Tenant = Mapping[str, Any]
+
+# A tenant that is idle for more of the window lets its neighbours look faster than they are.
+COVERAGE_RATIO = 0.95
+# One iteration may be in flight when the window ends, and a synchronise then takes part of it; more than two
+# means that work was queued on the device, and that the latencies are those of the queue's entrance.
+DRAIN_ITERATIONS = 2.0
+# A few percent are usual on shared hosts; more of it and the hypervisor is one of the tenants.
+STEAL_PERCENT = 5.0
+# A cgroup quota stops tenants for tens of milliseconds at a time, so even a small share makes the tail.
+THROTTLED_PERCENT = 1.0
+# The tenants' windows may be shifted against each other by no more than this share of their length.
+CLOCK_RATIO = 0.01
+# Less drift than this changes no answer.
+DRIFT_RATIO = 0.10
+# Groups of slots per half of the window for the drift test, finest first, each with the two-sided 0.01 %
+# point of Student's t for one degree of freedom less than groups (scipy.stats.t is too heavy to import here).
+DRIFT_T = {10: 6.59, 5: 15.54}
+# Neighbouring slots of an open load share a queue; only the means of long groups are nearly independent.
+OPEN_DRIFT_GROUPS = 5
+# More than that and the measurement is also one of other programs.
+FOREIGN_PERCENT = 10.0
+# On a GPU node the CPU must not be what the tenants share.
+RUN_QUEUE_RATIO = 0.01
+# Requests in flight equal rate × latency; what this leaves open is measuring error.
+LITTLES_LAW_RATIO = 0.05
+# Standard deviations by which Poisson arrivals may miss their plan (1 clean tenant in 16 000 misses by more).
+POISSON_DEVIATIONS = 4.0
+# A window's edges take or give one request; the half keeps rounding out of it.
+EDGE_REQUESTS = 1.5
+
+UNKNOWN = "not known on this node"
+
+
+class Finding(NamedTuple):
+    """What a check found: the value, the limit it was held against, the verdict, and a line on a failure."""
+
+    value: float | None
+    limit: float
+    passed: bool
+    message: str
+
+
+def is_valid(record: Record) -> bool:
+    """Whether the cell counts: status `ok` and no failed `invalid` gate."""
+    broken = any(gate["severity"] == "invalid" and not gate["passed"] for gate in record["gates"])
+    return record["status"] == "ok" and not broken
+
+
+def evaluate(record: Record) -> list[dict[str, Any]]:
+    """The record's `gates`: one entry per check that applies to a cell of its kind.
+
+    A cell whose status is not `ok` is in no mean anyway and gets none. What this kind of node cannot know
+    (CPU steal on macOS) passes with the value None and a message that says so.
+    """
+    if record["status"] != "ok":
+        return []
+    gates = []
+    for severity, checks in (("invalid", INVALID), ("warning", WARNING)):
+        for name, check in checks.items():
+            finding = check(record)
+            if finding is not None:
+                gates.append({"name": name, "severity": severity, **finding._asdict()})
+                if finding.passed and finding.value is not None:
+                    gates[-1]["message"] = ""
+    return gates
+
+
+def _at_most(value: float, limit: float, message: str) -> Finding:
+    return Finding(value, limit, value <= limit, message)
+
+
+def _window_seconds(record: Record) -> float:
+    window = record["window"]
+    seconds: float = window["end_monotonic_seconds"] - window["start_monotonic_seconds"]
+    return seconds
+
+
+def _evidence(record: Record) -> Finding:
+    broken = [item for item in record["evidence"] if not item["holds"]]
+    if not record["evidence"]:
+        return Finding(None, 0, False, "nothing proves that the strategy was in force")
+    first = broken[0] if broken else record["evidence"][0]
+    seen = f"expected {first['expected']}, observed {first['observed']}"
+    return _at_most(len(broken), 0, f"{first['name']} ({first['source']}): {seen}")
+
+
+def _window_coverage(record: Record) -> Finding:
+    worst = min(record["tenants"], key=lambda tenant: tenant["coverage_ratio"])
+    value = worst["coverage_ratio"]
+    message = f"tenant {worst['index']} ran in only {value:.1%} of the window"
+    return Finding(value, COVERAGE_RATIO, value >= COVERAGE_RATIO, message)
+
+
+def _output_digest(record: Record) -> Finding:
+    tolerance: float = json.loads(record["spec"])["workload"]["output_tolerance"]
+    reference = (record["calibration"] or {}).get("output_digest")
+    if not reference:
+        return Finding(None, tolerance, False, "there is no digest of the output that the workload has alone")
+    worst, culprit = 0.0, None
+    for tenant in record["tenants"]:
+        digest = tenant["output_digest"] or []
+        if len(digest) != len(reference):
+            message = f"tenant {tenant['index']} gave {len(digest)} of {len(reference)} numbers of its output"
+            return Finding(None, tolerance, False, message)
+        deviation = max(_relative(seen, wanted) for seen, wanted in zip(digest, reference, strict=True))
+        if deviation > worst:
+            worst, culprit = deviation, tenant["index"]
+    return _at_most(worst, tolerance, f"tenant {culprit} computed something else than the workload alone")
+
+
+def _relative(seen: float, wanted: float) -> float:
+    scale = max(abs(seen), abs(wanted))
+    return abs(seen - wanted) / scale if scale else 0.0
+
+
+def _drained_queue(record: Record) -> Finding:
+    worst, culprit = 0.0, None
+    for tenant in record["tenants"]:
+        median = _median_seconds(tenant)
+        if median is None:
+            return Finding(None, DRAIN_ITERATIONS, False, f"tenant {tenant['index']} finished no iteration")
+        if tenant["drain_seconds"] / median > worst:
+            worst, culprit = tenant["drain_seconds"] / median, tenant["index"]
+    return _at_most(worst, DRAIN_ITERATIONS, f"tenant {culprit} left {worst:.1f} iterations on the device")
+
+
+def _median_seconds(tenant: Tenant) -> float | None:
+    """Upper bound of the bucket that holds the median (layout of tenant/buckets.py, which imports numpy)."""
+    seen = 0
+    for index in sorted(map(int, tenant["histogram"])):
+        seen += tenant["histogram"][str(index)]
+        if 2 * seen >= tenant["count"]:
+            upper_seconds: float = 1e-6 * 2 ** (index / 64)
+            return upper_seconds
+    return None
+
+
+def _telemetry(record: Record, key: str, limit_percent: float, what: str) -> Finding:
+    value = (record["telemetry"] or {}).get(key)
+    if value is None:
+        return Finding(None, limit_percent, True, UNKNOWN)
+    return _at_most(value, limit_percent, f"{value:.1f} % {what}")
+
+
+def _cpu_stolen(record: Record) -> Finding:
+    return _telemetry(record, "host_steal_percent", STEAL_PERCENT, "of all CPU time went to a hypervisor")
+
+
+def _cpu_throttled(record: Record) -> Finding:
+    what = "of the window a CPU quota held the tenants back"
+    return _telemetry(record, "host_throttled_percent", THROTTLED_PERCENT, what)
+
+
+def _foreign_cpu(record: Record) -> Finding:
+    return _telemetry(record, "foreign_cpu_percent", FOREIGN_PERCENT, "of all CPU time went to others")
+
+
+def _clock_error(record: Record) -> Finding:
+    value = record["window"]["clock_error_seconds"] / _window_seconds(record)
+    return _at_most(value, CLOCK_RATIO, f"the window's ends are uncertain by {value:.1%} of its length")
+
+
+def _errors(record: Record) -> Finding:
+    value = sum(tenant["errors"] for tenant in record["tenants"])
+    return _at_most(value, 0, f"{value} iterations failed")
+
+
+def _steady(record: Record) -> Finding:
+    never = [
+        tenant["index"] for tenant in record["tenants"] if tenant["steady"] is None or not tenant["steady"]["is_steady"]
+    ]
+    return _at_most(len(never), 0, f"never became steady: tenants {', '.join(map(str, never))}")
+
+
+def _censored(record: Record) -> Finding:
+    value = sum(tenant["load"]["censored"] for tenant in record["tenants"])
+    return _at_most(value, 0, f"{value} iterations had not finished at the deadline")
+
+
+def _cpu_contention(record: Record) -> Finding | None:
+    if not record["node"]["is_gpu"]:
+        return None
+    waits = [tenant["cpu"]["run_queue_seconds"] for tenant in record["tenants"] if tenant["cpu"]]
+    known = [wait for wait in waits if wait is not None]
+    if not known:
+        return Finding(None, RUN_QUEUE_RATIO, True, UNKNOWN)
+    value = max(known) / _window_seconds(record)
+    return _at_most(value, RUN_QUEUE_RATIO, f"a tenant waited for a CPU for {value:.1%} of the window")
+
+
+def _worst(judged: Iterable[tuple[float, float, int]]) -> tuple[float, float, int] | None:
+    """Of (value, limit, tenant) the one that exceeds its limit most."""
+    return max(judged, key=lambda each: each[0] / each[1], default=None)
+
+
+def _drift(record: Record) -> Finding:
+    judged = [(*found, tenant["index"]) for tenant in record["tenants"] if (found := _drift_of(tenant))]
+    worst = _worst(judged)
+    if worst is None:
+        return Finding(None, DRIFT_RATIO, True, "too few iterations to tell drift from noise")
+    value, limit, culprit = worst
+    message = f"mean latency of tenant {culprit} changed by {value:.1%} between the halves of the window"
+    return _at_most(value, limit, message)
+
+
+def _drift_of(tenant: Tenant) -> tuple[float, float] | None:
+    """Relative change of the mean latency between the halves, and what noise explains (at least DRIFT_RATIO).
+
+    Each half is a sample of groups of slots. Its mean is a ratio of sums over groups, so its variance is that
+    of a ratio estimator (Cochran, Sampling Techniques, 1977, §2.11). None where a group is empty however
+    coarse.
+    """
+    timeline = tenant["timeline"]
+    if timeline is None:
+        return None
+    finest = max(DRIFT_T) if tenant["load"]["arrival"] == "closed" else OPEN_DRIFT_GROUPS
+    for groups in (groups for groups in DRIFT_T if groups <= finest):
+        counts = _grouped(timeline["count"], 2 * groups)
+        sums = _grouped(timeline["sum_seconds"], 2 * groups)
+        if min(counts) > 0 and min(sums) > 0:
+            before, variance_before = _ratio_mean(counts[:groups], sums[:groups])
+            after, variance_after = _ratio_mean(counts[groups:], sums[groups:])
+            noise = DRIFT_T[groups] * math.sqrt(variance_before + variance_after) / before
+            return abs(after / before - 1), max(DRIFT_RATIO, noise)
+    return None
+
+
+def _grouped(values: list[float], groups: int) -> list[float]:
+    """Sums over `groups` runs of neighbouring slots, as equally long as they can be."""
+    edges = [round(position * len(values) / groups) for position in range(groups + 1)]
+    return [sum(values[low:high]) for low, high in itertools.pairwise(edges)]
+
+
+def _ratio_mean(counts: list[float], sums: list[float]) -> tuple[float, float]:
+    """Mean latency over the groups, and the variance of that mean."""
+    total, groups = sum(counts), len(counts)
+    mean = sum(sums) / total
+    scatter = sum((part - mean * count) ** 2 for part, count in zip(sums, counts, strict=True))
+    return mean, groups / (groups - 1) * scatter / total**2
+
+
+def _open_loads(record: Record) -> list[Tenant]:
+    return [tenant for tenant in record["tenants"] if tenant["load"]["arrival"] != "closed"]
+
+
+def _littles_law(record: Record) -> Finding | None:
+    open_loads = _open_loads(record)
+    if not open_loads:
+        return None
+    judged = []
+    for tenant in open_loads:
+        if tenant["sum_seconds"] > 0:
+            if tenant["load"]["in_flight_mean"] <= 0:
+                message = f"tenant {tenant['index']} finished requests but never had one in flight"
+                return Finding(None, LITTLES_LAW_RATIO, False, message)
+            judged.append((*_littles_law_of(tenant, _window_seconds(record)), tenant["index"]))
+    worst = _worst(judged)
+    if worst is None:
+        return Finding(None, LITTLES_LAW_RATIO, True, "no request finished")
+    value, limit, culprit = worst
+    message = f"tenant {culprit}: requests in flight differ from rate × latency by {value:.1%}"
+    return _at_most(value, limit, message)
+
+
+def _littles_law_of(tenant: Tenant, window_seconds: float) -> tuple[float, float]:
+    """|rate × mean latency / mean in flight - 1|, and its limit.
+
+    Over a finite window the two differ by the requests that cross its edges: at most those that came within
+    the longest latency of an edge, rate × longest, and one more at either, each with the longest latency.
+    """
+    # Both in request-seconds: latencies by arrival, and the time spent in flight.
+    by_arrival = tenant["sum_seconds"]
+    in_flight = tenant["load"]["in_flight_mean"] * window_seconds
+    longest = tenant["max_seconds"]
+    crossing = (tenant["count"] / window_seconds * longest + 2) * longest
+    return abs(by_arrival / in_flight - 1), LITTLES_LAW_RATIO + crossing / min(by_arrival, in_flight)
+
+
+def _load_achieved(record: Record) -> Finding | None:
+    open_loads = _open_loads(record)
+    drops = sum(tenant["load"]["drops"] for tenant in open_loads)
+    if drops:
+        return _at_most(drops, 0, f"{drops} requests were dropped: the queue was full")
+    judged = []
+    for tenant in open_loads:
+        load = tenant["load"]
+        planned = load["planned_rate_hz"] * _window_seconds(record)
+        noise = POISSON_DEVIATIONS * math.sqrt(planned) if load["arrival"] == "poisson" else 0.0
+        value = abs(load["achieved_rate_hz"] / load["planned_rate_hz"] - 1)
+        judged.append((value, (noise + EDGE_REQUESTS) / planned, tenant["index"]))
+    worst = _worst(judged)
+    if worst is None:
+        return None
+    value, limit, culprit = worst
+    return _at_most(value, limit, f"tenant {culprit}: the achieved rate is {value:.1%} off the planned one")
+
+
+Check = Callable[[Record], Finding | None]
+INVALID: dict[str, Check] = {
+    "evidence": _evidence,
+    "window_coverage": _window_coverage,
+    "output_digest": _output_digest,
+    "drained_queue": _drained_queue,
+    "cpu_stolen": _cpu_stolen,
+    "cpu_throttled": _cpu_throttled,
+    "clock_error": _clock_error,
+}
+WARNING: dict[str, Check] = {
+    "errors": _errors,
+    "steady": _steady,
+    "drift": _drift,
+    "foreign_cpu": _foreign_cpu,
+    "cpu_contention": _cpu_contention,
+    "littles_law": _littles_law,
+    "load_achieved": _load_achieved,
+    "censored": _censored,
+}

@@ -1,0 +1,122 @@
+"""Histograms over the fixed bucket layout: merge, subtract, and quantiles with their error bound."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tenant.buckets import BUCKET_COUNT, upper_seconds
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """A quantile taken from buckets, in seconds; the exact one lies in (low_seconds, high_seconds].
+
+    In the first bucket (at most 1 µs) `value_seconds` is None, as there is no lower bound to interpolate
+    from; in the overflow bucket it is infinite.
+    """
+
+    value_seconds: float | None
+    low_seconds: float
+    high_seconds: float
+
+    @property
+    def error_percent(self) -> float:
+        """By how much, in percent of the value, the exact quantile may differ; infinite in an end bucket."""
+        if self.value_seconds is None or math.isinf(self.value_seconds):
+            return math.inf
+        return 100 * max(self.high_seconds / self.value_seconds - 1, 1 - self.low_seconds / self.value_seconds)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether its bucket has two bounds, so that there is a value."""
+        return self.value_seconds is not None and math.isfinite(self.value_seconds)
+
+    def within(self, min_seconds: float, max_seconds: float) -> Quantile:
+        """The same, bounded quantile, knowing the smallest and the largest latency too."""
+        assert self.value_seconds is not None
+        low, high = max(self.low_seconds, min_seconds), min(self.high_seconds, max_seconds)
+        return Quantile(min(max(self.value_seconds, low), high), low, high)
+
+
+class Histogram:
+    """Counts of latencies per bucket of `tenant.buckets`; `counts` has shape (BUCKET_COUNT,)."""
+
+    def __init__(self, counts: npt.NDArray[np.int64]) -> None:
+        self.counts = counts
+
+    @classmethod
+    def from_sparse(cls, sparse: Mapping[str, int]) -> Histogram:
+        """From a record's index (as text) to count. Raises ValueError for an index outside the layout."""
+        counts = np.zeros(BUCKET_COUNT, dtype=np.int64)
+        if sparse:
+            index = np.fromiter(map(int, sparse), dtype=np.int64, count=len(sparse))
+            if index.max() >= BUCKET_COUNT:
+                raise ValueError(f"bucket {index.max()}: the layout ends at {BUCKET_COUNT - 1}")
+            counts[index] = np.fromiter(sparse.values(), dtype=np.int64, count=len(sparse))
+        return cls(counts)
+
+    def to_sparse(self) -> dict[str, int]:
+        """The record's form: non-empty buckets only, in ascending order."""
+        index = np.flatnonzero(self.counts)
+        return {str(key): int(value) for key, value in zip(index, self.counts[index], strict=True)}
+
+    def __add__(self, other: Histogram) -> Histogram:
+        return Histogram(self.counts + other.counts)
+
+    def __sub__(self, other: Histogram) -> Histogram:
+        """What came on top of `other`. Raises ValueError when a bucket would become negative."""
+        counts = self.counts - other.counts
+        if counts.min() < 0:
+            raise ValueError(f"bucket {int(counts.argmin())} holds fewer iterations than what is subtracted from it")
+        return Histogram(counts)
+
+    @property
+    def count(self) -> int:
+        """Number of latencies."""
+        return int(self.counts.sum())
+
+    def quantile(self, q: float) -> Quantile:
+        """The q-quantile, 0 < q <= 1, interpolated inside its bucket linearly on the log scale.
+
+        The bucket is the first whose cumulative count reaches q × count: the one that holds the sorted sample
+        number ceil(q × count). Raises ValueError when there is nothing to rank.
+        """
+        return self.quantiles([q])[0]
+
+    def quantiles(self, qs: Iterable[float]) -> list[Quantile]:
+        """Several quantiles at once; see `quantile`."""
+        cumulative = np.cumsum(self.counts)
+        total = int(cumulative[-1])
+        if total == 0:
+            raise ValueError("an empty histogram has no quantiles")
+        found = []
+        for q in qs:
+            if not 0 < q <= 1:
+                raise ValueError(f"quantile {q} is not in (0, 1]")
+            rank = q * total
+            index = int(np.searchsorted(cumulative, rank))
+            inside = (rank - (int(cumulative[index]) - int(self.counts[index]))) / int(self.counts[index])
+            found.append(_interpolate(index, inside))
+        return found
+
+
+def merged(histograms: Iterable[Histogram]) -> Histogram:
+    """The sum of any number of histograms, none included."""
+    counts = np.zeros(BUCKET_COUNT, dtype=np.int64)
+    for histogram in histograms:
+        counts += histogram.counts
+    return Histogram(counts)
+
+
+def _interpolate(index: int, inside: float) -> Quantile:
+    high = float(upper_seconds(index))
+    if index == 0:
+        return Quantile(None, 0.0, high)
+    low = float(upper_seconds(index - 1))
+    value = low * (high / low) ** inside if math.isfinite(high) else math.inf
+    return Quantile(value, low, high)

@@ -1,0 +1,211 @@
+"""The measuring jobs of the DAG: facts of the node, calibration, the strategy's gate, and the cell.
+
+Each runs inside a run that owns the node (`sharebench.ownership`), writes its outputs atomically, and turns what went
+wrong into one line.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sharebench import ownership, record
+from sharebench.cell import run_cell
+from sharebench.collect.rows import to_csv
+from sharebench.files import read_json, replace_atomically, write_json
+from sharebench.matrix import Study
+from sharebench.nodes import open_node
+from sharebench.nodes.base import Node, NodeError, State, TenantUnreachable
+
+# Overhead of a cell, before any has been measured here.
+FIRST_OVERHEAD_SECONDS = {"cpu": 1.5, "simulated": 0.2}
+HARNESS_FAILURES = (NodeError, TenantUnreachable, OSError, record.RecordError)
+
+
+class JobFailed(Exception):
+    """The job cannot be done; one line."""
+
+
+def guarded(results: Path, job: Callable[[dict[str, Any]], None]) -> int:
+    """Run a measuring job with the run record of its owner; returns the exit code.
+
+    Harness failures are counted for the circuit breaker; an interrupt leaves no output.
+    """
+    try:
+        with ownership.interruptible():
+            run = ownership.verify(results)
+            try:
+                job(run)
+            except HARNESS_FAILURES as failure:
+                ownership.report(results, f"{type(failure).__name__}: {failure}")
+                raise JobFailed(str(failure)) from failure
+            ownership.report(results, None)
+    except (JobFailed, ownership.OwnershipError) as failure:
+        print(f"failed: {failure}", file=sys.stderr)
+        return 1
+    except ownership.Interrupted as signal:
+        print(f"interrupted by {signal}", file=sys.stderr)
+        return 130
+    return 0
+
+
+def node_of(study: Study, results: Path) -> Node:
+    """The study's node; its state lives beside the results."""
+    return open_node(study.node_kind, study.config[study.node_kind], ownership.state_folder(results) / "node")
+
+
+def _provenance(run: Mapping[str, Any], environment: Mapping[str, Any], started: float) -> dict[str, Any]:
+    return {
+        "run_id": run["run_id"],
+        "started_epoch_seconds": started,
+        "python": environment.get("python", platform.python_version()),
+        "platform": environment.get("platform", f"{platform.system()} {platform.machine()}"),
+        "packages": environment.get("packages", {}),
+        "git_commit": run["git_commit"],
+        "git_dirty": run["git_dirty"],
+    }
+
+
+def _settings(study: Study, cell_folder: str) -> dict[str, Any]:
+    return {"timeouts": study.config["timeouts"], "cell_folder": cell_folder}
+
+
+def characterise_node(results: Path, out: Path) -> Callable[[dict[str, Any]], None]:
+    """Job: the node's facts into nodes/device.json."""
+
+    def job(run: dict[str, Any]) -> None:
+        node = node_of(Study(run["config"]), results)
+        write_json(out, {"node": node.facts()})
+
+    return job
+
+
+def calibrate(results: Path, workload: str, spec: str, code: str, out: Path) -> Callable[[dict[str, Any]], None]:
+    """Job: a short exclusive closed run of the workload; its capacity, output digest and work per iteration.
+
+    Raises JobFailed when the workload does not even run alone.
+    """
+
+    def job(run: dict[str, Any]) -> None:
+        study = Study(run["config"])
+        started = time.time()
+        cell = study.calibration_cell(workload)
+        block = min(study.block(other) for other in study.cells)
+        strategy = study.strategies[cell.strategy]
+        print(f"calibrating {workload} on the exclusive device", flush=True)
+        measured, _ = run_cell(node_of(study, results), strategy, spec, block, _settings(study, cell.folder), None)
+        if measured["status"] != "ok":
+            raise JobFailed(f"{workload} does not run alone: {measured['status']}: {measured['reason']}")
+        tenant = measured["tenants"][0]
+        write_json(
+            out,
+            {
+                "workload": workload,
+                "spec": spec,
+                "code": code,
+                "capacity_hz": tenant["load"]["achieved_rate_hz"],
+                "output_digest": tenant["output_digest"],
+                "work": tenant["work"],
+                "node": measured["node"],
+                "provenance": _provenance(run, measured["environment"], started),
+            },
+        )
+
+    return job
+
+
+def configure_node(results: Path, strategy: str, out: Path) -> Callable[[dict[str, Any]], None]:
+    """Job: the gate of a strategy. Sets the state of its first feasible cell, so that a bad strategy fails once."""
+
+    def job(run: dict[str, Any]) -> None:
+        study = Study(run["config"])
+        node = node_of(study, results)
+        entry = study.strategies[strategy]
+        cells = [cell for cell in study.cells if cell.strategy == strategy]
+        reasons = {cell.replicas: node.infeasible(entry, cell.replicas) for cell in cells}
+        began = time.monotonic()
+        for cell in cells:
+            if reasons[cell.replicas] is None:
+                plot = study.plot(cell)
+                node.ensure(State(entry, plot.replicas, plot.block))
+                break
+        write_json(
+            out,
+            {
+                "strategy": strategy,
+                "configure_seconds": time.monotonic() - began,
+                "changes": node.plan(entry),
+                "infeasible": {str(n): reason for n, reason in sorted(reasons.items()) if reason is not None},
+                "run_id": run["run_id"],
+            },
+        )
+
+    return job
+
+
+def measure_cell(
+    results: Path, spec: str, code: str, calibration: Path, raw: Path, telemetry: Path
+) -> Callable[[dict[str, Any]], None]:
+    """Job: one cell into its raw.json and telemetry.csv."""
+
+    def job(run: dict[str, Any]) -> None:
+        study = Study(run["config"])
+        started = time.time()
+        wanted = json.loads(spec)
+        strategy = study.strategies[wanted["strategy"]["name"]]
+        block = wanted["repeat"] if run["order"] == "blocks" else 0
+        print(progress(ownership.count_cell(results), wanted, study), flush=True)
+        folder = str(raw.parent.relative_to(results))
+        measured, rows = run_cell(
+            node_of(study, results), strategy, spec, block, _settings(study, folder), read_json(calibration)
+        )
+        ownership.verify(results)
+        environment = measured.pop("environment")
+        provenance = _provenance(run, environment, started)
+        replace_atomically(telemetry, to_csv(rows))
+        record.write(raw, measured | {"code": code, "provenance": provenance})
+        if measured["window"] is not None:
+            window_seconds = 0.0 if study.node_kind == "simulated" else wanted["window_seconds"]
+            ownership.add_overhead(results, time.time() - started - window_seconds)
+
+    return job
+
+
+def progress(run: Mapping[str, Any], wanted: Mapping[str, Any], study: Study) -> str:
+    """The cell's line on the terminal: which of how many, what, and how long the rest will take."""
+    number, planned = run["done"], run["planned"]
+    name = f"{wanted['strategy']['name']} × {wanted['replicas']}, {wanted['workload']['name']}"
+    left = duration((planned - number + 1) * seconds_per_cell(study, run))
+    return f"cell {number} of {planned}: {name}, repeat {wanted['repeat']} · about {left} left"
+
+
+def seconds_per_cell(study: Study, run: Mapping[str, Any]) -> float:
+    """What a cell takes: its window (virtual on the simulator) and the mean overhead of these results' cells so far."""
+    overhead = run.get("overhead") or {"cells": 1, "seconds": FIRST_OVERHEAD_SECONDS[study.node_kind]}
+    window = 0.0 if study.node_kind == "simulated" else study.config["window_seconds"]
+    return float(window + overhead["seconds"] / overhead["cells"])
+
+
+def duration(seconds: float) -> str:
+    """A duration for people: `45 s`, `3 min 20 s`, `2 h 05 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def restore(results: Path) -> Callable[[dict[str, Any]], None]:
+    """Job: bring the node back to its original state, and say what was done."""
+
+    def job(run: dict[str, Any]) -> None:
+        restored = node_of(Study(run["config"]), results).restore()
+        print("the node is back in its original state" if restored else "nothing to restore", flush=True)
+
+    return job

@@ -1,0 +1,179 @@
+"""The start and the end of a run: what it will do, its claim, and what it says when it is over."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from sharebench import ownership
+from sharebench.code import SCRIPTS
+from sharebench.jobs import duration, node_of, seconds_per_cell
+from sharebench.matrix import Cell, Study, cell_of
+from sharebench.record import RecordError, RecordMismatch, check, read
+
+LOG_LINES = 20
+# Rules that need the node.
+NODE_RULES = {"characterise_node", "calibrate", "configure_node", "run_cell", "restore"}
+
+
+def switches(study: Study, cells: Collection[Cell]) -> int:
+    """How often the node changes state while these cells run in their order: once for each run of equal plots."""
+    in_order = [cell for cell in study.cells if cell in cells]
+    return sum(1 for _ in groupby(in_order, key=study.plot))
+
+
+def headline(study: Study, run: Mapping[str, Any], cells: Collection[Cell], jobs: Mapping[str, int]) -> str:
+    """The plan in one line: cells by strategy, switches, time."""
+    if not cells:
+        others = ", ".join(f"{name} {count}" for name, count in sorted(jobs.items())) or "nothing"
+        return f"no cell to measure; to do: {others}"
+    by_strategy = Counter(cell.strategy for cell in cells)
+    parts = ", ".join(f"{name} {by_strategy[name]}" for name in study.strategies if name in by_strategy)
+    count = len(cells) + jobs.get("calibrate", 0)
+    left = duration(count * seconds_per_cell(study, run))
+    return (
+        f"{len(cells)} of {len(study.cells)} cells to measure on node {study.node_kind}: {parts}; "
+        f"{switches(study, cells)} node switches; about {left}"
+    )
+
+
+def stale_cells(study: Study, results: Path) -> set[Cell]:
+    """The cells without a sound record of what the study asks for now."""
+    stale = set()
+    for cell in study.cells:
+        try:
+            check(read(results / cell.raw), study.spec(cell), f"measuring code {study.code(cell.workload)}")
+        except (RecordError, RecordMismatch):
+            stale.add(cell)
+    return stale
+
+
+def plan(study: Study, results: Path) -> str:
+    """The whole plan, for `snakemake plan`: the headline, and what each strategy changes on the node."""
+    node = node_of(study, results)
+    cells = stale_cells(study, results)
+    missing = [name for name in study.workloads() if not (results / f"calibration/{name}.json").exists()]
+    jobs = {"calibrate": len(missing)}
+    lines = [headline(study, ownership.read_run(results), cells, jobs)]
+    width = max(len(name) for name in study.strategies)
+    for name in sorted({cell.strategy for cell in study.cells}, key=list(study.strategies).index):
+        mine = [cell for cell in study.cells if cell.strategy == name]
+        sizes = sorted({cell.replicas for cell in mine})
+        never = [n for n in sizes if node.infeasible(study.strategies[name], n)]
+        lines.append(
+            f"  {name:{width}}  {sum(cell in cells for cell in mine):4d} of {len(mine)} cells"
+            f"  replicas {', '.join(map(str, sizes))}"
+            + (f"  (infeasible here: {', '.join(map(str, never))})" if never else "")
+        )
+        lines.append(f"  {'':{width}}  {node.plan(study.strategies[name])}")
+    lines.append(f"  order: {study.order}; `snakemake restore` brings the node back at any time")
+    return "\n".join(lines)
+
+
+def _git(*arguments: str) -> str | None:
+    answer = subprocess.run(["git", "-C", str(SCRIPTS.parent), *arguments], capture_output=True, text=True, check=False)
+    return answer.stdout.strip() if answer.returncode == 0 else None
+
+
+def git_state() -> dict[str, Any]:
+    """Commit of the checkout and whether tracked files differ from it; None outside git."""
+    try:
+        commit = _git("rev-parse", "HEAD")
+        changes = _git("status", "--porcelain", "--untracked-files=no")
+    except FileNotFoundError:
+        commit = changes = None
+    return {"git_commit": commit, "git_dirty": bool(changes) if commit else None}
+
+
+def relative_argv(argv: Sequence[str]) -> list[str]:
+    """The command as one would type it from the checkout: no absolute paths, so no user or host in the results."""
+    words = [Path(argv[0]).name, *argv[1:]]
+    return [os.path.relpath(word) if Path(word).is_absolute() else word for word in words]
+
+
+def begin(
+    study: Study, results: Path, needed: Mapping[str, Sequence[str]], argv: Sequence[str], not_shown: str
+) -> ownership.Claim:
+    """Claim the results, and the node when there is something to measure; prints the plan's first line.
+
+    `needed` maps the rules that will run to the first output of each of their jobs. Raises OwnershipError.
+    """
+    cells = {cell_of(path) for path in needed.get("run_cell", ())}
+    jobs = {name: len(outputs) for name, outputs in needed.items()}
+    measuring = not NODE_RULES.isdisjoint(needed)
+    claim = ownership.claim(
+        results,
+        node_of(study, results).lock_path if measuring else None,
+        {
+            "config": study.config,
+            "node_kind": study.node_kind,
+            "order": study.order,
+            "not_shown": not_shown,
+            "argv": relative_argv(argv),
+            "planned": len(cells),
+            **git_state(),
+        },
+    )
+    os.environ[ownership.RUN_ID_VARIABLE] = claim.run_id
+    print(headline(study, ownership.read_run(results), cells, jobs), file=sys.stderr)
+    return claim
+
+
+def closing_lines(results: Path) -> list[str]:
+    """What a finished run says: the main table at the largest number of tenants, and where the report is."""
+    with (results / "tables" / "summary.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    lines = []
+    for workload in dict.fromkeys(row["workload"] for row in rows):
+        largest: dict[str, dict[str, str]] = {}
+        for row in rows:
+            if row["workload"] == workload and row["status"] == "ok":
+                known = largest.get(row["strategy"])
+                if known is None or int(row["replicas"]) > int(known["replicas"]):
+                    largest[row["strategy"]] = row
+        for name, row in largest.items():
+            mean_ms = f"{1e3 * float(row['latency_mean_seconds']):.4g} ms" if row["latency_mean_seconds"] else "no mean"
+            slowdown = f", slowdown {float(row['slowdown']):.2f}" if row["slowdown"] else ""
+            total = f", {float(row['throughput_total_hz']):.4g}/s in all" if row["throughput_total_hz"] else ""
+            lines.append(f"{workload}, {name} × {row['replicas']}: {mean_ms}{slowdown}{total}")
+    shown = lines[:4]
+    more = f" ({len(lines) - len(shown)} more in tables/summary.md)" if len(lines) > len(shown) else ""
+    return [*shown, f"report: {results / 'report.html'}{more}"]
+
+
+def failed_logs(logs: Sequence[Path], started_epoch_seconds: float) -> list[str]:
+    """The last lines of the logs that this run's failed jobs left."""
+    lines = []
+    for log in logs:
+        if log.exists() and log.stat().st_mtime >= started_epoch_seconds and (text := log.read_text().strip()):
+            lines += [f"--- {log}", *text.splitlines()[-LOG_LINES:]]
+    return lines
+
+
+def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | None) -> None:
+    """Let go of results and node, and say how the run went.
+
+    `unfinished` is None after success, else the logs of the jobs that did not finish: they are shown, and what the
+    run did measure is tabled under partial/.
+    """
+    results = claim.results
+    run = ownership.read_run(results)
+    claim.release()
+    if unfinished is None:
+        lines = closing_lines(results) if (results / "report.html").exists() else []
+    else:
+        lines = failed_logs(unfinished, run["started_epoch_seconds"])
+        lines += [f"the node is down: {run['down']}"] if run["down"] else []
+        if not study.config["from"]:
+            script = [sys.executable, str(SCRIPTS / "tables_of_failed_run.py"), "--results", str(results)]
+            made = subprocess.run(script, capture_output=True, text=True, check=False)
+            lines += made.stdout.splitlines() or made.stderr.splitlines()[-1:]
+        lines.append("not complete: the same command again does only what is missing")
+    print("\n".join(line for line in lines if line), file=sys.stderr)

@@ -1,0 +1,239 @@
+"""Config to cells: which cells there are, in which order they run, and what each of them depends on."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from sharebench import code
+from sharebench.capabilities import resolve_node
+from sharebench.code import SCRIPTS
+from sharebench.strategies import Strategy, catalogue
+
+ENVS = SCRIPTS.parent / "envs"
+
+# Which config section changes what a cell measures, by kind of node.
+NODE_OPTIONS = {
+    "cpu": ["cores"],
+    "simulated": ["sms", "mig_slices", "mig_slice_sms", "time_slicing_overhead", "noise"],
+}
+# Switching a cluster node takes longer than this; there each state is set once.
+SLOW_SWITCH_KINDS = {"kubernetes"}
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """One measurement: a point of the matrix and the number of its repeat."""
+
+    strategy: str
+    workload: str
+    replicas: int
+    repeat: int
+
+    @property
+    def folder(self) -> str:
+        """Path of the cell under the results root."""
+        return f"cells/{self.strategy}/{self.workload}/n{self.replicas}/r{self.repeat}"
+
+    @property
+    def raw(self) -> str:
+        """Path of the cell's record under the results root."""
+        return f"{self.folder}/raw.json"
+
+    def __str__(self) -> str:
+        return f"{self.strategy} × {self.replicas}, {self.workload}, repeat {self.repeat}"
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A whole plot of the split-plot: one node state, set up afresh, in one block."""
+
+    strategy: str
+    replicas: int | None
+    block: int
+
+
+def cell_of(path: str) -> Cell:
+    """The cell whose file this is; `path` contains `cells/S/W/nN/rR/`. Raises ValueError otherwise."""
+    found = re.search(r"cells/([^/]+)/([^/]+)/n(\d+)/r(\d+)/", path)
+    if not found:
+        raise ValueError(f"{path}: not a cell's file")
+    strategy, workload, replicas, repeat = found.groups()
+    return Cell(strategy, workload, int(replicas), int(repeat))
+
+
+def canonical(value: Any) -> str:
+    """JSON text that is the same for equal values, whatever the order of their keys."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+@lru_cache(maxsize=1)
+def tenant_environment(lock: Path = ENVS / "tenant-cpu.txt") -> str:
+    """What a stand-in tenant may import: the pins of its lock, without hashes and comments."""
+    pins = re.findall(r"^([A-Za-z0-9_.-]+==[^\s;\\]+)", lock.read_text(), flags=re.MULTILINE)
+    return " ".join(sorted(pins))
+
+
+class Study:
+    """The matrix of one normalised config (`sharebench.config.load`)."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+        self.node_kind = resolve_node(config)
+        self.strategies: dict[str, Strategy] = catalogue(config)
+        self.baseline: str | None = None if config["baseline"] == "none" else config["baseline"]
+        order = config["order"]
+        self.order = order if order != "auto" else ("strategy" if self.node_kind in SLOW_SWITCH_KINDS else "blocks")
+
+    def _expand(self, strategies: Iterable[str], replicas: Iterable[int]) -> list[Cell]:
+        repeats = range(1, self.config["repeats"] + 1)
+        cells = []
+        for name in strategies:
+            own = self.strategies[name].replicas
+            for workload, n, repeat in product(self.config["workloads"], own or replicas, repeats):
+                cells.append(Cell(name, workload, n, repeat))
+        return cells
+
+    @cached_property
+    def requested(self) -> list[Cell]:
+        """The cells that the config names."""
+        return self._expand(self.config["strategies"], self.config["replicas"])
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """All cells, the baseline's among them, in the order in which they run."""
+        cells = list(self.requested)
+        if self.baseline is not None:
+            cells += [c for c in self._expand([self.baseline], [1]) if c.replicas == 1 and c not in set(cells)]
+        plots: dict[Plot, list[Cell]] = {}
+        for cell in sorted(cells):
+            plots.setdefault(self.plot(cell), []).append(cell)
+        ordered = []
+        for block in sorted({plot.block for plot in plots}):
+            draw = random.Random(f"{self.config['seed']}/{block}")
+            in_block = [plot for plot in plots if plot.block == block]
+            draw.shuffle(in_block)
+            if block == min(plot.block for plot in plots):
+                # Calibration has just measured the exclusive device: beginning there saves a switch.
+                in_block.sort(key=lambda plot: plot.strategy != self.baseline)
+            for plot in in_block:
+                inside = plots[plot]
+                draw.shuffle(inside)
+                ordered += inside
+        return ordered
+
+    def tabled(self) -> list[Cell]:
+        """All cells in the order in which people read them: by workload, strategy and replicas."""
+        workloads, strategies = self.config["workloads"], list(self.strategies)
+        return sorted(
+            self.cells,
+            key=lambda c: (workloads.index(c.workload), strategies.index(c.strategy), c.replicas, c.repeat),
+        )
+
+    @cached_property
+    def _ranks(self) -> dict[Cell, int]:
+        return {cell: len(self.cells) - position for position, cell in enumerate(self.cells)}
+
+    def rank(self, cell: Cell) -> int:
+        """Priority of the cell, unique in the study, from `len(cells)` for the first down to 1."""
+        return self._ranks.get(cell, 0)
+
+    def strategy_rank(self, strategy: str) -> int:
+        """Priority of the strategy's first cell."""
+        return max((rank for cell, rank in self._ranks.items() if cell.strategy == strategy), default=0)
+
+    def block(self, cell: Cell) -> int:
+        """Block of the cell: its repeat under `order: blocks`, 0 under `order: strategy`."""
+        return cell.repeat if self.order == "blocks" else 0
+
+    def plot(self, cell: Cell) -> Plot:
+        """The node state that the cell needs and the block in which it is set up."""
+        depends = self.strategies[cell.strategy].depends_on_replicas
+        return Plot(cell.strategy, cell.replicas if depends else None, self.block(cell))
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """The (strategy, workload) pairs that have cells, sorted."""
+        return sorted({(cell.strategy, cell.workload) for cell in self.cells})
+
+    def workloads(self) -> list[str]:
+        """The workloads that have cells, sorted."""
+        return sorted({cell.workload for cell in self.cells})
+
+    def _node(self) -> dict[str, Any]:
+        section = self.config[self.node_kind]
+        options = {key: section[key] for key in NODE_OPTIONS[self.node_kind]}
+        if self.node_kind == "simulated":
+            options["seed"] = self.config["seed"]
+        return {"kind": self.node_kind, "options": options}
+
+    def _strategy(self, name: str, replicas: int) -> dict[str, Any]:
+        strategy = self.strategies[name]
+        return {
+            "name": name,
+            "mechanisms": list(strategy.mechanisms),
+            "profile": strategy.profile,
+            "instances": strategy.instances,
+            "limits": strategy.limits(replicas),
+        }
+
+    def _workload(self, name: str) -> dict[str, Any]:
+        entry = self.config["workload_catalogue"][name]
+        kept = {key: entry[key] for key in ("kind", "params", "load", "output_tolerance")}
+        kept["name"] = name
+        how = "simulated" if self.node_kind == "simulated" else "module"
+        return kept | {how: entry[how]}
+
+    def spec_of(self, cell: Cell) -> dict[str, Any]:
+        """Exactly what the cell's measurement depends on."""
+        spec: dict[str, Any] = {
+            "strategy": self._strategy(cell.strategy, cell.replicas),
+            "workload": self._workload(cell.workload),
+            "replicas": cell.replicas,
+            "repeat": cell.repeat,
+            "window_seconds": self.config["window_seconds"],
+            "node": self._node(),
+        }
+        if self.node_kind != "simulated":
+            spec["warmup"] = self.config["warmup"]
+            spec["environment"] = tenant_environment()
+        return spec
+
+    def spec(self, cell: Cell) -> str:
+        """Canonical text of `spec_of(cell)`: a cell is stale when it changes."""
+        return canonical(self.spec_of(cell))
+
+    def code(self, workload: str) -> str:
+        """Fingerprint of the code that measures this workload on this kind of node."""
+        entry = self.config["workload_catalogue"][workload]
+        return code.of_cell(self.node_kind, None if self.node_kind == "simulated" else entry["module"])
+
+    def node_code(self) -> str:
+        """Fingerprint of the code that sets up this kind of node."""
+        return code.of_node(self.node_kind)
+
+    def calibration_cell(self, workload: str) -> Cell:
+        """The exclusive cell that calibration runs in place of a repeat (its number is 0)."""
+        return Cell("exclusive", workload, 1, 0)
+
+    def calibration_spec(self, workload: str) -> str:
+        """Canonical text of what the workload's calibration depends on: closed load, exclusive device."""
+        spec = self.spec_of(self.calibration_cell(workload))
+        spec["workload"]["load"] = {"arrival": "closed"}
+        return canonical(spec)
+
+    def node_spec(self) -> str:
+        """Canonical text of what the node's facts depend on."""
+        return canonical(self._node())
+
+    def strategy_spec(self, strategy: str) -> str:
+        """Canonical text of what setting up the strategy depends on, for any number of replicas."""
+        entry = self.config["strategy_catalogue"][strategy]
+        kept = {key: value for key, value in entry.items() if key not in ("description", "replicas")}
+        return canonical({"strategy": kept, "node": self._node()})

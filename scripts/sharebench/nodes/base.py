@@ -1,0 +1,193 @@
+"""What a kind of node must be able to do, and the book-keeping that all kinds share."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from sharebench.collect.rows import Row
+from sharebench.strategies import Strategy
+
+Evidence = list[dict[str, Any]]
+
+
+class NodeError(Exception):
+    """The node did not do what was asked; a harness failure."""
+
+
+class TenantUnreachable(Exception):
+    """A living tenant did not answer, or answered nonsense; a harness failure."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What a node is set to: a strategy, the number of replicas where it matters, and the plot it belongs to."""
+
+    strategy: Strategy
+    replicas: int | None
+    block: int
+
+    @property
+    def key(self) -> str:
+        """Text by which two states are told apart."""
+        size = "" if self.replicas is None else f" n{self.replicas}"
+        return f"{self.strategy.name}{size} block {self.block}"
+
+
+@dataclass(frozen=True)
+class Grant:
+    """How one tenant reaches its share: environment, CPUs, and the group of tenants that it shares units with."""
+
+    index: int
+    group: int
+    environment: Mapping[str, str] = field(default_factory=dict)
+    cores: tuple[int, ...] | None = None
+
+
+class Sampler(Protocol):
+    """Telemetry around a window."""
+
+    def start(self) -> None:
+        """Begin to sample."""
+
+    def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], dict[str, Any]]:
+        """End; returns the rows of telemetry.csv and the record's summary of the window (monotonic seconds)."""
+
+
+class Endpoint(Protocol):
+    """The driver's view of one tenant (DESIGN: a tenant's window contract)."""
+
+    def settled(self, since_ns: int) -> dict[str, Any] | None:
+        """The verdict on steadiness since that time, None while it is not known."""
+
+    def clock(self) -> tuple[int, int, float]:
+        """Monotonic and real time in ns, and the round trip in seconds."""
+
+    def set_window(self, start_ns: int, end_ns: int) -> bool:
+        """Announce the window; False when the tenant refused it as past."""
+
+    def record(self, deadline_seconds: float) -> dict[str, Any]:
+        """What the tenant measured in the window; waits for its end and up to the deadline beyond it."""
+
+
+class Tenants(Protocol):
+    """The tenants of one cell."""
+
+    def sweep(self) -> None:
+        """Remove what earlier cells left behind."""
+
+    def start(self, grants: Sequence[Grant]) -> None:
+        """Launch one tenant per grant."""
+
+    def wait_ready(self) -> None:
+        """Until all are warm; raises TenantsFailed when one cannot be."""
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """One per tenant, in order."""
+
+    def outcomes(self) -> list[dict[str, Any]]:
+        """`status` and `exit` of each tenant so far, in order."""
+
+    def now_ns(self) -> int:
+        """The node's monotonic clock."""
+
+    def sleep_until(self, monotonic_ns: int) -> None:
+        """Wait in the node's clock; raises TenantsFailed early when a tenant dies."""
+
+    def stop(self) -> None:
+        """Remove all tenants, whatever state they are in."""
+
+
+class TenantsFailed(Exception):
+    """A tenant ended, hung or never got ready: a measured outcome."""
+
+
+class Node(ABC):
+    """A device that can be put into the states of strategies.
+
+    `folder` holds the state that the node is in and the journal of its switches.
+    """
+
+    kind: str
+
+    def __init__(self, options: Mapping[str, Any], folder: Path) -> None:
+        self.options = options
+        self.folder = folder
+
+    @property
+    def lock_path(self) -> Path | None:
+        """File whose lock makes a host's device ours; None where the results' lock is enough."""
+        return None
+
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """The record's `node` object."""
+
+    @abstractmethod
+    def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
+        """Why this device cannot give `replicas` tenants that strategy, or None."""
+
+    @abstractmethod
+    def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
+        """One grant per tenant."""
+
+    @abstractmethod
+    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
+        """What proves, after the window, that the strategy was in force."""
+
+    @abstractmethod
+    def tenants(self, spec: Mapping[str, Any], settings: Mapping[str, Any]) -> Tenants:
+        """Tenants that run this cell's workload on this node."""
+
+    @abstractmethod
+    def sampler(self, tenants: Tenants) -> Sampler:
+        """Telemetry for this node."""
+
+    @abstractmethod
+    def switch(self, state: State | None) -> None:
+        """Bring the device into the state, None being the original one; raises NodeError."""
+
+    @abstractmethod
+    def plan(self, strategy: Strategy) -> str:
+        """In a few words: what the strategy changes on the node and how that is undone."""
+
+    def current(self) -> str | None:
+        """Key of the state that the node is in, None for the original one."""
+        try:
+            key: str | None = json.loads((self.folder / "state.json").read_text())["state"]
+        except FileNotFoundError:
+            return None
+        return key
+
+    def ensure(self, state: State) -> None:
+        """Bring the device into the state unless it is there already. Raises NodeError."""
+        if self.current() != state.key:
+            self._move(state)
+
+    def restore(self) -> bool:
+        """Bring the device back to its original state; False when it was there already."""
+        if self.current() is None:
+            return False
+        self._move(None)
+        return True
+
+    def _move(self, state: State | None) -> None:
+        before, after = self.current(), state.key if state else None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._note("unknown")
+        self.switch(state)
+        with (self.folder / "journal.jsonl").open("a") as journal:
+            line = {"epoch_seconds": time.time(), "from": before, "to": after}
+            journal.write(json.dumps(line) + "\n")
+        self._note(after)
+
+    def _note(self, key: str | None) -> None:
+        temporary = self.folder / f".state.{os.getpid()}"
+        temporary.write_text(json.dumps({"state": key}))
+        temporary.replace(self.folder / "state.json")

@@ -1,0 +1,231 @@
+"""Who owns the results and the node: locks, the run record, takeover of the dead, the circuit breaker.
+
+The *run* owns, not the job: `claim` is called once, when a run starts, and its locks die with that process, however
+it dies. Jobs learn the run's id from the environment and verify that the run is still the owner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sharebench.files import read_json, write_json
+
+RUN_ID_VARIABLE = "SHAREBENCH_RUN_ID"
+STATE_FOLDER = ".sharebench"
+FAILURES_BEFORE_DOWN = 2
+GRACE_SECONDS = 3.0
+
+
+class OwnershipError(Exception):
+    """The results or the node are not ours; the message is one line."""
+
+
+@dataclass
+class Claim:
+    """The locks of a running run; keep it alive as long as the run."""
+
+    run_id: str
+    results: Path
+    descriptors: list[int]
+
+    def release(self) -> None:
+        """Mark the run as ended and let go of its locks."""
+        record = read_run(self.results)
+        if record.get("run_id") == self.run_id:
+            write_run(self.results, record | {"ended": True})
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+        self.descriptors.clear()
+
+
+def new_run_id() -> str:
+    """An id that sorts by time and says nothing about the machine."""
+    return time.strftime("%Y%m%d-%H%M%S", time.gmtime()) + "-" + secrets.token_hex(2)
+
+
+def state_folder(results: Path) -> Path:
+    """Folder under the results root for locks, the run record and the node's state."""
+    return results / STATE_FOLDER
+
+
+def read_run(results: Path) -> dict[str, Any]:
+    """The run record of these results; empty when there was never a run."""
+    try:
+        record: dict[str, Any] = read_json(state_folder(results) / "run.json")
+    except (FileNotFoundError, json.JSONDecodeError):
+        return {}
+    return record
+
+
+def write_run(results: Path, record: dict[str, Any]) -> None:
+    """Replace the run record."""
+    write_json(state_folder(results) / "run.json", record)
+
+
+def _lock(path: Path) -> int | None:
+    """Lock the file for this process and return its descriptor, or None when another process holds it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(path, flags)
+    except FileNotFoundError:
+        descriptor = os.open(path, flags | os.O_CREAT, 0o600)
+    except PermissionError:
+        raise OwnershipError(f"{path}: belongs to another user who measures on this host; wait, or ask them") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _owner_of(path: Path) -> dict[str, Any]:
+    with contextlib.suppress(OSError, json.JSONDecodeError):
+        owner: dict[str, Any] = json.loads(path.read_text())
+        return owner
+    return {}
+
+
+def _describe(owner: dict[str, Any]) -> str:
+    if not owner:
+        return "another run"
+    started = time.strftime("%H:%M:%S", time.localtime(owner["started_epoch_seconds"]))
+    return f"run {owner['run_id']} (process {owner['pid']}, started {started}, results in {owner['results']})"
+
+
+def claim(results: Path, node_lock: Path | None, record: dict[str, Any]) -> Claim:
+    """Take the results folder and the node, sweeping what a dead owner left behind.
+
+    `record` becomes the run record (`.sharebench/run.json`). Raises OwnershipError naming a live owner.
+    """
+    run_id = new_run_id()
+    owner = {
+        "run_id": run_id,
+        "pid": os.getpid(),
+        "started_epoch_seconds": time.time(),
+        "results": os.path.relpath(results),
+    }
+    locks = [("results folder", state_folder(results) / "lock")]
+    if node_lock is not None:
+        locks.append(("node", node_lock))
+    held: list[int] = []
+    for what, path in locks:
+        descriptor = _lock(path)
+        if descriptor is None:
+            for other in held:
+                os.close(other)
+            raise OwnershipError(
+                f"the {what} is in use by {_describe(_owner_of(path))}; wait for it to end, or stop it"
+            )
+        held.append(descriptor)
+        dead = _owner_of(path)
+        if dead:
+            sweep(dead["run_id"])
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(owner).encode(), 0)
+    kept = {"overhead": read_run(results).get("overhead")}
+    write_run(results, owner | kept | {"ended": False, "done": 0, "failure": None, "down": None} | record)
+    return Claim(run_id, results, held)
+
+
+def verify(results: Path) -> dict[str, Any]:
+    """The run record, when the run that started this job still owns the results and is alive.
+
+    Raises OwnershipError otherwise, and when the circuit breaker has tripped.
+    """
+    record = read_run(results)
+    mine = os.environ.get(RUN_ID_VARIABLE)
+    if mine is None:
+        raise OwnershipError("started outside a run: measure with `snakemake`, not by calling the script")
+    if record.get("run_id") != mine or record["ended"]:
+        raise OwnershipError(f"run {mine} no longer owns these results")
+    probe = _lock(state_folder(results) / "lock")
+    if probe is not None:
+        os.close(probe)
+        raise OwnershipError(f"run {mine} has died; start it again")
+    if record["down"]:
+        raise OwnershipError(f"not tried, the node is down: {record['down']}")
+    return record
+
+
+def report(results: Path, failure: str | None) -> None:
+    """Count a finished cell, or trip the circuit breaker after two harness failures in a row with one cause."""
+    record = read_run(results)
+    if failure is None:
+        write_run(results, record | {"failure": None})
+        return
+    previous = record["failure"] or {"cause": None, "count": 0}
+    count = previous["count"] + 1 if previous["cause"] == failure else 1
+    down = failure if count >= FAILURES_BEFORE_DOWN else None
+    write_run(results, record | {"failure": {"cause": failure, "count": count}, "down": down})
+
+
+def count_cell(results: Path) -> dict[str, Any]:
+    """Note in the run record that one more cell has begun, and return the record."""
+    record = read_run(results)
+    record["done"] += 1
+    write_run(results, record)
+    return record
+
+
+def add_overhead(results: Path, seconds: float) -> None:
+    """Note what a cell took beyond its window; the mean over all runs here estimates what is left."""
+    record = read_run(results)
+    known = record["overhead"] or {"cells": 0, "seconds": 0.0}
+    record["overhead"] = {"cells": known["cells"] + 1, "seconds": known["seconds"] + seconds}
+    write_run(results, record)
+
+
+def sweep(run_id: str) -> int:
+    """End every process of that run but this one and its ancestors; returns how many there were."""
+    # Imported here because most jobs have nothing to sweep and start faster without it.
+    import psutil
+
+    me = psutil.Process()
+    spared = {me.pid, *(parent.pid for parent in me.parents())}
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid not in spared and process.environ().get(RUN_ID_VARIABLE) == run_id:
+                process.terminate()
+                # A stopped process sees the signal only once it goes on.
+                process.send_signal(signal.SIGCONT)
+                found.append(process)
+    _, alive = psutil.wait_procs(found, timeout=GRACE_SECONDS)
+    for process in alive:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(alive, timeout=GRACE_SECONDS)
+    return len(found)
+
+
+class Interrupted(BaseException):
+    """The job was asked to end; like KeyboardInterrupt it is no Exception, so that only cleanup sees it."""
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Turn the first SIGTERM or SIGINT into `Interrupted` and ignore later ones, so that cleanup completes."""
+
+    def stop(number: int, frame: object) -> None:
+        for name in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(name, signal.SIG_IGN)
+        raise Interrupted(signal.Signals(number).name)
+
+    before = {name: signal.signal(name, stop) for name in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)

@@ -1,0 +1,134 @@
+"""raw.json, the record of one cell: write it whole or not at all, read it back, refuse one that does not fit.
+
+Every measuring job starts this module, so it imports nothing heavy (no numpy, no pandas).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jsonschema_rs
+
+from sharebench import SCHEMA_VERSION
+from sharebench.files import replace_atomically
+
+SCHEMA_PATH = Path(__file__).resolve().parents[2] / "config" / "schemas" / "record.schema.json"
+# A schema message quotes the offending value, which may be a whole record.
+MESSAGE_LENGTH = 160
+
+
+class RecordError(Exception):
+    """A record that cannot be written or trusted; the message is one line: the file and what is wrong."""
+
+
+class RecordMismatch(Exception):
+    """A record of another configuration or of other code; the message is one line that names what differs."""
+
+
+@lru_cache(maxsize=1)
+def _validator() -> jsonschema_rs.Draft202012Validator:
+    return jsonschema_rs.Draft202012Validator(json.loads(SCHEMA_PATH.read_text(encoding="utf-8")))
+
+
+def _validate(path: Path, record: Any) -> None:
+    try:
+        _validator().validate(record)
+    except jsonschema_rs.ValidationError as error:
+        where = "/".join(str(part) for part in error.instance_path) or "top level"
+        message = error.message.replace("\n", " ")
+        if len(message) > MESSAGE_LENGTH:
+            half = MESSAGE_LENGTH // 2
+            message = f"{message[:half]} … {message[-half:]}"
+        raise RecordError(f"{path}: breaks the schema at {where}: {message}") from None
+
+
+def write(path: Path, record: dict[str, Any]) -> None:
+    """Write a record that satisfies the schema, atomically; equal records give equal bytes.
+
+    Raises RecordError for NaN, infinity or a breach of the schema, OSError when the disk refuses.
+    """
+    try:
+        text = json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    except ValueError as error:
+        raise RecordError(f"{path}: {error}") from None
+    _validate(path, record)
+    replace_atomically(path, text + "\n")
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The record in the file, checked against the schema and against its own sums.
+
+    Raises RecordError when it is missing, unreadable, cut off, of another schema version, in breach of the
+    schema, or when a tenant's histogram or timeline does not add up to its count.
+    """
+    try:
+        record: Any = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+    except OSError as error:
+        raise RecordError(f"{path}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise RecordError(f"{path}: not valid JSON, damaged or cut off ({error})") from None
+    version = record.get("schema") if isinstance(record, dict) else None
+    if version != SCHEMA_VERSION:
+        raise RecordError(f"{path}: schema version is {version!r}, this program reads {SCHEMA_VERSION}")
+    _validate(path, record)
+    for tenant in record["tenants"]:
+        _check_sums(path, tenant)
+    return record  # type: ignore[no-any-return]
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a number")
+
+
+def _check_sums(path: Path, tenant: dict[str, Any]) -> None:
+    parts = {"histogram": sum(tenant["histogram"].values())}
+    if tenant["timeline"] is not None:
+        parts["timeline"] = sum(tenant["timeline"]["count"])
+    for name, total in parts.items():
+        if total != tenant["count"]:
+            where = f"{path}: tenant {tenant['index']}"
+            raise RecordError(f"{where}: its {name} holds {total} iterations, its count says {tenant['count']}")
+
+
+def check(record: dict[str, Any], spec: str, code: str) -> None:
+    """Hold a record against the spec text and the code fingerprint that are wanted now.
+
+    Raises RecordMismatch with every difference, such as `window_seconds 2 → 5` (the record's value first).
+    """
+    differences = []
+    if record["spec"] != spec:
+        differences += list(_differences("", _parsed(record["spec"]), _parsed(spec)))
+        differences = differences or ["the spec is written differently"]
+    if record["code"] != code:
+        differences.append("the measuring code has changed")
+    if differences:
+        raise RecordMismatch("; ".join(differences))
+
+
+def _parsed(spec: str) -> Any:
+    try:
+        return json.loads(spec)
+    except ValueError:
+        return spec
+
+
+def _differences(key: str, old: Any, new: Any) -> Iterator[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in sorted(old.keys() | new.keys()):
+            below = f"{key}.{name}" if key else name
+            if name not in new:
+                yield f"{below} is gone"
+            elif name not in old:
+                yield f"{below} is new: {_text(new[name])}"
+            else:
+                yield from _differences(below, old[name], new[name])
+    elif _text(old) != _text(new):
+        yield f"{key or 'spec'} {_text(old)} → {_text(new)}"
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)

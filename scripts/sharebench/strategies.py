@@ -1,0 +1,63 @@
+"""The strategy catalogue as objects: mechanisms, layers and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Limit = float | str
+
+
+def parse_limit(limit: Limit, replicas: int) -> float:
+    """A tenant's share in percent, at most 100; `limit` is a number of percent, or 100/N with N = `replicas`.
+
+    MPS refuses more than 100, so that 200/N at one tenant is the whole device.
+    """
+    if isinstance(limit, str):
+        total, _, _ = limit.partition("/N")
+        return min(100.0, int(total) / replicas)
+    return min(100.0, float(limit))
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One way to share a device; a key of the strategy catalogue."""
+
+    name: str
+    mechanisms: tuple[str, ...]
+    """One mechanism, or two layers, the outer one first."""
+    profile: str | None
+    instances: int | None
+    thread_percent: Limit | None
+    memory_percent: Limit | None
+    replicas: tuple[int, ...] | None
+    """Numbers of tenants for this strategy, in place of the study's; None takes the study's."""
+
+    def limits(self, replicas: int) -> dict[str, float | None]:
+        """Effective limits of one of `replicas` tenants, in percent; None where there is none."""
+        return {
+            "thread_percent": None if self.thread_percent is None else parse_limit(self.thread_percent, replicas),
+            "memory_percent": None if self.memory_percent is None else parse_limit(self.memory_percent, replicas),
+        }
+
+    @property
+    def depends_on_replicas(self) -> bool:
+        """Whether the node must be set anew for another number of tenants."""
+        return isinstance(self.thread_percent, str) or isinstance(self.memory_percent, str)
+
+
+def catalogue(config: Mapping[str, Any]) -> dict[str, Strategy]:
+    """All strategies of a normalised config (`sharebench.config.load`), by name."""
+    return {
+        name: Strategy(
+            name=name,
+            mechanisms=tuple(entry["mechanism"]),
+            profile=entry["profile"],
+            instances=entry["instances"],
+            thread_percent=entry["thread_percent"],
+            memory_percent=entry["memory_percent"],
+            replicas=None if entry["replicas"] is None else tuple(entry["replicas"]),
+        )
+        for name, entry in config["strategy_catalogue"].items()
+    }

@@ -1,0 +1,1 @@
+"""The tenants of a cell: processes on this host, or virtual ones."""

@@ -1,0 +1,300 @@
+"""Tenants in virtual time: a window of hours passes in milliseconds, with latencies drawn from a model."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sharebench.collect.rows import Row
+from sharebench.nodes.base import Endpoint, Grant, TenantsFailed
+
+NS = 1_000_000_000
+SLOTS = 40
+BUCKETS_PER_DOUBLING = 64
+SMALLEST_SECONDS = 1e-6
+OVERFLOW = 1915
+START_SECONDS = 1.0
+Model = Callable[[Mapping[str, Any], int, Mapping[str, Any], Mapping[str, Any]], float]
+
+
+def lognormal(draw: random.Random, cv: float) -> float:
+    """A factor with mean 1 and coefficient of variation `cv`."""
+    sigma = math.sqrt(math.log1p(cv * cv))
+    return math.exp(draw.gauss(0.0, sigma) - sigma * sigma / 2) if cv > 0 else 1.0
+
+
+def bucket(seconds: float) -> int:
+    """Index of the bucket that holds a latency (the layout of tenant/buckets.py, without numpy's start-up time)."""
+    if seconds <= SMALLEST_SECONDS:
+        return 0
+    return min(OVERFLOW, math.ceil(BUCKETS_PER_DOUBLING * math.log2(seconds / SMALLEST_SECONDS)))
+
+
+class SimulatedTenant:
+    """One tenant's part of the window: (intended start, end) pairs in seconds since its start."""
+
+    def __init__(self, load: Mapping[str, Any], window_seconds: float) -> None:
+        self.load = load
+        self.window_seconds = window_seconds
+        self.requests: list[tuple[float, float]] = []
+        self.in_flight_seconds = 0.0
+
+    def record(self) -> dict[str, Any]:
+        """The counts of the window, as a real tenant's `/record` has them."""
+        seconds = self.window_seconds
+        counts: dict[int, int] = {}
+        slot_count, slot_sum, slot_max = [0] * SLOTS, [0.0] * SLOTS, [0.0] * SLOTS
+        total = 0.0
+        smallest, largest = math.inf, 0.0
+        for start, end in self.requests:
+            latency = end - start
+            index = bucket(latency)
+            counts[index] = counts.get(index, 0) + 1
+            slot = min(SLOTS - 1, int(start * SLOTS / seconds))
+            slot_count[slot] += 1
+            slot_sum[slot] += latency
+            slot_max[slot] = max(slot_max[slot], latency)
+            total += latency
+            smallest, largest = min(smallest, latency), max(largest, latency)
+        count = len(self.requests)
+        return {
+            "count": count,
+            "sum_seconds": total,
+            "min_seconds": smallest if count else None,
+            "max_seconds": largest if count else None,
+            "errors": 0,
+            "histogram": {str(index): counts[index] for index in sorted(counts)},
+            "device_histogram": None,
+            "stages": {},
+            "timeline": {
+                "slot_seconds": seconds / SLOTS,
+                "count": slot_count,
+                "sum_seconds": slot_sum,
+                "max_seconds": slot_max,
+            },
+            "load": {
+                "arrival": self.load["arrival"],
+                "planned_rate_hz": self.load.get("rate_hz"),
+                "achieved_rate_hz": count / seconds if seconds else 0.0,
+                "delay_p99_seconds": None if self.load["arrival"] == "closed" else 0.0,
+                "in_flight_mean": self.in_flight_seconds / seconds if seconds else 0.0,
+                "drops": 0,
+                "censored": 0,
+            },
+        }
+
+
+class SimulatedTenants:
+    """The tenants of one cell in virtual time; `failing` ends tenant 0 with that status."""
+
+    def __init__(
+        self,
+        spec: Mapping[str, Any],
+        settings: Mapping[str, Any],
+        node: Mapping[str, Any],
+        model: Model,
+        failing: str | None,
+    ) -> None:
+        self.spec = spec
+        self.load = settings["load"]
+        self.node = node
+        self.model = model
+        self.failing = failing
+        self.grants: Sequence[Grant] = ()
+        self.clock_ns = 0
+        self.window: tuple[int, int] | None = None
+        self._measured: list[dict[str, Any]] | None = None
+
+    def sweep(self) -> None:
+        """Nothing outlives a simulation."""
+
+    def start(self, grants: Sequence[Grant]) -> None:
+        """Note the grants."""
+        self.grants = grants
+
+    def wait_ready(self) -> None:
+        """Start-up takes one virtual second. Raises TenantsFailed when a failure is planted."""
+        self.clock_ns += int(START_SECONDS * NS)
+        if self.failing is not None:
+            raise TenantsFailed(f"tenant 0 ends: {self.failing}")
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """One virtual endpoint per tenant."""
+        return [SimulatedEndpoint(self, grant.index) for grant in self.grants]
+
+    def outcomes(self) -> list[dict[str, Any]]:
+        """All well, unless a failure is planted."""
+        outcomes: list[dict[str, Any]] = [{"status": "ok", "exit": None} for _ in self.grants]
+        if self.failing is not None:
+            outcomes[0] = {
+                "status": self.failing,
+                "exit": {"code": None, "reason": "planted in the simulation", "log_tail": ""},
+            }
+        return outcomes
+
+    def now_ns(self) -> int:
+        """The virtual clock."""
+        return self.clock_ns
+
+    def sleep_until(self, monotonic_ns: int) -> None:
+        """Move the virtual clock."""
+        self.clock_ns = max(self.clock_ns, monotonic_ns)
+
+    def stop(self) -> None:
+        """Nothing to remove."""
+
+    def measured(self) -> list[dict[str, Any]]:
+        """The records of all tenants for the window, simulated once."""
+        if self._measured is None:
+            assert self.window is not None
+            self._measured = self._simulate((self.window[1] - self.window[0]) / NS)
+        return self._measured
+
+    def _simulate(self, seconds: float) -> list[dict[str, Any]]:
+        cell = [self.spec["node"]["options"]["seed"], self.spec["strategy"], self.spec["workload"]["name"]]
+        draw = random.Random(f"{cell}/{self.spec['replicas']}/{self.spec['repeat']}")
+        noise = self.node["noise"]
+        cell_factor = lognormal(draw, noise["cell_cv"])
+        members: dict[int, list[int]] = {}
+        for grant in self.grants:
+            members.setdefault(grant.group, []).append(grant.index)
+        tenants = [SimulatedTenant(self.load, seconds) for _ in self.grants]
+        for group in members.values():
+            per_active = [
+                cell_factor * self.model(self.spec["strategy"], active, self.node, self.spec["workload"]["simulated"])
+                for active in range(1, len(group) + 1)
+            ]
+            shares = [tenants[index] for index in group]
+            if self.load["arrival"] == "closed":
+                _closed(shares, per_active[-1], noise["iteration_cv"], seconds, draw)
+            else:
+                _open(shares, per_active, noise["iteration_cv"], seconds, draw)
+        return [
+            {
+                **tenant.record(),
+                "index": index,
+                "workload": self.spec["workload"]["name"],
+                "startup": {
+                    "process_seconds": 0.0,
+                    "import_seconds": 0.0,
+                    "load_seconds": 0.0,
+                    "warmup_seconds": START_SECONDS,
+                },
+                "coverage_ratio": 1.0,
+                "drain_seconds": 0.0,
+                "cpu": None,
+                "memory_bytes": None,
+                "output_digest": [1.0],
+                "work": None,
+                "environment": {"python": "none", "platform": "simulated", "packages": {}},
+            }
+            for index, tenant in enumerate(tenants)
+        ]
+
+
+def _closed(
+    tenants: Sequence[SimulatedTenant], mean_seconds: float, cv: float, seconds: float, draw: random.Random
+) -> None:
+    """Every tenant is always active, so each iteration takes the mean times its noise."""
+    for tenant in tenants:
+        # The window opens somewhere inside an iteration; only iterations that start in it count.
+        tenant.in_flight_seconds = seconds
+        start = draw.random() * mean_seconds
+        while start < seconds:
+            end = start + mean_seconds * lognormal(draw, cv)
+            tenant.requests.append((start, end))
+            start = end
+
+
+def _open(
+    tenants: Sequence[SimulatedTenant],
+    per_active: Sequence[float],
+    cv: float,
+    seconds: float,
+    draw: random.Random,
+) -> None:
+    """First come, first served in each tenant; active tenants share the device, at a speed set by how many there are.
+
+    Discrete events: next arrival, or the next completion when nothing else happens. `per_active[k - 1]` is the
+    duration of an iteration while k tenants are active. Load begins before the window, so that it opens on a queue
+    that is already in its stationary state.
+    """
+    rate, poisson = tenants[0].load["rate_hz"], tenants[0].load["arrival"] == "poisson"
+    now = -max(50 / rate, 50 * per_active[-1])
+    arrivals = [(now + draw.random() / rate, index) for index in range(len(tenants))]
+    heapq.heapify(arrivals)
+    queues: list[list[float]] = [[] for _ in tenants]
+    left: dict[int, float] = {}
+    while arrivals or left:
+        speed = 1.0 / per_active[len(left) - 1] if left else 0.0
+        next_arrival = arrivals[0][0] if arrivals else math.inf
+        first = min(left, key=lambda index: left[index], default=-1)
+        next_end = now + left[first] / speed if left else math.inf
+        after = min(next_arrival, next_end)
+        left = {index: work - (after - now) * speed for index, work in left.items()}
+        now = after
+        if next_arrival <= next_end:
+            _, index = heapq.heappop(arrivals)
+            queues[index].append(now)
+            following = now + (draw.expovariate(rate) if poisson else 1.0 / rate)
+            if following < seconds:
+                heapq.heappush(arrivals, (following, index))
+        else:
+            index = first
+            intended = queues[index].pop(0)
+            del left[index]
+            tenants[index].in_flight_seconds += max(0.0, min(now, seconds) - max(intended, 0.0))
+            if 0 <= intended < seconds:
+                tenants[index].requests.append((intended, now))
+        if queues[index] and index not in left:
+            left[index] = lognormal(draw, cv)
+
+
+class SimulatedEndpoint:
+    """The window contract of one virtual tenant."""
+
+    def __init__(self, tenants: SimulatedTenants, index: int) -> None:
+        self.tenants = tenants
+        self.index = index
+
+    def settled(self, since_ns: int) -> dict[str, Any] | None:
+        """A simulation is steady from the start."""
+        return {"is_steady": True, "batches": 2, "change_percent": 0.0}
+
+    def clock(self) -> tuple[int, int, float]:
+        """Virtual time, also as real time."""
+        return self.tenants.clock_ns, self.tenants.clock_ns, 0.0
+
+    def set_window(self, start_ns: int, end_ns: int) -> bool:
+        """Note the window."""
+        self.tenants.window = (start_ns, end_ns)
+        return True
+
+    def record(self, deadline_seconds: float) -> dict[str, Any]:
+        """This tenant's record."""
+        return self.tenants.measured()[self.index]
+
+
+class SimulatedSampler:
+    """Telemetry in virtual time: a device that is busy throughout; what the model does not know stays blank."""
+
+    def __init__(self, tenants: SimulatedTenants) -> None:
+        self.tenants = tenants
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], dict[str, Any]]:
+        """No rows: the model has no utilisation, memory or power."""
+        return [], {
+            "samples": 0,
+            "utilisation_mean_percent": None,
+            "memory_used_max_mib": None,
+            "power_mean_watts": None,
+            "host_steal_percent": None,
+            "host_throttled_percent": None,
+            "foreign_cpu_percent": None,
+        }

@@ -1,0 +1,79 @@
+"""The window: all tenants steady together, one start and end for all, and their records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from sharebench.collect.rows import Row
+from sharebench.nodes.base import Endpoint, Sampler, Tenants, TenantsFailed
+
+NS = 1_000_000_000
+# Long enough to reach every tenant before the window starts; doubled when one of them was too slow.
+LEAD_SECONDS = 0.1
+ATTEMPTS = 6
+POLL_SECONDS = 0.02
+
+
+def settle(tenants: Tenants, timeout_seconds: float) -> list[dict[str, Any]]:
+    """Wait until each tenant has judged itself steady again, now that all of them run; their verdicts, in order.
+
+    Raises TenantsFailed when a tenant dies, or gives no verdict in time.
+    """
+    endpoints = tenants.endpoints()
+    since_ns = tenants.now_ns()
+    until_ns = since_ns + int(timeout_seconds * NS)
+    verdicts: dict[int, dict[str, Any]] = {}
+    while len(verdicts) < len(endpoints):
+        for index, endpoint in enumerate(endpoints):
+            if index not in verdicts and (verdict := endpoint.settled(since_ns)) is not None:
+                verdicts[index] = verdict
+        if tenants.now_ns() > until_ns:
+            raise TenantsFailed("not every tenant became steady or gave up in time")
+        if len(verdicts) < len(endpoints):
+            tenants.sleep_until(tenants.now_ns() + int(POLL_SECONDS * NS))
+    return [verdicts[index] for index in range(len(endpoints))]
+
+
+def _announce(endpoints: Sequence[Endpoint], tenants: Tenants, seconds: float) -> tuple[int, int]:
+    """Set one window on all tenants; its start and end in ns of the node's clock."""
+    lead_seconds = LEAD_SECONDS
+    for _ in range(ATTEMPTS):
+        start_ns = tenants.now_ns() + int(lead_seconds * NS)
+        end_ns = start_ns + int(seconds * NS)
+        with ThreadPoolExecutor(len(endpoints)) as pool:
+            if all(pool.map(lambda endpoint: endpoint.set_window(start_ns, end_ns), endpoints)):  # noqa: B023
+                return start_ns, end_ns
+        # Some tenants hold a window that others refused; they can take another once it is over.
+        tenants.sleep_until(end_ns)
+        lead_seconds *= 2
+    raise TenantsFailed(f"a tenant did not take the window within {lead_seconds:.0f} s")
+
+
+def measure(
+    tenants: Tenants, sampler: Sampler, seconds: float, record_seconds: float
+) -> tuple[dict[str, Any], list[dict[str, Any]], list[Row], dict[str, Any]]:
+    """Run one window of `seconds`; returns the record's `window`, the tenants' records, telemetry rows and summary.
+
+    The driver sends nothing between the window's start and its end. A tenant that does not deliver its record within
+    `record_seconds` of the end raises TenantsFailed or TenantUnreachable.
+    """
+    endpoints = tenants.endpoints()
+    clocks = [endpoint.clock() for endpoint in endpoints]
+    monotonic_ns, realtime_ns, _ = clocks[0]
+    sampler.start()
+    start_ns, end_ns = _announce(endpoints, tenants, seconds)
+    tenants.sleep_until(end_ns)
+    with ThreadPoolExecutor(len(endpoints)) as pool:
+        records = list(pool.map(lambda endpoint: endpoint.record(record_seconds), endpoints))
+    rows, summary = sampler.stop(start_ns / NS, end_ns / NS)
+    to_epoch_ns = realtime_ns - monotonic_ns
+    window: Mapping[str, float] = {
+        "start_monotonic_seconds": start_ns / NS,
+        "end_monotonic_seconds": end_ns / NS,
+        "start_epoch_seconds": (start_ns + to_epoch_ns) / NS,
+        "end_epoch_seconds": (end_ns + to_epoch_ns) / NS,
+        "clock_error_seconds": max(round_trip for _, _, round_trip in clocks) / 2,
+    }
+    return dict(window), records, rows, summary

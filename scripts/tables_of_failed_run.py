@@ -1,0 +1,18 @@
+"""Table the cells that a failed run did measure, under partial/."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from sharebench.aggregate import partial
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, required=True, help="results root")
+    print(partial(parser.parse_args().results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,206 @@
+"""The measuring loops: run the workload and note when each iteration ended, as cheaply as possible.
+
+A loop runs a chunk at a time; between chunks the finished rows are taken, folded and cleared. All methods
+belong to the loop thread, except `peek` and `unfinished`, which another thread may call while it holds the
+lock under which rows are cleared and, with open load, the queue changes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from threading import Lock
+from typing import Protocol
+
+import numpy as np
+
+from tenant.buckets import IntArray
+from tenant.load import ArrivalQueue
+from tenant.recorder import Rows
+from tenant.workloads import RequestError
+
+CAPACITY = 1 << 14
+# Open load folds when idle, rarely, because a fold makes a request that arrives in it wait.
+IDLE_ROWS = 1024
+
+
+class Loop(Protocol):
+    """What both loops can do."""
+
+    def run(self, until_ns: int) -> None:
+        """Run iterations until the first that ends at or after `until_ns`, or until there is no room."""
+
+    def rows(self) -> Rows:
+        """What finished since the last `clear`."""
+
+    def clear(self) -> None:
+        """Forget the finished rows."""
+
+    def peek(self, now_ns: int) -> Rows:
+        """`rows` for another thread: exact up to this moment, while the loop may be stuck in an iteration."""
+
+    def unfinished(self, before_ns: int) -> list[int]:
+        """Intended starts before `before_ns` of the iterations that run or wait."""
+
+
+class ClosedLoop:
+    """Back to back: an iteration starts when the last one ended.
+
+    The times are a list, whose items are cheaper to set than those of an `array` (10 ns instead of 50) by
+    more than turning them into numpy's costs (20 ns), and it is as long as it will be from the start.
+
+    Another thread needs no lock to see how far a running chunk is: the list is zero where no iteration has
+    ended, ends are stored in order, and slicing a list copies it in one step under the interpreter's lock.
+    So a copy holds exactly the iterations that had ended at one moment, and what ends later changes neither
+    copy nor count.
+    """
+
+    def __init__(
+        self, step: Callable[[], None], clock: Callable[[], int] = time.monotonic_ns, capacity: int = CAPACITY
+    ) -> None:
+        # Element 0 is the start of the chunk, element i the end of its i-th iteration.
+        self._times = [0] * (capacity + 1)
+        self._step = step
+        self._clock = clock
+        self._failed: list[int] = []
+        self._filled = 0
+        self._running = False
+
+    def run(self, until_ns: int) -> None:
+        """See Loop. A failed iteration ends the chunk too."""
+        step, clock, times = self._step, self._clock, self._times
+        index = 0
+        times[0] = clock()
+        self._running = True
+        try:
+            for index in range(1, len(times)):
+                step()
+                now = times[index] = clock()
+                if now >= until_ns:
+                    break
+        except RequestError:
+            # First, so that no other thread takes the iteration for a good one.
+            self._failed.append(index - 1)
+            times[index] = clock()
+        self._running = False
+        self._filled = index
+
+    def rows(self) -> Rows:
+        """See Loop."""
+        times = np.fromiter(self._times, dtype=np.int64, count=self._filled + 1)
+        return self._rows(times, int(times[-1]))
+
+    def _rows(self, times: IntArray, active_end_ns: int) -> Rows:
+        failed = [row for row in self._failed if row < times.size - 1]
+        return Rows(times[:-1], None, times[1:], failed, (), (int(times[0]), active_end_ns))
+
+    def clear(self) -> None:
+        """See Loop."""
+        self._times[: self._filled + 1] = [0] * (self._filled + 1)
+        self._failed.clear()
+        self._filled = 0
+
+    def _so_far(self) -> IntArray:
+        times = np.array(self._times[:], dtype=np.int64)
+        return times[: max(1, np.count_nonzero(times))]
+
+    def peek(self, now_ns: int) -> Rows:
+        """See Loop."""
+        running, times = self._running, self._so_far()
+        return self._rows(times, now_ns if running else int(times[-1]))
+
+    def unfinished(self, before_ns: int) -> list[int]:
+        """See Loop."""
+        if not self._running:
+            return []
+        start_ns = int(self._so_far()[-1])
+        return [start_ns] if start_ns < before_ns else []
+
+
+class OpenLoop:
+    """Requests come when they are due, wait in a queue and are served one at a time.
+
+    Waiting is sleeping, never spinning: a spinning tenant would take the CPU from its neighbours. `lock`
+    guards the queue and which request is served; it is taken for moments, never during an iteration.
+    """
+
+    def __init__(
+        self,
+        step: Callable[[], None],
+        queue: ArrivalQueue,
+        lock: Lock,
+        clock: Callable[[], int] = time.monotonic_ns,
+        sleep: Callable[[float], None] = time.sleep,
+        capacity: int = CAPACITY,
+    ) -> None:
+        self._intended: list[int] = []
+        self._begun: list[int] = []
+        self._ended: list[int] = []
+        self._step = step
+        self._queue = queue
+        self._lock = lock
+        self._clock = clock
+        self._sleep = sleep
+        self._capacity = capacity
+        self._serving: int | None = None
+        self._failed: list[int] = []
+        self._active_begin_ns = self._active_end_ns = 0
+
+    def run(self, until_ns: int) -> None:
+        """See Loop. Ends early when there is nothing to serve and much to fold."""
+        self._active_begin_ns = self._clock()
+        while len(self._ended) < self._capacity:
+            now_ns = self._clock()
+            if now_ns >= until_ns:
+                break
+            with self._lock:
+                self._queue.admit(now_ns)
+                self._serving = self._queue.waiting.popleft() if self._queue.waiting else None
+            if self._serving is not None:
+                self._serve(self._serving, now_ns)
+            elif len(self._ended) < IDLE_ROWS:
+                self._sleep((min(self._queue.next_ns, until_ns) - now_ns) / 1e9)
+            else:
+                break
+        self._active_end_ns = self._clock()
+
+    def _serve(self, intended_ns: int, begun_ns: int) -> None:
+        is_failed = False
+        try:
+            self._step()
+        except RequestError:
+            is_failed = True
+        ended_ns = self._clock()
+        with self._lock:
+            if is_failed:
+                self._failed.append(len(self._ended))
+            self._intended.append(intended_ns)
+            self._begun.append(begun_ns)
+            self._ended.append(ended_ns)
+            self._serving = None
+
+    def rows(self) -> Rows:
+        """See Loop."""
+        return self.peek(self._active_end_ns)
+
+    def clear(self) -> None:
+        """See Loop."""
+        for times in (self._intended, self._begun, self._ended, self._failed, self._queue.dropped):
+            times.clear()
+
+    def peek(self, now_ns: int) -> Rows:
+        """See Loop."""
+        return Rows(
+            np.array(self._intended, dtype=np.int64),
+            np.array(self._begun, dtype=np.int64),
+            np.array(self._ended, dtype=np.int64),
+            self._failed.copy(),
+            self._queue.dropped.copy(),
+            (self._active_begin_ns, now_ns),
+        )
+
+    def unfinished(self, before_ns: int) -> list[int]:
+        """See Loop. Lets in what is due by then, as the loop itself would at the end of its iteration."""
+        self._queue.admit(before_ns - 1)
+        waiting = [time_ns for time_ns in self._queue.waiting if time_ns < before_ns]
+        return waiting if self._serving is None else [self._serving, *waiting]

@@ -1,0 +1,225 @@
+"""One tenant's measuring: warm-up, readiness, windows and their records.
+
+Two threads meet here. The loop thread calls `warm_up` and `turn`, the HTTP thread everything else. One lock
+guards the recorder, the judge, the window and the clearing of the loop's rows; the loop thread holds it
+between chunks only, never during an iteration, so a tenant that hangs in one can still be asked.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from threading import Condition, Lock
+from typing import Any
+
+from tenant.exposition import CONTENT_TYPE, exposition
+from tenant.load import ArrivalQueue, Load, arrival_times_ns
+from tenant.loop import ClosedLoop, Loop, OpenLoop
+from tenant.record import Identity, Outcome, tenant_record
+from tenant.recorder import Recorder, Window
+from tenant.state import RefusedError
+from tenant.usage import CpuMeter, sharpen_sleep
+from tenant.warmup import Judge, Rule, Verdict
+from tenant.workloads import Workload
+
+CHUNK_NS = 50_000_000
+
+
+class Measurement:
+    """A workload under a load, from warm-up on. Make it in the loop thread."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        identity: Identity,
+        load: Load,
+        rule: Rule,
+        clock: Callable[[], int] = time.monotonic_ns,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._workload = workload
+        self._identity = identity
+        self._load = load
+        self._rule = rule
+        self._clock = clock
+        self._sleep = sleep
+        self._lock = Lock()
+        self._recorded = Condition(self._lock)
+        self._recorder = Recorder()
+        self._meter = CpuMeter()
+        self._begun_ns = clock()
+        self._judge = Judge(rule, self._begun_ns)
+        self._loop: Loop = ClosedLoop(workload.step, clock)
+        self._first_verdict: Verdict | None = None
+        self._last_verdict: Verdict | None = None
+        self._warmup_seconds = 0.0
+        # The last window that was set, and its record once complete; the recorder has it while it is open.
+        self._window: Window | None = None
+        self._outcome = Outcome()
+        self._record: dict[str, Any] | None = None
+        self._metrics = b""
+
+    # The loop thread.
+
+    def warm_up(self) -> None:
+        """Run back to back, whatever the load, until steady or out of time; then start the load."""
+        while self._judge.verdict(self._clock()) is None:
+            self.turn()
+        with self._lock:
+            self._first_verdict = self._last_verdict = self._judge.verdict(self._clock())
+            self._warmup_seconds = (self._clock() - self._begun_ns) / 1e9
+        if self._load.rate_hz is not None:
+            sharpen_sleep()
+            arrivals = arrival_times_ns(self._load, self._identity.index, self._clock())
+            queue = ArrivalQueue(arrivals, self._load.queue_limit)
+            self._loop = OpenLoop(self._workload.step, queue, self._lock, self._clock, self._sleep)
+
+    def turn(self) -> None:
+        """Run one chunk and count it; completes the window when this was its last."""
+        self._loop.run(self._chunk_end_ns())
+        window = self._window_over()
+        if window is None:
+            with self._lock:
+                self._fold()
+            return
+        begin_ns = self._clock()
+        self._workload.synchronize()
+        drain_seconds = (self._clock() - begin_ns) / 1e9
+        digest = self._workload.output_digest()
+        with self._lock:
+            self._fold()
+            # Unless the deadline passed meanwhile.
+            if self._recorder.window is window:
+                self._outcome.drain_seconds = drain_seconds
+                self._outcome.output_digest = digest
+                self._close(window)
+
+    def _chunk_end_ns(self) -> int:
+        # Within a window only a full array is folded: nothing but the work runs, and no timer wakes anything.
+        now_ns = self._clock()
+        window = self._recorder.window
+        if window is None or now_ns >= window.end_ns:
+            return now_ns + CHUNK_NS
+        return min(now_ns + CHUNK_NS, window.start_ns) if now_ns < window.start_ns else window.end_ns
+
+    def _window_over(self) -> Window | None:
+        """Read the CPU times at the window's edges; the window, if all that belongs to it has finished."""
+        with self._lock:
+            window, outcome, now_ns = self._recorder.window, self._outcome, self._clock()
+            if window is None or now_ns < window.start_ns:
+                return None
+            outcome.cpu_start = outcome.cpu_start or self._meter.read()
+            if now_ns < window.end_ns:
+                return None
+            outcome.cpu_end = outcome.cpu_end or self._meter.read()
+            if self._loop.unfinished(window.end_ns):
+                return None
+            outcome.drain_begin_ns = self._clock()
+            return window
+
+    def _fold(self) -> None:
+        rows = self._loop.rows()
+        self._recorder.fold(rows)
+        good = rows.successful()
+        self._judge.add(good.intended if good.begun is None else good.begun, good.ended)
+        self._loop.clear()
+
+    # The HTTP thread.
+
+    def readiness(self, since_ns: int | None) -> Verdict | None:
+        """The first verdict, or one on iterations from `since_ns` on; None while there is none."""
+        with self._lock:
+            if since_ns is None or self._first_verdict is None:
+                return self._first_verdict
+            if self._judge.since_ns != since_ns:
+                self._judge = Judge(self._rule, since_ns)
+            verdict = self._judge.verdict(self._clock())
+            if verdict is not None:
+                self._last_verdict = verdict
+            return verdict
+
+    def set_window(self, start_ns: int, end_ns: int) -> None:
+        """Announce a window. The loop hears of it within CHUNK_NS or an iteration, whichever is longer.
+
+        Raises RefusedError when it cannot be.
+        """
+        window = Window(start_ns, end_ns)
+        with self._lock:
+            if self._first_verdict is None:
+                raise RefusedError("the tenant is not ready")
+            if self._recorder.window is not None:
+                raise RefusedError("a window is pending or running")
+            if end_ns <= start_ns:
+                raise RefusedError("the window ends before it starts")
+            if start_ns < self._clock():
+                raise RefusedError("the window starts in the past")
+            self._metrics = self._exposition()
+            self._window = self._recorder.window = window
+            self._outcome = Outcome()
+            self._record = None
+
+    def wait_record(self, deadline_seconds: float) -> dict[str, Any]:
+        """The record of the last window; what has not finished `deadline_seconds` after its end is censored.
+
+        Raises RefusedError when no window was set.
+        """
+        with self._lock:
+            window = self._window
+            if window is None:
+                raise RefusedError("no window was set")
+            while self._window is window and self._record is None:
+                left_seconds = (window.end_ns - self._clock()) / 1e9 + deadline_seconds
+                if left_seconds > 0:
+                    self._recorded.wait(left_seconds)
+                else:
+                    self._censor(window)
+            if self._record is None:
+                raise RefusedError("another window was set")
+            return self._record
+
+    def _censor(self, window: Window) -> None:
+        """Close the window while the loop is stuck: what has finished counts, what has not is censored.
+
+        The stuck chunk is counted in a copy of the window, for the record only: the loop thread will fold
+        it again, into the totals, should it ever come back.
+        """
+        now_ns, outcome = self._clock(), self._outcome
+        counted = copy.deepcopy(window)
+        unfinished = self._loop.unfinished(window.end_ns)
+        Recorder(counted).fold(self._loop.peek(now_ns))
+        counted.in_flight_ns += sum(counted.overlap_ns(start, now_ns) for start in unfinished)
+        outcome.censored = sum(map(counted.holds, unfinished))
+        if outcome.drain_begin_ns is not None:
+            outcome.drain_seconds = (now_ns - outcome.drain_begin_ns) / 1e9
+        outcome.cpu_end = outcome.cpu_end or self._meter.read()
+        self._close(counted)
+
+    def _close(self, counted: Window) -> None:
+        self._recorder.close_window()
+        self._record = tenant_record(
+            self._identity,
+            self._workload,
+            self._load,
+            counted,
+            self._outcome,
+            self._warmup_seconds,
+            self._last_verdict,
+        )
+        self._recorded.notify_all()
+
+    def metrics(self) -> tuple[bytes, str]:
+        """Prometheus text of the totals and its content type.
+
+        While a window is open, it is the text of the moment when the window was announced: making one costs a
+        millisecond of the tenant's time.
+        """
+        with self._lock:
+            if self._recorder.window is None:
+                self._metrics = self._exposition()
+            return self._metrics, CONTENT_TYPE
+
+    def _exposition(self) -> bytes:
+        is_ready = self._first_verdict is not None
+        name, index = self._identity.name, self._identity.index
+        return exposition(self._recorder.totals(), self._recorder.errors, is_ready, name, index)

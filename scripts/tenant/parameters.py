@@ -1,0 +1,33 @@
+"""Reading the JSON objects that say what a tenant does: unknown keys and wrong values are one clear line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class ParameterError(Exception):
+    """A parameter is unknown or its value is not possible; the message is one line for a person."""
+
+
+def with_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """`given` completed by `defaults`, whose keys are all there are. Raises ParameterError."""
+    unknown = sorted(given.keys() - defaults.keys())
+    if unknown:
+        known = ", ".join(defaults) or "none"
+        raise ParameterError(f"{what}: unknown parameter {', '.join(unknown)}; known: {known}")
+    return {**defaults, **given}
+
+
+def positive_number(value: object, name: str) -> float:
+    """The value as a number above 0. Raises ParameterError."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise ParameterError(f"{name} must be a number above 0, not {value!r}")
+    return float(value)
+
+
+def positive_integer(value: object, name: str) -> int:
+    """The value as an integer above 0. Raises ParameterError."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ParameterError(f"{name} must be an integer above 0, not {value!r}")
+    return value

@@ -1,0 +1,119 @@
+"""A tenant's record of one window: what GET /record answers, every quantity with its unit in the name."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from typing import Any
+
+from tenant.buckets import quantile_seconds, to_sparse
+from tenant.load import Load
+from tenant.recorder import SLOTS, Tally, Window
+from tenant.usage import CpuTime, affinity
+from tenant.warmup import Verdict
+from tenant.workloads import Workload
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who the tenant is, and the parts of its start-up up to warm-up, in seconds."""
+
+    index: int
+    name: str
+    process_seconds: float
+    import_seconds: float
+    load_seconds: float
+
+
+@dataclass
+class Outcome:
+    """What a window leaves besides counts; CPU times are of the loop's first stop at or after its edges."""
+
+    cpu_start: CpuTime | None = None
+    cpu_end: CpuTime | None = None
+    drain_begin_ns: int | None = None
+    drain_seconds: float = 0.0
+    censored: int = 0
+    output_digest: list[float] | None = None
+
+
+def _seconds(ns: int | None) -> float | None:
+    return None if ns is None else ns / 1e9
+
+
+def _cpu(outcome: Outcome) -> dict[str, Any] | None:
+    start, end = outcome.cpu_start, outcome.cpu_end
+    if start is None or end is None:
+        return None
+    waits = start.run_queue_seconds, end.run_queue_seconds
+    return {
+        "cpu_seconds": end.cpu_seconds - start.cpu_seconds,
+        "run_queue_seconds": None if waits[0] is None or waits[1] is None else waits[1] - waits[0],
+        "affinity": affinity(),
+    }
+
+
+def _delay_p99_seconds(delays: Tally) -> float | None:
+    if not delays.count:
+        return None
+    return min(quantile_seconds(delays.counts, 0.99), delays.max_ns / 1e9)
+
+
+def tenant_record(
+    identity: Identity,
+    workload: Workload,
+    load: Load,
+    window: Window,
+    outcome: Outcome,
+    warmup_seconds: float,
+    steady: Verdict | None,
+) -> dict[str, Any]:
+    """The tenant's entry of raw.json without `status` and `exit`, and its `environment`."""
+    latencies = window.latencies
+    window_ns = window.end_ns - window.start_ns
+    return {
+        "index": identity.index,
+        "workload": identity.name,
+        "startup": {
+            "process_seconds": identity.process_seconds,
+            "import_seconds": identity.import_seconds,
+            "load_seconds": identity.load_seconds,
+            "warmup_seconds": warmup_seconds,
+        },
+        "steady": None if steady is None else steady._asdict(),
+        "count": latencies.count,
+        "sum_seconds": latencies.sum_ns / 1e9,
+        "min_seconds": _seconds(latencies.min_ns),
+        "max_seconds": _seconds(latencies.max_ns) if latencies.count else None,
+        "errors": window.errors,
+        "histogram": to_sparse(latencies.counts),
+        "device_histogram": None,
+        "stages": {},
+        "timeline": {
+            "slot_seconds": window_ns / SLOTS / 1e9,
+            "count": window.slot_count,
+            "sum_seconds": [ns / 1e9 for ns in window.slot_sum_ns],
+            "max_seconds": [ns / 1e9 for ns in window.slot_max_ns],
+        },
+        "load": {
+            "arrival": load.arrival,
+            "planned_rate_hz": load.rate_hz,
+            "achieved_rate_hz": latencies.count / (window_ns / 1e9),
+            "delay_p99_seconds": _delay_p99_seconds(window.delays),
+            "in_flight_mean": window.in_flight_ns / window_ns,
+            "drops": window.drops,
+            "censored": outcome.censored,
+        },
+        "coverage_ratio": window.active_ns / window_ns,
+        "drain_seconds": outcome.drain_seconds,
+        "cpu": _cpu(outcome),
+        "memory_bytes": workload.memory_bytes(),
+        "output_digest": outcome.output_digest,
+        "work": workload.work._asdict(),
+        "environment": {
+            "python": platform.python_version(),
+            # Not platform.platform(): it starts a process.
+            "platform": "-".join((platform.system(), platform.release(), platform.machine())),
+            "packages": workload.packages(),
+        },
+    }

@@ -1,0 +1,177 @@
+"""From start and end times to exact counts: folding in bulk, the window, its timeline, the totals."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tenant.buckets import BUCKET_COUNT, IntArray, bucket_index
+
+SLOTS = 40
+
+
+class Rows(NamedTuple):
+    """Finished iterations in the order of their start; times in monotonic ns, arrays of shape (n,).
+
+    `begun` is None where iterations follow each other back to back, each beginning when it was intended to.
+    `failed` holds positions, `dropped` the intended starts of requests that found the queue full, and
+    `active` the begin and end of the stretch in which the loop ran.
+    """
+
+    intended: IntArray
+    begun: IntArray | None
+    ended: IntArray
+    failed: Sequence[int]
+    dropped: Sequence[int]
+    active: tuple[int, int]
+
+    def successful(self) -> Rows:
+        """The same without the failed ones."""
+        if not self.failed:
+            return self
+        keep = np.delete(np.arange(self.intended.size), self.failed)
+        begun = None if self.begun is None else self.begun[keep]
+        return self._replace(intended=self.intended[keep], begun=begun, ended=self.ended[keep], failed=())
+
+
+class Tally:
+    """A histogram of latencies with its exact count, sum and extremes in ns."""
+
+    def __init__(self) -> None:
+        self.counts: IntArray = np.zeros(BUCKET_COUNT, dtype=np.int64)
+        self.count = 0
+        self.sum_ns = 0
+        self.min_ns: int | None = None
+        self.max_ns = 0
+
+    def add(self, latencies_ns: IntArray) -> None:
+        """Fold latencies of shape (n,) in."""
+        if latencies_ns.size:
+            self.counts += np.bincount(bucket_index(latencies_ns), minlength=BUCKET_COUNT)
+            self._join(latencies_ns.size, int(latencies_ns.sum()), int(latencies_ns.max()), int(latencies_ns.min()))
+
+    def merge(self, other: Tally) -> None:
+        """Add everything that another tally holds."""
+        if other.min_ns is not None:
+            self.counts += other.counts
+            self._join(other.count, other.sum_ns, other.max_ns, other.min_ns)
+
+    def _join(self, count: int, sum_ns: int, max_ns: int, min_ns: int) -> None:
+        self.count += count
+        self.sum_ns += sum_ns
+        self.max_ns = max(self.max_ns, max_ns)
+        self.min_ns = min_ns if self.min_ns is None else min(self.min_ns, min_ns)
+
+
+class Window:
+    """What belongs to [start_ns, end_ns): iterations by their intended start, presence by the clock."""
+
+    def __init__(self, start_ns: int, end_ns: int) -> None:
+        self.start_ns = start_ns
+        self.end_ns = end_ns
+        self.edges = [start_ns + slot * (end_ns - start_ns) // SLOTS for slot in range(SLOTS + 1)]
+        self.latencies = Tally()
+        self.delays = Tally()
+        self.errors = 0
+        self.drops = 0
+        # How long the loop was active, and the time integral of the requests that waited or ran.
+        self.active_ns = 0
+        self.in_flight_ns = 0
+        self.slot_count = [0] * SLOTS
+        self.slot_sum_ns = [0] * SLOTS
+        self.slot_max_ns = [0] * SLOTS
+
+    def holds(self, time_ns: int) -> bool:
+        """Whether a time lies in the window."""
+        return self.start_ns <= time_ns < self.end_ns
+
+    def overlap_ns(self, begin_ns: int, end_ns: int) -> int:
+        """How much of a stretch of time lies in the window."""
+        return max(0, min(end_ns, self.end_ns) - max(begin_ns, self.start_ns))
+
+    def _slots(self, starts_ns: IntArray) -> Iterator[tuple[int, slice]]:
+        first, last = (bisect_right(self.edges, int(start)) - 1 for start in starts_ns[[0, -1]])
+        low = 0
+        for slot in range(first, last):
+            high = int(np.searchsorted(starts_ns, self.edges[slot + 1]))
+            yield slot, slice(low, high)
+            low = high
+        yield last, slice(low, starts_ns.size)
+
+    def add_presence(self, rows: Rows) -> None:
+        """Account for the loop's activity, the requests in flight and those dropped, failed ones included.
+
+        The requests in flight are integrated over time from their arrivals and departures, not from
+        latencies that were counted; back to back there is always exactly one from the first start to the
+        last end.
+        """
+        self.active_ns += self.overlap_ns(*rows.active)
+        self.drops += sum(map(self.holds, rows.dropped))
+        if not rows.intended.size:
+            return
+        if rows.begun is None:
+            self.in_flight_ns += self.overlap_ns(int(rows.intended[0]), int(rows.ended[-1]))
+            return
+        arrivals = np.clip(rows.intended, self.start_ns, self.end_ns) - self.start_ns
+        departures = np.clip(rows.ended, self.start_ns, self.end_ns) - self.start_ns
+        self.in_flight_ns += int(departures.sum() - arrivals.sum())
+
+    def add(self, starts_ns: IntArray, latencies_ns: IntArray) -> None:
+        """Count iterations with these ascending intended starts, all within the window; shapes (n,)."""
+        if not starts_ns.size:
+            return
+        self.latencies.add(latencies_ns)
+        for slot, rows in self._slots(starts_ns):
+            part = latencies_ns[rows]
+            if part.size:
+                self.slot_count[slot] += part.size
+                self.slot_sum_ns[slot] += int(part.sum())
+                self.slot_max_ns[slot] = max(self.slot_max_ns[slot], int(part.max()))
+
+
+class Recorder:
+    """Everything since the start: a tally of what lies outside windows, and the open window, if any."""
+
+    def __init__(self, window: Window | None = None) -> None:
+        self.window = window
+        self.errors = 0
+        self._outside = Tally()
+
+    def fold(self, rows: Rows) -> None:
+        """Count every iteration of `rows` exactly once, in the window or outside."""
+        window = self.window
+        self.errors += len(rows.failed)
+        if window is not None:
+            window.add_presence(rows)
+            window.errors += sum(window.holds(int(rows.intended[row])) for row in rows.failed)
+        rows = rows.successful()
+        if not rows.intended.size:
+            return
+        latencies_ns = rows.ended - rows.intended
+        if window is None:
+            self._outside.add(latencies_ns)
+            return
+        low, high = np.searchsorted(rows.intended, (window.start_ns, window.end_ns))
+        inside = slice(low, high)
+        window.add(rows.intended[inside], latencies_ns[inside])
+        if rows.begun is not None:
+            window.delays.add(rows.begun[inside] - rows.intended[inside])
+        self._outside.add(latencies_ns[:low])
+        self._outside.add(latencies_ns[high:])
+
+    def close_window(self) -> None:
+        """No iteration belongs to the window any more; what it counted stays in the totals."""
+        if self.window is not None:
+            self._outside.merge(self.window.latencies)
+            self.window = None
+
+    def totals(self) -> Tally:
+        """A new tally of all iterations since the start."""
+        totals = Tally()
+        totals.merge(self._outside)
+        if self.window is not None:
+            totals.merge(self.window.latencies)
+        return totals

@@ -1,0 +1,194 @@
+"""The tenant's HTTP side: what the driver and Prometheus ask. It sleeps until a request comes."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+from tenant.state import RefusedError, State
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+LONGEST_BODY_BYTES = 10_000
+LONGEST_DEADLINE_SECONDS = 1e6
+
+
+class Reply(NamedTuple):
+    """An answer before it is written."""
+
+    code: int
+    body: bytes
+    content_type: str = "application/json"
+
+
+class Request(NamedTuple):
+    """A request after it was read; of several values of a parameter the last one counts."""
+
+    query: dict[str, str]
+    body: bytes
+
+
+class MalformedError(Exception):
+    """The request cannot be understood; the message is one line."""
+
+
+def _json(code: int, document: dict[str, Any]) -> Reply:
+    return Reply(code, json.dumps(document).encode() + b"\n")
+
+
+def _healthz(state: State, _request: Request) -> Reply:
+    return _json(HTTPStatus.OK, {"status": state.status})
+
+
+def _readyz(state: State, request: Request) -> Reply:
+    since = request.query.get("since")
+    if since is not None and not since.isdecimal():
+        raise MalformedError("since must be a time in ns of the monotonic clock")
+    verdict = None
+    if state.measurement is not None:
+        verdict = state.measurement.readiness(None if since is None else int(since))
+    if verdict is None:
+        return _json(HTTPStatus.SERVICE_UNAVAILABLE, {"ready": False, "stage": state.status})
+    return _json(HTTPStatus.OK, {"ready": True, "steady": verdict._asdict()})
+
+
+def _metrics(state: State, _request: Request) -> Reply:
+    if state.measurement is None:
+        return _json(HTTPStatus.SERVICE_UNAVAILABLE, {"error": "the tenant is loading"})
+    return Reply(HTTPStatus.OK, *state.measurement.metrics())
+
+
+def _clock(_state: State, _request: Request) -> Reply:
+    boot_id = BOOT_ID.read_text().strip() if BOOT_ID.exists() else None
+    times = {"monotonic_ns": time.monotonic_ns(), "realtime_ns": time.time_ns()}
+    return _json(HTTPStatus.OK, {"boot_id": boot_id, **times})
+
+
+def _window(state: State, request: Request) -> Reply:
+    try:
+        body = json.loads(request.body)
+        start_ns, end_ns = body["start_ns"], body["end_ns"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise MalformedError("the body must be JSON with start_ns and end_ns") from error
+    if type(start_ns) is not int or type(end_ns) is not int:
+        raise MalformedError("start_ns and end_ns must be integers")
+    state.loaded().set_window(start_ns, end_ns)
+    return _json(HTTPStatus.OK, {"accepted": True})
+
+
+def _record(state: State, request: Request) -> Reply:
+    try:
+        deadline_seconds = float(request.query["deadline_seconds"])
+    except (KeyError, ValueError) as error:
+        raise MalformedError("deadline_seconds must be given, a number") from error
+    if not 0 <= deadline_seconds <= LONGEST_DEADLINE_SECONDS:
+        raise MalformedError(f"deadline_seconds must be within 0 and {LONGEST_DEADLINE_SECONDS:g}")
+    return _json(HTTPStatus.OK, state.loaded().wait_record(deadline_seconds))
+
+
+Answer = Callable[[State, Request], Reply]
+OPEN: dict[tuple[str, str], Answer] = {
+    ("GET", "/healthz"): _healthz,
+    ("GET", "/readyz"): _readyz,
+    ("GET", "/metrics"): _metrics,
+}
+GUARDED: dict[tuple[str, str], Answer] = {
+    ("GET", "/clock"): _clock,
+    ("GET", "/record"): _record,
+    ("POST", "/window"): _window,
+}
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection, in a thread of its own."""
+
+    server: Server
+    protocol_version = "HTTP/1.1"
+    # Head and body go out as two pieces; the second must not wait for the first to be acknowledged.
+    disable_nagle_algorithm = True
+
+    def do_GET(self) -> None:
+        """Answer a GET."""
+        self._respond()
+
+    def do_POST(self) -> None:
+        """Answer a POST."""
+        self._respond()
+
+    def _respond(self) -> None:
+        try:
+            reply = self._reply()
+        except MalformedError as error:
+            reply = _json(HTTPStatus.BAD_REQUEST, {"error": str(error)})
+        except RefusedError as error:
+            reply = _json(HTTPStatus.CONFLICT, {"error": str(error)})
+        self.send_response(reply.code)
+        self.send_header("Content-Type", reply.content_type)
+        self.send_header("Content-Length", str(len(reply.body)))
+        if reply.code != HTTPStatus.OK:
+            # The body may not have been read.
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(reply.body)
+
+    def _reply(self) -> Reply:
+        url = urlsplit(self.path)
+        route = (self.command, url.path)
+        if route not in OPEN and route not in GUARDED:
+            return _json(HTTPStatus.NOT_FOUND, {"error": f"there is no {self.command} {url.path}"})
+        if route in GUARDED and not self.server.knows(self.headers.get("Authorization", "")):
+            return _json(HTTPStatus.UNAUTHORIZED, {"error": "wrong or missing token"})
+        length = self.headers.get("Content-Length", "0")
+        if not length.isdecimal() or int(length) > LONGEST_BODY_BYTES:
+            raise MalformedError(f"a body must have a length of at most {LONGEST_BODY_BYTES} bytes")
+        query = {name: values[-1] for name, values in parse_qs(url.query).items()}
+        answer = OPEN.get(route) or GUARDED[route]
+        return answer(self.server.state, Request(query, self.rfile.read(int(length))))
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+class Server(ThreadingMixIn, TCPServer):
+    """Listens on `bind`; port 0 picks a free one."""
+
+    # Not http.server.HTTPServer: it looks up the host's name, which in a pod may take seconds.
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 64
+
+    def __init__(self, bind: str, port: int, token: str, state: State) -> None:
+        super().__init__((bind, port), Handler)
+        self.state = state
+        self._authorization = f"Bearer {token}".encode()
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self.server_address[1])
+
+    def knows(self, authorization: str) -> bool:
+        """Whether the header carries the token, compared in constant time."""
+        return hmac.compare_digest(authorization.encode(), self._authorization)
+
+    def start(self) -> None:
+        """Serve from a daemon thread, without the periodic wake-ups of `serve_forever`."""
+        threading.Thread(target=self._serve, name="http", daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            self.handle_request()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is no news; everything else is."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)

@@ -1,0 +1,29 @@
+"""What the loop thread and the HTTP thread both know, from before anything heavy is imported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    # It brings numpy along, whose import is a part of start-up that is timed while the server already
+    # listens.
+    from tenant.measure import Measurement
+
+
+class RefusedError(Exception):
+    """What was asked for makes no sense now; the message is one line."""
+
+
+@dataclass
+class State:
+    """`status` is loading, warming, ready or failed; `measurement` is there once the workload is loaded."""
+
+    status: str = "loading"
+    measurement: Measurement | None = None
+
+    def loaded(self) -> Measurement:
+        """The measurement. Raises RefusedError while there is none."""
+        if self.measurement is None:
+            raise RefusedError("the tenant is not ready")
+        return self.measurement

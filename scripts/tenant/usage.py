@@ -1,0 +1,60 @@
+"""What the process used of its machine, as its kernel counts it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+STATUS = Path("/proc/self/status")
+TIMER_SLACK = Path("/proc/self/timerslack_ns")
+
+
+class CpuTime(NamedTuple):
+    """CPU time of the process, and how long one thread was runnable without a CPU (None where not told)."""
+
+    cpu_seconds: float
+    run_queue_seconds: float | None
+
+
+class CpuMeter:
+    """Reads CPU times; the thread whose waiting counts is the one that makes the meter."""
+
+    def __init__(self) -> None:
+        self._schedstat = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+
+    def read(self) -> CpuTime:
+        """The times since the start, readable from every thread."""
+        try:
+            run_queue_seconds = int(self._schedstat.read_text().split()[1]) / 1e9
+        except OSError:
+            run_queue_seconds = None
+        return CpuTime(time.process_time(), run_queue_seconds)
+
+
+def affinity() -> list[int] | None:
+    """CPUs that the process may run on, ascending; None where the system does not tell."""
+    get = getattr(os, "sched_getaffinity", None)
+    return None if get is None else sorted(get(0))
+
+
+def peak_resident_bytes() -> int:
+    """Largest resident set of the process so far."""
+    # getrusage would count what the parent had in memory when it started this process.
+    with contextlib.suppress(OSError):
+        for line in STATUS.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def sharpen_sleep() -> None:
+    """Have the main thread woken when its sleep ends, not up to 50 µs later, where that can be set."""
+    with contextlib.suppress(OSError):
+        TIMER_SLACK.write_text("1")

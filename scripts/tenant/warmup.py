@@ -1,0 +1,101 @@
+"""When a tenant is warm: the rule of steadiness.
+
+Iterations are put into batches in the order in which they ran. A batch is complete with the first iteration
+that brings it to half of `min_iterations` (rounded up) and to BATCH_SECONDS since the batch's first
+iteration began. The tenant is steady as soon as the medians of two consecutive batches differ by less than
+`tolerance_percent` of the earlier one; so at least `min_iterations` iterations and two batches' time have
+passed. If that has not happened `max_seconds` after the judgement began, the verdict is that it is not
+steady.
+
+What is judged is the time that an iteration took, not the time that a request waited before it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tenant.buckets import IntArray
+from tenant.parameters import positive_integer, positive_number, with_defaults
+
+# Several turns of a scheduler between a few tenants, so that a median is not that of one tenant's turn.
+BATCH_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The numbers of the rule."""
+
+    min_iterations: int = 20
+    max_seconds: float = 10.0
+    tolerance_percent: float = 5.0
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> Rule:
+        """From the config's `warmup`; what is missing has the default. Raises ParameterError."""
+        values = with_defaults(given, vars(cls()), "warmup")
+        return cls(
+            min_iterations=positive_integer(values["min_iterations"], "warmup min_iterations"),
+            max_seconds=positive_number(values["max_seconds"], "warmup max_seconds"),
+            tolerance_percent=positive_number(values["tolerance_percent"], "warmup tolerance_percent"),
+        )
+
+
+class Verdict(NamedTuple):
+    """Whether it became steady, after how many batches, and the difference of the last two medians."""
+
+    is_steady: bool
+    batches: int
+    change_percent: float | None
+
+
+class Judge:
+    """Applies the rule to iterations that begin at or after `since_ns` (monotonic)."""
+
+    def __init__(self, rule: Rule, since_ns: int) -> None:
+        self.since_ns = since_ns
+        self._rule = rule
+        self._batch_iterations = math.ceil(rule.min_iterations / 2)
+        self._pieces: list[IntArray] = []
+        self._held = 0
+        self._batch_begin_ns = 0
+        self._batches = 0
+        self._median_ns: float | None = None
+        self._change_percent: float | None = None
+        self._verdict: Verdict | None = None
+
+    def add(self, begun_ns: IntArray, ended_ns: IntArray) -> None:
+        """Take the next iterations, in order; arrays of shape (n,)."""
+        first = int(np.searchsorted(begun_ns, self.since_ns))
+        begun_ns, ended_ns = begun_ns[first:], ended_ns[first:]
+        while self._verdict is None and begun_ns.size:
+            if not self._held:
+                self._batch_begin_ns = int(begun_ns[0])
+            by_time = int(np.searchsorted(ended_ns, self._batch_begin_ns + int(BATCH_SECONDS * 1e9)))
+            last = max(by_time, self._batch_iterations - self._held - 1)
+            self._pieces.append(ended_ns[: last + 1] - begun_ns[: last + 1])
+            self._held += self._pieces[-1].size
+            if last < begun_ns.size:
+                self._close_batch()
+            begun_ns, ended_ns = begun_ns[last + 1 :], ended_ns[last + 1 :]
+
+    def _close_batch(self) -> None:
+        median_ns = float(np.median(np.concatenate(self._pieces)))
+        self._pieces, self._held = [], 0
+        self._batches += 1
+        if self._median_ns is not None:
+            # An iteration faster than the clock's tick has a median of 0.
+            self._change_percent = 100 * abs(median_ns - self._median_ns) / max(self._median_ns, 1.0)
+            if self._change_percent < self._rule.tolerance_percent:
+                self._verdict = Verdict(True, self._batches, self._change_percent)
+        self._median_ns = median_ns
+
+    def verdict(self, now_ns: int) -> Verdict | None:
+        """The verdict, once there is one; it does not change afterwards."""
+        if self._verdict is None and now_ns - self.since_ns >= self._rule.max_seconds * 1e9:
+            self._verdict = Verdict(False, self._batches, self._change_percent)
+        return self._verdict

@@ -1,0 +1,46 @@
+"""Copies a buffer that is larger than the caches: bound by memory bandwidth.
+
+Params: `mebibytes` (size of the buffer; source and copy together take twice that).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tenant.parameters import positive_integer, with_defaults
+from tenant.workloads import Work, Workload
+
+
+class Memcopy(Workload):
+    """Reads one buffer and writes another of the same size."""
+
+    def __init__(self, mebibytes: int) -> None:
+        size = mebibytes * 2**20 // 8
+        self._source = np.empty(size)
+        self._source[:] = 1.0
+        self._source[::4096] = 2.0
+        # Written once, so that no iteration meets a page that does not exist yet.
+        self._copy = np.zeros(size)
+        self._copy[:] = -1.0
+        self.work = Work(flop=None, bytes=2.0 * self._source.nbytes, items=1)
+
+    def step(self) -> None:
+        """One copy."""
+        np.copyto(self._copy, self._source)
+
+    def output_digest(self) -> list[float]:
+        """Mean and last element of the copy."""
+        return [float(self._copy.mean()), float(self._copy[-1])]
+
+    def packages(self) -> dict[str, str]:
+        """The version of numpy."""
+        return {"numpy": np.__version__}
+
+
+def create(params: Mapping[str, Any]) -> Memcopy:
+    """Raises ParameterError for a parameter that does not exist or is not possible."""
+    values = with_defaults(params, {"mebibytes": 64}, "memcopy")
+    return Memcopy(positive_integer(values["mebibytes"], "memcopy mebibytes"))

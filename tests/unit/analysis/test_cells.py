@@ -1,0 +1,163 @@
+"""cells.csv: one row per cell and tenant, against numbers worked out from the samples."""
+
+import io
+
+import numpy as np
+import pandas as pd
+import pytest
+from unit import factories
+from unit.factories import back_to_back, record
+
+from sharebench.analysis.baseline import Baseline
+from sharebench.analysis.cells import cells_table
+from sharebench.analysis.reduction import reduced
+
+HEADER = (
+    "strategy,workload,replicas,repeat,block,tenant,tenant_workload,status,tenant_status,valid,reason,warnings,"
+    "count,errors,censored,latency_mean_seconds,latency_p50_seconds,latency_p95_seconds,latency_p99_seconds,"
+    "latency_max_seconds,throughput_hz,slowdown,coverage_ratio,memory_mib,startup_process_seconds,"
+    "startup_import_seconds,startup_load_seconds,startup_warmup_seconds,cpu_seconds,run_queue_seconds,run_id,device"
+)
+
+
+def table(records, baseline="exclusive"):
+    """The table of these records, as it comes back from a csv file."""
+    cells = [reduced(each) for each in records]
+    text = cells_table(cells, Baseline(cells, baseline)).to_csv(index=False)
+    assert text.splitlines()[0] == HEADER
+    return pd.read_csv(io.StringIO(text), dtype={"tenant": "Int64", "count": "Int64"})
+
+
+def test_each_tenant_has_a_row_with_its_own_numbers():
+    rng = np.random.default_rng(0)
+    samples = [rng.lognormal(-5.5, 0.3, 500), rng.lognormal(-5.2, 0.3, 300)]
+    rows = table([record("mps", samples, repeat=2, run_id="run-9", device="d")])
+    assert rows["tenant"].tolist() == [0, 1]
+    for (_, row), values in zip(rows.iterrows(), samples, strict=True):
+        assert (row["strategy"], row["workload"], row["replicas"]) == ("mps", "matmul", 2)
+        assert (row["repeat"], row["block"], row["run_id"], row["device"]) == (2, 2, "run-9", "d")
+        assert (row["status"], row["tenant_status"], row["valid"]) == ("ok", "ok", True)
+        assert row["count"] == values.size
+        assert row["latency_mean_seconds"] == pytest.approx(values.mean())
+        assert row["latency_max_seconds"] == pytest.approx(values.max())
+        for name, q in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
+            exact = np.quantile(values, q, method="inverted_cdf")
+            assert row[f"latency_{name}_seconds"] == pytest.approx(exact, rel=0.011)
+        assert row["throughput_hz"] == pytest.approx(values.size / 2.0)
+        assert row["memory_mib"] == 64
+        assert row["startup_warmup_seconds"] == 0.5
+        assert row["cpu_seconds"] == 1.9
+
+
+@pytest.mark.parametrize(("count", "carried"), [(4, ""), (58, "p50"), (298, "p50 p95"), (299, "p50 p95 p99")])
+def test_a_percentile_that_the_count_cannot_carry_is_blank(count, carried):
+    row = table([record(latencies=[np.full(count, 0.005)])]).iloc[0]
+    shown = [name for name in ("p50", "p95", "p99") if not pd.isna(row[f"latency_{name}_seconds"])]
+    assert shown == carried.split()
+
+
+def test_no_percentile_is_beyond_the_largest_latency():
+    row = table([record(latencies=[np.full(400, 0.005)])]).iloc[0]
+    assert row["latency_p99_seconds"] == row["latency_max_seconds"] == 0.005
+
+
+def test_percentiles_outside_the_buckets_are_blank():
+    rows = table([record(latencies=[np.full(400, 5e-7)]), record(latencies=[np.full(400, 2000.0)])])
+    assert rows["latency_p50_seconds"].isna().all()
+    assert rows["latency_mean_seconds"].tolist() == [pytest.approx(5e-7), pytest.approx(2000.0)]
+
+
+def test_slowdown_refers_to_the_baseline_of_the_same_run_and_block():
+    records = [
+        record("exclusive", [np.full(400, 0.004)], repeat=1),
+        record("exclusive", [np.full(400, 0.005)], repeat=2),
+        record("mps", [np.full(200, 0.008), np.full(200, 0.012)], repeat=1),
+        record("mps", [np.full(200, 0.010), np.full(200, 0.020)], repeat=2),
+    ]
+    assert table(records)["slowdown"].tolist() == pytest.approx([1, 1, 2, 3, 2, 4])
+
+
+@pytest.mark.parametrize("other", [{"run_id": "run-2"}, {"block": 7}])
+def test_without_a_partner_slowdown_refers_to_the_geometric_mean(other):
+    records = [
+        record("exclusive", [np.full(400, 0.004)], repeat=1),
+        record("exclusive", [np.full(400, 0.009)], repeat=2),
+        record("mps", [np.full(200, 0.012)], repeat=1, **other),
+    ]
+    assert table(records)["slowdown"].iloc[2] == pytest.approx(2.0)
+
+
+def test_several_baseline_cells_of_one_block_are_taken_together():
+    records = [
+        record("exclusive", [np.full(400, 0.004)], repeat=1, block=0),
+        record("exclusive", [np.full(400, 0.009)], repeat=2, block=0),
+        record("mps", [np.full(200, 0.012)], repeat=1, block=0),
+    ]
+    assert table(records)["slowdown"].tolist() == pytest.approx([2 / 3, 1.5, 2.0])
+
+
+def test_an_invalid_baseline_is_no_baseline():
+    broken = record("exclusive", repeat=1)
+    broken["gates"][0]["passed"] = False
+    rows = table([broken, record("mps", repeat=1)])
+    assert rows["slowdown"].isna().all()
+    assert table([record("exclusive"), record("mps")], baseline=None)["slowdown"].isna().all()
+
+
+def test_the_baseline_strategy_with_more_tenants_is_no_baseline():
+    records = [record("mps", [np.full(400, 0.004)]), record("mps", [np.full(200, 0.008)] * 2)]
+    assert table(records, baseline="mps")["slowdown"].tolist() == pytest.approx([1, 2, 2])
+
+
+def test_a_tenants_slowdown_refers_to_its_own_workload():
+    mix = record(
+        "mps",
+        workload="light+heavy",
+        tenants=[
+            factories.tenant(0, back_to_back(np.full(200, 0.002)), workload="light"),
+            factories.tenant(1, back_to_back(np.full(50, 0.040)), workload="heavy"),
+        ],
+    )
+    alone = [
+        record("exclusive", [np.full(400, 0.001)], workload="light"),
+        record("exclusive", [np.full(400, 0.010)], workload="heavy"),
+    ]
+    assert table([*alone, mix])["slowdown"].tolist() == pytest.approx([1, 1, 2, 4])
+
+
+def test_a_cell_without_tenants_is_one_row_without_a_tenant():
+    row = table([record("mig", status="infeasible", reason="8 slices of 7", replicas=8)]).iloc[0]
+    assert (row["strategy"], row["replicas"], row["status"], row["valid"]) == ("mig", 8, "infeasible", False)
+    assert row["reason"] == "8 slices of 7"
+    assert pd.isna(row["tenant"]) and pd.isna(row["count"]) and pd.isna(row["latency_mean_seconds"])
+
+
+def test_tenants_that_measured_nothing_have_their_status_and_blanks():
+    tenants = [factories.absent_tenant(0, "not-measured"), factories.absent_tenant(1, "oom")]
+    rows = table([record("mps", status="oom", reason="1 of 2 fit", tenants=tenants)])
+    assert rows["tenant_status"].tolist() == ["not-measured", "oom"]
+    assert not rows["valid"].any()
+    blank = ["count", "latency_mean_seconds", "throughput_hz", "slowdown", "coverage_ratio", "memory_mib"]
+    assert rows[blank].isna().all(axis=None)
+
+
+def test_a_failed_gate_shows_as_reason_or_warning():
+    broken = record("mps")
+    for gate in broken["gates"]:
+        if gate["name"] in ("window_coverage", "errors", "drift"):
+            gate |= {"passed": False, "message": f"{gate['name']} it is"}
+    row = table([broken]).iloc[0]
+    assert not row["valid"]
+    assert row["reason"] == "window_coverage: window_coverage it is"
+    assert row["warnings"] == "errors;drift"
+
+
+def test_whole_numbers_stay_whole_beside_blanks():
+    cells = [reduced(record()), reduced(record("mig", status="infeasible", reason="no"))]
+    lines = cells_table(cells, Baseline(cells, None)).to_csv(index=False).splitlines()
+    assert ",0,matmul,ok,ok,True,,,400,0,0," in lines[1]
+
+
+def test_no_records_give_an_empty_table_with_its_columns():
+    text = cells_table([], Baseline([], "exclusive")).to_csv(index=False)
+    assert text == HEADER + "\n"

@@ -1,0 +1,93 @@
+"""histograms.csv: the buckets of all valid cells of one strategy and workload."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from unit import factories
+
+from sharebench import record
+from sharebench.analysis.export import export_histograms
+from tenant.buckets import upper_seconds
+
+SCRIPT = Path(record.__file__).resolve().parents[1] / "export_histograms.py"
+
+
+@pytest.fixture
+def save(tmp_path):
+    """Write a record where its cell's path says, and return that path."""
+
+    def write(made):
+        cell = made["cell"]
+        path = tmp_path / cell["strategy"] / f"n{cell['replicas']}" / f"r{cell['repeat']}" / "raw.json"
+        record.write(path, made)
+        return path
+
+    return write
+
+
+def test_every_bucket_of_every_valid_cell_is_listed_in_order(save, tmp_path):
+    rng = np.random.default_rng(1)
+    made = [
+        factories.record("mps", [rng.lognormal(-5, 0.2, 100) for _ in range(n)], repeat=repeat)
+        for n in (10, 2)
+        for repeat in (2, 1)
+    ]
+    export_histograms([save(each) for each in made], tmp_path / "histograms.csv")
+    table = pd.read_csv(tmp_path / "histograms.csv")
+    assert list(table) == ["replicas", "repeat", "tenant", "bucket_upper_seconds", "count"]
+    keys = list(table.itertuples(index=False, name=None))
+    assert keys == sorted(keys)
+    for each in made:
+        cell = each["cell"]
+        for tenant in each["tenants"]:
+            rows = table[
+                (table["replicas"] == cell["replicas"])
+                & (table["repeat"] == cell["repeat"])
+                & (table["tenant"] == tenant["index"])
+            ]
+            assert dict(zip(rows["bucket_upper_seconds"], rows["count"], strict=True)) == {
+                upper_seconds(int(index)): count for index, count in tenant["histogram"].items()
+            }
+
+
+def test_cells_that_do_not_count_are_left_out(save, tmp_path):
+    invalid = factories.record("mps", repeat=1)
+    invalid["gates"][0]["passed"] = False
+    crashed = factories.record("mps", [[0.005] * 9], status="crashed", reason="x", repeat=2)
+    export_histograms([save(invalid), save(crashed)], tmp_path / "h.csv")
+    assert (tmp_path / "h.csv").read_text() == "replicas,repeat,tenant,bucket_upper_seconds,count\n"
+
+
+def test_the_overflow_is_infinite(save, tmp_path):
+    export_histograms([save(factories.record(latencies=[[2000.0]]))], tmp_path / "h.csv")
+    assert (tmp_path / "h.csv").read_text().splitlines()[1] == "1,1,0,inf,1"
+
+
+def run(*arguments):
+    return subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True)
+
+
+def test_the_script_exports(save, tmp_path):
+    done = run("--out", tmp_path / "h.csv", save(factories.record(latencies=[[0.005] * 30])))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len((tmp_path / "h.csv").read_text().splitlines()) == 2
+
+
+def test_the_script_refuses_what_does_not_belong_in_one_line(save, tmp_path):
+    done = run("--out", tmp_path / "h.csv", save(factories.record("mig")), save(factories.record("mps")))
+    assert done.returncode == 1
+    assert "is of mps and matmul, not of mig and matmul" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "h.csv").exists()
+
+
+def test_the_script_refuses_a_damaged_record_in_one_line(save, tmp_path):
+    path = save(factories.record())
+    path.write_text("{")
+    done = run("--out", tmp_path / "h.csv", path)
+    assert done.returncode == 1
+    assert f"{path}: not valid JSON" in done.stderr and done.stderr.count("\n") == 1

@@ -1,0 +1,115 @@
+"""summary.md and summary.tex: what a person sees."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from unit.factories import record
+
+from sharebench.analysis import publish
+from sharebench.analysis.baseline import Baseline
+from sharebench.analysis.reduction import reduced
+from sharebench.analysis.summary import summary_table
+from sharebench.matrix import Cell
+
+
+@pytest.fixture
+def summary():
+    """Baseline, a strategy with short samples, and one that the device cannot do."""
+    records = [record("exclusive", [np.full(400, mean)], repeat=k) for k, mean in ((1, 0.0040), (2, 0.0041))]
+    records += [
+        record("mps_50%", [np.full(100, mean)] * 2, repeat=k) for k, mean in ((1, 0.0122), (2, 0.0124))
+    ]
+    records += [record("mig", status="infeasible", reason="8 > 7 | slices", replicas=8, repeat=1)]
+    cells = [reduced(each) for each in records]
+    expected = [Cell(cell.strategy, cell.workload, cell.replicas, cell.repeat) for cell in cells]
+    return summary_table(cells, [*expected, Cell("mig", "matmul", 8, 2)], Baseline(cells, "exclusive"))
+
+
+def rows_of(markdown):
+    """Cells of the Markdown table's rows, by strategy; `|` inside a cell is escaped."""
+    lines = [line for line in markdown.splitlines() if line.startswith("|")]
+    split = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    return dict(zip(split[0], range(99), strict=False)), {cells[0]: cells for cells in split[2:]}
+
+
+def test_markdown_shows_milliseconds_with_intervals_and_explains_blanks(summary):
+    text = publish.markdown(summary, "Caption.")
+    assert text.startswith("Caption.\n\n|")
+    column, rows = rows_of(text)
+    assert list(rows) == ["exclusive", "mps_50%", "mig"]
+    mps = rows["mps_50%"]
+    assert re.fullmatch(r"12\.3 \[11\.\d, 13\.\d\]", mps[column["mean (ms)"]])
+    assert mps[column["p95 (ms)"]] == "12.3"
+    assert mps[column["p99 (ms)"]] == "-"
+    assert mps[column["tenants"]] == "2"
+    assert mps[column["total (1/s)"]].startswith("100 [")
+    assert re.fullmatch(r"3\.0\d \[\d\.\d\d, \d\.\d\d\]", mps[column["slowdown"]])
+    assert mps[column["cells"]] == "2 (1)"
+    assert "- (1) p99 needs 299 iterations, had 200\n" in text
+    mig = rows["mig"]
+    assert mig[column["mean (ms)"]] == "infeasible"
+    assert mig[column["cells"]] == "0 of 2 (2)"
+    assert "- (2) 8 > 7 | slices; 1 of 2 cells missing; 1 of 2 cells infeasible\n" in text
+
+
+def test_equal_notes_share_a_mark(summary):
+    twice = pd.concat([summary, summary])
+    text = publish.markdown(twice, "")
+    assert text.count("2 (1)") == 2 and "(3)" not in text
+
+
+def test_latex_is_balanced_escaped_and_rectangular(summary):
+    text = publish.latex(summary, "50 % of_it & µ", label="tab:x")
+    assert r"\caption{50 \% of\_it \& $\mu$}" in text
+    assert r"\label{tab:x}" in text
+    for environment in ("table*", "tabular"):
+        assert text.count(f"\\begin{{{environment}}}") == text.count(f"\\end{{{environment}}}") == 1
+    assert text.count("{") == text.count("}")
+    body = text.split("\\midrule")[1].split("\\bottomrule")[0]
+    lines = [line for line in body.strip().splitlines() if line]
+    assert len(lines) == 3
+    columns = len(re.search(r"\\begin\{tabular\}\{(\w+)\}", text)[1])
+    for line in lines:
+        assert len(re.findall(r"(?<!\\)&", line)) == columns - 1
+        assert line.endswith(r"\\") and not line.lstrip().startswith("[")
+    assert r"mps\_50\% & matmul & 2 & 2 (1) & 12.3 [" in body
+    assert r"\par (2) 8 \textgreater{} 7 | slices; 1 of 2 cells missing" in text
+    assert text.index(r"\end{tabular}") < text.index(r"\par (1)") < text.index(r"\end{table*}")
+    text.encode("ascii")
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("a_b", r"a\_b"),
+        ("{x}", r"\{x\}"),
+        ("\\alpha", r"\textbackslash{}alpha"),
+        ("2 → 5", r"2 $\rightarrow$ 5"),
+        ("~^<>#$", r"\textasciitilde{}\textasciicircum{}\textless{}\textgreater{}\#\$"),
+    ],
+)
+def test_latex_escapes(text, escaped):
+    assert publish.escape_latex(text) == escaped
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.0123456, "12.3"), (1.2345, "1234"), (0.000001234, "0.00123"), (0.09996, "100.0"), (0.1, "100")],
+)
+def test_numbers_keep_three_figures_and_no_exponent(summary, seconds, shown):
+    row = summary.iloc[0].to_dict() | {"latency_p50_seconds": seconds}
+    assert publish._value(row, publish.SHOWN[1]) == shown
+
+
+def test_the_caption_names_what_the_numbers_are():
+    text = publish.caption("Xeon", "CPU stand-in, not a GPU", 2, 3, "Not shown: mps.", "")
+    assert text == (
+        "Xeon (CPU stand-in, not a GPU), 2 s window, 3 repeats. "
+        "Geometric means over repeats, with 95 % intervals. Not shown: mps."
+    )
+    assert publish.caption("A100 (simulated)", "simulated", 0.5, 1).startswith(
+        "A100 (simulated), 0.5 s window, 1 repeat."
+    )
+    assert publish.caption("A100", "", 2, 3).startswith("A100, 2 s")

@@ -1,0 +1,77 @@
+"""Statistics against scipy's own intervals and tests."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from sharebench.analysis.statistics import Estimate, log_interval, required_count, welch_ratio
+
+RNG = np.random.default_rng(7)
+SAMPLES = [RNG.lognormal(-4, spread, n) for n in (2, 3, 5, 12) for spread in (0.01, 0.5)]
+
+
+@pytest.mark.parametrize("values", SAMPLES)
+def test_log_interval_is_scipys_t_interval_of_the_logs(values):
+    logs = np.log(values)
+    low, high = stats.t.interval(0.95, len(values) - 1, loc=logs.mean(), scale=stats.sem(logs))
+    found = log_interval(values.tolist())
+    assert found.value == pytest.approx(stats.gmean(values))
+    assert (found.low, found.high) == (pytest.approx(math.exp(low)), pytest.approx(math.exp(high)))
+    assert found.n == len(values)
+
+
+def test_one_value_has_no_interval():
+    assert log_interval([0.25]) == Estimate(pytest.approx(0.25), None, None, 1)
+
+
+def test_equal_values_have_an_interval_of_no_width():
+    assert log_interval([2.0, 2.0, 2.0]) == Estimate(*[pytest.approx(2.0)] * 3, 3)
+
+
+def test_the_interval_does_not_depend_on_the_unit():
+    one, other = log_interval([1.0, 1.2, 1.5]), log_interval([1e3, 1.2e3, 1.5e3])
+    assert (other.low / one.low, other.high / one.high) == (pytest.approx(1e3), pytest.approx(1e3))
+
+
+def test_the_interval_covers_the_truth_19_times_in_20():
+    draws = np.random.default_rng(3).lognormal(math.log(5), 0.2, (4000, 3))
+    estimates = [log_interval(row.tolist()) for row in draws]
+    covered = np.mean([each.low <= 5 <= each.high for each in estimates])
+    assert covered == pytest.approx(0.95, abs=0.012)
+
+
+@pytest.mark.parametrize("values", [[], [1.0, 0.0], [1.0, -2.0]])
+def test_what_has_no_logarithm_is_refused(values):
+    with pytest.raises(ValueError, match="positive"):
+        log_interval(values)
+
+
+@pytest.mark.parametrize("numerators", SAMPLES)
+@pytest.mark.parametrize("denominators", SAMPLES[:4])
+def test_welch_ratio_is_scipys_interval_for_unequal_variances(numerators, denominators):
+    difference = stats.ttest_ind(np.log(numerators), np.log(denominators), equal_var=False)
+    interval = difference.confidence_interval(0.95)
+    found = welch_ratio(numerators.tolist(), denominators.tolist())
+    assert found.value == pytest.approx(stats.gmean(numerators) / stats.gmean(denominators))
+    assert found.low == pytest.approx(math.exp(interval.low))
+    assert found.high == pytest.approx(math.exp(interval.high))
+    assert found.n == len(numerators)
+
+
+@pytest.mark.parametrize(("over", "under"), [([2.0], [1.0, 1.1]), ([2.0, 2.1], [1.0])])
+def test_welch_ratio_of_a_single_value_has_no_interval(over, under):
+    found = welch_ratio(over, under)
+    assert found.value > 1.5 and found.low is None and found.high is None
+    assert found.n == len(over)
+
+
+def test_welch_ratio_without_any_scatter_has_no_width():
+    assert welch_ratio([4.0, 4.0], [2.0, 2.0]) == Estimate(*[pytest.approx(2.0)] * 3, 2)
+
+
+@pytest.mark.parametrize(("quantile", "count"), [(0.5, 5), (0.95, 59), (0.99, 299), (0.999, 2995)])
+def test_required_count_is_the_least_that_brackets_the_quantile(quantile, count):
+    assert required_count(quantile) == count
+    assert stats.binom.pmf(count, count, quantile) <= 0.05 < stats.binom.pmf(count - 1, count - 1, quantile)

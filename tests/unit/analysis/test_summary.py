@@ -1,0 +1,285 @@
+"""summary.csv: one row per group, against numbers worked out from the samples."""
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from unit import factories
+from unit.factories import back_to_back, record
+
+from sharebench.analysis.baseline import Baseline
+from sharebench.analysis.reduction import reduced
+from sharebench.analysis.summary import METRICS, columns, summary_table
+from sharebench.matrix import Cell
+
+
+def summarise(records, expected=None, baseline="exclusive"):
+    """The table over these records; by default exactly they are expected."""
+    cells = [reduced(each) for each in records]
+    if expected is None:
+        expected = [Cell(cell.strategy, cell.workload, cell.replicas, cell.repeat) for cell in cells]
+    return summary_table(cells, expected, Baseline(cells, baseline))
+
+
+def row_of(records, strategy="mps", **more):
+    """The row of one strategy."""
+    found = summarise(records, **more).query("strategy == @strategy")
+    assert len(found) == 1
+    return found.iloc[0]
+
+
+def fail(made, *names):
+    """The record with these gates failed."""
+    for gate in made["gates"]:
+        if gate["name"] in names:
+            gate |= {"passed": False, "message": "broken on purpose"}
+    return made
+
+
+def of_mean(strategy, *means, **more):
+    """A record whose tenants have these constant latencies, in seconds."""
+    return record(strategy, [np.full(400, mean) for mean in means], **more)
+
+
+def test_columns_are_those_of_the_contract():
+    assert columns()[:10] == [
+        "strategy", "workload", "replicas", "status", "reason",
+        "n_expected", "n", "n_excluded", "warnings", "notes",
+    ]  # fmt: skip
+    for metric in METRICS:
+        assert {metric, f"{metric}_low", f"{metric}_high", f"{metric}_n", f"{metric}_n_excluded"} < set(
+            columns()
+        )
+    errors = [name for name in columns() if name.endswith("_bucket_error_percent")]
+    assert errors == [f"latency_{name}_seconds_bucket_error_percent" for name in ("p50", "p95", "p99")]
+
+
+def test_cell_values_and_their_means_over_repeats():
+    rng = np.random.default_rng(4)
+    samples = [[rng.lognormal(-5.5, 0.3, 500), rng.lognormal(-5.2, 0.3, 300)] for _ in range(3)]
+    records = [record("mps", pair, repeat=k + 1) for k, pair in enumerate(samples)]
+    row = row_of(records)
+    pooled = [np.concatenate(pair) for pair in samples]
+    assert row["latency_mean_seconds"] == pytest.approx(stats.gmean([each.mean() for each in pooled]))
+    for name, q in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
+        exact = stats.gmean([np.quantile(each, q, method="inverted_cdf") for each in pooled])
+        bound = row[f"latency_{name}_seconds_bucket_error_percent"]
+        assert 0.5 <= bound < 1.1
+        assert abs(row[f"latency_{name}_seconds"] / exact - 1) * 100 <= bound
+    assert row["throughput_total_hz"] == pytest.approx(400.0)
+    assert row["throughput_per_tenant_hz"] == pytest.approx(200.0)
+    assert row["memory_per_tenant_mib"] == pytest.approx(64.0)
+    logs = np.log([each.mean() for each in pooled])
+    low, high = stats.t.interval(0.95, 2, loc=logs.mean(), scale=stats.sem(logs))
+    assert row["latency_mean_seconds_low"] == pytest.approx(math.exp(low))
+    assert row["latency_mean_seconds_high"] == pytest.approx(math.exp(high))
+    assert (row["n_expected"], row["n"], row["n_excluded"], row["latency_mean_seconds_n"]) == (3, 3, 0, 3)
+
+
+def test_slowdowns_in_blocks_are_paired():
+    alone, shared = [0.0040, 0.0044, 0.0050], [(0.008, 0.010), (0.009, 0.0108), (0.0101, 0.0122)]
+    records = [of_mean("exclusive", mean, repeat=k + 1) for k, mean in enumerate(alone)]
+    records += [of_mean("mps", *means, repeat=k + 1) for k, means in enumerate(shared)]
+    row = row_of(records)
+    ratios = np.log([(one + two) / 2 / base for (one, two), base in zip(shared, alone, strict=True)])
+    low, high = stats.t.interval(0.95, 2, loc=ratios.mean(), scale=stats.sem(ratios))
+    assert row["slowdown"] == pytest.approx(math.exp(ratios.mean()))
+    assert (row["slowdown_low"], row["slowdown_high"]) == (
+        pytest.approx(math.exp(low)), pytest.approx(math.exp(high))
+    )  # fmt: skip
+    assert row["notes"] == ""
+
+
+@pytest.mark.parametrize("change", [{"run_id": "run-2"}, {"block": 0}])
+def test_slowdowns_that_do_not_pair_have_welchs_interval(change):
+    alone, shared = [0.0040, 0.0044, 0.0050], [0.008, 0.0092, 0.0101]
+    in_baseline = {"block": 0} if "block" in change else {}
+    records = [of_mean("exclusive", mean, repeat=k + 1, **in_baseline) for k, mean in enumerate(alone)]
+    records += [of_mean("mps", mean, repeat=k + 1, **change) for k, mean in enumerate(shared)]
+    row = row_of(records)
+    welch = stats.ttest_ind(np.log(shared), np.log(alone), equal_var=False).confidence_interval(0.95)
+    assert row["slowdown"] == pytest.approx(stats.gmean(shared) / stats.gmean(alone))
+    assert row["slowdown_low"] == pytest.approx(math.exp(welch.low))
+    assert row["slowdown_high"] == pytest.approx(math.exp(welch.high))
+
+
+def test_repeats_that_share_one_baseline_cell_are_not_paired():
+    records = [of_mean("exclusive", 0.004, repeat=1, block=0)]
+    records += [of_mean("mps", mean, repeat=k + 1, block=0) for k, mean in enumerate((0.008, 0.009))]
+    row = row_of(records)
+    assert row["slowdown"] == pytest.approx(math.sqrt(0.008 * 0.009) / 0.004)
+    assert pd.isna(row["slowdown_low"])
+    assert row["notes"] == "no interval of the slowdown against one baseline cell"
+
+
+def test_one_missing_partner_unpairs_the_group():
+    records = [of_mean("exclusive", mean, repeat=k) for k, mean in ((1, 0.004), (2, 0.005))]
+    records += [of_mean("mps", mean, repeat=k + 1) for k, mean in enumerate((0.008, 0.009, 0.011))]
+    row = row_of(records)
+    assert row["slowdown"] == pytest.approx(stats.gmean([0.008, 0.009, 0.011]) / stats.gmean([0.004, 0.005]))
+
+
+def test_the_baseline_is_one_by_definition():
+    records = [of_mean("exclusive", mean, repeat=k + 1) for k, mean in enumerate((0.004, 0.006))]
+    row = row_of(records, "exclusive")
+    assert (row["slowdown"], row["slowdown_low"], row["slowdown_high"]) == (1, 1, 1)
+
+
+def test_a_mix_refers_each_tenant_to_its_own_baseline():
+    def mix(repeat, light, heavy, run_id="run-1"):
+        tenants = [
+            factories.tenant(0, back_to_back(np.full(400, light)), workload="light"),
+            factories.tenant(1, back_to_back(np.full(400, heavy)), workload="heavy"),
+        ]
+        return record("mps", workload="light+heavy", repeat=repeat, tenants=tenants, run_id=run_id)
+
+    alone = [
+        of_mean("exclusive", mean, workload=workload, repeat=repeat)
+        for repeat in (1, 2)
+        for workload, mean in (("light", 0.001), ("heavy", 0.004))
+    ]
+    paired = row_of([*alone, mix(1, 0.002, 0.016), mix(2, 0.003, 0.012)])
+    assert paired["slowdown"] == pytest.approx(3.0)
+    assert not pd.isna(paired["slowdown_low"])
+    loose = row_of([*alone, mix(1, 0.002, 0.016, "run-2"), mix(2, 0.003, 0.012, "run-2")])
+    assert loose["slowdown"] == pytest.approx(3.0)
+    assert pd.isna(loose["slowdown_low"]) and "several baselines" in loose["notes"]
+
+
+def test_a_mix_with_a_tenant_that_has_no_baseline_has_no_slowdown():
+    tenants = [
+        factories.tenant(0, back_to_back(np.full(400, 0.002)), workload="light"),
+        factories.tenant(1, back_to_back(np.full(400, 0.016)), workload="heavy"),
+    ]
+    mix = record("mps", workload="light+heavy", tenants=tenants)
+    row = row_of([of_mean("exclusive", 0.001, workload="light"), mix])
+    assert pd.isna(row["slowdown"]) and "no slowdown" in row["notes"]
+
+
+def test_without_a_baseline_slowdown_is_blank_and_says_so():
+    for records, baseline in (
+        ([of_mean("mps", 0.004)], "exclusive"),
+        ([of_mean("exclusive", 0.004), of_mean("mps", 0.004)], None),
+    ):
+        row = row_of(records, baseline=baseline)
+        assert pd.isna(row["slowdown"])
+        assert (row["slowdown_n"], row["slowdown_n_excluded"]) == (0, 1)
+        assert "no slowdown without a valid baseline" in row["notes"]
+
+
+def test_an_invalid_cell_is_counted_and_in_no_mean():
+    records = [of_mean("mps", mean, repeat=k + 1) for k, mean in enumerate((0.004, 0.005, 0.9))]
+    fail(records[2], "window_coverage")
+    row = row_of(records, baseline=None)
+    assert (row["n_expected"], row["n"], row["n_excluded"]) == (3, 2, 1)
+    assert (row["latency_mean_seconds_n"], row["latency_mean_seconds_n_excluded"]) == (2, 1)
+    assert row["latency_mean_seconds"] == pytest.approx(math.sqrt(0.004 * 0.005))
+    assert row["status"] == "ok"
+    assert row["reason"] == "window_coverage: broken on purpose"
+    assert "1 of 3 cells excluded by window_coverage" in row["notes"]
+
+
+def test_a_warned_cell_is_counted_and_in_the_mean():
+    records = [of_mean("mps", mean, repeat=k + 1) for k, mean in enumerate((0.004, 0.009))]
+    fail(records[0], "drift", "errors")
+    row = row_of(records)
+    assert (row["n"], row["warnings"]) == (2, 1)
+    assert row["latency_mean_seconds"] == pytest.approx(0.006)
+
+
+def test_one_repeat_has_values_without_intervals():
+    row = row_of([of_mean("exclusive", 0.002), of_mean("mps", 0.004)])
+    for metric in METRICS:
+        assert not pd.isna(row[metric]), metric
+        assert pd.isna(row[f"{metric}_low"]) and pd.isna(row[f"{metric}_high"])
+    assert row["notes"] == "no intervals from one cell"
+
+
+def test_too_few_iterations_blank_that_percentile_only_and_say_so():
+    few = [record("mps", [np.full(60, 0.005), np.full(n, 0.005)], repeat=k) for k, n in ((1, 60), (2, 50))]
+    row = row_of(few, baseline=None)
+    assert row["latency_p95_seconds"] == pytest.approx(0.005)
+    assert pd.isna(row["latency_p99_seconds"])
+    assert pd.isna(row["latency_p99_seconds_bucket_error_percent"])
+    assert (row["latency_p99_seconds_n"], row["latency_p99_seconds_n_excluded"]) == (0, 2)
+    assert "p99 needs 299 iterations, had 120" in row["notes"]
+    some = [*few, record("mps", [np.full(200, 0.005), np.full(200, 0.005)], repeat=3)]
+    row = row_of(some, baseline=None)
+    assert (row["latency_p99_seconds_n"], row["latency_p99_seconds_n_excluded"]) == (1, 2)
+    assert "p99 needs 299 iterations, had 120 in 2 of 3 cells" in row["notes"]
+
+
+def test_tenants_together_can_carry_what_one_alone_cannot():
+    row = row_of([record("mps", [np.full(150, 0.005), np.full(150, 0.005)])])
+    assert row["latency_p99_seconds"] == pytest.approx(0.005)
+
+
+def test_a_percentile_outside_the_buckets_says_so():
+    row = row_of([of_mean("mps", 5e-7)])
+    assert pd.isna(row["latency_p50_seconds"])
+    assert "p50 is outside the buckets" in row["notes"]
+
+
+def test_unknown_memory_is_blank_and_says_so():
+    made = of_mean("mps", 0.004)
+    made["tenants"][0]["memory_bytes"] = None
+    row = row_of([made])
+    assert pd.isna(row["memory_per_tenant_mib"])
+    assert "memory_per_tenant_mib not known" in row["notes"]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "status", "note"),
+    [
+        (["infeasible", "infeasible"], "infeasible", "2 of 2 cells infeasible"),
+        (["ok", "crashed"], "mixed", "1 of 2 cells crashed"),
+        (["ok"], "ok", "1 of 2 cells missing"),
+        ([], "missing", "2 of 2 cells missing"),
+    ],
+)
+def test_the_status_of_a_group(statuses, status, note):
+    records = [
+        record("mps", status=each, reason=None if each == "ok" else f"because {each}", repeat=k + 1)
+        for k, each in enumerate(statuses)
+    ]
+    expected = [Cell("mps", "matmul", 1, repeat) for repeat in (1, 2)]
+    row = row_of(records, expected=expected)
+    assert row["status"] == status
+    assert row["reason"] == ("because " + statuses[-1] if statuses and statuses[-1] != "ok" else "")
+    assert note in row["notes"]
+    assert row["n_excluded"] == sum(each != "ok" for each in statuses)
+    assert (row["n"] > 0) == (not pd.isna(row["latency_mean_seconds"]))
+
+
+def test_rows_are_the_expected_groups_in_their_order():
+    records = [of_mean(strategy, 0.004, repeat=k) for strategy in ("mps", "exclusive", "mig") for k in (1, 2)]
+    expected = [Cell("mig", "matmul", 1, 1), Cell("mps", "matmul", 1, 1), Cell("mig", "other", 4, 1)]
+    table = summarise(records, expected=expected)
+    assert table["strategy"].tolist() == ["mig", "mps", "mig"]
+    assert table["n"].tolist() == [1, 1, 0]
+    assert table["slowdown"].tolist()[:2] == [1, 1]
+
+
+def test_a_group_with_equal_reasons_gives_them_once():
+    records = [record("mig", status="infeasible", reason="no room", repeat=k) for k in (1, 2, 3)]
+    assert row_of(records, "mig")["reason"] == "no room"
+
+
+def test_the_published_table_of_nos_comes_out():
+    # reference: mean seconds per inference on one A100 at 7 tenants; slowdowns 7.78, 3.63 and 3.91.
+    means = {"time-slicing": 0.68488, "mps": 0.31982, "mig": 0.34425}
+    records = [of_mean("exclusive", 0.08806)]
+    records += [of_mean(strategy, *[mean] * 7) for strategy, mean in means.items()]
+    table = summarise(records).set_index("strategy")
+    assert table.loc["time-slicing", "slowdown"] == pytest.approx(7.78, abs=0.005)
+    assert table.loc["mps", "slowdown"] == pytest.approx(3.63, abs=0.005)
+    assert table.loc["mig", "slowdown"] == pytest.approx(3.91, abs=0.005)
+
+
+def test_the_table_is_the_same_from_copies():
+    records = [of_mean("exclusive", 0.004), of_mean("mps", 0.005, 0.006)]
+    copies = json.loads(json.dumps(records))
+    assert summarise(records).to_csv() == summarise(copies).to_csv()

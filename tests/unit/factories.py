@@ -1,0 +1,226 @@
+"""Valid records for tests: `record(...)` with given latencies, and synthetic clean loads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sharebench import gates
+from tenant.buckets import BUCKET_COUNT, bucket_index, to_sparse
+
+SLOTS = 40
+CODE = "code-1"
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Load:
+    """What one tenant saw: intended starts (from the window's start) and latencies in seconds, shape (n,)."""
+
+    starts: Floats
+    latencies: Floats
+    arrival: str = "closed"
+    planned_rate_hz: float | None = None
+    in_flight_mean: float = 1.0
+
+
+def back_to_back(latencies: Sequence[float] | Floats) -> Load:
+    """A closed load with these latencies, beginning with the window."""
+    values = np.asarray(latencies, dtype=float)
+    return Load(np.cumsum(values) - values, values)
+
+
+def lognormal(rng: np.random.Generator, mean: float, cv: float, count: int) -> Floats:
+    """Draws with that mean and coefficient of variation."""
+    sigma = np.sqrt(np.log1p(cv * cv))
+    return rng.lognormal(np.log(mean) - sigma**2 / 2, sigma, count)
+
+
+def closed_load(rng: np.random.Generator, mean: float, cv: float, window_seconds: float) -> Load:
+    """A steady closed load; the window opens somewhere inside an iteration."""
+    latencies = lognormal(rng, mean, cv, int(1.5 * window_seconds / mean) + 20)
+    starts = np.cumsum(latencies) - latencies - rng.uniform(0, mean)
+    inside = (starts >= 0) & (starts < window_seconds)
+    return Load(starts[inside], latencies[inside])
+
+
+def poisson_load(
+    rng: np.random.Generator, mean: float, cv: float, window_seconds: float, utilisation: float
+) -> Load:
+    """Poisson arrivals at one first-come-first-served server, from long before the window on."""
+    rate, before = utilisation / mean, 200 * mean
+    arrivals = np.sort(rng.uniform(-before, window_seconds, rng.poisson(rate * (before + window_seconds))))
+    work = np.cumsum(service := lognormal(rng, mean, cv, arrivals.size))
+    ends = work + np.maximum.accumulate(arrivals - (work - service))
+    present = np.clip(np.minimum(ends, window_seconds) - np.maximum(arrivals, 0), 0, None)
+    inside = arrivals >= 0
+    return Load(
+        arrivals[inside],
+        (ends - arrivals)[inside],
+        "poisson",
+        rate,
+        float(present.sum() / window_seconds),
+    )
+
+
+def tenant(index: int, load: Load, window_seconds: float = 2.0, workload: str = "matmul") -> dict[str, Any]:
+    """The record of a tenant that went well."""
+    latencies, count = load.latencies, load.latencies.size
+    slots = np.clip((load.starts * SLOTS / window_seconds).astype(int), 0, SLOTS - 1)
+    longest = np.zeros(SLOTS)
+    np.maximum.at(longest, slots, latencies)
+    buckets = bucket_index(np.rint(latencies * 1e9).astype(np.int64))
+    return {
+        "index": index,
+        "workload": workload,
+        "status": "ok",
+        "exit": None,
+        "startup": {
+            "process_seconds": 0.05,
+            "import_seconds": 0.2,
+            "load_seconds": 0.1,
+            "warmup_seconds": 0.5,
+        },
+        "steady": {"is_steady": True, "batches": 2, "change_percent": 0.4},
+        "count": count,
+        "sum_seconds": float(latencies.sum()),
+        "min_seconds": float(latencies.min()) if count else None,
+        "max_seconds": float(latencies.max()) if count else None,
+        "errors": 0,
+        "histogram": to_sparse(np.bincount(buckets, minlength=BUCKET_COUNT)),
+        "device_histogram": None,
+        "stages": {},
+        "timeline": {
+            "slot_seconds": window_seconds / SLOTS,
+            "count": np.bincount(slots, minlength=SLOTS).tolist(),
+            "sum_seconds": np.bincount(slots, latencies, minlength=SLOTS).tolist(),
+            "max_seconds": longest.tolist(),
+        },
+        "load": {
+            "arrival": load.arrival,
+            "planned_rate_hz": load.planned_rate_hz,
+            "achieved_rate_hz": count / window_seconds,
+            "delay_p99_seconds": None if load.arrival == "closed" else 0.0,
+            "in_flight_mean": load.in_flight_mean,
+            "drops": 0,
+            "censored": 0,
+        },
+        "coverage_ratio": 1.0,
+        "drain_seconds": 0.0,
+        "cpu": {"cpu_seconds": 1.9, "run_queue_seconds": 0.001, "affinity": [index]},
+        "memory_bytes": 64 << 20,
+        "output_digest": [1.5, -2.0],
+        "work": {"flop": 1e9, "bytes": None, "items": 1},
+    }
+
+
+def absent_tenant(index: int, status: str, workload: str = "matmul") -> dict[str, Any]:
+    """The record of a tenant that measured nothing."""
+    blank = tenant(index, back_to_back([]), workload=workload)
+    for key in ("startup", "steady", "timeline", "load", "cpu", "memory_bytes", "output_digest", "work"):
+        blank[key] = None
+    ended = {"code": 1, "reason": "ended", "log_tail": "last line"}
+    return blank | {"status": status, "exit": ended, "coverage_ratio": 0.0}
+
+
+def spec(workload: str = "matmul", window_seconds: float = 2.0, **more: Any) -> str:
+    """A canonical spec text with what the readers of records look at."""
+    parts = {"workload": {"name": workload, "output_tolerance": 1e-6}, "window_seconds": window_seconds}
+    return json.dumps(parts | more, sort_keys=True, separators=(",", ":"))
+
+
+def record(
+    strategy: str = "exclusive",
+    latencies: Sequence[Sequence[float] | Floats | Load] | None = None,
+    *,
+    workload: str = "matmul",
+    repeat: int = 1,
+    block: int | None = None,
+    run_id: str = "run-1",
+    window_seconds: float = 2.0,
+    status: str = "ok",
+    reason: str | None = None,
+    replicas: int | None = None,
+    device: str = "device-1",
+    is_gpu: bool = False,
+    tenants: list[dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """A record that satisfies the schema, with the gates that it deserves.
+
+    `latencies` has one entry per tenant: seconds back to back, or a Load. Default: one tenant, 400 of 5 ms;
+    none when the status is not `ok`. `tenants` replaces what would be made of them.
+    """
+    if latencies is None:
+        latencies = [np.full(400, 0.005)] if status == "ok" else []
+    loads = [each if isinstance(each, Load) else back_to_back(each) for each in latencies]
+    if tenants is None:
+        tenants = [tenant(index, load, window_seconds, workload) for index, load in enumerate(loads)]
+    measured: dict[str, Any] = {
+        "schema": 1,
+        "spec": spec(workload, window_seconds),
+        "code": CODE,
+        "cell": {
+            "strategy": strategy,
+            "workload": workload,
+            "replicas": replicas or len(tenants) or 1,
+            "repeat": repeat,
+            "block": repeat if block is None else block,
+        },
+        "status": status,
+        "reason": reason,
+        "provenance": {
+            "run_id": run_id,
+            "started_epoch_seconds": 1.7e9,
+            "python": "3.11.7",
+            "platform": "Linux x86_64",
+            "packages": {"numpy": "2.4.6"},
+            "git_commit": None,
+            "git_dirty": None,
+        },
+        "node": {
+            "kind": "nvidia" if is_gpu else "simulated",
+            "device": device,
+            "product": "A100 80GB PCIe (simulated)",
+            "units": 108,
+            "units_name": "SMs",
+            "memory_bytes": 80 << 30,
+            "is_gpu": is_gpu,
+            "label": "" if is_gpu else "simulated",
+            "details": {},
+        },
+        "limits": {"thread_percent": None, "memory_percent": None},
+        "evidence": [
+            {"name": "state", "expected": strategy, "observed": strategy, "holds": True, "source": "node"}
+        ],
+        "calibration": {"output_digest": [1.5, -2.0], "capacity_hz": None},
+        "timing": {
+            f"{part}_seconds": 0.1
+            for part in ("configure", "start", "ready", "settle", "window", "stop", "total")
+        },
+        "window": {
+            "start_monotonic_seconds": 100.0,
+            "end_monotonic_seconds": 100.0 + window_seconds,
+            "start_epoch_seconds": 1.7e9,
+            "end_epoch_seconds": 1.7e9 + window_seconds,
+            "clock_error_seconds": 1e-4,
+        },
+        "tenants": tenants,
+        "telemetry": {
+            "samples": 20,
+            "utilisation_mean_percent": None,
+            "memory_used_max_mib": None,
+            "power_mean_watts": None,
+            "host_steal_percent": 0.0,
+            "host_throttled_percent": 0.0,
+            "foreign_cpu_percent": 1.0,
+        },
+        "gates": [],
+    }
+    if status == "infeasible":
+        measured |= {"evidence": [], "calibration": None, "window": None, "telemetry": None}
+    return measured | {"gates": gates.evaluate(measured)}

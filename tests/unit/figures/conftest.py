@@ -1,0 +1,20 @@
+"""One made-up study, written once."""
+
+from pathlib import Path
+
+import pytest
+from unit.figures import fabricated
+
+from sharebench.figures import data
+
+
+@pytest.fixture(scope="session")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Root of the made-up study; read only."""
+    return fabricated.write(tmp_path_factory.mktemp("study") / "results")
+
+
+@pytest.fixture(scope="session")
+def study(root: Path) -> data.Study:
+    """The study, loaded."""
+    return data.load(root, root)

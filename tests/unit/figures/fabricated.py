@@ -1,0 +1,344 @@
+"""A small made-up study on disk, with everything that figures and report must cope with.
+
+Four strategies with 1, 2 and 4 tenants, three repeats and two workloads; `mig` cannot be split in four, one cell of
+`mps` is excluded by a gate, one of `time-slicing` is warned, and `hashing` alone is too short for a p99.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+WINDOW_SECONDS, SLOTS = 2.0, 20
+LABEL = "CPU stand-in, not a GPU"
+HOSTILE = 'device has 2 cores <script>alert("x")</script>'
+ALONE_SECONDS = {"matmul": 0.0043, "hashing": 0.019}
+MECHANISMS = {"exclusive": "exclusive", "time-slicing": "time-slicing", "mps": "mps", "mig": "mig"}
+GATES = (("evidence", "invalid"), ("coverage", "invalid"), ("drift", "warning"))
+Point = tuple[str, str, int, int]  # strategy, workload, replicas, repeat
+
+
+def config() -> dict[str, Any]:
+    """The merged config of the study."""
+    catalogue = {name: {"description": f"{name} of everything", "mechanism": kind} for name, kind in MECHANISMS.items()}
+    workloads = {
+        name: {
+            "description": f"{name} in a loop",
+            "kind": "loop",
+            "params": {"size": 384, "dtype": "float32"},
+            "load": {"arrival": "closed"},
+            "min_window_seconds": 1,
+        }
+        for name in ALONE_SECONDS
+    }
+    return {
+        "results": "results",
+        "node": "cpu",
+        "strategies": list(MECHANISMS),
+        "replicas": [1, 2, 4],
+        "workloads": list(ALONE_SECONDS),
+        "repeats": 3,
+        "window_seconds": WINDOW_SECONDS,
+        "baseline": "exclusive",
+        "order": "blocks",
+        "seed": 1,
+        "from": None,
+        "warmup": {"min_iterations": 20, "max_seconds": 10, "tolerance_percent": 5},
+        "strategy_catalogue": catalogue,
+        "workload_catalogue": workloads,
+    }
+
+
+def node(label: str = LABEL) -> dict[str, Any]:
+    """The node object of records and of nodes/device.json."""
+    return {
+        "kind": "cpu",
+        "device": "cpu-1f2e3d4c",
+        "product": "AMD EPYC 7B13",
+        "units": 2,
+        "units_name": "cores",
+        "memory_bytes": 24 * 2**30,
+        "is_gpu": not label,
+        "label": label,
+        "details": {"governor": "performance", "cores": [0, 1]},
+    }
+
+
+def points(study: dict[str, Any]) -> Iterator[Point]:
+    """All cells of the study."""
+    for strategy in study["strategies"]:
+        for workload in study["workloads"]:
+            for replicas in study["replicas"] if strategy != "exclusive" else [1]:
+                for repeat in range(1, study["repeats"] + 1):
+                    yield strategy, workload, replicas, repeat
+
+
+def record(point: Point) -> dict[str, Any]:
+    """A valid raw.json of one cell."""
+    strategy, workload, replicas, repeat = point
+    is_infeasible = strategy == "mig" and replicas > 2
+    random = np.random.default_rng([len(strategy), len(workload), replicas, repeat])
+    factor = {
+        "exclusive": 1.0,
+        "time-slicing": replicas * 1.08,
+        "mps": max(1.0, replicas / 2) * 1.04,
+        "mig": 1.02,
+    }
+    mean = ALONE_SECONDS[workload] * factor[strategy] * random.normal(1, 0.01)
+    tenants = [] if is_infeasible else [_tenant(random, workload, i, mean) for i in range(replicas)]
+    failed = {
+        ("mps", "matmul", 2, 2): ("evidence", "tenant 1 could run on cores 0, not 0, 1"),
+        ("time-slicing", "matmul", 4, 3): ("drift", "the second half was 11 % slower than the first"),
+    }.get(point, ("", ""))
+    gates = [
+        {
+            "name": name,
+            "value": 1.0,
+            "limit": 1.0,
+            "severity": severity,
+            "passed": name != failed[0],
+            "message": failed[1] if name == failed[0] else "",
+        }
+        for name, severity in GATES
+    ]
+    return {
+        "schema": 1,
+        "spec": "{}",
+        "code": "0123abcd",
+        "cell": {
+            "strategy": strategy,
+            "workload": workload,
+            "replicas": replicas,
+            "repeat": repeat,
+            "block": repeat,
+        },
+        "status": "infeasible" if is_infeasible else "ok",
+        "reason": HOSTILE if is_infeasible else None,
+        "provenance": {
+            "run_id": "20250114-101112-4f2a",
+            "started_epoch_seconds": 1736849472.0,
+            "python": "3.11.7",
+            "platform": "Linux x86_64",
+            "packages": {"numpy": "2.4.6"},
+            "git_commit": "8c1d2e3",
+            "git_dirty": False,
+        },
+        "node": node(),
+        "limits": {"thread_percent": None, "memory_percent": None},
+        "evidence": []
+        if is_infeasible
+        else [
+            {
+                "name": "affinity",
+                "expected": [0],
+                "observed": [0],
+                "holds": not failed[0],
+                "source": "tenant 0",
+            }
+        ],
+        "calibration": None,
+        "timing": dict.fromkeys(
+            (f"{part}_seconds" for part in ("configure", "start", "ready", "settle", "window", "stop", "total")),
+            0.1,
+        ),
+        "window": None
+        if is_infeasible
+        else {
+            "start_monotonic_seconds": 10.0,
+            "end_monotonic_seconds": 12.0,
+            "start_epoch_seconds": 1736849480.0,
+            "end_epoch_seconds": 1736849482.0,
+            "clock_error_seconds": 1e-4,
+        },
+        "tenants": tenants,
+        "telemetry": None,
+        "gates": [] if is_infeasible else gates,
+    }
+
+
+def _tenant(random: np.random.Generator, workload: str, index: int, mean_seconds: float) -> dict[str, Any]:
+    mean = mean_seconds * (1 + 0.04 * index)
+    latency = mean * random.lognormal(-0.005, 0.1, int(WINDOW_SECONDS / mean * 1.3))
+    start = np.concatenate([[0.0], np.cumsum(latency)[:-1]])
+    latency, start = latency[start < WINDOW_SECONDS], start[start < WINDOW_SECONDS]
+    bucket = np.ceil(64 * np.log2(latency / 1e-6)).astype(int)
+    slot = (start / WINDOW_SECONDS * SLOTS).astype(int)
+    index_of, counts = np.unique(bucket, return_counts=True)
+    return {
+        "index": index,
+        "workload": workload,
+        "status": "ok",
+        "exit": None,
+        "startup": {
+            "process_seconds": 0.1,
+            "import_seconds": 0.2,
+            "load_seconds": 0.01,
+            "warmup_seconds": 0.3,
+        },
+        "steady": {"is_steady": True, "batches": 2, "change_percent": 1.0},
+        "count": len(latency),
+        "sum_seconds": float(latency.sum()),
+        "min_seconds": float(latency.min()),
+        "max_seconds": float(latency.max()),
+        "errors": 0,
+        "histogram": {str(i): int(n) for i, n in zip(index_of, counts, strict=True)},
+        "device_histogram": None,
+        "stages": {},
+        "timeline": {
+            "slot_seconds": WINDOW_SECONDS / SLOTS,
+            "count": np.bincount(slot, minlength=SLOTS).tolist(),
+            "sum_seconds": np.bincount(slot, latency, minlength=SLOTS).tolist(),
+            "max_seconds": [float(latency[slot == i].max(initial=0.0)) for i in range(SLOTS)],
+        },
+        "load": {
+            "arrival": "closed",
+            "planned_rate_hz": None,
+            "achieved_rate_hz": len(latency) / WINDOW_SECONDS,
+            "delay_p99_seconds": None,
+            "in_flight_mean": 1.0,
+            "drops": 0,
+            "censored": 0,
+        },
+        "coverage_ratio": 0.99,
+        "drain_seconds": 0.0,
+        "cpu": {"cpu_seconds": 1.9, "run_queue_seconds": 0.01, "affinity": [0]},
+        "memory_bytes": 60 * 2**20,
+        "output_digest": [1.0],
+        "work": {"flop": 1e8, "bytes": None, "items": 1},
+    }
+
+
+def write(root: Path, label: str = LABEL, strategies: list[str] | None = None) -> Path:
+    """Write the data set of the study, or of some of its strategies, and return its root."""
+    study = config()
+    study["strategies"] = strategies or study["strategies"]
+    all_rows: list[dict[str, Any]] = []
+    histograms: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for point in points(study):
+        raw = record(point)
+        raw["node"] = node(label)
+        strategy, workload, replicas, repeat = point
+        path = root / "cells" / strategy / workload / f"n{replicas}" / f"r{repeat}" / "raw.json"
+        _write_json(path, raw)
+        rows = _cell_rows(raw)
+        all_rows += rows
+        if rows[0]["valid"]:
+            histograms.setdefault((strategy, workload), []).extend(_buckets(raw))
+    for (strategy, workload), rows in histograms.items():
+        pd.DataFrame(rows).to_csv(root / "cells" / strategy / workload / "histograms.csv", index=False)
+    (root / "tables").mkdir()
+    cells = pd.DataFrame(all_rows)
+    cells.to_csv(root / "tables" / "cells.csv", index=False)
+    groups = cells.groupby(["strategy", "workload", "replicas"], sort=False)
+    pd.DataFrame([_group(key, rows, cells) for key, rows in groups]).to_csv(
+        root / "tables" / "summary.csv", index=False
+    )
+    _write_json(root / "nodes" / "device.json", {"node": node(label), "idle_power_watts": None})
+    asked = {name: study[name] for name in ("strategies", "replicas", "workloads", "repeats")}
+    manifest = {
+        "config": study,
+        "node_kind": "cpu",
+        "order": "blocks",
+        "requested": asked,
+        "not_shown": "",
+        "versions": {"sharebench": "0.1.0", "python": "3.11.7", "snakemake": "9.27.1"},
+        "git_commit": "8c1d2e3f4a5b6c7d8e9f8c1d2e3f4a5b6c7d8e9f",
+        "git_dirty": True,
+        "argv": ["snakemake", "--cores", "1", "--config", "replicas=[1, 2, 4]"],
+        "run_id": "20250114-101112-4f2a",
+        "created_epoch_seconds": 1736850000.0,
+    }
+    _write_json(root / "manifest.json", manifest)
+    return root
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def _buckets(raw: dict[str, Any]) -> list[dict[str, Any]]:
+    cell = raw["cell"]
+    return [
+        {
+            "replicas": cell["replicas"],
+            "repeat": cell["repeat"],
+            "tenant": tenant["index"],
+            "bucket_upper_seconds": 1e-6 * 2 ** (int(i) / 64),
+            "count": n,
+        }
+        for tenant in raw["tenants"]
+        for i, n in tenant["histogram"].items()
+    ]
+
+
+def _cell_rows(raw: dict[str, Any]) -> list[dict[str, Any]]:
+    failed = [gate for gate in raw["gates"] if not gate["passed"]]
+    cell = raw["cell"] | {
+        "status": raw["status"],
+        "valid": raw["status"] == "ok" and all(gate["severity"] == "warning" for gate in failed),
+        "reason": raw["reason"],
+        "warnings": ";".join(gate["name"] for gate in failed if gate["severity"] == "warning"),
+        "run_id": raw["provenance"]["run_id"],
+        "device": raw["node"]["device"],
+    }
+    if not raw["tenants"]:
+        return [cell]
+    rows = []
+    for tenant in raw["tenants"]:
+        values = np.repeat([1e-6 * 2 ** (int(i) / 64) for i in tenant["histogram"]], list(tenant["histogram"].values()))
+        row = cell | {
+            "tenant": tenant["index"],
+            "tenant_workload": tenant["workload"],
+            "tenant_status": tenant["status"],
+            "count": tenant["count"],
+            "errors": 0,
+            "latency_mean_seconds": tenant["sum_seconds"] / tenant["count"],
+            "throughput_hz": tenant["load"]["achieved_rate_hz"],
+            "slowdown": tenant["sum_seconds"] / tenant["count"] / ALONE_SECONDS[tenant["workload"]],
+            "memory_mib": tenant["memory_bytes"] / 2**20,
+        }
+        for percent in (50, 95, 99):
+            is_carried = percent < 99 or tenant["count"] >= 299
+            row[f"latency_p{percent}_seconds"] = np.percentile(values, percent) if is_carried else np.nan
+        rows.append(row)
+    return rows
+
+
+def _group(key: tuple[str, str, int], rows: pd.DataFrame, cells: pd.DataFrame) -> dict[str, Any]:
+    used = rows[rows["valid"]]
+    by_repeat = used.groupby("repeat")
+    metrics = {
+        f"latency_{what}_seconds": by_repeat[f"latency_{what}_seconds"].mean() for what in ("mean", "p50", "p95", "p99")
+    } | {
+        "throughput_per_tenant_hz": by_repeat["throughput_hz"].mean(),
+        "throughput_total_hz": by_repeat["throughput_hz"].sum(),
+        "slowdown": by_repeat["slowdown"].mean(),
+        "memory_per_tenant_mib": by_repeat["memory_mib"].mean(),
+    }
+    strategy, workload, replicas = key
+    group: dict[str, Any] = {
+        "strategy": strategy,
+        "workload": workload,
+        "replicas": replicas,
+        "status": rows["status"].iloc[0],
+        "reason": rows["reason"].iloc[0],
+        "n_expected": rows["repeat"].nunique(),
+        "n": len(by_repeat),
+        "n_excluded": rows["repeat"].nunique() - len(by_repeat),
+        "warnings": int((rows.drop_duplicates("repeat")["warnings"] != "").sum()),
+        "notes": "",
+    }
+    for name, values in metrics.items():
+        logs = np.log(values.dropna())
+        half = stats.t.ppf(0.975, len(logs) - 1) * logs.std() / len(logs) ** 0.5 if len(logs) > 1 else np.nan
+        group[name] = np.exp(logs.mean()) if len(logs) else np.nan
+        group |= {f"{name}_low": group[name] * np.exp(-half), f"{name}_high": group[name] * np.exp(half)}
+        group |= {f"{name}_n": len(logs), f"{name}_n_excluded": group["n_excluded"]}
+        if name.startswith("latency_p"):
+            group[f"{name}_bucket_error_percent"] = 1.09
+    return group

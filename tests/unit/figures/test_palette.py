@@ -1,0 +1,58 @@
+"""Colours, markers and dashes: the same for a strategy everywhere, and told apart by everybody."""
+
+from itertools import combinations
+
+import numpy as np
+from matplotlib.colors import to_rgb
+
+from sharebench.figures.palette import COLORS, looks
+
+# Machado, Oliveira & Fernandes, IEEE TVCG 2009, severity 1, for linear RGB.
+VISION = {
+    "normal": np.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+}
+XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+
+
+def lab(color: str, vision: str = "normal") -> np.ndarray:
+    """CIELAB of an sRGB colour as seen by someone."""
+    rgb = np.array(to_rgb(color))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    xyz = XYZ @ np.clip(np.array(VISION[vision]) @ linear, 0, 1) / [0.9505, 1, 1.089]
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def test_a_subset_keeps_its_looks() -> None:
+    catalogue = ["exclusive", "time-slicing", "mps", "mig"]
+    everything = looks(catalogue, catalogue)
+    assert looks(catalogue, ["mig", "mps"])["mig"] == everything["mig"]
+    assert len(set(everything.values())) == 4
+
+
+def test_strategies_that_the_catalogue_lacks_come_after_it() -> None:
+    everything = looks(["exclusive", "mps"], ["zoned", "exclusive", "alien"])
+    assert list(everything) == ["exclusive", "mps", "alien", "zoned"]
+
+
+def test_looks_do_not_repeat_when_colours_do() -> None:
+    names = [f"s{i}" for i in range(40)]
+    assert len(set(looks(names, names).values())) == 40
+
+
+def test_colours_differ_for_every_kind_of_colour_vision() -> None:
+    for vision in VISION:
+        for one, other in combinations(COLORS, 2):
+            assert np.linalg.norm(lab(one, vision) - lab(other, vision)) > 19, (vision, one, other)
+
+
+def test_the_first_four_differ_in_grey() -> None:
+    lightness = sorted(lab(color)[0] for color in COLORS[:4])
+    assert min(np.diff(lightness)) > 12
+
+
+def test_colours_stand_out_from_white() -> None:
+    assert max(lab(color)[0] for color in COLORS) < 65

@@ -1,0 +1,145 @@
+"""A clock that only moves when told, a workload that takes that clock's time, and real tenants in processes."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenant.workloads import RequestError, Work, Workload
+
+SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
+MS = 1_000_000
+TOKEN = "secret"
+
+
+class FakeClock:
+    """Nanoseconds that pass only in `advance_ns` and `sleep`."""
+
+    def __init__(self, now_ns: int = 10**15) -> None:
+        self.now_ns = now_ns
+        self.slept: list[float] = []
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+    def advance_ns(self, ns: int) -> None:
+        self.now_ns += ns
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now_ns += round(seconds * 1e9)
+
+
+class FakeWorkload(Workload):
+    """Each step takes the next of `durations_ns`, the last one for ever; `before` is called within every step."""
+
+    work = Work(1.0, None, 1)
+
+    def __init__(self, clock: FakeClock, durations_ns: Sequence[int]) -> None:
+        self.clock = clock
+        self.durations_ns = list(durations_ns)
+        self.steps = 0
+        self.drain_ns = 0
+        self.failing: set[int] = set()
+        self.before: Callable[[], None] = lambda: None
+
+    def step(self) -> None:
+        number = self.steps
+        self.steps += 1
+        self.before()
+        self.clock.advance_ns(self.durations_ns[min(number, len(self.durations_ns) - 1)])
+        if number in self.failing:
+            raise RequestError("planted")
+
+    def synchronize(self) -> None:
+        self.clock.advance_ns(self.drain_ns)
+
+    def output_digest(self) -> list[float]:
+        return [float(self.steps)]
+
+    def packages(self) -> dict[str, str]:
+        return {"fake": "1"}
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+class Tenant:
+    """A tenant process and its HTTP side."""
+
+    def __init__(
+        self, arguments: Sequence[str], path: Path = SCRIPTS, program: Sequence[str] = ("-m", "tenant")
+    ) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, *program, *arguments],
+            env={**os.environ, "PYTHONPATH": str(path), "SHAREBENCH_TOKEN": TOKEN},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        self.port = json.loads(line)["port"] if line else None
+
+    def call(self, method: str, path: str, body: Any = None, token: str | None = TOKEN) -> tuple[int, str]:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        finally:
+            connection.close()
+
+    def get(self, path: str) -> Any:
+        status, text = self.call("GET", path)
+        assert status == 200, text
+        return json.loads(text)
+
+    def wait_ready(self, path: str = "/readyz") -> Any:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            status, text = self.call("GET", path)
+            if status == 200:
+                return json.loads(text)
+            time.sleep(0.02)
+        raise AssertionError(f"not ready: {text}")
+
+    def measure(self, seconds: float, deadline_seconds: float = 10) -> dict[str, Any]:
+        start_ns = self.get("/clock")["monotonic_ns"] + 100 * MS
+        window = {"start_ns": start_ns, "end_ns": start_ns + int(seconds * 1e9)}
+        status, text = self.call("POST", "/window", window)
+        assert status == 200, text
+        record: dict[str, Any] = self.get(f"/record?deadline_seconds={deadline_seconds}")
+        return record
+
+    def end(self) -> tuple[int, str]:
+        """Wait for its end; exit code and what it wrote to stderr."""
+        _, errors = self.process.communicate(timeout=20)
+        return self.process.returncode, errors
+
+
+@pytest.fixture
+def launch() -> Iterator[Callable[..., Tenant]]:
+    """Starts tenants; whatever still runs at the end is killed."""
+    started: list[Tenant] = []
+
+    def start(*arguments: str, **options: Any) -> Tenant:
+        started.append(Tenant(arguments, **options))
+        return started[-1]
+
+    yield start
+    for tenant in started:
+        tenant.process.kill()
+        tenant.process.communicate()

@@ -1,0 +1,75 @@
+from itertools import islice
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tenant.load import ArrivalQueue, Load, arrival_times_ns
+from tenant.parameters import ParameterError
+
+POISSON = Load("poisson", rate_hz=200.0, seed=7)
+
+
+def arrivals(load: Load, count: int, tenant: int = 0, start_ns: int = 10**15) -> list[int]:
+    return list(islice(arrival_times_ns(load, tenant, start_ns), count))
+
+
+def test_poisson_gaps_are_exponential_with_the_planned_rate() -> None:
+    times = arrivals(POISSON, 20_000)
+    gaps_seconds = np.diff([10**15, *times]) / 1e9
+    assert gaps_seconds.mean() == pytest.approx(1 / 200, rel=0.03)
+    assert stats.kstest(gaps_seconds, "expon", args=(0, 1 / 200)).pvalue > 0.01
+    per_tenth = np.bincount((np.array(times) - 10**15) // 10**8)[:-1]
+    assert per_tenth.var() / per_tenth.mean() == pytest.approx(1, abs=0.2)
+
+
+def test_poisson_arrivals_are_repeatable_and_different_for_each_tenant_and_seed() -> None:
+    assert arrivals(POISSON, 50) == arrivals(POISSON, 50)
+    assert arrivals(POISSON, 50) != arrivals(POISSON, 50, tenant=1)
+    assert arrivals(POISSON, 50) != arrivals(Load("poisson", 200.0, seed=8), 50)
+
+
+def test_constant_arrivals_do_not_drift() -> None:
+    times = arrivals(Load("constant", rate_hz=3.0), 3_000_000, start_ns=0)
+    assert times[0] == 333_333_333
+    assert times[-1] == 10**15
+
+
+def test_closed_load_has_no_arrivals() -> None:
+    with pytest.raises(ValueError, match="closed"):
+        arrivals(Load(), 1)
+
+
+def test_the_queue_takes_what_is_due_and_drops_what_finds_it_full() -> None:
+    queue = ArrivalQueue(iter(range(10, 1000, 10)), limit=3)
+    queue.admit(9)
+    assert not queue.waiting
+    queue.admit(60)
+    assert list(queue.waiting) == [10, 20, 30]
+    assert queue.dropped == [40, 50, 60]
+    queue.waiting.popleft()
+    queue.admit(80)
+    assert list(queue.waiting) == [20, 30, 70]
+    assert queue.dropped == [40, 50, 60, 80]
+    assert queue.next_ns == 90
+
+
+def test_the_load_is_read_from_the_config() -> None:
+    assert Load.parse({}) == Load("closed", None)
+    assert Load.parse({"arrival": "poisson", "rate_hz": 5, "queue_limit": 9}) == Load("poisson", 5.0, 9)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"arrival": "bursty"},
+        {"arrival": "poisson"},
+        {"arrival": "constant", "rate_hz": 0},
+        {"arrival": "poisson", "rate_hz": 1, "queue_limit": 0},
+        {"arrival": "poisson", "rate_hz": 1, "seed": -1},
+        {"rate": 1},
+    ],
+)
+def test_an_impossible_load_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ParameterError, match="load"):
+        Load.parse(wrong)

@@ -1,0 +1,191 @@
+from threading import Lock
+
+import numpy as np
+import pytest
+
+from tenant.load import ArrivalQueue, Load, arrival_times_ns
+from tenant.loop import IDLE_ROWS, ClosedLoop, OpenLoop
+from tenant.recorder import Recorder, Rows, Window
+
+from .conftest import MS, FakeClock, FakeWorkload
+
+
+def closed(clock: FakeClock, durations: list[int], capacity: int = 100) -> tuple[ClosedLoop, FakeWorkload]:
+    workload = FakeWorkload(clock, durations)
+    return ClosedLoop(workload.step, clock, capacity), workload
+
+
+def opened(
+    clock: FakeClock, durations: list[int], rate_hz: float, limit: int = 10_000, capacity: int = 1 << 14
+) -> tuple[OpenLoop, FakeWorkload]:
+    workload = FakeWorkload(clock, durations)
+    queue = ArrivalQueue(arrival_times_ns(Load("constant", rate_hz), 0, clock.now_ns), limit)
+    return OpenLoop(workload.step, queue, Lock(), clock, clock.sleep, capacity), workload
+
+
+def latencies(rows: Rows) -> list[int]:
+    return (rows.ended - rows.intended).tolist()
+
+
+def test_closed_iterations_follow_each_other_and_the_one_in_flight_at_the_end_is_waited_for(
+    clock: FakeClock,
+) -> None:
+    loop, _ = closed(clock, [3 * MS, 4 * MS, 5 * MS, 6 * MS])
+    begin = clock.now_ns
+    loop.run(begin + 8 * MS)
+    rows = loop.rows()
+    assert rows.intended.tolist() == [begin, begin + 3 * MS, begin + 7 * MS]
+    assert rows.ended.tolist() == [begin + 3 * MS, begin + 7 * MS, begin + 12 * MS]
+    assert rows.active == (begin, begin + 12 * MS)
+
+
+def test_a_closed_chunk_ends_when_there_is_no_room_and_the_next_one_starts_afresh(clock: FakeClock) -> None:
+    loop, workload = closed(clock, [MS], capacity=5)
+    loop.run(clock.now_ns + 10**12)
+    assert workload.steps == 5 == loop.rows().intended.size
+    loop.clear()
+    assert loop.rows().intended.size == 0
+    clock.advance_ns(9 * MS)
+    begin = clock.now_ns
+    loop.run(begin + 2 * MS)
+    assert loop.rows().intended.tolist() == [begin, begin + MS]
+
+
+def test_a_failed_closed_iteration_is_marked_and_takes_its_time(clock: FakeClock) -> None:
+    loop, workload = closed(clock, [MS])
+    workload.failing = {2}
+    begin = clock.now_ns
+    loop.run(begin + 10**12)
+    rows = loop.rows()
+    assert list(rows.failed) == [2]
+    assert rows.ended.tolist() == [begin + MS, begin + 2 * MS, begin + 3 * MS]
+    loop.clear()
+    loop.run(clock.now_ns + MS)
+    assert list(loop.rows().failed) == []
+
+
+def test_other_exceptions_leave_the_loop(clock: FakeClock) -> None:
+    def broken() -> None:
+        raise ValueError("planted")
+
+    with pytest.raises(ValueError, match="planted"):
+        ClosedLoop(broken, clock, 10).run(clock.now_ns + 10**12)
+
+
+def test_another_thread_sees_exactly_what_has_finished_while_an_iteration_hangs(clock: FakeClock) -> None:
+    loop, workload = closed(clock, [2 * MS])
+    begin = clock.now_ns
+    seen: list[Rows] = []
+    waiting: list[list[int]] = []
+
+    def look() -> None:
+        if workload.steps == 4:
+            seen.append(loop.peek(clock.now_ns + MS))
+            waiting.append(loop.unfinished(begin + 7 * MS))
+            waiting.append(loop.unfinished(begin + 6 * MS))
+
+    workload.before = look
+    loop.run(begin + 20 * MS)
+    assert seen[0].ended.tolist() == [begin + 2 * MS, begin + 4 * MS, begin + 6 * MS]
+    assert seen[0].active == (begin, begin + 7 * MS)
+    assert waiting == [[begin + 6 * MS], []]
+    assert loop.unfinished(begin + 10**12) == []
+
+
+def test_peek_between_chunks_agrees_with_rows(clock: FakeClock) -> None:
+    loop, workload = closed(clock, [2 * MS])
+    workload.failing = {1}
+    assert loop.peek(clock.now_ns).intended.size == 0
+    loop.run(clock.now_ns + 9 * MS)
+    rows, seen = loop.rows(), loop.peek(clock.now_ns + MS)
+    assert rows.ended.tolist() == seen.ended.tolist()
+    assert (rows.failed, rows.active) == (seen.failed, seen.active)
+
+
+def test_open_latency_counts_from_the_intended_start(clock: FakeClock) -> None:
+    loop, _ = opened(clock, [35 * MS, MS], rate_hz=100)
+    begin = clock.now_ns
+    loop.run(begin + 60 * MS)
+    rows = loop.rows()
+    assert rows.intended.tolist() == [begin + 10 * MS * number for number in range(1, 6)]
+    assert latencies(rows) == [35 * MS, 26 * MS, 17 * MS, 8 * MS, MS]
+    assert rows.begun is not None
+    assert (rows.begun - rows.intended).tolist() == [0, 25 * MS, 16 * MS, 7 * MS, 0]
+    assert rows.active == (begin, begin + 60 * MS)
+
+
+def test_open_load_sleeps_until_the_next_request_and_no_further_than_the_chunk(clock: FakeClock) -> None:
+    loop, _ = opened(clock, [MS], rate_hz=100)
+    loop.run(clock.now_ns + 25 * MS)
+    assert clock.slept == pytest.approx([0.010, 0.009, 0.004])
+
+
+def test_coordinated_omission_does_not_happen(clock: FakeClock) -> None:
+    """50 requests per second of 10 ms each, one of them stalled for 1 s within 30 s."""
+    service = np.full(1500, 10 * MS)
+    service[700] = 1010 * MS
+    loop, workload = opened(clock, service.tolist(), rate_hz=50)
+    begin = clock.now_ns
+    while workload.steps < 1500:
+        loop.run(begin + 30 * 10**9 + 10 * MS)
+    # Lindley's recursion: a request waits as long as the work that its predecessor left behind.
+    wait, expected = 0, []
+    for number in range(1500):
+        expected.append(wait + service[number])
+        wait = max(0, wait + service[number] - 20 * MS)
+    assert latencies(loop.rows()) == expected
+    # The service times alone, which is what a client sees that waits for the answer, know nothing of it.
+    assert np.quantile(service, 0.99) == 10 * MS
+    assert np.quantile(latencies(loop.rows()), 0.99) > 800 * MS
+
+
+def test_failed_requests_are_served_like_others(clock: FakeClock) -> None:
+    loop, workload = opened(clock, [5 * MS], rate_hz=100)
+    workload.failing = {1, 3}
+    loop.run(clock.now_ns + 60 * MS)
+    rows = loop.rows()
+    assert list(rows.failed) == [1, 3]
+    assert rows.intended.size == 5
+    loop.clear()
+    assert loop.rows().intended.size == 0 == len(loop.rows().failed)
+
+
+def test_a_full_queue_drops_and_says_which(clock: FakeClock) -> None:
+    loop, _ = opened(clock, [100 * MS], rate_hz=100, limit=3)
+    begin = clock.now_ns
+    loop.run(begin + 111 * MS)
+    assert list(loop.rows().dropped) == [begin + 10 * MS * number for number in range(5, 12)]
+    assert loop.unfinished(begin + 45 * MS) == [begin + 30 * MS, begin + 40 * MS]
+    loop.clear()
+    assert list(loop.rows().dropped) == []
+
+
+def test_the_request_that_is_served_is_unfinished_too(clock: FakeClock) -> None:
+    loop, workload = opened(clock, [50 * MS], rate_hz=100)
+    begin = clock.now_ns
+    seen: list[list[int]] = []
+    workload.before = lambda: seen.append(loop.unfinished(begin + 31 * MS))
+    loop.run(begin + 12 * MS)
+    assert seen == [[begin + 10 * MS, begin + 20 * MS, begin + 30 * MS]]
+
+
+def test_an_idle_open_loop_with_much_to_fold_hands_over_before_it_sleeps(clock: FakeClock) -> None:
+    loop, workload = opened(clock, [MS], rate_hz=100)
+    loop.run(clock.now_ns + 10**13)
+    assert workload.steps == IDLE_ROWS
+    loop.clear()
+    loop, workload = opened(clock, [20 * MS], rate_hz=100, capacity=7)
+    loop.run(clock.now_ns + 10**13)
+    assert workload.steps == 7
+
+
+def test_little_holds_in_an_open_window(clock: FakeClock) -> None:
+    loop, _ = opened(clock, [8 * MS, 3 * MS, 30 * MS] * 400, rate_hz=60)
+    window = Window(clock.now_ns + 2 * 10**9, clock.now_ns + 18 * 10**9)
+    recorder = Recorder(window)
+    loop.run(window.end_ns + 10**9)
+    recorder.fold(loop.rows())
+    tally, length = window.latencies, window.end_ns - window.start_ns
+    assert window.in_flight_ns / length == pytest.approx(
+        tally.count / length * tally.sum_ns / tally.count, rel=0.01
+    )

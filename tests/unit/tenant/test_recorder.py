@@ -1,0 +1,141 @@
+import numpy as np
+import pytest
+
+from tenant.buckets import bucket_index
+from tenant.recorder import SLOTS, Recorder, Rows, Tally, Window
+
+START, END = 1_000, 41_000  # slots of 1000 ns
+
+
+def back_to_back(times: list[int], failed: tuple[int, ...] = ()) -> Rows:
+    array = np.array(times, dtype=np.int64)
+    return Rows(array[:-1], None, array[1:], failed, (), (times[0], times[-1]))
+
+
+def queued(
+    requests: list[tuple[int, int, int]], dropped: tuple[int, ...] = (), failed: tuple[int, ...] = ()
+) -> Rows:
+    columns = np.array(requests, dtype=np.int64)
+    return Rows(columns[:, 0], columns[:, 1], columns[:, 2], failed, dropped, (0, int(columns[-1, 2])))
+
+
+def random_times(seed: int) -> list[int]:
+    return np.cumsum(np.random.default_rng(seed).integers(1, 4000, 60)).tolist()
+
+
+def test_an_iteration_belongs_to_the_window_iff_it_starts_in_it() -> None:
+    window = Window(START, END)
+    # Starts 999, 1000, 40999 and 41000: the first and the last are outside, whenever they end.
+    Recorder(window).fold(back_to_back([999, 1000, 40_999, 41_000, 41_500]))
+    assert window.latencies.count == 2
+    assert window.latencies.sum_ns == 39_999 + 1
+    assert (window.latencies.min_ns, window.latencies.max_ns) == (1, 39_999)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_fold_agrees_with_counting_one_by_one_however_it_is_cut(seed: int) -> None:
+    times = random_times(seed)
+    window = Window(START, END)
+    recorder = Recorder(window)
+    cuts = [0, *sorted(np.random.default_rng(seed + 100).integers(1, 59, 3).tolist()), 59]
+    for low, high in zip(cuts, cuts[1:], strict=False):
+        if high > low:
+            recorder.fold(back_to_back(times[low : high + 1]))
+    inside = [(start, end) for start, end in zip(times, times[1:], strict=False) if START <= start < END]
+    assert window.latencies.count == len(inside)
+    assert window.latencies.sum_ns == sum(end - start for start, end in inside)
+    for slot in range(SLOTS):
+        latencies = [end - start for start, end in inside if (start - START) // 1000 == slot]
+        assert window.slot_count[slot] == len(latencies)
+        assert window.slot_sum_ns[slot] == sum(latencies)
+        assert window.slot_max_ns[slot] == max(latencies, default=0)
+    assert recorder.totals().count == 59
+    assert recorder.totals().sum_ns == times[-1] - times[0]
+
+
+def test_the_timeline_sums_up_to_the_window() -> None:
+    window = Window(START, END)
+    Recorder(window).fold(back_to_back(random_times(1)))
+    assert sum(window.slot_count) == window.latencies.count == window.latencies.counts.sum()
+    assert sum(window.slot_sum_ns) == window.latencies.sum_ns
+    assert max(window.slot_max_ns) == window.latencies.max_ns
+
+
+def test_slots_cover_the_window_even_where_it_cannot_be_divided() -> None:
+    window = Window(7, 7 + 1003)
+    Recorder(window).fold(back_to_back(list(range(7, 7 + 1004))))
+    assert sum(window.slot_count) == 1003
+    assert set(window.slot_count) == {25, 26}
+
+
+def test_failed_iterations_are_errors_and_not_latencies() -> None:
+    window = Window(START, END)
+    recorder = Recorder(window)
+    recorder.fold(back_to_back([0, 500, 2000, 3000, 9000], failed=(0, 2)))
+    assert (window.latencies.count, window.errors, recorder.errors) == (2, 1, 2)
+    assert window.latencies.sum_ns == 1500 + 6000
+    assert window.in_flight_ns == 8000
+
+
+def test_activity_and_presence_are_clipped_to_the_window() -> None:
+    window = Window(START, END)
+    recorder = Recorder(window)
+    recorder.fold(back_to_back([0, 600, 2000]))
+    recorder.fold(back_to_back([2500, 30_000, 60_000]))
+    assert window.active_ns == window.in_flight_ns == 1000 + (END - 2500)
+
+
+def test_requests_in_flight_agree_with_counting_them_at_every_moment() -> None:
+    generator = np.random.default_rng(3)
+    intended = np.sort(generator.integers(0, 50_000, 80))
+    requests, free = [], 0
+    for arrival in intended.tolist():
+        begun = max(arrival, free)
+        free = begun + int(generator.integers(1, 1200))
+        requests.append((arrival, begun, free))
+    window = Window(START, END)
+    Recorder(window).fold(queued(requests))
+    moments = np.arange(START, END)
+    present = sum(((a <= moments) & (moments < d)).sum() for a, _, d in requests)
+    assert window.in_flight_ns == present
+
+
+def test_open_load_counts_latency_and_delay_from_the_intended_start() -> None:
+    window = Window(START, END)
+    requests = [(900, 1100, 1300), (1000, 1300, 5000), (40_999, 50_000, 60_000), (41_000, 60_000, 60_001)]
+    Recorder(window).fold(queued(requests, dropped=(999, 1000, 2000, 41_000)))
+    assert window.latencies.sum_ns == 4000 + 19_001
+    assert (window.delays.count, window.delays.sum_ns) == (2, 300 + 9001)
+    assert window.drops == 2
+
+
+def test_a_failed_request_has_no_delay_either() -> None:
+    window = Window(START, END)
+    Recorder(window).fold(queued([(1000, 1300, 5000), (6000, 6001, 7000)], failed=(0,)))
+    assert (window.latencies.sum_ns, window.delays.sum_ns, window.errors) == (1000, 1, 1)
+
+
+def test_what_a_closed_window_counted_stays_in_the_totals() -> None:
+    recorder = Recorder(Window(START, END))
+    recorder.fold(back_to_back([0, 600, 2000, 2500]))
+    before = recorder.totals()
+    recorder.close_window()
+    after = recorder.totals()
+    assert (after.count, after.sum_ns, after.min_ns, after.max_ns) == (3, 2500, 500, 1400)
+    assert (before.counts == after.counts).all()
+    recorder.fold(back_to_back([3000, 3001]))
+    assert recorder.totals().count == 4
+
+
+def test_a_tally_of_nothing_merges_and_adds_as_nothing() -> None:
+    tally = Tally()
+    tally.add(np.array([], dtype=np.int64))
+    tally.merge(Tally())
+    assert (tally.count, tally.min_ns, tally.max_ns) == (0, None, 0)
+
+
+def test_latencies_land_in_their_buckets() -> None:
+    tally = Tally()
+    latencies = np.array([1, 5000, 5000, 10**9], dtype=np.int64)
+    tally.add(latencies)
+    assert tally.counts[bucket_index(latencies)].tolist() == [1, 2, 2, 1]

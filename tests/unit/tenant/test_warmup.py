@@ -1,0 +1,95 @@
+import numpy as np
+import pytest
+
+from tenant.buckets import IntArray
+from tenant.parameters import ParameterError
+from tenant.warmup import Judge, Rule, Verdict
+
+MS = 1_000_000
+RULE = Rule(min_iterations=20, max_seconds=10, tolerance_percent=5)
+
+
+def feed(judge: Judge, durations: list[int], begin: int = 0, chunk: int = 7) -> int:
+    """Iterations back to back, a few at a time; returns the end of the last."""
+    times: IntArray = begin + np.cumsum([0, *durations])
+    for low in range(0, len(durations), chunk):
+        high = min(low + chunk, len(durations))
+        judge.add(times[low:high], times[low + 1 : high + 1])
+    return int(times[-1])
+
+
+def test_two_like_batches_are_steady() -> None:
+    judge = Judge(RULE, since_ns=0)
+    end = feed(judge, [20 * MS] * 19)
+    assert judge.verdict(end) is None
+    end = feed(judge, [20 * MS], begin=end)
+    assert judge.verdict(end) == Verdict(True, 2, 0.0)
+
+
+def test_a_batch_lasts_a_tenth_of_a_second_however_fast_the_iterations() -> None:
+    judge = Judge(RULE, since_ns=0)
+    end = feed(judge, [MS] * 199, chunk=50)
+    assert judge.verdict(end) is None
+    assert judge.verdict(feed(judge, [MS], begin=end)) == Verdict(True, 2, 0.0)
+
+
+def test_the_slow_first_batches_are_waited_out() -> None:
+    judge = Judge(RULE, since_ns=0)
+    durations = [40 * MS] * 10 + [30 * MS] * 10 + [20 * MS] * 10 + [20 * MS] * 10
+    verdict = judge.verdict(feed(judge, durations))
+    assert verdict is not None and verdict.is_steady and verdict.batches == 4
+
+
+@pytest.mark.parametrize(
+    ("second", "is_steady"), [(10_490_000, True), (10_510_000, False), (9_490_000, False)]
+)
+def test_the_tolerance_is_of_the_earlier_median(second: int, is_steady: bool) -> None:
+    judge = Judge(RULE, since_ns=0)
+    verdict = judge.verdict(feed(judge, [10 * MS] * 10 + [second] * 11))
+    assert (verdict is not None) is is_steady
+
+
+def test_a_few_stalls_do_not_move_a_median() -> None:
+    judge = Judge(RULE, since_ns=0)
+    verdict = judge.verdict(feed(judge, [20 * MS] * 10 + [20 * MS] * 7 + [500 * MS] * 3))
+    assert verdict == Verdict(True, 2, 0.0)
+
+
+def test_drift_beyond_the_tolerance_runs_into_the_time_limit() -> None:
+    judge = Judge(RULE, since_ns=0)
+    now = 0
+    duration = 20.0 * MS
+    while (verdict := judge.verdict(now)) is None:
+        now = feed(judge, [int(duration)] * 10, begin=now)
+        duration *= 1.06
+    assert not verdict.is_steady
+    assert verdict.change_percent == pytest.approx(6, rel=0.01)
+    assert 10e9 <= now < 12e9
+
+
+def test_without_iterations_the_time_limit_still_gives_a_verdict() -> None:
+    judge = Judge(RULE, since_ns=5)
+    assert judge.verdict(5 + 10**10 - 1) is None
+    assert judge.verdict(5 + 10**10) == Verdict(False, 0, None)
+
+
+def test_iterations_that_began_earlier_do_not_count() -> None:
+    judge = Judge(RULE, since_ns=200 * MS)
+    feed(judge, [20 * MS] * 29)
+    assert judge.verdict(0) is None
+    feed(judge, [20 * MS] * 1, begin=29 * 20 * MS)
+    assert judge.verdict(0) == Verdict(True, 2, 0.0)
+
+
+def test_a_verdict_does_not_change() -> None:
+    judge = Judge(RULE, since_ns=0)
+    end = feed(judge, [20 * MS] * 20)
+    feed(judge, [90 * MS] * 50, begin=end)
+    assert judge.verdict(10**12) == Verdict(True, 2, 0.0)
+
+
+def test_the_rule_is_read_from_the_config() -> None:
+    assert Rule.parse({"min_iterations": 3, "max_seconds": 1}) == Rule(3, 1.0, 5.0)
+    for wrong in ({"min_iterations": 0}, {"max_seconds": "1"}, {"tolerance_percent": -1}, {"patience": 1}):
+        with pytest.raises(ParameterError):
+            Rule.parse(wrong)

@@ -1,0 +1,239 @@
+"""The configuration: what is accepted and what it becomes, what is refused and in which words."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from snakemake.cli import parse_config
+from snakemake.utils import update_config
+from unit.config_cases import COMMAND_LINES, CONFIG, MALFORMED, S, W, files, refusal, study
+
+from sharebench import capabilities
+from sharebench.config import ConfigError, load, resolve_node
+from sharebench.strategies import catalogue, parse_limit
+from tenant import workloads
+
+
+def test_there_are_enough_malformed_configs() -> None:
+    assert len(MALFORMED) >= 60
+
+
+@pytest.mark.parametrize("case", MALFORMED.values(), ids=MALFORMED)
+def test_malformed(case: tuple[dict[str, Any], list[str]]) -> None:
+    changes, substance = case
+    line = refusal(changes)
+    assert line.startswith("config: ")
+    assert len(line.splitlines()) == 1
+    assert line.isprintable()
+    for part in substance:
+        assert part in line
+
+
+@pytest.mark.parametrize("config", [None, [], "text", 3])
+def test_not_even_a_mapping(config: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^config: the file: .* is not a mapping; write it as lines of key: value$"):
+        load(config)
+
+
+def test_the_unknown_key_is_named_before_what_follows_from_it() -> None:
+    assert "'replica'" in refusal({"replica": [1], "replicas": [0]})
+
+
+@pytest.mark.parametrize("case", COMMAND_LINES.values(), ids=COMMAND_LINES)
+def test_command_line(case: tuple[list[str], dict[str, Any]]) -> None:
+    arguments, expected = case
+    config = study({})
+    update_config(config, parse_config(arguments))
+    loaded = load(config)
+    for key, value in expected.items():
+        assert loaded[key] == value
+        assert repr(loaded[key]) == repr(value)  # 2 and 2.0 are not the same text in a cell's spec
+
+
+def test_command_line_adds_a_strategy_and_a_variant() -> None:
+    config = study({"node": "simulated"})
+    update_config(
+        config,
+        parse_config(
+            [
+                "strategy_catalogue={half: {mechanism: mps, thread_percent: 50, replicas: [2]}}",
+                "workload_catalogue={big: {module: matmul, params: {size: 512, fast: true, dtype: float32}}}",
+                "strategies=[half]",
+            ]
+        ),
+    )
+    loaded = load(config)
+    half = loaded[S]["half"]
+    assert (half["mechanism"], half["thread_percent"], half["replicas"]) == (["mps"], 50, [2])
+    assert loaded[W]["big"]["params"] == {"size": 512, "fast": True, "dtype": "float32"}
+    assert loaded[W]["big"]["load"] == {"arrival": "closed", "rate_hz": None, "rate_of_capacity": None}
+
+
+def test_defaults_fill_what_files_leave_out() -> None:
+    catalogues = {key: files()[key] for key in (S, W)}
+    assert load({**catalogues, "repeats": 7}) == load({**files(), "repeats": 7})
+
+
+def test_a_given_value_beats_the_default_beside_it() -> None:
+    loaded = load(study({"simulated": {"noise": {"cell_cv": 0}}}))
+    assert loaded["simulated"]["noise"] == {"cell_cv": 0, "iteration_cv": 0.02}
+    assert loaded["simulated"]["sms"] == 108
+
+
+def test_a_section_with_nothing_in_it_is_its_defaults() -> None:
+    assert load(study({"warmup": None}))["warmup"] == load(study({}))["warmup"]
+
+
+def test_own_replicas_keep_the_matrix_from_being_empty() -> None:
+    loaded = load(study({"strategies": ["exclusive"], "replicas": [2]}))
+    assert catalogue(loaded)["exclusive"].replicas == (1,)
+
+
+@pytest.mark.parametrize("number", [2, 2.0, "2", "2.0"])
+def test_one_number_has_one_text(number: Any) -> None:
+    assert repr(load(study({"window_seconds": number}))["window_seconds"]) == "2"
+
+
+def test_order_of_keys_does_not_depend_on_who_set_them() -> None:
+    moved = {"seed": 1} | study({})
+    assert list(load(moved)) == list(load(study({})))
+
+
+def test_input_is_not_touched_and_shares_nothing_with_the_output() -> None:
+    config = study({"replicas": "1,2", "warmup": None})
+    before = copy.deepcopy(config)
+    loaded = load(config)
+    assert config == before
+    loaded["strategies"].append("x")
+    loaded[W]["matmul"]["params"]["size"] = 0
+    assert config == before
+
+
+def test_defaults_are_not_shared_between_loads() -> None:
+    load(study({}))["simulated"]["noise"]["cell_cv"] = 99
+    assert load(study({}))["simulated"]["noise"]["cell_cv"] == 0.004
+
+
+@pytest.mark.parametrize("name", ["config", "quick", "simulated"])
+def test_ready_made_configs(name: str) -> None:
+    config = copy.deepcopy(files())
+    update_config(config, yaml.safe_load((CONFIG / f"{name}.yaml").read_text()))
+    loaded = load(config)
+    assert load(loaded) == loaded
+    assert loaded["results"] == ("results" if name == "config" else f"results/{name}")
+
+
+def test_from_an_existing_folder_asks_nothing_of_this_node(tmp_path: Path) -> None:
+    loaded = load(study({"from": str(tmp_path), "strategies": ["mps-limited"], "workloads": ["yolos"]}))
+    assert loaded["from"] == str(tmp_path)
+
+
+def test_every_built_in_strategy_runs_somewhere() -> None:
+    loaded = load(study({}))
+    for entry in loaded[S].values():
+        assert "simulated" in capabilities.kinds_that_can(entry)
+
+
+def test_every_built_in_workload_is_accepted_by_its_module() -> None:
+    for entry in load(study({}))[W].values():
+        if entry["module"] is not None:
+            workloads.create(workloads.load_module(entry["module"]), entry["params"]).step()
+
+
+# Junk: any JSON-like value, in the place of the whole config or of one of its parts.
+WORDS = st.sampled_from(["auto", "null", "mps", "100/N", "true", "1", "nan", ",", "", "a+b", "\ud800", "\n"])
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | WORDS
+KEYS = st.sampled_from([*files(), *files()[S], *files()[W], "mechanism", "noise", "cores", "load"]) | st.text(
+    max_size=4
+)
+JUNK = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3))
+
+
+def paths(value: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    inner = value.items() if isinstance(value, dict) else ()
+    return [path, *(below for key, item in inner for below in paths(item, (*path, key)))]
+
+
+@settings(derandomize=True, database=None, deadline=None, max_examples=300)
+@given(path=st.sampled_from(paths(files())), junk=JUNK)
+def test_junk_is_refused_in_one_line_or_accepted_for_good(path: tuple[str, ...], junk: Any) -> None:
+    config: Any = study({}) if path else junk
+    if path:
+        section = config
+        for part in path[:-1]:
+            section = section[part]
+        section[path[-1]] = junk
+    try:
+        loaded = load(config)
+    except ConfigError as error:
+        assert len(str(error).splitlines()) == 1
+    else:
+        assert repr(load(loaded)) == repr(loaded)
+
+
+@pytest.mark.parametrize(
+    ("node", "built", "gpu", "kind"),
+    [
+        ("auto", ("cpu", "simulated"), True, "cpu"),
+        ("auto", ("cpu", "nvidia"), True, "nvidia"),
+        ("auto", ("cpu", "nvidia"), False, "cpu"),
+        ("simulated", ("cpu", "simulated"), True, "simulated"),
+    ],
+)
+def test_resolve_node(node: str, built: tuple[str, ...], gpu: bool, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capabilities, "BUILT_KINDS", built)
+    monkeypatch.setattr(capabilities, "has_nvidia_gpu", lambda: gpu)
+    assert resolve_node({"node": node}) == kind
+
+
+@pytest.mark.parametrize("shown", ["device file", "driver folder", "nothing"])
+def test_has_nvidia_gpu(shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", tmp_path / "nvidia0")
+    monkeypatch.setattr(capabilities, "GPU_PROC_FOLDER", tmp_path / "gpus")
+    (tmp_path / "gpus").mkdir()
+    if shown == "device file":
+        (tmp_path / "nvidia0").touch()
+    if shown == "driver folder":
+        (tmp_path / "gpus" / "0000:01:00.0").mkdir()
+    assert capabilities.has_nvidia_gpu() == (shown != "nothing")
+
+
+@pytest.mark.parametrize(
+    ("limit", "replicas", "percent"),
+    [
+        ("100/N", 1, 100),
+        ("100/N", 3, 100 / 3),
+        ("200/N", 1, 100),
+        ("200/N", 2, 100),
+        ("200/N", 5, 40),
+        (25, 4, 25),
+    ],
+)
+def test_parse_limit(limit: float | str, replicas: int, percent: float) -> None:
+    assert parse_limit(limit, replicas) == percent
+
+
+def test_catalogue() -> None:
+    strategies = catalogue(load(study({})))
+    limited = strategies["mps-limited"]
+    assert limited.limits(4) == {"thread_percent": 25, "memory_percent": 25}
+    assert limited.depends_on_replicas
+    assert strategies["mps-limited-200"].limits(4) == {"thread_percent": 50, "memory_percent": None}
+    assert strategies["mps"].limits(4) == {"thread_percent": None, "memory_percent": None}
+    assert not strategies["mps"].depends_on_replicas
+    layered = strategies["mig-mps"]
+    assert (layered.mechanisms, layered.profile, layered.instances) == (("mig", "mps"), "3g", 2)
+    assert layered.replicas is None
+
+
+def test_a_fixed_share_does_not_depend_on_replicas() -> None:
+    config = load(study({f"{S}.half": {"mechanism": "mps", "thread_percent": "50"}}))
+    half = catalogue(config)["half"]
+    assert not half.depends_on_replicas
+    assert half.limits(4)["thread_percent"] == 50

@@ -1,0 +1,348 @@
+"""Gates: each fails when it should, and clean cells pass."""
+
+import json
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+from scipy import stats
+from unit import factories
+from unit.factories import Load, back_to_back, closed_load, poisson_load
+
+from sharebench import gates
+from tenant.buckets import upper_seconds
+
+WINDOW_SECONDS = 2.0
+
+
+def gate(record, name):
+    """The gate of that name, evaluated anew; None when it does not apply."""
+    found = [each for each in gates.evaluate(record) if each["name"] == name]
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+def steady_poisson(utilisation=0.5, seed=3):
+    return poisson_load(np.random.default_rng(seed), 0.002, 0.02, WINDOW_SECONDS, utilisation)
+
+
+def test_a_clean_cell_passes_everything_without_a_word():
+    found = gates.evaluate(factories.record("mps", [[0.005] * 400, [0.006] * 333]))
+    assert all(each["passed"] and each["message"] == "" for each in found)
+    assert {each["name"] for each in found} == {
+        "evidence", "window_coverage", "output_digest", "drained_queue", "cpu_stolen", "cpu_throttled",
+        "clock_error", "errors", "steady", "drift", "foreign_cpu", "censored",
+    }  # fmt: skip
+
+
+def test_gates_that_only_concern_gpus_and_open_loads_come_with_these():
+    record = factories.record("mps", [steady_poisson()], is_gpu=True)
+    names = {each["name"] for each in record["gates"]}
+    assert {"cpu_contention", "littles_law", "load_achieved"} <= names
+    assert all(each["passed"] for each in record["gates"])
+
+
+# Each case: how to break a clean closed cell of two tenants, and what the gate then says.
+def _no_evidence(record):
+    record["evidence"] = []
+
+
+def _broken_evidence(record):
+    record["evidence"][0] |= {"observed": "exclusive", "holds": False}
+
+
+def _idle_tenant(record):
+    record["tenants"][1]["coverage_ratio"] = 0.949
+
+
+def _other_output(record):
+    record["tenants"][1]["output_digest"] = [1.5, -2.00001]
+
+
+def _other_sign(record):
+    record["tenants"][0]["output_digest"] = [1.5, 2.0]
+
+
+def _no_output(record):
+    record["tenants"][1]["output_digest"] = None
+
+
+def _short_output(record):
+    record["tenants"][1]["output_digest"] = [1.5]
+
+
+def _no_reference(record):
+    record["calibration"]["output_digest"] = None
+
+
+def _no_calibration(record):
+    record["calibration"] = None
+
+
+def _full_queue(record):
+    record["tenants"][1]["drain_seconds"] = 0.0123
+
+
+def _no_iterations(record):
+    record["tenants"][1] = factories.tenant(1, back_to_back([]))
+
+
+def _telemetry(**values):
+    return lambda record: record["telemetry"].update(values)
+
+
+def _clock(record):
+    record["window"]["clock_error_seconds"] = 0.0201
+
+
+def _errors(record):
+    record["tenants"][1]["errors"] = 3
+
+
+def _restless(record):
+    record["tenants"][1]["steady"]["is_steady"] = False
+
+
+def _no_verdict(record):
+    record["tenants"][0]["steady"] = None
+
+
+def _unfinished(record):
+    record["tenants"][0]["load"]["censored"] = 2
+
+
+BROKEN = [
+    (_no_evidence, "evidence", "invalid", None, "nothing proves"),
+    (_broken_evidence, "evidence", "invalid", 1, r"state \(node\): expected mps, observed exclusive"),
+    (_idle_tenant, "window_coverage", "invalid", 0.949, "tenant 1 ran in only 94.9%"),
+    (_other_output, "output_digest", "invalid", pytest.approx(5e-6, rel=1e-3), "tenant 1 computed"),
+    (_other_sign, "output_digest", "invalid", 2.0, "tenant 0 computed"),
+    (_no_output, "output_digest", "invalid", None, "tenant 1 gave 0 of 2"),
+    (_short_output, "output_digest", "invalid", None, "tenant 1 gave 1 of 2"),
+    (_no_reference, "output_digest", "invalid", None, "no digest"),
+    (_no_calibration, "output_digest", "invalid", None, "no digest"),
+    (_full_queue, "drained_queue", "invalid", pytest.approx(2.05, rel=0.02), "tenant 1 left 2.0 iterations"),
+    (_no_iterations, "drained_queue", "invalid", None, "tenant 1 finished no iteration"),
+    (_telemetry(host_steal_percent=5.1), "cpu_stolen", "invalid", 5.1, "5.1 % .* hypervisor"),
+    (_telemetry(host_throttled_percent=1.1), "cpu_throttled", "invalid", 1.1, "1.1 % .* quota"),
+    (_clock, "clock_error", "invalid", pytest.approx(0.01005), "uncertain by 1.0%"),
+    (_errors, "errors", "warning", 3, "3 iterations failed"),
+    (_restless, "steady", "warning", 1, "tenants 1$"),
+    (_no_verdict, "steady", "warning", 1, "tenants 0$"),
+    (_unfinished, "censored", "warning", 2, "2 iterations"),
+    (_telemetry(foreign_cpu_percent=10.5), "foreign_cpu", "warning", 10.5, "10.5 % .* others"),
+]
+
+
+@pytest.mark.parametrize(("harm", "name", "severity", "value", "message"), BROKEN)
+def test_each_gate_fails_alone_and_says_why(harm, name, severity, value, message):
+    record = factories.record("mps", [[0.005] * 400, [0.006] * 333])
+    harm(record)
+    record["gates"] = gates.evaluate(record)
+    failed = [each for each in record["gates"] if not each["passed"]]
+    assert [each["name"] for each in failed] == [name]
+    assert failed[0]["severity"] == severity
+    assert failed[0]["value"] == value
+    assert re.search(message, failed[0]["message"])
+    assert gates.is_valid(record) == (severity == "warning")
+
+
+def test_what_the_node_cannot_know_passes_and_says_so():
+    record = factories.record(is_gpu=True)
+    record["telemetry"] = None
+    record["tenants"][0]["cpu"]["run_queue_seconds"] = None
+    for name in ("cpu_stolen", "cpu_throttled", "foreign_cpu", "cpu_contention"):
+        found = gate(record, name)
+        assert found["passed"] and found["value"] is None
+        assert found["message"] == "not known on this node"
+
+
+def test_cpu_contention_is_judged_on_gpu_nodes_only():
+    for is_gpu in (True, False):
+        record = factories.record("mps", [[0.005] * 400] * 2, is_gpu=is_gpu)
+        record["tenants"][1]["cpu"]["run_queue_seconds"] = 0.021
+        found = gate(record, "cpu_contention")
+        assert (found is not None) == is_gpu
+        assert not is_gpu or (not found["passed"] and found["value"] == pytest.approx(0.0105))
+
+
+@pytest.mark.parametrize("tolerance", [1e-9, 1e-3])
+def test_the_tolerance_of_the_output_is_the_workloads_own(tolerance):
+    record = factories.record()
+    spec = json.loads(record["spec"])
+    spec["workload"]["output_tolerance"] = tolerance
+    record["spec"] = json.dumps(spec)
+    record["tenants"][0]["output_digest"] = [1.5 * (1 + 1e-6), -2.0]
+    assert gate(record, "output_digest")["passed"] == (tolerance > 1e-6)
+
+
+def test_zeros_in_a_digest_equal_zeros():
+    record = factories.record()
+    record["calibration"]["output_digest"] = record["tenants"][0]["output_digest"] = [0.0]
+    assert gate(record, "output_digest")["value"] == 0
+
+
+def test_a_cell_that_did_not_end_well_has_no_gates_and_does_not_count():
+    record = factories.record(status="crashed", reason="x", tenants=[factories.absent_tenant(0, "crashed")])
+    assert record["gates"] == []
+    assert not gates.is_valid(record)
+
+
+def test_the_median_follows_the_bucket_layout():
+    for index in (0, 1, 640, 1914):
+        tenant = {"histogram": {str(index): 3, "1915": 2}, "count": 5}
+        assert gates._median_seconds(tenant) == pytest.approx(upper_seconds(index), rel=1e-12)
+
+
+def ramp(start, end, count=400, cv=0.02, seed=0):
+    """A closed load whose mean latency moves evenly from `start` to `end`."""
+    noise = factories.lognormal(np.random.default_rng(seed), 1.0, cv, count)
+    return back_to_back(np.linspace(start, end, count) * noise)
+
+
+def two_levels(first, second, cv=0.02, seed=0):
+    """A closed load whose mean latency steps in the middle of the window."""
+    rng = np.random.default_rng(seed)
+    one, two = (factories.lognormal(rng, mean, cv, int(1 / mean)) for mean in (first, second))
+    return back_to_back(np.concatenate([one, two]))
+
+
+@pytest.mark.parametrize(
+    ("load", "drifts"),
+    [
+        (two_levels(0.005, 0.0054), False),
+        (two_levels(0.005, 0.0058), True),
+        (two_levels(0.0058, 0.005), True),
+        (two_levels(0.005, 0.0075, cv=0.2), True),
+        (ramp(0.0047, 0.0053, 400), False),
+        (ramp(0.004, 0.006, 400), True),
+        (two_levels(0.1, 0.125), True),
+    ],
+)
+def test_drift_is_a_change_beyond_ten_percent_and_beyond_noise(load, drifts):
+    assert gate(factories.record("mps", [[0.005] * 400, load]), "drift")["passed"] == (not drifts)
+
+
+def test_a_large_change_that_noise_explains_is_no_drift():
+    noisy = back_to_back(np.concatenate([np.tile([0.02, 0.2], 5), np.tile([0.05, 0.2], 4)]))
+    found = gate(factories.record("exclusive", [noisy]), "drift")
+    assert found["passed"] and found["value"] > 0.1 and found["limit"] > found["value"]
+
+
+def test_too_few_iterations_to_judge_drift_pass_and_say_so():
+    found = gate(factories.record("exclusive", [[0.5] * 4]), "drift")
+    assert found["passed"] and found["value"] is None and "too few" in found["message"]
+
+
+def test_a_step_in_an_open_load_is_drift():
+    rng = np.random.default_rng(5)
+    starts = np.sort(rng.uniform(0, WINDOW_SECONDS, 800))
+    latencies = np.where(starts < 1, 0.002, 0.003) * factories.lognormal(rng, 1.0, 0.02, 800)
+    load = Load(starts, latencies, "poisson", 400.0, latencies.sum() / WINDOW_SECONDS)
+    assert not gate(factories.record("exclusive", [load]), "drift")["passed"]
+
+
+def test_the_noise_of_drift_is_that_of_a_t_test_on_group_means():
+    means = np.random.default_rng(8).normal(0.005, 0.0015, 20)
+    starts = (np.arange(400) + 0.5) * WINDOW_SECONDS / 400
+    found = gate(factories.record("exclusive", [Load(starts, np.repeat(means, 20))]), "drift")
+    before, after = means[:10], means[10:]
+    standard_error = np.sqrt(before.var(ddof=1) / 10 + after.var(ddof=1) / 10)
+    assert found["value"] == pytest.approx(abs(after.mean() / before.mean() - 1))
+    assert found["limit"] == pytest.approx(6.59 * standard_error / before.mean())
+
+
+def test_a_queues_slow_waves_are_no_drift():
+    records = [
+        factories.record(
+            "mps", [poisson_load(np.random.default_rng(seed), 0.01, 0.2, WINDOW_SECONDS, utilisation=0.95)]
+        )
+        for seed in range(300)
+    ]
+    found = [gate(each, "drift") for each in records]
+    assert sum(each["value"] > 0.1 for each in found) > 200
+    assert sum(not each["passed"] for each in found) <= 1
+
+
+def test_the_critical_values_are_students():
+    for groups, value in gates.DRIFT_T.items():
+        assert value == pytest.approx(stats.t.isf(0.5e-4, groups - 1), abs=0.01)
+
+
+@pytest.mark.parametrize(("factor", "passes"), [(1.0, True), (1.04, True), (1.15, False), (0.87, False)])
+def test_littles_law_compares_two_ways_to_count_requests_in_flight(factor, passes):
+    load = steady_poisson()
+    wrong = Load(load.starts, load.latencies, "poisson", load.planned_rate_hz, load.in_flight_mean * factor)
+    found = gate(factories.record("exclusive", [wrong]), "littles_law")
+    assert found["passed"] == passes
+    assert 0.05 < found["limit"] < 0.11
+
+
+def test_requests_that_were_never_in_flight_break_littles_law():
+    load = steady_poisson()
+    found = gate(
+        factories.record("exclusive", [Load(load.starts, load.latencies, "poisson", 250.0, 0.0)]),
+        "littles_law",
+    )
+    assert not found["passed"] and found["value"] is None
+
+
+def test_littles_law_allows_what_a_few_slow_requests_at_the_edges_explain():
+    # One of four requests was already in flight when the window opened, so in-flight time has 0.2 s more.
+    few = Load(np.array([0.1, 0.6, 1.1, 1.6]), np.full(4, 0.2), "constant", 2.0, 1.0 / WINDOW_SECONDS)
+    assert gate(factories.record("exclusive", [few]), "littles_law")["passed"]
+
+
+@pytest.mark.parametrize(
+    ("arrival", "count", "planned_hz", "passes"),
+    [
+        ("constant", 200, 100.0, True),
+        ("constant", 199, 100.0, True),
+        ("constant", 198, 100.0, False),
+        ("poisson", 150, 100.0, True),
+        ("poisson", 140, 100.0, False),
+        ("poisson", 260, 100.0, False),
+    ],
+)
+def test_the_achieved_rate_may_miss_the_plan_by_noise_only(arrival, count, planned_hz, passes):
+    starts = np.linspace(0, WINDOW_SECONDS, count, endpoint=False)
+    load = Load(starts, np.full(count, 0.001), arrival, planned_hz, count * 0.001 / WINDOW_SECONDS)
+    assert gate(factories.record("exclusive", [load]), "load_achieved")["passed"] == passes
+
+
+def test_a_dropped_request_fails_the_load():
+    record = factories.record("exclusive", [steady_poisson()])
+    record["tenants"][0]["load"]["drops"] = 1
+    found = gate(record, "load_achieved")
+    assert not found["passed"] and found["value"] == 1 and "dropped" in found["message"]
+
+
+CLEAN = [
+    *[("closed", mean, cv, None) for mean in (0.0005, 0.005, 0.04) for cv in (0.02, 0.2)],
+    *[
+        ("poisson", mean, cv, rho)
+        for mean in (0.0005, 0.005, 0.04)
+        for cv in (0.02, 0.2)
+        for rho in (0.3, 0.6, 0.8, 0.9)
+    ],
+]
+
+
+def test_clean_cells_fail_at_most_one_in_a_hundred_gates():
+    judged, failed = Counter(), Counter()
+    for number in range(600):
+        arrival, mean, cv, rho = CLEAN[number % len(CLEAN)]
+        rng = np.random.default_rng(number)
+        replicas = 1 + number % 4
+        loads = [
+            closed_load(rng, mean, cv, WINDOW_SECONDS)
+            if arrival == "closed"
+            else poisson_load(rng, mean, cv, WINDOW_SECONDS, rho)
+            for _ in range(replicas)
+        ]
+        for each in factories.record("mps", loads)["gates"]:
+            judged[each["name"]] += 1
+            failed[each["name"]] += not each["passed"]
+    assert judged["drift"] == 600 and judged["littles_law"] > 400
+    assert all(failed[name] <= 0.01 * judged[name] for name in judged), failed

@@ -1,0 +1,202 @@
+"""raw.json: written whole or not at all, read with suspicion, compared with what is wanted."""
+
+import json
+import math
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from unit import factories
+
+from sharebench import record
+from sharebench.record import RecordError, RecordMismatch
+
+SCRIPTS = Path(record.__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "cells" / "raw.json"
+
+
+@pytest.fixture
+def sound():
+    return factories.record("mps", [[0.004] * 300, [0.005] * 250])
+
+
+def test_what_was_written_is_read(path, sound):
+    record.write(path, sound)
+    assert record.read(path) == sound
+    assert [file.name for file in path.parent.iterdir()] == ["raw.json"]
+
+
+def test_every_kind_of_factory_record_satisfies_the_schema(path):
+    tenants = [factories.absent_tenant(0, "oom"), factories.absent_tenant(1, "not-measured")]
+    for made in (
+        factories.record(status="infeasible", reason="too few slices"),
+        factories.record(status="oom", reason="0 of 2 fit", tenants=tenants),
+        factories.record(is_gpu=True),
+    ):
+        record.write(path, made)
+        assert record.read(path) == made
+
+
+def test_equal_records_give_equal_bytes(path, tmp_path, sound):
+    record.write(path, sound)
+    record.write(tmp_path / "other.json", dict(reversed(sound.items())))
+    assert path.read_bytes() == (tmp_path / "other.json").read_bytes()
+
+
+def test_floats_come_back_to_the_last_bit(path, sound):
+    sound["timing"]["stop_seconds"] = 0.1 + 0.2
+    record.write(path, sound)
+    assert record.read(path)["timing"]["stop_seconds"] == 0.1 + 0.2
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+@pytest.mark.parametrize("where", [("timing", "stop_seconds"), ("node", "details")])
+def test_what_is_no_number_is_not_written(path, sound, number, where):
+    record.write(path, sound)
+    before = path.read_bytes()
+    section, key = where
+    sound[section][key] = {"clock": number} if key == "details" else number
+    with pytest.raises(RecordError, match=r"raw\.json"):
+        record.write(path, sound)
+    assert path.read_bytes() == before
+
+
+def test_a_breach_of_the_schema_is_not_written(path, sound):
+    del sound["tenants"][1]["drain_seconds"]
+    with pytest.raises(RecordError, match=r"raw\.json: breaks the schema at tenants/1: .*drain_seconds"):
+        record.write(path, sound)
+    assert not path.exists()
+
+
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(path, sound):
+    record.write(path, sound)
+    before = path.read_bytes()
+    # A limit on file size makes the kernel refuse in mid-write, as a full disk does.
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError):
+            record.write(path, sound)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == ["raw.json"]
+
+
+def damaged(sound, change):
+    """The record's text after `change` was made to it."""
+    copy = json.loads(json.dumps(sound))
+    change(copy)
+    return json.dumps(copy)
+
+
+CHANGES = {
+    "schema version is 2": lambda made: made.update(schema=2),
+    "schema version is None": lambda made: made.pop("schema"),
+    "breaks the schema at node/kind": lambda made: made["node"].update(kind="tpu"),
+    "breaks the schema at tenants/0": lambda made: made["tenants"][0].update(surprise=1),
+    "tenant 1: its histogram holds 251 iterations, its count says 250": lambda made: made["tenants"][1][
+        "histogram"
+    ].update({"1800": 1}),
+    "tenant 0: its timeline holds 301 iterations, its count says 300": lambda made: made["tenants"][0][
+        "timeline"
+    ]["count"].append(1),
+}
+
+
+@pytest.mark.parametrize("message", CHANGES)
+def test_a_record_that_is_not_sound_is_refused_in_one_line(path, sound, message):
+    record.write(path, sound)
+    path.write_text(damaged(sound, CHANGES[message]))
+    with pytest.raises(RecordError) as refusal:
+        record.read(path)
+    assert str(refusal.value).startswith(f"{path}: ")
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value) and len(str(refusal.value)) < len(str(path)) + 300
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "[1, 2]", '"text"', "\x00\x01"])
+def test_a_file_that_is_no_record_is_refused(path, text):
+    path.parent.mkdir()
+    path.write_text(text)
+    with pytest.raises(RecordError, match=r"raw\.json: "):
+        record.read(path)
+
+
+def test_a_cut_off_file_is_refused_wherever_it_is_cut(path, sound):
+    record.write(path, sound)
+    whole = path.read_bytes()
+    for length in range(1, len(whole) - 1, 997):
+        path.write_bytes(whole[:length])
+        with pytest.raises(RecordError, match="cut off"):
+            record.read(path)
+
+
+def test_nan_in_a_file_is_refused(path, sound):
+    record.write(path, sound)
+    path.write_text(path.read_text().replace('"stop_seconds":0.1', '"stop_seconds":NaN'))
+    with pytest.raises(RecordError, match="NaN"):
+        record.read(path)
+
+
+def test_bytes_that_are_no_text_are_refused(path, sound):
+    record.write(path, sound)
+    path.write_bytes(b"\xff\xfe" + path.read_bytes())
+    with pytest.raises(RecordError, match="damaged"):
+        record.read(path)
+
+
+def test_a_missing_file_is_refused(path):
+    with pytest.raises(RecordError, match="No such file"):
+        record.read(path)
+
+
+def test_check_accepts_what_was_asked_for(sound):
+    record.check(sound, sound["spec"], sound["code"])
+
+
+def test_check_names_each_difference(sound):
+    sound["spec"] = json.dumps({"window_seconds": 2, "workload": {"params": {"size": 512}, "old": 1}})
+    wanted = json.dumps({"window_seconds": 5, "workload": {"params": {"size": 1024}, "new": [1]}})
+    with pytest.raises(RecordMismatch) as mismatch:
+        record.check(sound, wanted, "code-2")
+    assert str(mismatch.value).split("; ") == [
+        "window_seconds 2 → 5",
+        "workload.new is new: [1]",
+        "workload.old is gone",
+        "workload.params.size 512 → 1024",
+        "the measuring code has changed",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('{"a":2}', '{"a":2.0}', "a 2 → 2.0"),
+        ('{"a":1}', '{"a":true}', "a 1 → true"),
+        ('{"a":1}', '{"a": 1}', "written differently"),
+        ('{"a":{"b":1}}', '{"a":null}', 'a {"b": 1} → null'),
+        ("not json", '{"a":1}', "not json"),
+    ],
+)
+def test_any_difference_in_the_text_is_a_mismatch(sound, old, new, message):
+    sound["spec"] = old
+    with pytest.raises(RecordMismatch, match=message.replace("{", r"\{")):
+        record.check(sound, new, sound["code"])
+
+
+def test_a_measuring_job_starts_without_numpy():
+    program = "import sys, sharebench.record, sharebench.gates; print({'numpy', 'pandas'} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={"PYTHONPATH": str(SCRIPTS)}, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "set()", done.stderr
