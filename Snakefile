@@ -19,9 +19,9 @@ if not FROM:
 
     include: "rules/node.smk"
     include: "rules/measure.smk"
-    include: "rules/tables.smk"
 
 
+include: "rules/tables.smk"
 include: "rules/figures.smk"
 include: "rules/report.smk"
 

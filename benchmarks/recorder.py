@@ -209,9 +209,7 @@ def main() -> None:
     print(facts())
     costs = costs_ns()
     ours = next(iter(costs.values()))
-    print(
-        f"\nCost of an iteration beyond the work, ns: median and middle half of {ROUNDS} interleaved rounds"
-    )
+    print(f"\nCost of an iteration beyond the work, ns: median and middle half of {ROUNDS} interleaved rounds")
     for name, values in costs.items():
         ratio = statistics.median(value / own for value, own in zip(values, ours, strict=True))
         print(f"  {name:34}{spread(values):32} {ratio:5.1f} times ours")
@@ -224,9 +222,7 @@ def main() -> None:
     base_hz, changes = rate_changes_percent()
     error = statistics.stdev(changes) / len(changes) ** 0.5
     print(f"\nChange of the rate of a loop of {base_hz:.0f} iterations a second, percent, {PAIRS} windows")
-    print(
-        f"  median {statistics.median(changes):+.3f}, mean {statistics.mean(changes):+.3f} ± {2 * error:.3f}"
-    )
+    print(f"  median {statistics.median(changes):+.3f}, mean {statistics.mean(changes):+.3f} ± {2 * error:.3f}")
     print(f"  limit: {LIMIT_RATE_PERCENT}")
 
 

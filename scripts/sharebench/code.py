@@ -6,13 +6,14 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
+from sharebench.figures import NAMES as FIGURES
 from sharebench.fingerprint import fingerprint
 
 SCRIPTS = Path(__file__).resolve().parent.parent
 
 
-def _all(folder: str) -> list[str]:
-    return sorted(f"{folder}/{path.name}" for path in (SCRIPTS / folder).glob("*.py"))
+def _all(folder: str, pattern: str = "*.py") -> list[str]:
+    return sorted(f"{folder}/{path.name}" for path in (SCRIPTS / folder).glob(pattern))
 
 
 # What measures a cell on any node: its story, its checks, and what a strategy means.
@@ -32,12 +33,18 @@ NODES = {
         "sharebench/tenants/simulated.py",
     ],
 }
-READING = ["sharebench/record.py", "sharebench/histogram.py", "tenant/buckets.py"]
+READING = [
+    "sharebench/files.py",
+    "sharebench/gates.py",
+    "sharebench/histogram.py",
+    "sharebench/record.py",
+    "tenant/buckets.py",
+]
 STAGES = {
-    "export": ["export_histograms.py", *READING],
+    "export": ["export_histograms.py", "sharebench/analysis/export.py", *READING],
     "tables": ["sharebench/aggregate.py", "sharebench/dataset.py", *READING, *_all("sharebench/analysis")],
-    "figures": [f"sharebench/figures/{name}.py" for name in ("__init__", "data", "replicas", "sheet", "style")],
-    "report": ["sharebench/report.py", *_all("sharebench/figures")],
+    "figures": [path for path in _all("sharebench/figures") if Path(path).stem not in FIGURES],
+    "report": [*_all("sharebench", "report*.py"), *_all("sharebench/figures")],
 }
 TEMPLATES = SCRIPTS / "sharebench" / "templates"
 

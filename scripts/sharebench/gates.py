@@ -37,7 +37,7 @@ OPEN_DRIFT_GROUPS = 5
 FOREIGN_PERCENT = 10.0
 # On a GPU node the CPU must not be what the tenants share.
 RUN_QUEUE_RATIO = 0.01
-# Requests in flight equal rate × latency; what this leaves open is measuring error.
+# Requests in flight equal rate times latency; what this leaves open is measuring error.
 LITTLES_LAW_RATIO = 0.05
 # Standard deviations by which Poisson arrivals may miss their plan (1 clean tenant in 16 000 misses by more).
 POISSON_DEVIATIONS = 4.0
@@ -274,15 +274,15 @@ def _littles_law(record: Record) -> Finding | None:
     if worst is None:
         return Finding(None, LITTLES_LAW_RATIO, True, "no request finished")
     value, limit, culprit = worst
-    message = f"tenant {culprit}: requests in flight differ from rate × latency by {value:.1%}"
+    message = f"tenant {culprit}: requests in flight differ from rate times latency by {value:.1%}"
     return _at_most(value, limit, message)
 
 
 def _littles_law_of(tenant: Tenant, window_seconds: float) -> tuple[float, float]:
-    """|rate × mean latency / mean in flight - 1|, and its limit.
+    """|rate times mean latency / mean in flight - 1|, and its limit.
 
     Over a finite window the two differ by the requests that cross its edges: at most those that came within
-    the longest latency of an edge, rate × longest, and one more at either, each with the longest latency.
+    the longest latency of an edge, rate times longest, and one more at either, each with the longest latency.
     """
     # Both in request-seconds: latencies by arrival, and the time spent in flight.
     by_arrival = tenant["sum_seconds"]

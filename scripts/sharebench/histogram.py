@@ -83,8 +83,8 @@ class Histogram:
     def quantile(self, q: float) -> Quantile:
         """The q-quantile, 0 < q <= 1, interpolated inside its bucket linearly on the log scale.
 
-        The bucket is the first whose cumulative count reaches q × count: the one that holds the sorted sample
-        number ceil(q × count). Raises ValueError when there is nothing to rank.
+        The bucket is the first whose cumulative count reaches q times count: the one that holds the sorted sample
+        number ceil(q times count). Raises ValueError when there is nothing to rank.
         """
         return self.quantiles([q])[0]
 

@@ -180,7 +180,10 @@ def progress(run: Mapping[str, Any], wanted: Mapping[str, Any], study: Study) ->
     """The cell's line on the terminal: which of how many, what, and how long the rest will take."""
     number, planned = run["done"], run["planned"]
     name = f"{wanted['strategy']['name']} × {wanted['replicas']}, {wanted['workload']['name']}"
-    left = duration((planned - number + 1) * seconds_per_cell(study, run))
+    # The first cell is timed by what is known of earlier runs, the others by this run's pace.
+    elapsed = time.time() - run["first_cell_epoch_seconds"]
+    each = elapsed / (number - 1) if number > 1 else seconds_per_cell(study, run)
+    left = duration((planned - number + 1) * each)
     return f"cell {number} of {planned}: {name}, repeat {wanted['repeat']} · about {left} left"
 
 

@@ -44,6 +44,7 @@ class Claim:
         if record.get("run_id") == self.run_id:
             write_run(self.results, record | {"ended": True})
         for descriptor in self.descriptors:
+            os.ftruncate(descriptor, 0)
             os.close(descriptor)
         self.descriptors.clear()
 
@@ -119,24 +120,26 @@ def claim(results: Path, node_lock: Path | None, record: dict[str, Any]) -> Clai
     locks = [("results folder", state_folder(results) / "lock")]
     if node_lock is not None:
         locks.append(("node", node_lock))
-    held: list[int] = []
+    held: dict[Path, int] = {}
     for what, path in locks:
         descriptor = _lock(path)
         if descriptor is None:
-            for other in held:
+            for other in held.values():
                 os.close(other)
             raise OwnershipError(
                 f"the {what} is in use by {_describe(_owner_of(path))}; wait for it to end, or stop it"
             )
-        held.append(descriptor)
-        dead = _owner_of(path)
-        if dead:
+        held[path] = descriptor
+    for path, descriptor in held.items():
+        # An owner that ended well has left no name.
+        if dead := _owner_of(path):
             sweep(dead["run_id"])
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(owner).encode(), 0)
     kept = {"overhead": read_run(results).get("overhead")}
-    write_run(results, owner | kept | {"ended": False, "done": 0, "failure": None, "down": None} | record)
-    return Claim(run_id, results, held)
+    fresh = {"ended": False, "done": 0, "first_cell_epoch_seconds": None, "failure": None, "down": None}
+    write_run(results, owner | kept | fresh | record)
+    return Claim(run_id, results, list(held.values()))
 
 
 def verify(results: Path) -> dict[str, Any]:
@@ -175,6 +178,7 @@ def count_cell(results: Path) -> dict[str, Any]:
     """Note in the run record that one more cell has begun, and return the record."""
     record = read_run(results)
     record["done"] += 1
+    record["first_cell_epoch_seconds"] = record["first_cell_epoch_seconds"] or time.time()
     write_run(results, record)
     return record
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Limit = float | str
+MECHANISMS = ("exclusive", "time-slicing", "mps", "mig", "streams")
 
 
 def parse_limit(limit: Limit, replicas: int) -> float:
@@ -18,6 +19,17 @@ def parse_limit(limit: Limit, replicas: int) -> float:
         total, _, _ = limit.partition("/N")
         return min(100.0, int(total) / replicas)
     return min(100.0, float(limit))
+
+
+def reading_order(name: str, entry: Mapping[str, Any]) -> tuple[int, list[int], str]:
+    """Sort key of a catalogue entry: plain mechanisms before layers, limits after the mechanism without them.
+
+    Tables and colours follow it, because the order of a mapping's keys does not survive Snakemake's merging of configs.
+    """
+    mechanism = entry["mechanism"]
+    names = mechanism if isinstance(mechanism, list) else [mechanism]
+    ranks = [MECHANISMS.index(each) if each in MECHANISMS else len(MECHANISMS) for each in names]
+    return len(names), ranks, name
 
 
 @dataclass(frozen=True)
@@ -59,5 +71,5 @@ def catalogue(config: Mapping[str, Any]) -> dict[str, Strategy]:
             memory_percent=entry["memory_percent"],
             replicas=None if entry["replicas"] is None else tuple(entry["replicas"]),
         )
-        for name, entry in config["strategy_catalogue"].items()
+        for name, entry in sorted(config["strategy_catalogue"].items(), key=lambda item: reading_order(*item))
     }

@@ -49,9 +49,7 @@ def closed_load(rng: np.random.Generator, mean: float, cv: float, window_seconds
     return Load(starts[inside], latencies[inside])
 
 
-def poisson_load(
-    rng: np.random.Generator, mean: float, cv: float, window_seconds: float, utilisation: float
-) -> Load:
+def poisson_load(rng: np.random.Generator, mean: float, cv: float, window_seconds: float, utilisation: float) -> Load:
     """Poisson arrivals at one first-come-first-served server, from long before the window on."""
     rate, before = utilisation / mean, 200 * mean
     arrivals = np.sort(rng.uniform(-before, window_seconds, rng.poisson(rate * (before + window_seconds))))
@@ -194,13 +192,10 @@ def record(
             "details": {},
         },
         "limits": {"thread_percent": None, "memory_percent": None},
-        "evidence": [
-            {"name": "state", "expected": strategy, "observed": strategy, "holds": True, "source": "node"}
-        ],
+        "evidence": [{"name": "state", "expected": strategy, "observed": strategy, "holds": True, "source": "node"}],
         "calibration": {"output_digest": [1.5, -2.0], "capacity_hz": None},
         "timing": {
-            f"{part}_seconds": 0.1
-            for part in ("configure", "start", "ready", "settle", "window", "stop", "total")
+            f"{part}_seconds": 0.1 for part in ("configure", "start", "ready", "settle", "window", "stop", "total")
         },
         "window": {
             "start_monotonic_seconds": 100.0,

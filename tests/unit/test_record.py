@@ -107,9 +107,9 @@ CHANGES = {
     "tenant 1: its histogram holds 251 iterations, its count says 250": lambda made: made["tenants"][1][
         "histogram"
     ].update({"1800": 1}),
-    "tenant 0: its timeline holds 301 iterations, its count says 300": lambda made: made["tenants"][0][
-        "timeline"
-    ]["count"].append(1),
+    "tenant 0: its timeline holds 301 iterations, its count says 300": lambda made: made["tenants"][0]["timeline"][
+        "count"
+    ].append(1),
 }
 
 

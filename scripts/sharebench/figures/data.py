@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sharebench.files import read_json
+from sharebench.strategies import reading_order
 
 Floats = npt.NDArray[np.float64]
 
@@ -32,8 +33,9 @@ class Study:
 
     @property
     def catalogue(self) -> list[str]:
-        """Names of all strategies that the config knows, in its order: the order of colours and legends."""
-        return list(self.config["strategy_catalogue"])
+        """Names of all strategies that the config knows, in reading order: the order of colours and legends."""
+        entries = self.config["strategy_catalogue"]
+        return sorted(entries, key=lambda name: reading_order(name, entries[name]))
 
     @property
     def facts(self) -> list[str]:

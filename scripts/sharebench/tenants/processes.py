@@ -28,7 +28,7 @@ TOKEN_VARIABLE = "SHAREBENCH_TOKEN"
 # How a tenant says that it ran out of memory (errno ENOMEM).
 EXIT_OUT_OF_MEMORY = 12
 GRACE_SECONDS = 2.0
-POLL_SECONDS = 0.02
+POLL_SECONDS = 0.05
 LOG_TAIL_BYTES = 2000
 
 

@@ -18,9 +18,7 @@ from sharebench.matrix import Cell
 def summary():
     """Baseline, a strategy with short samples, and one that the device cannot do."""
     records = [record("exclusive", [np.full(400, mean)], repeat=k) for k, mean in ((1, 0.0040), (2, 0.0041))]
-    records += [
-        record("mps_50%", [np.full(100, mean)] * 2, repeat=k) for k, mean in ((1, 0.0122), (2, 0.0124))
-    ]
+    records += [record("mps_50%", [np.full(100, mean)] * 2, repeat=k) for k, mean in ((1, 0.0122), (2, 0.0124))]
     records += [record("mig", status="infeasible", reason="8 > 7 | slices", replicas=8, repeat=1)]
     cells = [reduced(each) for each in records]
     expected = [Cell(cell.strategy, cell.workload, cell.replicas, cell.repeat) for cell in cells]

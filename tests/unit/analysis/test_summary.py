@@ -50,9 +50,7 @@ def test_columns_are_those_of_the_contract():
         "n_expected", "n", "n_excluded", "warnings", "notes",
     ]  # fmt: skip
     for metric in METRICS:
-        assert {metric, f"{metric}_low", f"{metric}_high", f"{metric}_n", f"{metric}_n_excluded"} < set(
-            columns()
-        )
+        assert {metric, f"{metric}_low", f"{metric}_high", f"{metric}_n", f"{metric}_n_excluded"} < set(columns())
     errors = [name for name in columns() if name.endswith("_bucket_error_percent")]
     assert errors == [f"latency_{name}_seconds_bucket_error_percent" for name in ("p50", "p95", "p99")]
 

@@ -12,14 +12,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy import stats
+from unit import factories
 
-WINDOW_SECONDS, SLOTS = 2.0, 20
+WINDOW_SECONDS = 2.0
 LABEL = "CPU stand-in, not a GPU"
 HOSTILE = 'device has 2 cores <script>alert("x")</script>'
 ALONE_SECONDS = {"matmul": 0.0043, "hashing": 0.019}
 MECHANISMS = {"exclusive": "exclusive", "time-slicing": "time-slicing", "mps": "mps", "mig": "mig"}
-GATES = (("evidence", "invalid"), ("coverage", "invalid"), ("drift", "warning"))
+GATES = {"evidence": "invalid", "coverage": "invalid", "drift": "warning"}
 Point = tuple[str, str, int, int]  # strategy, workload, replicas, repeat
+FAILED: dict[Point, tuple[str, str]] = {
+    ("mps", "matmul", 2, 2): ("evidence", "tenant 1 could run on cores 0, not 0, 1"),
+    ("time-slicing", "matmul", 4, 3): ("drift", "the second half was 11 % slower than the first"),
+}
 
 
 def config() -> dict[str, Any]:
@@ -80,136 +85,31 @@ def points(study: dict[str, Any]) -> Iterator[Point]:
 def record(point: Point) -> dict[str, Any]:
     """A valid raw.json of one cell."""
     strategy, workload, replicas, repeat = point
-    is_infeasible = strategy == "mig" and replicas > 2
     random = np.random.default_rng([len(strategy), len(workload), replicas, repeat])
-    factor = {
-        "exclusive": 1.0,
-        "time-slicing": replicas * 1.08,
-        "mps": max(1.0, replicas / 2) * 1.04,
-        "mig": 1.02,
-    }
-    mean = ALONE_SECONDS[workload] * factor[strategy] * random.normal(1, 0.01)
-    tenants = [] if is_infeasible else [_tenant(random, workload, i, mean) for i in range(replicas)]
-    failed = {
-        ("mps", "matmul", 2, 2): ("evidence", "tenant 1 could run on cores 0, not 0, 1"),
-        ("time-slicing", "matmul", 4, 3): ("drift", "the second half was 11 % slower than the first"),
-    }.get(point, ("", ""))
-    gates = [
-        {
-            "name": name,
-            "value": 1.0,
-            "limit": 1.0,
-            "severity": severity,
-            "passed": name != failed[0],
-            "message": failed[1] if name == failed[0] else "",
-        }
-        for name, severity in GATES
+    factor = {"exclusive": 1.0, "time-slicing": replicas * 1.08, "mps": max(1.0, replicas / 2) * 1.04, "mig": 1.02}
+    mean_seconds = ALONE_SECONDS[workload] * factor[strategy] * random.normal(1, 0.01)
+    loads = [
+        factories.closed_load(random, mean_seconds * (1 + 0.04 * index), 0.1, WINDOW_SECONDS)
+        for index in range(replicas)
     ]
-    return {
-        "schema": 1,
-        "spec": "{}",
-        "code": "0123abcd",
-        "cell": {
-            "strategy": strategy,
-            "workload": workload,
-            "replicas": replicas,
-            "repeat": repeat,
-            "block": repeat,
-        },
-        "status": "infeasible" if is_infeasible else "ok",
-        "reason": HOSTILE if is_infeasible else None,
-        "provenance": {
-            "run_id": "20250114-101112-4f2a",
-            "started_epoch_seconds": 1736849472.0,
-            "python": "3.11.7",
-            "platform": "Linux x86_64",
-            "packages": {"numpy": "2.4.6"},
-            "git_commit": "8c1d2e3",
-            "git_dirty": False,
-        },
-        "node": node(),
-        "limits": {"thread_percent": None, "memory_percent": None},
-        "evidence": []
-        if is_infeasible
-        else [
-            {
-                "name": "affinity",
-                "expected": [0],
-                "observed": [0],
-                "holds": not failed[0],
-                "source": "tenant 0",
-            }
-        ],
-        "calibration": None,
-        "timing": dict.fromkeys(
-            (f"{part}_seconds" for part in ("configure", "start", "ready", "settle", "window", "stop", "total")),
-            0.1,
-        ),
-        "window": None
-        if is_infeasible
-        else {
-            "start_monotonic_seconds": 10.0,
-            "end_monotonic_seconds": 12.0,
-            "start_epoch_seconds": 1736849480.0,
-            "end_epoch_seconds": 1736849482.0,
-            "clock_error_seconds": 1e-4,
-        },
-        "tenants": tenants,
-        "telemetry": None,
-        "gates": [] if is_infeasible else gates,
-    }
-
-
-def _tenant(random: np.random.Generator, workload: str, index: int, mean_seconds: float) -> dict[str, Any]:
-    mean = mean_seconds * (1 + 0.04 * index)
-    latency = mean * random.lognormal(-0.005, 0.1, int(WINDOW_SECONDS / mean * 1.3))
-    start = np.concatenate([[0.0], np.cumsum(latency)[:-1]])
-    latency, start = latency[start < WINDOW_SECONDS], start[start < WINDOW_SECONDS]
-    bucket = np.ceil(64 * np.log2(latency / 1e-6)).astype(int)
-    slot = (start / WINDOW_SECONDS * SLOTS).astype(int)
-    index_of, counts = np.unique(bucket, return_counts=True)
-    return {
-        "index": index,
-        "workload": workload,
-        "status": "ok",
-        "exit": None,
-        "startup": {
-            "process_seconds": 0.1,
-            "import_seconds": 0.2,
-            "load_seconds": 0.01,
-            "warmup_seconds": 0.3,
-        },
-        "steady": {"is_steady": True, "batches": 2, "change_percent": 1.0},
-        "count": len(latency),
-        "sum_seconds": float(latency.sum()),
-        "min_seconds": float(latency.min()),
-        "max_seconds": float(latency.max()),
-        "errors": 0,
-        "histogram": {str(i): int(n) for i, n in zip(index_of, counts, strict=True)},
-        "device_histogram": None,
-        "stages": {},
-        "timeline": {
-            "slot_seconds": WINDOW_SECONDS / SLOTS,
-            "count": np.bincount(slot, minlength=SLOTS).tolist(),
-            "sum_seconds": np.bincount(slot, latency, minlength=SLOTS).tolist(),
-            "max_seconds": [float(latency[slot == i].max(initial=0.0)) for i in range(SLOTS)],
-        },
-        "load": {
-            "arrival": "closed",
-            "planned_rate_hz": None,
-            "achieved_rate_hz": len(latency) / WINDOW_SECONDS,
-            "delay_p99_seconds": None,
-            "in_flight_mean": 1.0,
-            "drops": 0,
-            "censored": 0,
-        },
-        "coverage_ratio": 0.99,
-        "drain_seconds": 0.0,
-        "cpu": {"cpu_seconds": 1.9, "run_queue_seconds": 0.01, "affinity": [0]},
-        "memory_bytes": 60 * 2**20,
-        "output_digest": [1.0],
-        "work": {"flop": 1e8, "bytes": None, "items": 1},
-    }
+    is_infeasible = strategy == "mig" and replicas > 2
+    raw = factories.record(
+        strategy,
+        [] if is_infeasible else loads,
+        workload=workload,
+        repeat=repeat,
+        replicas=replicas,
+        run_id="20250114-101112-4f2a",
+        status="infeasible" if is_infeasible else "ok",
+        reason=HOSTILE if is_infeasible else None,
+    )
+    name, message = FAILED.get(point, ("", ""))
+    gates = [
+        {"name": gate, "value": 1.0, "limit": 1.0, "severity": severity, "passed": gate != name}
+        | {"message": message if gate == name else ""}
+        for gate, severity in GATES.items()
+    ]
+    return raw | {"node": node(), "gates": [] if is_infeasible else gates}
 
 
 def write(root: Path, label: str = LABEL, strategies: list[str] | None = None) -> Path:

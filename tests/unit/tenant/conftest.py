@@ -1,4 +1,4 @@
-"""A clock that only moves when told, a workload that takes that clock's time, and real tenants in processes."""
+"""A clock that moves only when told, a workload that takes its time, and real tenants in processes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FakeClock:
 
 
 class FakeWorkload(Workload):
-    """Each step takes the next of `durations_ns`, the last one for ever; `before` is called within every step."""
+    """Each step takes the next of `durations_ns`, at last always the last; `before` is called within a step."""
 
     work = Work(1.0, None, 1)
 

@@ -16,7 +16,7 @@ from tenant.buckets import (
 
 
 def largest_ns_within(index: int) -> int:
-    """The largest whole L with L <= 1000 * 2^(index / 64), by integers only: the 64th root of 1000^64 * 2^index."""
+    """The largest whole L with L^64 <= 1000^64 * 2^index, by integers only."""
     value = 1000**64 << index
     for _ in range(6):
         value = math.isqrt(value)

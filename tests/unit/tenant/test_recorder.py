@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -12,9 +14,7 @@ def back_to_back(times: list[int], failed: tuple[int, ...] = ()) -> Rows:
     return Rows(array[:-1], None, array[1:], failed, (), (times[0], times[-1]))
 
 
-def queued(
-    requests: list[tuple[int, int, int]], dropped: tuple[int, ...] = (), failed: tuple[int, ...] = ()
-) -> Rows:
+def queued(requests: list[tuple[int, int, int]], dropped: tuple[int, ...] = (), failed: tuple[int, ...] = ()) -> Rows:
     columns = np.array(requests, dtype=np.int64)
     return Rows(columns[:, 0], columns[:, 1], columns[:, 2], failed, dropped, (0, int(columns[-1, 2])))
 
@@ -38,10 +38,10 @@ def test_fold_agrees_with_counting_one_by_one_however_it_is_cut(seed: int) -> No
     window = Window(START, END)
     recorder = Recorder(window)
     cuts = [0, *sorted(np.random.default_rng(seed + 100).integers(1, 59, 3).tolist()), 59]
-    for low, high in zip(cuts, cuts[1:], strict=False):
+    for low, high in pairwise(cuts):
         if high > low:
             recorder.fold(back_to_back(times[low : high + 1]))
-    inside = [(start, end) for start, end in zip(times, times[1:], strict=False) if START <= start < END]
+    inside = [(start, end) for start, end in pairwise(times) if START <= start < END]
     assert window.latencies.count == len(inside)
     assert window.latencies.sum_ns == sum(end - start for start, end in inside)
     for slot in range(SLOTS):

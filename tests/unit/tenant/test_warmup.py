@@ -40,9 +40,7 @@ def test_the_slow_first_batches_are_waited_out() -> None:
     assert verdict is not None and verdict.is_steady and verdict.batches == 4
 
 
-@pytest.mark.parametrize(
-    ("second", "is_steady"), [(10_490_000, True), (10_510_000, False), (9_490_000, False)]
-)
+@pytest.mark.parametrize(("second", "is_steady"), [(10_490_000, True), (10_510_000, False), (9_490_000, False)])
 def test_the_tolerance_is_of_the_earlier_median(second: int, is_steady: bool) -> None:
     judge = Judge(RULE, since_ns=0)
     verdict = judge.verdict(feed(judge, [10 * MS] * 10 + [second] * 11))

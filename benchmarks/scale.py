@@ -1,0 +1,193 @@
+"""What the pipeline itself costs at 1 000 and 10 000 cells: `python benchmarks/scale.py`, about ten minutes.
+
+Simulated cells of zero length show the workflow's own time; the stand-in's cells show what a cell takes beyond its
+warm-up and window. Everything runs in a temporary folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import yaml
+
+from sharebench import config as configuration
+from sharebench import dataset, lifecycle, ownership, record
+from sharebench.analysis.export import export_histograms
+from sharebench.cell import run_cell
+from sharebench.figures import NAMES as FIGURES
+from sharebench.files import write_json
+from sharebench.jobs import node_of
+from sharebench.matrix import Cell, Study
+
+SNAKEMAKE = Path(sys.executable).with_name("snakemake")
+SCRIPTS = ROOT / "scripts"
+# Cells per repeat of the matrix below.
+PER_REPEAT = 40
+VIRTUAL_WINDOW_SECONDS = 5
+
+
+class Run(NamedTuple):
+    """A finished command: wall seconds and peak memory of its largest process."""
+
+    seconds: float
+    peak_gib: float
+
+
+def study_file(folder: Path, cells: int, window_seconds: float) -> Path:
+    """A simulated study with so many cells."""
+    config = {
+        "node": "simulated",
+        "strategies": ["time-slicing", "mps", "mps-limited", "streams"],
+        "replicas": [1, 2, 3, 4, 5],
+        "workloads": ["yolos", "matmul"],
+        "repeats": cells // PER_REPEAT,
+        "window_seconds": window_seconds,
+        "baseline": "none",
+        "workload_catalogue": {name: {"min_window_seconds": 0} for name in ("yolos", "matmul")},
+    }
+    path = folder / f"study-{cells}.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def run(folder: Path, command: Sequence[str | Path]) -> Run:
+    """Run a command in the folder to its end; its output goes to a log there."""
+    with (folder / "bench.log").open("ab") as log:
+        began = time.monotonic()
+        process = subprocess.Popen([str(word) for word in command], cwd=folder, stdout=log, stderr=log)
+        _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        sys.exit(f"{command} failed; see {folder / 'bench.log'}:\n{(folder / 'bench.log').read_text()[-2000:]}")
+    return Run(time.monotonic() - began, usage.ru_maxrss / (1 << 20))
+
+
+def snakemake(folder: Path, *arguments: str | Path) -> Run:
+    """Run snakemake on this checkout with its results in the folder."""
+    here = ["--snakefile", ROOT / "Snakefile", "--directory", folder, "--workflow-profile", ROOT / "profiles/default"]
+    return run(folder, [SNAKEMAKE, *here, *arguments])
+
+
+def fabricate(job: tuple[dict[str, Any], str, list[Cell]]) -> None:
+    """Measure cells of a simulated study in this process, without Snakemake."""
+    config, results, cells = job
+    study, root = Study(config), Path(results)
+    node = node_of(study, root)
+    settings = {"timeouts": config["timeouts"]}
+    calibration = {"capacity_hz": 1.0, "output_digest": [1.0]}
+    provenance = {
+        "run_id": "bench",
+        "started_epoch_seconds": 0.0,
+        "python": "none",
+        "platform": "simulated",
+        "packages": {},
+        "git_commit": None,
+        "git_dirty": None,
+    }
+    for cell in cells:
+        strategy = study.strategies[cell.strategy]
+        measured, _ = run_cell(
+            node, strategy, study.spec(cell), study.block(cell), {**settings, "cell_folder": cell.folder}, calibration
+        )
+        del measured["environment"]
+        code = f"measuring code {study.code(cell.workload)}"
+        record.write(root / cell.raw, measured | {"code": code, "provenance": provenance})
+
+
+def large_data_set(folder: Path, cells: int) -> Path:
+    """A results root with so many finished cells and their exports, as a run would leave it."""
+    merged: dict[str, Any] = {}
+    for name in ("strategies", "workloads", "config"):
+        merged |= yaml.safe_load((ROOT / "config" / f"{name}.yaml").read_text())
+    own = yaml.safe_load(study_file(folder, cells, VIRTUAL_WINDOW_SECONDS).read_text())
+    for name, entry in own.pop("workload_catalogue").items():
+        merged["workload_catalogue"][name] |= entry
+    study = Study(configuration.load(merged | own))
+    results = folder / dataset.results_root(study.config)
+    claim = lifecycle.begin(study, results, {}, ["bench"], "")
+    workers = os.cpu_count() or 1
+    # One strategy a worker at a time: their node states do not meet.
+    with ProcessPoolExecutor(workers) as pool:
+        parts = [[c for c in study.cells if c.strategy == s][k::10] for s in study.strategies for k in range(10)]
+        list(pool.map(fabricate, [(study.config, str(results), part) for part in parts if part]))
+    write_json(results / "nodes/device.json", {"node": node_of(study, results).facts()})
+    for workload in study.workloads():
+        write_json(results / f"calibration/{workload}.json", {"output_digest": [1.0]})
+    for strategy, workload in study.pairs():
+        raw = [results / c.raw for c in study.cells if (c.strategy, c.workload) == (strategy, workload)]
+        export_histograms(raw, results / f"cells/{strategy}/{workload}/histograms.csv")
+    claim.release()
+    return results
+
+
+def stand_in_overheads(folder: Path) -> list[tuple[str, float]]:
+    """Seconds that each stand-in cell took beyond warm-up and window, from one cell's start to the next one's."""
+    study = folder / "stand-in.yaml"
+    study.write_text(yaml.safe_dump({"node": "cpu", "replicas": [1, 2, 4], "repeats": 2, "window_seconds": 1}))
+    snakemake(folder, "--configfile", study)
+    records = [json.loads(path.read_text()) for path in folder.glob("results/cells/*/*/*/*/raw.json")]
+    records.sort(key=lambda each: each["provenance"]["started_epoch_seconds"])
+    overheads = []
+    for one, following in pairwise(records):
+        if one["status"] == "ok" and one["cell"]["strategy"] == following["cell"]["strategy"]:
+            started = [each["provenance"]["started_epoch_seconds"] for each in (one, following)]
+            warm_up = max(tenant["startup"]["warmup_seconds"] for tenant in one["tenants"])
+            known = json.loads(one["spec"])["window_seconds"] + warm_up + one["timing"]["settle_seconds"]
+            name = f"{one['cell']['strategy']} × {one['cell']['replicas']}"
+            overheads.append((name, started[1] - started[0] - known))
+    return overheads
+
+
+def main() -> None:
+    """Run all cases and print them as a table."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
+
+    def report(what: str, value: str, limit: str = "") -> None:
+        print(f"{what:58} {value:>22}  {limit}", flush=True)
+
+    print(f"{os.cpu_count()} CPUs, Python {sys.version.split()[0]}, load average {os.getloadavg()[0]:.1f}\n")
+    with tempfile.TemporaryDirectory(prefix="sharebench-scale-") as name:
+        folder = Path(name)
+        overheads = stand_in_overheads(folder)
+        worst = max(overheads, key=lambda pair: pair[1])
+        report("stand-in cell beyond warm-up and window, median", f"{median(o for _, o in overheads):.2f} s", "≤ 1.5 s")
+        report(f"  the longest ({worst[0]})", f"{worst[1]:.2f} s", "≤ 1.5 s")
+    for cells in (1_000, 10_000):
+        with tempfile.TemporaryDirectory(prefix="sharebench-scale-") as name:
+            folder = Path(name)
+            done = snakemake(folder, "--dry-run", "--quiet", "--configfile", study_file(folder, cells, 0))
+            report(f"dry run of {cells} cells", f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB")
+    with tempfile.TemporaryDirectory(prefix="sharebench-scale-") as name:
+        folder = Path(name)
+        study = study_file(folder, 1_000, 0)
+        done = snakemake(folder, "--configfile", study)
+        report("run of 1000 zero-length cells", f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB", "≤ 120 s")
+        done = snakemake(folder, "--configfile", study)
+        report("nothing to do, 1000 cells", f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB", "≤ 2 s")
+    with tempfile.TemporaryDirectory(prefix="sharebench-scale-") as name:
+        folder = Path(name)
+        results = large_data_set(folder, 10_000)
+        there = ["--data", results, "--results", results]
+        done = run(folder, [sys.executable, SCRIPTS / "aggregate.py", *there])
+        report("aggregate 10000 cells", f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB", "≤ 30 s, 2 GiB")
+        for figure in FIGURES:
+            done = run(folder, [sys.executable, SCRIPTS / "plot_figure.py", *there, "--figure", figure])
+            report(f"figure {figure}, 10000 cells", f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB", "≤ 30 s, 2 GiB")
+
+
+if __name__ == "__main__":
+    main()

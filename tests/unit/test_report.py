@@ -1,0 +1,274 @@
+"""The report: complete, offline, and nothing that the data do not say."""
+
+import json
+import re
+import runpy
+import shutil
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from unit.figures import fabricated
+
+from sharebench import report
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "render_report.py"
+SVG = '<svg width="252pt" xmlns="http://www.w3.org/2000/svg"><dc:description>A &lt; B</dc:description></svg>'
+
+
+class Page(HTMLParser):
+    """What a test wants to know of a page: attributes by tag, text by element, captions."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.words.append(" " if tag in {"details", "pre"} else "")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in {"td", "th", "dt", "dd", "small", "summary"}:
+            self.words.append(" ")
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", "".join(self.words))
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.tags)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The made-up study with all figures but one, as stand-ins, and its report."""
+    root = fabricated.write(tmp_path_factory.mktemp("study") / "results")
+    (root / "figures").mkdir()
+    for name in ("latency", "throughput", "distribution"):
+        (root / "figures" / f"{name}.svg").write_text(SVG)
+    report.write(root, root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def html(root: Path) -> str:
+    return (root / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def page(html: str) -> Page:
+    return Page(html)
+
+
+def test_nothing_is_loaded_from_elsewhere(html: str, page: Page) -> None:
+    for tag, attributes in page.tags:
+        for name in ("src", "href", "srcset", "action", "data", "poster"):
+            assert (attributes.get(name) or "#").startswith(("#", "data:")), (tag, attributes)
+    assert {"script", "link", "iframe", "object", "base"}.isdisjoint(tag for tag, _ in page.tags)
+    assert not re.search(r"@import|url\(|expression\(", html)
+    assert "default-src 'none'" in html
+
+
+def test_text_of_the_data_is_escaped(html: str, page: Page) -> None:
+    assert "<script" not in html
+    assert html.count("&lt;script&gt;") >= 3  # finding, remark, outcome
+    assert fabricated.HOSTILE in page.text
+
+
+def test_a_stand_in_is_announced(html: str, page: Page) -> None:
+    assert f"{fabricated.LABEL}. No number in this report was measured on a GPU." in page.text
+    assert 'class="banner"' in html
+
+
+def test_findings_are_those_of_the_summary(page: Page, root: Path) -> None:
+    table = pd.read_csv(root / "tables" / "summary.csv").set_index(["workload", "strategy", "replicas"])
+    row, alone = table.loc[("matmul", "mps", 4)], table.loc[("matmul", "exclusive", 1)]
+    said = (
+        f"4 tenants: an iteration took on average {row.slowdown:.2f} times as long as alone"
+        f" (95 % interval {row.slowdown_low:.2f} to {row.slowdown_high:.2f})."
+        f" In total {row.throughput_total_hz / alone.throughput_total_hz:.2f} times the work of one exclusive tenant"
+        f" ({row.throughput_total_hz:.0f} against {alone.throughput_total_hz:.0f} iterations/s)."
+    )
+    assert said in page.text
+    assert f"One tenant: median latency {1e3 * alone.latency_p50_seconds:.2f} ms" in page.text
+
+
+def test_tables_have_captions_and_head_cells(page: Page) -> None:
+    assert page.count("table") == page.count("caption") >= 9
+    assert all("scope" in attributes for tag, attributes in page.tags if tag == "th")
+    assert f"matmul on AMD EPYC 7B13, {fabricated.LABEL}, 2 s window, 3 repeats" in page.text
+
+
+def test_every_row_of_the_summary_is_shown(page: Page, root: Path) -> None:
+    table = pd.read_csv(root / "tables" / "summary.csv")
+    assert len(table) == 20
+    for row in table.itertuples():
+        assert f"{row.strategy} {row.replicas} {row.n} of {row.n_expected}" in page.text
+        if row.n:
+            assert f"{1e3 * row.latency_p95_seconds:.3g}" in page.text
+
+
+def test_gates_are_counted_and_their_failures_listed(page: Page) -> None:
+    assert "Gates over 60 cells" in page.text
+    # 60 cells less 6 infeasible ones, one failure each.
+    assert "evidence invalid 53 1 0" in page.text
+    assert "coverage invalid 54 0 0" in page.text
+    assert "drift warning 53 1 0" in page.text
+    assert "mps, matmul, N = 2, repeat 2 evidence tenant 1 could run on cores 0, not 0, 1" in page.text
+    assert "time-slicing, matmul, N = 4, repeat 3 drift the second half was 11 % slower than the first" in page.text
+
+
+def test_outcomes_have_their_reason(page: Page) -> None:
+    assert f"mig hashing 4 infeasible 1, 2, 3 {fabricated.HOSTILE}" in page.text
+
+
+def test_figures_are_inline_with_text_for_those_who_do_not_see_them(html: str, page: Page) -> None:
+    images = [attributes for tag, attributes in page.tags if tag == "img"]
+    assert len(images) == 3
+    assert all((image["src"] or "").startswith("data:image/svg+xml;base64,") for image in images)
+    assert images[0]["alt"] == "Latency by number of tenants. A < B. The values are in the tables above."
+    assert "This figure has not been drawn. Latency over the window." in page.text
+    assert "--width: 479px" in html
+
+
+def test_setup_and_provenance_are_told(page: Page) -> None:
+    for told in (
+        "number of cores 2",
+        "memory 24.0 GiB",
+        "governor performance",
+        "matmul matmul in a loop size 384, dtype float32 closed: the next iteration begins when the last has ended",
+        "at least 20 iterations, until the medians of consecutive batches differed by less than 5 %, at most 10 s",
+        "warmup: min_iterations: 20",
+        "git checkout 8c1d2e3f4a5b6c7d8e9f8c1d2e3f4a5b6c7d8e9f snakemake --cores 1 --config 'replicas=[1, 2, 4]'",
+        "The checkout had local changes that this commit does not contain.",
+        "To cite it: sharebench, commit 8c1d2e3f4a5b",
+        "data set of run 20250114-101112-4f2a, made into this report on 14 January 2025, 10:20 UTC",
+        "snakemake 9.27.1",
+        "numpy 2.4.6 60",
+    ):
+        assert told in page.text, told
+
+
+def test_the_script_writes_the_same_report_and_nothing_else(root: Path, html: str, monkeypatch: Any) -> None:
+    before = sorted(root.iterdir())
+    (root / "report.html").write_text("old")
+    monkeypatch.setattr(sys, "argv", ["render_report.py", "--data", str(root), "--results", str(root)])
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    assert (root / "report.html").read_text(encoding="utf-8") == html
+    assert sorted(root.iterdir()) == before
+
+
+def test_another_study(tmp_path: Path) -> None:
+    """A GPU, strategies in order of time, a subset, a crash with its log, an open load, no intervals."""
+    root = fabricated.write(tmp_path / "results", label="", strategies=["exclusive", "mps"])
+    manifest = json.loads((root / "manifest.json").read_text())
+    manifest |= {"order": "strategy", "not_shown": "Not shown: mig.", "git_commit": None, "git_dirty": None}
+    manifest["config"]["workload_catalogue"]["hashing"]["load"] = {"arrival": "poisson", "rate_of_capacity": 0.2}
+    (root / "manifest.json").write_text(json.dumps(manifest))
+    path = root / "cells/mps/hashing/n4/r1/raw.json"
+    raw = json.loads(path.read_text())
+    raw |= {"status": "crashed", "reason": "tenant 2 ended with code 1", "gates": []}
+    raw["tenants"][2]["exit"] = {"code": 1, "reason": "it raised", "log_tail": "ValueError: <b>no</b>"}
+    path.write_text(json.dumps(raw))
+    summary = pd.read_csv(root / "tables" / "summary.csv")
+    summary.loc[:, summary.columns.str.endswith(("_low", "_high"))] = float("nan")
+    summary.loc[summary["strategy"] == "exclusive", "slowdown"] = float("nan")
+    summary.to_csv(root / "tables" / "summary.csv", index=False)
+    report.write(root, root)
+    html = (root / "report.html").read_text(encoding="utf-8")
+    text = Page(html).text
+    assert 'class="banner"' not in html and "not a GPU" not in text
+    assert "strategy and time are confounded" in text
+    assert "Not shown: mig." in text
+    assert "mps hashing 4 crashed 1 tenant 2 ended with code 1 Last lines of its log tenant 2: ValueError" in text
+    assert "<b>" not in html
+    assert "open: poisson arrivals, 0.2 of what one exclusive tenant can do" in text
+    assert "git checkout" not in text and "local changes" not in text
+    assert "times as long as alone. In total" in text
+    assert "From 2 of 3 repeats" not in text
+
+
+def row(strategy: str, replicas: int, **changes: Any) -> dict[str, Any]:
+    """A row of the summary with round numbers."""
+    base = {"strategy": strategy, "replicas": replicas, "status": "ok", "reason": "", "n": 3, "n_expected": 3}
+    metrics = {"latency_p50_seconds": 0.01, "throughput_total_hz": 100.0, "slowdown": 1.0}
+    ends = {f"{name}_{end}": float("nan") for name in metrics for end in ("low", "high")}
+    return base | {"warnings": 0} | metrics | ends | changes
+
+
+def test_findings_say_why_the_largest_number_has_no_value() -> None:
+    rows = [row("mig", 2, slowdown=1.5), row("mig", 4, n=0, status="infeasible", reason="two slices")]
+    (found,) = report.findings(rows)
+    assert (
+        found.text
+        == "4 tenants: infeasible (two slices). 2 tenants: median latency 10.0 ms, 100 iterations/s in total."
+    )
+
+
+def test_findings_compare_with_the_baseline_only_if_it_is_valid() -> None:
+    shared = row("mps", 2, slowdown=1.25, throughput_total_hz=160.0, n=2, warnings=1)
+    text = report.findings([row("exclusive", 1), shared])[1].text
+    assert text == (
+        "2 tenants: an iteration took on average 1.25 times as long as alone. In total 1.60 times the work of one"
+        " exclusive tenant (160 against 100 iterations/s). From 2 of 3 repeats. Cells with a warning: 1 of 3."
+    )
+    invalid = row("exclusive", 1, n=0, throughput_total_hz=float("nan"))
+    assert "alone" not in report.findings([invalid, shared])[1].text
+    assert report.findings([invalid, shared])[0].text == "One tenant: excluded by a gate."
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (0.012345, "0.0123"),
+        (1.005, "1.00"),
+        (99.96, "100.0"),
+        (12345.6, "12\u202f346"),
+        (float("nan"), ""),
+    ],
+)
+def test_digits(value: float, text: str) -> None:
+    assert report.digits(value) == text
+
+
+def test_an_interval_has_the_decimals_of_its_value() -> None:
+    summary = {"m": 0.0098, "m_low": 0.00951, "m_high": 0.01012}
+    assert report.estimate(summary, "m", 1000) == ("9.80", "9.51", "10.12")
+    assert report.estimate(summary | {"m_low": float("nan"), "m_high": float("nan")}, "m") == ("0.00980", "", "")
+    assert report.estimate(dict.fromkeys(summary, float("nan")), "m") == ("", "", "")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"batch_size": 8, "dtype": "float32"}, "batch size 8, dtype float32"),
+        ([["mig", "mps"], 2.0, True], "mig, mps, 2, yes"),
+        (None, "not known"),
+    ],
+)
+def test_words(value: Any, text: str) -> None:
+    assert report.words(value) == text
+
+
+def test_long_lists_are_cut_and_say_so(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(root, tmp_path / "copy")
+    path = tmp_path / "copy" / "cells/mps/matmul/n4/r1/raw.json"
+    raw = json.loads(path.read_text())
+    raw["gates"][0] |= {"passed": False, "message": "second failure"}
+    raw["gates"][1]["value"] = None
+    path.write_text(json.dumps(raw))
+    monkeypatch.setattr(report, "LISTED", 1)
+    report.write(tmp_path / "copy", tmp_path / "copy")
+    text = Page((tmp_path / "copy" / "report.html").read_text(encoding="utf-8")).text
+    assert "the first 1 of 2 (tables/cells.csv has all)" in text
+    assert "second failure" not in text
+    assert "coverage invalid 53 0 1" in text
