@@ -4,11 +4,14 @@ import logging
 from snakemake.logging import logger
 
 CHATTER = (
-    "Select jobs to execute",
+    "Assuming unrestricted shared filesystem",
+    "Building DAG",
+    "Complete log",
+    "Conda environments: ignored",
+    "Config file ",
     "Execute ",
     "Handing over execution",
-    "Config file ",
-    "Building DAG",
+    "Select jobs to execute",
     "Using shell",
 )
 

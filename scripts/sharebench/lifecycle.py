@@ -32,8 +32,8 @@ def switches(study: Study, cells: Collection[Cell]) -> int:
 def headline(study: Study, run: Mapping[str, Any], cells: Collection[Cell], jobs: Mapping[str, int]) -> str:
     """The plan in one line: cells by strategy, switches, time."""
     if not cells:
-        others = ", ".join(f"{name} {count}" for name, count in sorted(jobs.items())) or "nothing"
-        return f"no cell to measure; to do: {others}"
+        others = ", ".join(f"{name} {count}" for name, count in sorted(jobs.items()) if count and name != "all")
+        return f"no cell to measure; to do: {others or 'nothing'}"
     by_strategy = Counter(cell.strategy for cell in cells)
     parts = ", ".join(f"{name} {by_strategy[name]}" for name in study.strategies if name in by_strategy)
     count = len(cells) + jobs.get("calibrate", 0)
@@ -72,7 +72,7 @@ def plan(study: Study, results: Path) -> str:
             f"  replicas {', '.join(map(str, sizes))}"
             + (f"  (infeasible here: {', '.join(map(str, never))})" if never else "")
         )
-        lines.append(f"  {'':{width}}  {node.plan(study.strategies[name])}")
+        lines.append(f"    {node.plan(study.strategies[name])}")
     lines.append(f"  order: {study.order}; `snakemake restore` brings the node back at any time")
     return "\n".join(lines)
 
@@ -118,6 +118,7 @@ def begin(
             "not_shown": not_shown,
             "argv": relative_argv(argv),
             "planned": len(cells),
+            "jobs": jobs,
             **git_state(),
         },
     )
@@ -167,7 +168,7 @@ def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | No
     run = ownership.read_run(results)
     claim.release()
     if unfinished is None:
-        lines = closing_lines(results) if (results / "report.html").exists() else []
+        lines = closing_lines(results) if "report" in run["jobs"] else []
     else:
         lines = failed_logs(unfinished, run["started_epoch_seconds"])
         lines += [f"the node is down: {run['down']}"] if run["down"] else []

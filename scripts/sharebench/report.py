@@ -60,6 +60,7 @@ def context(data: Path, results: Path) -> dict[str, Any]:
         rows[row["workload"]].append({str(column): value for column, value in row.items()})
     for of_workload in rows.values():
         of_workload.sort(key=lambda row: strategies.index(row["strategy"]))
+    common = {workload: remark(of_workload) for workload, of_workload in rows.items()}
     style = looks(study.catalogue, strategies)
     return {
         "css": (TEMPLATES / "report.css").read_text(encoding="utf-8"),
@@ -72,6 +73,7 @@ def context(data: Path, results: Path) -> dict[str, Any]:
         "command": shlex.join(manifest["argv"]),
         "colors": {name: style[name].color for name in strategies},
         "summary": rows,
+        "common": common,
         "findings": {workload: findings(of_workload) for workload, of_workload in rows.items()},
         "bucket_error_percent": summary.filter(like="bucket_error_percent").max().max(),
         "figures": [(entry, picture(results / "figures" / f"{name}.svg")) for name, entry in figures.NAMES.items()],
@@ -85,6 +87,19 @@ def context(data: Path, results: Path) -> dict[str, Any]:
         ],
         "listed": LISTED,
     }
+
+
+def remark(rows: list[Row]) -> list[str]:
+    """Give every row its `remarks`; those that all rows with a valid cell share are returned instead."""
+    for row in rows:
+        status = [row["status"]] if row["status"] != "ok" else []
+        warned = [f"{row['warnings']} with a warning"] if row["warnings"] else []
+        row["remarks"] = [*status, *filter(None, [row["reason"], *row["notes"].split("; ")]), *warned]
+    measured = [row["remarks"] for row in rows if row["n"] > 0]
+    shared = [each for each in measured[0] if all(each in other for other in measured)] if len(measured) > 1 else []
+    for row in rows:
+        row["remarks"] = [each for each in row["remarks"] if each not in shared]
+    return shared
 
 
 class Finding(NamedTuple):

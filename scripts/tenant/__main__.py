@@ -113,7 +113,7 @@ def main() -> NoReturn:
     except ParameterError as error:
         code = _line(str(error), EXIT_USAGE)
     except MemoryError as error:
-        code = _line(f"out of memory: {error or 'the allocation failed'}", EXIT_OUT_OF_MEMORY)
+        code = _line(f"out of memory: {str(error) or 'the allocation failed'}", EXIT_OUT_OF_MEMORY)
     except Exception:
         traceback.print_exc()
         code = 1

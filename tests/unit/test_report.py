@@ -196,9 +196,32 @@ def test_another_study(tmp_path: Path) -> None:
     assert "From 2 of 3 repeats" not in text
 
 
+def test_a_remark_that_all_rows_share_is_made_once() -> None:
+    rows = [
+        row("mps", 1, notes="memory not known"),
+        row("mps", 2, notes="p99 needs 299 iterations, had 175; memory not known", warnings=1),
+        row("mps", 4, n=0, status="oom", reason="out of memory", notes="3 of 3 cells oom"),
+    ]
+    assert report.remark(rows) == ["memory not known"]
+    assert [each["remarks"] for each in rows] == [
+        [],
+        ["p99 needs 299 iterations, had 175", "1 with a warning"],
+        ["oom", "out of memory", "3 of 3 cells oom"],
+    ]
+    assert report.remark([row("mps", 1, notes="memory not known")]) == []
+
+
 def row(strategy: str, replicas: int, **changes: Any) -> dict[str, Any]:
     """A row of the summary with round numbers."""
-    base = {"strategy": strategy, "replicas": replicas, "status": "ok", "reason": "", "n": 3, "n_expected": 3}
+    base = {
+        "strategy": strategy,
+        "replicas": replicas,
+        "status": "ok",
+        "reason": "",
+        "notes": "",
+        "n": 3,
+        "n_expected": 3,
+    }
     metrics = {"latency_p50_seconds": 0.01, "throughput_total_hz": 100.0, "slowdown": 1.0}
     ends = {f"{name}_{end}": float("nan") for name in metrics for end in ("low", "high")}
     return base | {"warnings": 0} | metrics | ends | changes

@@ -4,10 +4,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# Every two differ by more than 19 units of CIELAB, also with protanopia, deuteranopia and tritanopia, and the
-# first four are at least 12 units of lightness apart, so that they can be told in grey.
-COLORS = ("#222222", "#1b4f9c", "#d1560a", "#22b08d", "#8a2be2", "#663a10", "#e35bd8", "#b8975a")
-# Lengths without a common factor: 360 strategies until a look returns.
+# Every two differ by more than 19 units of CIELAB, also with protanopia, deuteranopia and tritanopia. In the order
+# of config/strategies.yaml: the strategies of the default study are also far apart in lightness, so that they can
+# be told in grey, and the kinds of MPS are shades of one warm tone.
+COLORS = (
+    "#222222",
+    "#1b4f9c",
+    "#d1560a",
+    "#b8975a",
+    "#663a10",
+    "#22b08d",
+    "#e35bd8",
+    "#8a2be2",
+    "#8c0e62",
+    "#a66153",
+)
+# Their lengths make 90 strategies before a look returns.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.2, 1.2, 1.2)), (0, (2.5, 1)))
 

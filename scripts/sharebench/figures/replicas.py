@@ -82,7 +82,7 @@ def panels(
         lines = []
         for i, name in enumerate(drawn):
             own = valued[valued["strategy"] == name].sort_values("replicas")
-            aside = (i - (len(drawn) - 1) / 2) * min(0.07, 0.4 / len(drawn))
+            aside = (i - (len(drawn) - 1) / 2) * min(0.06, 0.25 / len(drawn))
             lines.append(Line(own, [place(n) + aside for n in own["replicas"]], style[name]))
         if lines:
             draw(ax, Panel(rows, lines, place))

@@ -1,11 +1,16 @@
 """Colours, markers and dashes: the same for a strategy everywhere, and told apart by everybody."""
 
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
+import yaml
 from matplotlib.colors import to_rgb
 
 from sharebench.figures.palette import COLORS, looks
+from sharebench.strategies import reading_order
+
+CONFIG = Path(__file__).parents[3] / "config"
 
 # Machado, Oliveira & Fernandes, IEEE TVCG 2009, severity 1, for linear RGB.
 VISION = {
@@ -49,9 +54,13 @@ def test_colours_differ_for_every_kind_of_colour_vision() -> None:
             assert np.linalg.norm(lab(one, vision) - lab(other, vision)) > 19, (vision, one, other)
 
 
-def test_the_first_four_differ_in_grey() -> None:
-    lightness = sorted(lab(color)[0] for color in COLORS[:4])
-    assert min(np.diff(lightness)) > 12
+def test_the_strategies_of_the_default_study_differ_in_grey() -> None:
+    entries = yaml.safe_load((CONFIG / "strategies.yaml").read_text())["strategy_catalogue"]
+    catalogue = sorted(entries, key=lambda name: reading_order(name, entries[name]))
+    shown = yaml.safe_load((CONFIG / "config.yaml").read_text())["strategies"]
+    style = looks(catalogue, [])
+    assert min(np.diff(sorted(lab(style[name].color)[0] for name in shown))) > 12
+    assert len({style[name].color for name in catalogue}) == len(catalogue)
 
 
 def test_colours_stand_out_from_white() -> None:

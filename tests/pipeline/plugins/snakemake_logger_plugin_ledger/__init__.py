@@ -1,0 +1,43 @@
+"""A Snakemake logger plugin that writes down which jobs started and which failed, one JSON line each.
+
+Found through PYTHONPATH. It adds to what Snakemake prints and changes none of it, so that tests see the real console.
+"""
+
+import json
+import os
+from logging import LogRecord
+from pathlib import Path
+
+from snakemake_interface_logger_plugins.base import LogHandlerBase
+from snakemake_interface_logger_plugins.common import LogEvent
+
+FILE_VARIABLE = "SHAREBENCH_TEST_LEDGER"
+WILDCARDS = ("strategy", "workload", "replicas", "repeat", "figure")
+
+
+class LogHandler(LogHandlerBase):
+    """Appends to the file that the environment names."""
+
+    writes_to_stream = False
+    writes_to_file = False
+    has_filter = True
+    has_formatter = True
+    needs_rulegraph = False
+
+    def __post_init__(self) -> None:
+        self.names: dict[int, dict[str, str]] = {}
+
+    def emit(self, record: LogRecord) -> None:
+        """One line for every job that starts, and for every job that fails."""
+        event = getattr(record, "event", None)
+        if event == LogEvent.JOB_INFO:
+            wildcards = record.wildcards
+            what = "/".join(wildcards[name] for name in WILDCARDS if name in wildcards)
+            self.names[record.jobid] = {"rule": record.rule_name, "what": what}
+            self._append({"event": "started", **self.names[record.jobid]})
+        elif event == LogEvent.JOB_ERROR:
+            self._append({"event": "failed", **self.names[record.jobid]})
+
+    def _append(self, line: dict[str, str]) -> None:
+        with Path(os.environ[FILE_VARIABLE]).open("a") as file:
+            file.write(json.dumps(line) + "\n")

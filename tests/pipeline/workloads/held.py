@@ -1,0 +1,41 @@
+"""A test's workload: next to nothing, and a start that waits while a file exists.
+
+While the file named by SHAREBENCH_TEST_HOLD exists, the tenant hangs in loading; it says so by making FILE.reached.
+"""
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tenant.workloads import Work, Workload
+
+
+class Held(Workload):
+    work = Work(flop=None, bytes=None, items=1)
+
+    def __init__(self) -> None:
+        self._values = np.arange(1.0, 2000.0)
+        self._sum = 0.0
+
+    def step(self) -> None:
+        self._sum = float(self._values.sum())
+
+    def output_digest(self) -> list[float]:
+        return [self._sum]
+
+    def packages(self) -> dict[str, str]:
+        return {"numpy": np.__version__}
+
+
+def create(params: Mapping[str, Any]) -> Held:
+    name = os.environ.get("SHAREBENCH_TEST_HOLD")
+    if name:
+        hold = Path(name)
+        hold.with_name(f"{hold.name}.reached").touch()
+        while hold.exists():
+            time.sleep(0.02)
+    return Held()

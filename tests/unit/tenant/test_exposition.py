@@ -1,0 +1,42 @@
+import numpy as np
+from prometheus_client.parser import text_string_to_metric_families
+
+from tenant.buckets import upper_seconds
+from tenant.exposition import exposition
+from tenant.recorder import Tally
+
+
+def samples(text: bytes) -> dict[str, list]:
+    return {family.name: family.samples for family in text_string_to_metric_families(text.decode())}
+
+
+def test_the_text_has_the_exact_counts_below_each_of_its_bounds() -> None:
+    latencies_ns = (10 ** np.random.default_rng(1).uniform(2, 12.5, 3000)).astype(np.int64)
+    tally = Tally()
+    tally.add(latencies_ns)
+    found = samples(exposition(tally, 4, True, "matmul", 2))
+    assert set(found) == {"sharebench_iteration_seconds", "sharebench_errors", "sharebench_ready"}
+    assert found["sharebench_errors"][0].name == "sharebench_errors_total"
+    assert found["sharebench_errors"][0].value == 4
+    assert found["sharebench_ready"][0].value == 1
+    histogram = found["sharebench_iteration_seconds"]
+    assert all(sample.labels["workload"] == "matmul" and sample.labels["tenant"] == "2" for sample in histogram)
+    buckets = {float(s.labels["le"]): s.value for s in histogram if s.name.endswith("_bucket")}
+    assert len(buckets) == 61
+    for bound, value in buckets.items():
+        assert value == np.count_nonzero(latencies_ns / 1e9 <= bound)
+    assert {s.name: s.value for s in histogram if not s.name.endswith("_bucket")} == {
+        "sharebench_iteration_seconds_count": 3000,
+        "sharebench_iteration_seconds_sum": latencies_ns.sum() / 1e9,
+    }
+
+
+def test_bounds_are_every_32nd_of_the_record() -> None:
+    histogram = samples(exposition(Tally(), 0, False, "w", 0))["sharebench_iteration_seconds"]
+    bounds = [float(s.labels["le"]) for s in histogram if s.name.endswith("_bucket")]
+    assert bounds[:3] == [upper_seconds(0), upper_seconds(32), upper_seconds(64)]
+    assert bounds[-1] == float("inf")
+
+
+def test_a_tenant_that_is_not_warm_says_so() -> None:
+    assert samples(exposition(Tally(), 0, False, "w", 0))["sharebench_ready"][0].value == 0

@@ -1,0 +1,242 @@
+import pytest
+
+from tenant.load import Load
+from tenant.measure import CHUNK_NS, Measurement
+from tenant.record import Identity
+from tenant.state import RefusedError
+from tenant.warmup import Rule
+
+from .conftest import MS, FakeClock, FakeWorkload
+
+RULE = Rule(min_iterations=4, max_seconds=2, tolerance_percent=5)
+CLOSED = Load()
+SECOND = 10**9
+
+
+def warm(
+    clock: FakeClock,
+    durations: list[int],
+    load: Load = CLOSED,
+) -> tuple[Measurement, FakeWorkload]:
+    workload = FakeWorkload(clock, durations)
+    measurement = Measurement(workload, Identity(3, "fake", 0.1, 0.2, 0.3), load, RULE, clock, clock.sleep)
+    measurement.warm_up()
+    return measurement, workload
+
+
+def run_until(measurement: Measurement, clock: FakeClock, end_ns: int) -> None:
+    while clock.now_ns < end_ns:
+        measurement.turn()
+
+
+def measured(measurement: Measurement, clock: FakeClock, lead_ns: int, length_ns: int) -> dict:
+    start = clock.now_ns + lead_ns
+    measurement.set_window(start, start + length_ns)
+    run_until(measurement, clock, start + length_ns)
+    while measurement._recorder.window is not None:
+        measurement.turn()
+    return measurement.wait_record(0)
+
+
+def test_warm_up_ends_when_steady(clock: FakeClock) -> None:
+    workload = FakeWorkload(clock, [90 * MS] * 2 + [60 * MS] * 2 + [50 * MS])
+    measurement = Measurement(workload, Identity(0, "fake", 0, 0, 0), Load(), RULE, clock, clock.sleep)
+    assert measurement.readiness(None) is None
+    measurement.warm_up()
+    verdict = measurement.readiness(None)
+    assert verdict is not None and verdict.is_steady and verdict.batches == 4
+    assert measured(measurement, clock, MS, SECOND)["startup"]["warmup_seconds"] == pytest.approx(0.5)
+
+
+def test_warm_up_is_back_to_back_whatever_the_load(clock: FakeClock) -> None:
+    _, workload = warm(clock, [10 * MS], Load("constant", rate_hz=1.0))
+    assert clock.slept == []
+    assert workload.steps == 20
+
+
+def test_the_record_counts_what_starts_in_the_window(clock: FakeClock) -> None:
+    measurement, _ = warm(clock, [7 * MS])
+    # The chunk in which the window begins ends at its first start after it.
+    record = measured(measurement, clock, 10 * MS, 100 * MS)
+    # Starts at 14, 21, ..., 105 ms of a window from 10 to 110.
+    assert record["count"] == 14 == sum(record["timeline"]["count"]) == sum(record["histogram"].values())
+    assert record["sum_seconds"] == pytest.approx(14 * 0.007)
+    assert record["min_seconds"] == record["max_seconds"] == 0.007
+    assert record["load"]["achieved_rate_hz"] == pytest.approx(140)
+    assert record["load"]["in_flight_mean"] == pytest.approx(1)
+    assert record["coverage_ratio"] == pytest.approx(1)
+    assert (record["index"], record["workload"]) == (3, "fake")
+
+
+def test_nothing_is_folded_in_a_window_that_fits_the_array(clock: FakeClock) -> None:
+    measurement, _ = warm(clock, [MS])
+    start = clock.now_ns + 10 * MS
+    measurement.set_window(start, start + SECOND)
+    measurement.turn()
+    assert clock.now_ns == start
+    measurement.turn()
+    assert clock.now_ns == start + SECOND
+
+
+def test_a_window_that_was_announced_in_mid_chunk_is_exact(clock: FakeClock) -> None:
+    measurement, workload = warm(clock, [2 * MS])
+    start = clock.now_ns + 11 * MS
+    workload.before = lambda: None if workload.steps != last else measurement.set_window(start, start + 20 * MS)
+    last = workload.steps + 1
+    record_end = start + 20 * MS
+    run_until(measurement, clock, record_end + CHUNK_NS)
+    assert measurement.wait_record(0)["count"] == 10
+
+
+def test_the_synchronise_after_the_window_is_timed(clock: FakeClock) -> None:
+    measurement, workload = warm(clock, [MS])
+    workload.drain_ns = 30 * MS
+    assert measured(measurement, clock, MS, 50 * MS)["drain_seconds"] == pytest.approx(0.03)
+
+
+def test_failed_iterations_are_counted_apart(clock: FakeClock) -> None:
+    measurement, workload = warm(clock, [MS])
+    workload.failing = {workload.steps + 5, workload.steps + 7}
+    record = measured(measurement, clock, MS, 20 * MS)
+    assert (record["count"], record["errors"]) == (18, 2)
+
+
+def test_the_record_of_an_open_load_is_complete_once_the_backlog_is_served(clock: FakeClock) -> None:
+    load = Load("constant", rate_hz=100.0)
+    measurement, workload = warm(clock, [MS], load)
+    workload.durations_ns = [MS] * (workload.steps + 50) + [500 * MS] + [MS]
+    record = measured(measurement, clock, 5 * MS, SECOND)
+    # The stall begins at 0.5 s of the window and ends at its end, with a queue of 50.
+    assert record["count"] == 100
+    assert record["max_seconds"] == pytest.approx(0.5, rel=0.01)
+    assert record["load"]["delay_p99_seconds"] == pytest.approx(0.49, rel=0.02)
+    assert record["load"]["planned_rate_hz"] == 100
+    # Only what is in the window counts here: 50 requests of 1 ms, then one more every 10 ms, none of which left.
+    present = 50 * 0.001 + sum(1 - (0.005 + 0.01 * number) for number in range(50, 100))
+    assert record["load"]["in_flight_mean"] == pytest.approx(present)
+
+
+def test_a_window_may_follow_the_last_one(clock: FakeClock) -> None:
+    measurement, _ = warm(clock, [MS])
+    first = measured(measurement, clock, MS, 50 * MS)
+    second = measured(measurement, clock, MS, 30 * MS)
+    assert (first["count"], second["count"]) == (50, 30)
+    assert measurement.wait_record(0) is measurement.wait_record(0)
+
+
+def test_windows_that_cannot_be_are_refused(clock: FakeClock) -> None:
+    cold = Measurement(FakeWorkload(clock, [MS]), Identity(0, "fake", 0, 0, 0), Load(), RULE, clock, clock.sleep)
+    with pytest.raises(RefusedError, match="not ready"):
+        cold.set_window(clock.now_ns + MS, clock.now_ns + 2 * MS)
+    measurement, _ = warm(clock, [MS])
+    now = clock.now_ns
+    with pytest.raises(RefusedError, match="no window was set"):
+        measurement.wait_record(0)
+    with pytest.raises(RefusedError, match="past"):
+        measurement.set_window(now - 1, now + MS)
+    with pytest.raises(RefusedError, match="ends before it starts"):
+        measurement.set_window(now + MS, now + MS)
+    measurement.set_window(now + MS, now + 2 * MS)
+    with pytest.raises(RefusedError, match="pending or running"):
+        measurement.set_window(now + 5 * MS, now + 6 * MS)
+
+
+def test_an_iteration_that_hangs_is_censored_and_what_finished_before_counts(clock: FakeClock) -> None:
+    measurement, workload = warm(clock, [MS])
+    start = clock.now_ns + 10 * MS
+    measurement.set_window(start, start + 100 * MS)
+    records = []
+
+    def hang() -> None:
+        if clock.now_ns == start + 30 * MS:
+            clock.advance_ns(SECOND)
+            records.append(measurement.wait_record(0.5))
+
+    workload.before = hang
+    run_until(measurement, clock, start + 2 * SECOND)
+    record = records[0]
+    assert record["count"] == 30 == sum(record["timeline"]["count"])
+    assert record["load"]["censored"] == 1
+    assert record["load"]["in_flight_mean"] == pytest.approx(1)
+    assert record["coverage_ratio"] == pytest.approx(1)
+    assert record["output_digest"] is None
+    assert record["cpu"] is not None
+    # Delivered once, it does not change when the loop comes back; the totals have every iteration once.
+    assert measurement.wait_record(0) is record
+    assert measurement._recorder.totals().count == workload.steps
+
+
+def test_a_synchronise_that_hangs_is_cut_off_with_the_time_it_took_so_far(clock: FakeClock) -> None:
+    measurement, workload = warm(clock, [MS])
+    start = clock.now_ns + 10 * MS
+    records = []
+
+    def hang() -> None:
+        clock.advance_ns(3 * SECOND)
+        records.append(measurement.wait_record(1))
+
+    workload.synchronize = hang  # type: ignore[method-assign]
+    measurement.set_window(start, start + 100 * MS)
+    run_until(measurement, clock, start + 100 * MS)
+    assert records[0]["drain_seconds"] == pytest.approx(3)
+    assert (records[0]["count"], records[0]["load"]["censored"]) == (100, 0)
+    assert measurement._recorder.totals().count == workload.steps
+
+
+def test_requests_that_wait_at_the_deadline_are_censored(clock: FakeClock) -> None:
+    measurement, workload = warm(clock, [MS], Load("constant", rate_hz=100.0))
+    start = clock.now_ns + 5 * MS
+    measurement.set_window(start, start + SECOND)
+    records = []
+    hanging = workload.steps + 30
+
+    def hang() -> None:
+        if workload.steps == hanging:
+            clock.advance_ns(5 * SECOND)
+            records.append(measurement.wait_record(1))
+
+    workload.before = hang
+    run_until(measurement, clock, start + 2 * SECOND)
+    assert records[0]["count"] == 29
+    assert records[0]["load"]["censored"] == 71
+    # Arrivals every 10 ms from 5 ms on: 29 took 1 ms, the others were there until the end.
+    present = 29 * 0.001 + sum(1 - (0.005 + 0.01 * number) for number in range(29, 100))
+    assert records[0]["load"]["in_flight_mean"] == pytest.approx(present)
+
+
+def test_steadiness_is_judged_again_on_later_iterations_only(clock: FakeClock) -> None:
+    measurement, workload = warm(clock, [50 * MS])
+    workload.durations_ns = [50 * MS] * workload.steps + [80 * MS] * 2 + [100 * MS]
+    since = clock.now_ns
+    assert measurement.readiness(None) is not None
+    assert measurement.readiness(since) is None
+    measurement.turn()
+    assert measurement.readiness(since) is None
+    run_until(measurement, clock, since + SECOND)
+    verdict = measurement.readiness(since)
+    assert verdict is not None and verdict.is_steady and verdict.batches == 3
+    assert measured(measurement, clock, MS, SECOND)["steady"]["batches"] == 3
+
+
+def test_judging_again_is_bounded_even_when_nothing_runs(clock: FakeClock) -> None:
+    measurement, _ = warm(clock, [50 * MS])
+    since = clock.now_ns
+    assert measurement.readiness(since) is None
+    clock.advance_ns(2 * SECOND)
+    verdict = measurement.readiness(since)
+    assert verdict is not None and not verdict.is_steady
+
+
+def test_metrics_stand_still_while_a_window_is_open(clock: FakeClock) -> None:
+    measurement, workload = warm(clock, [MS])
+    before, _ = measurement.metrics()
+    measurement.turn()
+    announced, _ = measurement.metrics()
+    assert announced != before
+    start = clock.now_ns + MS
+    within = []
+    workload.before = lambda: within.append(measurement.metrics()[0]) if clock.now_ns == start + MS else None
+    measurement.set_window(start, start + 10 * MS)
+    run_until(measurement, clock, start + 10 * MS)
+    assert within == [announced]
+    assert measurement.metrics()[0] != announced

@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+
+from tenant import workloads
+from tenant.parameters import ParameterError
+from tenant.workloads.matmul import Matmul
+from tenant.workloads.memcopy import Memcopy
+
+
+def test_a_module_is_found_by_its_name() -> None:
+    workload = workloads.create(workloads.load_module("matmul"), {"size": 8})
+    assert isinstance(workload, Matmul)
+
+
+@pytest.mark.parametrize("name", ["nonsense", "../matmul", "os", ""])
+def test_an_unknown_module_is_named_with_what_there_is(name: str) -> None:
+    with pytest.raises(ParameterError, match=r"known: .*matmul.*memcopy"):
+        workloads.load_module(name)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_matmul_multiplies(dtype: str) -> None:
+    workload = workloads.create(workloads.load_module("matmul"), {"size": 32, "dtype": dtype})
+    assert isinstance(workload, Matmul)
+    workload.step()
+    expected = np.einsum("ij,jk->ik", workload._left.astype(float), workload._right.astype(float))
+    assert workload.output_digest() == pytest.approx(
+        [np.abs(expected).mean(), expected.max(), -expected.min()], rel=1e-5
+    )
+    assert workload.work.flop == 2 * 32**3
+    assert workload.work.bytes == 3 * 32 * 32 * np.dtype(dtype).itemsize
+    assert workload.packages() == {"numpy": np.__version__}
+
+
+def test_matmul_is_the_same_for_every_tenant() -> None:
+    digests = []
+    for _ in range(2):
+        workload = workloads.create(workloads.load_module("matmul"), {"size": 16})
+        workload.step()
+        digests.append(workload.output_digest())
+    assert digests[0] == digests[1]
+
+
+def test_memcopy_copies() -> None:
+    workload = workloads.create(workloads.load_module("memcopy"), {"mebibytes": 1})
+    assert isinstance(workload, Memcopy)
+    before = workload.output_digest()
+    workload.step()
+    assert (workload._copy == workload._source).all()
+    assert workload.output_digest() != before
+    assert workload.work.bytes == 2 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("module", "params", "message"),
+    [
+        ("matmul", {"sizes": 3}, "matmul: unknown parameter sizes; known: size, dtype"),
+        ("matmul", {"size": 0}, "matmul size must be an integer above 0, not 0"),
+        ("matmul", {"dtype": "int7"}, "matmul dtype must be one of float32, float64, not 'int7'"),
+        ("memcopy", {"size": 3}, "memcopy: unknown parameter size; known: mebibytes"),
+        ("memcopy", {"mebibytes": 0.5}, "memcopy mebibytes must be an integer above 0, not 0.5"),
+    ],
+)
+def test_wrong_parameters_are_one_clear_line(module: str, params: dict[str, object], message: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        workloads.create(workloads.load_module(module), params)
+    assert str(caught.value) == message
+
+
+def test_defaults_of_a_workload_need_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = workloads.create(workloads.load_module("matmul"), {})
+    workload.synchronize()
+    assert workload.memory_bytes() is not None
