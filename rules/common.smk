@@ -103,11 +103,8 @@ def figure_files():
 
 def deliverables():
     """Every file that a run is for, each record included, so that a deleted one is noticed."""
-    tables = [
-        RESULTS / f"tables/{name}"
-        for name in ("cells.csv", "summary.csv", "summary.md", "summary.tex")
-    ]
     cells = [] if FROM else [*raw_files(), *exports()]
+    tables = rules.aggregate.output
     return [*cells, *tables, *figure_files(), RESULTS / "report.html"]
 
 

@@ -40,6 +40,9 @@ rule aggregate:
         "<results>/tables/summary.md",
         "<results>/tables/summary.tex",
         "<results>/manifest.json",
+        # Named by what the tables hold, so that it is missing when they hold something else: Snakemake's own memory
+        # knows that too, but results that were copied without it would keep their tables.
+        tabled=RESULTS / f".sharebench/tabled/{dataset.digest(STUDY)}",
     log:
         "<results>/logs/tables.log",
     conda:
@@ -54,4 +57,5 @@ rule aggregate:
     message:
         "Tabling the cells"
     shell:
-        "{params.python:q} {params.script:q} --data {params.data:q} --results {params.results:q} > {log:q} 2>&1"
+        "{params.python:q} {params.script:q} --data {params.data:q} --results {params.results:q} --tabled {output.tabled:q}"
+        " > {log:q} 2>&1"

@@ -11,9 +11,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="data set with cells/ and nodes/")
     parser.add_argument("--results", type=Path, required=True, help="results root that receives tables/")
+    parser.add_argument("--tabled", type=Path, required=True, help="empty file, named by what the tables hold")
     arguments = parser.parse_args()
     try:
-        aggregate(arguments.data, arguments.results)
+        aggregate(arguments.data, arguments.results, arguments.tabled)
     except Refused as refusal:
         print(refusal, file=sys.stderr)
         return 1

@@ -16,7 +16,8 @@ def main() -> None:
     try:
         export_histograms(arguments.raw, arguments.out)
     except RecordError as error:
-        sys.exit(str(error))
+        damaged = str(error).partition(": ")[0]
+        sys.exit(f"{error}\nmeasure it again: snakemake --forcerun {damaged} (with the options of this run)")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import shutil
 import sys
 import time
 from collections import Counter
@@ -34,27 +34,38 @@ class Refused(Exception):
 
 
 def _identity(record: dict[str, Any]) -> dict[str, Any]:
-    """What must be the same in every cell of a table: the device, its driver, and the frameworks."""
+    """What must be the same in everything that a table comes from: the device, its driver, and the frameworks."""
     packages = {f"package {name}": text for name, text in record["provenance"]["packages"].items()}
     return {"device": record["node"]["device"], "driver": record["node"]["details"].get("driver"), **packages}
 
 
-def _measured_something(record: dict[str, Any]) -> bool:
-    return bool(record["status"] != "infeasible")
-
-
 class Checker:
-    """Reads records one by one and gathers what is wrong with them."""
+    """Reads calibrations at once and records one by one, and gathers what is wrong with them."""
 
     def __init__(self, study: Study, data: Path) -> None:
         self.study = study
         self.data = data
+        self.sound = 0
         self.odd: dict[Path, str] = {}
-        self.identities: dict[Path, tuple[float, str]] = {}
-        self.digests: dict[str, Any] = {}
-        for workload in study.workloads():
-            path = data / "calibration" / f"{workload}.json"
-            self.digests[workload] = read_json(path)["output_digest"] if path.exists() else None
+        self.identities: dict[Path, tuple[float, dict[str, Any]]] = {}
+        self.calibrations = {workload: self._calibration(workload) for workload in study.workloads()}
+
+    def _check(self, path: Path, record: dict[str, Any], spec: str, workload: str) -> None:
+        if not self.study.config["from"]:
+            check(record, spec, f"measuring code {self.study.code(workload)}")
+        self.identities[path] = (record["provenance"]["started_epoch_seconds"], _identity(record))
+
+    def _calibration(self, workload: str) -> dict[str, Any]:
+        path = self.data / "calibration" / f"{workload}.json"
+        try:
+            calibration: dict[str, Any] = read_json(path)
+            self._check(path, calibration, self.study.calibration_spec(workload), workload)
+            return {key: calibration[key] for key in ("output_digest", "capacity_hz")}
+        except RecordMismatch as mismatch:
+            self.odd[path] = str(mismatch)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            self.odd[path] = f"not a calibration, missing or damaged ({type(error).__name__}: {error})"
+        return {}
 
     def records(self, cells: Iterable[Cell]) -> Iterator[dict[str, Any]]:
         """The sound records of these cells; what is wrong with the others is noted."""
@@ -62,31 +73,31 @@ class Checker:
             path = self.data / cell.raw
             try:
                 record = read(path)
-                if not self.study.config["from"]:
-                    check(record, self.study.spec(cell), f"measuring code {self.study.code(cell.workload)}")
+                self._check(path, record, self.study.spec(cell), cell.workload)
             except (RecordError, RecordMismatch) as error:
                 self.odd[path] = str(error).removeprefix(f"{path}: ")
                 continue
-            if _measured_something(record):
-                if record["calibration"]["output_digest"] != self.digests[cell.workload]:
-                    self.odd[path] = "measured with another calibration than calibration/ holds now"
-                    continue
-                started = record["provenance"]["started_epoch_seconds"]
-                self.identities[path] = (started, json.dumps(_identity(record), sort_keys=True))
+            now = self.calibrations[cell.workload]
+            used = {key: value for key, value in (record["calibration"] or {}).items() if value is not None}
+            if now and used != {key: now[key] for key in used}:
+                self.odd[path] = "measured with another calibration than calibration/ holds now"
+                continue
+            self.sound += 1
             yield record
 
     def mixed(self) -> dict[Path, str]:
-        """The cells whose device, driver or frameworks differ from the newest cell's."""
-        if not self.identities:
-            return {}
-        newest = json.loads(max(self.identities.values())[1])
+        """The files whose device, driver or frameworks are not those of the newest file that has any."""
+        newest: dict[str, Any] = {}
+        for _, identity in sorted(self.identities.values(), key=lambda item: item[0]):
+            newest |= identity
         odd = {}
-        for path, (_, text) in self.identities.items():
-            other = json.loads(text)
-            keys = sorted(key for key in newest.keys() | other.keys() if newest.get(key) != other.get(key))
-            if keys:
-                differences = ", ".join(f"{key} {other.get(key)} → {newest.get(key)}" for key in keys)
-                odd[path] = f"not the newest cell's: {differences}"
+        for path, (_, identity) in self.identities.items():
+            differences = [f"{key} {old} → {newest[key]}" for key, old in identity.items() if old != newest[key]]
+            if differences:
+                odd[path] = f"not the newest cell's: {', '.join(differences)}"
+        device = self.data / "nodes" / "device.json"
+        if newest and _node(self.data)["device"] != newest["device"]:
+            odd[device] = "not the newest cell's device"
         return odd
 
 
@@ -127,8 +138,11 @@ def _manifest(study: Study, run: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def aggregate(data: Path, results: Path) -> None:
-    """Write tables and manifest of the running run's study. Raises Refused when the records do not belong together."""
+def aggregate(data: Path, results: Path, tabled: Path) -> None:
+    """Write tables and manifest of the running run's study, and make the only file in its folder that `tabled` names.
+
+    Raises Refused when the records do not belong together.
+    """
     run = ownership.read_run(results)
     study = Study(run["config"])
     checker = Checker(study, data)
@@ -138,15 +152,20 @@ def aggregate(data: Path, results: Path) -> None:
         raise Refused(refusal(odd, results))
     _write(tables, study, run, _node(data), results / "tables", "")
     write_json(results / "manifest.json", _manifest(study, run))
+    for outdated in (results / "partial", tabled.parent):
+        shutil.rmtree(outdated, ignore_errors=True)
+    tabled.parent.mkdir()
+    tabled.touch()
 
 
 def partial(results: Path) -> str:
     """Table the cells that a failed run did measure, under partial/; a line that says so, empty if there are none."""
+    shutil.rmtree(results / "partial", ignore_errors=True)
     run = ownership.read_run(results)
     study = Study(run["config"])
     checker = Checker(study, results)
     tables = _tables(checker.records(study.tabled()), study)
-    sound = len(study.cells) - len(checker.odd)
+    sound = checker.sound
     if sound == 0 or checker.mixed():
         return ""
     note = f"PARTIAL: {sound} of {len(study.cells)} cells."

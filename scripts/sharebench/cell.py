@@ -11,7 +11,7 @@ from sharebench import SCHEMA_VERSION, gates
 from sharebench.collect.rows import Row
 from sharebench.nodes.base import Node, State, TenantsFailed
 from sharebench.strategies import Strategy
-from sharebench.window import measure, settle
+from sharebench.window import measure, noticing_death, settle
 
 # A cell's status when several tenants ended badly: the first of these that any of them has.
 WORST_FIRST = ("oom", "crashed", "killed", "hung")
@@ -95,7 +95,8 @@ def run_cell(
     watch = Stopwatch()
     spec = json.loads(spec_text)
     replicas, workload = spec["replicas"], spec["workload"]
-    load = planned_load(workload["load"], calibration)
+    # Each repeat has arrivals of its own, and all strategies have the same.
+    load = planned_load(workload["load"], calibration) | {"seed": spec["repeat"]}
     record: dict[str, Any] = {
         "schema": SCHEMA_VERSION,
         "spec": spec_text,
@@ -125,8 +126,8 @@ def run_cell(
 
     node.ensure(State(strategy, replicas if strategy.depends_on_replicas else None, block))
     watch.lap("configure")
-    tenants = node.tenants(spec, {**settings, "load": load})
     grants = node.grants(strategy, replicas)
+    tenants = node.tenants(spec, {**settings, "load": load})
     measured: list[dict[str, Any]] = []
     steady: list[dict[str, Any]] = []
     try:
@@ -135,20 +136,25 @@ def run_cell(
         watch.lap("start")
         tenants.wait_ready()
         watch.lap("ready")
-        steady = settle(tenants, settings["timeouts"]["start_seconds"])
-        watch.lap("settle")
-        deadline = settings["timeouts"]["record_seconds"]
-        window, measured, rows, telemetry = measure(tenants, node.sampler(tenants), spec["window_seconds"], deadline)
-        watch.lap("window")
+        with noticing_death(tenants):
+            steady = settle(tenants, settings["timeouts"]["start_seconds"])
+            watch.lap("settle")
+            deadline = settings["timeouts"]["record_seconds"]
+            window, measured, rows, telemetry = measure(
+                tenants, node.sampler(tenants), spec["window_seconds"], deadline
+            )
+            watch.lap("window")
         record |= {"window": window, "telemetry": telemetry}
         record["evidence"] = node.evidence(strategy, grants, measured)
         environment = measured[0]["environment"]
     except TenantsFailed as failure:
         why = str(failure)
     finally:
-        outcomes = tenants.outcomes()
-        tenants.stop()
-        watch.lap("stop")
+        try:
+            outcomes = tenants.outcomes()
+        finally:
+            tenants.stop()
+            watch.lap("stop")
     record["tenants"] = [
         finished(measured[i], steady[i], outcomes[i]) if measured else empty_tenant(i, workload["name"], outcomes[i])
         for i in range(replicas)

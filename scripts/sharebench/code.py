@@ -17,7 +17,13 @@ def _all(folder: str, pattern: str = "*.py") -> list[str]:
 
 
 # What measures a cell on any node: its story, its checks, and what a strategy means.
-CORE = ["sharebench/cell.py", "sharebench/gates.py", "sharebench/window.py", "sharebench/strategies.py"]
+CORE = [
+    "sharebench/cell.py",
+    "sharebench/collect/rows.py",
+    "sharebench/gates.py",
+    "sharebench/window.py",
+    "sharebench/strategies.py",
+]
 NODES = {
     "cpu": [
         *_all("tenant"),

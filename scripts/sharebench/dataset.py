@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from sharebench import config as configuration
 from sharebench.files import read_json
-from sharebench.matrix import Study
+from sharebench.matrix import Study, canonical
 
 MATRIX_KEYS = ("strategies", "replicas", "workloads", "repeats")
 
@@ -34,6 +35,13 @@ def open_study(folder: Path, config: dict[str, Any]) -> Study:
             "give a folder that has manifest.json and cells/"
         ) from None
     return Study(configuration.load(made_by | {"from": os.path.relpath(folder), "node": kind}))
+
+
+def digest(study: Study) -> str:
+    """A name for exactly what the study's tables hold: its cells, their specs and their measuring code."""
+    codes = {workload: study.code(workload) for workload in study.workloads()}
+    specs = [study.spec(cell) for cell in study.tabled()]
+    return hashlib.sha256(canonical([codes, specs]).encode()).hexdigest()[:16]
 
 
 def _words(axis: str, values: Iterable[Any]) -> str:

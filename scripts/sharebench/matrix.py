@@ -19,11 +19,6 @@ from sharebench.strategies import Strategy, catalogue
 
 ENVS = SCRIPTS.parent / "envs"
 
-# Which config section changes what a cell measures, by kind of node.
-NODE_OPTIONS = {
-    "cpu": ["cores"],
-    "simulated": ["sms", "mig_slices", "mig_slice_sms", "time_slicing_overhead", "noise"],
-}
 # Switching a cluster node takes longer than this; there each state is set once.
 SLOW_SWITCH_KINDS = {"kubernetes"}
 
@@ -111,7 +106,8 @@ class Study:
         """All cells, the baseline's among them, in the order in which they run."""
         cells = list(self.requested)
         if self.baseline is not None:
-            cells += [c for c in self._expand([self.baseline], [1]) if c.replicas == 1 and c not in set(cells)]
+            known = set(cells)
+            cells += [c for c in self._expand([self.baseline], [1]) if c.replicas == 1 and c not in known]
         plots: dict[Plot, list[Cell]] = {}
         for cell in sorted(cells):
             plots.setdefault(self.plot(cell), []).append(cell)
@@ -167,8 +163,7 @@ class Study:
         return sorted({cell.workload for cell in self.cells})
 
     def _node(self) -> dict[str, Any]:
-        section = self.config[self.node_kind]
-        options = {key: section[key] for key in NODE_OPTIONS[self.node_kind]}
+        options = dict(self.config[self.node_kind])
         if self.node_kind == "simulated":
             options["seed"] = self.config["seed"]
         return {"kind": self.node_kind, "options": options}

@@ -11,7 +11,9 @@ import fcntl
 import json
 import os
 import secrets
+import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -191,8 +193,18 @@ def add_overhead(results: Path, seconds: float) -> None:
     write_run(results, record)
 
 
+def scratch_folders(run_id: str | None) -> Iterator[Path]:
+    """The scratch folders of that run's tenants that are still there."""
+    return Path(tempfile.gettempdir()).glob(f"{scratch_prefix(run_id)}*")
+
+
+def scratch_prefix(run_id: str | None) -> str:
+    """How the names of scratch folders begin, so that a later run knows those of a dead one."""
+    return f"sharebench-{run_id}-"
+
+
 def sweep(run_id: str) -> int:
-    """End every process of that run but this one and its ancestors; returns how many there were."""
+    """End every process of that run but this one and its ancestors, and remove its scratch; returns their number."""
     # Imported here because most jobs have nothing to sweep and start faster without it.
     import psutil
 
@@ -211,6 +223,8 @@ def sweep(run_id: str) -> int:
         with contextlib.suppress(psutil.Error):
             process.kill()
     psutil.wait_procs(alive, timeout=GRACE_SECONDS)
+    for folder in scratch_folders(run_id):
+        shutil.rmtree(folder, ignore_errors=True)
     return len(found)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from sharebench.collect.rows import Row
-from sharebench.nodes.base import Endpoint, Sampler, Tenants, TenantsFailed
+from sharebench.nodes.base import Endpoint, Sampler, Tenants, TenantsFailed, TenantUnreachable
 
 NS = 1_000_000_000
 # Long enough to reach every tenant before the window starts; doubled when one of them was too slow.
@@ -16,6 +17,18 @@ ATTEMPTS = 6
 CLOCK_READINGS = 3
 # Each question costs a tenant about a millisecond of what it is judged by.
 POLL_SECONDS = 0.1
+# A tenant that dies falls silent a moment before its end shows.
+SILENCE_SECONDS = 1.0
+
+
+@contextlib.contextmanager
+def noticing_death(tenants: Tenants) -> Iterator[None]:
+    """Tell a tenant that is dead (TenantsFailed) from one that only does not answer (TenantUnreachable)."""
+    try:
+        yield
+    except TenantUnreachable:
+        tenants.sleep_until(tenants.now_ns() + int(SILENCE_SECONDS * NS))
+        raise
 
 
 def settle(tenants: Tenants, timeout_seconds: float) -> list[dict[str, Any]]:
@@ -43,19 +56,21 @@ def _clock(endpoint: Endpoint) -> tuple[int, int, float]:
     return min((endpoint.clock() for _ in range(CLOCK_READINGS)), key=lambda reading: reading[2])
 
 
-def _announce(endpoints: Sequence[Endpoint], tenants: Tenants, seconds: float) -> tuple[int, int]:
+def _announce(tenants: Tenants, pool: ThreadPoolExecutor, seconds: float, record_seconds: float) -> tuple[int, int]:
     """Set one window on all tenants; its start and end in ns of the node's clock."""
-    lead_seconds = LEAD_SECONDS
-    for _ in range(ATTEMPTS):
-        start_ns = tenants.now_ns() + int(lead_seconds * NS)
+    endpoints = tenants.endpoints()
+    for attempt in range(ATTEMPTS):
+        start_ns = tenants.now_ns() + int(LEAD_SECONDS * 2**attempt * NS)
         end_ns = start_ns + int(seconds * NS)
-        with ThreadPoolExecutor(len(endpoints)) as pool:
-            if all(pool.map(lambda endpoint: endpoint.set_window(start_ns, end_ns), endpoints)):  # noqa: B023
-                return start_ns, end_ns
-        # Some tenants hold a window that others refused; they can take another once it is over.
-        tenants.sleep_until(end_ns)
-        lead_seconds *= 2
-    raise TenantsFailed(f"a tenant did not take the window within {lead_seconds:.0f} s")
+        taken = list(pool.map(lambda endpoint: endpoint.set_window(start_ns, end_ns), endpoints))  # noqa: B023
+        if all(taken):
+            return start_ns, end_ns
+        # Those that hold a window which others refused can take another once they have closed it.
+        holders = [endpoint for endpoint, took in zip(endpoints, taken, strict=True) if took]
+        if holders:
+            tenants.sleep_until(end_ns)
+            list(pool.map(lambda endpoint: endpoint.record(record_seconds), holders))
+    raise TenantsFailed(f"a tenant did not take a window in {ATTEMPTS} attempts")
 
 
 def measure(
@@ -69,12 +84,12 @@ def measure(
     endpoints = tenants.endpoints()
     clocks = [_clock(endpoint) for endpoint in endpoints]
     monotonic_ns, realtime_ns, _ = clocks[0]
-    sampler.start()
-    start_ns, end_ns = _announce(endpoints, tenants, seconds)
-    tenants.sleep_until(end_ns)
     with ThreadPoolExecutor(len(endpoints)) as pool:
+        start_ns, end_ns = _announce(tenants, pool, seconds, record_seconds)
+        sampler.start()
+        tenants.sleep_until(end_ns)
+        rows, summary = sampler.stop(start_ns / NS, end_ns / NS)
         records = list(pool.map(lambda endpoint: endpoint.record(record_seconds), endpoints))
-    rows, summary = sampler.stop(start_ns / NS, end_ns / NS)
     to_epoch_ns = realtime_ns - monotonic_ns
     window: Mapping[str, float] = {
         "start_monotonic_seconds": start_ns / NS,

@@ -6,21 +6,19 @@ Prints {"port": N} as soon as its server listens, then loads, warms up and loops
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
+import signal
+import sys
 import time
+import traceback
+from typing import Any, NoReturn
 
-FIRST_LINE_NS = time.monotonic_ns()
-
-import argparse  # noqa: E402
-import json  # noqa: E402
-import os  # noqa: E402
-import signal  # noqa: E402
-import sys  # noqa: E402
-import traceback  # noqa: E402
-from typing import Any, NoReturn  # noqa: E402
-
-from tenant.parameters import ParameterError  # noqa: E402
-from tenant.server import Server  # noqa: E402
-from tenant.state import State  # noqa: E402
+from tenant import FIRST_LINE_NS
+from tenant.parameters import ParameterError
+from tenant.server import Server
+from tenant.state import State
 
 EXIT_USAGE = 2
 EXIT_OUT_OF_MEMORY = 12

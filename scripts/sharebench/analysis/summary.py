@@ -30,6 +30,8 @@ METRICS = (
     "slowdown",
     "memory_per_tenant_mib",
 )
+# How a note calls a metric that may be unknown.
+WORDS = {"memory_per_tenant_mib": "memory", "latency_mean_seconds": "mean latency"}
 HEAD = (
     "strategy",
     "workload",
@@ -131,7 +133,7 @@ def _estimate(values: Sequence[float | None]) -> Estimate | None:
 
 
 def _notes_on_cells(n_expected: int, cells: Sequence[MeasuredCell]) -> list[str]:
-    """Why cells are missing or in no mean."""
+    """Why cells are missing, in no mean, or in it with a warning."""
     notes = []
     if len(cells) < n_expected:
         notes.append(f"{n_expected - len(cells)} of {n_expected} cells missing")
@@ -139,6 +141,8 @@ def _notes_on_cells(n_expected: int, cells: Sequence[MeasuredCell]) -> list[str]
         notes.append(f"{number} of {n_expected} cells {status}")
     for gate, number in Counter(gate for cell in cells for gate in cell.failed_gates).items():
         notes.append(f"{number} of {n_expected} cells excluded by {gate}")
+    for gate, number in Counter(gate for cell in cells if cell.valid for gate in cell.warnings).items():
+        notes.append(f"{number} of {n_expected} cells with a warning: {gate}")
     return notes
 
 
@@ -149,7 +153,7 @@ def _note_on(metric: str, values: Sequence[float | None], cells: Sequence[Measur
         return None
     share = "" if len(blank) == len(cells) else f" in {len(blank)} of {len(cells)} cells"
     if metric not in QUANTILES:
-        return f"{metric} not known{share}"
+        return f"{WORDS.get(metric, metric)} not known{share}"
     name = QUANTILES[metric]
     most = max(cell.count for cell in blank)
     if most < NEEDED_COUNT[name]:

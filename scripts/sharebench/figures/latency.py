@@ -17,7 +17,7 @@ THIN: dict[str, Any] = {"lw": 0.6, "ms": 3.0, "mfc": "white", "mew": 0.6}
 def draw(study: Study) -> Sheet:
     """One panel per workload: p50 with its interval, p99 as a thin line where it exists; log scale."""
     keys = [
-        Line2D([], [], color=GREY, marker="o", label="p50, 95 % interval"),
+        Line2D([], [], color=GREY, marker="o", label="p50, bars: 95 % interval"),
         Line2D([], [], color=GREY, marker="o", label="p99", **THIN),
     ]
     return replicas.panels(study, NAMES["latency"].title, "Latency (ms)", P50, _panel, keys)

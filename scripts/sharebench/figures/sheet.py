@@ -136,18 +136,21 @@ def _inches(figure: Figure, artist: Artist) -> tuple[float, float]:
 
 
 def _lines(figure: Figure, parts: Sequence[str], joint: str, inches: float, points: float) -> list[str]:
-    """`parts` joined into as few lines of at most `inches` as possible, broken at joints only."""
+    """`parts` joined into as few lines of at most `inches` as possible, of about one length, broken at joints only."""
 
-    def fits(line: str) -> bool:
-        return _inches(figure, Text(text=line, size=points, figure=figure))[0] <= inches
+    def lines(limit_inches: float) -> list[str]:
+        found: list[str] = []
+        for part in parts:
+            longer = found[-1] + joint + part if found else part
+            text = Text(text=longer, size=points, figure=figure)
+            if found and _inches(figure, text)[0] <= limit_inches:
+                found[-1] = longer
+            else:
+                found.append(part)
+        return found
 
-    lines: list[str] = []
-    for part in parts:
-        if lines and fits(lines[-1] + joint + part):
-            lines[-1] += joint + part
-        else:
-            lines.append(part)
-    return lines
+    fewest = lines(inches)
+    return next((even for tenths in range(5, 10) if len(even := lines(inches * tenths / 10)) == len(fewest)), fewest)
 
 
 def _legend(figure: Figure, handles: Sequence[Line2D], inches: float) -> Legend:

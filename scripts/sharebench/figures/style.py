@@ -68,7 +68,9 @@ def log_ticks(low: float, high: float) -> list[float]:
         if len(ticks) <= 7:
             break
     if len(ticks) < 3:
-        ticks = [float(tick) for tick in MaxNLocator(5).tick_values(low, high) if low <= tick <= high]
+        ticks = [
+            float(tick) for tick in MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(low, high) if low <= tick <= high
+        ]
     return ticks
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sharebench.collect.rows import Row
+from sharebench.files import write_json
 from sharebench.strategies import Strategy
 
 Evidence = list[dict[str, Any]]
@@ -179,7 +179,6 @@ class Node(ABC):
 
     def _move(self, state: State | None) -> None:
         before, after = self.current(), state.key if state else None
-        self.folder.mkdir(parents=True, exist_ok=True)
         self._note("unknown")
         self.switch(state)
         with (self.folder / "journal.jsonl").open("a") as journal:
@@ -188,6 +187,4 @@ class Node(ABC):
         self._note(after)
 
     def _note(self, key: str | None) -> None:
-        temporary = self.folder / f".state.{os.getpid()}"
-        temporary.write_text(json.dumps({"state": key}))
-        temporary.replace(self.folder / "state.json")
+        write_json(self.folder / "state.json", {"state": key})

@@ -57,9 +57,9 @@ class CpuNode(Node):
     @property
     def cores(self) -> list[int]:
         """The cores that stand in for the device, ascending."""
-        available = sorted(os.sched_getaffinity(0)) if self.can_pin else list(range(os.cpu_count() or 1))
+        available = sorted(os.sched_getaffinity(0)) if self.can_pin else range(os.cpu_count() or 1)
         wanted = self.options["cores"]
-        return available if wanted == "auto" else [core for core in wanted if core in available]
+        return [core for core in available if wanted == "auto" or core in wanted]
 
     def facts(self) -> dict[str, Any]:
         """The record's `node` object; the device is told apart by model, cores and memory, not by host name."""
@@ -112,16 +112,21 @@ class CpuNode(Node):
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
         """Each tenant's own view of its affinity mask against the mask it was given."""
-        return [
-            {
-                "name": "cpu affinity",
-                "expected": list(grant.cores) if grant.cores is not None else None,
-                "observed": record["cpu"]["affinity"],
-                "holds": record["cpu"]["affinity"] == (list(grant.cores) if grant.cores is not None else None),
-                "source": f"tenant {grant.index}",
-            }
-            for grant, record in zip(grants, records, strict=True)
-        ]
+        evidence = []
+        for grant, record in zip(grants, records, strict=True):
+            expected = list(grant.cores) if grant.cores is not None else None
+            # A tenant that hung before its window began has no CPU times and no mask.
+            observed = (record["cpu"] or {}).get("affinity")
+            evidence.append(
+                {
+                    "name": "cpu affinity",
+                    "expected": expected,
+                    "observed": observed,
+                    "holds": observed == expected,
+                    "source": f"tenant {grant.index}",
+                }
+            )
+        return evidence
 
     def tenants(self, spec: Mapping[str, Any], settings: Mapping[str, Any]) -> Tenants:
         """One process per tenant on this host."""

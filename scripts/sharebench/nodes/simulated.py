@@ -65,7 +65,7 @@ class SimulatedNode(Node):
             "product": product,
             "units": self.options["sms"],
             "units_name": "SMs",
-            "memory_bytes": self.options["memory_gib"] << 30,
+            "memory_bytes": int(self.options["memory_gib"] * (1 << 30)),
             "is_gpu": False,
             "label": LABEL,
             "details": {key: value for key, value in self.options.items() if key != "product"},

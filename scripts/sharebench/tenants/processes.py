@@ -20,7 +20,7 @@ import psutil
 
 from sharebench.collect.scrape import HttpEndpoint
 from sharebench.nodes.base import Grant, TenantsFailed, TenantUnreachable
-from sharebench.ownership import RUN_ID_VARIABLE
+from sharebench.ownership import RUN_ID_VARIABLE, scratch_folders, scratch_prefix
 
 SCRIPTS = Path(__file__).resolve().parents[2]
 TENANT_VARIABLE = "SHAREBENCH_TENANT"
@@ -46,12 +46,28 @@ def _pinned(cores: tuple[int, ...] | None) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Hold SIGINT and SIGTERM back until the block is done: no process is forgotten between its start and its end."""
+    held: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda caught, _: held.append(caught)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if held:
+            signal.raise_signal(held[0])
+
+
 def classify(code: int) -> tuple[str, str]:
     """Status and reason of a tenant that ended with this exit code before it was asked to."""
     if code == EXIT_OUT_OF_MEMORY:
         return "oom", "ran out of memory"
     if code < 0:
-        name = signal.Signals(-code).name
+        names = {known.value: known.name for known in signal.Signals}
+        name = names.get(-code, f"signal {-code}")
         return ("killed" if name in ("SIGKILL", "SIGTERM") else "crashed"), f"ended by {name}"
     return "crashed", f"ended by itself with exit code {code}"
 
@@ -67,14 +83,14 @@ class ProcessTenants:
         self.processes: list[subprocess.Popen[bytes]] = []
         self._endpoints: list[HttpEndpoint] = []
         self._hung: set[int] = set()
-        self.scratch = Path(tempfile.mkdtemp(prefix="sharebench-"))
+        self.scratch = Path(tempfile.mkdtemp(prefix=scratch_prefix(os.environ.get(RUN_ID_VARIABLE))))
 
     def pids(self) -> list[int]:
         """Process ids of the tenants that were started."""
         return [process.pid for process in self.processes]
 
     def sweep(self) -> None:
-        """End tenants of earlier cells of this run, whose driver died."""
+        """End tenants of earlier cells of this run, whose driver died, and remove their scratch."""
         run_id = os.environ.get(RUN_ID_VARIABLE)
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
@@ -82,6 +98,9 @@ class ProcessTenants:
                 if TENANT_VARIABLE in environment and environment.get(RUN_ID_VARIABLE) == run_id:
                     process.kill()
                     process.wait(GRACE_SECONDS)
+        for folder in scratch_folders(run_id):
+            if folder != self.scratch:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _command(self, index: int) -> list[str]:
         workload = self.spec["workload"]
@@ -115,6 +134,7 @@ class ProcessTenants:
             home = self.scratch / str(grant.index)
             home.mkdir()
             with (
+                _undisturbed(),
                 _pinned(grant.cores),
                 self._out(grant.index).open("wb") as out,
                 self._log(grant.index).open("wb") as log,
@@ -128,7 +148,7 @@ class ProcessTenants:
                     stderr=log,
                     start_new_session=True,
                 )
-            self.processes.append(process)
+                self.processes.append(process)
 
     def _out(self, index: int) -> Path:
         return self.scratch / f"{index}.out"
@@ -205,6 +225,7 @@ class ProcessTenants:
             if any(process.poll() is not None for process in self.processes):
                 raise TenantsFailed("a tenant ended early")
 
+    @_undisturbed()
     def stop(self) -> None:
         """End all tenants and what they started, put their logs into this job's log, remove their scratch."""
         for process in self.processes:

@@ -15,7 +15,7 @@ from sharebench.figures.style import THEME, log_axis, log_ticks, theme
         (3.5, 25, [5, 10, 20]),
         (0.9, 250, [1, 3, 10, 30, 100]),
         (0.5, 2e6, [1, 10, 100, 1e3, 1e4, 1e5, 1e6]),
-        (4.1, 5.2, [4.25, 4.5, 4.75, 5.0]),
+        (4.1, 5.2, [4.2, 4.4, 4.6, 4.8, 5.0, 5.2]),
     ],
 )
 def test_ticks_are_round_and_few(low: float, high: float, ticks: list[float]) -> None:

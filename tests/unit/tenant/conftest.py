@@ -116,12 +116,18 @@ class Tenant:
             time.sleep(0.02)
         raise AssertionError(f"not ready: {text}")
 
-    def measure(self, seconds: float, deadline_seconds: float = 10) -> dict[str, Any]:
-        start_ns = self.get("/clock")["monotonic_ns"] + 100 * MS
+    def announce(self, seconds: float) -> int:
+        """Set a window of that length; its start in monotonic ns."""
+        start_ns: int = self.get("/clock")["monotonic_ns"] + 100 * MS
         window = {"start_ns": start_ns, "end_ns": start_ns + int(seconds * 1e9)}
         status, text = self.call("POST", "/window", window)
         assert status == 200, text
-        record: dict[str, Any] = self.get(f"/record?deadline_seconds={deadline_seconds}")
+        return start_ns
+
+    def measure(self, seconds: float) -> dict[str, Any]:
+        """The record of a window of that length."""
+        self.announce(seconds)
+        record: dict[str, Any] = self.get("/record?deadline_seconds=10")
         return record
 
     def end(self) -> tuple[int, str]:

@@ -1,0 +1,151 @@
+"""Tenants in a fake clock that note every question they are asked, for tests of the driver."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from unit import factories
+
+from sharebench.collect.rows import Row
+from sharebench.nodes.base import Endpoint, Grant, TenantsFailed
+
+NS = 1_000_000_000
+OK = {"status": "ok", "exit": None}
+STEADY = {"is_steady": True, "batches": 2, "change_percent": 0.5}
+ENVIRONMENT = {"python": "3.11.7", "platform": "Linux", "packages": {"numpy": "2.4.6"}}
+
+
+class FakeTenants:
+    """`count` tenants whose clock moves only when the driver sleeps or asks (an answer takes `answer_seconds`)."""
+
+    def __init__(self, count: int = 2, answer_seconds: float = 0.001) -> None:
+        self.clock_ns = 50 * NS
+        self.answer_ns = int(answer_seconds * NS)
+        self.lock = threading.Lock()
+        self.calls: list[tuple[int, str, int, Any]] = []
+        """Time in ns, what was asked, of which tenant, with what."""
+        self.fakes = [FakeEndpoint(self, index) for index in range(count)]
+        self.statuses: list[dict[str, Any]] = [OK] * count
+        self.dies_at_ns: int | None = None
+        """When tenant 0 is killed."""
+        self.life: list[str] = []
+        """What the driver did to the tenants, in order."""
+        self.on: dict[str, Callable[[], None]] = {}
+        """What happens in a step of their life."""
+
+    def _live(self, step: str) -> None:
+        self.life.append(step)
+        self.on.get(step, lambda: None)()
+
+    def sweep(self) -> None:
+        self._live("sweep")
+
+    def start(self, grants: Sequence[Grant]) -> None:
+        self._live(f"start {len(grants)}")
+
+    def wait_ready(self) -> None:
+        self._live("wait_ready")
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        return self.fakes
+
+    def outcomes(self) -> list[dict[str, Any]]:
+        self._live("outcomes")
+        return self.statuses
+
+    def now_ns(self) -> int:
+        return self.clock_ns
+
+    def sleep_until(self, monotonic_ns: int) -> None:
+        if self.dies_at_ns is not None and self.dies_at_ns <= max(monotonic_ns, self.clock_ns):
+            self.clock_ns = max(self.clock_ns, self.dies_at_ns)
+            self.statuses = [ended("killed", -9), *self.statuses[1:]]
+            raise TenantsFailed("a tenant ended early")
+        self.clock_ns = max(self.clock_ns, monotonic_ns)
+
+    def stop(self) -> None:
+        self._live("stop")
+
+    def asked(self, what: str) -> list[int]:
+        """The times in ns at which this was asked."""
+        return [at for at, name, _, _ in self.calls if name == what]
+
+
+class FakeEndpoint:
+    """One of them; its answers can be set."""
+
+    def __init__(self, tenants: FakeTenants, index: int) -> None:
+        self.tenants = tenants
+        self.index = index
+        self.settles_after_ns = 0
+        self.verdict: dict[str, Any] = STEADY
+        self.round_trips = [0.001]
+        self.refuses = 0
+        """How many windows it refuses at first."""
+        self.holds: int | None = None
+        """End in ns of the window that it has not closed yet."""
+        self.latencies: list[float] = [0.005] * 100
+        self.changes: dict[str, Any] = {}
+        """What its record has instead of the usual."""
+        self.raises: dict[str, Exception] = {}
+
+    def _asked(self, what: str, given: Any = None) -> None:
+        with self.tenants.lock:
+            self.tenants.calls.append((self.tenants.clock_ns, what, self.index, given))
+            self.tenants.clock_ns += self.tenants.answer_ns
+        if what in self.raises:
+            raise self.raises[what]
+
+    def settled(self, since_ns: int) -> dict[str, Any] | None:
+        self._asked("settled", since_ns)
+        return self.verdict if self.tenants.clock_ns >= since_ns + self.settles_after_ns else None
+
+    def clock(self) -> tuple[int, int, float]:
+        self._asked("clock")
+        reading = len([1 for _, what, index, _ in self.tenants.calls if (what, index) == ("clock", self.index)])
+        round_trip = self.round_trips[(reading - 1) % len(self.round_trips)]
+        return self.tenants.clock_ns, self.tenants.clock_ns + 10**18, round_trip
+
+    def set_window(self, start_ns: int, end_ns: int) -> bool:
+        self._asked("window", (start_ns, end_ns))
+        if self.refuses:
+            self.refuses -= 1
+            return False
+        if self.holds is not None or start_ns < self.tenants.clock_ns:
+            return False
+        self.holds = end_ns
+        return True
+
+    def record(self, deadline_seconds: float) -> dict[str, Any]:
+        self._asked("record", deadline_seconds)
+        assert self.holds is not None
+        self.tenants.clock_ns = max(self.tenants.clock_ns, self.holds)
+        self.holds = None
+        entry = factories.tenant(self.index, factories.back_to_back(self.latencies))
+        given = {key: value for key, value in entry.items() if key not in ("status", "exit", "steady")}
+        return given | {"environment": ENVIRONMENT} | self.changes
+
+
+class FakeSampler:
+    """Notes when it ran."""
+
+    def __init__(self, tenants: FakeTenants) -> None:
+        self.tenants = tenants
+        self.ran: list[int] = []
+
+    def start(self) -> None:
+        self.ran.append(self.tenants.clock_ns)
+
+    def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], dict[str, Any]]:
+        self.ran.append(self.tenants.clock_ns)
+        names = ("utilisation_mean_percent", "memory_used_max_mib", "power_mean_watts")
+        host = ("host_steal_percent", "host_throttled_percent", "foreign_cpu_percent")
+        rows: list[Row] = [{"t_seconds": window_end_seconds - window_start_seconds}]
+        return rows, {"samples": 1} | dict.fromkeys((*names, *host))
+
+
+def ended(status: str, code: int | None, reason: str = "the reason") -> dict[str, Any]:
+    """The outcome of a tenant that ended badly."""
+    return {"status": status, "exit": {"code": code, "reason": reason, "log_tail": "last words"}}

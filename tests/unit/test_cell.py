@@ -1,0 +1,310 @@
+"""One cell: what its status is, that its tenants always end, and what its record holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.fakes import OK, STEADY, FakeSampler, FakeTenants, ended
+
+from sharebench import record
+from sharebench.cell import Stopwatch, judge, planned_load, run_cell
+from sharebench.matrix import canonical
+from sharebench.nodes.base import Evidence, Grant, Node, NodeError, State, Tenants, TenantsFailed, TenantUnreachable
+from sharebench.strategies import Strategy
+
+MPS = Strategy("mps", ("mps",), None, None, None, None, None)
+LIMITED = Strategy("mps-limited", ("mps",), None, None, "100/N", None, None)
+CALIBRATION = {"capacity_hz": 100.0, "output_digest": [1.5, -2.0]}
+SETTINGS = {"timeouts": {"start_seconds": 60, "record_seconds": 30}, "cell_folder": "cells/mps/matmul/n2/r3"}
+
+
+class FakeNode(Node):
+    """A node whose tenants are given."""
+
+    kind = "cpu"
+
+    def __init__(self, folder: Path, fakes: FakeTenants) -> None:
+        super().__init__({}, folder)
+        self.fakes = fakes
+        self.given: list[Mapping[str, Any]] = []
+        self.cannot: str | None = None
+        self.fails: Exception | None = None
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "kind": "cpu",
+            "device": "device-1",
+            "product": "a CPU",
+            "units": 2,
+            "units_name": "cores",
+            "memory_bytes": None,
+            "is_gpu": False,
+            "label": "not a GPU",
+            "details": {},
+        }
+
+    def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
+        return self.cannot
+
+    def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
+        return [Grant(index, 0) for index in range(replicas)]
+
+    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
+        return [{"name": "mask", "expected": 1, "observed": 1, "holds": True, "source": "node"}]
+
+    def tenants(self, spec: Mapping[str, Any], settings: Mapping[str, Any]) -> Tenants:
+        self.given.append(settings)
+        return self.fakes
+
+    def sampler(self, tenants: Tenants) -> FakeSampler:
+        return FakeSampler(self.fakes)
+
+    def switch(self, state: State | None) -> None:
+        if self.fails is not None:
+            raise self.fails
+
+    def plan(self, strategy: Strategy) -> str:
+        return "nothing"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> FakeNode:
+    """A node with two tenants, for whom all goes well."""
+    return FakeNode(tmp_path / "node", FakeTenants(2))
+
+
+def spec(replicas: int = 2, **load: Any) -> str:
+    """The canonical spec of a cell."""
+    workload = {"name": "matmul", "load": {"arrival": "closed"} | load, "output_tolerance": 1e-6}
+    return canonical({"replicas": replicas, "repeat": 3, "window_seconds": 2, "workload": workload})
+
+
+def run(node: FakeNode, strategy: Strategy = MPS, spec_text: str | None = None) -> dict[str, Any]:
+    """The cell's record; refused if it breaks the schema."""
+    measured, _ = run_cell(node, strategy, spec_text or spec(), 3, SETTINGS, CALIBRATION)
+    whole = {key: value for key, value in measured.items() if key != "environment"}
+    made = {"run_id": "run-1", "started_epoch_seconds": 1.0, "python": "3", "platform": "Linux", "packages": {}}
+    provenance = made | {"git_commit": None, "git_dirty": None}
+    path = node.folder / "raw.json"
+    record.write(path, whole | {"code": "code", "provenance": provenance})
+    return record.read(path) | {"environment": measured["environment"]}
+
+
+def raising(failure: BaseException) -> Any:
+    """A function that raises this."""
+
+    def fail(*_: object) -> None:
+        raise failure
+
+    return fail
+
+
+def test_a_cell_that_goes_well(node: FakeNode) -> None:
+    measured = run(node)
+    assert (measured["status"], measured["reason"]) == ("ok", None)
+    assert measured["cell"] == {"strategy": "mps", "workload": "matmul", "replicas": 2, "repeat": 3, "block": 3}
+    assert measured["spec"] == spec()
+    assert [tenant["steady"] for tenant in measured["tenants"]] == [STEADY, STEADY]
+    assert [tenant["status"] for tenant in measured["tenants"]] == ["ok", "ok"]
+    assert measured["calibration"] == {"output_digest": [1.5, -2.0], "capacity_hz": None}
+    assert measured["window"]["end_monotonic_seconds"] - measured["window"]["start_monotonic_seconds"] == 2
+    assert measured["environment"]["packages"] == {"numpy": "2.4.6"}
+    assert measured["evidence"][0]["holds"]
+    assert [gate["name"] for gate in measured["gates"] if not gate["passed"]] == []
+    assert node.fakes.life == ["sweep", "start 2", "wait_ready", "outcomes", "stop"]
+    assert node.current() == "mps block 3"
+
+
+def test_the_time_of_a_cell_is_split_into_its_parts(node: FakeNode) -> None:
+    node.fakes.on["wait_ready"] = lambda: time.sleep(0.05)
+    node.fakes.on["stop"] = lambda: time.sleep(0.03)
+    timing = run(node)["timing"]
+    assert timing["ready_seconds"] == pytest.approx(0.05, abs=0.03)
+    assert timing["stop_seconds"] == pytest.approx(0.03, abs=0.02)
+    parts = sum(seconds for part, seconds in timing.items() if part != "total_seconds")
+    assert timing["total_seconds"] == pytest.approx(parts)
+
+
+def test_a_stopwatch_adds_up_laps_of_one_part() -> None:
+    watch = Stopwatch()
+    for _ in range(2):
+        time.sleep(0.01)
+        watch.lap("start")
+    assert watch.seconds["start_seconds"] == pytest.approx(watch.seconds["total_seconds"])
+    assert watch.seconds["start_seconds"] >= 0.02
+
+
+def test_the_state_names_the_replicas_only_where_they_matter(node: FakeNode) -> None:
+    run(node, LIMITED)
+    assert node.current() == "mps-limited n2 block 3"
+
+
+def test_a_cell_that_cannot_be_is_data_and_touches_nothing(node: FakeNode) -> None:
+    node.cannot = "there are only 2 cores"
+    measured = run(node)
+    assert (measured["status"], measured["reason"]) == ("infeasible", "there are only 2 cores")
+    assert measured["tenants"] == measured["gates"] == []
+    assert measured["window"] is None
+    assert node.fakes.life == []
+    assert node.current() is None
+
+
+def test_a_node_that_refuses_its_state_is_a_harness_failure(node: FakeNode) -> None:
+    node.fails = NodeError("the device does not answer")
+    with pytest.raises(NodeError):
+        run(node)
+    assert node.fakes.life == []
+
+
+def fail_at_start(node: FakeNode, statuses: list[dict[str, Any]]) -> dict[str, Any]:
+    """The record of a cell whose tenants are not all ready, because of these outcomes."""
+    node.fakes.statuses = statuses
+    node.fakes.on["wait_ready"] = raising(TenantsFailed("not every tenant got ready"))
+    return run(node, spec_text=spec(len(statuses)))
+
+
+@pytest.mark.parametrize(
+    "outcomes, status, reason",
+    [
+        ([ended("oom", 12), OK, OK, ended("oom", 12)], "oom", "2 of 4 tenants fit into memory"),
+        ([ended("oom", 12), ended("crashed", 1)], "oom", "1 of 2 tenants fit into memory"),
+        ([OK, ended("crashed", 1, "exit code 1")], "crashed", "1 of 2 tenants crashed: exit code 1"),
+        ([ended("killed", -9), ended("killed", -9)], "killed", "2 of 2 tenants killed: the reason"),
+        ([ended("hung", None), ended("crashed", 3, "ended")], "crashed", "1 of 2 tenants crashed: ended"),
+        ([OK, ended("hung", None, "not ready after 60 s")], "hung", "1 of 2 tenants hung: not ready after 60 s"),
+        ([OK, OK], "hung", "not every tenant got ready"),
+    ],
+)
+def test_the_status_of_a_cell_is_its_tenants_worst(
+    node: FakeNode, outcomes: list[dict[str, Any]], status: str, reason: str
+) -> None:
+    measured = fail_at_start(node, outcomes)
+    assert (measured["status"], measured["reason"]) == (status, reason)
+    assert [tenant["status"] for tenant in measured["tenants"]] == [
+        "not-measured" if outcome is OK else outcome["status"] for outcome in outcomes
+    ]
+    assert all(tenant["count"] == 0 and tenant["histogram"] == {} for tenant in measured["tenants"])
+    assert measured["window"] is measured["telemetry"] is None
+    assert measured["gates"] == []
+    assert measured["environment"] == {}
+    assert node.fakes.life[-1] == "stop"
+
+
+def test_a_death_keeps_its_last_words(node: FakeNode) -> None:
+    tenants = fail_at_start(node, [ended("crashed", 1), OK])["tenants"]
+    assert tenants[0]["exit"] == {"code": 1, "reason": "the reason", "log_tail": "last words"}
+    assert tenants[1]["exit"] is None
+
+
+def test_a_death_in_the_window_leaves_no_latencies(node: FakeNode) -> None:
+    node.fakes.dies_at_ns = node.fakes.clock_ns + 1_500_000_000
+    measured = run(node)
+    assert measured["status"] == "killed"
+    assert [tenant["status"] for tenant in measured["tenants"]] == ["killed", "not-measured"]
+    assert [tenant["count"] for tenant in measured["tenants"]] == [0, 0]
+    assert node.fakes.life[-1] == "stop"
+
+
+def test_a_tenant_that_dies_while_it_is_asked_is_an_outcome_and_no_harness_failure(node: FakeNode) -> None:
+    node.fakes.fakes[0].raises["record"] = TenantUnreachable("connection reset")
+    node.fakes.dies_at_ns = node.fakes.clock_ns + 2_500_000_000
+    assert run(node)["status"] == "killed"
+
+
+@pytest.mark.parametrize("question", ["settled", "clock", "window", "record"])
+def test_a_living_tenant_that_does_not_answer_is_a_harness_failure(node: FakeNode, question: str) -> None:
+    node.fakes.fakes[1].raises[question] = TenantUnreachable("timed out")
+    with pytest.raises(TenantUnreachable):
+        run(node)
+    assert node.fakes.life[-1] == "stop"
+
+
+def load_of(censored: int, arrival: str) -> dict[str, Any]:
+    """The load of a tenant's record."""
+    numbers = {"planned_rate_hz": None if arrival == "closed" else 50.0, "achieved_rate_hz": 50.0}
+    rest = {"delay_p99_seconds": None, "in_flight_mean": 0.25, "drops": 0, "censored": censored}
+    return {"load": {"arrival": arrival} | numbers | rest}
+
+
+def test_a_closed_loop_whose_iteration_never_ended_is_hung(node: FakeNode) -> None:
+    node.fakes.fakes[1].changes = load_of(1, "closed")
+    measured = run(node)
+    assert measured["status"] == "hung"
+    assert measured["reason"].startswith("1 of 2 tenants hung")
+    assert [tenant["status"] for tenant in measured["tenants"]] == ["ok", "hung"]
+    assert measured["tenants"][1]["exit"]["reason"]
+    assert measured["gates"] == []
+
+
+def test_an_open_load_that_is_behind_is_no_hang(node: FakeNode) -> None:
+    for fake in node.fakes.fakes:
+        fake.changes = load_of(3, "poisson")
+    measured = run(node)
+    assert measured["status"] == "ok"
+    assert "censored" in [gate["name"] for gate in measured["gates"] if not gate["passed"]]
+
+
+@pytest.mark.parametrize(
+    "step, failure",
+    [
+        ("sweep", OSError("disk")),
+        ("start 2", OSError("no more processes")),
+        ("wait_ready", KeyboardInterrupt()),
+        ("wait_ready", RuntimeError("a mistake of ours")),
+        ("outcomes", RuntimeError("a mistake of ours")),
+    ],
+)
+def test_tenants_are_stopped_whatever_goes_wrong(node: FakeNode, step: str, failure: BaseException) -> None:
+    node.fakes.on[step] = raising(failure)
+    with pytest.raises(type(failure)):
+        run(node)
+    assert node.fakes.life[-1] == "stop"
+
+
+@pytest.mark.parametrize(
+    "load, rate",
+    [
+        ({"arrival": "closed", "rate_hz": None, "rate_of_capacity": None}, None),
+        ({"arrival": "constant", "rate_hz": 7.0, "rate_of_capacity": None}, 7.0),
+        ({"arrival": "poisson", "rate_hz": None, "rate_of_capacity": 0.2}, 20.0),
+    ],
+)
+def test_a_share_of_capacity_becomes_a_rate(load: dict[str, Any], rate: float | None) -> None:
+    planned = planned_load(load, CALIBRATION)
+    assert planned.get("rate_hz") == rate
+    assert "rate_of_capacity" not in planned
+    assert planned["arrival"] == load["arrival"]
+
+
+def test_the_capacity_that_was_used_is_on_record_and_reaches_the_tenants(node: FakeNode) -> None:
+    for fake in node.fakes.fakes:
+        fake.changes = load_of(0, "poisson")
+    measured = run(node, spec_text=spec(arrival="poisson", rate_of_capacity=0.5))
+    assert measured["calibration"]["capacity_hz"] == 100.0
+    assert node.given[0]["load"]["rate_hz"] == 50.0
+    assert node.given[0]["timeouts"] == SETTINGS["timeouts"]
+
+
+def test_arrivals_differ_between_repeats_and_not_between_strategies(node: FakeNode) -> None:
+    run(node)
+    run(node, LIMITED)
+    other = spec().replace('"repeat":3', '"repeat":4')
+    run(node, MPS, other)
+    seeds = [settings["load"]["seed"] for settings in node.given]
+    assert seeds[0] == seeds[1] != seeds[2]
+
+
+def test_calibration_needs_no_calibration(node: FakeNode) -> None:
+    measured, _ = run_cell(node, MPS, spec(), 1, SETTINGS, None)
+    assert measured["status"] == "ok"
+    assert measured["calibration"] is None
+
+
+def test_judging_a_cell_by_its_tenants() -> None:
+    fine = {"status": "ok", "exit": None}
+    assert judge([fine, fine], None) == ("ok", None)
+    assert judge([fine, {"status": "not-measured", "exit": None}], "too slow") == ("hung", "too slow")

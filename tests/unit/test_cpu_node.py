@@ -1,0 +1,187 @@
+"""The CPU stand-in: which cores each tenant gets, what does not fit, and what its masks prove."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from unit.config_cases import study
+
+from sharebench.config import load
+from sharebench.nodes import open_node
+from sharebench.nodes.base import State
+from sharebench.nodes.cpu import LABEL, CpuNode, profile_slices
+from sharebench.strategies import Strategy, catalogue
+
+STRATEGIES = catalogue(load(study({"node": "simulated"})))
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """A node on a host whose affinity mask has these cores; None for a host without affinity."""
+
+    def make(cores: set[int] | None, wanted: str | list[int] = "auto") -> CpuNode:
+        if cores is None:
+            monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+            monkeypatch.delattr(os, "sched_setaffinity", raising=False)
+            monkeypatch.setattr(os, "cpu_count", lambda: 4)
+        else:
+            monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(cores), raising=False)
+            monkeypatch.setattr(os, "sched_setaffinity", lambda *_: None, raising=False)
+        return CpuNode({"cores": wanted}, tmp_path / "node")
+
+    return make
+
+
+def layered(mechanism: tuple[str, ...], profile: str | None = None, instances: int | None = None) -> Strategy:
+    """A strategy without limits."""
+    return Strategy("own", mechanism, profile, instances, None, None, None)
+
+
+ONE, TWO, EIGHT = {5}, {0, 3}, set(range(8))
+
+
+@pytest.mark.parametrize(
+    "cores, strategy, replicas, masks",
+    [
+        (ONE, "exclusive", 1, [[5]]),
+        (TWO, "exclusive", 1, [[0, 3]]),
+        (EIGHT, "exclusive", 1, [list(range(8))]),
+        (ONE, "time-slicing", 2, [[5], [5]]),
+        (TWO, "time-slicing", 3, [[0], [0], [0]]),
+        (EIGHT, "time-slicing", 1, [[0]]),
+        (ONE, "mps", 2, [[5], [5]]),
+        (TWO, "mps", 3, [[0, 3]] * 3),
+        (EIGHT, "mps", 2, [list(range(8))] * 2),
+        (ONE, "mig", 1, [[5]]),
+        (TWO, "mig", 2, [[0], [3]]),
+        (EIGHT, "mig", 3, [[0], [1], [2]]),
+        # two instances of three cores, tenants dealt out in turn
+        (EIGHT, "mig-time-slicing", 4, [[0], [3], [0], [3]]),
+        (EIGHT, "mig-mps", 3, [[0, 1, 2], [3, 4, 5], [0, 1, 2]]),
+        (EIGHT, "mig-mps", 1, [[0, 1, 2]]),
+    ],
+)
+def test_masks_by_mechanism(host: Any, cores: set[int], strategy: str, replicas: int, masks: list[list[int]]) -> None:
+    node = host(cores)
+    assert node.infeasible(STRATEGIES[strategy], replicas) is None
+    grants = node.grants(STRATEGIES[strategy], replicas)
+    assert [grant.index for grant in grants] == list(range(replicas))
+    assert [list(grant.cores) for grant in grants] == masks
+    groups = defaultdict(set)
+    for grant in grants:
+        groups[grant.cores].add(grant.group)
+    assert all(len(group) == 1 for group in groups.values()), "who shares cores is of one group"
+
+
+def test_larger_profiles_take_more_cores(host: Any) -> None:
+    grants = host(EIGHT).grants(layered(("mig",), "2g.20gb"), 3)
+    assert [grant.cores for grant in grants] == [(0, 1), (2, 3), (4, 5)]
+    assert [profile_slices(profile) for profile in ("1g", "3g.40gb", "1g.10gb+me")] == [1, 3, 1]
+
+
+@pytest.mark.parametrize(
+    "cores, strategy, replicas, words",
+    [
+        (TWO, "mig", 3, ["3 instances", "1 core", "need 3", "there are 2"]),
+        (ONE, "mig-mps", 1, ["2 instances", "3 core", "need 6", "there are 1"]),
+        (EIGHT, "mig", 9, ["need 9", "there are 8"]),
+        (None, "time-slicing", 1, ["no CPU affinity"]),
+        (None, "mig", 1, ["no CPU affinity"]),
+        (None, "mig-mps", 2, ["no CPU affinity"]),
+    ],
+)
+def test_what_does_not_fit_says_why(
+    host: Any, cores: set[int] | None, strategy: str, replicas: int, words: list[str]
+) -> None:
+    reason = host(cores).infeasible(STRATEGIES[strategy], replicas)
+    assert reason is not None
+    assert "\n" not in reason
+    assert [word for word in words if word not in reason] == []
+
+
+@pytest.mark.parametrize("strategy, replicas", [("exclusive", 1), ("mps", 3)])
+def test_without_affinity_tenants_run_where_they_like(host: Any, strategy: str, replicas: int) -> None:
+    node = host(None)
+    assert node.infeasible(STRATEGIES[strategy], replicas) is None
+    assert [grant.cores for grant in node.grants(STRATEGIES[strategy], replicas)] == [None] * replicas
+    assert len(node.cores) == 4
+
+
+def test_only_cores_that_may_be_used_count_in_ascending_order(host: Any) -> None:
+    assert host({9, 2, 4}).cores == [2, 4, 9]
+    assert host(EIGHT, [6, 1, 99]).cores == [1, 6]
+    none = host(TWO, [7])
+    assert none.cores == []
+    assert "[7]" in none.infeasible(STRATEGIES["exclusive"], 1)
+
+
+def records(*masks: list[int] | None) -> list[dict[str, Any]]:
+    """What the evidence looks at in tenants' records."""
+    return [{"cpu": {"affinity": mask}} for mask in masks]
+
+
+def test_each_tenants_own_view_of_its_mask_is_the_evidence(host: Any) -> None:
+    node = host(EIGHT, [4, 2])
+    grants = node.grants(STRATEGIES["mig"], 2)
+    evidence = node.evidence(STRATEGIES["mig"], grants, records([2], [4]))
+    assert [item["holds"] for item in evidence] == [True, True]
+    assert [item["source"] for item in evidence] == ["tenant 0", "tenant 1"]
+    evidence = node.evidence(STRATEGIES["mig"], grants, records([2], [2, 4]))
+    assert [item["holds"] for item in evidence] == [True, False]
+    assert (evidence[1]["expected"], evidence[1]["observed"]) == ([4], [2, 4])
+
+    both = node.grants(STRATEGIES["mps"], 1)
+    assert node.evidence(STRATEGIES["mps"], both, records([2, 4]))[0]["holds"], "sorted like the tenant's own"
+
+
+def test_a_tenant_that_hung_before_its_window_proves_nothing(host: Any) -> None:
+    node = host(TWO)
+    grants = node.grants(STRATEGIES["time-slicing"], 2)
+    evidence = node.evidence(STRATEGIES["time-slicing"], grants, [*records([0]), {"cpu": None}])
+    assert [item["holds"] for item in evidence] == [True, False]
+
+
+def test_evidence_without_affinity_is_that_nobody_is_pinned(host: Any) -> None:
+    node = host(None)
+    evidence = node.evidence(STRATEGIES["mps"], node.grants(STRATEGIES["mps"], 1), records(None))
+    assert evidence[0]["holds"]
+
+
+def test_facts_say_that_it_is_no_gpu_and_name_no_host(host: Any) -> None:
+    node = host(EIGHT, [1, 2])
+    facts = node.facts()
+    assert (facts["label"], facts["is_gpu"], facts["units"], facts["units_name"]) == (LABEL, False, 2, "cores")
+    assert "not a GPU" in LABEL
+    assert facts["details"]["cores_used"] == [1, 2]
+    assert facts["memory_bytes"] == psutil.virtual_memory().total
+    assert facts["product"]
+    assert os.uname().nodename not in str(facts)
+    assert facts["device"] == node.facts()["device"]
+    assert facts["device"] != host(EIGHT, [1, 2, 3]).facts()["device"], "another stand-in"
+
+
+def test_the_node_is_opened_by_its_kind_and_locked_host_wide(tmp_path: Path) -> None:
+    one = open_node("cpu", {"cores": "auto"}, tmp_path / "one")
+    other = open_node("cpu", {"cores": "auto"}, tmp_path / "other")
+    assert isinstance(one, CpuNode)
+    assert one.lock_path == other.lock_path
+    assert one.lock_path is not None and tmp_path not in one.lock_path.parents
+    simulated = open_node("simulated", {}, tmp_path / "one")
+    assert simulated.lock_path is None
+    with pytest.raises(ValueError, match="no driver for node abacus"):
+        open_node("abacus", {}, tmp_path)
+
+
+def test_a_state_is_noted_although_nothing_on_the_host_changes(host: Any) -> None:
+    node = host(TWO)
+    assert node.current() is None
+    node.ensure(State(STRATEGIES["mps"], None, 2))
+    assert node.current() == "mps block 2"
+    assert "nothing" in node.plan(STRATEGIES["mps"])
+    assert node.restore()
+    assert node.current() is None

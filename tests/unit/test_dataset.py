@@ -1,0 +1,113 @@
+"""Data sets: whose study it is, where it goes, and what of the config file's matrix it does not show."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.config_cases import files, study
+
+from sharebench import dataset
+from sharebench.config import ConfigError, load
+from sharebench.dataset import DataSetError, not_shown, open_study, results_root
+from sharebench.matrix import Study
+
+
+def requested(**changes: Any) -> Study:
+    """The default study on the simulated node, with what a command line changed."""
+    return Study(load(study({"node": "simulated"} | changes)))
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({}, None),
+        ({"window_seconds": 9, "seed": 3}, None),
+        # the file has exclusive once, and three strategies at 1, 2, 4 tenants; three repeats
+        ({"replicas": [1, 2]}, "9 of the config file's 30 cells (replicas 4)"),
+        ({"strategies": ["mps", "mig"]}, "9 of the config file's 30 cells (strategies time-slicing)"),
+        ({"repeats": 1}, "20 of the config file's 30 cells (repeats 2, 3)"),
+        ({"strategies": ["mps"], "baseline": "none"}, "strategies exclusive, mig, time-slicing"),
+        ({"strategies": ["mps"], "replicas": [2]}, "(strategies mig, time-slicing; replicas 4)"),
+        ({"workloads": ["yolos"], "window_seconds": 10}, "30 of the config file's 30 cells (workloads matmul)"),
+        ({"strategies": ["exclusive", "mps", "streams"], "replicas": [1, 2, 4, 8]}, "(strategies mig, time-slicing)"),
+    ],
+)
+def test_what_is_not_shown_is_said_in_a_line(changes: dict[str, Any], words: str | None) -> None:
+    line = not_shown(requested(**changes), files())
+    if words is None:
+        assert line == ""
+    else:
+        assert words in line
+        assert line.startswith("Not shown: ") and line.endswith(".") and "\n" not in line
+
+
+def test_cells_that_miss_although_every_value_is_there() -> None:
+    own = {"strategy_catalogue.mps.replicas": [2], "strategy_catalogue.mig.replicas": [1, 4]}
+    whole = study({"node": "simulated", "strategies": ["mps", "mig"], "replicas": [1, 2, 4]} | own)
+    part = Study(load(whole | {"strategies": ["mig"]}))
+    # two tenants are in no cell of the part, and neither is mps
+    assert "strategies mps; replicas 2" in not_shown(part, whole)
+
+
+def test_files_that_make_no_sense_alone_say_nothing() -> None:
+    assert not_shown(requested(), files() | {"workloads": ["memcopy"]}) == "", "it has no model"
+    assert not_shown(requested(), {}) == ""
+
+
+@pytest.fixture
+def data_set(tmp_path: Path) -> Path:
+    """The manifest of somebody's study on the stand-in, in a folder that has moved since."""
+    folder = tmp_path / "their-results"
+    folder.mkdir()
+    config = load(study({"node": "cpu", "strategies": ["mps"], "replicas": [2], "results": "results/theirs"}))
+    manifest = {"config": config | {"node": "auto"}, "node_kind": "cpu"}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def test_a_data_set_brings_its_own_study(data_set: Path) -> None:
+    mine = load(study({"from": str(data_set)}))
+    theirs = open_study(data_set, mine)
+    assert {(cell.strategy, cell.replicas) for cell in theirs.cells} == {("exclusive", 1), ("mps", 2)}
+    assert theirs.node_kind == "cpu", "what auto meant there, whatever it means here"
+    assert not_shown(theirs, files()) == ""
+
+
+def test_a_data_set_is_rebuilt_into_a_folder_of_its_own(data_set: Path) -> None:
+    assert results_root(load(study({"results": "results/mine"}))) == Path("results/mine")
+    for spelling in (str(data_set), f"{data_set}/", os.path.relpath(data_set)):
+        assert results_root(load(study({"from": spelling}))) == Path("results/from/their-results")
+
+
+@pytest.mark.parametrize("text", [None, "{", "{}", '{"config": {}}'])
+def test_what_is_no_data_set_is_refused_in_a_line(data_set: Path, text: str | None) -> None:
+    mine = load(study({"from": str(data_set)}))
+    (data_set / "manifest.json").unlink()
+    if text is not None:
+        (data_set / "manifest.json").write_text(text)
+    with pytest.raises(DataSetError) as refused:
+        open_study(data_set, mine)
+    assert "\n" not in str(refused.value)
+    assert "manifest.json" in str(refused.value)
+
+
+def test_a_manifest_with_a_config_that_makes_no_sense_is_a_config_error(data_set: Path) -> None:
+    mine = load(study({"from": str(data_set)}))
+    manifest = json.loads((data_set / "manifest.json").read_text())
+    manifest["config"]["strategies"] = ["spindle"]
+    manifest["config"]["order"] = "sideways"
+    (data_set / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ConfigError, match="sideways"):
+        open_study(data_set, mine)
+
+
+def test_the_digest_names_exactly_what_tables_hold() -> None:
+    before = dataset.digest(requested())
+    assert dataset.digest(requested(**{"results": "elsewhere"})) == before
+    assert dataset.digest(requested(**{"strategy_catalogue.mps.description": "another"})) == before
+    changes: list[dict[str, Any]] = [{"window_seconds": 3}, {"replicas": [1, 2]}, {"repeats": 2}, {"seed": 2}]
+    assert len({before, *(dataset.digest(requested(**change)) for change in changes)}) == 5

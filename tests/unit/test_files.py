@@ -1,0 +1,100 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sharebench import files
+from sharebench.files import read_json, replace_atomically, write_json
+
+SCRIPTS = Path(files.__file__).resolve().parents[1]
+
+
+def test_a_file_is_replaced_and_its_folder_made(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "raw.json"
+    replace_atomically(path, "one\n")
+    replace_atomically(path, "two ×\n")
+    assert path.read_bytes() == "two ×\n".encode()
+    assert [each.name for each in path.parent.iterdir()] == ["raw.json"]
+
+
+class Interrupt(BaseException):
+    """What a signal handler raises."""
+
+
+@pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), Interrupt()])
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_failure_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException, step: str
+) -> None:
+    path = tmp_path / "raw.json"
+    replace_atomically(path, "old")
+
+    def fail(*_: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(*((os, "fsync", fail) if step == "fsync" else (Path, "replace", fail)))
+    with pytest.raises(type(failure)):
+        replace_atomically(path, "new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_nobody_ever_sees_a_part(tmp_path: Path) -> None:
+    """Another process reads while this one writes texts of very different lengths."""
+    path = tmp_path / "raw.json"
+    replace_atomically(path, "1")
+    reader = (
+        "import sys, time; from pathlib import Path\n"
+        "seen = set(); until = time.monotonic() + 0.5\n"
+        "while time.monotonic() < until: seen.add(Path(sys.argv[1]).read_text())\n"
+        "print(len(seen) > 1, all(len(set(text)) == 1 and len(text) in (1, 300000) for text in seen))"
+    )
+    with subprocess.Popen([sys.executable, "-c", reader, str(path)], stdout=subprocess.PIPE, text=True) as process:
+        turn = 0
+        while process.poll() is None:
+            turn += 1
+            replace_atomically(path, "1" if turn % 2 else "2" * 300_000)
+        assert process.stdout is not None
+        assert process.stdout.read().split() == ["True", "True"]
+
+
+def test_what_a_killed_writer_left_is_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "raw.json"
+    script = (
+        "import os, signal, sys; from pathlib import Path; from sharebench import files\n"
+        "files.os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "files.replace_atomically(Path(sys.argv[1]), 'half')"
+    )
+    environment = os.environ | {"PYTHONPATH": str(SCRIPTS)}
+    assert subprocess.run([sys.executable, "-c", script, str(path)], env=environment, check=False).returncode == -9
+    assert not path.exists()
+    assert len(list(tmp_path.iterdir())) == 1
+    replace_atomically(path, "whole")
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("raw.json", "whole")]
+
+
+@pytest.mark.parametrize("value", [{"b": [1, 2.5, None], "a": {"é": "×"}}, [], "text", 3])
+def test_json_comes_back_as_it_was(tmp_path: Path, value: Any) -> None:
+    path = tmp_path / "value.json"
+    write_json(path, value)
+    assert read_json(path) == value
+
+
+def test_json_is_for_people_and_the_same_for_equal_values(tmp_path: Path) -> None:
+    write_json(tmp_path / "one.json", {"b": 1, "a": "×"})
+    write_json(tmp_path / "other.json", {"a": "×", "b": 1})
+    text = (tmp_path / "one.json").read_text()
+    assert text == (tmp_path / "other.json").read_text()
+    assert "×" in text and text.endswith("}\n") and len(text.splitlines()) == 4
+    with pytest.raises(json.JSONDecodeError):
+        (tmp_path / "one.json").write_text("{")
+        read_json(tmp_path / "one.json")

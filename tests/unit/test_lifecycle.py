@@ -1,0 +1,254 @@
+"""The start and the end of a run: its plan in words, its claim, and what it says when it is over."""
+
+from __future__ import annotations
+
+import csv
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit import factories
+from unit.config_cases import study
+
+from sharebench import lifecycle, ownership, record
+from sharebench.config import load
+from sharebench.jobs import duration
+from sharebench.lifecycle import closing_lines, headline, relative_argv, stale_cells, switches
+from sharebench.matrix import Cell, Study
+from sharebench.ownership import OwnershipError
+
+
+def of(**changes: Any) -> Study:
+    """The default study on the simulated node with some keys changed."""
+    return Study(load(study({"node": "simulated"} | changes)))
+
+
+@pytest.mark.parametrize("order, expected", [("blocks", 12), ("strategy", 4)])
+def test_a_whole_study_switches_once_for_each_state_and_block(order: str, expected: int) -> None:
+    planned = of(order=order)
+    assert switches(planned, planned.cells) == expected
+
+
+def test_a_part_of_a_study_switches_only_for_what_is_left() -> None:
+    planned = of()
+    assert switches(planned, set()) == 0
+    assert switches(planned, {Cell("mps", "matmul", 1, 1)}) == 1
+    assert switches(planned, {Cell("mps", "matmul", n, 1) for n in (1, 2, 4)}) == 1
+    assert switches(planned, {Cell("mps", "matmul", 1, repeat) for repeat in (1, 2, 3)}) == 3
+    assert switches(planned, {Cell("mps", "matmul", 1, 1), Cell("mig", "matmul", 1, 1)}) == 2
+
+
+def test_a_state_that_stays_between_two_plots_of_one_strategy_is_counted_again() -> None:
+    """Each block sets its states up afresh, also when the last block ended in the same one."""
+    planned = of(strategies=["mps"], baseline="none", repeats=3, replicas=[2])
+    assert switches(planned, planned.cells) == 3
+
+
+def test_the_headline_counts_cells_switches_and_time() -> None:
+    planned = of(window_seconds=2)
+    cells = {cell for cell in planned.cells if cell.repeat == 1 and cell.strategy in ("mps", "exclusive")}
+    line = headline(planned, {"overhead": {"cells": 4, "seconds": 2.0}}, cells, {"calibrate": 1})
+    assert line == (
+        f"4 of {len(planned.cells)} cells to measure on node simulated: exclusive 1, mps 3; 2 node switches; about 2 s"
+    ), "virtual windows take no time"
+    real = Study(load(study({"node": "cpu"})))
+    assert headline(real, {"overhead": {"cells": 4, "seconds": 2.0}}, cells, {}).endswith("about 10 s")
+
+
+def test_the_headline_without_cells_says_what_else_there_is() -> None:
+    jobs = {"figure": 4, "report": 1, "all": 1, "calibrate": 0}
+    assert headline(of(), {}, set(), jobs) == "no cell to measure; to do: figure 4, report 1"
+    assert headline(of(), {}, set(), {"all": 1}) == "no cell to measure; to do: nothing"
+
+
+@pytest.mark.parametrize(
+    "seconds, text",
+    [
+        (0, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 00 s"),
+        (200, "3 min 20 s"),
+        (3599.7, "1 h 00 min"),
+        (7500, "2 h 05 min"),
+    ],
+)
+def test_durations_are_for_people(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def write_record(planned: Study, cell: Cell, results: Path, **changes: Any) -> None:
+    """A sound record of the cell."""
+    made = factories.record(cell.strategy, workload=cell.workload, repeat=cell.repeat)
+    wanted = {"spec": planned.spec(cell), "code": f"measuring code {planned.code(cell.workload)}"}
+    record.write(results / cell.raw, made | wanted | changes)
+
+
+def test_stale_cells_are_those_without_a_sound_record_of_this_study(tmp_path: Path) -> None:
+    planned = of(strategies=["mps"], baseline="none", replicas=[1], repeats=5)
+    fresh, other_spec, other_code, broken, missing = sorted(planned.cells)
+    write_record(planned, fresh, tmp_path)
+    write_record(planned, other_spec, tmp_path, spec=of(window_seconds=9).spec(other_spec))
+    write_record(planned, other_code, tmp_path, code="measuring code 0")
+    write_record(planned, broken, tmp_path)
+    (tmp_path / broken.raw).write_text((tmp_path / broken.raw).read_text()[:-20])
+    assert stale_cells(planned, tmp_path) == {other_spec, other_code, broken, missing}
+
+
+def test_the_plan_says_what_each_strategy_needs(tmp_path: Path) -> None:
+    planned = of(strategies=["mps", "mig"], replicas=[1, 9], repeats=2)
+    write_record(planned, Cell("mps", "matmul", 1, 1), tmp_path)
+    first, *rest = lifecycle.plan(planned, tmp_path).splitlines()
+    assert first.startswith("9 of 10 cells to measure on node simulated: exclusive 2, mps 3, mig 4; 6 node switches")
+    text = "\n".join(rest)
+    assert "3 of 4 cells  replicas 1, 9\n" in text
+    assert "4 of 4 cells  replicas 1, 9  (infeasible here: 9)\n" in text
+    assert "changes nothing" in text
+    assert "order: blocks" in text and "snakemake restore" in text
+    assert not (tmp_path / ".sharebench").exists(), "a plan writes nothing"
+
+
+def test_the_command_is_noted_without_where_it_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    argv = [str(tmp_path / ".venv/bin/snakemake"), "--cores", "1", "--configfile", str(tmp_path / "config/quick.yaml")]
+    assert relative_argv(argv) == ["snakemake", "--cores", "1", "--configfile", "config/quick.yaml"]
+    assert relative_argv(["snakemake", "--config", "strategies=[mps,mig]"])[-1] == "strategies=[mps,mig]"
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A results root; the run id that `begin` puts into the environment goes with the test."""
+    monkeypatch.setenv(ownership.RUN_ID_VARIABLE, "")
+    yield tmp_path / "results"
+
+
+def needed(cells: list[Cell], results: Path, **others: list[str]) -> dict[str, list[str]]:
+    """What the DAG needs to run: the first outputs by rule."""
+    return {"run_cell": [str(results / cell.raw) for cell in cells], "all": [""]} | others
+
+
+def test_beginning_claims_and_says_so(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    planned = of()
+    cells = planned.cells[:2]
+    claim = lifecycle.begin(planned, results, needed(cells, results), ["snakemake", "--cores", "1"], "Not shown: x.")
+    assert os.environ[ownership.RUN_ID_VARIABLE] == claim.run_id
+    run = ownership.verify(results)
+    assert (run["planned"], run["argv"], run["not_shown"]) == (2, ["snakemake", "--cores", "1"], "Not shown: x.")
+    assert (run["node_kind"], run["order"], run["config"]) == ("simulated", "blocks", planned.config)
+    assert capsys.readouterr().err.startswith(f"2 of {len(planned.cells)} cells to measure")
+    with pytest.raises(OwnershipError, match=claim.run_id):
+        lifecycle.begin(planned, results, needed(cells, results), ["snakemake"], "")
+    claim.release()
+
+
+def test_only_who_measures_claims_the_node(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = tmp_path / "node.lock"
+    monkeypatch.setattr("sharebench.nodes.cpu.CpuNode.lock_path", lock)
+    planned = Study(load(study({"node": "cpu"})))
+    measuring = lifecycle.begin(planned, results, needed(planned.cells[:1], results), ["snakemake"], "")
+    drawing = lifecycle.begin(planned, tmp_path / "other", {"figure": ["x.svg"], "all": [""]}, ["snakemake"], "")
+    drawing.release()
+    for rule in ("run_cell", "calibrate", "configure_node", "characterise_node", "restore"):
+        with pytest.raises(OwnershipError, match="the node is in use"):
+            outputs = [str(results / planned.cells[0].raw)] if rule == "run_cell" else ["file"]
+            lifecycle.begin(planned, tmp_path / "other", {rule: outputs}, ["snakemake"], "")
+    measuring.release()
+
+
+def summary(results: Path, rows: list[dict[str, Any]]) -> None:
+    """A summary.csv with these rows; what they leave out is blank."""
+    names = ("strategy", "workload", "replicas", "status", "latency_mean_seconds", "slowdown", "throughput_total_hz")
+    path = results / "tables" / "summary.csv"
+    path.parent.mkdir(parents=True)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, names, restval="")
+        writer.writeheader()
+        writer.writerows({"workload": "matmul", "status": "ok"} | row for row in rows)
+
+
+def test_the_end_says_the_largest_number_of_tenants_of_each_strategy(results: Path) -> None:
+    values = {"latency_mean_seconds": 0.0123456, "slowdown": 3.456, "throughput_total_hz": 324.04}
+    rows = [
+        {"strategy": "exclusive", "replicas": 1, "latency_mean_seconds": 0.0035},
+        {"strategy": "mps", "replicas": 2, "latency_mean_seconds": 0.005},
+        {"strategy": "mps", "replicas": 10} | values,
+        {"strategy": "mig", "replicas": 2, "latency_mean_seconds": 0.004, "slowdown": 1.1},
+        {"strategy": "mig", "replicas": 4, "status": "infeasible"},
+    ]
+    summary(results, rows)
+    assert closing_lines(results) == [
+        "matmul, exclusive × 1: 3.5 ms",
+        "matmul, mps × 10: 12.35 ms, slowdown 3.46, 324/s in all",
+        "matmul, mig × 2: 4 ms, slowdown 1.10",
+        f"report: {results / 'report.html'}",
+    ]
+
+
+def test_the_end_never_takes_more_than_five_lines(results: Path) -> None:
+    summary(results, [{"strategy": f"s{index}", "replicas": 1} for index in range(9)])
+    lines = closing_lines(results)
+    assert len(lines) == 5
+    assert lines[0] == "matmul, s0 × 1: no mean"
+    assert lines[-1] == f"report: {results / 'report.html'} (5 more in tables/summary.md)"
+
+
+def test_the_logs_of_this_run_are_shown_and_no_others(tmp_path: Path) -> None:
+    new, empty, old = (tmp_path / name for name in ("new.log", "empty.log", "old.log"))
+    new.write_text("".join(f"line {number}\n" for number in range(50)))
+    empty.write_text("\n")
+    old.write_text("of yesterday\n")
+    os.utime(old, (1, 1))
+    lines = lifecycle.failed_logs([new, empty, old, tmp_path / "missing.log"], time.time() - 60)
+    assert lines[0] == f"--- {new}"
+    assert lines[1:] == [f"line {number}" for number in range(30, 50)]
+
+
+def begun(planned: Study, results: Path, **others: list[str]) -> ownership.Claim:
+    """A run that is to measure everything."""
+    return lifecycle.begin(planned, results, needed(planned.cells, results, **others), ["snakemake"], "")
+
+
+def test_a_run_that_succeeds_ends_with_its_table(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    planned = of()
+    claim = begun(planned, results, report=["report.html"])
+    summary(results, [{"strategy": "mps", "replicas": 2, "latency_mean_seconds": 0.005}])
+    capsys.readouterr()
+    lifecycle.finish(claim, planned, None)
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["matmul, mps × 2: 5 ms", f"report: {results / 'report.html'}"]
+    assert ownership.read_run(results)["ended"]
+    ownership.claim(results, None, {}).release()
+
+
+def test_a_run_that_fails_shows_why_and_what_to_do(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    planned = of()
+    claim = begun(planned, results)
+    log = results / "failed.log"
+    log.write_text("failed: no answer\n")
+    for _ in range(2):
+        ownership.report(results, "NodeError: no answer")
+    lifecycle.finish(claim, planned, [log, results / "never.log"])
+    said = capsys.readouterr().err
+    assert f"--- {log}\nfailed: no answer\n" in said
+    assert "the node is down: NodeError: no answer" in said
+    assert said.splitlines()[-1].startswith("not complete")
+    assert "Traceback" not in said
+    assert ownership.read_run(results)["ended"]
+
+
+def test_the_state_of_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: dict[str, str | None] = {"rev-parse": "abc123", "status": ""}
+    monkeypatch.setattr(lifecycle, "_git", lambda *arguments: answers[arguments[0]])
+    assert lifecycle.git_state() == {"git_commit": "abc123", "git_dirty": False}
+    answers["status"] = " M scripts/sharebench/cell.py"
+    assert lifecycle.git_state() == {"git_commit": "abc123", "git_dirty": True}
+    answers.update({"rev-parse": None, "status": None})
+    assert lifecycle.git_state() == {"git_commit": None, "git_dirty": None}
+
+    def no_git(*_: str) -> str:
+        raise FileNotFoundError("git")
+
+    monkeypatch.setattr(lifecycle, "_git", no_git)
+    assert lifecycle.git_state() == {"git_commit": None, "git_dirty": None}

@@ -1,0 +1,348 @@
+"""Locks, the run record, the takeover of the dead, the circuit breaker, and interrupts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from sharebench import ownership
+from sharebench.ownership import RUN_ID_VARIABLE, OwnershipError, claim, interruptible, read_run, report, verify
+
+SCRIPTS = Path(ownership.__file__).resolve().parents[1]
+OWNER = """
+import os, subprocess, sys, time
+from pathlib import Path
+from sharebench.ownership import RUN_ID_VARIABLE, claim
+held = claim(Path(sys.argv[1]), Path(sys.argv[2]), {})
+orphan = subprocess.Popen(["sleep", "60"], env=os.environ | {RUN_ID_VARIABLE: held.run_id})
+print(held.run_id, orphan.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A results root whose scratch is its own; no run is in the environment."""
+    monkeypatch.delenv(RUN_ID_VARIABLE, raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def other(results: Path, tmp_path: Path) -> Iterator[Any]:
+    """Another process that owns the results and the node, with a process of its own that outlives it."""
+    command = [sys.executable, "-c", OWNER, str(results), str(tmp_path / "node.lock")]
+    environment = os.environ | {"PYTHONPATH": str(SCRIPTS)}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    run_id, orphan = process.stdout.readline().split()
+
+    class Other:
+        def __init__(self) -> None:
+            self.run_id, self.orphan, self.pid = run_id, int(orphan), process.pid
+
+        def die(self) -> None:
+            process.kill()
+            process.wait()
+
+    yield Other()
+    for pid in (process.pid, int(orphan)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; a zombie does not."""
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def test_a_live_owner_is_named_and_left_alone(results: Path, tmp_path: Path, other: Any) -> None:
+    before = read_run(results)
+    for node_lock in (None, tmp_path / "node.lock"):
+        with pytest.raises(OwnershipError) as refused:
+            claim(results, node_lock, {})
+        line = str(refused.value)
+        assert "\n" not in line
+        for word in ("results folder", other.run_id, str(other.pid), os.path.relpath(results)):
+            assert word in line
+    assert is_alive(other.pid) and is_alive(other.orphan)
+    assert read_run(results) == before
+
+
+def test_a_busy_node_refuses_another_study_and_leaves_its_results_free(
+    results: Path, tmp_path: Path, other: Any
+) -> None:
+    with pytest.raises(OwnershipError, match=f"the node is in use by run {other.run_id}"):
+        claim(tmp_path / "study", tmp_path / "node.lock", {})
+    assert read_run(tmp_path / "study") == {}
+    claim(tmp_path / "study", None, {}).release()
+    assert is_alive(other.orphan)
+
+
+def test_what_a_dead_owner_left_is_swept_before_taking_over(results: Path, tmp_path: Path, other: Any) -> None:
+    scratch = tmp_path / f"{ownership.scratch_prefix(other.run_id)}x"
+    foreign = tmp_path / f"{ownership.scratch_prefix('another')}x"
+    for folder in (scratch, foreign):
+        (folder / "0").mkdir(parents=True)
+    other.die()
+    assert is_alive(other.orphan)
+    mine = claim(results, tmp_path / "node.lock", {})
+    assert mine.run_id != other.run_id
+    assert not is_alive(other.orphan)
+    assert not scratch.exists()
+    assert foreign.exists()
+    mine.release()
+
+
+def test_the_dead_owner_of_a_node_is_swept_from_another_study_too(results: Path, tmp_path: Path, other: Any) -> None:
+    other.die()
+    claim(tmp_path / "study", tmp_path / "node.lock", {}).release()
+    assert not is_alive(other.orphan)
+
+
+def test_a_run_that_ended_frees_its_locks_and_keeps_its_record(results: Path, tmp_path: Path) -> None:
+    lock = tmp_path / "node.lock"
+    mine = claim(results, lock, {"planned": 3})
+    record = read_run(results)
+    assert (record["run_id"], record["planned"], record["ended"], record["pid"]) == (mine.run_id, 3, False, os.getpid())
+    mine.release()
+    assert read_run(results) == record | {"ended": True}
+    again = claim(results, lock, {})
+    assert again.run_id != mine.run_id
+    assert read_run(results)["run_id"] == again.run_id
+    mine.release()
+    assert not read_run(results)["ended"], "a release that comes late ends only its own run"
+    again.release()
+
+
+def test_a_lock_of_another_user_says_so(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(OwnershipError, match="another user"):
+        claim(results, tmp_path / "node.lock", {})
+
+
+def test_run_ids_sort_by_time_and_do_not_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len({ownership.new_run_id() for _ in range(20)}) == 20
+    monkeypatch.setattr(time, "gmtime", lambda: time.struct_time((2031, 2, 3, 4, 5, 6, 0, 0, 0)))
+    assert ownership.new_run_id().startswith("20310203-040506-")
+
+
+@pytest.fixture
+def run(results: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ownership.Claim]:
+    """A run of this process, in whose job we are."""
+    mine = claim(results, None, {"planned": 4})
+    monkeypatch.setenv(RUN_ID_VARIABLE, mine.run_id)
+    yield mine
+    if mine.descriptors:
+        mine.release()
+
+
+def test_a_job_of_the_running_run_gets_its_record(results: Path, run: ownership.Claim) -> None:
+    assert verify(results)["planned"] == 4
+    assert verify(results)["run_id"] == run.run_id
+
+
+def test_a_job_outside_a_run_is_refused(results: Path, run: ownership.Claim, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(RUN_ID_VARIABLE)
+    with pytest.raises(OwnershipError, match="outside a run"):
+        verify(results)
+
+
+def test_a_job_of_another_run_is_refused(results: Path, run: ownership.Claim, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RUN_ID_VARIABLE, "19990101-000000-0000")
+    with pytest.raises(OwnershipError, match="no longer owns"):
+        verify(results)
+
+
+def test_a_job_whose_run_has_ended_is_refused(results: Path, run: ownership.Claim) -> None:
+    run.release()
+    with pytest.raises(OwnershipError, match="no longer owns"):
+        verify(results)
+
+
+def test_a_job_whose_run_was_taken_over_is_refused(results: Path, run: ownership.Claim) -> None:
+    for descriptor in run.descriptors:
+        os.close(descriptor)
+    run.descriptors.clear()
+    (ownership.state_folder(results) / "lock").write_text("")
+    thief = claim(results, None, {})
+    with pytest.raises(OwnershipError, match="no longer owns"):
+        verify(results)
+    thief.release()
+
+
+def test_a_job_whose_run_has_died_is_refused(results: Path, run: ownership.Claim) -> None:
+    for descriptor in run.descriptors:
+        os.close(descriptor)
+    run.descriptors.clear()
+    with pytest.raises(OwnershipError, match="has died"):
+        verify(results)
+    claim(results, None, {}).release()
+
+
+def test_a_job_in_results_that_never_had_a_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RUN_ID_VARIABLE, "any")
+    with pytest.raises(OwnershipError):
+        verify(tmp_path / "nothing")
+
+
+A, B, GOOD = "NodeError: no answer", "OSError: disk full", None
+
+
+@pytest.mark.parametrize(
+    "reports, down",
+    [
+        ([A], None),
+        ([A, A], A),
+        ([A, B], None),
+        ([A, B, A, B], None),
+        ([B, A, A], A),
+        ([A, GOOD, A], None),
+        ([A, GOOD, A, A], A),
+        ([GOOD, GOOD], None),
+    ],
+)
+def test_two_failures_in_a_row_with_one_cause_take_the_node_down(
+    results: Path, run: ownership.Claim, reports: list[str | None], down: str | None
+) -> None:
+    for failure in reports:
+        verify(results)
+        report(results, failure)
+    assert read_run(results)["down"] == down
+    if down is None:
+        verify(results)
+    else:
+        with pytest.raises(OwnershipError, match=down):
+            verify(results)
+
+
+def test_the_next_run_starts_clean(results: Path, run: ownership.Claim) -> None:
+    report(results, A)
+    report(results, A)
+    ownership.count_cell(results)
+    run.release()
+    again = claim(results, None, {})
+    record = read_run(results)
+    assert (record["down"], record["failure"], record["done"], record["ended"]) == (None, None, 0, False)
+    again.release()
+
+
+def test_cells_are_counted_and_their_overhead_is_remembered(results: Path, run: ownership.Claim) -> None:
+    assert ownership.count_cell(results)["done"] == 1
+    first = read_run(results)["first_cell_epoch_seconds"]
+    assert first == pytest.approx(time.time(), abs=10)
+    assert ownership.count_cell(results)["done"] == 2
+    assert read_run(results)["first_cell_epoch_seconds"] == first
+    ownership.add_overhead(results, 1.0)
+    ownership.add_overhead(results, 2.0)
+    run.release()
+    claim(results, None, {}).release()
+    assert read_run(results)["overhead"] == {"cells": 2, "seconds": 3.0}
+
+
+def test_sweeping_spares_this_process_its_ancestors_and_other_runs(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ownership, "GRACE_SECONDS", 0.3)
+    mine = f"unit-test-{os.getpid()}"
+
+    def start(run_id: str, *command: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(command, env=os.environ | {RUN_ID_VARIABLE: run_id}, stdout=subprocess.PIPE)
+
+    deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
+    ours = [start(mine, "sleep", "60"), start(mine, "sleep", "60"), start(mine, sys.executable, "-c", deaf)]
+    spared = start("unit-test-other", "sleep", "60")
+    try:
+        assert ours[2].stdout is not None
+        ours[2].stdout.readline()
+        os.kill(ours[1].pid, signal.SIGSTOP)
+        assert ownership.sweep(mine) == 3
+        assert not any(is_alive(process.pid) for process in ours)
+        assert is_alive(spared.pid)
+        # the process that sweeps has that run's id itself, as a job that takes over in the same shell would
+        script = f"from sharebench.ownership import sweep; print(sweep({mine!r}))"
+        environment = os.environ | {RUN_ID_VARIABLE: mine, "PYTHONPATH": str(SCRIPTS)}
+        shell = [
+            "sh",
+            "-c",
+            '"$0" -c "$1"; echo alive',
+            sys.executable,
+            script,
+        ]
+        answer = subprocess.run(shell, env=environment, capture_output=True, text=True, check=True)
+        assert answer.stdout.split() == ["0", "alive"]
+    finally:
+        for process in (*ours, spared):
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+def handlers() -> list[Any]:
+    """What SIGINT and SIGTERM do now."""
+    return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_interrupts_and_later_ones_let_cleanup_finish(number: signal.Signals) -> None:
+    before = handlers()
+    done: list[str] = []
+    with pytest.raises(ownership.Interrupted, match=number.name), interruptible():
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(5)
+            done.append("went on")
+        except Exception:
+            done.append("taken for a failure")
+        finally:
+            for again in (signal.SIGINT, signal.SIGTERM):
+                os.kill(os.getpid(), again)
+                time.sleep(0.01)
+            done.append("cleaned up")
+    assert done == ["cleaned up"]
+    assert handlers() == before
+
+
+def test_without_a_signal_nothing_changes() -> None:
+    before = handlers()
+    with interruptible():
+        assert handlers() != before
+    assert handlers() == before
+
+
+def test_a_lock_file_with_nonsense_is_no_owner(results: Path) -> None:
+    lock = ownership.state_folder(results) / "lock"
+    lock.parent.mkdir(parents=True)
+    lock.write_text("{half a record")
+    mine = claim(results, None, {})
+    assert json.loads(lock.read_text())["run_id"] == mine.run_id
+    mine.release()
+
+
+def test_a_locked_file_without_a_name_is_still_respected(results: Path) -> None:
+    lock = ownership.state_folder(results) / "lock"
+    mine = claim(results, None, {})
+    lock.write_text("")
+    with pytest.raises(OwnershipError, match="another run"):
+        claim(results, None, {})
+    mine.release()

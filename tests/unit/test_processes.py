@@ -1,0 +1,337 @@
+"""Tenants as processes of this host: the real tenant where it matters, small programs where it must misbehave."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from unit.config_cases import study
+
+from sharebench import record
+from sharebench.cell import run_cell
+from sharebench.config import load
+from sharebench.matrix import Cell, Study
+from sharebench.nodes.base import Grant, TenantsFailed
+from sharebench.nodes.cpu import CpuNode
+from sharebench.ownership import RUN_ID_VARIABLE
+from sharebench.tenants import processes
+from sharebench.tenants.processes import TENANT_VARIABLE, ProcessTenants, classify
+from sharebench.window import measure, settle
+
+NS = 1_000_000_000
+SMALL = {"workload_catalogue.matmul.params": {"size": 32}, "workload_catalogue.matmul.min_window_seconds": 0.1}
+QUICK = {"warmup": {"min_iterations": 4, "max_seconds": 2, "tolerance_percent": 50}, "window_seconds": 0.2}
+CORES = sorted(os.sched_getaffinity(0))
+
+FOREVER = "import time; time.sleep(60)"
+IGNORES_SIGTERM = "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+HAS_A_CHILD = "import subprocess; subprocess.Popen(['sleep', '60']); print('born', flush=True); " + FOREVER
+OUT_OF_MEMORY = "import sys; print('out of memory: 728 TiB', file=sys.stderr); sys.exit(12)"
+CRASHES = "raise SystemExit('it broke')"
+
+
+@pytest.fixture(autouse=True)
+def this_run(monkeypatch: pytest.MonkeyPatch) -> str:
+    """An id that keeps sweeping away from whoever else measures on this machine."""
+    run_id = f"unit-test-{os.getpid()}"
+    monkeypatch.setenv(RUN_ID_VARIABLE, run_id)
+    return run_id
+
+
+def cpu_study(**changes: Any) -> Study:
+    """A study of tiny products and windows on this host."""
+    return Study(load(study({"node": "cpu", "repeats": 1} | SMALL | QUICK | changes)))
+
+
+class Misbehaving(ProcessTenants):
+    """Tenants of which some run a program of their own."""
+
+    programs: Sequence[str | None] = ()
+
+    def _command(self, index: int) -> list[str]:
+        program = self.programs[index]
+        return super()._command(index) if program is None else [sys.executable, "-c", program]
+
+
+@pytest.fixture
+def launch() -> Iterator[Callable[..., ProcessTenants]]:
+    """Starts tenants: one per program, None being the real one; whatever is left of them ends with the test."""
+    made: list[ProcessTenants] = []
+
+    def start(*programs: str | None, cores: tuple[int, ...] | None = None, start_seconds: float = 30.0) -> Any:
+        spec = json.loads(cpu_study().spec(Cell("mps", "matmul", 1, 1)))
+        settings = {"timeouts": {"start_seconds": start_seconds, "record_seconds": 10}}
+        tenants = Misbehaving(spec, settings | {"load": {"arrival": "closed"}})
+        tenants.programs = programs
+        made.append(tenants)
+        tenants.start([Grant(index, 0, cores=cores) for index in range(len(programs))])
+        return tenants
+
+    yield start
+    for tenants in made:
+        if tenants.scratch.exists():
+            tenants.stop()
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 10.0) -> None:
+    """Poll until the condition holds."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; a zombie does not."""
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def test_a_whole_cell_with_real_tenants(tmp_path: Path) -> None:
+    planned = cpu_study(replicas=[2])
+    cell = Cell("time-slicing", "matmul", 2, 1)
+    node = CpuNode(planned.config["cpu"], tmp_path / "node")
+    settings = {"timeouts": planned.config["timeouts"], "cell_folder": cell.folder}
+    before = set(psutil.Process().children(recursive=True))
+    measured, rows = run_cell(node, planned.strategies[cell.strategy], planned.spec(cell), 1, settings, None)
+    assert set(psutil.Process().children(recursive=True)) == before
+    environment = measured.pop("environment")
+    assert (measured["status"], measured["reason"]) == ("ok", None)
+    assert "numpy" in environment["packages"]
+    provenance = {"run_id": "r", "started_epoch_seconds": 1.0, **environment, "git_commit": None, "git_dirty": None}
+    record.write(tmp_path / "raw.json", measured | {"code": "code", "provenance": provenance})
+    record.read(tmp_path / "raw.json")
+    for tenant in measured["tenants"]:
+        assert tenant["count"] > 10
+        assert tenant["cpu"]["affinity"] == CORES[:1]
+        assert tenant["startup"]["process_seconds"] > 0
+        assert tenant["steady"]["batches"] >= 1
+    assert all(item["holds"] for item in measured["evidence"])
+    assert measured["timing"]["window_seconds"] >= 0.2
+    assert all(0 <= (row["t_seconds"] or 0.0) <= 0.2 for row in rows)
+
+
+def test_from_start_to_stop(launch: Callable[..., ProcessTenants], capfd: pytest.CaptureFixture[str]) -> None:
+    tenants = launch(None, None)
+    assert len(tenants.pids()) == 2
+    tenants.wait_ready()
+    assert [outcome["status"] for outcome in tenants.outcomes()] == ["ok", "ok"]
+    verdicts = settle(tenants, 10.0)
+    assert len(verdicts) == 2
+
+    class NoSampler:
+        def start(self) -> None: ...
+        def stop(self, *_: float) -> Any:
+            return [], {}
+
+    window, records, *_ = measure(tenants, NoSampler(), 0.2, 5.0)
+    assert window["end_monotonic_seconds"] < time.monotonic()
+    assert window["end_epoch_seconds"] == pytest.approx(time.time(), abs=2)
+    assert window["clock_error_seconds"] < 0.1
+    assert [one["index"] for one in records] == [0, 1]
+    assert all(is_alive(pid) for pid in tenants.pids()), "load goes on until all records are there"
+    began = time.monotonic()
+    tenants.stop()
+    assert time.monotonic() - began < processes.GRACE_SECONDS, "they end when they are asked to"
+    assert not any(is_alive(pid) for pid in tenants.pids())
+    assert not tenants.scratch.exists()
+    assert capfd.readouterr().err == ""
+
+
+def test_affinity_is_inherited_and_the_drivers_own_comes_back(launch: Callable[..., ProcessTenants]) -> None:
+    tenants = launch(FOREVER, FOREVER, cores=(CORES[-1],))
+    assert sorted(os.sched_getaffinity(0)) == CORES
+    # Pinned before its first instruction, not by a call of its own.
+    assert [os.sched_getaffinity(pid) for pid in tenants.pids()] == [{CORES[-1]}] * 2
+    free = launch(FOREVER)
+    assert sorted(os.sched_getaffinity(free.pids()[0])) == CORES
+
+
+def test_a_tenant_that_is_killed_ends_the_wait_at_once(launch: Callable[..., ProcessTenants]) -> None:
+    tenants = launch(FOREVER, FOREVER)
+    os.kill(tenants.pids()[1], signal.SIGKILL)
+    began = time.monotonic()
+    with pytest.raises(TenantsFailed):
+        tenants.sleep_until(tenants.now_ns() + 30 * NS)
+    assert time.monotonic() - began < 1
+    outcomes = tenants.outcomes()
+    assert [outcome["status"] for outcome in outcomes] == ["ok", "killed"]
+    assert outcomes[1]["exit"]["code"] == -9
+    assert "SIGKILL" in outcomes[1]["exit"]["reason"]
+
+
+def test_sleeping_ends_on_time_while_all_live(launch: Callable[..., ProcessTenants]) -> None:
+    tenants = launch(FOREVER)
+    until = tenants.now_ns() + NS // 5
+    tenants.sleep_until(until)
+    assert until <= tenants.now_ns() < until + NS // 5
+
+
+def test_what_fits_into_memory_is_waited_for(launch: Callable[..., ProcessTenants]) -> None:
+    tenants = launch(OUT_OF_MEMORY, None, OUT_OF_MEMORY)
+    with pytest.raises(TenantsFailed):
+        tenants.wait_ready()
+    outcomes = tenants.outcomes()
+    assert [outcome["status"] for outcome in outcomes] == ["oom", "ok", "oom"]
+    assert outcomes[0]["exit"]["code"] == 12
+    assert outcomes[0]["exit"]["log_tail"].strip() == "out of memory: 728 TiB"
+
+
+def test_the_real_tenant_says_that_memory_ran_out(tmp_path: Path) -> None:
+    planned = cpu_study(**{"workload_catalogue.matmul.params": {"size": 10_000_000}})
+    node = CpuNode(planned.config["cpu"], tmp_path / "node")
+    cell = Cell("mps", "matmul", 2, 1)
+    settings = {"timeouts": planned.config["timeouts"], "cell_folder": cell.folder}
+    measured, _ = run_cell(node, planned.strategies["mps"], planned.spec(cell), 1, settings, None)
+    assert (measured["status"], measured["reason"]) == ("oom", "0 of 2 tenants fit into memory")
+    assert "out of memory" in measured["tenants"][0]["exit"]["log_tail"]
+
+
+def test_a_crash_at_the_start_does_not_wait_for_the_others(launch: Callable[..., ProcessTenants]) -> None:
+    tenants = launch(FOREVER, CRASHES)
+    began = time.monotonic()
+    with pytest.raises(TenantsFailed):
+        tenants.wait_ready()
+    assert time.monotonic() - began < 10
+    outcomes = tenants.outcomes()
+    assert [outcome["status"] for outcome in outcomes] == ["ok", "crashed"]
+    assert outcomes[1]["exit"]["log_tail"].strip() == "it broke"
+
+
+@pytest.mark.parametrize("program", [FOREVER, "print('{\"port\": 1}', flush=True); " + FOREVER])
+def test_a_tenant_that_never_answers_hangs(launch: Callable[..., ProcessTenants], program: str) -> None:
+    tenants = launch(program, start_seconds=0.5)
+    began = time.monotonic()
+    with pytest.raises(TenantsFailed):
+        tenants.wait_ready()
+    assert 0.5 <= time.monotonic() - began < 3
+    outcome = tenants.outcomes()[0]
+    assert outcome["status"] == "hung"
+    assert outcome["exit"]["reason"] == "not ready after 0.5 s"
+
+
+@pytest.mark.parametrize(
+    "code, status, words",
+    [
+        (12, "oom", "memory"),
+        (0, "crashed", "exit code 0"),
+        (1, "crashed", "exit code 1"),
+        (-9, "killed", "SIGKILL"),
+        (-15, "killed", "SIGTERM"),
+        (-11, "crashed", "SIGSEGV"),
+        (-6, "crashed", "SIGABRT"),
+        (-40, "crashed", "signal 40"),
+    ],
+)
+def test_what_an_exit_code_means(code: int, status: str, words: str) -> None:
+    assert classify(code)[0] == status
+    assert words in classify(code)[1]
+
+
+def test_stop_ends_what_does_not_want_to(
+    launch: Callable[..., ProcessTenants], capfd: pytest.CaptureFixture[str]
+) -> None:
+    tenants = launch(FOREVER, IGNORES_SIGTERM, HAS_A_CHILD)
+    wait_for(lambda: all((tenants.scratch / name).read_text() for name in ("1.out", "2.out")))
+    os.kill(tenants.pids()[0], signal.SIGSTOP)
+    child = psutil.Process(tenants.pids()[2]).children()[0]
+    (tenants.scratch / "0.log").write_text("a warning\n")
+    began = time.monotonic()
+    tenants.stop()
+    assert time.monotonic() - began < processes.GRACE_SECONDS + 1
+    wait_for(lambda: not is_alive(child.pid))
+    assert not any(is_alive(pid) for pid in tenants.pids())
+    assert not tenants.scratch.exists()
+    assert "tenant 0: a warning" in capfd.readouterr().err
+
+
+class Asked(BaseException):
+    """A test's own interrupt."""
+
+
+def interrupt(*_: object) -> None:
+    """A handler that raises, as the driver's does."""
+    raise Asked
+
+
+def test_an_interrupt_waits_until_all_are_stopped(
+    launch: Callable[..., ProcessTenants], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tenants = launch(FOREVER, FOREVER)
+    before = signal.signal(signal.SIGTERM, interrupt)
+    real = ProcessTenants._signal
+
+    def signalled(process: subprocess.Popen[bytes], number: int) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        real(process, number)
+
+    monkeypatch.setattr(ProcessTenants, "_signal", staticmethod(signalled))
+    try:
+        with pytest.raises(Asked):
+            tenants.stop()
+        assert signal.getsignal(signal.SIGTERM) is interrupt
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert not any(is_alive(pid) for pid in tenants.pids())
+    assert not tenants.scratch.exists()
+
+
+def test_an_interrupt_at_the_start_of_a_tenant_does_not_forget_it(
+    launch: Callable[..., ProcessTenants], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.signal(signal.SIGTERM, interrupt)
+    started: list[int] = []
+
+    class Interrupting(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            started.append(self.pid)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupting)
+    made: list[ProcessTenants] = []
+    real = ProcessTenants.__init__
+    monkeypatch.setattr(ProcessTenants, "__init__", lambda self, *given: (made.append(self), real(self, *given))[1])
+    try:
+        with pytest.raises(Asked):
+            launch(FOREVER, FOREVER)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert made[0].pids() == started
+    assert len(started) == 1
+    assert sorted(os.sched_getaffinity(0)) == CORES
+
+
+def test_sweeping_ends_this_runs_tenants_and_nobody_elses(this_run: str) -> None:
+    def sleeper(**variables: str) -> subprocess.Popen[bytes]:
+        bare = {key: value for key, value in os.environ.items() if key not in (RUN_ID_VARIABLE, TENANT_VARIABLE)}
+        return subprocess.Popen(["sleep", "60"], env=bare | variables)
+
+    left_over = sleeper(**{RUN_ID_VARIABLE: this_run, TENANT_VARIABLE: "0"})
+    others = [
+        sleeper(**{RUN_ID_VARIABLE: "another-run", TENANT_VARIABLE: "0"}),
+        sleeper(**{TENANT_VARIABLE: "0"}),
+        sleeper(**{RUN_ID_VARIABLE: this_run}),  # a driver of this run
+    ]
+    os.kill(left_over.pid, signal.SIGSTOP)
+    tenants = ProcessTenants({"warmup": {}}, {"load": {}, "timeouts": {"start_seconds": 1}})
+    try:
+        tenants.sweep()
+        assert not is_alive(left_over.pid)
+        assert [process.poll() for process in others] == [None] * 3
+    finally:
+        tenants.stop()
+        for process in (left_over, *others):
+            process.kill()
+            process.wait()

@@ -1,0 +1,215 @@
+"""results/README.md says what the code writes: columns, gates, paths, statuses, and how to read a histogram."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from unit.factories import Load, lognormal, poisson_load, record
+
+from sharebench import aggregate, config, gates, ownership
+from sharebench.analysis import export, summary
+from sharebench.analysis.baseline import Baseline
+from sharebench.analysis.cells import cells_table
+from sharebench.analysis.reduction import NEEDED_COUNT, reduced
+from sharebench.collect import rows
+from sharebench.figures import NAMES as FIGURES
+from sharebench.matrix import Study
+from sharebench.nodes import open_node
+from sharebench.nodes.base import State
+from sharebench.record import SCHEMA_PATH
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
+SCHEMA = json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))
+CELL = "cells/{strategy}/{workload}/n{replicas}/r{repeat}"
+# Limits that are their constant plus what noise or the window's edges explain.
+BASE_LIMITS = {"drift": gates.DRIFT_RATIO, "littles_law": gates.LITTLES_LAW_RATIO}
+
+
+def tables(heading: str) -> list[dict[str, dict[str, str]]]:
+    """The tables of a section, in order: the code words in each row's first cell → column title → text."""
+    section = TEXT.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    found = []
+    for block in re.findall(r"(?:^\|.*\|\n)+", section, flags=re.MULTILINE):
+        titles, _, *lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in block.splitlines()]
+        table = {}
+        for line in lines:
+            for word in re.findall(r"`([^`]+)`", line[0]):
+                assert word not in table, f"{word} is documented twice"
+                table[word] = dict(zip(titles, line, strict=True))
+        found.append(table)
+    return found
+
+
+def table(heading: str) -> dict[str, dict[str, str]]:
+    (only,) = tables(heading)
+    return only
+
+
+def expanded(path: str) -> set[str]:
+    """A path with `{a,b}` written out; `{strategy}` stays."""
+    pieces = re.split(r"\{([^{}]*,[^{}]*)\}", path)
+    choices = [piece.split(",") if odd % 2 else [piece] for odd, piece in enumerate(pieces)]
+    return {"".join(choice) for choice in itertools.product(*choices)}
+
+
+def documented_paths() -> dict[str, str]:
+    """Path → who writes it."""
+    return {single: row["written by"] for path, row in table("Paths").items() for single in expanded(path)}
+
+
+def written_by_rules() -> dict[str, str]:
+    """Every output and log of the rules' files → the rule."""
+    found = {}
+    for file in sorted((ROOT / "rules").glob("*.smk")):
+        for rule in re.split(r"^rule ", file.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+            name = rule.split(":")[0]
+            for block in re.findall(r"^    (?:output|log):\n((?: {8}.*\n)+)", rule, flags=re.MULTILINE):
+                for path in re.findall(r'"<results>/([^"]+)"', block):
+                    found[path] = name
+                for path in re.findall(r'"<cell>/([^"]+)"', block):
+                    found[f"{CELL}/{path}"] = name
+    return found
+
+
+def test_every_output_and_log_of_the_rules_is_documented_with_its_rule() -> None:
+    paths = written_by_rules()
+    assert len(paths) >= 25
+    documented = documented_paths()
+    for path, rule in paths.items():
+        assert documented.get(path) == f"rule `{rule}`", path
+
+
+def test_no_path_is_documented_that_no_rule_writes() -> None:
+    by_rules = {path for path, writer in documented_paths().items() if writer.startswith("rule ")}
+    assert by_rules - written_by_rules().keys() == {".sharebench/refused.txt"}
+
+
+def test_state_files_are_documented(tmp_path: Path) -> None:
+    study = Study(config.load({"node": "simulated", "strategy_catalogue": {"exclusive": EXCLUSIVE}, **NOTHING}))
+    claim = ownership.claim(tmp_path, None, {})
+    folder = ownership.state_folder(tmp_path)
+    node = open_node("simulated", study.config["simulated"], folder / "node")
+    node.ensure(State(study.strategies["exclusive"], None, 1))
+    aggregate.refusal({tmp_path / "raw.json": "for a test"}, tmp_path)
+    claim.release()
+    written = {file.relative_to(tmp_path).as_posix() for file in folder.rglob("*") if file.is_file()}
+    documented = documented_paths()
+    assert written == {path for path in documented if path.startswith(".sharebench/")}
+    # `partial/` holds what the same function writes to `tables/`.
+    assert {p.replace("partial/", "tables/") for p in documented if p.startswith("partial/")} == {
+        path for path in documented if path.startswith("tables/")
+    }
+
+
+EXCLUSIVE = {"mechanism": "exclusive", "replicas": [1]}
+NOTHING = {
+    "strategies": ["exclusive"],
+    "workloads": ["w"],
+    "workload_catalogue": {"w": {"simulated": {"serial_seconds": 1}}},
+}
+
+
+def test_figures_are_named() -> None:
+    assert {row["holds"] for path, row in table("Paths").items() if path.startswith("figures/")} == {
+        ", ".join(f"`{name}`" for name in FIGURES) + "."
+    }
+
+
+def test_columns_of_cells_csv() -> None:
+    made = cells_table([reduced(record())], Baseline([], None))
+    assert list(table("`tables/cells.csv`")) == list(made.columns)
+
+
+def test_columns_of_summary_csv() -> None:
+    head, metrics, suffixes = tables("`tables/summary.csv`")
+    documented = list(head)
+    for metric in metrics:
+        for name in suffixes:
+            is_for_all = name != "M_bucket_error_percent"
+            if is_for_all or metric in summary.QUANTILES:
+                documented.append(name.replace("M", metric, 1))
+    assert documented == summary.columns()
+
+
+def test_columns_of_histograms_and_telemetry() -> None:
+    assert tuple(table("`histograms.csv`")) == export.COLUMNS
+    assert tuple(table("`telemetry.csv`")) == rows.COLUMNS
+
+
+def test_counts_that_a_percentile_needs() -> None:
+    per_tenant, (_, pooled, _) = table("`tables/cells.csv`"), tables("`tables/summary.csv`")
+    for name, needed in NEEDED_COUNT.items():
+        column = f"latency_{name}_seconds"
+        assert per_tenant[column]["blank"] == f"fewer than {needed} iterations"
+        assert pooled[column]["blank"].startswith(f"fewer than {needed}")
+
+
+def evaluated() -> dict[str, dict[str, object]]:
+    """The verdicts of a clean cell to which every gate applies."""
+    rng = np.random.default_rng(1)
+    load: Load = poisson_load(rng, 0.005, 0.1, 20.0, 0.3)
+    found = record(latencies=[load], window_seconds=20.0, is_gpu=True)["gates"]
+    return {gate["name"]: gate for gate in found}
+
+
+def test_gates_with_severity_and_limit() -> None:
+    real, documented = evaluated(), table("Gates")
+    assert list(documented) == [*gates.INVALID, *gates.WARNING] == list(real)
+    for name, row in documented.items():
+        assert row["severity"] == real[name]["severity"], name
+        assert row["checks"] and row["why"], name
+        if name == "load_achieved":
+            assert row["limit"] == "", "its limit depends on the planned rate"
+        else:
+            limit = real[name]["limit"] if name not in BASE_LIMITS else BASE_LIMITS[name]
+            assert float(row["limit"].strip("`")) == limit, name
+
+
+def test_gates_for_some_cells_only_say_so() -> None:
+    closed = {gate["name"] for gate in record()["gates"]}
+    for name, row in table("Gates").items():
+        is_special = row["checks"].endswith(" only.")
+        assert is_special == (name not in closed), name
+
+
+def test_statuses() -> None:
+    documented = table("Statuses")
+    of = {status: row["of"] for status, row in documented.items()}
+    cell = SCHEMA["$defs"]["status"]["enum"]
+    tenant = SCHEMA["$defs"]["tenant"]["properties"]["status"]["enum"]
+    assert {status for status, who in of.items() if "cell" in who} == set(cell)
+    assert {status for status, who in of.items() if "tenant" in who} == set(tenant)
+    assert {status for status, who in of.items() if "summary" in who} == {"mixed", "missing"}
+
+
+def test_parts_of_the_record_exist() -> None:
+    documented = table("`raw.json`")
+    assert documented.keys() <= SCHEMA["properties"].keys()
+    # Which schema and which cell it is need no explanation; the rest does.
+    assert SCHEMA["properties"].keys() - documented.keys() == {"schema", "cell", "limits", "calibration"}
+
+
+@pytest.mark.parametrize("cv", [0.02, 1.5])
+def test_the_quantile_by_hand_is_right(cv: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    latencies = lognormal(np.random.default_rng(2), 0.01, cv, 3000)
+    (tmp_path / "raw.json").write_text(json.dumps(record(latencies=[latencies])), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"^```python\n(.*?)^```", TEXT, flags=re.MULTILINE | re.DOTALL)
+    namespace: dict[str, float] = {}
+    exec(code, namespace)
+    exact = np.quantile(latencies, 0.95, method="inverted_cdf")
+    assert 0 <= namespace["p95_seconds"] / exact - 1 <= 0.011
+
+
+def test_links_lead_somewhere() -> None:
+    targets = [target for target in re.findall(r"\]\(([^)#]+)\)", TEXT) if not target.startswith("http")]
+    assert targets
+    for target in targets:
+        assert (ROOT / "results" / target).exists(), os.fspath(target)

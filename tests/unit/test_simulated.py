@@ -1,0 +1,396 @@
+"""The simulated node: its models against published numbers, queueing theory and formulas worked out by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, geometric_mean
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from unit.config_cases import CONFIG, study
+
+from sharebench import record
+from sharebench.cell import run_cell
+from sharebench.config import load
+from sharebench.matrix import Cell, Study
+from sharebench.nodes.base import Grant, NodeError, State
+from sharebench.nodes.simulated import SimulatedNode, iteration_seconds
+from sharebench.tenants.simulated import NS, SimulatedTenant, SimulatedTenants, bucket, lognormal
+from tenant.buckets import bucket_index
+
+# Mean latency in seconds of the nos benchmark (YOLOS-small on an A100 80 GB) by strategy and number of tenants:
+# https://github.com/nebuly-ai/nos/tree/main/demos/gpu-sharing-comparison, the table of its README.
+PUBLISHED = {
+    ("time-slicing", 1): 0.08815,
+    ("time-slicing", 3): 0.29314,
+    ("time-slicing", 5): 0.48895,
+    ("time-slicing", 7): 0.68488,
+    ("mps", 1): 0.08796,
+    ("mps", 3): 0.16400,
+    ("mps", 5): 0.24086,
+    ("mps", 7): 0.31982,
+    ("mig", 1): 0.34237,
+    ("mig", 3): 0.34131,
+    ("mig", 5): 0.34533,
+    ("mig", 7): 0.34425,
+}
+SILENT = {"cell_cv": 0, "iteration_cv": 0}
+
+
+def simulated_study(**changes: Any) -> Study:
+    """The study of config/simulated.yaml with some keys changed."""
+    file = yaml.safe_load((CONFIG / "simulated.yaml").read_text())
+    noise = file.pop("simulated")["noise"]
+    return Study(load(study(file | {"simulated.noise": noise} | changes)))
+
+
+def measure(planned: Study, cell: Cell, folder: Path) -> dict[str, Any]:
+    """The cell's record, as the job would write it, read back from disk."""
+    node = SimulatedNode(planned.config["simulated"], folder / "node")
+    settings = {"timeouts": planned.config["timeouts"], "cell_folder": cell.folder}
+    calibration = {"capacity_hz": 10.0, "output_digest": [1.0]}
+    strategy = planned.strategies[cell.strategy]
+    measured, rows = run_cell(node, strategy, planned.spec(cell), planned.block(cell), settings, calibration)
+    assert rows == []
+    environment = measured.pop("environment")
+    made = {
+        "run_id": "run-1",
+        "started_epoch_seconds": 1.0,
+        "python": "none",
+        "platform": "simulated",
+        "packages": environment.get("packages", {}),
+        "git_commit": None,
+        "git_dirty": None,
+    }
+    path = folder / cell.raw
+    record.write(path, measured | {"code": "code", "provenance": made})
+    return record.read(path)
+
+
+def mean_latency(of_cell: dict[str, Any]) -> float:
+    """Mean latency over all iterations of all tenants, in seconds."""
+    tenants = of_cell["tenants"]
+    return sum(t["sum_seconds"] for t in tenants) / sum(t["count"] for t in tenants)
+
+
+def published_means(tmp_path: Path, **changes: Any) -> dict[tuple[str, int], float]:
+    """Geometric mean over the repeats of the mean latency, where the benchmark published one."""
+    planned = simulated_study(strategies=["time-slicing", "mps", "mig"], baseline="none", **changes)
+    means = defaultdict(list)
+    for cell in planned.cells:
+        means[cell.strategy, cell.replicas].append(mean_latency(measure(planned, cell, tmp_path)))
+    return {point: geometric_mean(of_point) for point, of_point in means.items()}
+
+
+def test_it_reproduces_the_published_table_without_noise(tmp_path: Path) -> None:
+    means = published_means(tmp_path, repeats=1, **{"simulated.noise": SILENT})
+    assert means == {point: pytest.approx(seconds, rel=0.012) for point, seconds in PUBLISHED.items()}
+
+
+def test_it_reproduces_the_published_table_with_the_planted_noise(tmp_path: Path) -> None:
+    means = published_means(tmp_path)
+    assert means == {point: pytest.approx(seconds, rel=0.03) for point, seconds in PUBLISHED.items()}
+    assert means != published_means(tmp_path, **{"simulated.noise": SILENT, "repeats": 1})
+
+
+def test_clean_cells_of_every_strategy_are_valid_records_that_pass_their_gates(tmp_path: Path) -> None:
+    planned = simulated_study(repeats=2)
+    failed: list[str] = []
+    judged = 0
+    for cell in planned.cells:
+        measured = measure(planned, cell, tmp_path)
+        assert measured["status"] == "ok", (str(cell), measured["reason"])
+        assert len(measured["tenants"]) == cell.replicas
+        failed += [f"{cell}: {gate['name']}" for gate in measured["gates"] if not gate["passed"]]
+        judged += len(measured["gates"])
+    assert judged > 400
+    assert failed == []
+
+
+def test_the_planted_spread_is_that_of_cells_and_iterations(tmp_path: Path) -> None:
+    noise = {"cell_cv": 0.1, "iteration_cv": 0.3}
+    planned = simulated_study(strategies=["exclusive"], repeats=200, window_seconds=20, **{"simulated.noise": noise})
+    means = [mean_latency(measure(planned, cell, tmp_path)) for cell in planned.requested]
+    # 227 iterations a cell add 0.3 / sqrt(227) = 0.02 to the spread between cells.
+    assert np.std(means) / fmean(means) == pytest.approx(math.hypot(0.1, 0.02), rel=0.2)
+    assert fmean(means) == pytest.approx(0.05004 + 4.106 / 108, rel=0.03)
+    draw = random.Random(1)
+    factors = [lognormal(draw, 0.3) for _ in range(20_000)]
+    assert fmean(factors) == pytest.approx(1, rel=0.01)
+    assert np.std(factors) == pytest.approx(0.3, rel=0.03)
+    assert lognormal(draw, 0) == 1
+
+
+def test_the_same_seed_gives_the_same_record_and_another_repeat_another(tmp_path: Path) -> None:
+    planned = simulated_study(window_seconds=10)
+
+    def tenants(of_study: Study, cell: Cell) -> list[dict[str, Any]]:
+        return list(measure(of_study, cell, tmp_path)["tenants"])
+
+    cell = Cell("mps", "yolos", 3, 1)
+    assert tenants(planned, cell) == tenants(planned, cell)
+    others = [Cell("mps", "yolos", 3, 2), Cell("streams", "yolos", 3, 1)]
+    assert all(tenants(planned, other)[0] != tenants(planned, cell)[0] for other in others)
+    assert tenants(simulated_study(window_seconds=10, seed=2), cell) != tenants(planned, cell)
+
+
+@pytest.mark.parametrize("window_seconds", [1e-6, 0.05])
+def test_a_window_shorter_than_an_iteration(tmp_path: Path, window_seconds: float) -> None:
+    short = {"workload_catalogue.yolos.min_window_seconds": 0, "window_seconds": window_seconds, "seed": 3}
+    planned = simulated_study(strategies=["mps"], replicas=[3], repeats=1, **short)
+    measured = measure(planned, Cell("mps", "yolos", 3, 1), tmp_path)
+    assert measured["status"] == "ok"
+    assert all(tenant["count"] <= 1 for tenant in measured["tenants"])
+    assert any(tenant["count"] == 0 and tenant["min_seconds"] is None for tenant in measured["tenants"])
+
+
+def test_an_iteration_belongs_to_the_window_in_which_it_starts() -> None:
+    tenant = SimulatedTenant({"arrival": "closed"}, 4.0)
+    tenant.requests = [(0.0, 1.0), (1.0, 1.5), (3.999, 6.0)]
+    written = tenant.record()
+    assert (written["count"], written["sum_seconds"]) == (3, pytest.approx(3.501))
+    assert (written["min_seconds"], written["max_seconds"]) == (0.5, pytest.approx(2.001))
+    timeline = written["timeline"]
+    assert timeline["slot_seconds"] == 0.1
+    assert [slot for slot, count in enumerate(timeline["count"]) if count] == [0, 10, 39]
+    assert timeline["max_seconds"][39] == pytest.approx(2.001)
+    assert written["load"]["achieved_rate_hz"] == 0.75
+
+
+def test_buckets_are_those_of_the_real_tenant() -> None:
+    seconds = np.concatenate([np.geomspace(1.0001e-6, 999, 4001), [1e-9, 1e-6, 1001.0, 1e9]])
+    real = bucket_index(np.rint(seconds * 1e9).astype(np.int64))
+    ours = np.array([bucket(value) for value in seconds])
+    # A nanosecond's rounding may cross a bound; 1 µs itself is the upper bound of bucket 0.
+    assert np.abs(ours - real).max() <= 1
+    assert (ours == real).mean() > 0.98
+    assert [bucket(value) for value in (0.0, 1e-6, 2e-6, 1e9)] == [0, 0, 64, 1915]
+
+
+DEVICE = {"sms": 100, "mig_slices": 7, "mig_slice_sms": 10, "time_slicing_overhead": 0.25}
+WORK = {"serial_seconds": 1.0, "parallel_sm_seconds": 60.0}
+
+
+@pytest.mark.parametrize(
+    "mechanisms, profile, percent, active, seconds",
+    [
+        (["exclusive"], None, None, 1, 1.6),  # a + w/S
+        (["time-slicing"], None, None, 1, 1.6),  # nobody to switch to
+        (["time-slicing"], None, None, 4, 4 * 1.6 * 1.25),
+        (["mps"], None, None, 1, 1.6),
+        (["mps"], None, None, 4, 1.0 + 4 * 0.6),
+        (["streams"], None, None, 4, 1.0 + 4 * 0.6),
+        (["mps"], None, 25.0, 4, 1.0 + 4 * 0.6),  # the share is what crowding leaves anyway
+        (["mps"], None, 25.0, 1, 1.0 + 60 / 25),
+        (["mps"], None, 33.4, 1, 1.0 + 60 / 33),  # whole SMs only
+        (["mps"], None, 50.0, 4, 1.0 + 4 * 0.6),
+        (["mps"], None, 0.1, 1, 1.0 + 60 / 1),  # one SM at least
+        (["mig"], "1g", None, 1, 1.0 + 60 / 10),
+        (["mig"], "3g.40gb", None, 1, 1.0 + 60 / 30),
+        (["mig", "time-slicing"], "3g", None, 1, 1.0 + 60 / 30),
+        (["mig", "time-slicing"], "3g", None, 2, 2 * (1.0 + 60 / 30) * 1.25),
+        (["mig", "mps"], "3g", None, 2, 1.0 + 2 * 60 / 30),
+        (["mig", "mps"], "3g", 50.0, 1, 1.0 + 60 / 15),  # a share of the slice
+    ],
+)
+def test_the_model_against_its_formulas(
+    mechanisms: list[str], profile: str | None, percent: float | None, active: int, seconds: float
+) -> None:
+    strategy = {"mechanisms": mechanisms, "profile": profile, "limits": {"thread_percent": percent}}
+    assert iteration_seconds(strategy, active, DEVICE, WORK) == pytest.approx(seconds)
+
+
+def test_tenants_of_unequal_groups_feel_only_their_own(tmp_path: Path) -> None:
+    noise = {"simulated.noise": SILENT}
+    planned = simulated_study(strategies=["mig-time-slicing"], replicas=[3], repeats=1, baseline="none", **noise)
+    measured = measure(planned, planned.cells[0], tmp_path)
+    alone = 0.05004 + 4.106 / (3 * 14)
+    means = [tenant["sum_seconds"] / tenant["count"] for tenant in measured["tenants"]]
+    # Two instances: tenants 0 and 2 take turns in one, tenant 1 has the other.
+    assert means == pytest.approx([2 * alone * 1.1097, alone, 2 * alone * 1.1097])
+
+
+@pytest.mark.parametrize(
+    "strategy, replicas, reason",
+    [
+        ("mig", 7, None),
+        ("mig", 8, "8 instances of 1 slice(s) do not fit into 7 slices"),
+        ("mig-mps", 9, None),
+        ("mps", 500, None),
+    ],
+)
+def test_mig_runs_out_of_slices(tmp_path: Path, strategy: str, replicas: int, reason: str | None) -> None:
+    planned = simulated_study(strategies=[strategy], replicas=[replicas], window_seconds=10)
+    node = SimulatedNode(planned.config["simulated"], tmp_path / "node")
+    assert node.infeasible(planned.strategies[strategy], replicas) == reason
+    measured = measure(planned, Cell(strategy, "yolos", replicas, 1), tmp_path)
+    assert (measured["status"], measured["reason"]) == (("ok", None) if reason is None else ("infeasible", reason))
+
+
+def open_load(
+    service_seconds: float, tenants: int, rate_hz: float, window_seconds: float, arrival: str, repeats: int
+) -> list[dict[str, Any]]:
+    """Records of all tenants, from several draws, that take turns at a device without cost of switching."""
+    spec: dict[str, Any] = {
+        "strategy": {"mechanisms": ["time-slicing"], "profile": None, "limits": {}},
+        "workload": {
+            "name": "queue",
+            "simulated": {"serial_seconds": service_seconds, "parallel_sm_seconds": 0.0},
+        },
+        "replicas": tenants,
+        "node": {"options": {"seed": 1}},
+    }
+    node = DEVICE | {"time_slicing_overhead": 0.0, "noise": SILENT}
+    load_of_all = {"load": {"arrival": arrival, "rate_hz": rate_hz}}
+    records = []
+    for repeat in range(repeats):
+        group = SimulatedTenants(spec | {"repeat": repeat}, load_of_all, node, iteration_seconds, None)
+        group.start([Grant(index, 0) for index in range(tenants)])
+        group.window = (0, int(window_seconds * NS))
+        records += group.measured()
+    return records
+
+
+def mean_of(records: Sequence[dict[str, Any]]) -> float:
+    """Mean latency of all requests, in seconds."""
+    return float(sum(r["sum_seconds"] for r in records) / sum(r["count"] for r in records))
+
+
+@pytest.mark.parametrize("utilisation", [0.2, 0.5, 0.8])
+def test_one_queue_waits_as_theory_says(utilisation: float) -> None:
+    """Poisson arrivals, constant service (M/D/1): mean wait rho s / (2 (1 - rho)), by Pollaczek and Khinchine."""
+    service = 0.01
+    records = open_load(service, 1, utilisation / service, 100.0, "poisson", 20)
+    wait = utilisation * service / (2 * (1 - utilisation))
+    assert mean_of(records) == pytest.approx(service + wait, rel=0.03)
+    for one in records:
+        assert one["load"]["planned_rate_hz"] == pytest.approx(utilisation / service)
+        assert one["load"]["achieved_rate_hz"] == pytest.approx(utilisation / service, rel=0.15)
+        # Little's law, from two separate counts
+        in_flight = one["load"]["achieved_rate_hz"] * one["sum_seconds"] / one["count"]
+        assert one["load"]["in_flight_mean"] == pytest.approx(in_flight, rel=0.02)
+    delays = [one["load"]["delay_p99_seconds"] for one in records]
+    assert fmean(delays) > wait
+    assert all(delay + service <= one["max_seconds"] + 1e-9 for delay, one in zip(delays, records, strict=True))
+
+
+def test_a_short_window_opens_on_a_queue_in_its_stationary_state() -> None:
+    service, utilisation = 0.01, 0.85
+    records = open_load(service, 1, utilisation / service, 0.05, "poisson", 1200)
+    wait = utilisation * service / (2 * (1 - utilisation))
+    assert mean_of(records) == pytest.approx(service + wait, rel=0.05)
+
+
+def test_what_comes_after_the_window_still_slows_what_came_in_it() -> None:
+    """Two requests a period that overlap, or do not: each pair is like every other, also at the window's end."""
+    records = open_load(0.4, 2, 1.0, 1.0, "constant", 40)
+    assert all(one["count"] == 1 for one in records)
+    means = [one["sum_seconds"] for one in records]
+    assert means[::2] == pytest.approx(means[1::2])
+    assert sum(mean > 0.45 for mean in means) > 20, "many overlap"
+
+
+@pytest.mark.parametrize("utilisation", [0.3, 0.6])
+def test_many_light_tenants_share_the_device_as_theory_says(utilisation: float) -> None:
+    """Processor sharing: R = s / (1 - rho), whatever the distribution of the service times."""
+    service, tenants = 0.01, 40
+    records = open_load(service, tenants, utilisation / service / tenants, 100.0, "poisson", 4)
+    assert mean_of(records) == pytest.approx(service / (1 - utilisation), rel=0.05)
+
+
+def test_constant_arrivals_below_capacity_never_wait() -> None:
+    records = open_load(0.01, 1, 50.0, 10.0, "constant", 1)
+    assert mean_of(records) == pytest.approx(0.01)
+    assert records[0]["count"] == pytest.approx(500, abs=1)
+    assert records[0]["load"]["delay_p99_seconds"] == pytest.approx(0, abs=1e-9)
+
+
+def test_a_rate_may_be_a_share_of_capacity(tmp_path: Path) -> None:
+    changes = {"workloads": ["matmul-light"], "strategies": ["mps"], "replicas": [2], "repeats": 1}
+    planned = simulated_study(**changes, **{"simulated.noise": SILENT})
+    measured = measure(planned, Cell("mps", "matmul-light", 2, 1), tmp_path)
+    # `measure` calibrates every workload at 10 Hz.
+    assert [tenant["load"]["planned_rate_hz"] for tenant in measured["tenants"]] == [2.0, 2.0]
+    assert measured["calibration"]["capacity_hz"] == 10.0
+    assert [gate["name"] for gate in measured["gates"] if not gate["passed"]] == []
+
+
+def test_facts_say_that_it_is_simulated(tmp_path: Path) -> None:
+    facts = SimulatedNode(load(study({"node": "simulated"}))["simulated"], tmp_path).facts()
+    assert (facts["label"], facts["is_gpu"], facts["units"]) == ("simulated", False, 108)
+    assert "(simulated)" in facts["product"]
+    assert facts["memory_bytes"] == 80 << 30
+    half = load(study({"node": "simulated", "simulated.memory_gib": 0.5}))["simulated"]
+    other = SimulatedNode(half, tmp_path).facts()
+    assert other["memory_bytes"] == 1 << 29
+    assert other["device"] != facts["device"]
+
+
+def test_an_outage_breaks_what_it_names(tmp_path: Path) -> None:
+    planned = simulated_study(window_seconds=10, replicas=[3], repeats=1)
+    cell, other = Cell("mps", "yolos", 3, 1), Cell("mig", "yolos", 3, 1)
+    outage = tmp_path / "node" / "outage.json"
+    outage.parent.mkdir()
+
+    outage.write_text(json.dumps({"cells": [cell.folder]}))
+    with pytest.raises(NodeError):
+        measure(planned, cell, tmp_path)
+    assert measure(planned, other, tmp_path)["status"] == "ok"
+
+    outage.write_text(json.dumps({"cells_left": 1}))
+    assert measure(planned, cell, tmp_path)["status"] == "ok"
+    with pytest.raises(NodeError):
+        measure(planned, other, tmp_path)
+
+    outage.write_text(json.dumps({"tenants": {cell.folder: "killed"}}))
+    ended = measure(planned, cell, tmp_path)
+    assert ended["status"] == "killed"
+    assert [tenant["status"] for tenant in ended["tenants"]] == ["killed", "not-measured", "not-measured"]
+
+
+def test_a_state_that_cannot_be_set_leaves_the_node_in_none(tmp_path: Path) -> None:
+    planned = simulated_study()
+    node = SimulatedNode(planned.config["simulated"], tmp_path)
+    (tmp_path / "outage.json").write_text(json.dumps({"strategies": ["mig"]}))
+    mps, mig = (State(planned.strategies[name], None, 1) for name in ("mps", "mig"))
+    node.ensure(mps)
+    with pytest.raises(NodeError):
+        node.ensure(mig)
+    assert node.current() not in (mps.key, mig.key, None)
+    node.ensure(mps)
+    assert node.current() == mps.key
+
+
+def test_the_state_of_the_node_is_the_evidence(tmp_path: Path) -> None:
+    planned = simulated_study()
+    node = SimulatedNode(planned.config["simulated"], tmp_path)
+    mps = planned.strategies["mps"]
+    assert [item["holds"] for item in node.evidence(mps, [], [])] == [False]
+    node.ensure(State(mps, None, 1))
+    assert [item["holds"] for item in node.evidence(mps, [], [])] == [True]
+    node.ensure(State(planned.strategies["mps-limited"], 3, 1))
+    assert [item["holds"] for item in node.evidence(mps, [], [])] == [False]
+
+
+def test_the_journal_notes_every_move_and_only_moves(tmp_path: Path) -> None:
+    planned = simulated_study()
+    node = SimulatedNode(planned.config["simulated"], tmp_path)
+    state = State(planned.strategies["mps-limited"], 3, 2)
+    assert node.restore() is False
+    node.ensure(state)
+    node.ensure(state)
+    node.ensure(State(planned.strategies["mps-limited"], 5, 2))
+    node.ensure(State(planned.strategies["mps-limited"], 5, 3))
+    assert node.restore() is True
+    assert node.restore() is False
+    moves = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
+    states = ["mps-limited n3 block 2", "mps-limited n5 block 2", "mps-limited n5 block 3"]
+    assert [move["to"] for move in moves] == [*states, None]
+    assert [move["from"] for move in moves] == [None, *states]

@@ -1,0 +1,202 @@
+"""Telemetry: the csv text, and the summary of a window from counters whose values are set."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from sharebench.collect import telemetry
+from sharebench.collect.rows import COLUMNS, to_csv
+from sharebench.collect.telemetry import HostSampler
+
+# As psutil has them on Linux: seconds in each state since boot.
+Times = namedtuple("Times", "user nice system idle iowait irq softirq steal guest guest_nice")
+ZERO = Times(*[0.0] * 10)
+
+
+def test_the_csv_has_all_columns_and_blanks_for_what_is_not_known() -> None:
+    rows = list(csv.reader(io.StringIO(to_csv([{"t_seconds": 0.5, "memory_used_mib": 12.0, "power_watts": None}]))))
+    assert rows[0] == list(COLUMNS)
+    assert dict(zip(*rows, strict=True)) == dict.fromkeys(COLUMNS, "") | {"t_seconds": "0.5", "memory_used_mib": "12.0"}
+    assert to_csv([]) == ",".join(COLUMNS) + "\n"
+
+
+def test_a_column_that_is_not_documented_is_refused() -> None:
+    with pytest.raises(ValueError, match="fan_speed"):
+        to_csv([{"t_seconds": 0.5, "fan_speed": 1.0}])
+
+
+class Counters:
+    """The kernel's counters of a host with three cores, as the sampler reads them."""
+
+    def __init__(self) -> None:
+        self.cores: dict[int, Times] = dict.fromkeys(range(3), ZERO)
+        self.tenants: dict[int, float] = {7: 0.0, 8: 0.0}
+        self.resident: dict[int, int] = {7: 10 << 20, 8: 20 << 20}
+        self.throttled: int | None = 0
+        self.monotonic = 100.0
+
+    def spend(self, core: int, **seconds: float) -> None:
+        """Let a core pass this time in these states."""
+        known = self.cores[core]
+        self.cores[core] = known._replace(**{state: getattr(known, state) + more for state, more in seconds.items()})
+
+    def cpu_times(self, percpu: bool = False) -> Any:
+        """psutil.cpu_times"""
+        if percpu:
+            return list(self.cores.values())
+        return Times(*map(sum, zip(*self.cores.values(), strict=True)))
+
+
+@pytest.fixture
+def counters(monkeypatch: pytest.MonkeyPatch) -> Counters:
+    """The counters, in place of this host's; the sampling thread sleeps through the test."""
+    fake = Counters()
+
+    class Process:
+        def __init__(self, pid: int) -> None:
+            self.pid = pid
+
+        def memory_info(self) -> Any:
+            if self.pid not in fake.resident:
+                raise psutil.NoSuchProcess(self.pid)
+            return namedtuple("Memory", "rss")(fake.resident[self.pid])
+
+        def cpu_times(self) -> Any:
+            if self.pid not in fake.tenants:
+                raise psutil.NoSuchProcess(self.pid)
+            return ZERO._replace(user=fake.tenants[self.pid] - 0.25, system=0.25)
+
+    monkeypatch.setattr(psutil, "Process", Process)
+    monkeypatch.setattr(psutil, "cpu_times", fake.cpu_times)
+    monkeypatch.setattr(telemetry, "_throttled_usec", lambda: fake.throttled)
+    monkeypatch.setattr(time, "monotonic", lambda: fake.monotonic)
+    monkeypatch.setattr(HostSampler, "PERIOD_SECONDS", 1000)
+    return fake
+
+
+def a_window(counters: Counters) -> HostSampler:
+    """A sampler of cores 0 and 1 that has begun; ten seconds pass, in which core 0 is busy for nine."""
+    sampler = HostSampler([0, 1], [7, 8])
+    sampler.start()
+    counters.monotonic += 10
+    counters.spend(0, user=5, nice=1, system=3, idle=1)
+    counters.spend(1, idle=8, iowait=2)
+    counters.spend(2, user=10)
+    counters.tenants = {7: 5.0, 8: 3.0}
+    return sampler
+
+
+def test_the_summary_is_the_difference_of_the_counters(counters: Counters) -> None:
+    sampler = a_window(counters)
+    counters.spend(2, steal=0.6)
+    counters.throttled = 250_000
+    _, summary = sampler.stop(100.0, 110.0)
+    # 9 s busy on our cores, 8 s of them the tenants'; of 20 s on our cores.
+    assert summary["foreign_cpu_percent"] == pytest.approx(100 * 1 / 20)
+    assert summary["host_steal_percent"] == pytest.approx(100 * 0.6 / 30.6)
+    assert summary["host_throttled_percent"] == pytest.approx(100 * 0.25 / 10)
+    assert summary["power_mean_watts"] is None
+
+
+def test_guests_are_not_counted_twice(counters: Counters) -> None:
+    sampler = a_window(counters)
+    # Linux has a virtual machine's time in user too.
+    counters.spend(1, user=4, guest=4)
+    _, summary = sampler.stop(100.0, 110.0)
+    assert summary["foreign_cpu_percent"] == pytest.approx(100 * 5 / 24)
+
+
+def test_tenants_that_outrun_the_clock_tick_leave_nothing_foreign(counters: Counters) -> None:
+    sampler = a_window(counters)
+    counters.tenants[7] += 2
+    assert sampler.stop(100.0, 110.0)[1]["foreign_cpu_percent"] == 0
+
+
+def test_what_the_system_does_not_tell_is_null(counters: Counters) -> None:
+    counters.throttled = None
+    sampler = a_window(counters)
+    _, summary = sampler.stop(100.0, 110.0)
+    assert summary["host_throttled_percent"] is None
+    assert (summary["samples"], summary["utilisation_mean_percent"], summary["memory_used_max_mib"]) == (0, None, None)
+
+
+def test_a_host_without_steal_says_so(counters: Counters, monkeypatch: pytest.MonkeyPatch) -> None:
+    Mac = namedtuple("Mac", "user nice system idle")
+    monkeypatch.setattr(
+        psutil,
+        "cpu_times",
+        lambda percpu=False: (
+            [Mac(*core[:4]) for core in counters.cores.values()] if percpu else Mac(*counters.cpu_times()[:4])
+        ),
+    )
+    _, summary = a_window(counters).stop(100.0, 110.0)
+    assert summary["host_steal_percent"] is None
+    assert summary["foreign_cpu_percent"] == pytest.approx(100 * 1 / 18)
+
+
+def test_only_rows_inside_the_window_are_kept(counters: Counters) -> None:
+    sampler = a_window(counters)
+    sampler.rows = [(99.9, 10.0, 50.0), (100.5, 20.0, 100.0), (109.9, 40.04, 300.0), (110.1, 90.0, 900.0)]
+    rows, summary = sampler.stop(100.0, 110.0)
+    assert rows == [
+        {"t_seconds": 0.5, "gpu_util_percent": 20.0, "memory_used_mib": 100.0},
+        {"t_seconds": 9.9, "gpu_util_percent": 40.0, "memory_used_mib": 300.0},
+    ]
+    assert (summary["samples"], summary["memory_used_max_mib"]) == (2, 300.0)
+    assert summary["utilisation_mean_percent"] == pytest.approx(30.0)
+    assert to_csv(rows).splitlines()[1] == "0.5,20.0,100.0,,,,"
+
+
+def test_memory_is_that_of_the_tenants_that_live(counters: Counters) -> None:
+    sampler = HostSampler([0], [7, 8])
+    assert sampler._memory_bytes() == 30 << 20
+    del counters.resident[8]
+    assert sampler._memory_bytes() == 10 << 20
+
+
+def test_sampling_this_very_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HostSampler, "PERIOD_SECONDS", 0.05)
+    me = psutil.Process()
+    sampler = HostSampler(list(range(psutil.cpu_count() or 1)), [me.pid])
+    began = time.monotonic()
+    sampler.start()
+    while time.monotonic() < began + 0.4:
+        sum(range(1000))
+    rows, summary = sampler.stop(began, time.monotonic())
+    assert not sampler._thread.is_alive()
+    assert 3 <= len(rows) == summary["samples"] <= 8
+    assert all(0 <= (row["gpu_util_percent"] or 0) <= 100 for row in rows)
+    assert max(row["gpu_util_percent"] or 0 for row in rows) > 20 / (psutil.cpu_count() or 1)
+    assert summary["memory_used_max_mib"] == pytest.approx(me.memory_info().rss / 2**20, rel=0.3)
+    assert 0 <= summary["foreign_cpu_percent"] <= 100
+    text = to_csv(rows)
+    assert len(text.splitlines()) == len(rows) + 1
+
+
+@pytest.mark.parametrize(
+    "own, stat, usec",
+    [
+        ("0::/user.slice/job\n", "usage_usec 5\nthrottled_usec 1234\n", 1234),
+        ("1:cpu:/old\n0::/user.slice/job\n", "throttled_usec 7\n", 7),
+        ("0::/user.slice/job\n", "usage_usec 5\n", None),
+        ("0::/elsewhere\n", "throttled_usec 7\n", None),
+    ],
+)
+def test_throttling_is_read_from_our_own_control_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, stat: str, usec: int | None
+) -> None:
+    group = tmp_path / "sys/fs/cgroup/user.slice/job"
+    group.mkdir(parents=True)
+    (group / "cpu.stat").write_text(stat)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(own)
+    monkeypatch.setattr(telemetry, "Path", lambda path: tmp_path / str(path).lstrip("/"))
+    assert telemetry._throttled_usec() == usec

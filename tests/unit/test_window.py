@@ -1,0 +1,157 @@
+"""The window: settling, announcing, measuring, with tenants in a fake clock."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from unit.fakes import NS, STEADY, FakeSampler, FakeTenants
+
+from sharebench.nodes.base import TenantsFailed, TenantUnreachable
+from sharebench.window import ATTEMPTS, LEAD_SECONDS, measure, noticing_death, settle
+
+
+def test_settling_waits_for_a_verdict_on_what_ran_after_the_last_was_ready() -> None:
+    tenants = FakeTenants(3)
+    began_ns = tenants.clock_ns
+    unsteady = {"is_steady": False, "batches": 9, "change_percent": 30.0}
+    tenants.fakes[1].verdict = unsteady
+    tenants.fakes[1].settles_after_ns = 2 * NS
+    assert settle(tenants, 60.0) == [STEADY, unsteady, STEADY]
+    assert tenants.clock_ns - began_ns >= 2 * NS
+    assert {since for _, what, _, since in tenants.calls if what == "settled"} == {began_ns}
+
+
+def test_a_tenant_that_has_settled_is_left_alone() -> None:
+    tenants = FakeTenants(2)
+    tenants.fakes[1].settles_after_ns = NS
+    settle(tenants, 60.0)
+    asked = [index for _, _, index, _ in tenants.calls]
+    assert asked.count(0) == 1
+    assert 2 < asked.count(1) < 40, "asked again, but not without a pause"
+
+
+def test_settling_ends_when_time_is_up() -> None:
+    tenants = FakeTenants(2)
+    tenants.fakes[1].settles_after_ns = 100 * NS
+    began_ns = tenants.clock_ns
+    with pytest.raises(TenantsFailed, match="steady"):
+        settle(tenants, 5.0)
+    assert 5 * NS <= tenants.clock_ns - began_ns < 6 * NS
+
+
+def test_settling_ends_when_a_tenant_dies() -> None:
+    tenants = FakeTenants(2)
+    tenants.fakes[1].settles_after_ns = 100 * NS
+    tenants.dies_at_ns = tenants.clock_ns + NS
+    with pytest.raises(TenantsFailed, match="ended early"):
+        settle(tenants, 60.0)
+
+
+def test_one_window_for_all_and_nothing_sent_inside_it() -> None:
+    tenants = FakeTenants(4)
+    sampler = FakeSampler(tenants)
+    window, records, rows, summary = measure(tenants, sampler, 2.0, 30.0)
+    windows = {given for _, what, _, given in tenants.calls if what == "window"}
+    assert len(windows) == 1
+    start_ns, end_ns = windows.pop()
+    assert end_ns - start_ns == 2 * NS
+    assert (window["start_monotonic_seconds"], window["end_monotonic_seconds"]) == (start_ns / NS, end_ns / NS)
+    assert not [call for call in tenants.calls if start_ns <= call[0] < end_ns]
+    assert max(tenants.asked("window")) < start_ns
+    assert min(tenants.asked("record")) >= end_ns
+    assert [record["index"] for record in records] == [0, 1, 2, 3]
+    assert {given for _, what, _, given in tenants.calls if what == "record"} == {30.0}
+    assert (rows, summary["samples"]) == ([{"t_seconds": 2.0}], 1)
+
+
+def test_the_sampler_covers_the_window_and_hardly_more() -> None:
+    tenants = FakeTenants(2)
+    sampler = FakeSampler(tenants)
+    window, *_ = measure(tenants, sampler, 2.0, 30.0)
+    began, stopped = sampler.ran
+    assert window["start_monotonic_seconds"] - LEAD_SECONDS <= began / NS <= window["start_monotonic_seconds"]
+    # before the records: a tenant may need until the deadline for its last iteration
+    assert stopped / NS == window["end_monotonic_seconds"]
+
+
+def test_epoch_times_are_those_of_the_nodes_clock() -> None:
+    tenants = FakeTenants(1)
+    window, *_ = measure(tenants, FakeSampler(tenants), 1.0, 30.0)
+    for end in ("start", "end"):
+        assert window[f"{end}_epoch_seconds"] == pytest.approx(window[f"{end}_monotonic_seconds"] + 1e9, abs=1e-3)
+
+
+def test_the_clock_error_is_half_of_the_slowest_tenants_fastest_answer() -> None:
+    tenants = FakeTenants(3)
+    tenants.fakes[0].round_trips = [0.5, 0.004, 0.3]
+    tenants.fakes[1].round_trips = [0.006, 0.4, 0.4]
+    tenants.fakes[2].round_trips = [0.001, 0.002, 0.003]
+    window, *_ = measure(tenants, FakeSampler(tenants), 1.0, 30.0)
+    assert window["clock_error_seconds"] == 0.003
+
+
+def leads(tenants: FakeTenants) -> list[float]:
+    """Seconds from the announcement of each window to its start."""
+    announced = [(given[0], at) for at, what, _, given in tenants.calls if what == "window"]
+    return [(start - min(at for of, at in announced if of == start)) / NS for start in dict(announced)]
+
+
+def test_a_late_announcement_is_made_again_with_twice_the_lead() -> None:
+    # Each answer takes so long that only the third lead is enough for all.
+    tenants = FakeTenants(2, answer_seconds=0.15)
+    sampler = FakeSampler(tenants)
+    window, *_ = measure(tenants, sampler, 1.0, 30.0)
+    assert leads(tenants) == [LEAD_SECONDS, 2 * LEAD_SECONDS, 4 * LEAD_SECONDS]
+    last = [given for _, what, _, given in tenants.calls if what == "window"][-1]
+    assert last[0] == window["start_monotonic_seconds"] * NS
+    assert len(sampler.ran) == 2
+
+
+def test_a_window_that_some_refused_is_closed_before_the_next_is_announced() -> None:
+    tenants = FakeTenants(3)
+    tenants.fakes[1].refuses = 1
+    window, records, *_ = measure(tenants, FakeSampler(tenants), 2.0, 30.0)
+    first, second = dict.fromkeys(given for _, what, _, given in tenants.calls if what == "window")
+    closed = sorted((index, at) for at, what, index, _ in tenants.calls if what == "record" and at < second[0] - NS / 5)
+    assert [index for index, _ in closed] == [0, 2], "those that held it"
+    assert all(first[1] <= at < second[0] for _, at in closed)
+    assert window["start_monotonic_seconds"] == second[0] / NS
+    assert len(records) == 3
+
+
+def test_a_tenant_that_takes_no_window_ends_the_cell() -> None:
+    tenants = FakeTenants(2)
+    tenants.fakes[1].refuses = 99
+    with pytest.raises(TenantsFailed, match="did not take a window"):
+        measure(tenants, FakeSampler(tenants), 1.0, 30.0)
+    assert len(leads(tenants)) == ATTEMPTS
+
+
+def test_a_death_in_the_window_ends_it_at_once() -> None:
+    tenants = FakeTenants(2)
+    tenants.dies_at_ns = tenants.clock_ns + NS
+    with pytest.raises(TenantsFailed):
+        measure(tenants, FakeSampler(tenants), 60.0, 30.0)
+    assert tenants.asked("record") == []
+    assert tenants.clock_ns == tenants.dies_at_ns
+
+
+def test_records_are_asked_for_all_at_once() -> None:
+    tenants = FakeTenants(3)
+    together = threading.Barrier(3, timeout=10)
+    for fake in tenants.fakes:
+        answer = fake.record
+        fake.record = lambda deadline, answer=answer: (together.wait(), answer(deadline))[1]
+    _, records, *_ = measure(tenants, FakeSampler(tenants), 1.0, 30.0)
+    assert [record["index"] for record in records] == [0, 1, 2]
+
+
+def test_silence_of_the_dying_is_told_from_silence_of_the_living() -> None:
+    living = FakeTenants(1)
+    with pytest.raises(TenantUnreachable, match="silent"), noticing_death(living):
+        raise TenantUnreachable("silent")
+    dying = FakeTenants(1)
+    dying.dies_at_ns = dying.clock_ns + NS // 20
+    with pytest.raises(TenantsFailed, match="ended early"), noticing_death(dying):
+        raise TenantUnreachable("silent")
