@@ -45,7 +45,8 @@ def guarded(results: Path, job: Callable[[dict[str, Any]], None]) -> int:
                 ownership.report(results, f"{type(failure).__name__}: {failure}")
                 raise JobFailed(str(failure)) from failure
             ownership.report(results, None)
-    except (JobFailed, ownership.OwnershipError) as failure:
+    except (JobFailed, ownership.OwnershipError, OSError) as failure:
+        # Not even the run record can be written to a full disk: that OSError ends here, too.
         print(f"failed: {failure}", file=sys.stderr)
         return 1
     except ownership.Interrupted as signal:

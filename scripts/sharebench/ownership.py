@@ -44,7 +44,9 @@ class Claim:
         """Mark the run as ended and let go of its locks."""
         record = read_run(self.results)
         if record.get("run_id") == self.run_id:
-            write_run(self.results, record | {"ended": True})
+            # On a full disk the run must still be able to say why it failed.
+            with contextlib.suppress(OSError):
+                write_run(self.results, record | {"ended": True})
         for descriptor in self.descriptors:
             os.ftruncate(descriptor, 0)
             os.close(descriptor)
@@ -110,7 +112,8 @@ def _describe(owner: dict[str, Any]) -> str:
 def claim(results: Path, node_lock: Path | None, record: dict[str, Any]) -> Claim:
     """Take the results folder and the node, sweeping what a dead owner left behind.
 
-    `record` becomes the run record (`.sharebench/run.json`). Raises OwnershipError naming a live owner.
+    `record` becomes the run record (`.sharebench/run.json`). Raises OwnershipError naming a live owner, or when the
+    results cannot be written to.
     """
     run_id = new_run_id()
     owner = {
@@ -123,24 +126,28 @@ def claim(results: Path, node_lock: Path | None, record: dict[str, Any]) -> Clai
     if node_lock is not None:
         locks.append(("node", node_lock))
     held: dict[Path, int] = {}
-    for what, path in locks:
-        descriptor = _lock(path)
-        if descriptor is None:
-            for other in held.values():
-                os.close(other)
-            raise OwnershipError(
-                f"the {what} is in use by {_describe(_owner_of(path))}; wait for it to end, or stop it"
-            )
-        held[path] = descriptor
-    for path, descriptor in held.items():
-        # An owner that ended well has left no name.
-        if dead := _owner_of(path):
-            sweep(dead["run_id"])
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(owner).encode(), 0)
-    kept = {"overhead": read_run(results).get("overhead")}
-    fresh = {"ended": False, "done": 0, "first_cell_epoch_seconds": None, "failure": None, "down": None}
-    write_run(results, owner | kept | fresh | record)
+    with contextlib.ExitStack() as undo:
+        for what, path in locks:
+            descriptor = _lock(path)
+            if descriptor is None:
+                raise OwnershipError(
+                    f"the {what} is in use by {_describe(_owner_of(path))}; wait for it to end, or stop it"
+                )
+            undo.callback(os.close, descriptor)
+            held[path] = descriptor
+        try:
+            for path, descriptor in held.items():
+                # An owner that ended well has left no name.
+                if dead := _owner_of(path):
+                    sweep(dead["run_id"])
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, json.dumps(owner).encode(), 0)
+            kept = {"overhead": read_run(results).get("overhead")}
+            fresh = {"ended": False, "done": 0, "first_cell_epoch_seconds": None, "failure": None, "down": None}
+            write_run(results, owner | kept | fresh | record)
+        except OSError as error:
+            raise OwnershipError(f"{results} cannot be written to: {error.strerror}") from None
+        undo.pop_all()
     return Claim(run_id, results, list(held.values()))
 
 

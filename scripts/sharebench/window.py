@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -44,9 +44,9 @@ def settle(tenants: Tenants, timeout_seconds: float) -> list[dict[str, Any]]:
         for index, endpoint in enumerate(endpoints):
             if index not in verdicts and (verdict := endpoint.settled(since_ns)) is not None:
                 verdicts[index] = verdict
-        if tenants.now_ns() > until_ns:
-            raise TenantsFailed("not every tenant became steady or gave up in time")
         if len(verdicts) < len(endpoints):
+            if tenants.now_ns() > until_ns:
+                raise TenantsFailed("not every tenant became steady or gave up in time")
             tenants.sleep_until(tenants.now_ns() + int(POLL_SECONDS * NS))
     return [verdicts[index] for index in range(len(endpoints))]
 
@@ -84,18 +84,22 @@ def measure(
     endpoints = tenants.endpoints()
     clocks = [_clock(endpoint) for endpoint in endpoints]
     monotonic_ns, realtime_ns, _ = clocks[0]
-    with ThreadPoolExecutor(len(endpoints)) as pool:
+    pool = ThreadPoolExecutor(len(endpoints))
+    try:
         start_ns, end_ns = _announce(tenants, pool, seconds, record_seconds)
         sampler.start()
         tenants.sleep_until(end_ns)
         rows, summary = sampler.stop(start_ns / NS, end_ns / NS)
         records = list(pool.map(lambda endpoint: endpoint.record(record_seconds), endpoints))
+    finally:
+        # Not waited for: after a failure or an interrupt one of them may still ask a tenant that hangs.
+        pool.shutdown(wait=False)
     to_epoch_ns = realtime_ns - monotonic_ns
-    window: Mapping[str, float] = {
+    window = {
         "start_monotonic_seconds": start_ns / NS,
         "end_monotonic_seconds": end_ns / NS,
         "start_epoch_seconds": (start_ns + to_epoch_ns) / NS,
         "end_epoch_seconds": (end_ns + to_epoch_ns) / NS,
         "clock_error_seconds": max(round_trip for _, _, round_trip in clocks) / 2,
     }
-    return dict(window), records, rows, summary
+    return window, records, rows, summary

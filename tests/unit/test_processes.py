@@ -239,13 +239,25 @@ def test_what_an_exit_code_means(code: int, status: str, words: str) -> None:
     assert words in classify(code)[1]
 
 
+def test_a_frozen_tenant_ends_as_fast_as_others(launch: Callable[..., ProcessTenants]) -> None:
+    # It handles SIGTERM, as the real one does, for which it has to run.
+    tenants = launch(
+        "import signal, sys, time; signal.signal(15, lambda *_: sys.exit()); print(1, flush=True); time.sleep(60)"
+    )
+    wait_for(lambda: (tenants.scratch / "0.out").read_text())
+    os.kill(tenants.pids()[0], signal.SIGSTOP)
+    began = time.monotonic()
+    tenants.stop()
+    assert time.monotonic() - began < processes.GRACE_SECONDS / 2
+    assert not is_alive(tenants.pids()[0])
+
+
 def test_stop_ends_what_does_not_want_to(
     launch: Callable[..., ProcessTenants], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    tenants = launch(FOREVER, IGNORES_SIGTERM, HAS_A_CHILD)
-    wait_for(lambda: all((tenants.scratch / name).read_text() for name in ("1.out", "2.out")))
-    os.kill(tenants.pids()[0], signal.SIGSTOP)
-    child = psutil.Process(tenants.pids()[2]).children()[0]
+    tenants = launch(IGNORES_SIGTERM, HAS_A_CHILD)
+    wait_for(lambda: all((tenants.scratch / name).read_text() for name in ("0.out", "1.out")))
+    child = psutil.Process(tenants.pids()[1]).children()[0]
     (tenants.scratch / "0.log").write_text("a warning\n")
     began = time.monotonic()
     tenants.stop()

@@ -1,10 +1,9 @@
-"""results/README.md says what the code writes: columns, gates, paths, statuses, and how to read a histogram."""
+"""results/README.md says what the code writes: columns, gates, paths, statuses, how to read a histogram. Links hold."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from sharebench.record import SCHEMA_PATH
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
 SCHEMA = json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))
+DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("[a-z]*/README.md")]
 CELL = "cells/{strategy}/{workload}/n{replicas}/r{repeat}"
 # Limits that are their constant plus what noise or the window's edges explain.
 BASE_LIMITS = {"drift": gates.DRIFT_RATIO, "littles_law": gates.LITTLES_LAW_RATIO}
@@ -75,6 +75,8 @@ def written_by_rules() -> dict[str, str]:
                     found[path] = name
                 for path in re.findall(r'"<cell>/([^"]+)"', block):
                     found[f"{CELL}/{path}"] = name
+                for path in re.findall(r'RESULTS / f"([^"]+)"', block):
+                    found[re.sub(r"\{dataset\.(\w+)\([^}]*\}", r"{\1}", path)] = name
     return found
 
 
@@ -101,7 +103,7 @@ def test_state_files_are_documented(tmp_path: Path) -> None:
     claim.release()
     written = {file.relative_to(tmp_path).as_posix() for file in folder.rglob("*") if file.is_file()}
     documented = documented_paths()
-    assert written == {path for path in documented if path.startswith(".sharebench/")}
+    assert written == {path for path in documented if path.startswith(".sharebench/")} - written_by_rules().keys()
     # `partial/` holds what the same function writes to `tables/`.
     assert {p.replace("partial/", "tables/") for p in documented if p.startswith("partial/")} == {
         path for path in documented if path.startswith("tables/")
@@ -208,8 +210,16 @@ def test_the_quantile_by_hand_is_right(cv: float, tmp_path: Path, monkeypatch: p
     assert 0 <= namespace["p95_seconds"] / exact - 1 <= 0.011
 
 
-def test_links_lead_somewhere() -> None:
-    targets = [target for target in re.findall(r"\]\(([^)#]+)\)", TEXT) if not target.startswith("http")]
-    assert targets
-    for target in targets:
-        assert (ROOT / "results" / target).exists(), os.fspath(target)
+def anchors(document: Path) -> set[str]:
+    """What links into a document may name: its headings, as they are shown on the web."""
+    headings = re.findall(r"^#+ (.+)$", document.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"(?<!!)\[[^\]]+\]\(([^)]+)\)", document.read_text(encoding="utf-8")):
+        file, _, anchor = target.partition("#")
+        linked = document.parent / file if file else document
+        assert linked.is_file(), target
+        assert not anchor or anchor in anchors(linked), target

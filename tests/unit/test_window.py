@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from unit.fakes import NS, STEADY, FakeSampler, FakeTenants
@@ -38,6 +39,12 @@ def test_settling_ends_when_time_is_up() -> None:
     with pytest.raises(TenantsFailed, match="steady"):
         settle(tenants, 5.0)
     assert 5 * NS <= tenants.clock_ns - began_ns < 6 * NS
+
+
+def test_a_verdict_that_comes_with_the_last_answer_counts() -> None:
+    tenants = FakeTenants(2, answer_seconds=2.0)
+    tenants.fakes[1].settles_after_ns = 4 * NS
+    assert settle(tenants, 3.0) == [STEADY, STEADY]
 
 
 def test_settling_ends_when_a_tenant_dies() -> None:
@@ -145,6 +152,20 @@ def test_records_are_asked_for_all_at_once() -> None:
         fake.record = lambda deadline, answer=answer: (together.wait(), answer(deadline))[1]
     _, records, *_ = measure(tenants, FakeSampler(tenants), 1.0, 30.0)
     assert [record["index"] for record in records] == [0, 1, 2]
+
+
+def test_a_failure_does_not_wait_for_a_tenant_that_hangs() -> None:
+    tenants = FakeTenants(2)
+    hangs = threading.Event()
+    tenants.fakes[0].raises["record"] = TenantUnreachable("connection reset")
+    tenants.fakes[1].record = lambda _: hangs.wait(20)
+    began = time.monotonic()
+    try:
+        with pytest.raises(TenantUnreachable):
+            measure(tenants, FakeSampler(tenants), 1.0, 30.0)
+        assert time.monotonic() - began < 5
+    finally:
+        hangs.set()
 
 
 def test_silence_of_the_dying_is_told_from_silence_of_the_living() -> None:
