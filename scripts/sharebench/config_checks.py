@@ -145,6 +145,9 @@ def cross_key_problems(config: Json) -> Iterator[str]:
         yield from _strategy_entry(name, entry)
     for name, entry in config["workload_catalogue"].items():
         yield from _workload_entry(name, entry)
+    warm_up, start = config["warmup"]["max_seconds"], config["timeouts"]["start_seconds"]
+    if warm_up >= start:
+        yield f"timeouts.start_seconds: {start} leaves no time for warmup.max_seconds, {warm_up}; set more than that"
     yield from _names(config)
     if config["from"] is None:
         yield from _used_strategies(config, kind)

@@ -53,6 +53,16 @@ class Strategy:
             "memory_percent": None if self.memory_percent is None else parse_limit(self.memory_percent, replicas),
         }
 
+    def slices(self) -> int:
+        """How many slices one MIG instance has: 3 for the profiles `3g` and `3g.40gb`; 0 without MIG."""
+        return int(self.profile.split("g")[0]) if self.profile else 0
+
+    def groups(self, replicas: int) -> int:
+        """Into how many parts the device is cut for `replicas` tenants: one, or as many as there are MIG instances."""
+        if self.mechanisms[0] != "mig":
+            return 1
+        return self.instances if self.instances is not None and len(self.mechanisms) > 1 else replicas
+
     @property
     def depends_on_replicas(self) -> bool:
         """Whether the node must be set anew for another number of tenants."""

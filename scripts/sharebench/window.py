@@ -23,11 +23,13 @@ SILENCE_SECONDS = 1.0
 
 @contextlib.contextmanager
 def noticing_death(tenants: Tenants) -> Iterator[None]:
-    """Tell a tenant that is dead (TenantsFailed) from one that only does not answer (TenantUnreachable)."""
+    """Tell a tenant that is dead or hangs (TenantsFailed) from one that cannot be reached (TenantUnreachable)."""
     try:
         yield
-    except TenantUnreachable:
+    except TenantUnreachable as silence:
         tenants.sleep_until(tenants.now_ns() + int(SILENCE_SECONDS * NS))
+        if tenants.are_local:
+            raise TenantsFailed(f"a tenant lives but does not answer: {silence}") from silence
         raise
 
 

@@ -196,6 +196,10 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         [f"{S}.mps.profile:", "'1g'", "without mig", "remove"],
     ),
     "wrong profile": ({f"{S}.mig.profile": "one"}, [f"{S}.mig.profile:", "'one'", "such as 1g, 3g"]),
+    "a warm-up as long as the wait for it": (
+        {"warmup.max_seconds": 60},
+        ["timeouts.start_seconds:", "60", "warmup.max_seconds", "set more"],
+    ),
     "instances without mig": ({f"{S}.mps.instances": 2}, [f"{S}.mps.instances:", "2", "without mig"]),
     "limit without mps": (
         {f"{S}.time-slicing.thread_percent": 50},

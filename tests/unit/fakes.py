@@ -20,6 +20,8 @@ ENVIRONMENT = {"python": "3.11.7", "platform": "Linux", "packages": {"numpy": "2
 class FakeTenants:
     """`count` tenants whose clock moves only when the driver sleeps or asks (an answer takes `answer_seconds`)."""
 
+    are_local = False
+
     def __init__(self, count: int = 2, answer_seconds: float = 0.001) -> None:
         self.clock_ns = 50 * NS
         self.answer_ns = int(answer_seconds * NS)

@@ -14,7 +14,7 @@ from unit.config_cases import study
 from sharebench.config import load
 from sharebench.nodes import open_node
 from sharebench.nodes.base import State
-from sharebench.nodes.cpu import LABEL, CpuNode, profile_slices
+from sharebench.nodes.cpu import LABEL, CpuNode
 from sharebench.strategies import Strategy, catalogue
 
 STRATEGIES = catalogue(load(study({"node": "simulated"})))
@@ -81,7 +81,7 @@ def test_masks_by_mechanism(host: Any, cores: set[int], strategy: str, replicas:
 def test_larger_profiles_take_more_cores(host: Any) -> None:
     grants = host(EIGHT).grants(layered(("mig",), "2g.20gb"), 3)
     assert [grant.cores for grant in grants] == [(0, 1), (2, 3), (4, 5)]
-    assert [profile_slices(profile) for profile in ("1g", "3g.40gb", "1g.10gb+me")] == [1, 3, 1]
+    assert [layered(("mig",), profile).slices() for profile in ("1g", "3g.40gb", "1g.10gb+me")] == [1, 3, 1]
 
 
 @pytest.mark.parametrize(

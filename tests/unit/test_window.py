@@ -172,6 +172,9 @@ def test_silence_of_the_dying_is_told_from_silence_of_the_living() -> None:
     living = FakeTenants(1)
     with pytest.raises(TenantUnreachable, match="silent"), noticing_death(living):
         raise TenantUnreachable("silent")
+    living.are_local = True
+    with pytest.raises(TenantsFailed, match="lives but does not answer: silent"), noticing_death(living):
+        raise TenantUnreachable("silent")
     dying = FakeTenants(1)
     dying.dies_at_ns = dying.clock_ns + NS // 20
     with pytest.raises(TenantsFailed, match="ended early"), noticing_death(dying):

@@ -5,12 +5,21 @@ from __future__ import annotations
 import http.client
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 from sharebench.nodes.base import TenantUnreachable
 
 # A tenant answers within milliseconds, but N of them may share one busy core.
 TIMEOUT_SECONDS = 20.0
+# Asked again and again while tenants warm up; one that hangs must not hold up the others.
+READY_TIMEOUT_SECONDS = 2.0
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot_id() -> str | None:
+    """Names this start of this kernel, and so its monotonic clock; None where the system has no such name."""
+    return BOOT_ID.read_text().strip() if BOOT_ID.exists() else None
 
 
 class HttpEndpoint:
@@ -40,7 +49,7 @@ class HttpEndpoint:
 
     def ready(self) -> bool:
         """Whether the tenant is warm for the first time."""
-        return self._call("GET", "/readyz")[0] == 200
+        return self._call("GET", "/readyz", timeout_seconds=READY_TIMEOUT_SECONDS)[0] == 200
 
     def settled(self, since_ns: int) -> dict[str, Any] | None:
         """The verdict on steadiness from iterations that began after `since_ns`, None while it is not known."""
@@ -48,13 +57,17 @@ class HttpEndpoint:
         return dict(answer["steady"]) if status == 200 else None
 
     def clock(self) -> tuple[int, int, float]:
-        """The node's monotonic and real time in ns, and the round trip in seconds."""
-        before = time.monotonic()
+        """The node's monotonic and real time in ns, and the round trip in seconds.
+
+        A tenant under the driver's own kernel reads the driver's own clock, so that no round trip is in between.
+        """
+        before_ns = time.monotonic_ns()
         status, answer = self._call("GET", "/clock")
-        round_trip_seconds = time.monotonic() - before
+        after_ns = time.monotonic_ns()
         if status != 200:
             raise TenantUnreachable(f"GET /clock: status {status}")
-        return int(answer["monotonic_ns"]), int(answer["realtime_ns"]), round_trip_seconds
+        is_ours = answer["boot_id"] == boot_id() and before_ns <= answer["monotonic_ns"] <= after_ns
+        return int(answer["monotonic_ns"]), int(answer["realtime_ns"]), 0.0 if is_ours else (after_ns - before_ns) / 1e9
 
     def set_window(self, start_ns: int, end_ns: int) -> bool:
         """Announce the window; False when the tenant refused it."""

@@ -34,10 +34,14 @@ class State:
     block: int
 
     @property
+    def setting(self) -> str:
+        """What the device is set to, whatever the block: `mps`, or `mps-limited n4`."""
+        return self.strategy.name if self.replicas is None else f"{self.strategy.name} n{self.replicas}"
+
+    @property
     def key(self) -> str:
         """Text by which two states are told apart."""
-        size = "" if self.replicas is None else f" n{self.replicas}"
-        return f"{self.strategy.name}{size} block {self.block}"
+        return f"{self.setting} block {self.block}"
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,12 @@ class Endpoint(Protocol):
 
 
 class Tenants(Protocol):
-    """The tenants of one cell."""
+    """The tenants of one cell.
+
+    `are_local` says that no network lies between: a living tenant that does not answer can only be hung.
+    """
+
+    are_local: bool
 
     def sweep(self) -> None:
         """Remove what earlier cells left behind."""

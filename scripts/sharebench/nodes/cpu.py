@@ -26,11 +26,6 @@ from sharebench.tenants.processes import ProcessTenants
 LABEL = "CPU stand-in, not a GPU"
 
 
-def profile_slices(profile: str) -> int:
-    """How many slices a MIG profile has: 3 for `3g` or `3g.40gb`."""
-    return int(profile.split("g")[0])
-
-
 def _cpu_model() -> str:
     with open("/proc/cpuinfo") as lines:  # noqa: PTH123
         for line in lines:
@@ -89,8 +84,7 @@ class CpuNode(Node):
         if strategy.mechanisms[0] in ("time-slicing", "mig") and not self.can_pin:
             return f"{platform.system()} has no CPU affinity, so tenants cannot be pinned to cores"
         if strategy.mechanisms[0] == "mig":
-            each = profile_slices(strategy.profile or "1g")
-            sets = replicas if len(strategy.mechanisms) == 1 else strategy.instances or 1
+            sets, each = strategy.groups(replicas), strategy.slices()
             if sets * each > len(self.cores):
                 return f"{sets} instances of {each} core(s) need {sets * each} cores, there are {len(self.cores)}"
         return None
@@ -100,9 +94,8 @@ class CpuNode(Node):
         inner = strategy.mechanisms[-1]
         sets = [self.cores]
         if strategy.mechanisms[0] == "mig":
-            each = profile_slices(strategy.profile or "1g")
-            count = replicas if inner == "mig" else strategy.instances or 1
-            sets = [self.cores[k * each : (k + 1) * each] for k in range(count)]
+            each = strategy.slices()
+            sets = [self.cores[k * each : (k + 1) * each] for k in range(strategy.groups(replicas))]
         grants = []
         for index in range(replicas):
             group = index % len(sets)

@@ -39,7 +39,7 @@ def iteration_seconds(
     a, w, sms = work["serial_seconds"], work["parallel_sm_seconds"], node["sms"]
     mechanisms = strategy["mechanisms"]
     if mechanisms[0] == "mig":
-        sms = int((strategy["profile"] or "1g").split("g")[0]) * node["mig_slice_sms"]
+        sms = int(strategy["profile"].split("g")[0]) * node["mig_slice_sms"]
     inner = mechanisms[-1]
     if inner == "time-slicing":
         overhead = node["time_slicing_overhead"] if active > 1 else 0.0
@@ -75,27 +75,24 @@ class SimulatedNode(Node):
         """MIG has a fixed number of slices."""
         if strategy.mechanisms[0] != "mig":
             return None
-        each = int((strategy.profile or "1g").split("g")[0])
-        instances = replicas if len(strategy.mechanisms) == 1 else strategy.instances or 1
+        instances, each = strategy.groups(replicas), strategy.slices()
         if instances * each > self.options["mig_slices"]:
             return f"{instances} instances of {each} slice(s) do not fit into {self.options['mig_slices']} slices"
         return None
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
         """Tenants spread evenly over the groups: instances under MIG, else the one device."""
-        groups = 1
-        if strategy.mechanisms[0] == "mig":
-            groups = replicas if len(strategy.mechanisms) == 1 else strategy.instances or 1
-        return [Grant(index, index % groups) for index in range(replicas)]
+        return [Grant(index, index % strategy.groups(replicas)) for index in range(replicas)]
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
         """The state that the node is in, against the strategy of the cell."""
-        current = self.current() or "none"
-        holds = current.split(" ")[0] == strategy.name
+        wanted = State(strategy, len(grants) if strategy.depends_on_replicas else None, 0)
+        current = (self.current() or "none").partition(" block ")[0]
+        holds = current == wanted.setting
         return [
             {
                 "name": "state",
-                "expected": strategy.name,
+                "expected": wanted.setting,
                 "observed": current,
                 "holds": holds,
                 "source": "node",

@@ -94,6 +94,8 @@ class SimulatedTenant:
 class SimulatedTenants:
     """The tenants of one cell in virtual time; `failing` ends tenant 0 with that status."""
 
+    are_local = True
+
     def __init__(
         self,
         spec: Mapping[str, Any],

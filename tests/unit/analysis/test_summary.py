@@ -1,6 +1,5 @@
 """summary.csv: one row per group, against numbers worked out from the samples."""
 
-import json
 import math
 
 import numpy as np

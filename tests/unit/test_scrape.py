@@ -1,0 +1,32 @@
+"""The driver's side of a tenant's HTTP contract, where it does more than ask."""
+
+import time
+from typing import Any
+
+import pytest
+
+from sharebench.collect import scrape
+from sharebench.collect.scrape import HttpEndpoint
+
+
+def endpoint_whose_clock_says(monkeypatch: pytest.MonkeyPatch, boot_id: str | None, offset_ns: int) -> HttpEndpoint:
+    """An endpoint that answers after 10 ms from a kernel of that boot id whose clock is off by so much."""
+
+    def call(self: HttpEndpoint, method: str, path: str, **_: Any) -> tuple[int, dict[str, Any]]:
+        time.sleep(0.01)
+        return 200, {"boot_id": boot_id, "monotonic_ns": time.monotonic_ns() + offset_ns, "realtime_ns": 7}
+
+    monkeypatch.setattr(HttpEndpoint, "_call", call)
+    monkeypatch.setattr(scrape, "boot_id", lambda: "this boot")
+    return HttpEndpoint("127.0.0.1", 1, "token")
+
+
+def test_a_tenant_under_our_kernel_reads_our_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert endpoint_whose_clock_says(monkeypatch, "this boot", 0).clock()[1:] == (7, 0.0)
+
+
+@pytest.mark.parametrize("boot_id, offset_ns", [("another boot", 0), (None, 0), ("this boot", 10**9)])
+def test_any_other_clock_is_as_uncertain_as_the_answer_took(
+    monkeypatch: pytest.MonkeyPatch, boot_id: str | None, offset_ns: int
+) -> None:
+    assert endpoint_whose_clock_says(monkeypatch, boot_id, offset_ns).clock()[2] >= 0.01
