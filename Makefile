@@ -29,13 +29,7 @@ bench: $(VENV)/dev.stamp
 	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(BIN)/python $$benchmark || exit 1; done
 
 clean:
-	@$(PYTHON) -c "import pathlib, shutil; \
-	keep = pathlib.Path('results/README.md'); \
-	paths = [p for p in pathlib.Path('results').glob('*') if p != keep]; \
-	paths += [p for p in pathlib.Path('results').glob('.*')]; \
-	paths += [pathlib.Path(n) for n in ('$(VENV)', '.snakemake', '.pytest_cache', '.mypy_cache', '.ruff_cache', '.hypothesis')]; \
-	paths += [p for room in ('scripts', 'tests', 'benchmarks') for p in pathlib.Path(room).rglob('__pycache__')]; \
-	[shutil.rmtree(p) if p.is_dir() else p.unlink() for p in paths if p.exists()]"
+	@$(PYTHON) scripts/clean.py
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and \

@@ -30,6 +30,8 @@ rule all:
     default_target: True
     input:
         deliverables(),
+    message:
+        "Everything is there"
 
 
 onstart:

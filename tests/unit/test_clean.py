@@ -1,0 +1,16 @@
+"""`make clean` removes what the project made and nothing else."""
+
+from pathlib import Path
+
+import clean
+
+
+def test_only_what_a_run_made_is_removed(tmp_path: Path) -> None:
+    mine = [".venv/bin/python", "results/report.html", "results/study/.sharebench/run.json", "scripts/__pycache__/x.pyc"]
+    theirs = ["results/README.md", "results/kept/data.csv", "scripts/x.py", "notes.txt"]
+    for name in mine + theirs:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    found = {path.relative_to(tmp_path).as_posix() for path in clean.made(tmp_path)}
+    assert found == {".venv", "results/report.html", "results/study", "scripts/__pycache__"}
