@@ -26,7 +26,7 @@ try:
     STUDY = Study(configuration.load(config))
     FROM = STUDY.config["from"]
     if FROM:
-        STUDY = dataset.open_study(Path(FROM), STUDY.config)
+        STUDY = dataset.open_study(Path(FROM))
     NOT_SHOWN = dataset.not_shown(STUDY, config_of_files())
 except (configuration.ConfigError, dataset.DataSetError) as error:
     sys.exit(str(error))

@@ -17,7 +17,7 @@ def main() -> None:
         export_histograms(arguments.raw, arguments.out)
     except RecordError as error:
         damaged = str(error).partition(": ")[0]
-        sys.exit(f"{error}\nmeasure it again: snakemake --forcerun {damaged} (with the options of this run)")
+        sys.exit(f"{error}; measure it again: snakemake --forcerun {damaged} (with the options of this run)")
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def refusal(odd: dict[Path, str], results: Path) -> str:
         lines.append(f"  {first}{f' and {count - 1} more' if count > 1 else ''}: {reason}")
     if len(reasons) > NAMED:
         lines.append(f"  and {len(reasons) - NAMED} other reason(s)")
-    listed = ownership.state_folder(results) / "refused.txt"
+    listed = ownership.state_folder(results).resolve() / "refused.txt"
     replace_atomically(listed, "".join(f"{path}\n" for path in odd))
     targets = " ".join(map(str, odd)) if len(odd) <= NAMED else f"$(cat {listed})"
     lines.append(f"measure them again: snakemake --forcerun {targets} (with the options of this run)")
@@ -124,7 +124,8 @@ def _node(data: Path) -> dict[str, Any]:
 
 def _manifest(study: Study, run: dict[str, Any]) -> dict[str, Any]:
     return {
-        "config": study.config,
+        "config": study.config
+        | {key: dataset.portable(study.config[key] or "") or None for key in ("results", "from")},
         "node_kind": study.node_kind,
         "order": study.order,
         "requested": {key: study.config[key] for key in dataset.MATRIX_KEYS},

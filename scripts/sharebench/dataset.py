@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sharebench import config as configuration
+from sharebench import ownership
 from sharebench.files import read_json
 from sharebench.matrix import Study, canonical
 
@@ -24,17 +25,31 @@ def results_root(config: dict[str, Any]) -> Path:
     return Path("results/from") / Path(config["from"]).resolve().name if config["from"] else Path(config["results"])
 
 
-def open_study(folder: Path, config: dict[str, Any]) -> Study:
+def open_study(folder: Path) -> Study:
     """The study that made this data set, by its manifest. Raises DataSetError."""
     try:
         manifest = read_json(folder / "manifest.json")
-        made_by, kind = manifest["config"], manifest["node_kind"]
-    except (OSError, ValueError, KeyError) as error:
+        made_by = manifest["config"] | {"from": os.path.relpath(folder), "node": manifest["node_kind"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataSetError(
             f"config: from: {folder} is no data set ({type(error).__name__}: {error}); "
             "give a folder that has manifest.json and cells/"
         ) from None
-    return Study(configuration.load(made_by | {"from": os.path.relpath(folder), "node": kind}))
+    there = ownership.read_run(results_root(made_by)).get("config", {}).get("from", made_by["from"])
+    if there != made_by["from"]:
+        raise DataSetError(
+            f"config: from: {results_root(made_by)} holds what was rebuilt from {there}; remove it, or rename a folder"
+        )
+    return Study(configuration.load(made_by))
+
+
+def portable(text: str) -> str:
+    """A word of a command or a path as it may be published: of paths that lead out of here only the last part."""
+    key, separator, value = text.rpartition("=")
+    if not Path(value).is_absolute() and ".." not in Path(value).parts:
+        return text
+    inside = Path(value).resolve().is_relative_to(Path.cwd())
+    return key + separator + (os.path.relpath(value) if inside else f"…/{Path(value).name}")
 
 
 def digest(study: Study) -> str:

@@ -10,6 +10,7 @@ import json
 import platform
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,13 @@ from sharebench import ownership, record
 from sharebench.cell import run_cell
 from sharebench.collect.rows import to_csv
 from sharebench.files import read_json, replace_atomically, write_json
-from sharebench.matrix import Study
+from sharebench.matrix import Cell, Study
 from sharebench.nodes import open_node
 from sharebench.nodes.base import Node, NodeError, State, TenantUnreachable
 
 # Overhead of a cell, before any has been measured here.
 FIRST_OVERHEAD_SECONDS = {"cpu": 1.5, "simulated": 0.2}
+# Failures with a line that says it all.
 HARNESS_FAILURES = (NodeError, TenantUnreachable, OSError, record.RecordError)
 
 
@@ -41,9 +43,14 @@ def guarded(results: Path, job: Callable[[dict[str, Any]], None]) -> int:
             run = ownership.verify(results)
             try:
                 job(run)
-            except HARNESS_FAILURES as failure:
+            except JobFailed:
+                raise
+            except Exception as failure:
+                if not isinstance(failure, HARNESS_FAILURES):
+                    # Unforeseen: the log gets all there is to know.
+                    traceback.print_exc()
                 ownership.report(results, f"{type(failure).__name__}: {failure}")
-                raise JobFailed(str(failure)) from failure
+                raise JobFailed(str(failure) or type(failure).__name__) from failure
             ownership.report(results, None)
     except (JobFailed, ownership.OwnershipError, OSError) as failure:
         # Not even the run record can be written to a full disk: that OSError ends here, too.
@@ -112,6 +119,10 @@ def calibrate(results: Path, workload: str, spec: str, code: str, out: Path) -> 
                 "capacity_hz": tenant["load"]["achieved_rate_hz"],
                 "output_digest": tenant["output_digest"],
                 "work": tenant["work"],
+                # The digest has nothing to be held against yet.
+                "failed_gates": [
+                    gate["name"] for gate in measured["gates"] if not gate["passed"] and gate["name"] != "output_digest"
+                ],
                 "node": measured["node"],
                 "provenance": _provenance(run, measured["environment"], started),
             },
@@ -159,7 +170,7 @@ def measure_cell(
         started = time.time()
         wanted = json.loads(spec)
         strategy = study.strategies[wanted["strategy"]["name"]]
-        block = wanted["repeat"] if run["order"] == "blocks" else 0
+        block = study.block(Cell(strategy.name, wanted["workload"]["name"], wanted["replicas"], wanted["repeat"]))
         print(progress(ownership.count_cell(results), wanted, study), flush=True)
         folder = str(raw.parent.relative_to(results))
         measured, rows = run_cell(

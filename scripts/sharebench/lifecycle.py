@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from sharebench import ownership
+from sharebench import dataset, ownership
 from sharebench.code import SCRIPTS
 from sharebench.jobs import duration, node_of, seconds_per_cell
 from sharebench.matrix import Cell, Study, cell_of
@@ -29,6 +29,11 @@ def switches(study: Study, cells: Collection[Cell]) -> int:
     return sum(1 for _ in groupby(in_order, key=study.plot))
 
 
+def count_of(number: int, one: str, many: str) -> str:
+    """`1 node switch`, `2 node switches`."""
+    return f"{number} {one if number == 1 else many}"
+
+
 def headline(study: Study, run: Mapping[str, Any], cells: Collection[Cell], jobs: Mapping[str, int]) -> str:
     """The plan in one line: cells by strategy, switches, time."""
     if not cells:
@@ -40,7 +45,7 @@ def headline(study: Study, run: Mapping[str, Any], cells: Collection[Cell], jobs
     left = duration(count * seconds_per_cell(study, run))
     return (
         f"{len(cells)} of {len(study.cells)} cells to measure on node {study.node_kind}: {parts}; "
-        f"{switches(study, cells)} node switches; about {left}"
+        f"{count_of(switches(study, cells), 'node switch', 'node switches')}; about {left}"
     )
 
 
@@ -63,6 +68,7 @@ def plan(study: Study, results: Path) -> str:
     jobs = {"calibrate": len(missing)}
     lines = [headline(study, ownership.read_run(results), cells, jobs)]
     width = max(len(name) for name in study.strategies)
+    changes: dict[str, list[str]] = {}
     for name in sorted({cell.strategy for cell in study.cells}, key=list(study.strategies).index):
         mine = [cell for cell in study.cells if cell.strategy == name]
         sizes = sorted({cell.replicas for cell in mine})
@@ -72,7 +78,8 @@ def plan(study: Study, results: Path) -> str:
             f"  replicas {', '.join(map(str, sizes))}"
             + (f"  (infeasible here: {', '.join(map(str, never))})" if never else "")
         )
-        lines.append(f"    {node.plan(study.strategies[name])}")
+        changes.setdefault(node.plan(study.strategies[name]), []).append(name)
+    lines += [f"  {', '.join(names)}: {change}" for change, names in changes.items()]
     lines.append(f"  order: {study.order}; `snakemake restore` brings the node back at any time")
     return "\n".join(lines)
 
@@ -93,9 +100,8 @@ def git_state() -> dict[str, Any]:
 
 
 def relative_argv(argv: Sequence[str]) -> list[str]:
-    """The command as one would type it from the checkout: no absolute paths, so no user or host in the results."""
-    words = [Path(argv[0]).name, *argv[1:]]
-    return [os.path.relpath(word) if Path(word).is_absolute() else word for word in words]
+    """The command as one would type it here: no absolute paths, so no user or host in the results."""
+    return [Path(argv[0]).name, *map(dataset.portable, argv[1:])]
 
 
 def begin(
@@ -127,6 +133,11 @@ def begin(
     return claim
 
 
+def _is_beyond(row: Mapping[str, str], largest: Mapping[str, str]) -> bool:
+    same = all(row[key] == largest[key] for key in ("strategy", "workload"))
+    return same and int(row["replicas"]) > int(largest["replicas"])
+
+
 def closing_lines(results: Path) -> list[str]:
     """What a finished run says: the main table at the largest number of tenants, and where the report is."""
     with (results / "tables" / "summary.csv").open(newline="") as file:
@@ -143,7 +154,9 @@ def closing_lines(results: Path) -> list[str]:
             mean_ms = f"{1e3 * float(row['latency_mean_seconds']):.4g} ms" if row["latency_mean_seconds"] else "no mean"
             slowdown = f", slowdown {float(row['slowdown']):.2f}" if row["slowdown"] else ""
             total = f", {float(row['throughput_total_hz']):.4g}/s in all" if row["throughput_total_hz"] else ""
-            lines.append(f"{workload}, {name} × {row['replicas']}: {mean_ms}{slowdown}{total}")
+            beyond = [each["replicas"] for each in rows if _is_beyond(each, row)]
+            note = f" (× {', '.join(beyond)}: no result)" if beyond else ""
+            lines.append(f"{workload}, {name} × {row['replicas']}: {mean_ms}{slowdown}{total}{note}")
     shown = lines[:4]
     more = f" ({len(lines) - len(shown)} more in tables/summary.md)" if len(lines) > len(shown) else ""
     return [*shown, f"report: {results / 'report.html'}{more}"]
@@ -176,5 +189,6 @@ def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | No
             script = [sys.executable, str(SCRIPTS / "tables_of_failed_run.py"), "--results", str(results)]
             made = subprocess.run(script, capture_output=True, text=True, check=False)
             lines += made.stdout.splitlines() or made.stderr.splitlines()[-1:]
-        lines.append("not complete: the same command again does only what is missing")
+        if not any(line.startswith("measure them again:") for line in lines):
+            lines.append("not complete: the same command again does only what is missing")
     print("\n".join(line for line in lines if line), file=sys.stderr)

@@ -26,6 +26,8 @@ RUN_ID_VARIABLE = "SHAREBENCH_RUN_ID"
 STATE_FOLDER = ".sharebench"
 FAILURES_BEFORE_DOWN = 2
 GRACE_SECONDS = 3.0
+# Ctrl-C, a polite kill, and a terminal that is closed.
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class OwnershipError(Exception):
@@ -241,16 +243,20 @@ class Interrupted(BaseException):
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Turn the first SIGTERM or SIGINT into `Interrupted` and ignore later ones, so that cleanup completes."""
+    """Turn the first stop signal into `Interrupted` and ignore later ones, so that cleanup completes.
+
+    A signal that this process was started to ignore (nohup) stays ignored.
+    """
+    heeded = [number for number in STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
 
     def stop(number: int, frame: object) -> None:
-        for name in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(name, signal.SIG_IGN)
+        for other in heeded:
+            signal.signal(other, signal.SIG_IGN)
         raise Interrupted(signal.Signals(number).name)
 
-    before = {name: signal.signal(name, stop) for name in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, stop) for number in heeded}
     try:
         yield
     finally:
-        for name, handler in before.items():
-            signal.signal(name, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -6,7 +6,12 @@ import clean
 
 
 def test_only_what_a_run_made_is_removed(tmp_path: Path) -> None:
-    mine = [".venv/bin/python", "results/report.html", "results/study/.sharebench/run.json", "scripts/__pycache__/x.pyc"]
+    mine = [
+        ".venv/bin/python",
+        "results/report.html",
+        "results/study/.sharebench/run.json",
+        "scripts/__pycache__/x.pyc",
+    ]
     theirs = ["results/README.md", "results/kept/data.csv", "scripts/x.py", "notes.txt"]
     for name in mine + theirs:
         path = tmp_path / name

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from unit.config_cases import files, study
 
-from sharebench import dataset
+from sharebench import dataset, ownership
 from sharebench.config import ConfigError, load
 from sharebench.dataset import DataSetError, not_shown, open_study, results_root
 from sharebench.matrix import Study
@@ -70,8 +70,7 @@ def data_set(tmp_path: Path) -> Path:
 
 
 def test_a_data_set_brings_its_own_study(data_set: Path) -> None:
-    mine = load(study({"from": str(data_set)}))
-    theirs = open_study(data_set, mine)
+    theirs = open_study(data_set)
     assert {(cell.strategy, cell.replicas) for cell in theirs.cells} == {("exclusive", 1), ("mps", 2)}
     assert theirs.node_kind == "cpu", "what auto meant there, whatever it means here"
     assert not_shown(theirs, files()) == ""
@@ -83,26 +82,24 @@ def test_a_data_set_is_rebuilt_into_a_folder_of_its_own(data_set: Path) -> None:
         assert results_root(load(study({"from": spelling}))) == Path("results/from/their-results")
 
 
-@pytest.mark.parametrize("text", [None, "{", "{}", '{"config": {}}'])
+@pytest.mark.parametrize("text", [None, "{", "{}", '{"config": {}}', '{"config": [], "node_kind": "cpu"}', "[]"])
 def test_what_is_no_data_set_is_refused_in_a_line(data_set: Path, text: str | None) -> None:
-    mine = load(study({"from": str(data_set)}))
     (data_set / "manifest.json").unlink()
     if text is not None:
         (data_set / "manifest.json").write_text(text)
     with pytest.raises(DataSetError) as refused:
-        open_study(data_set, mine)
+        open_study(data_set)
     assert "\n" not in str(refused.value)
     assert "manifest.json" in str(refused.value)
 
 
 def test_a_manifest_with_a_config_that_makes_no_sense_is_a_config_error(data_set: Path) -> None:
-    mine = load(study({"from": str(data_set)}))
     manifest = json.loads((data_set / "manifest.json").read_text())
     manifest["config"]["strategies"] = ["spindle"]
     manifest["config"]["order"] = "sideways"
     (data_set / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ConfigError, match="sideways"):
-        open_study(data_set, mine)
+        open_study(data_set)
 
 
 def test_the_digest_names_exactly_what_tables_hold() -> None:
@@ -111,3 +108,21 @@ def test_the_digest_names_exactly_what_tables_hold() -> None:
     assert dataset.digest(requested(**{"strategy_catalogue.mps.description": "another"})) == before
     changes: list[dict[str, Any]] = [{"window_seconds": 3}, {"replicas": [1, 2]}, {"repeats": 2}, {"seed": 2}]
     assert len({before, *(dataset.digest(requested(**change)) for change in changes)}) == 5
+
+
+def test_the_rebuild_of_another_folder_of_that_name_is_not_overwritten(
+    data_set: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ownership.write_run(Path("results/from") / data_set.name, {"config": {"from": "elsewhere/of-that-name"}})
+    with pytest.raises(DataSetError, match="elsewhere/of-that-name"):
+        open_study(data_set)
+
+
+def test_published_words_lead_nowhere_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert dataset.portable("--cores") == "--cores"
+    assert dataset.portable("strategies=[mps,mig]") == "strategies=[mps,mig]"
+    assert dataset.portable(str(tmp_path / "config/mine.yaml")) == "config/mine.yaml"
+    assert dataset.portable("--configfile=/home/jane/mine.yaml") == "--configfile=…/mine.yaml"
+    assert dataset.portable("from=../../jane/results") == "from=…/results"

@@ -181,7 +181,7 @@ def test_the_end_says_the_largest_number_of_tenants_of_each_strategy(results: Pa
     assert closing_lines(results) == [
         "matmul, exclusive × 1: 3.5 ms",
         "matmul, mps × 10: 12.35 ms, slowdown 3.46, 324/s in all",
-        "matmul, mig × 2: 4 ms, slowdown 1.10",
+        "matmul, mig × 2: 4 ms, slowdown 1.10 (× 4: no result)",
         f"report: {results / 'report.html'}",
     ]
 

@@ -20,7 +20,7 @@ import psutil
 
 from sharebench.collect.scrape import HttpEndpoint
 from sharebench.nodes.base import Grant, TenantsFailed, TenantUnreachable
-from sharebench.ownership import RUN_ID_VARIABLE, scratch_folders, scratch_prefix
+from sharebench.ownership import RUN_ID_VARIABLE, STOP_SIGNALS, scratch_folders, scratch_prefix
 
 SCRIPTS = Path(__file__).resolve().parents[2]
 TENANT_VARIABLE = "SHAREBENCH_TENANT"
@@ -50,10 +50,9 @@ def _pinned(cores: tuple[int, ...] | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back until the block is done: no process is forgotten between its start and its end."""
+    """Hold stop signals back until the block is done: no process is forgotten between its start and its end."""
     held: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda caught, _: held.append(caught)) for number in numbers}
+    before = {number: signal.signal(number, lambda caught, _: held.append(caught)) for number in STOP_SIGNALS}
     try:
         yield
     finally:
