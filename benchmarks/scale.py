@@ -20,13 +20,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 
 import yaml
 
 from sharebench import config as configuration
-from sharebench import dataset, lifecycle, ownership, record
+from sharebench import dataset, lifecycle, record
 from sharebench.analysis.export import export_histograms
 from sharebench.cell import run_cell
 from sharebench.figures import NAMES as FIGURES
@@ -34,6 +33,7 @@ from sharebench.files import write_json
 from sharebench.jobs import node_of
 from sharebench.matrix import Cell, Study
 
+ROOT = Path(__file__).resolve().parents[1]
 SNAKEMAKE = Path(sys.executable).with_name("snakemake")
 SCRIPTS = ROOT / "scripts"
 # Cells per repeat of the matrix below.
@@ -78,7 +78,14 @@ def run(folder: Path, command: Sequence[str | Path]) -> Run:
 
 def snakemake(folder: Path, *arguments: str | Path) -> Run:
     """Run snakemake on this checkout with its results in the folder."""
-    here = ["--snakefile", ROOT / "Snakefile", "--directory", folder, "--workflow-profile", ROOT / "profiles/default"]
+    here: list[str | Path] = [
+        "--snakefile",
+        ROOT / "Snakefile",
+        "--directory",
+        folder,
+        "--workflow-profile",
+        ROOT / "profiles/default",
+    ]
     return run(folder, [SNAKEMAKE, *here, *arguments])
 
 
@@ -181,7 +188,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="sharebench-scale-") as name:
         folder = Path(name)
         results = large_data_set(folder, 10_000)
-        there = ["--data", results, "--results", results]
+        there: list[str | Path] = ["--data", results, "--results", results]
         done = run(folder, [sys.executable, SCRIPTS / "aggregate.py", *there])
         report("aggregate 10000 cells", f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB", "≤ 30 s, 2 GiB")
         for figure in FIGURES:
