@@ -192,7 +192,7 @@ def main() -> None:
         done = run(folder, [sys.executable, SCRIPTS / "aggregate.py", *there])
         report("aggregate 10000 cells", f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB", "≤ 30 s, 2 GiB")
         for figure in FIGURES:
-            done = run(folder, [sys.executable, SCRIPTS / "plot_figure.py", *there, "--figure", figure])
+            done = run(folder, [sys.executable, SCRIPTS / "plot_figures.py", *there, "--figures", figure])
             report(f"figure {figure}, 10000 cells", f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB", "≤ 30 s, 2 GiB")
 
 

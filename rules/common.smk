@@ -50,7 +50,6 @@ wildcard_constraints:
     workload="[a-z][a-z0-9-]*",
     replicas=r"\d+",
     repeat=r"\d+",
-    figure="|".join(FIGURES),
 
 
 def the_cell(wildcards):
@@ -94,18 +93,11 @@ def exports():
     ]
 
 
-def figure_files():
-    formats = ("svg", "pdf", "png")
-    return [
-        RESULTS / f"figures/{name}.{suffix}" for name in FIGURES for suffix in formats
-    ]
-
-
 def deliverables():
     """Every file that a run is for, each record included, so that a deleted one is noticed."""
     cells = [] if FROM else [*raw_files(), *exports()]
     tables = rules.aggregate.output
-    return [*cells, *tables, *figure_files(), RESULTS / "report.html"]
+    return [*cells, *tables, *rules.figures.output, RESULTS / "report.html"]
 
 
 def presentation():

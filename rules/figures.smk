@@ -1,10 +1,10 @@
-# Figures: one module and one job each.
+# Figures: one module each, drawn by one job, because loading the plotting libraries takes longer than drawing.
 #
 # Inputs:  tables/*.csv, cells/{strategy}/{workload}/histograms.csv (and records, for timelines)
-# Outputs: figures/{figure}.{svg,pdf,png}
+# Outputs: figures/{latency,throughput,distribution,timeline}.{svg,pdf,png}
 
 
-rule figure:
+rule figures:
     input:
         tables=[
             "<results>/tables/cells.csv",
@@ -13,22 +13,21 @@ rule figure:
         ],
         exports=exports(),
     output:
-        "<results>/figures/{figure}.svg",
-        "<results>/figures/{figure}.pdf",
-        "<results>/figures/{figure}.png",
+        expand("<results>/figures/{figure}.svg", figure=FIGURES),
+        expand("<results>/figures/{figure}.pdf", figure=FIGURES),
+        expand("<results>/figures/{figure}.png", figure=FIGURES),
     log:
-        "<results>/logs/figures/{figure}.log",
+        "<results>/logs/figures.log",
     conda:
         "../envs/sharebench.yaml"
     params:
         python=PYTHON,
-        script=SCRIPTS / "plot_figure.py",
+        script=SCRIPTS / "plot_figures.py",
         data=DATA,
         results=RESULTS,
         shows=presentation(),
-        code=lambda wildcards: code.of_stage("figures", wildcards.figure),
+        code=code.of_stage("figures"),
     message:
-        "Drawing {wildcards.figure}"
+        "Drawing the figures"
     shell:
-        "{params.python:q} {params.script:q} --data {params.data:q} --results {params.results:q}"
-        " --figure {wildcards.figure:q} > {log:q} 2>&1"
+        "{params.python:q} {params.script:q} --data {params.data:q} --results {params.results:q} > {log:q} 2>&1"

@@ -11,7 +11,7 @@ rule report:
             "<results>/tables/summary.csv",
             "<results>/manifest.json",
         ],
-        figures=figure_files(),
+        figures=rules.figures.output,
         device="<data>/nodes/device.json",
     output:
         "<results>/report.html",

@@ -6,7 +6,6 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-from sharebench.figures import NAMES as FIGURES
 from sharebench.fingerprint import fingerprint
 
 SCRIPTS = Path(__file__).resolve().parent.parent
@@ -49,7 +48,7 @@ READING = [
 STAGES = {
     "export": ["export_histograms.py", "sharebench/analysis/export.py", *READING],
     "tables": ["sharebench/aggregate.py", "sharebench/dataset.py", *READING, *_all("sharebench/analysis")],
-    "figures": [path for path in _all("sharebench/figures") if Path(path).stem not in FIGURES],
+    "figures": _all("sharebench/figures"),
     "report": [*_all("sharebench", "report*.py"), *_all("sharebench/figures")],
 }
 TEMPLATES = SCRIPTS / "sharebench" / "templates"
@@ -71,10 +70,9 @@ def of_cell(kind: str, module: str | None) -> str:
     return _fingerprint(tuple(CORE + NODES[kind] + own))
 
 
-def of_stage(stage: str, figure: str | None = None) -> str:
+def of_stage(stage: str) -> str:
     """Labelled fingerprint of the code that makes exports, tables, figures or the report."""
-    own = [f"sharebench/figures/{figure}.py"] if figure else []
-    digest = _fingerprint(tuple(STAGES[stage] + own))
+    digest = _fingerprint(tuple(STAGES[stage]))
     if stage == "report":
         for template in sorted(TEMPLATES.iterdir()):
             digest = hashlib.sha256(digest.encode() + template.read_bytes()).hexdigest()[:16]

@@ -98,8 +98,7 @@ WHAT = {
     "cpu node": lambda: code.of_node("cpu"),
     "export": lambda: code.of_stage("export"),
     "tables": lambda: code.of_stage("tables"),
-    "latency": lambda: code.of_stage("figures", "latency"),
-    "timeline": lambda: code.of_stage("figures", "timeline"),
+    "figures": lambda: code.of_stage("figures"),
     "report": lambda: code.of_stage("report"),
 }
 CELLS = {"cpu matmul", "cpu memcopy", "simulated", "cpu node"}
@@ -117,8 +116,8 @@ CELLS = {"cpu matmul", "cpu memcopy", "simulated", "cpu node"}
         ("sharebench/collect/rows.py", CELLS),
         ("sharebench/gates.py", CELLS | {"export", "tables"}),
         ("sharebench/analysis/summary.py", {"tables"}),
-        ("sharebench/figures/style.py", {"latency", "timeline", "report"}),
-        ("sharebench/figures/timeline.py", {"timeline", "report"}),
+        ("sharebench/figures/style.py", {"figures", "report"}),
+        ("sharebench/figures/timeline.py", {"figures", "report"}),
         ("sharebench/report.py", {"report"}),
         ("sharebench/templates/report.css", {"report"}),
         ("sharebench/lifecycle.py", set()),

@@ -59,8 +59,8 @@ def test_the_headline_counts_cells_switches_and_time() -> None:
 
 
 def test_the_headline_without_cells_says_what_else_there_is() -> None:
-    jobs = {"figure": 4, "report": 1, "all": 1, "calibrate": 0}
-    assert headline(of(), {}, set(), jobs) == "no cell to measure; to do: figure 4, report 1"
+    jobs = {"figures": 4, "report": 1, "all": 1, "calibrate": 0}
+    assert headline(of(), {}, set(), jobs) == "no cell to measure; to do: figures 4, report 1"
     assert headline(of(), {}, set(), {"all": 1}) == "no cell to measure; to do: nothing"
 
 
@@ -148,7 +148,7 @@ def test_only_who_measures_claims_the_node(results: Path, tmp_path: Path, monkey
     monkeypatch.setattr("sharebench.nodes.cpu.CpuNode.lock_path", lock)
     planned = Study(load(study({"node": "cpu"})))
     measuring = lifecycle.begin(planned, results, needed(planned.cells[:1], results), ["snakemake"], "")
-    drawing = lifecycle.begin(planned, tmp_path / "other", {"figure": ["x.svg"], "all": [""]}, ["snakemake"], "")
+    drawing = lifecycle.begin(planned, tmp_path / "other", {"figures": ["x.svg"], "all": [""]}, ["snakemake"], "")
     drawing.release()
     for rule in ("run_cell", "calibrate", "configure_node", "characterise_node", "restore"):
         with pytest.raises(OwnershipError, match="the node is in use"):

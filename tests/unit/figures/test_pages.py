@@ -19,7 +19,7 @@ from unit.figures import fabricated
 from sharebench import figures
 from sharebench.figures import data, distribution, latency, palette, sheet, style, throughput, timeline
 
-SCRIPT = Path(__file__).parents[3] / "scripts" / "plot_figure.py"
+SCRIPT = Path(__file__).parents[3] / "scripts" / "plot_figures.py"
 MODULES = {"latency": latency, "throughput": throughput, "distribution": distribution, "timeline": timeline}
 LOOKS = palette.looks(list(fabricated.MECHANISMS), [])
 
@@ -96,14 +96,14 @@ def test_a_rebuild_gives_the_same_bytes(root: Path, results: Path, name: str, tm
 
 def test_the_script_gives_the_same_bytes_in_another_process(root: Path, results: Path, tmp_path: Path) -> None:
     copy_of(root, tmp_path)
-    arguments = ["--data", root, "--results", tmp_path, "--figure", "throughput"]
+    arguments = ["--data", root, "--results", tmp_path, "--figures", "throughput"]
     subprocess.run([sys.executable, SCRIPT, *arguments], check=True, env={"PYTHONHASHSEED": "11"})
     drawn, expected = (folder / "figures" / "throughput.svg" for folder in (tmp_path, results))
     assert drawn.read_bytes() == expected.read_bytes()
 
 
 def test_the_script_refuses_an_unknown_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["plot_figure.py", "--data", ".", "--results", ".", "--figure", "pie"])
+    monkeypatch.setattr(sys, "argv", ["plot_figures.py", "--data", ".", "--results", ".", "--figures", "pie"])
     with pytest.raises(SystemExit, match="2"):
         runpy.run_path(str(SCRIPT), run_name="__main__")
 

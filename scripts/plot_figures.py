@@ -1,4 +1,4 @@
-"""Draw one figure of a study as svg, pdf and png."""
+"""Draw the figures of a study as svg, pdf and png."""
 
 import argparse
 from pathlib import Path
@@ -10,9 +10,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="data set: has cells/ and nodes/")
     parser.add_argument("--results", type=Path, required=True, help="has tables/, receives figures/")
-    parser.add_argument("--figure", choices=list(figures.NAMES), required=True)
+    parser.add_argument("--figures", nargs="+", choices=list(figures.NAMES), default=list(figures.NAMES))
     arguments = parser.parse_args()
-    figures.draw(arguments.figure, arguments.data, arguments.results)
+    for name in arguments.figures:
+        figures.draw(name, arguments.data, arguments.results)
 
 
 if __name__ == "__main__":
