@@ -12,7 +12,7 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
 FILE_VARIABLE = "SHAREBENCH_TEST_LEDGER"
-WILDCARDS = ("strategy", "workload", "replicas", "repeat", "figure")
+WILDCARDS = ("strategy", "workload", "replicas", "repeat")
 
 
 class LogHandler(LogHandlerBase):

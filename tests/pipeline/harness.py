@@ -1,0 +1,313 @@
+"""A checkout in a temporary folder, the real `snakemake` run in it, and what that run did."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+SNAKEMAKE = Path(sys.executable).parent / "snakemake"
+TIMEOUT_SECONDS = 120
+
+# Drawing takes most of the time of a rerun and is tested elsewhere: here its jobs only touch their outputs.
+DRAWN = """import sys
+from pathlib import Path
+given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+for name in ("latency", "throughput", "distribution", "timeline"):
+    for suffix in ("svg", "pdf", "png"):
+        (Path(given["--results"]) / "figures" / f"{name}.{suffix}").write_text("a figure")
+"""
+REPORTED = """import sys
+from pathlib import Path
+given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+(Path(given["--results"]) / "report.html").write_text("a report")
+"""
+
+Jobs = dict[str, set[str]]
+
+
+def make_checkout(root: Path) -> None:
+    """A copy of what a user has after cloning, with the tests' studies and workloads, and with drawing stubbed."""
+    root.mkdir(parents=True)
+    ignored = shutil.ignore_patterns(".*")
+    for name in ("config", "rules", "scripts", "envs", "profiles"):
+        shutil.copytree(REPOSITORY / name, root / name, ignore=ignored)
+    shutil.copy(REPOSITORY / "Snakefile", root)
+    for study in (HERE / "studies").glob("*.yaml"):
+        shutil.copy(study, root)
+    for workload in (HERE / "workloads").glob("*.py"):
+        shutil.copy(workload, root / "scripts/tenant/workloads")
+    (root / "scripts/plot_figures.py").write_text(DRAWN)
+    (root / "scripts/render_report.py").write_text(REPORTED)
+    (root / "tmp").mkdir()
+
+
+def draw_really(checkout: Checkout) -> None:
+    """Undo the stubs of `make_checkout`."""
+    for name in ("plot_figures.py", "render_report.py"):
+        shutil.copy(REPOSITORY / "scripts" / name, checkout.root / "scripts")
+
+
+@dataclass
+class Result:
+    """One run of snakemake: its exit code, what it printed, the jobs that it started, those of them that failed."""
+
+    code: int
+    out: str
+    jobs: Jobs
+    failed: Jobs
+    moves: list[str | None]
+    """The states that the node entered, in order; None is the original one."""
+
+    @property
+    def cells(self) -> set[str]:
+        """The cells that were measured, as strategy/workload/replicas/repeat."""
+        return self.jobs.get("run_cell", set())
+
+    def ok(self) -> Result:
+        """Itself, after checking that the run succeeded."""
+        assert self.code == 0, self.out
+        return self
+
+
+@dataclass
+class Running:
+    """A run of snakemake in progress."""
+
+    checkout: Checkout
+    process: subprocess.Popen[bytes]
+    output: Path
+    ledger: Path
+    moves_before: int
+    results: Path
+
+    def text(self) -> str:
+        """What was printed so far."""
+        return self.output.read_text(errors="replace")
+
+    def wait_for(self, condition: Callable[[], bool], what: str, seconds: float = TIMEOUT_SECONDS) -> None:
+        """Until the condition holds; fails when the run ends before."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert self.process.poll() is None, f"the run ended before {what}:\n{self.text()}"
+            assert time.monotonic() < deadline, f"no {what} in {seconds} s:\n{self.text()}"
+            time.sleep(0.02)
+
+    def signal(self, number: int, group: bool = False) -> None:
+        """To snakemake alone, or to its process group as a terminal's Ctrl-C is."""
+        os.killpg(self.process.pid, number) if group else self.process.send_signal(number)
+
+    def wait(self, seconds: float = TIMEOUT_SECONDS) -> Result:
+        """Until it ends; killed with all its processes when that takes longer."""
+        try:
+            code = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            end(self.checkout.processes())
+            raise AssertionError(f"still running after {seconds} s:\n{self.text()}") from None
+        jobs: dict[str, Jobs] = {"started": {}, "failed": {}}
+        for line in self.ledger.read_text().splitlines() if self.ledger.exists() else ():
+            entry = json.loads(line)
+            known = jobs[entry["event"]].setdefault(entry["rule"], set())
+            assert entry["what"] not in known, f"{entry} twice in one run"
+            known.add(entry["what"])
+        jobs["started"].pop("all", None)
+        moves = self.checkout.journal(self.results)[self.moves_before :]
+        return Result(code, self.text(), jobs["started"], jobs["failed"], moves)
+
+
+@dataclass
+class Checkout:
+    """A copy of the project; `study` is its default config file."""
+
+    root: Path
+    study: str = "simulated.yaml"
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    @property
+    def results(self) -> Path:
+        """Default results root."""
+        return self.root / "results"
+
+    def start(
+        self,
+        *targets: str,
+        cores: int = 1,
+        study: str | None = None,
+        config: Sequence[str] = (),
+        options: Sequence[str] = (),
+        results: Path | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> Running:
+        """`snakemake TARGETS --cores N --configfile STUDY OPTIONS --config CONFIG`, in the checkout's folder."""
+        number = next(self.numbers)
+        output, ledger = self.root / f"tmp/run-{number}.out", self.root / f"tmp/run-{number}.ledger"
+        results = results or self.results
+        command = [str(SNAKEMAKE), *targets, "--cores", str(cores), "--logger", "ledger", *options]
+        command += ["--configfile", study or self.study]
+        command += ["--config", *config] if config else []
+        moves_before = len(self.journal(results))
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                command,
+                cwd=self.root,
+                env=self.environment(ledger) | (environment or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                # As in a terminal, even where whoever runs the tests ignores Ctrl-C.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            )
+        return Running(self, process, output, ledger, moves_before, results)
+
+    def run(self, *targets: str, seconds: float = TIMEOUT_SECONDS, **how: Any) -> Result:
+        """`start` and wait for its end."""
+        return self.start(*targets, **how).wait(seconds)
+
+    def environment(self, ledger: Path) -> dict[str, str]:
+        """Of a run: a temporary folder of its own holds scratch folders and the host's lock."""
+        return {
+            **os.environ,
+            "PYTHONPATH": str(HERE / "plugins"),
+            "SHAREBENCH_TEST_LEDGER": str(ledger),
+            "TMPDIR": str(self.root / "tmp"),
+        }
+
+    def journal(self, results: Path | None = None) -> list[str | None]:
+        """All states that the node ever entered."""
+        path = (results or self.results) / ".sharebench/node/journal.jsonl"
+        return [json.loads(line)["to"] for line in path.read_text().splitlines()] if path.exists() else []
+
+    def cells(self) -> set[str]:
+        """The cells that have a record."""
+        found = (path.parts[-5:-1] for path in self.results.glob("cells/*/*/n*/r*/raw.json"))
+        return {f"{strategy}/{workload}/{n[1:]}/{r[1:]}" for strategy, workload, n, r in found}
+
+    def raw(self, cell: str) -> Path:
+        """The record of a cell (strategy/workload/replicas/repeat)."""
+        strategy, workload, replicas, repeat = cell.split("/")
+        return self.results / f"cells/{strategy}/{workload}/n{replicas}/r{repeat}/raw.json"
+
+    def record(self, cell: str) -> dict[str, Any]:
+        """A cell's record."""
+        found: dict[str, Any] = json.loads(self.raw(cell).read_text())
+        return found
+
+    def edit_record(self, cell: str, change: Callable[[dict[str, Any]], None]) -> None:
+        """Change a cell's record behind the pipeline's back."""
+        record = self.record(cell)
+        change(record)
+        self.raw(cell).write_text(json.dumps(record))
+
+    def delete(self, *cells: str) -> None:
+        """Delete the records of these cells."""
+        for cell in cells:
+            self.raw(cell).unlink()
+
+    def plant(self, outage: dict[str, Any] | None) -> None:
+        """Break the simulated device (see `sharebench.nodes.simulated`), or mend it."""
+        path = self.results / ".sharebench/node/outage.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(outage)) if outage else path.unlink()
+
+    def edit(self, file: str, old: str, new: str) -> None:
+        """Replace a piece of a source file that occurs once."""
+        path = self.root / file
+        text = path.read_text()
+        assert text.count(old) == 1, f"{file} holds {old!r} {text.count(old)} times"
+        path.write_text(text.replace(old, new))
+
+    def files(self) -> set[str]:
+        """Every file but what is of no account: Python's and Snakemake's caches and logs, and the tests' own."""
+        ignored = ("tmp", ".snakemake/log", ".snakemake/iocache")
+        paths = (path.relative_to(self.root) for path in self.root.rglob("*") if path.is_file())
+        return {str(path) for path in paths if not str(path).startswith(ignored) and "__pycache__" not in path.parts}
+
+    def processes(self) -> list[psutil.Process]:
+        """All processes of this checkout's runs, by the folder for temporary files that they were given."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if process.environ().get("TMPDIR") == str(self.root / "tmp"):
+                    found.append(process)
+        return found
+
+    def scratch(self) -> list[str]:
+        """The tenants' scratch folders that are there."""
+        return sorted(path.name for path in (self.root / "tmp").glob("sharebench-*/"))
+
+
+class Hold:
+    """Keeps the tenants of a run in loading, and so its cell in the middle, until it is released."""
+
+    def __init__(self, checkout: Checkout) -> None:
+        self.file = checkout.root / "tmp/hold"
+        self.file.touch()
+        self.environment = {"SHAREBENCH_TEST_HOLD": str(self.file)}
+
+    def is_reached(self) -> bool:
+        return self.file.with_name("hold.reached").exists()
+
+    def release(self) -> None:
+        self.file.unlink()
+
+
+def in_mid_cell(checkout: Checkout) -> tuple[Running, Hold]:
+    """A run whose first cell has started its tenants."""
+    hold = Hold(checkout)
+    running = checkout.start(environment=hold.environment)
+    running.wait_for(hold.is_reached, "a tenant of the first cell")
+    return running, hold
+
+
+def end(processes: Iterable[psutil.Process]) -> None:
+    """Kill these processes and wait for their end."""
+    processes = list(processes)
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(processes, timeout=10)
+
+
+def pairs(cells: Iterable[str]) -> set[str]:
+    """The strategy/workload of these cells."""
+    return {"/".join(cell.split("/")[:2]) for cell in cells}
+
+
+def plots(cells: Iterable[str]) -> set[str]:
+    """The node states of these cells under `order: blocks`, for strategies that do not depend on replicas."""
+    return {f"{strategy} block {repeat}" for strategy, _, _, repeat in (cell.split("/") for cell in cells)}
+
+
+def tabled(exported: Iterable[str]) -> Jobs:
+    """The jobs that follow when the exports of these strategy/workload pairs and the tables are redone."""
+    exports = {"export_histograms": set(exported)} if exported else {}
+    return {**exports, "aggregate": {""}, "figures": {""}, "report": {""}}
+
+
+def measured(cells: Iterable[str]) -> Jobs:
+    """The jobs of measuring these cells and all that follows from it."""
+    cells = set(cells)
+    return {"run_cell": cells, **tabled(pairs(cells))}
+
+
+def dry_counts(out: str) -> dict[str, int]:
+    """The job counts that a dry run prints, without the total."""
+    table = out.split("Job stats:")[1].split("\n\n")[0]
+    counts = {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", table, flags=re.MULTILINE)}
+    return {name: count for name, count in counts.items() if name not in ("total", "all")}

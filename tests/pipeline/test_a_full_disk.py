@@ -1,0 +1,68 @@
+"""A disk that is full while a record is written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pipeline.harness import Checkout
+
+BLOCK = 4096
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a tmpfs")
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def fill(folder: Path, leave_bytes: int) -> Path:
+    """Take all space but this much; deleting the file gives it back."""
+    ballast = folder / f"all but {leave_bytes}"
+    free = os.statvfs(folder).f_bavail * BLOCK - leave_bytes
+    ballast.write_bytes(bytes(free))
+    return ballast
+
+
+def test_nothing_is_half_written_and_a_plain_rerun_completes(untouched: Checkout, tiny_disk: Path) -> None:
+    results = tiny_disk / "results"
+    record = results / "cells/mps/alpha/n32/r1/raw.json"
+    how = {
+        "config": [f"results={results}", "strategies=[mps]", "replicas=[32]", "workloads=alpha", "repeats=1"],
+        "results": results,
+    }
+    assert untouched.run(str(record), **how).ok().cells == {"mps/alpha/32/1"}
+    assert record.stat().st_size > 8 * BLOCK
+    record.unlink()
+
+    ballast = fill(tiny_disk, 8 * BLOCK)
+    failed = untouched.run(str(record), **how)
+    assert failed.code == 1
+    assert failed.failed == {"run_cell": {"mps/alpha/32/1"}}
+    assert "No space left on device" in failed.out
+    assert "Traceback" not in failed.out
+    assert not record.exists()
+    assert not list(results.rglob("*.part"))
+
+    more = fill(tiny_disk, 0)
+    refused = untouched.run(str(record), **how)
+    assert refused.code == 1
+    assert refused.jobs == {}
+    assert refused.out.splitlines()[-1] == f"not started: {results} cannot be written to: No space left on device"
+
+    ballast.unlink()
+    more.unlink()
+    assert untouched.run(str(record), **how).ok().cells == {"mps/alpha/32/1"}

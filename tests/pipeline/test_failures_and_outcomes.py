@@ -1,0 +1,90 @@
+"""What a broken node costs, and what a device that cannot do something is: a row in the table."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+
+from pipeline.harness import Checkout, measured, pairs, plots, tabled
+
+
+def folder(cell: str) -> str:
+    """The cell's folder, as an outage names it."""
+    strategy, workload, replicas, repeat = cell.split("/")
+    return f"cells/{strategy}/{workload}/n{replicas}/r{repeat}"
+
+
+def rows(checkout: Checkout) -> dict[str, Mapping[str, str]]:
+    """The last row of each cell in cells.csv."""
+    with (checkout.results / "tables/cells.csv").open(newline="") as file:
+        return {
+            "/".join(row[k] for k in ("strategy", "workload", "replicas", "repeat")): row
+            for row in csv.DictReader(file)
+        }
+
+
+def test_a_failed_cell_is_shown_and_the_rest_is_tabled_as_partial(finished: Checkout) -> None:
+    bad = "mig/alpha/2/1"
+    finished.delete(bad)
+    finished.plant({"cells": [folder(bad)]})
+    result = finished.run()
+    assert result.code == 1
+    assert result.failed == {"run_cell": {bad}}
+    assert f"--- results/{folder(bad)}/run.log\nfailed: the simulated device does not answer\n" in result.out
+    assert "27 of 28 cells are measured; their tables are in results/partial" in result.out
+    caption = (finished.results / "partial/summary.md").read_text().splitlines()[0]
+    assert "PARTIAL: 27 of 28 cells." in caption
+    tables = {path.name for path in (finished.results / "partial").iterdir()}
+    assert tables == {"cells.csv", "summary.csv", "summary.md", "summary.tex"}
+
+    finished.plant(None)
+    assert finished.run().ok().jobs == measured({bad})
+    assert not (finished.results / "partial").exists(), "partial tables of a study that is complete"
+
+
+def test_a_node_that_goes_down_is_not_asked_again(finished: Checkout) -> None:
+    cells = {f"mig/{workload}/{n}/{repeat}" for workload in ("alpha", "beta") for n in (1, 2) for repeat in (1, 2)}
+    finished.delete(*cells)
+    finished.plant({"cells_left": 3})
+    result = finished.run()
+    assert result.code == 1
+    assert result.cells == cells
+    failed = result.failed["run_cell"]
+    assert len(cells - failed) == 3
+    logs = [finished.raw(cell).with_name("run.log").read_text().strip() for cell in failed]
+    cause = "the simulated device does not answer"
+    assert logs.count(f"failed: {cause}") == 2
+    assert logs.count(f"failed: not tried, the node is down: NodeError: {cause}") == 3
+    assert f"the node is down: NodeError: {cause}" in result.out.splitlines()
+    # The fourth cell is the last of block 1: the node was set up for block 2 in vain, and left alone after that.
+    assert result.moves == ["mig block 1", "mig block 2"]
+
+    finished.plant(None)
+    again = finished.run().ok()
+    assert again.jobs == {"run_cell": failed, **tabled(pairs(cells))}
+    assert set(again.moves) == plots(failed) - {result.moves[-1]} or again.moves == ["mig block 1", "mig block 2"]
+
+
+def test_measured_outcomes_are_rows_and_are_never_measured_again(finished: Checkout) -> None:
+    planted = {"mps/alpha/2/1": "oom", "mps/beta/2/1": "crashed", "mig/alpha/2/2": "killed", "mig/beta/1/1": "hung"}
+    finished.delete(*planted)
+    finished.plant({"tenants": {folder(cell): status for cell, status in planted.items()}})
+    assert finished.run().ok().jobs == measured(planted)
+    table = rows(finished)
+    assert {cell: table[cell]["status"] for cell in planted} == planted
+    assert table["mps/alpha/2/1"]["reason"] == "1 of 2 tenants fit into memory"
+    assert table["mps/beta/2/1"]["reason"] == "1 of 2 tenants crashed: planted in the simulation"
+    assert not any(table[cell]["latency_mean_seconds"] for cell in planted)
+    assert finished.run().ok().jobs == {}
+
+
+def test_what_the_device_cannot_do_is_a_row(finished: Checkout) -> None:
+    config = ["strategies=[mig]", "replicas=[2,8]", "workloads=alpha"]
+    result = finished.run(config=config).ok()
+    assert result.jobs == measured({"mig/alpha/8/1", "mig/alpha/8/2"})
+    assert result.moves == [], "there is no state to set for it"
+    row = rows(finished)["mig/alpha/8/1"]
+    assert row["status"] == "infeasible"
+    assert row["reason"] == "8 instances of 1 slice(s) do not fit into 7 slices"
+    assert row["tenant"] == ""
+    assert finished.run(config=config).ok().jobs == {}

@@ -1,0 +1,125 @@
+"""Signals in mid-cell, on real processes: nothing is left behind, and a plain rerun does exactly what is missing."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+
+import psutil
+import pytest
+from pipeline.harness import Checkout, in_mid_cell, pairs, tabled
+
+FIRST, SECOND = "time-slicing/held/2/1", "mps/held/2/1"
+BOTH = {FIRST, SECOND}
+# What the reruns ask for where it does not matter what follows from the cells.
+RECORDS = ["results/cells/time-slicing/held/n2/r1/raw.json", "results/cells/mps/held/n2/r1/raw.json"]
+
+
+@pytest.fixture
+def checkout(finished_on_cpu: Checkout) -> Checkout:
+    """A finished study of which two cells are missing."""
+    finished_on_cpu.delete(*BOTH)
+    return finished_on_cpu
+
+
+def command_lines(checkout: Checkout) -> list[str]:
+    lines = []
+    for process in checkout.processes():
+        with contextlib.suppress(psutil.Error):
+            lines.append(" ".join(process.cmdline()))
+    return lines
+
+
+def driver(checkout: Checkout) -> psutil.Process:
+    """The process of scripts/run_cell.py itself, not the shell around it."""
+    found = []
+    for process in checkout.processes():
+        with contextlib.suppress(psutil.Error):
+            if "python" in process.name() and any(part.endswith("run_cell.py") for part in process.cmdline()):
+                found.append(process)
+    assert len(found) == 1, found
+    return found[0]
+
+
+def nothing_is_left(checkout: Checkout) -> None:
+    assert command_lines(checkout) == []
+    assert checkout.scratch() == []
+
+
+def test_sigterm_lets_the_cell_end_and_starts_no_other(checkout: Checkout) -> None:
+    running, hold = in_mid_cell(checkout)
+    running.signal(signal.SIGTERM)
+    time.sleep(0.5)
+    hold.release()
+    stopped = running.wait()
+    assert stopped.code == 1
+    assert len(stopped.cells) == 1
+    nothing_is_left(checkout)
+    assert checkout.run().ok().jobs == {"run_cell": BOTH - stopped.cells, **tabled(pairs(BOTH))}
+
+
+def test_ctrl_c_removes_the_tenants_and_measures_nothing(checkout: Checkout) -> None:
+    running, _ = in_mid_cell(checkout)
+    running.signal(signal.SIGINT, group=True)
+    stopped = running.wait()
+    assert stopped.code != 0
+    nothing_is_left(checkout)
+    assert not checkout.cells() & BOTH
+    assert "not complete: the same command again does only what is missing" in stopped.out
+    assert checkout.run(*RECORDS).ok().jobs == {"run_cell": BOTH}
+
+
+def test_a_closed_terminal_removes_the_tenants(checkout: Checkout) -> None:
+    running, _ = in_mid_cell(checkout)
+    running.signal(signal.SIGHUP, group=True)
+    assert running.wait().code == -signal.SIGHUP
+    wait_until_all_have_ended(checkout)
+    nothing_is_left(checkout)
+    assert checkout.run(*RECORDS).ok().jobs == {"run_cell": BOTH}
+
+
+def wait_until_all_have_ended(checkout: Checkout) -> None:
+    """Snakemake did not wait for its job, which still cleans up."""
+    deadline = time.monotonic() + 10
+    while command_lines(checkout) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def test_a_second_ctrl_c_does_not_keep_the_tenants_from_being_removed(checkout: Checkout) -> None:
+    running, _ = in_mid_cell(checkout)
+    running.signal(signal.SIGINT, group=True)
+    time.sleep(0.3)
+    with contextlib.suppress(ProcessLookupError):
+        running.signal(signal.SIGINT, group=True)
+    stopped = running.wait()
+    assert stopped.code != 0
+    wait_until_all_have_ended(checkout)
+    nothing_is_left(checkout)
+    assert checkout.run(*RECORDS).ok().jobs == {"run_cell": BOTH}
+
+
+def test_a_killed_snakemake_leaves_orphans_that_the_next_start_sweeps(checkout: Checkout) -> None:
+    running, _ = in_mid_cell(checkout)
+    running.signal(signal.SIGKILL)
+    assert running.wait().code == -signal.SIGKILL
+    orphans = command_lines(checkout)
+    assert any("run_cell.py" in line for line in orphans), orphans
+    assert any("-m tenant" in line for line in orphans), orphans
+    # The hold stays and binds no one but the orphans: tenants of the next run load at once.
+    assert checkout.run(*RECORDS).ok().jobs == {"run_cell": BOTH}
+    nothing_is_left(checkout)
+
+
+def test_a_killed_driver_costs_its_cell_only(checkout: Checkout) -> None:
+    running, hold = in_mid_cell(checkout)
+    driver(checkout).kill()
+    running.wait_for(lambda: "cell 2 of 2" in running.text(), "the second cell")
+    hold.release()
+    stopped = running.wait()
+    assert stopped.code == 1
+    assert stopped.jobs["run_cell"] == BOTH
+    [killed] = stopped.failed["run_cell"]
+    nothing_is_left(checkout)
+    assert checkout.cells() & BOTH == BOTH - {killed}
+    assert checkout.run(*RECORDS).ok().jobs == {"run_cell": {killed}}

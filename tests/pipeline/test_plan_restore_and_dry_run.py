@@ -1,0 +1,55 @@
+"""What can be asked of a study without measuring: the plan, the reasons, and the node as it was."""
+
+from __future__ import annotations
+
+import re
+
+from pipeline.harness import Checkout, measured
+
+
+def test_the_plan_of_a_fresh_study(untouched: Checkout) -> None:
+    before = untouched.files()
+    planned = untouched.run("plan").ok()
+    assert planned.jobs == {"plan": {""}}
+    assert (
+        "28 of 28 cells to measure on node simulated: "
+        "exclusive 4, time-slicing 8, mps 8, mig 8; 8 node switches; about " in planned.out
+    )
+    for strategy, count in {"exclusive": 4, "time-slicing": 8, "mps": 8, "mig": 8}.items():
+        assert f"{count} of {count} cells" in next(
+            line for line in planned.out.splitlines() if line.strip().startswith(f"{strategy} ")
+        )
+    assert "changes nothing; the device is simulated" in planned.out
+    assert "`snakemake restore` brings the node back" in planned.out
+    assert {path for path in untouched.files() - before if not path.startswith(".snakemake")} == {
+        "results/logs/plan.log"
+    }
+
+
+def test_the_plan_of_what_is_missing(finished: Checkout) -> None:
+    finished.delete("mig/alpha/2/1", "mig/beta/2/1", "mps/alpha/1/2")
+    finished.raw("exclusive/alpha/1/1").write_text("damaged")
+    planned = finished.run("plan", config=["replicas=[1,2,8]"]).ok()
+    assert "16 of 40 cells to measure on node simulated: exclusive 1, time-slicing 4, mps 5, mig 6;" in planned.out
+    assert "replicas 1, 2, 8  (infeasible here: 8)" in planned.out
+
+
+def test_restore_brings_the_node_back_once(finished: Checkout) -> None:
+    restored = finished.run("restore").ok()
+    assert restored.jobs == {"restore": {""}}
+    assert restored.moves == [None]
+    assert "the node is back in its original state" in restored.out
+    again = finished.run("restore").ok()
+    assert again.moves == []
+    assert "nothing to restore" in again.out
+
+
+def test_a_dry_run_says_what_would_run_and_why(finished: Checkout) -> None:
+    finished.delete("mig/alpha/2/1")
+    before = finished.files()
+    planned = finished.run(options=["-n"]).ok()
+    assert planned.jobs == measured({"mig/alpha/2/1"})
+    assert planned.moves == []
+    assert "Reason: Missing output files: results/cells/mig/alpha/n2/r1/raw.json" in planned.out
+    assert re.search(r"^figures +1$", planned.out, re.MULTILINE)
+    assert finished.files() == before

@@ -1,0 +1,47 @@
+"""`from`: tables, figures and report of a data set, made again without measuring; and figures that never change."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+from pipeline.harness import Checkout, draw_really, tabled
+
+
+def test_a_data_set_is_tabled_again_and_drawn_again_to_the_byte(finished: Checkout) -> None:
+    data = finished.root / "tmp/paper-2026"
+    shutil.copytree(finished.results, data, ignore=shutil.ignore_patterns(".sharebench", "tables", "figures"))
+    shutil.rmtree(finished.root / ".snakemake")
+    before = finished.files()
+    draw_really(finished)
+    # The config at hand is another study; what counts is what the data set says of itself.
+    how = {"study": "cpu.yaml", "config": [f"from={data}"], "cores": 2}
+    result = finished.run(**how).ok()
+    assert result.jobs == tabled(set())
+    made = finished.root / "results/from/paper-2026"
+    assert (made / "tables/summary.csv").read_bytes() == (finished.results / "tables/summary.csv").read_bytes()
+    assert "A100" in (made / "report.html").read_text()
+    assert json.loads((made / "manifest.json").read_text())["node_kind"] == "simulated"
+    new = finished.files() - before
+    assert not [path for path in new if not path.startswith(("results/from", ".snakemake"))]
+
+    figures = {path.name: path.read_bytes() for path in (made / "figures").glob("*.svg")}
+    assert set(figures) == {"latency.svg", "throughput.svg", "distribution.svg", "timeline.svg"}
+    assert all(len(svg) > 10_000 for svg in figures.values()), "these are drawings, not the stubs of other tests"
+    again = ["distribution.svg", "timeline.svg"]
+    for name in again:
+        (made / "figures" / name).unlink()
+    drawn = finished.run(*(f"results/from/paper-2026/figures/{name}" for name in again), **how).ok()
+    assert drawn.jobs == {"figures": {""}}
+    assert {path.name: path.read_bytes() for path in (made / "figures").glob("*.svg")} == figures
+
+
+def test_a_folder_that_is_no_data_set_is_one_line(untouched: Checkout) -> None:
+    before = untouched.files()
+    result = untouched.run(config=["from=envs"])
+    assert result.code == 1
+    assert result.out.splitlines()[1:] == [
+        "config: from: envs is no data set (FileNotFoundError: [Errno 2] No such file or directory: "
+        "'envs/manifest.json'); give a folder that has manifest.json and cells/"
+    ]
+    assert untouched.files() == before

@@ -1,0 +1,144 @@
+"""Records of another config, device or framework, and damaged ones, are never tabled; the printed command mends it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pipeline.harness import Checkout, Result, measured, pairs
+
+CELL = "mps/alpha/2/1"
+FILE = "results/cells/mps/alpha/n2/r1/raw.json"
+TABLES = ["results/tables/summary.csv"]
+
+
+def printed_command(checkout: Checkout, refused: Result) -> list[str]:
+    """The files that the refusal's command forces, as a shell would read them."""
+    found = re.findall(
+        r"^measure them again: snakemake --forcerun (.*) \(with the options of this run\)$", refused.out, re.M
+    )
+    assert len(found) == 1, refused.out
+    answer = subprocess.run(
+        ["bash", "-c", f"echo {found[0]}"], cwd=checkout.root, capture_output=True, text=True, check=True
+    )
+    return answer.stdout.split()
+
+
+def follow(checkout: Checkout, refused: Result, *targets: str, **how: Any) -> Result:
+    """Run the command that the refusal printed."""
+    assert refused.code == 1
+    assert "Traceback" not in refused.out
+    return checkout.run(*targets, options=["--forcerun", *printed_command(checkout, refused)], **how).ok()
+
+
+def test_results_copied_without_snakemakes_memory_are_not_tabled_under_another_window(finished: Checkout) -> None:
+    shutil.rmtree(finished.root / ".snakemake")
+    assert finished.run().ok().jobs == {}, "the same config has nothing to do"
+
+    # Everything but a few cells is taken away, so that the test need not measure 28.
+    how = {"config": ["window_seconds=0.4", "strategies=[mig]", "replicas=[1]", "workloads=alpha"]}
+    refused = finished.run(**how)
+    assert refused.failed == {"aggregate": {""}}
+    assert "results/calibration/alpha.json and 4 more: window_seconds 0.5 → 0.4" in refused.out
+    assert not (finished.results / "tables/summary.csv").exists(), "tables of another window must not stay"
+
+    mended = follow(finished, refused, **how)
+    cells = {f"{strategy}/alpha/1/{repeat}" for strategy in ("exclusive", "mig") for repeat in (1, 2)}
+    assert mended.jobs == {"calibrate": {"alpha"}, **measured(cells)}
+    assert {json.loads(finished.record(cell)["spec"])["window_seconds"] for cell in cells} == {0.4}
+    assert finished.run(**how).ok().jobs == {}
+
+
+def test_cells_of_another_device_or_framework_are_refused(finished: Checkout) -> None:
+    def frameworks(version: str) -> Callable[[dict[str, Any]], None]:
+        return lambda record: record["provenance"].update(packages={"numpy": version})
+
+    other = "mig/beta/1/2"
+    # The newest cell says what the others should be; a simulated one names no framework by itself.
+    last = max(finished.cells(), key=lambda cell: finished.record(cell)["provenance"]["started_epoch_seconds"])
+    finished.edit_record(last, frameworks("2.0.0"))
+    finished.edit_record(CELL, lambda record: record["node"].update(device="0123456789abcdef"))
+    finished.edit_record(other, frameworks("1.0.0"))
+    refused = finished.run(*TABLES)
+    assert refused.failed == {"aggregate": {""}}
+    assert f"{FILE}: not the newest cell's: device 0123456789abcdef → " in refused.out
+    assert "cells/mig/beta/n1/r2/raw.json: not the newest cell's: package numpy 1.0.0 → 2.0.0" in refused.out
+    assert follow(finished, refused, *TABLES).jobs == {"run_cell": {CELL, other}, "aggregate": {""}}
+
+
+def test_a_device_that_is_no_longer_the_cells_is_refused(finished: Checkout) -> None:
+    device = finished.results / "nodes/device.json"
+    facts = json.loads(device.read_text())
+    facts["node"]["device"] = "0123456789abcdef"
+    rewrite_unnoticed(finished, device, json.dumps(facts))
+    refused = finished.run(*TABLES)
+    assert "results/nodes/device.json: not the newest cell's device" in refused.out
+    assert printed_command(finished, refused) == ["results/nodes/device.json"]
+
+
+def rewrite_unnoticed(checkout: Checkout, path: Path, text: str) -> None:
+    """Change a file so that Snakemake cannot know: it keeps its time, and Snakemake's memory is lost."""
+    times = path.stat()
+    path.write_text(text)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    shutil.rmtree(checkout.root / ".snakemake")
+    (checkout.results / "tables/summary.csv").unlink()
+
+
+def test_a_calibration_that_changed_under_its_cells_is_refused(finished: Checkout) -> None:
+    path = finished.results / "calibration/alpha.json"
+    rewrite_unnoticed(finished, path, json.dumps(json.loads(path.read_text()) | {"output_digest": [2.0]}))
+    how = {"config": ["workloads=alpha", "strategies=[mig]", "replicas=[1]"]}
+    refused = finished.run(*TABLES, **how)
+    assert refused.code == 1
+    assert "and 3 more: measured with another calibration than calibration/ holds now" in refused.out
+    assert len(follow(finished, refused, *TABLES, **how).cells) == 4
+
+
+def test_a_changed_calibration_that_snakemake_notices_stales_its_cells(finished: Checkout) -> None:
+    path = finished.results / "calibration/alpha.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"output_digest": [2.0]}))
+    planned = finished.run(*TABLES, options=["--dry-run"]).ok()
+    assert planned.cells == {cell for cell in finished.cells() if "/alpha/" in cell}
+
+
+def truncated(text: str) -> str:
+    return text[: len(text) // 2]
+
+
+def garbage(text: str) -> str:
+    return "\x00\x01" * 100
+
+
+def wrong_sums(text: str) -> str:
+    record = json.loads(text)
+    record["tenants"][0]["count"] += 1
+    return json.dumps(record)
+
+
+def test_damaged_records_are_refused(finished: Checkout) -> None:
+    damages = {
+        "mps/alpha/2/1": (truncated, "not valid JSON, damaged or cut off"),
+        "mig/alpha/1/2": (garbage, "not valid JSON, damaged or cut off"),
+        "time-slicing/beta/1/1": (wrong_sums, "tenant 0: its histogram holds"),
+    }
+    files = {}
+    for cell, (damage, reason) in damages.items():
+        path = finished.raw(cell)
+        path.write_text(damage(path.read_text()))
+        files[cell] = (str(path.relative_to(finished.root)), reason)
+    refused = finished.run()
+    assert refused.code == 1
+    assert refused.failed == {"export_histograms": pairs(damages), "aggregate": {""}}
+    for file, reason in files.values():
+        # The export and the table say so, for either may be all that is asked for.
+        assert refused.out.count(f"{file}: {reason}") == 2
+        assert f"measure it again: snakemake --forcerun {file} " in refused.out
+    assert set(printed_command(finished, refused)) == {file for file, _ in files.values()}
+    assert follow(finished, refused).jobs == measured(damages)

@@ -1,0 +1,87 @@
+"""A part of the matrix, another study, and the command line's ways to say so."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from pipeline.harness import Checkout, measured, tabled
+
+MIG_AND_MPS = {
+    f"{strategy}/{workload}/{replicas}/{repeat}"
+    for strategy, workload, replicas, repeat in itertools.product(("mig", "mps"), ("alpha", "beta"), (1, 2), (1, 2))
+}
+BASELINE = {f"exclusive/{workload}/1/{repeat}" for workload, repeat in itertools.product(("alpha", "beta"), (1, 2))}
+
+
+def test_a_subset_and_back_costs_no_measurement(finished: Checkout) -> None:
+    summary = finished.results / "tables/summary.md"
+    whole = summary.read_text()
+    assert "Not shown" not in whole
+
+    subset = finished.run(config=["strategies=[mps,mig]"]).ok()
+    assert subset.jobs == tabled(set())
+    assert "Not shown: 8 of the config file's 28 cells (strategies time-slicing)." in summary.read_text()
+    assert "time-slicing |" not in summary.read_text()
+    assert "| exclusive" in summary.read_text(), "the baseline stays"
+
+    back = finished.run().ok()
+    assert back.jobs == tabled(set())
+    assert summary.read_text() == whole
+
+
+def test_a_subset_measures_its_baseline_once(untouched: Checkout) -> None:
+    config = ["strategies=[mig]", "replicas=[2]", "workloads=alpha", "repeats=1"]
+    first = untouched.run(config=config).ok()
+    assert first.cells == {"mig/alpha/2/1", "exclusive/alpha/1/1"}
+    assert sorted(map(str, first.moves)) == ["exclusive block 1", "mig block 1"]
+
+    # Another subset finds it, and measures it again only when it is gone.
+    def planned(*more: str) -> set[str]:
+        return untouched.run(config=["strategies=[mps]", *config[1:], *more], options=["--dry-run"]).ok().cells
+
+    assert planned() == {"mps/alpha/2/1"}
+    untouched.delete("exclusive/alpha/1/1")
+    assert planned() == {"mps/alpha/2/1", "exclusive/alpha/1/1"}
+    assert planned("baseline=none") == {"mps/alpha/2/1"}
+
+
+def test_another_config_file_never_touches_these_results(finished: Checkout) -> None:
+    def state() -> dict[Path, tuple[int, bytes]]:
+        paths = [path for path in finished.results.rglob("*") if path.is_file() and "other" not in path.parts]
+        return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in paths}
+
+    before = state()
+    other = finished.root / "other.yaml"
+    other.write_text(
+        (finished.root / "simulated.yaml").read_text() + "results: results/other\nbaseline: none\nseed: 2\n"
+    )
+    config = ["strategies=[mig]", "replicas=[1]", "workloads=alpha", "repeats=1"]
+    result = finished.run(study="other.yaml", config=config, results=finished.results / "other").ok()
+    assert result.cells == {"mig/alpha/1/1"}
+    assert result.moves == ["exclusive block 1", "mig block 1"]
+    assert state() == before
+    assert finished.run().ok().jobs == {}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [["strategies=[mps,mig]"], ["strategies=[mps, mig]"], ['strategies=["mps","mig"]'], ["strategies=mps,mig"]],
+)
+def test_ways_to_name_strategies(untouched: Checkout, config: list[str]) -> None:
+    planned = untouched.run(config=config, options=["--dry-run"]).ok()
+    assert planned.cells == MIG_AND_MPS | BASELINE
+
+
+def test_lists_and_numbers_of_the_command_line(untouched: Checkout) -> None:
+    config = ["replicas=[1,4]", "workloads=alpha", "window_seconds=5", "strategies=mig", "repeats=1", "baseline=none"]
+    planned = untouched.run("--printshellcmds", config=config, options=["--dry-run"]).ok()
+    assert planned.jobs == {
+        "characterise_node": {""},
+        "calibrate": {"alpha"},
+        "configure_node": {"mig"},
+        **measured({"mig/alpha/1/1", "mig/alpha/4/1"}),
+    }
+    assert planned.out.count('"window_seconds":5,') == 3
+    assert planned.out.count('"replicas":4,') == 1

@@ -1,0 +1,78 @@
+"""A second run on the same results, or on the same device, is refused by the owner's name; others run side by side."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+from pipeline.harness import Checkout, Result, in_mid_cell, measured
+
+MISSING = {"time-slicing/held/2/1", "mps/held/2/1"}
+
+
+def times(folder: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def refused(result: Result, what: str, owner: dict[str, str]) -> None:
+    assert result.code == 1
+    assert result.jobs == {}
+    assert "Traceback" not in result.out
+    [line] = [line for line in result.out.splitlines() if line.startswith("not started: ")]
+    assert line.startswith(f"not started: the {what} is in use by run {owner['run_id']} (process {owner['pid']}, ")
+
+
+def test_the_second_run_is_refused_and_a_plan_is_not(finished_on_cpu: Checkout) -> None:
+    checkout = finished_on_cpu
+    checkout.delete(*MISSING)
+    running, hold = in_mid_cell(checkout)
+    owner = json.loads((checkout.results / ".sharebench/run.json").read_text())
+    assert owner["pid"] == running.process.pid
+    before = times(checkout.results)
+
+    refused(checkout.run(), "results folder", owner)
+    refused(checkout.run("restore"), "results folder", owner)
+    assert times(checkout.results) == before, "a refused run writes nothing"
+
+    planned = checkout.run("plan").ok()
+    assert "2 of 6 cells to measure on node cpu" in planned.out
+    assert times(checkout.results / ".sharebench") == times_of(before, checkout.results / ".sharebench")
+
+    # Another study has another results folder, but the stand-in is one device for the whole host.
+    other = checkout.results.with_name("others")
+    refused(checkout.run(config=["results=others"], results=other), "node", owner)
+    assert not list(other.rglob("*.json"))
+
+    hold.release()
+    finished = running.wait().ok()
+    assert finished.jobs == measured(MISSING)
+    assert {checkout.record(cell)["provenance"]["run_id"] for cell in MISSING} == {owner["run_id"]}
+
+
+def times_of(before: dict[str, int], folder: Path) -> dict[str, int]:
+    return {path: time for path, time in before.items() if path.startswith(f"{folder}/")}
+
+
+def test_two_folders_run_side_by_side_from_one_checkout(finished: Checkout) -> None:
+    folders = [finished.root / "tmp" / name for name in ("here", "there")]
+    for folder in folders:
+        folder.mkdir()
+        shutil.copytree(finished.results, folder / "results")
+        shutil.copytree(finished.root / ".snakemake", folder / ".snakemake")
+        (folder / "results/cells/mig/alpha/n2/r1/raw.json").unlink()
+    before = times(finished.results)
+    runs = [
+        finished.start(
+            options=["--directory", str(folder)], results=folder / "results", study=str(finished.root / finished.study)
+        )
+        for folder in folders
+    ]
+    results = [running.wait().ok() for running in runs]
+    for folder, result in zip(folders, results, strict=True):
+        assert result.jobs == measured({"mig/alpha/2/1"})
+        assert result.moves == ["mig block 1"]
+        assert re.search(r"^report: results/report.html", result.out, re.M)
+        assert json.loads((folder / "results/.sharebench/run.json").read_text())["ended"]
+    assert times(finished.results) == before, "the checkout's own results are not touched"

@@ -1,0 +1,162 @@
+"""What each change to a finished study makes run again: exactly these jobs, at one core as at four."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+from pipeline.harness import Checkout, measured, plots, tabled
+
+BASELINE = {f"exclusive/{w}/1/{r}" for w in ("alpha", "beta") for r in (1, 2)}
+REQUESTED = {
+    f"{s}/{w}/{n}/{r}"
+    for s, w, n, r in itertools.product(("time-slicing", "mps", "mig"), ("alpha", "beta"), (1, 2), (1, 2))
+}
+CELLS = BASELINE | REQUESTED
+EVERYTHING = {
+    "characterise_node": {""},
+    "calibrate": {"alpha", "beta"},
+    "configure_node": {"exclusive", "time-slicing", "mps", "mig"},
+    **measured(CELLS),
+}
+
+
+@pytest.fixture(params=[1, 4])
+def cores(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+def of_alpha(cells: set[str]) -> set[str]:
+    return {cell for cell in cells if "/alpha/" in cell}
+
+
+def test_a_fresh_run_does_everything_once(untouched: Checkout, cores: int) -> None:
+    result = untouched.run(cores=cores).ok()
+    assert result.jobs == EVERYTHING
+    # Whole plots: each of the 4 states once in each of the 2 blocks.
+    assert sorted(map(str, result.moves)) == sorted(plots(CELLS))
+    assert len(result.moves) == 8
+    nothing_ran_beside_a_measurement(untouched)
+
+
+def nothing_ran_beside_a_measurement(checkout: Checkout) -> None:
+    """By the times that Snakemake notes of each job's output."""
+    jobs = set()
+    for path in (checkout.root / ".snakemake/metadata").iterdir():
+        noted = json.loads(path.read_text())
+        jobs.add((noted["starttime"], noted["endtime"], noted["rule"]))
+    measuring = [job for job in jobs if job[2] in ("characterise_node", "calibrate", "configure_node", "run_cell")]
+    # A cell has two outputs, and a start noted for each.
+    assert 1 + 2 + 4 + len(CELLS) <= len(measuring) <= 1 + 2 + 4 + 2 * len(CELLS)
+    for start, end, rule in measuring:
+        beside = [other for other in jobs if other[0] < end and start < other[1]]
+        assert {other for _, _, other in beside} == {rule}
+        assert len(beside) <= 2
+
+
+def test_a_second_run_does_nothing(finished: Checkout, cores: int) -> None:
+    before = (finished.results / ".sharebench/run.json").read_text()
+    result = finished.run(cores=cores).ok()
+    assert result.jobs == {}
+    assert (finished.results / ".sharebench/run.json").read_text() == before, "a run began, though with nothing to do"
+
+
+def test_a_deleted_cell_is_measured_again(finished: Checkout, cores: int) -> None:
+    finished.delete("mig/alpha/2/1")
+    result = finished.run(cores=cores).ok()
+    assert result.jobs == measured({"mig/alpha/2/1"})
+    assert result.moves == ["mig block 1"]
+
+
+def test_a_node_that_is_already_there_is_not_switched(finished: Checkout, cores: int) -> None:
+    last = finished.journal()[-1]
+    assert last is not None
+    strategy, _, repeat = last.split(" ")
+    cell = f"{strategy}/alpha/1/{repeat}"
+    finished.delete(cell)
+    result = finished.run(cores=cores).ok()
+    assert result.jobs == measured({cell})
+    assert result.moves == []
+
+
+def test_two_deleted_cells_cost_one_switch_each(finished: Checkout, cores: int) -> None:
+    cells = {"mps/beta/1/2", "time-slicing/alpha/2/2"}
+    finished.delete(*cells)
+    result = finished.run(cores=cores).ok()
+    assert result.jobs == measured(cells)
+    assert sorted(map(str, result.moves)) == ["mps block 2", "time-slicing block 2"]
+
+
+def test_another_cost_of_one_workload_stales_only_its_cells(finished: Checkout, cores: int) -> None:
+    finished.edit("simulated.yaml", "serial_seconds: 0.002", "serial_seconds: 0.003")
+    result = finished.run(cores=cores).ok()
+    assert result.jobs == {"calibrate": {"alpha"}, **measured(of_alpha(CELLS))}
+    # Calibration brings the node to the baseline of the first block, where the cells begin: one switch per plot.
+    assert sorted(map(str, result.moves)) == sorted(plots(CELLS))
+
+
+def test_more_replicas_of_one_strategy_measure_only_what_is_new(finished: Checkout, cores: int) -> None:
+    new = {f"mig/{w}/4/{r}" for w in ("alpha", "beta") for r in (1, 2)}
+    result = finished.run(cores=cores, config=["strategies=[mig]", "replicas=[1,2,4]"]).ok()
+    assert result.jobs == measured(new)
+    assert sorted(map(str, result.moves)) == ["mig block 1", "mig block 2"]
+
+    back = finished.run(cores=cores).ok()
+    assert back.jobs == tabled({"mig/alpha", "mig/beta"}), "tables and figures show the requested matrix again"
+    assert back.moves == []
+
+
+def test_touching_every_source_runs_nothing(finished: Checkout, cores: int) -> None:
+    for folder in ("scripts", "rules", "config", "envs"):
+        for path in (finished.root / folder).rglob("*.*"):
+            path.touch()
+    assert finished.run(cores=cores).ok().jobs == {}
+
+
+def test_a_comment_in_the_measuring_code_runs_nothing(finished: Checkout, cores: int) -> None:
+    for file in ("cell.py", "nodes/simulated.py", "tenants/simulated.py"):
+        path = finished.root / "scripts/sharebench" / file
+        path.write_text(path.read_text() + "\n\n# A thought.\n")
+    assert finished.run(cores=cores).ok().jobs == {}
+
+
+def test_a_change_of_the_measuring_code_stales_every_cell(finished: Checkout, cores: int) -> None:
+    finished.edit("scripts/sharebench/tenants/simulated.py", "START_SECONDS = 1.0", "START_SECONDS = 2.0")
+    planned = finished.run(cores=cores, options=["--dry-run"]).ok()
+    assert planned.jobs == EVERYTHING
+
+
+def test_a_failed_cell_stops_no_other_and_is_all_that_the_next_run_does(finished: Checkout, cores: int) -> None:
+    bad, good = "mig/alpha/2/1", {"mps/beta/1/2", "mig/alpha/1/2"}
+    finished.delete(bad, *good)
+    finished.plant({"cells": ["cells/mig/alpha/n2/r1"]})
+    result = finished.run(cores=cores)
+    assert result.code == 1
+    # The export of mig/alpha waits for the bad cell, and the tables wait for all.
+    assert result.jobs == {"run_cell": {bad, *good}, "export_histograms": {"mps/beta"}}
+    assert result.failed == {"run_cell": {bad}}
+    assert sorted(map(str, result.moves)) == ["mig block 1", "mig block 2", "mps block 2"]
+
+    finished.plant(None)
+    again = finished.run(cores=cores).ok()
+    assert again.jobs == {"run_cell": {bad}, **tabled({"mig/alpha"})}
+    at_the_end = result.moves[-1]
+    assert again.moves == ([] if at_the_end == "mig block 1" else ["mig block 1"])
+
+
+def test_a_strategy_that_cannot_be_set_up_is_tried_once(finished: Checkout, cores: int) -> None:
+    mps, mig = {cell for cell in CELLS if cell.startswith("mps/")}, "mig/beta/1/1"
+    finished.delete(*mps, mig)
+    (finished.results / "nodes/mps.json").unlink()
+    finished.plant({"strategies": ["mps"]})
+    result = finished.run(cores=cores)
+    assert result.code == 1
+    assert result.jobs == {"configure_node": {"mps"}, "run_cell": {mig}, "export_histograms": {"mig/beta"}}
+    assert result.failed == {"configure_node": {"mps"}}
+    assert "cannot be set to mps" in result.out
+
+    finished.plant(None)
+    again = finished.run(cores=cores).ok()
+    assert again.jobs == {"configure_node": {"mps"}, "run_cell": mps, **tabled({"mps/alpha", "mps/beta"})}
+    assert sorted(map(str, again.moves)) == ["mps block 1", "mps block 2"]

@@ -1,0 +1,28 @@
+"""The terminal shows one line a cell and a summary, and nothing of Snakemake's own workings."""
+
+from __future__ import annotations
+
+import re
+
+from pipeline.harness import Checkout
+
+LINES = [
+    r"Using workflow specific profile .*",
+    r"2 of 28 cells to measure on node simulated: mps 1, mig 1; 2 node switches; about \d+ s",
+    r"cell 1 of 2: (mps|mig) × 2, alpha, repeat 1 · about \d+ s left",
+    r"cell 2 of 2: (mps|mig) × 2, alpha, repeat 1 · about \d+ s left",
+    r"alpha, exclusive × 1: 6\.6\d* ms, slowdown 1\.00, 15\d/s in all",
+    r"alpha, time-slicing × 2: 14\.\d* ms, slowdown 2\.\d\d, 13\d/s in all",
+    r"alpha, mps × 2: 11\.\d* ms, slowdown 1\.\d\d, 1\d\d/s in all",
+    r"alpha, mig × 2: 37\.\d* ms, slowdown 5\.\d\d, 5[\d.]*/s in all",
+    r"report: results/report\.html \(4 more in tables/summary\.md\)",
+    r"Elapsed time: .*",
+]
+
+
+def test_a_rerun_of_two_cells(finished: Checkout) -> None:
+    finished.delete("mig/alpha/2/1", "mps/alpha/2/1")
+    lines = finished.run().ok().out.splitlines()
+    assert len(lines) == len(LINES), "\n".join(lines)
+    for line, pattern in zip(lines, LINES, strict=True):
+        assert re.fullmatch(pattern, line)
