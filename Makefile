@@ -16,7 +16,7 @@ run: $(VENV)/run.stamp
 	@$(BIN)/snakemake $(ARGS)
 
 test: lint
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest -n 2 $(ARGS)
 
 lint: $(VENV)/dev.stamp
 	@$(BIN)/ruff check .

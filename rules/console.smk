@@ -17,14 +17,22 @@ CHATTER = (
 )
 
 
+FAILED_COMMAND = "RuleException:\nCalledProcessError"
+
+
+def is_news(record):
+    """Whether a person wants to read it; of a failed job we show the log, not the command with its long arguments."""
+    text = str(record.msg)
+    if record.levelno > logging.INFO:
+        return not text.startswith(FAILED_COMMAND)
+    return not text.startswith(CHATTER)
+
+
 def tidy_console():
     """Leave out what Snakemake says of its own workings; a dry run explains every job, whatever the profile hides."""
     if workflow.output_settings.dryrun:
         workflow.output_settings.quiet.intersection_update({Quietness.HOST})
-    logger.addFilter(
-        lambda record: record.levelno > logging.INFO
-        or not str(record.msg).startswith(CHATTER)
-    )
+    logger.addFilter(is_news)
 
 
 tidy_console()

@@ -54,7 +54,9 @@ def guarded(results: Path, job: Callable[[dict[str, Any]], None]) -> int:
             ownership.report(results, None)
     except (JobFailed, ownership.OwnershipError, OSError) as failure:
         # Not even the run record can be written to a full disk: that OSError ends here, too.
+        # To the job's log, and at once to the terminal.
         print(f"failed: {failure}", file=sys.stderr)
+        print(f"  failed: {failure}", flush=True)
         return 1
     except ownership.Interrupted as signal:
         print(f"interrupted by {signal}", file=sys.stderr)
