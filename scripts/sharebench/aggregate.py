@@ -101,8 +101,8 @@ class Checker:
         return odd
 
 
-def refusal(odd: dict[Path, str], results: Path) -> str:
-    """Which records are odd and why, and the command that measures exactly them again."""
+def refusal(odd: dict[Path, str], results: Path, measured_here: bool = True) -> str:
+    """Which records are odd and why, and the command that measures exactly them again, if this is the place for it."""
     reasons = Counter(odd.values())
     lines = [f"refused: {len(odd)} record(s) do not belong into this table:"]
     for reason, count in reasons.most_common(NAMED):
@@ -110,6 +110,8 @@ def refusal(odd: dict[Path, str], results: Path) -> str:
         lines.append(f"  {first}{f' and {count - 1} more' if count > 1 else ''}: {reason}")
     if len(reasons) > NAMED:
         lines.append(f"  and {len(reasons) - NAMED} other reason(s)")
+    if not measured_here:
+        return "\n".join([*lines, "measure them again where this data set was made"])
     listed = ownership.state_folder(results).resolve() / "refused.txt"
     replace_atomically(listed, "".join(f"{path}\n" for path in odd))
     targets = " ".join(map(str, odd)) if len(odd) <= NAMED else f"$(cat {listed})"
@@ -150,7 +152,7 @@ def aggregate(data: Path, results: Path, tabled: Path) -> None:
     tables = _tables(checker.records(study.tabled()), study)
     odd = checker.odd | checker.mixed()
     if odd:
-        raise Refused(refusal(odd, results))
+        raise Refused(refusal(odd, results, measured_here=not study.config["from"]))
     _write(tables, study, run, _node(data), results / "tables", "")
     write_json(results / "manifest.json", _manifest(study, run))
     for outdated in (results / "partial", tabled.parent):

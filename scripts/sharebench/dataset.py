@@ -52,6 +52,20 @@ def portable(text: str) -> str:
     return key + separator + (os.path.relpath(value) if inside else f"…/{Path(value).name}")
 
 
+def check_whole(study: Study) -> None:
+    """Raise DataSetError when the data set that the study was opened from lacks a file that its manifest promises."""
+    folder = Path(study.config["from"])
+    paths = ["nodes/device.json", *(cell.raw for cell in study.cells)]
+    paths += [f"calibration/{workload}.json" for workload in study.workloads()]
+    paths += [f"cells/{strategy}/{workload}/histograms.csv" for strategy, workload in study.pairs()]
+    missing = [path for path in paths if not (folder / path).exists()]
+    if missing:
+        raise DataSetError(
+            f"config: from: {folder} lacks {len(missing)} of its {len(paths)} files, such as {missing[0]}; "
+            "give a complete data set"
+        )
+
+
 def digest(study: Study) -> str:
     """A name for exactly what the study's tables hold: its cells, their specs and their measuring code."""
     codes = {workload: study.code(workload) for workload in study.workloads()}

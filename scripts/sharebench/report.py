@@ -93,8 +93,7 @@ def remark(rows: list[Row]) -> list[str]:
     """Give every row its `remarks`; those that all rows with a valid cell share are returned instead."""
     for row in rows:
         status = [row["status"]] if row["status"] != "ok" else []
-        warned = [f"{row['warnings']} with a warning"] if row["warnings"] else []
-        row["remarks"] = [*status, *filter(None, [row["reason"], *row["notes"].split("; ")]), *warned]
+        row["remarks"] = [*status, *filter(None, [row["reason"], *row["notes"].split("; ")])]
     measured = [row["remarks"] for row in rows if row["n"] > 0]
     shared = [each for each in measured[0] if all(each in other for other in measured)] if len(measured) > 1 else []
     for row in rows:

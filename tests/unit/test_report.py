@@ -199,13 +199,13 @@ def test_another_study(tmp_path: Path) -> None:
 def test_a_remark_that_all_rows_share_is_made_once() -> None:
     rows = [
         row("mps", 1, notes="memory not known"),
-        row("mps", 2, notes="p99 needs 299 iterations, had 175; memory not known", warnings=1),
+        row("mps", 2, notes="p99 needs 299 iterations, had 175; memory not known"),
         row("mps", 4, n=0, status="oom", reason="out of memory", notes="3 of 3 cells oom"),
     ]
     assert report.remark(rows) == ["memory not known"]
     assert [each["remarks"] for each in rows] == [
         [],
-        ["p99 needs 299 iterations, had 175", "1 with a warning"],
+        ["p99 needs 299 iterations, had 175"],
         ["oom", "out of memory", "3 of 3 cells oom"],
     ]
     assert report.remark([row("mps", 1, notes="memory not known")]) == []
