@@ -27,6 +27,7 @@ try:
     FROM = STUDY.config["from"]
     if FROM:
         STUDY = dataset.open_study(Path(FROM))
+        dataset.check_whole(STUDY)
     NOT_SHOWN = dataset.not_shown(STUDY, config_of_files())
 except (configuration.ConfigError, dataset.DataSetError) as error:
     sys.exit(str(error))

@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import json
 import os
-import secrets
 import shutil
 import signal
 import tempfile
@@ -57,7 +56,7 @@ class Claim:
 
 def new_run_id() -> str:
     """An id that sorts by time and says nothing about the machine."""
-    return time.strftime("%Y%m%d-%H%M%S", time.gmtime()) + "-" + secrets.token_hex(2)
+    return time.strftime("%Y%m%d-%H%M%S", time.gmtime()) + "-" + os.urandom(2).hex()
 
 
 def state_folder(results: Path) -> Path:
@@ -177,7 +176,8 @@ def report(results: Path, failure: str | None) -> None:
     """Count a finished cell, or trip the circuit breaker after two harness failures in a row with one cause."""
     record = read_run(results)
     if failure is None:
-        write_run(results, record | {"failure": None})
+        if record["failure"] is not None:
+            write_run(results, record | {"failure": None})
         return
     previous = record["failure"] or {"cause": None, "count": 0}
     count = previous["count"] + 1 if previous["cause"] == failure else 1

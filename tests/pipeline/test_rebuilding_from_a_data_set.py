@@ -45,3 +45,21 @@ def test_a_folder_that_is_no_data_set_is_one_line(untouched: Checkout) -> None:
         "'envs/manifest.json'); give a folder that has manifest.json and cells/"
     ]
     assert untouched.files() == before
+
+
+def test_an_incomplete_data_set_is_one_line(finished: Checkout) -> None:
+    finished.delete("mig/alpha/2/1", "mps/alpha/2/1")
+    result = finished.run(config=["from=results"])
+    assert result.code == 1
+    [_, line] = result.out.splitlines()
+    assert line.startswith("config: from: results lacks 2 of its 39 files, such as cells/m")
+    assert line.endswith("/alpha/n2/r1/raw.json; give a complete data set")
+
+
+def test_a_damaged_data_set_is_refused_without_a_command_that_cannot_help(finished: Checkout) -> None:
+    finished.raw("mig/alpha/2/1").write_text("damaged")
+    result = finished.run(config=["from=results"])
+    assert result.failed == {"aggregate": {""}}
+    assert "results/cells/mig/alpha/n2/r1/raw.json: not valid JSON, damaged or cut off" in result.out
+    assert "measure them again where this data set was made" in result.out
+    assert "--forcerun" not in result.out
