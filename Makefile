@@ -16,7 +16,8 @@ run: $(VENV)/run.stamp
 	@$(BIN)/snakemake $(ARGS)
 
 test: lint
-	@$(BIN)/pytest -n 2 $(ARGS)
+	@$(BIN)/pytest --ignore=tests/pipeline
+	@$(BIN)/pytest -n 2 tests/pipeline
 
 lint: $(VENV)/dev.stamp
 	@$(BIN)/ruff check .
