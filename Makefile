@@ -22,9 +22,9 @@ test: lint
 lint: $(VENV)/dev.stamp
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/snakefmt --check --quiet Snakefile rules
+	@$(BIN)/snakefmt --check Snakefile rules
 	@$(BIN)/mypy scripts
-	@$(BIN)/snakemake --lint
+	@$(BIN)/snakemake --lint --quiet
 
 bench: $(VENV)/dev.stamp
 	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(BIN)/python $$benchmark || exit 1; done

@@ -37,6 +37,7 @@ def fill(folder: Path, leave_bytes: int) -> Path:
     return ballast
 
 
+@pytest.mark.root
 def test_nothing_is_half_written_and_a_plain_rerun_completes(untouched: Checkout, tiny_disk: Path) -> None:
     results = tiny_disk / "results"
     record = results / "cells/mps/alpha/n32/r1/raw.json"

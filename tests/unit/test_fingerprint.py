@@ -50,6 +50,7 @@ def interpreter(version: str) -> str | None:
     return None
 
 
+@pytest.mark.interpreters
 @pytest.mark.parametrize("version", PYTHONS)
 def test_digest_is_the_same_on_every_python(version: str) -> None:
     python = interpreter(version)
