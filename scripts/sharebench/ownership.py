@@ -79,15 +79,19 @@ def write_run(results: Path, record: dict[str, Any]) -> None:
 
 
 def _lock(path: Path) -> int | None:
-    """Lock the file for this process and return its descriptor, or None when another process holds it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Lock the file for this process and return its descriptor, or None when another process holds it.
+
+    Raises OwnershipError when it cannot be opened.
+    """
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        descriptor = os.open(path, flags)
-    except FileNotFoundError:
-        descriptor = os.open(path, flags | os.O_CREAT, 0o600)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # In a sticky folder the system may refuse O_CREAT for a file that another user has made.
+        descriptor = os.open(path, flags if path.exists() else flags | os.O_CREAT, 0o600)
     except PermissionError:
         raise OwnershipError(f"{path}: belongs to another user who measures on this host; wait, or ask them") from None
+    except OSError as error:
+        raise OwnershipError(f"{path} cannot be written to: {error.strerror}") from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -346,3 +346,12 @@ def test_a_locked_file_without_a_name_is_still_respected(results: Path) -> None:
     with pytest.raises(OwnershipError, match="another run"):
         claim(results, None, {})
     mine.release()
+
+
+def test_a_lock_that_is_no_file_of_ours_is_refused_in_a_line(tmp_path: Path) -> None:
+    state = ownership.state_folder(tmp_path / "results")
+    state.mkdir(parents=True)
+    (state / "lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OwnershipError, match="lock cannot be written to"):
+        claim(tmp_path / "results", None, {})
+    assert not (tmp_path / "elsewhere").exists()
