@@ -17,6 +17,13 @@ CHATTER = (
 )
 
 
+# What profiles/default hides; another set was asked for on the command line, and stays.
+BY_PROFILE = {
+    Quietness.HOST,
+    Quietness.PROGRESS,
+    Quietness.REASON,
+    Quietness.RULES,
+}
 FAILED_COMMAND = "RuleException:\nCalledProcessError"
 
 
@@ -29,9 +36,10 @@ def is_news(record):
 
 
 def tidy_console():
-    """Leave out what Snakemake says of its own workings; a dry run explains every job, whatever the profile hides."""
-    if workflow.output_settings.dryrun:
-        workflow.output_settings.quiet.intersection_update({Quietness.HOST})
+    """Leave out what Snakemake says of its own workings; a dry run explains every job, though the profile hides it."""
+    quiet = workflow.output_settings.quiet
+    if workflow.output_settings.dryrun and quiet == BY_PROFILE:
+        quiet.intersection_update({Quietness.HOST})
     logger.addFilter(is_news)
 
 
