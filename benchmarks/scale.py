@@ -44,6 +44,17 @@ VIRTUAL_WINDOW_SECONDS = 5
 NO_WINDOW_SECONDS = 1e-6
 
 
+PROVENANCE = {
+    "run_id": "bench",
+    "started_epoch_seconds": 0.0,
+    "python": "none",
+    "platform": "simulated",
+    "packages": {},
+    "git_commit": None,
+    "git_dirty": None,
+}
+
+
 class Run(NamedTuple):
     """A finished command: wall seconds and peak memory of its largest process."""
 
@@ -100,15 +111,6 @@ def fabricate(job: tuple[dict[str, Any], str, list[Cell]]) -> None:
     node = open_node(study.node_kind, study.config[study.node_kind], root / f".node-{os.getpid()}")
     settings = {"timeouts": config["timeouts"]}
     calibration = {"capacity_hz": 1.0, "output_digest": [1.0]}
-    provenance = {
-        "run_id": "bench",
-        "started_epoch_seconds": 0.0,
-        "python": "none",
-        "platform": "simulated",
-        "packages": {},
-        "git_commit": None,
-        "git_dirty": None,
-    }
     for cell in cells:
         strategy = study.strategies[cell.strategy]
         measured, _ = run_cell(
@@ -116,7 +118,7 @@ def fabricate(job: tuple[dict[str, Any], str, list[Cell]]) -> None:
         )
         del measured["environment"]
         code = f"measuring code {study.code(cell.workload)}"
-        record.write(root / cell.raw, measured | {"code": code, "provenance": provenance})
+        record.write(root / cell.raw, measured | {"code": code, "provenance": PROVENANCE})
 
 
 def large_data_set(folder: Path, cells: int) -> Path:
@@ -136,7 +138,15 @@ def large_data_set(folder: Path, cells: int) -> Path:
         list(pool.map(fabricate, [(study.config, str(results), part) for part in parts if part]))
     write_json(results / "nodes/device.json", {"node": node_of(study, results).facts()})
     for workload in study.workloads():
-        write_json(results / f"calibration/{workload}.json", {"output_digest": [1.0]})
+        calibration = {
+            "spec": study.calibration_spec(workload),
+            "code": f"measuring code {study.code(workload)}",
+            "capacity_hz": 1.0,
+            "output_digest": [1.0],
+            "node": node_of(study, results).facts(),
+            "provenance": PROVENANCE,
+        }
+        write_json(results / f"calibration/{workload}.json", calibration)
     for strategy, workload in study.pairs():
         raw = [results / c.raw for c in study.cells if (c.strategy, c.workload) == (strategy, workload)]
         export_histograms(raw, results / f"cells/{strategy}/{workload}/histograms.csv")
