@@ -117,7 +117,7 @@ def fabricate(job: tuple[dict[str, Any], str, list[Cell]]) -> None:
             node, strategy, study.spec(cell), study.block(cell), {**settings, "cell_folder": cell.folder}, calibration
         )
         del measured["environment"]
-        code = f"measuring code {study.code(cell.workload)}"
+        code = study.code(cell.workload)
         record.write(root / cell.raw, measured | {"code": code, "provenance": PROVENANCE})
 
 
@@ -140,7 +140,7 @@ def large_data_set(folder: Path, cells: int) -> Path:
     for workload in study.workloads():
         calibration = {
             "spec": study.calibration_spec(workload),
-            "code": f"measuring code {study.code(workload)}",
+            "code": study.code(workload),
             "capacity_hz": 1.0,
             "output_digest": [1.0],
             "node": node_of(study, results).facts(),

@@ -33,9 +33,8 @@ except (configuration.ConfigError, dataset.DataSetError) as error:
     sys.exit(str(error))
 
 config = STUDY.config
-PYTHON = Path(
-    sys.executable
-)  # a Path is not tracked: another interpreter stales nothing by its name
+# A Path is not tracked as a param: another interpreter stales nothing by its name.
+PYTHON = Path(sys.executable)
 RESULTS = dataset.results_root(STUDY.config)
 DATA = Path(FROM) if FROM else RESULTS
 
@@ -65,7 +64,7 @@ def cell_spec(wildcards):
 
 
 def cell_code(wildcards):
-    return f"measuring code {STUDY.code(wildcards.workload)}"
+    return STUDY.code(wildcards.workload)
 
 
 def cell_rank(wildcards):

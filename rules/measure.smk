@@ -24,7 +24,7 @@ rule calibrate:
         script=SCRIPTS / "calibrate.py",
         results=RESULTS,
         spec=lambda wildcards: STUDY.calibration_spec(wildcards.workload),
-        code=lambda wildcards: f"measuring code {STUDY.code(wildcards.workload)}",
+        code=lambda wildcards: STUDY.code(wildcards.workload),
     message:
         "Calibrating {wildcards.workload}"
     shell:

@@ -21,7 +21,7 @@ rule characterise_node:
         script=SCRIPTS / "characterise_node.py",
         results=RESULTS,
         spec=STUDY.node_spec(),
-        code=f"node code {STUDY.node_code()}",
+        code=STUDY.node_code(),
     message:
         "Looking at the node"
     shell:
@@ -44,7 +44,7 @@ rule configure_node:
         script=SCRIPTS / "configure_node.py",
         results=RESULTS,
         spec=lambda wildcards: STUDY.strategy_spec(wildcards.strategy),
-        code=f"node code {STUDY.node_code()}",
+        code=STUDY.node_code(),
     message:
         "Setting the node to {wildcards.strategy}"
     shell:

@@ -52,7 +52,7 @@ class Checker:
 
     def _check(self, path: Path, record: dict[str, Any], spec: str, workload: str) -> None:
         if not self.study.config["from"]:
-            check(record, spec, f"measuring code {self.study.code(workload)}")
+            check(record, spec, self.study.code(workload))
         self.identities[path] = (record["provenance"]["started_epoch_seconds"], _identity(record))
 
     def _calibration(self, workload: str) -> dict[str, Any]:

@@ -184,8 +184,7 @@ def measure_cell(
         replace_atomically(telemetry, to_csv(rows))
         record.write(raw, measured | {"code": code, "provenance": provenance})
         if measured["window"] is not None:
-            window_seconds = 0.0 if study.node_kind == "simulated" else wanted["window_seconds"]
-            ownership.add_overhead(results, time.time() - started - window_seconds)
+            ownership.add_overhead(results, time.time() - started - wall_window_seconds(study))
 
     return job
 
@@ -201,11 +200,15 @@ def progress(run: Mapping[str, Any], wanted: Mapping[str, Any], study: Study) ->
     return f"cell {number} of {planned}: {name}, repeat {wanted['repeat']} · about {left} left"
 
 
+def wall_window_seconds(study: Study) -> float:
+    """How long a window takes by the wall clock: no time on the simulator, whose time is virtual."""
+    return 0.0 if study.node_kind == "simulated" else float(study.config["window_seconds"])
+
+
 def seconds_per_cell(study: Study, run: Mapping[str, Any]) -> float:
-    """What a cell takes: its window (virtual on the simulator) and the mean overhead of these results' cells so far."""
+    """What a cell takes: its window and the mean overhead of these results' cells so far."""
     overhead = run.get("overhead") or {"cells": 1, "seconds": FIRST_OVERHEAD_SECONDS[study.node_kind]}
-    window = 0.0 if study.node_kind == "simulated" else study.config["window_seconds"]
-    return float(window + overhead["seconds"] / overhead["cells"])
+    return float(wall_window_seconds(study) + overhead["seconds"] / overhead["cells"])
 
 
 def duration(seconds: float) -> str:

@@ -54,7 +54,7 @@ def stale_cells(study: Study, results: Path) -> set[Cell]:
     stale = set()
     for cell in study.cells:
         try:
-            check(read(results / cell.raw), study.spec(cell), f"measuring code {study.code(cell.workload)}")
+            check(read(results / cell.raw), study.spec(cell), study.code(cell.workload))
         except (RecordError, RecordMismatch):
             stale.add(cell)
     return stale

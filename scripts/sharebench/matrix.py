@@ -205,13 +205,14 @@ class Study:
         return canonical(self.spec_of(cell))
 
     def code(self, workload: str) -> str:
-        """Fingerprint of the code that measures this workload on this kind of node."""
+        """Labelled fingerprint of the code that measures this workload on this kind of node."""
         entry = self.config["workload_catalogue"][workload]
-        return code.of_cell(self.node_kind, None if self.node_kind == "simulated" else entry["module"])
+        digest = code.of_cell(self.node_kind, None if self.node_kind == "simulated" else entry["module"])
+        return f"measuring code {digest}"
 
     def node_code(self) -> str:
-        """Fingerprint of the code that sets up this kind of node."""
-        return code.of_node(self.node_kind)
+        """Labelled fingerprint of the code that sets up this kind of node."""
+        return f"node code {code.of_node(self.node_kind)}"
 
     def calibration_cell(self, workload: str) -> Cell:
         """The exclusive cell that calibration runs in place of a repeat (its number is 0)."""

@@ -82,7 +82,7 @@ def test_durations_are_for_people(seconds: float, text: str) -> None:
 def write_record(planned: Study, cell: Cell, results: Path, **changes: Any) -> None:
     """A sound record of the cell."""
     made = factories.record(cell.strategy, workload=cell.workload, repeat=cell.repeat)
-    wanted = {"spec": planned.spec(cell), "code": f"measuring code {planned.code(cell.workload)}"}
+    wanted = {"spec": planned.spec(cell), "code": planned.code(cell.workload)}
     record.write(results / cell.raw, made | wanted | changes)
 
 
