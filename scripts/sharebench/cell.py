@@ -45,7 +45,7 @@ def planned_load(load: Mapping[str, Any], calibration: Mapping[str, Any] | None)
 def empty_tenant(index: int, workload: str, outcome: Mapping[str, Any]) -> dict[str, Any]:
     """A tenant that measured nothing."""
     status = "not-measured" if outcome["status"] == "ok" else outcome["status"]
-    blank = ("startup", "steady", "min_seconds", "max_seconds", "device_histogram", "timeline", "load", "cpu")
+    blank = ("view", "startup", "steady", "min_seconds", "max_seconds", "device_histogram", "timeline", "load", "cpu")
     return {
         **dict.fromkeys((*blank, "memory_bytes", "output_digest", "work")),
         **{"index": index, "workload": workload, "status": status, "exit": outcome["exit"]},
@@ -116,13 +116,14 @@ def run_cell(
     }
     environment: dict[str, Any] = {}
     rows: list[Row] = []
-    why = node.infeasible(strategy, replicas)
+    why = node.infeasible(strategy, replicas, workload["params"])
     if why is not None:
         record |= {"status": "infeasible", "reason": why, "tenants": [], "timing": watch.seconds, "gates": []}
         return record | {"environment": environment}, rows
     if calibration is not None:
         used = calibration["capacity_hz"] if workload["load"].get("rate_of_capacity") is not None else None
-        record["calibration"] = {"output_digest": calibration["output_digest"], "capacity_hz": used}
+        handed_on = {key: calibration[key] for key in ("output_digest", "roofs", "idle_power_watts")}
+        record["calibration"] = handed_on | {"capacity_hz": used}
 
     node.ensure(State(strategy, replicas if strategy.depends_on_replicas else None, block))
     watch.lap("configure")

@@ -1,7 +1,8 @@
-"""The tenant's command line: `python -m tenant --workload MODULE --params JSON --port P`.
+"""The tenant's command line: `python -m tenant --workload MODULE --params JSON --device cpu|cuda`.
 
-Prints {"port": N} as soon as its server listens, then loads, warms up and loops until SIGTERM. Exit codes:
-0 told to stop, 2 wrong arguments or parameters, 12 out of memory, 1 any other failure.
+Prints {"ports": [N, ...]}, one per tenant, as soon as its servers listen, then loads, warms up and loops until SIGTERM.
+With `--streams N` the process is N tenants, each a thread with a stream, a measurement and a server of its own.
+Exit codes: 0 told to stop, 2 wrong arguments or parameters, 12 out of memory, 1 any other failure.
 """
 
 from __future__ import annotations
@@ -11,17 +12,21 @@ import json
 import os
 import signal
 import sys
-import time
-import traceback
-from typing import Any, NoReturn
+import threading
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tenant import FIRST_LINE_NS
-from tenant.parameters import ParameterError
+from tenant.failures import EXIT_USAGE, exit_code, line
 from tenant.server import Server
 from tenant.state import State
 
-EXIT_USAGE = 2
-EXIT_OUT_OF_MEMORY = 12
+if TYPE_CHECKING:
+    from tenant.load import Load
+    from tenant.record import Identity
+    from tenant.warmup import Rule
+    from tenant.workloads import Workload
+
 TOKEN_VARIABLE = "SHAREBENCH_TOKEN"
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -39,16 +44,25 @@ def _json_object(text: str) -> dict[str, Any]:
     return value
 
 
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("not a number above 0")
+    return number
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tenant", description="Run one tenant and measure it.")
     parser.add_argument("--workload", required=True, help="module in tenant/workloads")
     parser.add_argument("--name", help="name of the workload in the record and the metrics (default: the module)")
     parser.add_argument("--params", type=_json_object, default={}, help="the workload's parameters, JSON")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="what to run on")
+    parser.add_argument("--streams", type=_count, help="be so many tenants in one process, each on its own stream")
     parser.add_argument("--load", type=_json_object, default={}, help="arrival, rate_hz, queue_limit, seed, JSON")
     parser.add_argument("--warmup", type=_json_object, default={}, help="the rule of steadiness, JSON")
     parser.add_argument("--bind", default="127.0.0.1", help="address to listen on")
-    parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 picks one")
-    parser.add_argument("--index", type=int, default=0, help="number of the tenant, from 0")
+    parser.add_argument("--port", type=int, default=0, help="(first) port to listen on; 0 picks free ones")
+    parser.add_argument("--index", type=int, default=0, help="number of the (first) tenant, from 0")
     parser.add_argument("--spawned-ns", type=int, default=FIRST_LINE_NS, help="monotonic time of the launch")
     return parser.parse_args()
 
@@ -57,40 +71,62 @@ def _stop(_signal: int, _frame: object) -> NoReturn:
     raise SystemExit(0)
 
 
-def _announce(port: int) -> None:
-    print(json.dumps({"port": port}), flush=True)
+def _announce(ports: list[int]) -> None:
+    print(json.dumps({"ports": ports}), flush=True)
     # Whatever a framework prints must not fill a pipe that nobody reads.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
 
-def _run(arguments: argparse.Namespace, state: State) -> NoReturn:
-    begin_ns = time.monotonic_ns()
-    from tenant import workloads
-
-    module = workloads.load_module(arguments.workload)
-    import_seconds = (time.monotonic_ns() - begin_ns) / 1e9
-    from tenant.load import Load
+def _loop(state: State, workload: Workload, identity: Identity, load: Load, rule: Rule) -> NoReturn:
     from tenant.measure import Measurement
-    from tenant.record import Identity
-    from tenant.warmup import Rule
 
-    load, rule = Load.parse(arguments.load), Rule.parse(arguments.warmup)
-    begin_ns = time.monotonic_ns()
-    workload = workloads.create(module, arguments.params)
-    load_seconds = (time.monotonic_ns() - begin_ns) / 1e9
-    identity = Identity(
-        index=arguments.index,
-        name=arguments.name or arguments.workload,
-        process_seconds=(FIRST_LINE_NS - arguments.spawned_ns) / 1e9,
-        import_seconds=import_seconds,
-        load_seconds=load_seconds,
-    )
+    workload.attach()
     state.measurement = measurement = Measurement(workload, identity, load, rule)
     state.status = "warming"
     measurement.warm_up()
     state.status = "ready"
     while True:
         measurement.turn()
+
+
+def _loop_side_by_side(threads: list[threading.Thread], ended: SimpleQueue[int]) -> NoReturn:
+    # This thread only waits for a signal or for the first tenant to fail; that ends all.
+    try:
+        for thread in threads:
+            thread.start()
+        code = ended.get()
+    except SystemExit:
+        code = 0
+    sys.stderr.flush()
+    # Not sys.exit: it would take the interpreter apart under threads that are within a framework's call.
+    os._exit(code)
+
+
+def _run(arguments: argparse.Namespace, states: list[State]) -> NoReturn:
+    from tenant import startup
+
+    tenants = startup.load(arguments)
+    from tenant.load import Load
+    from tenant.warmup import Rule
+
+    load, rule = Load.parse(arguments.load), Rule.parse(arguments.warmup)
+    if not arguments.streams:
+        _loop(states[0], *tenants[0], load, rule)
+    ended: SimpleQueue[int] = SimpleQueue()
+
+    def guarded(state: State, workload: Workload, identity: Identity) -> None:
+        try:
+            _loop(state, workload, identity, load, rule)
+        except Exception as error:
+            ended.put(exit_code(error))
+
+    _loop_side_by_side(
+        [
+            threading.Thread(target=guarded, args=(state, *tenant), daemon=True)
+            for state, tenant in zip(states, tenants, strict=True)
+        ],
+        ended,
+    )
 
 
 def main() -> NoReturn:
@@ -101,27 +137,22 @@ def main() -> NoReturn:
     arguments = _arguments()
     token = os.environ.get(TOKEN_VARIABLE)
     if not token:
-        sys.exit(_line(f"{TOKEN_VARIABLE} is not set", EXIT_USAGE))
-    state = State()
-    server = Server(arguments.bind, arguments.port, token, state)
-    server.start()
-    _announce(server.port)
+        sys.exit(line(f"{TOKEN_VARIABLE} is not set", EXIT_USAGE))
+    states = [State() for _ in range(arguments.streams or 1)]
+    servers = [
+        Server(arguments.bind, arguments.port and arguments.port + number, token, state)
+        for number, state in enumerate(states)
+    ]
+    for server in servers:
+        server.start()
+    _announce([server.port for server in servers])
     try:
-        _run(arguments, state)
-    except ParameterError as error:
-        code = _line(str(error), EXIT_USAGE)
-    except MemoryError as error:
-        code = _line(f"out of memory: {str(error) or 'the allocation failed'}", EXIT_OUT_OF_MEMORY)
-    except Exception:
-        traceback.print_exc()
-        code = 1
-    state.status = "failed"
+        _run(arguments, states)
+    except Exception as error:
+        code = exit_code(error)
+    for state in states:
+        state.status = "failed"
     sys.exit(code)
-
-
-def _line(text: str, code: int) -> int:
-    print(text, file=sys.stderr)
-    return code
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ class Measurement:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._workload = workload
+        self._samples = workload.samples
         self._identity = identity
         self._load = load
         self._rule = rule
@@ -47,7 +48,7 @@ class Measurement:
         self._lock = Lock()
         self._recorded = Condition(self._lock)
         self._recorder = Recorder()
-        self._meter = CpuMeter()
+        self._meter = CpuMeter(of_thread=identity.process_tenants > 1)
         self._begun_ns = clock()
         self._judge = Judge(rule, self._begun_ns)
         self._loop: Loop = ClosedLoop(workload.step, clock)
@@ -120,7 +121,7 @@ class Measurement:
 
     def _fold(self) -> None:
         rows = self._loop.rows()
-        self._recorder.fold(rows)
+        self._recorder.fold(rows, self._samples.drain())
         good = rows.successful()
         self._judge.add(good.intended if good.begun is None else good.begun, good.ended)
         self._loop.clear()
@@ -187,7 +188,7 @@ class Measurement:
         now_ns, outcome = self._clock(), self._outcome
         counted = copy.deepcopy(window)
         unfinished = self._loop.unfinished(window.end_ns)
-        Recorder(counted).fold(self._loop.peek(now_ns))
+        Recorder(counted).fold(self._loop.peek(now_ns), self._samples.pending())
         counted.in_flight_ns += sum(counted.overlap_ns(start, now_ns) for start in unfinished)
         outcome.censored = sum(map(counted.holds, unfinished))
         if outcome.drain_begin_ns is not None:

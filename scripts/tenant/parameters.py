@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 
@@ -30,4 +30,18 @@ def positive_integer(value: object, name: str) -> int:
     """The value as an integer above 0. Raises ParameterError."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ParameterError(f"{name} must be an integer above 0, not {value!r}")
+    return value
+
+
+def one_of(value: object, choices: Collection[str], name: str) -> str:
+    """The value as one of the choices. Raises ParameterError."""
+    if not isinstance(value, str) or value not in choices:
+        raise ParameterError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+    return value
+
+
+def boolean(value: object, name: str) -> bool:
+    """The value as true or false. Raises ParameterError."""
+    if not isinstance(value, bool):
+        raise ParameterError(f"{name} must be true or false, not {value!r}")
     return value

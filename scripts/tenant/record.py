@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from dataclasses import dataclass
 from typing import Any
@@ -11,18 +12,24 @@ from tenant.load import Load
 from tenant.recorder import SLOTS, Tally, Window
 from tenant.usage import CpuTime, affinity
 from tenant.warmup import Verdict
-from tenant.workloads import Workload
+from tenant.workloads import DEVICE_TIME, Workload
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Who the tenant is, and the parts of its start-up up to warm-up, in seconds."""
+    """Who the tenant is, and the parts of its start-up up to warm-up, in seconds.
+
+    `view` is what its process sees of a GPU (tenant/cuda.py), `process_tenants` how many tenants the process has.
+    """
 
     index: int
     name: str
     process_seconds: float
     import_seconds: float
     load_seconds: float
+    context_seconds: float = 0.0
+    view: dict[str, Any] | None = None
+    process_tenants: int = 1
 
 
 @dataclass
@@ -53,10 +60,25 @@ def _cpu(outcome: Outcome) -> dict[str, Any] | None:
     }
 
 
+def _finite(digest: list[float] | None) -> list[float | None] | None:
+    """The digest with None for what JSON has no number for: NaN and infinity, the marks of a broken output."""
+    return None if digest is None else [value if math.isfinite(value) else None for value in digest]
+
+
 def _delay_p99_seconds(delays: Tally) -> float | None:
     if not delays.count:
         return None
     return min(quantile_seconds(delays.counts, 0.99), delays.max_ns / 1e9)
+
+
+def _timed(tally: Tally) -> dict[str, Any]:
+    return {"count": tally.count, "sum_seconds": tally.sum_ns / 1e9, "histogram": to_sparse(tally.counts)}
+
+
+def _memory_bytes(identity: Identity, workload: Workload) -> int | None:
+    # All tenants of a process do the same, so what it holds is theirs in equal parts.
+    memory_bytes = workload.memory_bytes()
+    return None if memory_bytes is None else memory_bytes // identity.process_tenants
 
 
 def tenant_record(
@@ -71,12 +93,15 @@ def tenant_record(
     """The tenant's entry of raw.json without `status` and `exit`, and its `environment`."""
     latencies = window.latencies
     window_ns = window.end_ns - window.start_ns
+    timed = {kind: _timed(tally) for kind, tally in window.samples.items()}
     return {
         "index": identity.index,
         "workload": identity.name,
+        "view": identity.view,
         "startup": {
             "process_seconds": identity.process_seconds,
             "import_seconds": identity.import_seconds,
+            "context_seconds": identity.context_seconds,
             "load_seconds": identity.load_seconds,
             "warmup_seconds": warmup_seconds,
         },
@@ -87,8 +112,8 @@ def tenant_record(
         "max_seconds": _seconds(latencies.max_ns) if latencies.count else None,
         "errors": window.errors,
         "histogram": to_sparse(latencies.counts),
-        "device_histogram": None,
-        "stages": {},
+        "device_histogram": timed.pop(DEVICE_TIME, None),
+        "stages": timed,
         "timeline": {
             "slot_seconds": window_ns / SLOTS / 1e9,
             "count": window.slot_count,
@@ -107,8 +132,8 @@ def tenant_record(
         "coverage_ratio": window.active_ns / window_ns,
         "drain_seconds": outcome.drain_seconds,
         "cpu": _cpu(outcome),
-        "memory_bytes": workload.memory_bytes(),
-        "output_digest": outcome.output_digest,
+        "memory_bytes": _memory_bytes(identity, workload),
+        "output_digest": _finite(outcome.output_digest),
         "work": workload.work._asdict(),
         "environment": {
             "python": platform.python_version(),

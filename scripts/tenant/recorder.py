@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from tenant.buckets import BUCKET_COUNT, IntArray, bucket_index
+from tenant.workloads import Sample
 
 SLOTS = 40
 
@@ -75,6 +77,8 @@ class Window:
         self.edges = [start_ns + slot * (end_ns - start_ns) // SLOTS for slot in range(SLOTS + 1)]
         self.latencies = Tally()
         self.delays = Tally()
+        # Times that the workload took itself, by kind.
+        self.samples: dict[str, Tally] = {}
         self.errors = 0
         self.drops = 0
         # How long the loop was active, and the time integral of the requests that waited or ran.
@@ -119,6 +123,15 @@ class Window:
         departures = np.clip(rows.ended, self.start_ns, self.end_ns) - self.start_ns
         self.in_flight_ns += int(departures.sum() - arrivals.sum())
 
+    def add_samples(self, samples: Iterable[Sample]) -> None:
+        """Count those that began in the window."""
+        durations_ns: defaultdict[str, list[int]] = defaultdict(list)
+        for sample in samples:
+            if self.holds(sample.begun_ns):
+                durations_ns[sample.kind].append(sample.duration_ns)
+        for kind, values in durations_ns.items():
+            self.samples.setdefault(kind, Tally()).add(np.array(values, dtype=np.int64))
+
     def add(self, starts_ns: IntArray, latencies_ns: IntArray) -> None:
         """Count iterations with these ascending intended starts, all within the window; shapes (n,)."""
         if not starts_ns.size:
@@ -140,11 +153,12 @@ class Recorder:
         self.errors = 0
         self._outside = Tally()
 
-    def fold(self, rows: Rows) -> None:
-        """Count every iteration of `rows` exactly once, in the window or outside."""
+    def fold(self, rows: Rows, samples: Iterable[Sample] = ()) -> None:
+        """Count every iteration of `rows` exactly once, in the window or outside; of the samples, the window's."""
         window = self.window
         self.errors += len(rows.failed)
         if window is not None:
+            window.add_samples(samples)
             window.add_presence(rows)
             window.errors += sum(window.holds(int(rows.intended[row])) for row in rows.failed)
         rows = rows.successful()

@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 STATUS = Path("/proc/self/status")
-TIMER_SLACK = Path("/proc/self/timerslack_ns")
 
 
 class CpuTime(NamedTuple):
-    """CPU time of the process, and how long one thread was runnable without a CPU (None where not told)."""
+    """CPU time, and how long one thread was runnable without a CPU (None where not told)."""
 
     cpu_seconds: float
     run_queue_seconds: float | None
 
 
 class CpuMeter:
-    """Reads CPU times; the thread whose waiting counts is the one that makes the meter."""
+    """Reads the CPU time of the process, or of the thread that makes the meter, and the waiting of that thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, of_thread: bool = False) -> None:
+        self._clock = time.pthread_getcpuclockid(threading.get_ident()) if of_thread else time.CLOCK_PROCESS_CPUTIME_ID
         self._schedstat = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
 
     def read(self) -> CpuTime:
@@ -34,7 +34,7 @@ class CpuMeter:
             run_queue_seconds = int(self._schedstat.read_text().split()[1]) / 1e9
         except OSError:
             run_queue_seconds = None
-        return CpuTime(time.process_time(), run_queue_seconds)
+        return CpuTime(time.clock_gettime(self._clock), run_queue_seconds)
 
 
 def affinity() -> list[int] | None:
@@ -55,6 +55,6 @@ def peak_resident_bytes() -> int:
 
 
 def sharpen_sleep() -> None:
-    """Have the main thread woken when its sleep ends, not up to 50 µs later, where that can be set."""
+    """Have this thread woken when its sleep ends, not up to 50 µs later, where that can be set."""
     with contextlib.suppress(OSError):
-        TIMER_SLACK.write_text("1")
+        Path(f"/proc/{threading.get_native_id()}/timerslack_ns").write_text("1")

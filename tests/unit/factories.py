@@ -11,10 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from sharebench import gates
+from sharebench.collect.rows import NOTHING_KNOWN
 from tenant.buckets import BUCKET_COUNT, bucket_index, to_sparse
 
 SLOTS = 40
 CODE = "code-1"
+# A small GPU's, so that the work of the tenants here is possible but not far away.
+ROOFS = {"fp32": 2e12, "copy_bytes_per_second": 1e12, "read_bytes_per_second": 1.1e12, "l2_bytes": 50e6}
 Floats = npt.NDArray[np.float64]
 
 
@@ -78,9 +81,11 @@ def tenant(index: int, load: Load, window_seconds: float = 2.0, workload: str = 
         "workload": workload,
         "status": "ok",
         "exit": None,
+        "view": None,
         "startup": {
             "process_seconds": 0.05,
             "import_seconds": 0.2,
+            "context_seconds": 0.0,
             "load_seconds": 0.1,
             "warmup_seconds": 0.5,
         },
@@ -113,7 +118,7 @@ def tenant(index: int, load: Load, window_seconds: float = 2.0, workload: str = 
         "cpu": {"cpu_seconds": 1.9, "run_queue_seconds": 0.001, "affinity": [index]},
         "memory_bytes": 64 << 20,
         "output_digest": [1.5, -2.0],
-        "work": {"flop": 1e9, "bytes": None, "items": 1},
+        "work": {"flop": 1e9, "bytes": None, "items": 1, "precision": "fp32"},
     }
 
 
@@ -130,6 +135,33 @@ def spec(workload: str = "matmul", window_seconds: float = 2.0, **more: Any) -> 
     """A canonical spec text with what the readers of records look at."""
     parts = {"workload": {"name": workload, "output_tolerance": 1e-6}, "window_seconds": window_seconds}
     return json.dumps(parts | more, sort_keys=True, separators=(",", ":"))
+
+
+def telemetry(tenants: int, is_gpu: bool, window_seconds: float) -> dict[str, Any]:
+    """The telemetry of a clean window: of a host, or of a GPU at a steady 300 W whose tenants have 700 MiB each."""
+    host = {"host_steal_percent": 0.0, "host_throttled_percent": 0.0, "foreign_cpu_percent": 1.0}
+    if not is_gpu:
+        return {**NOTHING_KNOWN, "samples": 20, **host}
+    return {
+        "samples": int(10 * window_seconds),
+        "utilisation_mean_percent": 97.0,
+        "memory_used_max_mib": 700.0 * tenants + 500.0,
+        "tenant_memory_mib": [700.0] * tenants,
+        "server_memory_mib": None,
+        "power_mean_watts": 300.0,
+        "energy_joules": 300.0 * window_seconds,
+        "energy_error_joules": 30.0,
+        "sm_clock_mean_mhz": 1980.0,
+        "sm_clock_cv": 0.001,
+        "memory_clock_mean_mhz": 3201.0,
+        "temperature_start_celsius": 45,
+        "temperature_end_celsius": 46,
+        "temperature_max_celsius": 47,
+        "throttle_reasons": {"gpu_idle": 2.0},
+        "foreign_processes": {"compute": 0, "graphics": 0, "mps": 0},
+        "sampler_cpu_percent": 2.0,
+        **host,
+    }
 
 
 def record(
@@ -160,7 +192,7 @@ def record(
         tenants = [tenant(index, load, window_seconds, workload) for index, load in enumerate(loads)]
     measured: dict[str, Any] = {
         "schema": 1,
-        "spec": spec(workload, window_seconds),
+        "spec": spec(workload, window_seconds, strategy={"mechanisms": [strategy]}),
         "code": CODE,
         "cell": {
             "strategy": strategy,
@@ -193,7 +225,12 @@ def record(
         },
         "limits": {"thread_percent": None, "memory_percent": None},
         "evidence": [{"name": "state", "expected": strategy, "observed": strategy, "holds": True, "source": "node"}],
-        "calibration": {"output_digest": [1.5, -2.0], "capacity_hz": None},
+        "calibration": {
+            "output_digest": [1.5, -2.0],
+            "capacity_hz": None,
+            "roofs": ROOFS if is_gpu else None,
+            "idle_power_watts": 100.0 if is_gpu else None,
+        },
         "timing": {
             f"{part}_seconds": 0.1 for part in ("configure", "start", "ready", "settle", "window", "stop", "total")
         },
@@ -205,15 +242,7 @@ def record(
             "clock_error_seconds": 1e-4,
         },
         "tenants": tenants,
-        "telemetry": {
-            "samples": 20,
-            "utilisation_mean_percent": None,
-            "memory_used_max_mib": None,
-            "power_mean_watts": None,
-            "host_steal_percent": 0.0,
-            "host_throttled_percent": 0.0,
-            "foreign_cpu_percent": 1.0,
-        },
+        "telemetry": telemetry(len(tenants), is_gpu, window_seconds),
         "gates": [],
     }
     if status == "infeasible":

@@ -8,7 +8,7 @@ from typing import Any
 
 from unit import factories
 
-from sharebench.collect.rows import Row
+from sharebench.collect.rows import NOTHING_KNOWN, Row
 from sharebench.nodes.base import Endpoint, Grant, TenantsFailed
 
 NS = 1_000_000_000
@@ -142,10 +142,8 @@ class FakeSampler:
 
     def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], dict[str, Any]]:
         self.ran.append(self.tenants.clock_ns)
-        names = ("utilisation_mean_percent", "memory_used_max_mib", "power_mean_watts")
-        host = ("host_steal_percent", "host_throttled_percent", "foreign_cpu_percent")
         rows: list[Row] = [{"t_seconds": window_end_seconds - window_start_seconds}]
-        return rows, {"samples": 1} | dict.fromkeys((*names, *host))
+        return rows, {**NOTHING_KNOWN, "samples": 1}
 
 
 def ended(status: str, code: int | None, reason: str = "the reason") -> dict[str, Any]:

@@ -18,7 +18,12 @@ from sharebench.strategies import Strategy
 
 MPS = Strategy("mps", ("mps",), None, None, None, None, None)
 LIMITED = Strategy("mps-limited", ("mps",), None, None, "100/N", None, None)
-CALIBRATION = {"capacity_hz": 100.0, "output_digest": [1.5, -2.0]}
+CALIBRATION = {
+    "capacity_hz": 100.0,
+    "output_digest": [1.5, -2.0],
+    "roofs": None,
+    "idle_power_watts": None,
+}
 SETTINGS = {"timeouts": {"start_seconds": 60, "record_seconds": 30}, "cell_folder": "cells/mps/matmul/n2/r3"}
 
 
@@ -47,7 +52,7 @@ class FakeNode(Node):
             "details": {},
         }
 
-    def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
+    def infeasible(self, strategy: Strategy, replicas: int, params: object = None) -> str | None:
         return self.cannot
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
@@ -79,7 +84,7 @@ def node(tmp_path: Path) -> FakeNode:
 
 def spec(replicas: int = 2, **load: Any) -> str:
     """The canonical spec of a cell."""
-    workload = {"name": "matmul", "load": {"arrival": "closed"} | load, "output_tolerance": 1e-6}
+    workload = {"name": "matmul", "params": {}, "load": {"arrival": "closed"} | load, "output_tolerance": 1e-6}
     return canonical({"replicas": replicas, "repeat": 3, "window_seconds": 2, "workload": workload})
 
 
@@ -110,7 +115,8 @@ def test_a_cell_that_goes_well(node: FakeNode) -> None:
     assert measured["spec"] == spec()
     assert [tenant["steady"] for tenant in measured["tenants"]] == [STEADY, STEADY]
     assert [tenant["status"] for tenant in measured["tenants"]] == ["ok", "ok"]
-    assert measured["calibration"] == {"output_digest": [1.5, -2.0], "capacity_hz": None}
+    handed_on = {"output_digest": [1.5, -2.0], "roofs": None, "idle_power_watts": None}
+    assert measured["calibration"] == handed_on | {"capacity_hz": None}
     assert measured["window"]["end_monotonic_seconds"] - measured["window"]["start_monotonic_seconds"] == 2
     assert measured["environment"]["packages"] == {"numpy": "2.4.6"}
     assert measured["evidence"][0]["holds"]

@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psutil
@@ -21,7 +22,7 @@ from sharebench import record
 from sharebench.cell import run_cell
 from sharebench.config import load
 from sharebench.matrix import Cell, Study
-from sharebench.nodes.base import Grant, TenantsFailed
+from sharebench.nodes.base import Grant, NodeError, TenantsFailed
 from sharebench.nodes.cpu import CpuNode
 from sharebench.ownership import RUN_ID_VARIABLE
 from sharebench.tenants import processes
@@ -50,7 +51,7 @@ def this_run(monkeypatch: pytest.MonkeyPatch) -> str:
 
 def cpu_study(**changes: Any) -> Study:
     """A study of tiny products and windows on this host."""
-    return Study(load(study({"node": "cpu", "repeats": 1} | SMALL | QUICK | changes)))
+    return Study(load(study({"node": "cpu", "repeats": 1, "workloads": ["matmul"]} | SMALL | QUICK | changes)))
 
 
 class Misbehaving(ProcessTenants):
@@ -58,9 +59,9 @@ class Misbehaving(ProcessTenants):
 
     programs: Sequence[str | None] = ()
 
-    def _command(self, index: int) -> list[str]:
-        program = self.programs[index]
-        return super()._command(index) if program is None else [sys.executable, "-c", program]
+    def _command(self, grants: Sequence[Grant]) -> list[str]:
+        program = self.programs[grants[0].index]
+        return super()._command(grants) if program is None else [sys.executable, "-c", program]
 
 
 @pytest.fixture
@@ -68,13 +69,18 @@ def launch() -> Iterator[Callable[..., ProcessTenants]]:
     """Starts tenants: one per program, None being the real one; whatever is left of them ends with the test."""
     made: list[ProcessTenants] = []
 
-    def start(*programs: str | None, cores: tuple[int, ...] | None = None, start_seconds: float = 30.0) -> Any:
+    def start(
+        *programs: str | None,
+        cores: tuple[int, ...] | None = None,
+        start_seconds: float = 30.0,
+        process_of: Mapping[int, int] = MappingProxyType({}),
+    ) -> Any:
         spec = json.loads(cpu_study().spec(Cell("mps", "matmul", 1, 1)))
         settings = {"timeouts": {"start_seconds": start_seconds, "record_seconds": 10}}
         tenants = Misbehaving(spec, settings | {"load": {"arrival": "closed"}})
         tenants.programs = programs
         made.append(tenants)
-        tenants.start([Grant(index, 0, cores=cores) for index in range(len(programs))])
+        tenants.start([Grant(i, 0, cores=cores, process=process_of.get(i)) for i in range(len(programs))])
         return tenants
 
     yield start
@@ -209,7 +215,7 @@ def test_a_crash_at_the_start_does_not_wait_for_the_others(launch: Callable[...,
     assert outcomes[1]["exit"]["log_tail"].strip() == "it broke"
 
 
-@pytest.mark.parametrize("program", [FOREVER, "print('{\"port\": 1}', flush=True); " + FOREVER])
+@pytest.mark.parametrize("program", [FOREVER, "print('{\"ports\": [1]}', flush=True); " + FOREVER])
 def test_a_tenant_that_never_answers_hangs(launch: Callable[..., ProcessTenants], program: str) -> None:
     tenants = launch(program, start_seconds=0.5)
     began = time.monotonic()
@@ -237,6 +243,69 @@ def test_a_tenant_that_never_answers_hangs(launch: Callable[..., ProcessTenants]
 def test_what_an_exit_code_means(code: int, status: str, words: str) -> None:
     assert classify(code)[0] == status
     assert words in classify(code)[1]
+
+
+def test_a_tenant_that_cannot_do_what_it_is_asked_to_is_no_result(launch: Callable[..., ProcessTenants]) -> None:
+    refuses = "import sys; print('a warning', file=sys.stderr); print('bert needs torch', file=sys.stderr); sys.exit(2)"
+    tenants = launch(FOREVER, refuses)
+    with pytest.raises(NodeError, match=r"^bert needs torch$"):
+        tenants.wait_ready()
+
+
+def test_grants_of_one_process_are_its_streams(launch: Callable[..., ProcessTenants]) -> None:
+    tenants = launch(FOREVER, FOREVER, FOREVER, FOREVER, process_of={1: 0, 2: 0})
+    assert [process.name for process in tenants.processes] == ["0", "1-2", "3"]
+    pids = tenants.pids()
+    assert len(pids) == 4
+    assert pids[1] == pids[2]
+    assert len(set(pids)) == 3
+    command = ProcessTenants._command(tenants, tenants.processes[1].grants)
+    assert command[command.index("--streams") + 1] == "2"
+    assert command[command.index("--index") + 1] == "1"
+    assert "--streams" not in ProcessTenants._command(tenants, tenants.processes[0].grants)
+    os.kill(pids[1], signal.SIGKILL)
+    with pytest.raises(TenantsFailed):
+        tenants.sleep_until(tenants.now_ns() + 10 * NS)
+    assert [outcome["status"] for outcome in tenants.outcomes()] == ["ok", "killed", "killed", "ok"]
+
+
+def test_all_streams_of_a_process_are_waited_for(launch: Callable[..., ProcessTenants]) -> None:
+    answers = """
+import http.server, json, sys, threading, time
+class Ready(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        late = self.server is servers[1] and time.monotonic() < begin + 0.5
+        self.send_response(503 if late else 200); self.end_headers(); self.wfile.write(b"{}")
+servers = [http.server.HTTPServer(("127.0.0.1", 0), Ready) for _ in range(2)]
+begin = time.monotonic()
+print(json.dumps({"ports": [server.server_port for server in servers]}), flush=True)
+for server in servers: threading.Thread(target=server.serve_forever).start()
+"""
+    began = time.monotonic()
+    tenants = launch(answers, answers, process_of={0: 7, 1: 7})
+    tenants.wait_ready()
+    assert time.monotonic() > began + 0.5
+    assert len({endpoint.port for endpoint in tenants.endpoints()}) == 2
+
+
+def test_settings_of_cuda_come_from_the_grant_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/somebody/elses")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/kept")
+    environment = ProcessTenants.environment(Grant(0, 0, {"CUDA_VISIBLE_DEVICES": "GPU-1"}))
+    given = {key: value for key, value in environment.items() if key.startswith("CUDA_")}
+    assert given == {"CUDA_VISIBLE_DEVICES": "GPU-1"}
+    assert environment["LD_LIBRARY_PATH"] == "/kept"
+
+
+def test_the_frameworks_interpreter_and_the_device_reach_the_tenant() -> None:
+    spec = json.loads(cpu_study().spec(Cell("mps", "matmul", 1, 1)))
+    settings = {"timeouts": {"start_seconds": 1}, "load": {}}
+    tenants = ProcessTenants(spec, settings, python=Path("/opt/env/bin/python"), device="cuda")
+    command = tenants._command([Grant(0, 0)])
+    tenants.stop()
+    assert command[:3] == ["/opt/env/bin/python", "-m", "tenant"]
+    assert command[command.index("--device") + 1] == "cuda"
 
 
 def test_a_frozen_tenant_ends_as_fast_as_others(launch: Callable[..., ProcessTenants]) -> None:

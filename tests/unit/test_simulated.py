@@ -55,7 +55,7 @@ def measure(planned: Study, cell: Cell, folder: Path) -> dict[str, Any]:
     """The cell's record, as the job would write it, read back from disk."""
     node = SimulatedNode(planned.config["simulated"], folder / "node")
     settings = {"timeouts": planned.config["timeouts"], "cell_folder": cell.folder}
-    calibration = {"capacity_hz": 10.0, "output_digest": [1.0]}
+    calibration = {"capacity_hz": 10.0, "output_digest": [1.0], "roofs": None, "idle_power_watts": None}
     strategy = planned.strategies[cell.strategy]
     measured, rows = run_cell(node, strategy, planned.spec(cell), planned.block(cell), settings, calibration)
     assert rows == []

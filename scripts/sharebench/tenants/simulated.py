@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sharebench.collect.rows import Row
+from sharebench.collect.rows import NOTHING_KNOWN, Row
 from sharebench.nodes.base import Endpoint, Grant, TenantsFailed
 
 NS = 1_000_000_000
@@ -183,9 +183,11 @@ class SimulatedTenants:
                 **tenant.record(),
                 "index": index,
                 "workload": self.spec["workload"]["name"],
+                "view": None,
                 "startup": {
                     "process_seconds": 0.0,
                     "import_seconds": 0.0,
+                    "context_seconds": 0.0,
                     "load_seconds": 0.0,
                     "warmup_seconds": START_SECONDS,
                 },
@@ -299,12 +301,4 @@ class SimulatedSampler:
 
     def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], dict[str, Any]]:
         """No rows: the model has no utilisation, memory or power."""
-        return [], {
-            "samples": 0,
-            "utilisation_mean_percent": None,
-            "memory_used_max_mib": None,
-            "power_mean_watts": None,
-            "host_steal_percent": None,
-            "host_throttled_percent": None,
-            "foreign_cpu_percent": None,
-        }
+        return [], dict(NOTHING_KNOWN)

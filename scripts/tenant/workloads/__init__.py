@@ -1,16 +1,25 @@
-"""What a tenant runs. A workload is one module here, with a function `create(params) -> Workload`."""
+"""What a tenant runs. A workload is one module here, with a function `create(params, device) -> Workload`.
+
+`device` is `cpu` or `cuda`; a module that cannot run on one raises ParameterError. What it needs beside numpy it names
+in `FRAMEWORKS`, a literal dictionary of device to packages, which a config is checked against without importing it.
+"""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from tenant.parameters import ParameterError
 from tenant.usage import peak_resident_bytes
+
+# The samples of device time; every other kind is the name of a stage.
+DEVICE_TIME = "device"
 
 
 class RequestError(Exception):
@@ -18,17 +27,65 @@ class RequestError(Exception):
 
 
 class Work(NamedTuple):
-    """Declared work of one iteration: operations, bytes moved at least (None where unknown), and items."""
+    """Declared work of one iteration: operations, bytes moved at least (None where unknown), and items.
+
+    `precision` names the arithmetic, and so the peak rate that the work is held against: fp64, fp32, tf32, fp16, bf16
+    or fp8; None where there is none.
+    """
 
     flop: float | None
     bytes: float | None
     items: float
+    precision: str | None = None
+
+
+class Sample(NamedTuple):
+    """A time that the workload took itself: DEVICE_TIME or a stage, when it began (monotonic), how long it was."""
+
+    kind: str
+    begun_ns: int
+    duration_ns: int
+
+
+class Samples:
+    """Times that the workload takes itself, kept until they are counted.
+
+    The loop thread adds and drains; another thread may look.
+    """
+
+    def __init__(self) -> None:
+        self._pending: list[Sample] = []
+
+    def add(self, kind: str, begun_ns: int, duration_ns: int) -> None:
+        """Note one time; of one kind there may be at most one in an iteration."""
+        self._pending.append(Sample(kind, begun_ns, duration_ns))
+
+    def pending(self) -> list[Sample]:
+        """What has not been drained yet, as a copy."""
+        return self._pending.copy()
+
+    def drain(self) -> list[Sample]:
+        """What was added since the last call."""
+        taken, self._pending = self._pending, []
+        return taken
 
 
 class Workload(ABC):
     """One tenant's work, ready to run: a module's `create` has loaded everything."""
 
     work: Work
+    # Whether a step is one launch of a captured CUDA graph. Only then may several tenants share a process: threads
+    # that launch hundreds of kernels would wait for the interpreter's lock, not for the device.
+    captured = False
+
+    @cached_property
+    def samples(self) -> Samples:
+        """Device times and stages; the workload adds, its tenant counts those of the window."""
+        return Samples()
+
+    def attach(self) -> None:
+        """Called once, in the thread that will call `step`, before it does."""
+        return
 
     @abstractmethod
     def step(self) -> None:
@@ -47,19 +104,41 @@ class Workload(ABC):
         """Versions of the packages that do the work."""
 
     def memory_bytes(self) -> int | None:
-        """Peak memory on the device; here that of the process."""
+        """Peak memory on the device, of all tenants in the process; here that of the process."""
         return peak_resident_bytes()
 
 
-def load_module(name: str) -> ModuleType:
-    """Import the workload module of that name. Raises ParameterError when there is none."""
+def _naming_what_is_missing(name: str, load: Callable[[], Any]) -> Any:
+    try:
+        return load()
+    except ModuleNotFoundError as error:
+        package = (error.name or str(error)).partition(".")[0]
+        if package == "tenant":
+            raise
+        raise ParameterError(f"{name} needs {package}, which {sys.executable} lacks; run `make gpu-env`") from error
+
+
+def load_module(name: str, device: str) -> ModuleType:
+    """Import the workload module of that name and its frameworks.
+
+    Raises ParameterError when there is no such module or a framework is not installed.
+    """
     known = sorted(module.name for module in pkgutil.iter_modules(__path__))
     if name not in known:
         raise ParameterError(f"unknown workload module {name!r}; known: {', '.join(known)}")
-    return importlib.import_module(f"{__name__}.{name}")
+
+    def load() -> ModuleType:
+        module = importlib.import_module(f"{__name__}.{name}")
+        for framework in getattr(module, "FRAMEWORKS", {}).get(device, ()):
+            importlib.import_module(framework)
+        return module
+
+    loaded: ModuleType = _naming_what_is_missing(name, load)
+    return loaded
 
 
-def create(module: ModuleType, params: Mapping[str, Any]) -> Workload:
+def create(module: ModuleType, params: Mapping[str, Any], device: str) -> Workload:
     """The module's workload with these parameters. Raises ParameterError."""
-    workload: Workload = module.create(params)
+    name = module.__name__.rpartition(".")[2]
+    workload: Workload = _naming_what_is_missing(name, lambda: module.create(params, device))
     return workload

@@ -1,30 +1,53 @@
-"""Square matrix product with numpy: bound by arithmetic, as a small dense layer is.
+"""Square matrix product: bound by arithmetic, as a small dense layer is. numpy on a CPU, torch on CUDA.
 
-Params: `size` (rows and columns), `dtype` (float32 or float64).
+Params: `size` (rows and columns), `dtype` (float32 or float64; on CUDA also float16, bfloat16, tf32, which is float32
+with TF32 allowed, and float8, whose product is bfloat16), `graph` (CUDA only: replay one captured graph).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tenant.parameters import ParameterError, positive_integer, with_defaults
+from tenant.parameters import ParameterError, boolean, one_of, positive_integer, with_defaults
+from tenant.torch_device import TorchWorkload
 from tenant.workloads import Work, Workload
 
-DTYPES = ("float32", "float64")
+if TYPE_CHECKING:
+    import torch
+
+FRAMEWORKS = {"cuda": ("torch",)}
+# Name of the precision, and bytes of an element of the factors and of the product.
+CPU_DTYPES = {"float32": ("fp32", 4, 4), "float64": ("fp64", 8, 8)}
+CUDA_DTYPES = {
+    **CPU_DTYPES,
+    "tf32": ("tf32", 4, 4),
+    "float16": ("fp16", 2, 2),
+    "bfloat16": ("bf16", 2, 2),
+    "float8": ("fp8", 1, 2),
+}
+# A prime.
+DRAWN = 1_048_583
+FLOAT8_CAPABILITY = (8, 9)
+FLOAT8_MULTIPLE = 16
+
+
+def _work(size: int, kind: tuple[str, int, int]) -> Work:
+    precision, factor_bytes, product_bytes = kind
+    return Work(2.0 * size**3, float(size**2 * (2 * factor_bytes + product_bytes)), 1, precision)
 
 
 class Matmul(Workload):
-    """`size` x `size` times `size` x `size`, into the same output each time."""
+    """`size` x `size` times `size` x `size` on a CPU, into the same output each time."""
 
     def __init__(self, size: int, dtype: str) -> None:
         generator = np.random.default_rng(0)
         self._left = generator.standard_normal((size, size)).astype(dtype)
         self._right = generator.standard_normal((size, size)).astype(dtype)
         self._product = np.zeros_like(self._left)
-        self.work = Work(flop=2.0 * size**3, bytes=3.0 * self._left.nbytes, items=1)
+        self.work = _work(size, CPU_DTYPES[dtype])
 
     def step(self) -> None:
         """One product."""
@@ -40,9 +63,57 @@ class Matmul(Workload):
         return {"numpy": np.__version__}
 
 
-def create(params: Mapping[str, Any]) -> Matmul:
+class TorchMatmul(TorchWorkload):
+    """The same with torch, on any device of its; raises ParameterError where the GPU has no such arithmetic."""
+
+    def __init__(self, device: str, size: int, dtype: str, graph: bool) -> None:
+        import torch
+
+        super().__init__(device, graph)
+        self.work = _work(size, CUDA_DTYPES[dtype])
+        torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
+        with self.building():
+            if dtype == "float8":
+                self._prepare_float8(size)
+                return
+            kind = torch.float32 if dtype == "tf32" else getattr(torch, dtype)
+            left, right = self._normal(size, kind), self._normal(size, kind)
+            product = torch.empty_like(left)
+            self.prepare(lambda: torch.mm(left, right, out=product))
+
+    def _normal(self, size: int, kind: torch.dtype) -> torch.Tensor:
+        import torch
+
+        # Drawn on the CPU, because what a GPU draws depends on how many SMs it shows. A large matrix repeats its
+        # draws, with a period that no row has, so that making it does not take seconds.
+        drawn = torch.randn(min(size**2, DRAWN), dtype=torch.float64).to(self.device, kind)
+        return drawn.repeat(-(-(size**2) // drawn.numel()))[: size**2].view(size, size)
+
+    def _prepare_float8(self, size: int) -> None:
+        import torch
+
+        if torch.cuda.get_device_capability() < FLOAT8_CAPABILITY:
+            wanted = ".".join(map(str, FLOAT8_CAPABILITY))
+            raise ParameterError(f"matmul dtype float8 needs a GPU of compute capability {wanted} or higher")
+        if size % FLOAT8_MULTIPLE:
+            raise ParameterError(f"matmul size must be a multiple of {FLOAT8_MULTIPLE} for float8, not {size}")
+        kind = torch.float8_e4m3fn
+        left = self._normal(size, torch.float32).to(kind)
+        # The second factor has to be stored by columns.
+        right = self._normal(size, torch.float32).to(kind).t()
+        scale = torch.ones((), device=self.device)
+        product = torch.empty(size, size, dtype=torch.bfloat16, device=self.device)
+        self.prepare(lambda: torch._scaled_mm(left, right, scale, scale, out_dtype=torch.bfloat16, out=product))
+
+
+def create(params: Mapping[str, Any], device: str) -> Workload:
     """Raises ParameterError for a parameter that does not exist or is not possible."""
-    values = with_defaults(params, {"size": 256, "dtype": "float32"}, "matmul")
-    if values["dtype"] not in DTYPES:
-        raise ParameterError(f"matmul dtype must be one of {', '.join(DTYPES)}, not {values['dtype']!r}")
-    return Matmul(positive_integer(values["size"], "matmul size"), values["dtype"])
+    values = with_defaults(params, {"size": 256, "dtype": "float32", "graph": False}, "matmul")
+    size = positive_integer(values["size"], "matmul size")
+    graph = boolean(values["graph"], "matmul graph")
+    dtype = one_of(values["dtype"], CUDA_DTYPES if device == "cuda" else CPU_DTYPES, "matmul dtype")
+    if device == "cuda":
+        return TorchMatmul(device, size, dtype, graph)
+    if graph:
+        raise ParameterError("matmul graph: true needs device cuda, not cpu")
+    return Matmul(size, dtype)

@@ -1,4 +1,4 @@
-"""Copies a buffer that is larger than the caches: bound by memory bandwidth.
+"""Copies a buffer that is larger than the caches: bound by memory bandwidth. numpy on a CPU, torch on CUDA.
 
 Params: `mebibytes` (size of the buffer; source and copy together take twice that).
 """
@@ -11,7 +11,12 @@ from typing import Any
 import numpy as np
 
 from tenant.parameters import positive_integer, with_defaults
+from tenant.torch_device import TorchWorkload
 from tenant.workloads import Work, Workload
+
+FRAMEWORKS = {"cuda": ("torch",)}
+# Every so many elements one is 2, all others are 1.
+STRIDE = 4096
 
 
 class Memcopy(Workload):
@@ -21,7 +26,7 @@ class Memcopy(Workload):
         size = mebibytes * 2**20 // 8
         self._source = np.empty(size)
         self._source[:] = 1.0
-        self._source[::4096] = 2.0
+        self._source[::STRIDE] = 2.0
         # Written once, so that no iteration meets a page that does not exist yet.
         self._copy = np.zeros(size)
         self._copy[:] = -1.0
@@ -40,7 +45,27 @@ class Memcopy(Workload):
         return {"numpy": np.__version__}
 
 
-def create(params: Mapping[str, Any]) -> Memcopy:
+class TorchMemcopy(TorchWorkload):
+    """The same within the memory of torch's device."""
+
+    def __init__(self, device: str, mebibytes: int) -> None:
+        import torch
+
+        super().__init__(device)
+        self.work = Work(flop=None, bytes=2.0 * mebibytes * 2**20, items=1)
+        with self.building():
+            source = torch.ones(mebibytes * 2**20 // 8, dtype=torch.float64, device=self.device)
+            source[::STRIDE] = 2.0
+            copy = torch.empty_like(source)
+            self.prepare(lambda: copy.copy_(source))
+
+    def output_digest(self) -> list[float]:
+        """Mean and last element of the copy, as on a CPU."""
+        return [float(self.output.mean()), float(self.output[-1])]
+
+
+def create(params: Mapping[str, Any], device: str) -> Workload:
     """Raises ParameterError for a parameter that does not exist or is not possible."""
     values = with_defaults(params, {"mebibytes": 64}, "memcopy")
-    return Memcopy(positive_integer(values["mebibytes"], "memcopy mebibytes"))
+    mebibytes = positive_integer(values["mebibytes"], "memcopy mebibytes")
+    return TorchMemcopy(device, mebibytes) if device == "cuda" else Memcopy(mebibytes)

@@ -31,7 +31,7 @@ class Held(Workload):
         return {"numpy": np.__version__}
 
 
-def create(params: Mapping[str, Any]) -> Held:
+def create(params: Mapping[str, Any], device: str) -> Held:
     name = os.environ.get("SHAREBENCH_TEST_HOLD")
     if name:
         hold = Path(name)

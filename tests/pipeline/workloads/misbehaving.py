@@ -35,7 +35,7 @@ class Misbehaving(Workload):
         return {}
 
 
-def create(params: Mapping[str, Any]) -> Misbehaving:
+def create(params: Mapping[str, Any], device: str) -> Misbehaving:
     how = params["how"] if os.environ["SHAREBENCH_TENANT"] != "0" else "is well"
     if how == "dies":
         raise RuntimeError("the weights are missing")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import http.client
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,22 +81,34 @@ class Tenant:
     """A tenant process and its HTTP side."""
 
     def __init__(
-        self, arguments: Sequence[str], path: Path = SCRIPTS, program: Sequence[str] = ("-m", "tenant")
+        self,
+        arguments: Sequence[str],
+        path: Path = SCRIPTS,
+        program: Sequence[str] = ("-m", "tenant"),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.process = subprocess.Popen(
             [sys.executable, *program, *arguments],
-            env={**os.environ, "PYTHONPATH": str(path), "SHAREBENCH_TOKEN": TOKEN},
+            env={**os.environ, "PYTHONPATH": str(path), "SHAREBENCH_TOKEN": TOKEN, **(environment or {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        self.port = json.loads(line)["port"] if line else None
+        self.ports: list[int] = json.loads(line)["ports"] if line else []
+        # The one that is talked to.
+        self.number = 0
+
+    def stream(self, number: int) -> Tenant:
+        """Another tenant of the same process."""
+        other = copy.copy(self)
+        other.number = number
+        return other
 
     def call(self, method: str, path: str, body: Any = None, token: str | None = TOKEN) -> tuple[int, str]:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.ports[self.number], timeout=20)
         try:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             response = connection.getresponse()
@@ -134,6 +148,19 @@ class Tenant:
         """Wait for its end; exit code and what it wrote to stderr."""
         _, errors = self.process.communicate(timeout=20)
         return self.process.returncode, errors
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a library that answers as the CUDA driver does."""
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no compiler here for the stand-in of the CUDA driver")
+    folder = tmp_path_factory.mktemp("driver")
+    source = Path(__file__).with_name("libcuda_stub.c")
+    command = [compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", str(folder / "libcuda.so.1"), str(source)]
+    subprocess.run(command, check=True)
+    return folder
 
 
 @pytest.fixture

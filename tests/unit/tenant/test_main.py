@@ -10,8 +10,10 @@ import time
 import zipapp
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jsonschema_rs
+import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -26,15 +28,19 @@ QUICK = ("--warmup", json.dumps({"min_iterations": 4, "max_seconds": 1}))
 SMALL = ("--workload", "matmul", "--params", json.dumps({"size": 32}), *QUICK)
 
 WORKLOAD = """
-import os, sys, time
+import os, sys, threading, time
 assert "numpy" not in sys.modules
 assert all(os.environ[name] == "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"))
 from tenant.workloads import RequestError, Work, Workload
 
 class Planted(Workload):
     work = Work(None, None, 1)
-    steps = 0
+    made = steps = 0
+    captured = {captured}
+    def attach(self):
+        self.thread = threading.get_native_id()
     def step(self):
+        assert threading.get_native_id() == self.thread
         self.steps += 1
         {step}
     def output_digest(self):
@@ -42,9 +48,12 @@ class Planted(Workload):
     def packages(self):
         return {{}}
 
-def create(params):
+def create(params, device):
     {create}
-    return Planted()
+    Planted.made += 1
+    planted = Planted()
+    planted.number = Planted.made
+    return planted
 """
 
 
@@ -52,13 +61,20 @@ def create(params):
 def plant(tmp_path: Path, launch: Launch) -> Launch:
     """A tenant with a workload of one file, whose `step` and `create` are given."""
 
-    def start(step: str = "time.sleep(0.002)", create: str = "pass", *arguments: str) -> Tenant:
+    def start(step: str = "time.sleep(0.002)", create: str = "pass", *arguments: str, captured: bool = False) -> Tenant:
         shutil.copytree(SCRIPTS / "tenant", tmp_path / "tenant", ignore=shutil.ignore_patterns("__pycache__"))
-        text = WORKLOAD.format(step=textwrap.indent(step, " " * 8).strip(), create=create)
+        text = WORKLOAD.format(step=textwrap.indent(step, " " * 8).strip(), create=create, captured=captured)
         (tmp_path / "tenant" / "workloads" / "planted.py").write_text(text)
         return launch("--workload", "planted", *QUICK, *arguments, path=tmp_path)
 
     return start
+
+
+def validate(record: dict[str, Any]) -> None:
+    """Raise where a record is not as the schema says."""
+    schema = json.loads(SCHEMA.read_text())
+    validator = jsonschema_rs.validator_for({"$ref": "#/$defs/tenant", "$defs": schema["$defs"]})
+    validator.validate({key: record[key] for key in record if key != "environment"} | {"status": "ok", "exit": None})
 
 
 def test_a_window_from_announcement_to_record(launch: Launch) -> None:
@@ -69,10 +85,8 @@ def test_a_window_from_announcement_to_record(launch: Launch) -> None:
     assert tenant.wait_ready(f"/readyz?since={since_ns}")["steady"]["batches"] >= 1
     assert tenant.get("/healthz") == {"status": "ready"}
     record = tenant.measure(0.3)
+    validate(record)
     environment = record.pop("environment")
-    schema = json.loads(SCHEMA.read_text())
-    validator = jsonschema_rs.validator_for({"$ref": "#/$defs/tenant", "$defs": schema["$defs"]})
-    validator.validate({**record, "status": "ok", "exit": None})
     assert set(environment) == {"python", "platform", "packages"}
     assert (record["index"], record["workload"]) == (1, "small-matmul")
     assert record["count"] == sum(record["histogram"].values()) == sum(record["timeline"]["count"]) > 100
@@ -140,7 +154,10 @@ def test_told_to_stop_it_ends_well_even_in_a_long_iteration(plant: Launch, step:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--workload", "matmul", "--params", '{"sise": 3}'], "matmul: unknown parameter sise; known: size, dtype"),
+        (
+            ["--workload", "matmul", "--params", '{"sise": 3}'],
+            "matmul: unknown parameter sise; known: size, dtype, graph",
+        ),
         (["--workload", "nonsense"], "unknown workload module 'nonsense'; known: "),
         (
             ["--workload", "matmul", "--load", '{"arrival": "poisson"}'],
@@ -218,3 +235,97 @@ def test_the_http_thread_does_not_wake_up_by_itself(plant: Launch) -> None:
     before = switches()
     time.sleep(0.8)
     assert switches() == before
+
+
+def test_a_missing_framework_is_one_line_with_what_to_type(plant: Launch) -> None:
+    code, errors = plant(create="import no_such_framework.nn").end()
+    assert code == 2
+    assert errors == f"planted needs no_such_framework, which {sys.executable} lacks; run `make gpu-env`\n"
+
+
+def test_device_times_and_stages_are_those_of_the_window(plant: Launch) -> None:
+    tenant = plant(
+        "begin = time.monotonic_ns(); time.sleep(0.002)\n"
+        "self.samples.add('pre', begin, 500_000)\n"
+        "if self.steps % 2: self.samples.add('device', begin, 1_500_000)"
+    )
+    tenant.wait_ready()
+    record = tenant.measure(0.2)
+    assert record["stages"].keys() == {"pre"}
+    # A stage begins a moment after its iteration: at each edge of the window the two can lie on different sides.
+    assert abs(record["stages"]["pre"]["count"] - record["count"]) <= 1
+    device = record["device_histogram"]
+    assert device["count"] == pytest.approx(record["count"] / 2, abs=1)
+    assert device["sum_seconds"] == pytest.approx(device["count"] * 0.0015)
+    assert sum(device["histogram"].values()) == device["count"]
+
+
+def test_tenants_on_streams_of_one_process_are_measured_apart(plant: Launch) -> None:
+    step = "time.sleep(0.002)\nif self.number == 2: [None for _ in range(20000)]"
+    tenant = plant(step, "pass", "--streams", "3", "--index", "2", captured=True)
+    assert len(set(tenant.ports)) == 3
+    streams = [tenant.stream(number) for number in range(3)]
+    for stream in streams:
+        stream.wait_ready()
+    start_ns = tenant.get("/clock")["monotonic_ns"] + 200 * MS
+    for stream in streams:
+        window = {"start_ns": start_ns, "end_ns": start_ns + 300 * MS}
+        assert stream.call("POST", "/window", window)[0] == 200
+    records = [stream.get("/record?deadline_seconds=10") for stream in streams]
+    assert [record["index"] for record in records] == [2, 3, 4]
+    for record in records:
+        assert 20 < record["count"] < 160
+        assert 0 < record["cpu"]["cpu_seconds"] < 0.3
+    first, busy, last = (record["cpu"]["cpu_seconds"] for record in records)
+    assert busy > 2 * max(first, last), "it is the thread's CPU time, not the process's"
+    resident = psutil.Process(tenant.process.pid).memory_info().rss
+    assert sum(record["memory_bytes"] for record in records) == pytest.approx(resident, rel=0.2)
+    tenant.process.terminate()
+    assert tenant.end() == (0, "")
+
+
+def test_a_stream_needs_a_captured_graph(plant: Launch) -> None:
+    code, errors = plant("pass", "pass", "--streams", "1").end()
+    assert code == 2
+    assert errors == "planted: only a captured CUDA graph can run in streams of one process; set graph: true\n"
+
+
+@pytest.mark.parametrize(("step", "code", "words"), [("raise MemoryError", 12, "out of memory"), ("1 / 0", 1, "Zero")])
+def test_one_failing_stream_ends_the_process(plant: Launch, step: str, code: int, words: str) -> None:
+    tenant = plant(f"time.sleep(0.002)\nif self.steps == 5: {step}", "pass", "--streams", "2", captured=True)
+    ended, errors = tenant.end()
+    assert ended == code
+    assert words in errors
+
+
+def test_streams_end_well_while_they_are_within_a_step(plant: Launch) -> None:
+    tenant = plant("time.sleep(3600)", "pass", "--streams", "2", captured=True)
+    while tenant.get("/healthz")["status"] == "loading":
+        time.sleep(0.02)
+    tenant.process.terminate()
+    assert tenant.end() == (0, "")
+
+
+@pytest.mark.parametrize("streams", [(), ("--streams", "2")])
+def test_on_cuda_the_record_says_what_the_tenant_saw(launch: Launch, driver: Path, streams: tuple[str, ...]) -> None:
+    environment = {"LD_LIBRARY_PATH": str(driver), "SHAREBENCH_PROBE_BYTES": str(2 << 20)}
+    tenant = launch("--workload", "empty", "--device", "cuda", *QUICK, *streams, environment=environment)
+    last = tenant.stream(len(tenant.ports) - 1)
+    last.wait_ready()
+    record = last.measure(0.3)
+    validate(record)
+    assert record["view"]["pid"] == tenant.process.pid
+    assert (record["view"]["sm_count"], record["view"]["over_limit_refused"]) == (132, True)
+    assert record["startup"]["context_seconds"] > 0
+    # The stub's synchronisation takes a millisecond, so every iteration is asked.
+    assert 50 < record["device_histogram"]["count"] <= record["count"]
+    tenant.process.terminate()
+    assert tenant.end() == (0, "")
+
+
+def test_without_a_driver_cuda_fails_with_a_reason(launch: Launch) -> None:
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("there is a driver here")
+    code, errors = launch("--workload", "empty", "--device", "cuda").end()
+    assert code == 1
+    assert "no CUDA driver: libcuda.so.1" in errors

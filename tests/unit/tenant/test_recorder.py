@@ -5,6 +5,7 @@ import pytest
 
 from tenant.buckets import bucket_index
 from tenant.recorder import SLOTS, Recorder, Rows, Tally, Window
+from tenant.workloads import DEVICE_TIME, Sample
 
 START, END = 1_000, 41_000  # slots of 1000 ns
 
@@ -51,6 +52,21 @@ def test_fold_agrees_with_counting_one_by_one_however_it_is_cut(seed: int) -> No
         assert window.slot_max_ns[slot] == max(latencies, default=0)
     assert recorder.totals().count == 59
     assert recorder.totals().sum_ns == times[-1] - times[0]
+
+
+def test_a_sample_belongs_to_the_window_iff_it_begins_in_it() -> None:
+    window = Window(START, END)
+    recorder = Recorder(window)
+    pre = [Sample("pre", begun, duration) for duration, begun in enumerate((999, 1000, 40_999, 41_000), start=1)]
+    recorder.fold(back_to_back([999, 2000]), [*pre[:2], Sample(DEVICE_TIME, 1500, 7)])
+    recorder.fold(back_to_back([2000, 42_000]), pre[2:])
+    assert {kind: (tally.count, tally.sum_ns) for kind, tally in window.samples.items()} == {
+        "pre": (2, 2 + 3),
+        DEVICE_TIME: (1, 7),
+    }
+    recorder.close_window()
+    recorder.fold(back_to_back([42_000, 43_000]), [Sample("pre", 2000, 9)])
+    assert window.samples["pre"].count == 2
 
 
 def test_the_timeline_sums_up_to_the_window() -> None:

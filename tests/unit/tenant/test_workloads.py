@@ -8,19 +8,19 @@ from tenant.workloads.memcopy import Memcopy
 
 
 def test_a_module_is_found_by_its_name() -> None:
-    workload = workloads.create(workloads.load_module("matmul"), {"size": 8})
+    workload = workloads.create(workloads.load_module("matmul", "cpu"), {"size": 8}, "cpu")
     assert isinstance(workload, Matmul)
 
 
 @pytest.mark.parametrize("name", ["nonsense", "../matmul", "os", ""])
 def test_an_unknown_module_is_named_with_what_there_is(name: str) -> None:
     with pytest.raises(ParameterError, match=r"known: .*matmul.*memcopy"):
-        workloads.load_module(name)
+        workloads.load_module(name, "cpu")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_matmul_multiplies(dtype: str) -> None:
-    workload = workloads.create(workloads.load_module("matmul"), {"size": 32, "dtype": dtype})
+    workload = workloads.create(workloads.load_module("matmul", "cpu"), {"size": 32, "dtype": dtype}, "cpu")
     assert isinstance(workload, Matmul)
     workload.step()
     expected = np.einsum("ij,jk->ik", workload._left.astype(float), workload._right.astype(float))
@@ -35,14 +35,14 @@ def test_matmul_multiplies(dtype: str) -> None:
 def test_matmul_is_the_same_for_every_tenant() -> None:
     digests = []
     for _ in range(2):
-        workload = workloads.create(workloads.load_module("matmul"), {"size": 16})
+        workload = workloads.create(workloads.load_module("matmul", "cpu"), {"size": 16}, "cpu")
         workload.step()
         digests.append(workload.output_digest())
     assert digests[0] == digests[1]
 
 
 def test_memcopy_copies() -> None:
-    workload = workloads.create(workloads.load_module("memcopy"), {"mebibytes": 1})
+    workload = workloads.create(workloads.load_module("memcopy", "cpu"), {"mebibytes": 1}, "cpu")
     assert isinstance(workload, Memcopy)
     before = workload.output_digest()
     workload.step()
@@ -54,7 +54,7 @@ def test_memcopy_copies() -> None:
 @pytest.mark.parametrize(
     ("module", "params", "message"),
     [
-        ("matmul", {"sizes": 3}, "matmul: unknown parameter sizes; known: size, dtype"),
+        ("matmul", {"sizes": 3}, "matmul: unknown parameter sizes; known: size, dtype, graph"),
         ("matmul", {"size": 0}, "matmul size must be an integer above 0, not 0"),
         ("matmul", {"dtype": "int7"}, "matmul dtype must be one of float32, float64, not 'int7'"),
         ("memcopy", {"size": 3}, "memcopy: unknown parameter size; known: mebibytes"),
@@ -63,11 +63,11 @@ def test_memcopy_copies() -> None:
 )
 def test_wrong_parameters_are_one_clear_line(module: str, params: dict[str, object], message: str) -> None:
     with pytest.raises(ParameterError) as caught:
-        workloads.create(workloads.load_module(module), params)
+        workloads.create(workloads.load_module(module, "cpu"), params, "cpu")
     assert str(caught.value) == message
 
 
 def test_defaults_of_a_workload_need_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    workload = workloads.create(workloads.load_module("matmul"), {})
+    workload = workloads.create(workloads.load_module("matmul", "cpu"), {}, "cpu")
     workload.synchronize()
     assert workload.memory_bytes() is not None

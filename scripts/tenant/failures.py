@@ -1,0 +1,41 @@
+"""What a tenant says, and with which exit code it ends, when it cannot go on."""
+
+from __future__ import annotations
+
+import re
+import sys
+import traceback
+
+from tenant.parameters import ParameterError
+
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+# As errno ENOMEM.
+EXIT_OUT_OF_MEMORY = 12
+# How CUDA, cuBLAS, cuDNN, torch and onnxruntime say it.
+OUT_OF_MEMORY = re.compile(
+    r"out[ _]of[ _]memory|ALLOC(ATION)?_FAILED|(failed to|can't) allocate memory",
+    re.IGNORECASE,
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory of the host or the device ran out."""
+    return isinstance(error, MemoryError) or OUT_OF_MEMORY.search(str(error)) is not None
+
+
+def line(text: str, code: int) -> int:
+    """Say one line; the exit code."""
+    print(text, file=sys.stderr, flush=True)
+    return code
+
+
+def exit_code(error: Exception) -> int:
+    """Say what happened, in one line where a line says it all; the exit code."""
+    if isinstance(error, ParameterError):
+        return line(str(error), EXIT_USAGE)
+    if is_out_of_memory(error):
+        said = str(error).strip() or "the allocation failed"
+        return line(f"out of memory: {said.splitlines()[0]}", EXIT_OUT_OF_MEMORY)
+    traceback.print_exception(error)
+    return EXIT_FAILURE

@@ -1,0 +1,70 @@
+"""From the command line to loaded workloads: the parts of start-up, each timed."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from typing import TYPE_CHECKING, Any
+
+from tenant import FIRST_LINE_NS, workloads
+from tenant.parameters import ParameterError
+from tenant.workloads import Workload
+
+if TYPE_CHECKING:
+    # It brings numpy along, which is to be imported by the workload, in whose time it counts.
+    from tenant.record import Identity
+
+
+class _Watch:
+    def __init__(self) -> None:
+        self._begun_ns = time.monotonic_ns()
+
+    def lap_seconds(self) -> float:
+        """Since the last lap."""
+        before_ns, self._begun_ns = self._begun_ns, time.monotonic_ns()
+        return (self._begun_ns - before_ns) / 1e9
+
+
+def _open_device(device: str) -> dict[str, Any] | None:
+    if device != "cuda":
+        return None
+    from tenant import cuda
+
+    cuda.open_context()
+    return cuda.view()
+
+
+def load(arguments: Namespace) -> list[tuple[Workload, Identity]]:
+    """Import the workload, open the device and make one workload per tenant, one after another.
+
+    Raises ParameterError, and whatever the framework does.
+    """
+    watch = _Watch()
+    module = workloads.load_module(arguments.workload, arguments.device)
+    import_seconds = watch.lap_seconds()
+    from tenant.record import Identity
+
+    watch.lap_seconds()
+    view = _open_device(arguments.device)
+    context_seconds = watch.lap_seconds() if view is not None else 0.0
+    tenants = []
+    for number in range(arguments.streams or 1):
+        watch.lap_seconds()
+        workload = workloads.create(module, arguments.params, arguments.device)
+        load_seconds = watch.lap_seconds()
+        if arguments.streams and not workload.captured:
+            raise ParameterError(
+                f"{arguments.workload}: only a captured CUDA graph can run in streams of one process; set graph: true"
+            )
+        identity = Identity(
+            index=arguments.index + number,
+            name=arguments.name or arguments.workload,
+            process_seconds=(FIRST_LINE_NS - arguments.spawned_ns) / 1e9,
+            import_seconds=import_seconds,
+            context_seconds=context_seconds,
+            load_seconds=load_seconds,
+            view=view,
+            process_tenants=arguments.streams or 1,
+        )
+        tenants.append((workload, identity))
+    return tenants

@@ -1,0 +1,150 @@
+"""Text detection by a trained network: PP-OCRv6 small in onnxruntime, on a picture with digits.
+
+Params: `height` and `width` (pixels, multiples of 32), `batch` (pictures per iteration).
+The network is a file in rapidocr's wheel, of which nothing is imported; the picture is drawn here.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime
+
+from tenant.parameters import ParameterError, positive_integer, with_defaults
+from tenant.workloads import Work, Workload
+
+FRAMEWORKS = {"cpu": ("onnxruntime",), "cuda": ("onnxruntime",)}
+MODEL = "PP-OCRv6_det_small.onnx"
+STRIDE = 32
+PAPER, INK, GRAIN = 0.85, 0.1, 0.03
+# What the network was trained with: mean and deviation of each colour.
+MEAN = np.array([0.485, 0.456, 0.406], np.float32)
+DEVIATION = np.array([0.229, 0.224, 0.225], np.float32)
+# Seven rows of five pixels per digit, a bit per pixel.
+DIGITS = (
+    (14, 17, 19, 21, 25, 17, 14),
+    (4, 12, 4, 4, 4, 4, 14),
+    (14, 17, 1, 6, 8, 16, 31),
+    (31, 2, 4, 2, 1, 17, 14),
+    (2, 6, 10, 18, 31, 2, 2),
+    (31, 16, 30, 1, 1, 17, 14),
+    (6, 8, 16, 30, 17, 17, 14),
+    (31, 1, 2, 4, 8, 8, 8),
+    (14, 17, 17, 14, 17, 17, 14),
+    (14, 17, 17, 15, 1, 2, 12),
+)
+SCALE = 3
+# A digit's cell: five by seven pixels and a gap, enlarged.
+CELL_WIDTH, CELL_HEIGHT = 6 * SCALE, 7 * SCALE
+
+Pictures = npt.NDArray[np.float32]
+
+
+def draw(batch: int, height: int, width: int) -> tuple[Pictures, npt.NDArray[np.bool_]]:
+    """Grey pictures (batch, height, width) in 0 .. 1, a line of random digits in the middle of each; where it is."""
+    generator = np.random.default_rng(0)
+    count = (width - 2 * SCALE) // CELL_WIDTH
+    top, left = (height - CELL_HEIGHT) // 2, (width - count * CELL_WIDTH) // 2
+    ink = np.zeros((batch, height, width), bool)
+    for picture in ink:
+        for place, digit in enumerate(generator.integers(0, 10, count)):
+            rows = np.array(DIGITS[digit], np.uint8)[:, np.newaxis]
+            glyph = np.unpackbits(rows, axis=1)[:, 3:].repeat(SCALE, axis=0).repeat(SCALE, axis=1)
+            x = left + place * CELL_WIDTH
+            picture[top : top + CELL_HEIGHT, x : x + 5 * SCALE] = glyph
+    paper = PAPER + GRAIN * generator.standard_normal(ink.shape, np.float32)
+    line = np.zeros((height, width), bool)
+    line[top : top + CELL_HEIGHT, left : left + count * CELL_WIDTH] = True
+    return np.where(ink, np.float32(INK), paper).clip(0, 1), line
+
+
+def normalised(pictures: Pictures) -> Pictures:
+    """Grey pictures (batch, height, width) as the network wants them: (batch, 3, height, width)."""
+    shape = (1, 3, 1, 1)
+    return np.ascontiguousarray((pictures[:, np.newaxis] - MEAN.reshape(shape)) / DEVIATION.reshape(shape))
+
+
+def model_path() -> Path:
+    """The network's file. Raises PackageNotFoundError where the wheel is missing, ParameterError where the file is."""
+    for file in importlib.metadata.files("rapidocr") or ():
+        if file.name == MODEL:
+            return Path(str(file.locate()))
+    version = importlib.metadata.version("rapidocr")
+    raise ParameterError(f"detector: rapidocr {version} has no {MODEL}; install the version of envs/tenant-cpu.txt")
+
+
+class Detector(Workload):
+    """One pass of the same pictures; the output says for every pixel how likely it belongs to text."""
+
+    def __init__(self, batch: int, height: int, width: int, device: str) -> None:
+        path = model_path()
+        pictures, _ = draw(batch, height, width)
+        self._session = _session(path, pictures.shape, device)
+        self._input = {self._session.get_inputs()[0].name: normalised(pictures)}
+        self._likelihood: Pictures = np.zeros((batch, 1, height, width), np.float32)
+        self._on_cpu = device == "cpu"
+        traffic = sum(array.nbytes for array in self._input.values()) + self._likelihood.nbytes
+        # The file is 1 % larger than the weights in it. onnxruntime does not say how many operations a network takes.
+        self.work = Work(flop=None, bytes=float(path.stat().st_size + traffic), items=batch, precision="fp32")
+
+    def step(self) -> None:
+        """One pass; onnxruntime returns when the output is in the host's memory."""
+        self._likelihood = self._session.run(None, self._input)[0]
+
+    def output_digest(self) -> list[float]:
+        """Mean, deviation and largest value of the likelihoods."""
+        likelihood = self._likelihood.astype(np.float64)
+        return [float(likelihood.mean()), float(likelihood.std()), float(likelihood.max())]
+
+    def packages(self) -> dict[str, str]:
+        """Versions of onnxruntime and of the wheel with the network."""
+        return {"onnxruntime": onnxruntime.__version__, "rapidocr": importlib.metadata.version("rapidocr")}
+
+    def memory_bytes(self) -> int | None:
+        """Peak memory of the process; None on a GPU, where onnxruntime does not say."""
+        return super().memory_bytes() if self._on_cpu else None
+
+
+def _session(path: Path, shape: tuple[int, ...], device: str) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    # One core per tenant, always, and no thread that spins on it.
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    for number, size in enumerate(shape):
+        options.add_free_dimension_override_by_name(f"DynamicDimension.{number}", size)
+    if device == "cpu":
+        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        raise ParameterError(
+            f"detector on {device} needs onnxruntime-gpu, {sys.executable} has an onnxruntime without CUDA; "
+            "run `make gpu-env`"
+        )
+    onnxruntime.preload_dlls()
+    cuda = {
+        # Searching by trial would let every tenant end up with other kernels.
+        "cudnn_conv_algo_search": "HEURISTIC",
+        "arena_extend_strategy": "kSameAsRequested",
+        "use_tf32": "0",
+    }
+    session = onnxruntime.InferenceSession(path, options, providers=[("CUDAExecutionProvider", cuda)])
+    # Where the provider cannot be loaded, onnxruntime logs why and takes the CPU.
+    if "CUDAExecutionProvider" not in session.get_providers():
+        raise RuntimeError("onnxruntime could not use the GPU; what it wrote before this line says why")
+    return session
+
+
+def create(params: Mapping[str, Any], device: str) -> Detector:
+    """Raises ParameterError for a parameter that does not exist or is not possible."""
+    values = with_defaults(params, {"height": 64, "width": 64, "batch": 1}, "detector")
+    sizes = {name: positive_integer(value, f"detector {name}") for name, value in values.items()}
+    for name in ("height", "width"):
+        if sizes[name] % STRIDE:
+            raise ParameterError(f"detector {name} must be a multiple of {STRIDE}, not {sizes[name]}")
+    return Detector(**sizes, device=device)

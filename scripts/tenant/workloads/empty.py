@@ -1,0 +1,84 @@
+"""Nothing, as often as possible: on CUDA an empty kernel, whose cost is that of a launch; on a CPU a look at the clock.
+
+Params: none.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from tenant import cuda
+from tenant.device_time import sampled
+from tenant.parameters import with_defaults
+from tenant.workloads import Work, Workload
+
+NAME = "nothing"
+# The oldest that MPS treats as it treats today's GPUs; the driver compiles it for whatever is there.
+PTX = f"""
+.version 6.0
+.target sm_70
+.address_size 64
+.visible .entry {NAME}()
+{{
+    ret;
+}}
+"""
+
+
+class Empty(Workload):
+    """A look at the clock."""
+
+    work = Work(flop=None, bytes=None, items=1)
+
+    def step(self) -> None:
+        """One look."""
+        time.monotonic_ns()
+
+    def output_digest(self) -> list[float]:
+        """There is no output; a number that is never another."""
+        return [1.0]
+
+    def packages(self) -> dict[str, str]:
+        """The standard library only."""
+        return {}
+
+
+class EmptyKernel(Empty):
+    """One launch and one synchronisation of the tenant's stream."""
+
+    # A launch is what a graph's replay is to the interpreter: one call.
+    captured = True
+
+    def __init__(self) -> None:
+        cuda.open_context()
+        self._stream = stream = cuda.Stream()
+        launch = cuda.Kernel(PTX, NAME).prepared(1, 1, stream=stream)
+        self._run = sampled(launch, stream.synchronize, cuda.Events(stream), self.samples)
+
+    def attach(self) -> None:
+        """A context is current in a thread."""
+        cuda.open_context()
+
+    def step(self) -> None:
+        """One kernel."""
+        self._run()
+
+    def synchronize(self) -> None:
+        """Wait for the tenant's stream."""
+        self._stream.synchronize()
+
+    def packages(self) -> dict[str, str]:
+        """The CUDA version of the driver."""
+        return {"cuda-driver": cuda.driver_version()}
+
+    def memory_bytes(self) -> int | None:
+        """Nothing beyond the context, which the driver does not tell from inside."""
+        return None
+
+
+def create(params: Mapping[str, Any], device: str) -> Workload:
+    """Raises ParameterError for any parameter, CudaError where the driver refuses."""
+    with_defaults(params, {}, "empty")
+    return EmptyKernel() if device == "cuda" else Empty()

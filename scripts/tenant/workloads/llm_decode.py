@@ -1,0 +1,122 @@
+"""Decoding of one token by a small language model in the shape of TinyLlama (1.1 billion weights, all random).
+
+Every iteration computes the token that follows a context of fixed length: it reads all weights and the cached keys
+and values for the sake of a few vectors, so it is bound by memory bandwidth. Its latency is the time between tokens.
+
+Params: `context` (tokens in the cache), `layers`, `batch` (sequences, and so tokens per iteration), `dtype` (float32,
+tf32, float16, bfloat16), `graph` (CUDA only: replay one captured graph).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
+
+from tenant.models import ModelWorkload, Settings, read
+from tenant.parameters import positive_integer
+
+FRAMEWORKS = {"cpu": ("torch",), "cuda": ("torch",)}
+HIDDEN, INNER, VOCABULARY = 2048, 5632, 32_000
+HEADS, KEY_HEADS, HEAD = 32, 4, 64
+ROTATION_BASE = 10_000.0
+NORM_EPSILON = 1e-5
+# A billion random values would take half a minute to draw. These are repeated; their number is odd, so that no row of
+# a matrix is like its neighbour.
+DRAWN = 2**20 + 7
+
+
+class Draw:
+    """Random tensors on a device, of values that were drawn on the CPU; each begins where the last one ended."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self._values = torch.randn(DRAWN, generator=generator).to(device, dtype)
+
+    def __call__(self, *shape: int, scale: float = 1.0) -> Tensor:
+        count = torch.Size(shape).numel()
+        drawn = self._values.repeat(-(-count // DRAWN))[:count].view(shape) * scale
+        self._values = self._values.roll(-count)
+        return drawn
+
+    def matrix(self, rows: int, columns: int) -> nn.Parameter:
+        """Weights that keep the size of what they are applied to."""
+        return nn.Parameter(self(rows, columns, scale=columns**-0.5), requires_grad=False)
+
+
+class Layer(nn.Module):  # type: ignore[misc]
+    """One transformer block that decodes the token after `context` others, with its cache of keys and values."""
+
+    def __init__(self, draw: Draw, batch: int, context: int) -> None:
+        super().__init__()
+        self.query_key_value = draw.matrix((HEADS + 2 * KEY_HEADS) * HEAD, HIDDEN)
+        self.out = draw.matrix(HIDDEN, HEADS * HEAD)
+        self.gate_up = draw.matrix(2 * INNER, HIDDEN)
+        self.down = draw.matrix(HIDDEN, INNER)
+        # The last place is the new token's.
+        self.keys, self.values = (draw(batch, KEY_HEADS, context + 1, HEAD) for _ in range(2))
+
+    def forward(self, hidden: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+        """Hidden state of the new token (batch, HIDDEN) after this block."""
+        batch = hidden.shape[0]
+        heads = (_normed(hidden) @ self.query_key_value.T).view(batch, -1, 1, HEAD)
+        query, key, value = heads.split((HEADS, KEY_HEADS, KEY_HEADS), dim=1)
+        self.keys[:, :, -1:] = _rotated(key, cosine, sine)
+        self.values[:, :, -1:] = value
+        query = _rotated(query, cosine, sine)
+        attended = scaled_dot_product_attention(query, self.keys, self.values, enable_gqa=True)
+        hidden = hidden + attended.reshape(batch, HEADS * HEAD) @ self.out.T
+        gate, up = (_normed(hidden) @ self.gate_up.T).chunk(2, dim=-1)
+        return hidden + (silu(gate) * up) @ self.down.T
+
+
+def _normed(hidden: Tensor) -> Tensor:
+    return rms_norm(hidden, (HIDDEN,), eps=NORM_EPSILON)
+
+
+def _rotated(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    left, right = heads.chunk(2, dim=-1)
+    return heads * cosine + torch.cat((-right, left), dim=-1) * sine
+
+
+class Decoder(nn.Module):  # type: ignore[misc]
+    """Token ids (batch) to the likelihoods of the next ones, unnormalised (batch, VOCABULARY)."""
+
+    def __init__(self, draw: Draw, layers: int, batch: int, context: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, HIDDEN, _weight=draw(VOCABULARY, HIDDEN))
+        self.layers = nn.ModuleList(Layer(draw, batch, context) for _ in range(layers))
+        self.head = draw.matrix(VOCABULARY, HIDDEN)
+        angle = context * ROTATION_BASE ** (-torch.arange(0, HEAD, 2, dtype=torch.float64) / HEAD)
+        angle = torch.cat((angle, angle))
+        self.register_buffer("cosine", angle.cos().to(self.head))
+        self.register_buffer("sine", angle.sin().to(self.head))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """One token for each sequence."""
+        hidden = self.embedding(tokens)
+        for layer in self.layers:
+            hidden = layer(hidden, self.cosine, self.sine)
+        return _normed(hidden) @ self.head.T
+
+
+class LlmDecode(ModelWorkload):
+    """The same token at the same place each time, so that every iteration has the same work and the same output."""
+
+    def __init__(self, device: str, settings: Settings, layers: int, context: int) -> None:
+        super().__init__(device, settings)
+        with self.building():
+            model = Decoder(Draw(self.device, self.element), layers, self.batch, context)
+            tokens = torch.randint(VOCABULARY, (self.batch,), generator=torch.Generator().manual_seed(0))
+            cache = tuple(tensor for layer in model.layers for tensor in (layer.keys, layer.values))
+            self.serve(model, {"tokens": tokens.to(self.device)}, state=cache)
+
+
+def create(params: Mapping[str, Any], device: str) -> LlmDecode:
+    """Raises ParameterError for a parameter that does not exist or is not possible."""
+    settings, own = read(params, {"layers": 22, "context": 1024}, "llm_decode")
+    sizes = {name: positive_integer(value, f"llm_decode {name}") for name, value in own.items()}
+    return LlmDecode(device, settings, **sizes)

@@ -1,0 +1,53 @@
+"""Classification of pictures by torchvision's ResNet-50, 224 x 224 pixels.
+
+Params: `batch`, `dtype` (float32, tf32, float16, bfloat16), `graph` (CUDA only: replay one captured graph),
+`channels_last` (the other order in memory, which tensor cores prefer), `path` (a local file with trained weights, as
+torch saves them; without one they are random).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tenant.models import ModelWorkload, Settings, local_path, pictures, read
+from tenant.parameters import ParameterError, boolean
+
+try:
+    import torchvision
+except RuntimeError as error:
+    raise ParameterError(
+        f"resnet50 needs the torchvision that was built for torch {torch.__version__} ({str(error).splitlines()[0]}); "
+        "run `make gpu-env`"
+    ) from error
+
+FRAMEWORKS = {"cpu": ("torch", "torchvision"), "cuda": ("torch", "torchvision")}
+SIDE = 224
+
+
+class ResNet50(ModelWorkload):
+    """One pass over the same pictures; the output is the 1000 classes."""
+
+    def __init__(self, device: str, settings: Settings, channels_last: bool, path: Path | None) -> None:
+        super().__init__(device, settings)
+        order = torch.channels_last if channels_last else torch.contiguous_format
+        with self.building():
+            model = torchvision.models.resnet50(weights=None)
+            if path:
+                model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+            picture = self.placed(pictures(self.batch, SIDE, SIDE)).to(memory_format=order)
+            self.serve(self.placed(model).to(memory_format=order), {"x": picture})
+
+    def packages(self) -> dict[str, str]:
+        """Versions of torch and torchvision."""
+        return {**super().packages(), "torchvision": torchvision.__version__}
+
+
+def create(params: Mapping[str, Any], device: str) -> ResNet50:
+    """Raises ParameterError for a parameter that does not exist or is not possible."""
+    settings, own = read(params, {"channels_last": False, "path": ""}, "resnet50")
+    channels_last = boolean(own["channels_last"], "resnet50 channels_last")
+    return ResNet50(device, settings, channels_last, local_path(own["path"], "resnet50 path"))

@@ -1,0 +1,93 @@
+"""Object detection by YOLOv8 nano of ultralytics, 480 x 640 pixels, in three stages that are timed apart.
+
+`pre` moves the picture to the device and scales it, `infer` is the network, `post` picks the boxes (non-maximum
+suppression) and fetches them. ultralytics is an optional extra under AGPL-3.0.
+
+Params: `batch`, `dtype` (float32, tf32, float16, bfloat16), `graph` (CUDA only: `infer` replays one captured graph),
+`path` (a local file with trained weights, such as yolov8n.pt; without one they are random, and `post` finds no boxes).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tenant.models import ModelWorkload, Settings, local_path, pictures, read
+from tenant.parameters import ParameterError
+
+# Read when ultralytics is imported: no look for a network, no installing of packages.
+os.environ.update({"YOLO_OFFLINE": "true", "YOLO_AUTOINSTALL": "false"})
+try:
+    from ultralytics.nn.tasks import DetectionModel, load_checkpoint
+    from ultralytics.utils.nms import non_max_suppression
+except ModuleNotFoundError as error:
+    raise ParameterError(
+        f"yolov8 needs {error.name}, which {sys.executable} lacks; ultralytics is an optional extra under AGPL-3.0: "
+        f"{sys.executable} -m pip install ultralytics"
+    ) from error
+
+FRAMEWORKS = {"cpu": ("torch", "ultralytics"), "cuda": ("torch", "ultralytics")}
+HEIGHT, WIDTH = 480, 640
+SHAPE = "yolov8n.yaml"
+# ultralytics gives up on boxes when the clock says so; a slow tenant's answer must not be another one.
+NO_LIMIT_SECONDS = 3600.0
+
+
+class YoloV8(ModelWorkload):
+    """One request: a picture in the host's memory to boxes in the host's memory."""
+
+    def __init__(self, device: str, settings: Settings, path: Path | None) -> None:
+        super().__init__(device, settings)
+        drawn = pictures(self.batch, HEIGHT, WIDTH).mul(48).add(128).clamp(0, 255)
+        self._pixels = drawn.to(torch.uint8)
+        with self.building():
+            model = load_checkpoint(path)[0] if path else DetectionModel(SHAPE, verbose=False)
+            model = self.placed(model.eval().fuse(verbose=False))
+            self._input = torch.empty(self._pixels.shape, device=self.device, dtype=self.element)
+            self._pre()
+            self.serve(model, {"x": self._input}, lambda output: output[0])
+        self.boxes: list[torch.Tensor] = []
+        # The stages around the graph keep the interpreter busy, so that tenants cannot share a process.
+        self.captured = False
+
+    def _pre(self) -> None:
+        self._input.copy_(self._pixels.to(self.device)).div_(255)
+
+    def _post(self) -> list[torch.Tensor]:
+        found: list[torch.Tensor] = non_max_suppression(self.output, max_time_img=NO_LIMIT_SECONDS)
+        return [boxes.cpu() for boxes in found]
+
+    def step(self) -> None:
+        """One request; a scaling that is still queued when `pre` ends counts as part of `infer`."""
+        begun_ns = time.monotonic_ns()
+        self._pre()
+        queued_ns = time.monotonic_ns()
+        self.run()
+        inferred_ns = time.monotonic_ns()
+        self.boxes = self._post()
+        done_ns = time.monotonic_ns()
+        self.samples.add("pre", begun_ns, queued_ns - begun_ns)
+        self.samples.add("infer", queued_ns, inferred_ns - queued_ns)
+        self.samples.add("post", inferred_ns, done_ns - inferred_ns)
+
+    def output_digest(self) -> list[float]:
+        """Mean, deviation and largest of all coordinates that are proposed, in pixels; likelihoods may be next to 0."""
+        coordinates = self.output[:, :4].double()
+        return [float(coordinates.mean()), float(coordinates.std()), float(coordinates.max())]
+
+    def packages(self) -> dict[str, str]:
+        """Versions of torch and ultralytics."""
+        return {**super().packages(), "ultralytics": version("ultralytics")}
+
+
+def create(params: Mapping[str, Any], device: str) -> YoloV8:
+    """Raises ParameterError for a parameter that does not exist or is not possible."""
+    settings, own = read(params, {"path": ""}, "yolov8")
+    return YoloV8(device, settings, local_path(own["path"], "yolov8 path"))

@@ -1,0 +1,137 @@
+/* As much of the CUDA driver as a tenant calls: one GPU without the GPU, whose memory is the host's.
+ *
+ * From the environment: STUB_TOTAL_BYTES (memory, default 1 MiB), STUB_NAME (of the device). A kernel takes as many
+ * arguments as the digit at the end of its name says; PTX with the word `broken` does not compile. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { OK = 0, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, INVALID_PTX = 218 };
+
+static __thread void *current;
+static uint64_t used;
+
+/* What a test looks at. */
+int contexts_retained, launches;
+uint64_t launched_arguments[9];
+unsigned launched_extents[6];
+void *launched_stream;
+
+static uint64_t total(void)
+{
+    const char *text = getenv("STUB_TOTAL_BYTES");
+    return text ? strtoull(text, NULL, 10) : 1 << 20;
+}
+
+#define NEEDS_CONTEXT() do { if (!current) return INVALID_CONTEXT; } while (0)
+
+int cuInit(unsigned flags) { return flags; }
+int cuDriverGetVersion(int *version) { *version = 13020; return OK; }
+int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return OK; }
+int cuDeviceGetName(char *name, int length, int device)
+{
+    const char *text = getenv("STUB_NAME");
+    (void)device;
+    snprintf(name, length, "%s", text ? text : "NVIDIA Stub");
+    return OK;
+}
+int cuDeviceGetUuid_v2(unsigned char *uuid, int device)
+{
+    for (int i = 0; i < 16; i++) uuid[i] = 0xa0 + i + device;
+    return OK;
+}
+int cuDeviceGetAttribute(int *value, int attribute, int device) { *value = attribute == 16 ? 132 + device : -1; return OK; }
+int cuDevicePrimaryCtxRetain(void **context, int device)
+{
+    (void)device;
+    contexts_retained++;
+    *context = &used;
+    return OK;
+}
+int cuCtxSetCurrent(void *context) { current = context; return OK; }
+int cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
+{
+    NEEDS_CONTEXT();
+    *free_bytes = total() - used;
+    *total_bytes = total();
+    return OK;
+}
+int cuMemAlloc_v2(uint64_t *pointer, size_t bytes)
+{
+    NEEDS_CONTEXT();
+    if (bytes > total() - used) return OUT_OF_MEMORY;
+    size_t *block = malloc(bytes + sizeof *block);
+    *block = bytes;
+    used += bytes;
+    *pointer = (uint64_t)(block + 1);
+    return OK;
+}
+int cuMemFree_v2(uint64_t pointer)
+{
+    size_t *block = (size_t *)pointer - 1;
+    used -= *block;
+    free(block);
+    return OK;
+}
+int cuMemsetD8_v2(uint64_t pointer, unsigned char value, size_t bytes) { memset((void *)pointer, value, bytes); return OK; }
+int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) { memcpy(to, (void *)from, bytes); return OK; }
+int cuModuleLoadDataEx(void **module, const char *image, unsigned count, int *options, void **values)
+{
+    NEEDS_CONTEXT();
+    if (strstr(image, "broken")) {
+        for (unsigned i = 0; i + 1 < count; i++)
+            if (options[i] == 5 && options[i + 1] == 6)
+                snprintf(values[i], (size_t)values[i + 1], "ptxas: syntax error");
+        return INVALID_PTX;
+    }
+    *module = &used;
+    return OK;
+}
+int cuModuleGetFunction(void **function, void *module, const char *name)
+{
+    int digit = name[strlen(name) - 1] - '0';
+    (void)module;
+    *function = (void *)(intptr_t)(0x7f0000000000 + (digit >= 0 && digit <= 9 ? digit : 0));
+    return OK;
+}
+int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, void *stream, void **arguments, void **extra)
+{
+    unsigned extents[6] = {gx, gy, gz, bx, by, bz};
+    int count = (int)((intptr_t)function - 0x7f0000000000);
+    NEEDS_CONTEXT();
+    if (shared || extra) return INVALID_PTX;
+    for (int i = 0; i < count; i++) launched_arguments[i] = *(uint64_t *)arguments[i];
+    memcpy(launched_extents, extents, sizeof extents);
+    launched_stream = stream;
+    launches++;
+    return OK;
+}
+int cuStreamCreate(void **stream, unsigned flags) { NEEDS_CONTEXT(); *stream = malloc(flags); return OK; }
+int cuStreamSynchronize(void *stream)
+{
+    struct timespec pause = {0, 1000000};
+    (void)stream;
+    NEEDS_CONTEXT();
+    nanosleep(&pause, NULL);
+    return OK;
+}
+int cuEventCreate(void **event, unsigned flags) { (void)flags; NEEDS_CONTEXT(); *event = calloc(1, sizeof(double)); return OK; }
+int cuEventRecord(double *event, void *stream)
+{
+    struct timespec now;
+    (void)stream;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    *event = now.tv_sec * 1e3 + now.tv_nsec / 1e6;
+    return OK;
+}
+int cuEventElapsedTime(float *milliseconds, double *begin, double *end) { *milliseconds = *end - *begin; return OK; }
+int cuGetErrorName(int code, const char **name)
+{
+    *name = code == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
+        : code == INVALID_CONTEXT ? "CUDA_ERROR_INVALID_CONTEXT"
+        : code == INVALID_PTX ? "CUDA_ERROR_INVALID_PTX" : NULL;
+    return *name ? OK : 1;
+}

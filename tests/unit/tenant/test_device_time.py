@@ -1,0 +1,84 @@
+import pytest
+
+from tenant.device_time import sampled, stride
+from tenant.workloads import RequestError, Samples
+
+from .conftest import MS, FakeClock
+
+
+class FakeEvents:
+    """Events that cost the host 5 µs and see half of an iteration."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.begun = self.asked = 0
+
+    def begin(self) -> None:
+        self.clock.advance_ns(2500)
+        self.begun = self.clock.now_ns
+
+    def end(self) -> None:
+        self.clock.advance_ns(2500)
+
+    def elapsed_ns(self) -> int:
+        self.asked += 1
+        return 4000
+
+
+def run(clock: FakeClock, duration_ns: int, iterations: int) -> tuple[FakeEvents, Samples]:
+    events, samples = FakeEvents(clock), Samples()
+    step = sampled(lambda: None, lambda: clock.advance_ns(duration_ns), events, samples, clock)
+    for _ in range(iterations):
+        step()
+    return events, samples
+
+
+@pytest.mark.parametrize(
+    ("duration_ns", "share"), [(17_000, 1 / 200), (400_000, 1 / 200), (600_000, 1 / 2), (1 * MS, 1), (30 * MS, 1)]
+)
+def test_so_few_are_asked_that_latencies_do_not_show_it(clock: FakeClock, duration_ns: int, share: float) -> None:
+    begin_ns = clock.now_ns
+    events, _ = run(clock, duration_ns, 2000)
+    assert events.asked == pytest.approx(2000 * share, abs=1)
+    overhead = (clock.now_ns - begin_ns) / (2000 * duration_ns) - 1
+    assert overhead < 0.01
+    assert events.asked <= (clock.now_ns - begin_ns) / MS + 1
+
+
+def test_a_sample_has_its_begin_and_the_devices_time(clock: FakeClock) -> None:
+    begin_ns = clock.now_ns
+    _, samples = run(clock, 2 * MS, 2)
+    first, second = samples.drain()
+    assert first == ("device", begin_ns, 4000)
+    assert second.begun_ns == begin_ns + 2 * MS + 5000
+    assert samples.drain() == []
+
+
+def test_stalls_do_not_make_a_short_iteration_be_asked_more_often(clock: FakeClock) -> None:
+    events, samples = FakeEvents(clock), Samples()
+    durations = iter([17_000, *([8 * MS] + [17_000] * 50) * 40])
+    step = sampled(lambda: None, lambda: clock.advance_ns(next(durations)), events, samples, clock)
+    for _ in range(2000):
+        step()
+    assert events.asked <= 11
+
+
+def test_after_a_failed_iteration_the_next_is_asked(clock: FakeClock) -> None:
+    events, samples = FakeEvents(clock), Samples()
+    failing = [True]
+
+    def launch() -> None:
+        if failing[0]:
+            raise RequestError("planted")
+
+    step = sampled(launch, lambda: clock.advance_ns(MS), events, samples, clock)
+    with pytest.raises(RequestError):
+        step()
+    failing[0] = False
+    step()
+    assert len(samples.pending()) == 1
+
+
+def test_stride_falls_with_the_length() -> None:
+    lengths = [1_000, 499_999, 500_000, 999_999, 1_000_000, 10**9]
+    assert [stride(length) for length in lengths] == [200, 200, 2, 2, 1, 1]

@@ -1,0 +1,238 @@
+"""The torch models on a CPU: declared work, precision, reproducible outputs, local weights. Skipped without torch."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenant import workloads
+from tenant.parameters import ParameterError
+
+for package in ("torch", "torchvision", "transformers"):
+    pytest.importorskip(package, reason=f"{package} is only in the GPU environment (make gpu-env)")
+
+torch = importlib.import_module("torch")
+transformers = importlib.import_module("transformers")
+models = importlib.import_module("tenant.models")
+llm_decode = importlib.import_module("tenant.workloads.llm_decode")
+
+# A few layers of everything that a language model has, in milliseconds.
+TINY = {"HIDDEN": 64, "INNER": 96, "VOCABULARY": 50, "HEADS": 4, "KEY_HEADS": 2, "HEAD": 16}
+
+
+@pytest.fixture(autouse=True)
+def precision_settings() -> Iterator[None]:
+    """Which precision products may use is a setting of the process."""
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    yield
+    torch.set_float32_matmul_precision(before[0])
+    torch.backends.cudnn.allow_tf32 = before[1]
+
+
+@pytest.fixture
+def tiny_llm(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in TINY.items():
+        monkeypatch.setattr(llm_decode, name, size)
+
+
+def make(module: str, **params: Any) -> Any:
+    workload = workloads.create(workloads.load_module(module, "cpu"), params, "cpu")
+    workload.attach()
+    workload.step()
+    return workload
+
+
+def bert_flop(sequence: int) -> float:
+    """Multiplications and additions of BERT-base, its matrix products only."""
+    hidden, inner, layers = 768, 3072, 12
+    layer = 2 * sequence * (4 * hidden**2 + 2 * hidden * inner) + 4 * sequence**2 * hidden
+    return layers * layer + 2 * hidden**2
+
+
+@pytest.mark.parametrize("sequence", [16, 128])
+def test_operations_of_bert_are_those_of_its_products(sequence: int) -> None:
+    workload = make("bert", sequence=sequence)
+    assert workload.work.flop == bert_flop(sequence)
+    assert workload.output.shape == (1, sequence, 768)
+
+
+def test_operations_of_resnet50_are_those_of_the_literature() -> None:
+    work = make("resnet50").work
+    assert work.flop == pytest.approx(2 * 4.09e9, rel=0.002)
+    # 25.6 million weights, the statistics of its normalisations, a picture and 1000 classes.
+    assert work.bytes == 4 * (25_557_032 + 53_120 + 3 * 224**2 + 1000)
+
+
+def test_yolos_is_the_model_of_the_nos_benchmark() -> None:
+    workload = make("yolos")
+    assert workload.output.shape == (1, 100, 92)
+    weights = workload.work.bytes / 4 - 3 * 512 * 864 - 100 * 92
+    assert weights == pytest.approx(30.7e6, rel=0.01)
+    assert min(workload.output_digest()) > 1e-3
+
+
+def test_batch_multiplies_work_and_items_but_not_the_weights() -> None:
+    one, three = make("resnet50").work, make("resnet50", batch=3).work
+    assert three.flop == 3 * one.flop
+    assert (one.items, three.items) == (1, 3)
+    assert three.bytes - one.bytes == 2 * 4 * (3 * 224**2 + 1000)
+
+
+def test_half_precision_halves_the_bytes_and_keeps_the_answer() -> None:
+    single, half = make("resnet50"), make("resnet50", dtype="bfloat16")
+    assert half.work.bytes == single.work.bytes / 2
+    assert (single.work.precision, half.work.precision) == ("fp32", "bf16")
+    assert half.output.dtype == torch.bfloat16
+    assert half.output_digest() == pytest.approx(single.output_digest(), rel=0.02)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "tf32"])
+def test_tf32_is_used_only_when_asked_for(dtype: str) -> None:
+    workload = make("resnet50", dtype=dtype)
+    is_asked = dtype == "tf32"
+    assert workload.work.precision == ("tf32" if is_asked else "fp32")
+    assert torch.get_float32_matmul_precision() == ("high" if is_asked else "highest")
+    assert torch.backends.cudnn.allow_tf32 == is_asked
+    assert workload.output.dtype == torch.float32
+
+
+def test_channels_last_changes_the_order_in_memory_and_not_the_answer() -> None:
+    workload = make("resnet50", channels_last=True)
+    assert workload.output_digest() == pytest.approx(make("resnet50").output_digest(), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("module", "params"), [("bert", {"sequence": 16}), ("resnet50", {}), ("llm_decode", {"layers": 1, "context": 8})]
+)
+def test_every_tenant_and_every_iteration_has_the_same_output(
+    module: str, params: dict[str, Any], tiny_llm: None
+) -> None:
+    first, second = make(module, **params), make(module, **params)
+    digest = first.output_digest()
+    assert digest == second.output_digest()
+    first.step()
+    assert first.output_digest() == digest
+    assert min(map(abs, digest)) > 1e-2
+
+
+def test_pictures_look_like_pictures() -> None:
+    drawn = models.pictures(2, 64, 96)
+    assert drawn.shape == (2, 3, 64, 96)
+    assert torch.equal(drawn, models.pictures(2, 64, 96))
+    assert drawn.mean(dim=(1, 2, 3)).abs().max() < 1e-5
+    assert torch.allclose(drawn.std(dim=(1, 2, 3)), torch.ones(2))
+    neighbours = torch.corrcoef(torch.stack((drawn[..., :-1].flatten(), drawn[..., 1:].flatten())))[0, 1]
+    assert neighbours > 0.7
+    assert not torch.equal(drawn[0], drawn[1])
+
+
+def test_local_weights_are_used(tmp_path: Path) -> None:
+    config = transformers.BertConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64)
+    model = transformers.BertModel(config).eval()
+    model.save_pretrained(tmp_path)
+    workload = make("bert", sequence=8, path=str(tmp_path))
+    tokens = torch.randint(config.vocab_size, (1, 8), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = model(tokens).last_hidden_state
+    assert torch.allclose(workload.output, expected, atol=1e-5)
+
+
+def test_local_weights_of_resnet50_are_used(tmp_path: Path) -> None:
+    torchvision = importlib.import_module("torchvision")
+    state = torchvision.models.resnet50(weights=None).state_dict()
+    state["fc.weight"].zero_()
+    state["fc.bias"].fill_(7)
+    torch.save(state, tmp_path / "weights.pth")
+    workload = make("resnet50", path=str(tmp_path / "weights.pth"))
+    assert workload.output_digest() == [7, 7, -7]
+
+
+def test_the_hub_is_offline() -> None:
+    workloads.load_module("yolos", "cpu")
+    assert os.environ["HF_HUB_OFFLINE"] == "1"
+
+
+def reference_decode(context: int, layers: int) -> Any:
+    """The next token's likelihoods by the Llama of transformers, with the weights and the cache of llm_decode."""
+    decoder = llm_decode.Decoder(llm_decode.Draw(torch.device("cpu"), torch.float32), layers, 1, context)
+    config = transformers.LlamaConfig(
+        hidden_size=TINY["HIDDEN"],
+        intermediate_size=TINY["INNER"],
+        vocab_size=TINY["VOCABULARY"],
+        num_hidden_layers=layers,
+        num_attention_heads=TINY["HEADS"],
+        num_key_value_heads=TINY["KEY_HEADS"],
+        head_dim=TINY["HEAD"],
+        rms_norm_eps=llm_decode.NORM_EPSILON,
+    )
+    model = transformers.LlamaForCausalLM(config).eval().requires_grad_(False)
+    model.model.embed_tokens.weight.copy_(decoder.embedding.weight)
+    model.lm_head.weight.copy_(decoder.head)
+    cache = transformers.DynamicCache(config=config)
+    splits = [heads * TINY["HEAD"] for heads in (TINY["HEADS"], TINY["KEY_HEADS"], TINY["KEY_HEADS"])]
+    for number, (own, theirs) in enumerate(zip(decoder.layers, model.model.layers, strict=True)):
+        attention, mlp = theirs.self_attn, theirs.mlp
+        projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+        for projection, weight in zip(projections, own.query_key_value.split(splits), strict=True):
+            projection.weight.copy_(weight)
+        attention.o_proj.weight.copy_(own.out)
+        for projection, weight in zip((mlp.gate_proj, mlp.up_proj), own.gate_up.chunk(2), strict=True):
+            projection.weight.copy_(weight)
+        mlp.down_proj.weight.copy_(own.down)
+        cache.update(own.keys[:, :, :context].clone(), own.values[:, :, :context].clone(), number)
+    token = torch.randint(TINY["VOCABULARY"], (1, 1), generator=torch.Generator().manual_seed(0))
+    return model(token, past_key_values=cache, position_ids=torch.tensor([[context]])).logits[0]
+
+
+def test_decoding_is_that_of_llama(tiny_llm: None) -> None:
+    workload = make("llm_decode", layers=2, context=9)
+    assert torch.allclose(workload.output, reference_decode(9, 2), atol=1e-4)
+
+
+def test_a_longer_context_moves_more_bytes(tiny_llm: None) -> None:
+    short, long = (make("llm_decode", layers=2, context=context, batch=3).work for context in (8, 24))
+    # Keys and values of 16 more tokens, in two layers of three sequences.
+    assert long.bytes - short.bytes == 2 * 2 * 3 * TINY["KEY_HEADS"] * TINY["HEAD"] * 16 * 4
+    assert long.items == 3
+    assert long.flop > short.flop
+
+
+def test_the_table_of_an_embedding_is_not_counted(tiny_llm: None) -> None:
+    work = make("llm_decode", layers=1, context=8).work
+    head = TINY["HIDDEN"] * TINY["VOCABULARY"]
+    layer = TINY["HIDDEN"] * (2 * 4 * 16 + 2 * 2 * 16 + 3 * TINY["INNER"])
+    cache, rotation, token = 2 * 2 * 9 * 16, 2 * 16, 2
+    assert work.bytes == 4 * (head + layer + cache + rotation + token + TINY["VOCABULARY"])
+
+
+@pytest.mark.parametrize(
+    ("module", "params", "message"),
+    [
+        ("yolos", {"size": 3}, "yolos: unknown parameter size; known: batch, dtype, graph, path"),
+        (
+            "bert",
+            {"dtype": "fp16"},
+            "bert dtype must be one of float32, tf32, float16, bfloat16, not 'fp16'",
+        ),
+        ("bert", {"sequence": 513}, "bert sequence must be at most 512, not 513"),
+        ("resnet50", {"batch": 0}, "resnet50 batch must be an integer above 0, not 0"),
+        ("resnet50", {"channels_last": 1}, "resnet50 channels_last must be true or false, not 1"),
+        ("yolos", {"graph": True}, "graph: true needs device cuda, not cpu"),
+        ("llm_decode", {"layers": 0}, "llm_decode layers must be an integer above 0, not 0"),
+        ("yolos", {"path": 3}, "yolos path must be a path, not 3"),
+        (
+            "bert",
+            {"path": "/no/such"},
+            "bert path: '/no/such' does not exist on this machine; nothing is ever downloaded",
+        ),
+    ],
+)
+def test_wrong_parameters_are_one_clear_line(module: str, params: dict[str, Any], message: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        make(module, **params)
+    assert str(caught.value) == message
