@@ -1,18 +1,25 @@
-# make run   measure on this machine and write tables, figures and a report into results/
-# make test  linters, types and every test that this machine can run
-# make bench the benchmarks: what the pipeline itself costs
-# make clean remove what these commands made
+# make run      measure on this machine and write tables, figures and a report into results/
+# make test     linters, types and every test that this machine can run
+# make bench    the benchmarks: what the pipeline itself costs
+# make gpu-env  the frameworks that tenants on a GPU need; `make run` does it where there is an NVIDIA GPU
+# make clean    remove what these commands made
 #
 # `make run ARGS="--config 'strategies=[mps,mig]'"` passes arguments on to snakemake.
+# `make run GPU_ENV=` installs no frameworks: for an interpreter of your own (nvidia.python), or another node.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+GPU_VENV := .venv-gpu
+GPU_ENV ?= $(if $(wildcard /dev/nvidia0),$(GPU_VENV)/run.stamp)
+SUPPORTED := import sys; sys.exit(sys.version_info < (3, 11) and \
+	f'needs Python 3.11 or newer, {sys.executable} is {sys.version.split()[0]}; name another: make PYTHON=python3.12')
+INSTALL := -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: run test lint bench clean
+.PHONY: run test lint bench gpu-env clean
 
-run: $(VENV)/run.stamp
+run: $(VENV)/run.stamp $(GPU_ENV)
 	@$(BIN)/snakemake $(ARGS)
 
 test: lint
@@ -24,25 +31,31 @@ lint: $(VENV)/dev.stamp
 	@$(BIN)/ruff format --check .
 	@$(BIN)/snakefmt --check Snakefile rules
 	@$(BIN)/mypy scripts
-	@$(BIN)/snakemake --lint --quiet
+	@$(BIN)/snakemake --lint --quiet --config node=cpu
 
 bench: $(VENV)/dev.stamp
 	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(BIN)/python $$benchmark || exit 1; done
 
+gpu-env: $(GPU_VENV)/run.stamp
+
 clean:
 	@$(PYTHON) scripts/clean.py
 
-$(VENV)/bin/python:
-	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and \
-	f'needs Python 3.11 or newer, {sys.executable} is {sys.version.split()[0]}; name another: make PYTHON=python3.12')"
-	@$(PYTHON) -m venv $(VENV)
+$(VENV)/bin/python $(GPU_VENV)/bin/python:
+	@$(PYTHON) -c "$(SUPPORTED)"
+	@$(PYTHON) -m venv $(@D:/bin=)
 
 $(VENV)/run.stamp: envs/sharebench.txt | $(VENV)/bin/python
-	@echo "setting up $(VENV) from $< (once, a minute)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@echo "setting up $(VENV) from $< (once, a minute or two)"
+	@$(BIN)/python $(INSTALL) -r $<
 	@touch $@
 
 $(VENV)/dev.stamp: envs/dev.txt | $(VENV)/bin/python
-	@echo "setting up $(VENV) from $< (once, a minute)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@echo "setting up $(VENV) from $< (once, a minute or two)"
+	@$(BIN)/python $(INSTALL) -r $<
 	@touch $@ $(VENV)/run.stamp
+
+$(GPU_VENV)/run.stamp: envs/tenant-gpu.txt | $(GPU_VENV)/bin/python
+	@echo "setting up $(GPU_VENV) from $< (once: 3 GB to download, 6 GB on disk, several minutes)"
+	@$(GPU_VENV)/bin/python $(INSTALL) -r $<
+	@touch $@

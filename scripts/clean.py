@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-MADE = (".venv", ".snakemake", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis")
+MADE = (".venv", ".venv-gpu", ".snakemake", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis")
 ROOMS = ("scripts", "tests", "benchmarks")
 RESULTS = (
     *(".sharebench", "calibration", "cells", "figures", "from", "logs", "nodes", "partial", "tables"),

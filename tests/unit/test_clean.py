@@ -8,6 +8,7 @@ import clean
 def test_only_what_a_run_made_is_removed(tmp_path: Path) -> None:
     mine = [
         ".venv/bin/python",
+        ".venv-gpu/bin/python",
         "results/report.html",
         "results/study/.sharebench/run.json",
         "scripts/__pycache__/x.pyc",
@@ -18,4 +19,4 @@ def test_only_what_a_run_made_is_removed(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     found = {path.relative_to(tmp_path).as_posix() for path in clean.made(tmp_path)}
-    assert found == {".venv", "results/report.html", "results/study", "scripts/__pycache__"}
+    assert found == {".venv", ".venv-gpu", "results/report.html", "results/study", "scripts/__pycache__"}
