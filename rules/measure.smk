@@ -29,7 +29,7 @@ rule calibrate:
         "Calibrating {wildcards.workload}"
     shell:
         "{params.python:q} {params.script:q} --results {params.results:q} --workload {wildcards.workload:q}"
-        " --spec {params.spec:q} --code {params.code:q} --out {output:q} 2> {log:q}"
+        " --spec {params.spec:q} --code {params.code:q} --device {input.device:q} --out {output:q} 2> {log:q}"
 
 
 rule run_cell:

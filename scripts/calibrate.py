@@ -13,9 +13,12 @@ def main() -> int:
     parser.add_argument("--workload", required=True, help="key of the workload catalogue")
     parser.add_argument("--spec", required=True, help="canonical text of what the calibration depends on")
     parser.add_argument("--code", required=True, help="fingerprint of the measuring code")
+    parser.add_argument("--device", type=Path, required=True, help="nodes/device.json")
     parser.add_argument("--out", type=Path, required=True, help="calibration/{workload}.json")
     arguments = parser.parse_args()
-    job = jobs.calibrate(arguments.results, arguments.workload, arguments.spec, arguments.code, arguments.out)
+    job = jobs.calibrate(
+        arguments.results, arguments.workload, arguments.spec, arguments.code, arguments.device, arguments.out
+    )
     return jobs.guarded(arguments.results, job)
 
 

@@ -60,7 +60,7 @@ class Checker:
         try:
             calibration: dict[str, Any] = read_json(path)
             self._check(path, calibration, self.study.calibration_spec(workload), workload)
-            return {key: calibration[key] for key in ("output_digest", "capacity_hz")}
+            return {key: calibration[key] for key in ("output_digest", "capacity_hz", "roofs", "idle_power_watts")}
         except RecordMismatch as mismatch:
             self.odd[path] = str(mismatch)
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -124,10 +124,20 @@ def _node(data: Path) -> dict[str, Any]:
     return node
 
 
+def published(config: dict[str, Any]) -> dict[str, Any]:
+    """The config without what is only this host's business: paths that lead out of here, and which GPU it was."""
+    nvidia = config["nvidia"]
+    gpu = nvidia["gpu"] if nvidia["gpu"].isdecimal() else "0"
+    return config | {
+        "results": dataset.portable(config["results"]),
+        "from": dataset.portable(config["from"]) if config["from"] else None,
+        "nvidia": nvidia | {"python": dataset.portable(nvidia["python"]), "gpu": gpu},
+    }
+
+
 def _manifest(study: Study, run: dict[str, Any]) -> dict[str, Any]:
     return {
-        "config": study.config
-        | {key: dataset.portable(study.config[key] or "") or None for key in ("results", "from")},
+        "config": published(study.config),
         "node_kind": study.node_kind,
         "order": study.order,
         "requested": {key: study.config[key] for key in dataset.MATRIX_KEYS},

@@ -28,6 +28,7 @@ class Capability:
 CAPABILITIES: Mapping[str, Capability] = {
     # A stand-in shares cores by affinity: nothing caps a share of threads or memory, there are no streams.
     "cpu": Capability(frozenset({"exclusive", "time-slicing", "mps", "mig"}), KNOWN_LAYERS, limits=False),
+    "nvidia": Capability(frozenset({"exclusive", "time-slicing", "mps", "mig", "streams"}), KNOWN_LAYERS, limits=True),
     "simulated": Capability(
         frozenset({"exclusive", "time-slicing", "mps", "mig", "streams"}), KNOWN_LAYERS, limits=True
     ),
@@ -36,6 +37,8 @@ BUILT_KINDS: tuple[str, ...] = tuple(CAPABILITIES)
 
 GPU_DEVICE_FILE = Path("/dev/nvidia0")
 GPU_PROC_FOLDER = Path("/proc/driver/nvidia/gpus")
+# Made by `make gpu-env`.
+GPU_ENVIRONMENT = Path(__file__).resolve().parents[2] / ".venv-gpu" / "bin" / "python"
 
 
 def can(kind: str, entry: Mapping[str, Any]) -> str | None:
@@ -68,4 +71,11 @@ def resolve_node(config: Mapping[str, Any]) -> str:
     kind: str = config["node"]
     if kind != "auto":
         return kind
-    return "nvidia" if "nvidia" in BUILT_KINDS and has_nvidia_gpu() else "cpu"
+    return "nvidia" if has_nvidia_gpu() else "cpu"
+
+
+def gpu_python(options: Mapping[str, Any]) -> Path | None:
+    """Interpreter of the tenants on a GPU by the config's `nvidia` section; None where `auto` finds none."""
+    if options["python"] != "auto":
+        return Path(options["python"])
+    return GPU_ENVIRONMENT if GPU_ENVIRONMENT.exists() else None

@@ -12,15 +12,24 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from sharebench.capabilities import BUILT_KINDS, KNOWN_LAYERS, can, kinds_that_can, resolve_node
+from sharebench import workload_modules
+from sharebench.capabilities import (
+    BUILT_KINDS,
+    KNOWN_LAYERS,
+    can,
+    gpu_python,
+    has_nvidia_gpu,
+    kinds_that_can,
+    resolve_node,
+)
 
 Json = dict[str, Any]
 
-WORKLOAD_MODULES = Path(__file__).resolve().parent.parent / "tenant" / "workloads"
 # nodes/device.json is the node's own file beside nodes/{strategy}.json; `baseline: none` means no baseline.
 RESERVED_STRATEGIES = {
     "device": "nodes/device.json exists already",
     "none": "baseline: none means no baseline",
+    "timeslice": "nodes/timeslice.json is the probe's own file",
 }
 TYPE_WORDS = {
     "integer": "a whole number",
@@ -150,10 +159,30 @@ def cross_key_problems(config: Json) -> Iterator[str]:
         yield f"timeouts.start_seconds: {start} leaves no time for warmup.max_seconds, {warm_up}; set more than that"
     yield from _names(config)
     if config["from"] is None:
+        if kind == "nvidia":
+            yield from _gpu_host(config["nvidia"])
         yield from _used_strategies(config, kind)
         yield from _used_workloads(config, kind)
     elif not Path(config["from"]).is_dir():
         yield f"from: {config['from']!r} is not an existing folder; give the results of a finished study"
+
+
+def _gpu_host(options: Json) -> Iterator[str]:
+    """What this host lacks for measuring its own GPU."""
+    if not has_nvidia_gpu():
+        yield (
+            "node: 'nvidia' is not possible on this host, it shows no NVIDIA GPU (no /dev/nvidia0); "
+            "use cpu for the stand-in, or simulated"
+        )
+        return
+    python = gpu_python(options)
+    if python is None:
+        yield (
+            "nvidia.python: 'auto' finds no frameworks (.venv-gpu); run `make gpu-env`, "
+            "or name an interpreter that has them, or set node: cpu for the stand-in"
+        )
+    elif not python.is_file():
+        yield f"nvidia.python: {str(python)!r} is not a file; give the path of a Python interpreter"
 
 
 def _strategy_entry(name: str, entry: Json) -> Iterator[str]:
@@ -234,12 +263,23 @@ def _used_workloads(config: Json, kind: str) -> Iterator[str]:
             yield f"workloads: {name!r} has no model for the node 'simulated'; add {key}.simulated"
         if kind != "simulated" and entry["module"] is None:
             yield f"workloads: {name!r} has no code for the node {kind!r}; add {key}.module"
-        elif kind != "simulated" and not (WORKLOAD_MODULES / f"{entry['module']}.py").is_file():
-            modules = sorted(path.stem for path in WORKLOAD_MODULES.glob("[a-z]*.py"))
+        elif kind != "simulated" and entry["module"] not in workload_modules.names():
             problem = "has no file in scripts/tenant/workloads"
-            yield f"{key}.module: {_unknown(entry['module'], modules, problem)}"
+            yield f"{key}.module: {_unknown(entry['module'], workload_modules.names(), problem)}"
+        elif kind == "cpu" and (reason := workload_modules.impossible_on_cpu(entry)):
+            yield (
+                f"workloads: {name!r} is impossible on the node 'cpu': {reason}; "
+                f"use one that is possible ({', '.join(_possible_on_cpu(config))}), or set node: nvidia"
+            )
         if config["window_seconds"] < entry["min_window_seconds"]:
             yield (
                 f"window_seconds: {config['window_seconds']} is too short for the workload {name!r}; "
                 f"use {entry['min_window_seconds']} or more"
             )
+
+
+def _possible_on_cpu(config: Json) -> Iterator[str]:
+    """The workloads of the catalogue that this interpreter can run without a GPU."""
+    for name, entry in config["workload_catalogue"].items():
+        if entry["module"] in workload_modules.names() and not workload_modules.impossible_on_cpu(entry):
+            yield name

@@ -24,7 +24,7 @@ from sharebench.nodes import open_node
 from sharebench.nodes.base import Node, NodeError, State, TenantUnreachable
 
 # Overhead of a cell, before any has been measured here.
-FIRST_OVERHEAD_SECONDS = {"cpu": 1.5, "simulated": 0.2}
+FIRST_OVERHEAD_SECONDS = {"cpu": 1.5, "simulated": 0.2, "nvidia": 10.0}
 # Failures with a line that says it all.
 HARNESS_FAILURES = (NodeError, TenantUnreachable, OSError, record.RecordError)
 
@@ -86,17 +86,21 @@ def _settings(study: Study, cell_folder: str) -> dict[str, Any]:
 
 
 def characterise_node(results: Path, out: Path) -> Callable[[dict[str, Any]], None]:
-    """Job: the node's facts into nodes/device.json."""
+    """Job: the node's facts, idle power and roofs into nodes/device.json."""
 
     def job(run: dict[str, Any]) -> None:
         node = node_of(Study(run["config"]), results)
-        write_json(out, {"node": node.facts()})
+        write_json(out, {"node": node.facts()} | node.characterise())
 
     return job
 
 
-def calibrate(results: Path, workload: str, spec: str, code: str, out: Path) -> Callable[[dict[str, Any]], None]:
+def calibrate(
+    results: Path, workload: str, spec: str, code: str, device: Path, out: Path
+) -> Callable[[dict[str, Any]], None]:
     """Job: a short exclusive closed run of the workload; its capacity, output digest and work per iteration.
+
+    What nodes/device.json (`device`) says of idle power and roofs is handed on, so that a cell has one reference file.
 
     Raises JobFailed when the workload does not even run alone.
     """
@@ -112,6 +116,9 @@ def calibrate(results: Path, workload: str, spec: str, code: str, out: Path) -> 
         if measured["status"] != "ok":
             raise JobFailed(f"{workload} does not run alone: {measured['status']}: {measured['reason']}")
         tenant = measured["tenants"][0]
+        if None in (tenant["output_digest"] or []):
+            raise JobFailed(f"{workload} computes NaN or infinity when it runs alone")
+        known = read_json(device)
         write_json(
             out,
             {
@@ -121,6 +128,8 @@ def calibrate(results: Path, workload: str, spec: str, code: str, out: Path) -> 
                 "capacity_hz": tenant["load"]["achieved_rate_hz"],
                 "output_digest": tenant["output_digest"],
                 "work": tenant["work"],
+                "roofs": known["roofs"],
+                "idle_power_watts": known["idle_power_watts"],
                 # The digest has nothing to be held against yet.
                 "failed_gates": [
                     gate["name"] for gate in measured["gates"] if not gate["passed"] and gate["name"] != "output_digest"

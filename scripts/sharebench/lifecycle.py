@@ -16,11 +16,12 @@ from sharebench import dataset, ownership
 from sharebench.code import SCRIPTS
 from sharebench.jobs import duration, node_of, seconds_per_cell
 from sharebench.matrix import Cell, Study, cell_of
+from sharebench.nodes.base import NodeError
 from sharebench.record import RecordError, RecordMismatch, check, read
 
 LOG_LINES = 20
 # Rules that need the node.
-NODE_RULES = {"characterise_node", "calibrate", "configure_node", "run_cell", "restore"}
+NODE_RULES = {"characterise_node", "calibrate", "configure_node", "run_cell", "restore", "measure_timeslice"}
 
 
 def switches(study: Study, cells: Collection[Cell]) -> int:
@@ -114,9 +115,14 @@ def begin(
     cells = {cell_of(path) for path in needed.get("run_cell", ())}
     jobs = {name: len(outputs) for name, outputs in needed.items()}
     measuring = not NODE_RULES.isdisjoint(needed)
+    try:
+        node = node_of(study, results) if measuring else None
+        lock_path = node.lock_path if node else None
+    except NodeError as error:
+        raise ownership.OwnershipError(str(error)) from None
     claim = ownership.claim(
         results,
-        node_of(study, results).lock_path if measuring else None,
+        lock_path,
         {
             "config": study.config,
             "node_kind": study.node_kind,
@@ -129,6 +135,12 @@ def begin(
         },
     )
     os.environ[ownership.RUN_ID_VARIABLE] = claim.run_id
+    if node is not None:
+        try:
+            node.sweep()
+        except NodeError as error:
+            claim.release()
+            raise ownership.OwnershipError(f"what a dead run left cannot be removed: {error}") from None
     print(headline(study, ownership.read_run(results), cells, jobs), file=sys.stderr)
     return claim
 
@@ -171,6 +183,17 @@ def failed_logs(logs: Sequence[Path], started_epoch_seconds: float) -> list[str]
     return lines
 
 
+def leave_node(study: Study, results: Path) -> str | None:
+    """Restore a node whose state must not outlast the run; a line when that fails."""
+    try:
+        node = node_of(study, results)
+        if not node.state_outlives_run:
+            node.restore()
+    except NodeError as error:
+        return f"the node could not be restored: {error}; `snakemake restore` tries again"
+    return None
+
+
 def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | None) -> None:
     """Let go of results and node, and say how the run went.
 
@@ -179,6 +202,7 @@ def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | No
     """
     results = claim.results
     run = ownership.read_run(results)
+    trouble = leave_node(study, results) if not NODE_RULES.isdisjoint(run["jobs"]) else None
     claim.release()
     if unfinished is None:
         lines = closing_lines(results) if "report" in run["jobs"] else []
@@ -191,4 +215,5 @@ def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | No
             lines += made.stdout.splitlines() or made.stderr.splitlines()[-1:]
         if not any(line.startswith("measure them again:") for line in lines):
             lines.append("not complete: the same command again does only what is missing")
+    lines += [trouble] if trouble else []
     print("\n".join(line for line in lines if line), file=sys.stderr)

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from sharebench import code
@@ -21,6 +20,8 @@ ENVS = SCRIPTS.parent / "envs"
 
 # Switching a cluster node takes longer than this; there each state is set once.
 SLOW_SWITCH_KINDS = {"kubernetes"}
+# Capacity and output need no longer a run than this.
+CALIBRATION_SECONDS = 10
 
 
 @dataclass(frozen=True, order=True)
@@ -69,10 +70,10 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-@lru_cache(maxsize=1)
-def tenant_environment(lock: Path = ENVS / "tenant-cpu.txt") -> str:
-    """What a stand-in tenant may import: the pins of its lock, without hashes and comments."""
-    pins = re.findall(r"^([A-Za-z0-9_.-]+==[^\s;\\]+)", lock.read_text(), flags=re.MULTILINE)
+@lru_cache(maxsize=2)
+def tenant_environment(lock: str) -> str:
+    """What a tenant may import: the pins of its lock in envs/, without hashes and comments."""
+    pins = re.findall(r"^([A-Za-z0-9_.-]+==[^\s;\\]+)", (ENVS / lock).read_text(), flags=re.MULTILINE)
     return " ".join(sorted(pins))
 
 
@@ -166,6 +167,9 @@ class Study:
         options = dict(self.config[self.node_kind])
         if self.node_kind == "simulated":
             options["seed"] = self.config["seed"]
+        if self.node_kind == "nvidia":
+            # Where GPU and interpreter are on this host is nobody else's business; the record tells what they are.
+            options = {"may_change": options["may_change"]}
         return {"kind": self.node_kind, "options": options}
 
     def _strategy(self, name: str, replicas: int) -> dict[str, Any]:
@@ -197,8 +201,15 @@ class Study:
         }
         if self.node_kind != "simulated":
             spec["warmup"] = self.config["warmup"]
-            spec["environment"] = tenant_environment()
+            spec["environment"] = self._environment()
         return spec
+
+    def _environment(self) -> str:
+        """The lock of the tenants' packages; an interpreter of the user's own has what it has."""
+        if self.node_kind == "nvidia":
+            is_own = self.config["nvidia"]["python"] != "auto"
+            return "own interpreter" if is_own else tenant_environment("tenant-gpu.txt")
+        return tenant_environment("tenant-cpu.txt")
 
     def spec(self, cell: Cell) -> str:
         """Canonical text of `spec_of(cell)`: a cell is stale when it changes."""
@@ -222,6 +233,7 @@ class Study:
         """Canonical text of what the workload's calibration depends on: closed load, exclusive device."""
         spec = self.spec_of(self.calibration_cell(workload))
         spec["workload"]["load"] = {"arrival": "closed"}
+        spec["window_seconds"] = min(spec["window_seconds"], CALIBRATION_SECONDS)
         return canonical(spec)
 
     def node_spec(self) -> str:

@@ -15,6 +15,10 @@ def open_node(kind: str, options: Mapping[str, Any], folder: Path) -> Node:
         from sharebench.nodes.cpu import CpuNode
 
         return CpuNode(options, folder)
+    if kind == "nvidia":
+        from sharebench.nodes.nvidia import NvidiaNode
+
+        return NvidiaNode(options, folder)
     if kind == "simulated":
         from sharebench.nodes.simulated import SimulatedNode
 

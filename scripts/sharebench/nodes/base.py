@@ -46,12 +46,16 @@ class State:
 
 @dataclass(frozen=True)
 class Grant:
-    """How one tenant reaches its share: environment, CPUs, and the group of tenants that it shares units with."""
+    """How one tenant reaches its share: environment, CPUs, and the group of tenants that it shares units with.
+
+    Consecutive grants with the same `process` are tenants of one process, each on a stream of its own.
+    """
 
     index: int
     group: int
     environment: Mapping[str, str] = field(default_factory=dict)
     cores: tuple[int, ...] | None = None
+    process: int | None = None
 
 
 class Sampler(Protocol):
@@ -124,6 +128,9 @@ class Node(ABC):
     """
 
     kind: str
+    # Whether the node may stay in its last state when a run ends, until `restore`: false where a state is running
+    # programs.
+    state_outlives_run = True
 
     def __init__(self, options: Mapping[str, Any], folder: Path) -> None:
         self.options = options
@@ -138,9 +145,19 @@ class Node(ABC):
     def facts(self) -> dict[str, Any]:
         """The record's `node` object."""
 
+    def characterise(self) -> dict[str, Any]:
+        """What is measured of the device itself: `idle_power_watts` and `roofs`, None where nothing is.
+
+        Raises NodeError.
+        """
+        return {"idle_power_watts": None, "roofs": None}
+
     @abstractmethod
-    def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
-        """Why this device cannot give `replicas` tenants that strategy, or None."""
+    def infeasible(self, strategy: Strategy, replicas: int, params: Mapping[str, Any] | None = None) -> str | None:
+        """Why this device cannot give `replicas` tenants that strategy, or None.
+
+        `params` are those of the workload, None for any workload.
+        """
 
     @abstractmethod
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
@@ -165,6 +182,9 @@ class Node(ABC):
     @abstractmethod
     def plan(self, strategy: Strategy) -> str:
         """In a few words: what the strategy changes on the node and how that is undone."""
+
+    def sweep(self) -> None:  # noqa: B027
+        """Remove what a run that died left on the device. Raises NodeError."""
 
     def current(self) -> str | None:
         """Key of the state that the node is in, None for the original one."""

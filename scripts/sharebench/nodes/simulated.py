@@ -71,7 +71,7 @@ class SimulatedNode(Node):
             "details": {key: value for key, value in self.options.items() if key != "product"},
         }
 
-    def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
+    def infeasible(self, strategy: Strategy, replicas: int, params: Mapping[str, Any] | None = None) -> str | None:
         """MIG has a fixed number of slices."""
         if strategy.mechanisms[0] != "mig":
             return None

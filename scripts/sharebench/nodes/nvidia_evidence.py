@@ -1,0 +1,143 @@
+"""What proves that a strategy was in force on a GPU: seen by NVML, by the MPS daemon, and by the tenants themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from sharebench.nodes.base import Evidence, Grant
+from sharebench.nodes.nvml import MEBIBYTE, Occupant
+from sharebench.strategies import Strategy
+from tenant.cuda import device_digest
+
+# MPS rounds a share of the SMs down, to whole TPCs of two SMs on the GPUs seen so far.
+SM_TOLERANCE = 2
+# MPS writes a share with one decimal.
+PERCENT_TOLERANCE = 0.1
+UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+class Device(Protocol):
+    """A GPU or MIG instance that a group of tenants shares."""
+
+    @property
+    def uuid(self) -> str:
+        """Its UUID."""
+
+    @property
+    def sm_count(self) -> int:
+        """Its SMs."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Its memory."""
+
+
+class Daemon(Protocol):
+    """An MPS control daemon of ours."""
+
+    def server(self) -> int | None:
+        """Its server's process."""
+
+    def clients(self, server: int) -> list[int]:
+        """The server's clients."""
+
+    def thread_percent(self, server: int) -> float:
+        """Default share of the SMs."""
+
+    def memory_limit(self, server: int) -> str:
+        """Default memory limit as MPS writes it."""
+
+
+def _item(name: str, expected: Any, observed: Any, source: str, holds: bool | None = None) -> dict[str, Any]:
+    return {
+        "name": name,
+        "expected": expected,
+        "observed": observed,
+        "holds": expected == observed if holds is None else holds,
+        "source": source,
+    }
+
+
+def collect(
+    strategy: Strategy,
+    targets: Sequence[Device],
+    grants: Sequence[Grant],
+    records: Sequence[Mapping[str, Any]],
+    occupants: Iterable[Occupant],
+    daemons: Sequence[Daemon],
+) -> Evidence:
+    """The record's `evidence`: one item per fact. No process id is written down, only how they agree."""
+    limits = strategy.limits(len(grants))
+    views: list[Mapping[str, Any]] = [record.get("view") or {} for record in records]
+    pids: list[int | None] = [view.get("pid") for view in views]
+    evidence: Evidence = []
+    for grant, view in zip(grants, views, strict=True):
+        evidence += _from_inside(targets[grant.group], limits, grant, view)
+    kinds: dict[int | None, str] = {occupant.pid: occupant.kind for occupant in occupants}
+    seen = sorted(kinds.get(pid, "not on the GPU") for pid in set(pids))
+    under_mps = strategy.mechanisms[-1] == "mps"
+    processes = 1 if strategy.mechanisms[-1] == "streams" else len(grants)
+    evidence.append(
+        _item("kinds of the tenants' contexts", ["mps" if under_mps else "compute"] * processes, seen, "node")
+    )
+    if under_mps:
+        for group, target in enumerate(targets):
+            members = [pid for grant, pid in zip(grants, pids, strict=True) if grant.group == group]
+            daemon = daemons[group] if group < len(daemons) else None
+            evidence += _from_daemon(daemon, target, limits, members)
+    else:
+        evidence.append(_item("MPS daemons of ours", 0, len(daemons), "node"))
+    return evidence
+
+
+def _from_inside(target: Device, limits: Mapping[str, float | None], grant: Grant, view: Mapping[str, Any]) -> Evidence:
+    source = f"tenant {grant.index}"
+    threads, memory = limits["thread_percent"], limits["memory_percent"]
+    evidence = [_item("device", device_digest(target.uuid), view.get("device"), source)]
+    sms = view.get("sm_count")
+    if threads is None:
+        evidence.append(_item("SMs", target.sm_count, sms, source))
+    else:
+        share = int(target.sm_count * threads / 100)
+        fits = sms is not None and max(1, share - SM_TOLERANCE) <= sms <= max(SM_TOLERANCE, share)
+        evidence.append(_item("SMs", f"at most {share} of {target.sm_count}", sms, source, fits))
+    if memory is not None:
+        limit = int(target.memory_bytes * memory / 100)
+        free = view.get("memory_free_bytes")
+        fits = free is not None and free <= limit
+        evidence.append(_item("free memory in bytes", f"at most {limit}", free, source, fits))
+        evidence.append(_item("allocation beyond the limit refused", True, view.get("over_limit_refused"), source))
+    return evidence
+
+
+def _from_daemon(
+    daemon: Daemon | None, target: Device, limits: Mapping[str, float | None], members: Sequence[int | None]
+) -> Evidence:
+    server = daemon.server() if daemon is not None else None
+    if daemon is None or server is None:
+        return [_item("MPS server", "running", "none", "node")]
+    clients = daemon.clients(server)
+    ours = len(set(members) & set(clients))
+    wanted = {"tenants": len(members), "others": 0}
+    evidence = [_item("clients of the MPS server", wanted, {"tenants": ours, "others": len(clients) - ours}, "node")]
+    threads = 100.0 if limits["thread_percent"] is None else limits["thread_percent"]
+    observed = daemon.thread_percent(server)
+    close = abs(observed - threads) <= PERCENT_TOLERANCE
+    evidence.append(_item("share of the SMs by the MPS server, percent", round(threads, 2), observed, "node", close))
+    memory = limits["memory_percent"]
+    limit = None if memory is None else int(target.memory_bytes * memory / 100) // MEBIBYTE * MEBIBYTE
+    told = daemon.memory_limit(server)
+    wanted_text = "none" if limit is None else f"{limit // MEBIBYTE}M"
+    evidence.append(
+        _item("memory limit by the MPS server", wanted_text, told or "none", "node", _is_limit(told, limit))
+    )
+    return evidence
+
+
+def _is_limit(told: str, limit_bytes: int | None) -> bool:
+    """Whether MPS tells this limit; it writes the largest whole unit and drops the rest (46G for 47923M)."""
+    if limit_bytes is None or not told:
+        return limit_bytes is None and not told
+    unit = UNITS.get(told[-1])
+    return unit is not None and told[:-1].isdecimal() and int(told[:-1]) == limit_bytes // unit

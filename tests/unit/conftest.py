@@ -1,0 +1,67 @@
+"""A host without a GPU, and stand-ins of NVIDIA's parts (tests/standins): a mock NVML, the MPS control program."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sharebench import capabilities
+from sharebench.nodes import mps
+
+STANDINS = Path(__file__).resolve().parents[1] / "standins"
+NVML = "libnvidia-ml.so.1"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_gpu_on_this_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """`node: auto` means the same on every host; a test shows a GPU where it needs one."""
+    nowhere = tmp_path_factory.getbasetemp() / "no-such-device"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(capabilities, "GPU_DEVICE_FILE", nowhere)
+        patch.setattr(capabilities, "GPU_PROC_FOLDER", nowhere)
+        yield
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The mock in place of the driver's library, for this process."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("needs a C compiler for the mock NVML")
+    built = tmp_path_factory.mktemp("nvml") / NVML
+    source = STANDINS / "mocknvml.c"
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", f"-Wl,-soname,{NVML}", "-o", str(built), str(source), "-lpthread"], check=True
+    )
+    # A library of that name is then loaded, and asking for it again gives the same one.
+    ctypes.CDLL(str(built), mode=ctypes.RTLD_GLOBAL)
+
+
+@pytest.fixture
+def mock_nvml(nvml_library: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One mock H200; the file is its MIG layout, MIG mode being off until something is written to it."""
+    file = tmp_path / "mig" / "layout"
+    file.parent.mkdir()
+    monkeypatch.setenv("MOCK_GPU_NAME", "NVIDIA H200")
+    monkeypatch.setenv("MOCK_MIG_LAYOUT", str(file))
+    return file
+
+
+@pytest.fixture
+def mps_control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The MPS control program's stand-in on PATH; what a test leaves running under its folder ends with it."""
+    program = tmp_path / "bin" / mps.CONTROL
+    program.parent.mkdir()
+    # Named directly in the first line, so that the process bears the program's name.
+    program.write_text((STANDINS / mps.CONTROL).read_text().replace("PYTHON", sys.executable, 1))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    yield program
+    mps.kill_leftovers(tmp_path)

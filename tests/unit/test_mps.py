@@ -1,0 +1,117 @@
+"""Our MPS daemons against a stand-in of NVIDIA's control program: started, read back, and always gone in the end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sharebench.nodes import mps
+from sharebench.nodes.base import NodeError
+from sharebench.nodes.mps import MpsDaemon
+
+pytestmark = pytest.mark.usefixtures("mps_control")
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> MpsDaemon:
+    """A daemon that is not started yet."""
+    return MpsDaemon(tmp_path / "mps" / "0", "GPU-1")
+
+
+def test_limits_are_set_before_the_server_starts(daemon: MpsDaemon) -> None:
+    daemon.start(25.0, 10 << 30)
+    server = daemon.server()
+    assert server is not None
+    assert daemon.thread_percent(server) == 25.0
+    assert daemon.memory_limit(server) == "10240M"
+
+
+def test_without_limits_none_are_set(daemon: MpsDaemon) -> None:
+    daemon.start(None, None)
+    server = daemon.server()
+    assert server is not None
+    assert (daemon.thread_percent(server), daemon.memory_limit(server)) == (100.0, "")
+
+
+def test_clients_are_listed_in_order(daemon: MpsDaemon) -> None:
+    daemon.start(None, None)
+    (daemon.pipe / "clients").write_text("712\n9\n")
+    assert daemon.clients(1) == [9, 712]
+
+
+def test_a_stopped_daemon_leaves_nothing(daemon: MpsDaemon, tmp_path: Path) -> None:
+    daemon.start(None, None)
+    pid, server = daemon.pid, daemon.server()
+    assert pid is not None and server is not None
+    daemon.stop()
+    assert not mps.is_running(pid) and not mps.is_running(server)
+    assert not daemon.folder.exists()
+
+
+def test_a_daemon_that_ignores_quit_is_killed(daemon: MpsDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mps, "QUIT_SECONDS", 0.2)
+    daemon.start(None, None)
+    (daemon.pipe / "deaf").touch()
+    pid, server = daemon.pid, daemon.server()
+    assert pid is not None and server is not None
+    daemon.stop()
+    assert not mps.is_running(pid) and not mps.is_running(server)
+
+
+def test_the_next_run_finds_the_daemon_of_a_killed_one(daemon: MpsDaemon, tmp_path: Path) -> None:
+    daemon.start(None, None)
+    pid = daemon.pid
+    assert pid is not None
+    assert mps.kill_leftovers(tmp_path / "mps") == 2
+    assert not mps.is_running(pid)
+    assert mps.kill_leftovers(tmp_path / "mps") == 0
+
+
+def test_a_daemon_elsewhere_is_foreign_and_stays(daemon: MpsDaemon, tmp_path: Path) -> None:
+    daemon.start(None, None)
+    pid = daemon.pid
+    line = mps.foreign_daemon(tmp_path / "ours")
+    assert line is not None and "not ours" in line and "echo quit" in line
+    assert mps.kill_leftovers(tmp_path / "ours") == 0
+    assert pid is not None and mps.is_running(pid)
+    assert mps.foreign_daemon(tmp_path) is None
+
+
+def test_a_daemon_that_is_not_there_is_one_line(daemon: MpsDaemon) -> None:
+    with pytest.raises(NodeError, match="Cannot find MPS control daemon process"):
+        daemon.command("get_server_list")
+
+
+def test_a_program_that_fails_is_one_line(daemon: MpsDaemon, mps_control: Path) -> None:
+    mps_control.write_text("#!/bin/sh\necho 'no permission' >&2\nexit 3\n")
+    with pytest.raises(NodeError, match=r"nvidia-cuda-mps-control -d: no permission"):
+        daemon.start(None, None)
+
+
+def test_the_callers_cuda_settings_and_run_stay_out(
+    daemon: MpsDaemon, mps_control: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "10")
+    monkeypatch.setenv("SHAREBENCH_RUN_ID", "20260101-000000-abcd")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    mps_control.write_text(f"#!/bin/sh\nenv > {tmp_path}/seen\nexit 1\n")
+    with pytest.raises(NodeError):
+        daemon.start(None, None)
+    seen = (tmp_path / "seen").read_text()
+    assert "CUDA_VISIBLE_DEVICES=GPU-1\n" in seen
+    assert "THREAD_PERCENTAGE" not in seen and "SHAREBENCH_RUN_ID" not in seen
+
+
+def test_a_host_without_the_program_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert "not on PATH" in (mps.missing() or "")
+
+
+def test_one_that_ended_but_was_not_collected_does_not_run() -> None:
+    process = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert not mps.is_running(process.pid)
+    process.wait()

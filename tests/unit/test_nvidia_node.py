@@ -1,0 +1,236 @@
+"""A GPU of this host as a node: what it can give, what each tenant gets, and that its daemons come and go."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.config_cases import study
+
+from sharebench.config import load
+from sharebench.nodes import mps, nvidia
+from sharebench.nodes.base import NodeError, State
+from sharebench.nodes.nvidia import NvidiaNode
+from sharebench.strategies import Strategy, catalogue
+
+pytestmark = pytest.mark.usefixtures("mock_nvml", "mps_control")
+
+STRATEGIES = catalogue(load(study({"node": "simulated"})))
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvidiaNode:
+    """The mock GPU, with its host folder out of everybody's way."""
+    return make(tmp_path, monkeypatch)
+
+
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, may_change: tuple[str, ...] = ()) -> NvidiaNode:
+    """A node whose owner allowed that."""
+    monkeypatch.setattr(nvidia, "HOST_FOLDER", tmp_path / "host")
+    (tmp_path / "host").mkdir(exist_ok=True)
+    folder = tmp_path / "node"
+    folder.mkdir(exist_ok=True)
+    return NvidiaNode({"gpu": "0", "python": "auto", "may_change": list(may_change)}, folder)
+
+
+def state(name: str, replicas: int | None = None, block: int = 1) -> State:
+    """A state of one of the built-in strategies."""
+    return State(STRATEGIES[name], replicas, block)
+
+
+def mechanism(*mechanisms: str, profile: str | None = None, instances: int | None = None) -> Strategy:
+    """A strategy without limits."""
+    return Strategy(f"own-{profile}", mechanisms, profile, instances, None, None, None)
+
+
+def test_facts_name_the_product_and_hide_the_uuid(node: NvidiaNode) -> None:
+    facts = node.facts()
+    assert (facts["product"], facts["units"], facts["is_gpu"], facts["label"]) == ("NVIDIA H200", 132, True, "")
+    assert node.gpu.uuid not in json.dumps(facts)
+
+
+@pytest.mark.parametrize(
+    "layout, strategy, replicas, reason",
+    [
+        ("", "mig", 1, "MIG mode is off"),
+        ("gpu 0: 1g.18gb 1g.18gb", "mig", 3, "3 MIG instances of profile 1g are needed, 2 exist"),
+        ("gpu 0: 1g.18gb 1g.18gb", "mig", 2, None),
+        ("gpu 0: 1g.18gb", "time-slicing", 2, "MIG mode is on"),
+        ("gpu 0: 3g.71gb 3g.71gb", "mig-mps", 7, None),
+        ("gpu 0: 3g.71gb", "mig-mps", 7, "2 MIG instances of profile 3g are needed, 1 exist"),
+        ("", "time-slicing", 7, None),
+        ("", "mps", 48, None),
+        ("", "mps", 49, "49 clients of one MPS server are more than 48"),
+    ],
+)
+def test_what_is_infeasible_and_why(
+    node: NvidiaNode, mock_nvml: Path, layout: str, strategy: str, replicas: int, reason: str | None
+) -> None:
+    mock_nvml.write_text(f"{layout}\n")
+    why = node.infeasible(STRATEGIES[strategy], replicas)
+    assert why is None if reason is None else why is not None and why.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    "mode, strategy, replicas, feasible",
+    [
+        ("3", "time-slicing", 2, False),
+        ("3", "time-slicing", 1, True),
+        ("3", "mps", 4, True),
+        ("2", "exclusive", 1, False),
+    ],
+)
+def test_the_compute_mode_that_the_owner_set(
+    node: NvidiaNode, monkeypatch: pytest.MonkeyPatch, mode: str, strategy: str, replicas: int, feasible: bool
+) -> None:
+    monkeypatch.setenv("MOCK_COMPUTE_MODE", mode)
+    assert (node.infeasible(STRATEGIES[strategy], replicas) is None) is feasible
+
+
+def test_streams_need_a_captured_graph(node: NvidiaNode) -> None:
+    streams = STRATEGIES["streams"]
+    assert node.infeasible(streams, 3, {"graph": True}) is None
+    assert "CUDA graph" in (node.infeasible(streams, 3, {"size": 1}) or "")
+    assert node.infeasible(streams, 3) is None
+
+
+def test_without_the_mps_program_mps_is_infeasible(node: NvidiaNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert "not on PATH" in (node.infeasible(STRATEGIES["mps"], 2) or "")
+    assert node.infeasible(STRATEGIES["time-slicing"], 2) is None
+
+
+def test_tenants_see_one_gpu_and_no_daemon_but_ours(node: NvidiaNode) -> None:
+    grants = node.grants(STRATEGIES["time-slicing"], 3)
+    for grant in grants:
+        assert grant.environment["CUDA_VISIBLE_DEVICES"] == node.gpu.uuid
+        assert not Path(grant.environment[mps.PIPE_VARIABLE]).exists()
+        assert "SHAREBENCH_PROBE_BYTES" not in grant.environment
+    assert [grant.process for grant in grants] == [None] * 3
+
+
+def test_streams_are_one_process(node: NvidiaNode) -> None:
+    assert [grant.process for grant in node.grants(STRATEGIES["streams"], 3)] == [0, 0, 0]
+
+
+def test_a_memory_limit_is_probed_beyond_its_share(node: NvidiaNode) -> None:
+    grant = node.grants(STRATEGIES["mps-limited"], 4)[0]
+    assert int(grant.environment["SHAREBENCH_PROBE_BYTES"]) > node.gpu.memory_bytes / 4
+
+
+def test_each_tenant_gets_a_mig_instance_of_its_own(node: NvidiaNode, mock_nvml: Path) -> None:
+    mock_nvml.write_text("gpu 0: 1g.18gb@6 3g.71gb@0 1g.18gb@5\n")
+    grants = node.grants(STRATEGIES["mig"], 2)
+    visible = [grant.environment["CUDA_VISIBLE_DEVICES"] for grant in grants]
+    assert len(set(visible)) == 2
+    assert set(visible) <= {found.uuid for found in node.gpu.instances() if found.profile == "1g.18gb"}
+
+
+def test_layers_deal_the_tenants_over_the_instances(node: NvidiaNode, mock_nvml: Path) -> None:
+    mock_nvml.write_text("gpu 0: 3g.71gb@0 3g.71gb@4\n")
+    grants = node.grants(STRATEGIES["mig-mps"], 5)
+    assert [grant.group for grant in grants] == [0, 1, 0, 1, 0]
+    assert len({grant.environment[mps.PIPE_VARIABLE] for grant in grants}) == 2
+
+
+def test_a_daemon_lives_as_long_as_its_state(node: NvidiaNode) -> None:
+    node.ensure(state("mps-limited", 4))
+    daemon = node._daemons()[0]
+    pid, server = daemon.pid, daemon.server()
+    assert pid is not None and server is not None
+    assert (daemon.thread_percent(server), daemon.memory_limit(server)) == (25.0, "35942M")
+    node.ensure(state("mps-limited", 4))
+    assert node._daemons()[0].pid == pid
+    node.ensure(state("time-slicing"))
+    assert not mps.is_running(pid) and node._daemons() == []
+
+
+def test_a_daemon_that_died_is_started_again(node: NvidiaNode) -> None:
+    node.ensure(state("mps"))
+    daemon = node._daemons()[0]
+    first = daemon.pid
+    mps.kill_leftovers(daemon.folder)
+    node.ensure(state("mps"))
+    assert node._daemons()[0].pid not in (None, first)
+
+
+def test_each_mig_instance_has_a_daemon(node: NvidiaNode, mock_nvml: Path) -> None:
+    mock_nvml.write_text("gpu 0: 3g.71gb@0 3g.71gb@4\n")
+    node.ensure(state("mig-mps"))
+    assert [daemon.pid is not None for daemon in node._daemons()] == [True, True]
+
+
+def test_restoring_leaves_nothing(node: NvidiaNode) -> None:
+    node.ensure(state("mps"))
+    pid = node._daemons()[0].pid
+    assert pid is not None
+    assert node.restore() and not mps.is_running(pid)
+    assert not node.host_folder.exists()
+    assert node.restore() is False
+
+
+def test_what_a_killed_run_of_another_study_left_is_swept(
+    node: NvidiaNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.ensure(state("mps"))
+    pid = node._daemons()[0].pid
+    assert pid is not None
+    (tmp_path / "other").mkdir()
+    other = NvidiaNode(node.options, tmp_path / "other")
+    other.sweep()
+    assert not mps.is_running(pid) and not node.host_folder.exists()
+
+
+def test_a_clean_host_is_left_alone(node: NvidiaNode) -> None:
+    node.sweep()
+    assert node.current() is None and not (node.folder / "journal.jsonl").exists()
+
+
+def test_somebody_elses_daemon_is_refused(node: NvidiaNode, tmp_path: Path) -> None:
+    foreign = mps.MpsDaemon(tmp_path / "theirs", "GPU-1")
+    foreign.start(None, None)
+    with pytest.raises(NodeError, match="MPS daemon that is not ours"):
+        node.ensure(state("time-slicing"))
+    assert foreign.pid is not None
+
+
+def test_mig_instances_are_made_only_where_the_owner_allowed_it(
+    node: NvidiaNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mock_nvml: Path
+) -> None:
+    mock_nvml.write_text("gpu 0: 2g.35gb@0 1g.18gb@6-\n")
+    before = mock_nvml.read_text()
+    assert "0 exist" in (node.infeasible(mechanism("mig", profile="3g"), 2) or "")
+    allowed = make(tmp_path, monkeypatch, ("mig",))
+    large = mechanism("mig", profile="3g")
+    assert allowed.infeasible(large, 2) is None
+    assert "3 MIG instances of profile 3g are needed, 2 fit" in (allowed.infeasible(large, 3) or "")
+    allowed.ensure(State(large, None, 1))
+    assert [found.profile for found in allowed.gpu.instances()] == ["3g.71gb", "3g.71gb"]
+    # A second layout must not become the one to put back.
+    allowed.ensure(State(mechanism("mig", profile="1g"), None, 1))
+    assert len(allowed.gpu.instances()) == 7
+    allowed.restore()
+    assert sorted(mock_nvml.read_text().split()) == sorted(before.split())
+
+
+@pytest.mark.parametrize(
+    "options, shows_gpu, line",
+    [
+        ({}, False, "'nvidia' is not possible on this host"),
+        ({"python": "auto"}, True, "make gpu-env"),
+        ({"python": "/no/such/python"}, True, "is not a file"),
+    ],
+)
+def test_what_the_host_lacks_is_one_line(
+    options: dict[str, Any], shows_gpu: bool, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sharebench import capabilities, config_checks
+    from sharebench.config import ConfigError
+
+    monkeypatch.setattr(config_checks, "has_nvidia_gpu", lambda: shows_gpu)
+    monkeypatch.setattr(capabilities, "GPU_ENVIRONMENT", Path("/no/such/environment"))
+    with pytest.raises(ConfigError, match=line) as raised:
+        load(study({"node": "nvidia", "nvidia": options}))
+    assert "\n" not in str(raised.value)

@@ -1,0 +1,125 @@
+"""A GPU as NVML shows it, and its MIG layout, on a mock NVML (tests/standins) with an H200's geometry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from sharebench.nodes import mig
+from sharebench.nodes.base import NodeError
+from sharebench.nodes.nvml import Gpu
+
+pytestmark = pytest.mark.usefixtures("mock_nvml")
+
+
+def test_facts_of_a_whole_gpu() -> None:
+    gpu = Gpu("0")
+    facts = gpu.facts()
+    assert (gpu.product, gpu.sm_count) == ("NVIDIA H200", 132)
+    assert (facts["cuda"], facts["compute_capability"], facts["mig_mode"]) == ("12.8", "9.0", "off")
+    # The mock knows no power and no clocks, as some virtual machines do not.
+    assert facts["power_limit_watts"] is None and facts["sm_clock_max_mhz"] is None
+
+
+def test_a_gpu_is_found_by_its_uuid_which_stays_here() -> None:
+    gpu = Gpu(Gpu("0").uuid)
+    assert gpu.uuid not in str(gpu.facts()) and gpu.uuid not in gpu.digest
+    assert len(gpu.digest) == 16
+
+
+@pytest.mark.parametrize("which", ["7", "GPU-none"])
+def test_a_gpu_that_is_not_there_is_one_line(which: str) -> None:
+    with pytest.raises(NodeError, match=f"no GPU {which}; this host has 1"):
+        Gpu(which)
+
+
+def test_a_gpu_without_mig(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MOCK_MIG_LAYOUT")
+    gpu = Gpu("0")
+    assert gpu.mig_is_on() is None and gpu.instances() == []
+
+
+def test_instances_that_exist(mock_nvml: Path) -> None:
+    mock_nvml.write_text("gpu 0: 3g.71gb@0 1g.18gb@6 1g.18gb@5-\n")
+    found = Gpu("0").instances()
+    # A GPU instance without its compute instance is no device.
+    assert sorted((each.profile, each.sm_count) for each in found) == [("1g.18gb", 16), ("3g.71gb", 60)]
+
+
+def test_processes_are_listed_once_with_their_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "processes"
+    file.write_text("compute 641 66\nmps 644 710\ngraphics 9 8\n")
+    monkeypatch.setenv("MOCK_PROCESSES", str(file))
+    kinds = {each.pid: each.kind for each in Gpu("0").occupants()}
+    assert kinds == {641: "compute", 644: "mps", 9: "graphics"}
+
+
+@pytest.mark.parametrize("mode, name", [("0", "DEFAULT"), ("2", "PROHIBITED"), ("3", "EXCLUSIVE_PROCESS")])
+def test_compute_modes(mode: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOCK_COMPUTE_MODE", mode)
+    assert Gpu("0").compute_mode() == name
+
+
+@pytest.mark.parametrize(
+    "name, wanted, matches",
+    [
+        ("1g.18gb", "1g", True),
+        ("1g.18gb", "1g.18gb", True),
+        ("1g.18gb+me", "1g", False),
+        ("1g.18gb+me", "1g.18gb+me", True),
+        ("1g.35gb", "1g.18gb", False),
+        ("3g.71gb", "1g", False),
+    ],
+)
+def test_profile_names(name: str, wanted: str, matches: bool) -> None:
+    assert mig.profile_matches(name, wanted) is matches
+
+
+@pytest.mark.parametrize("wanted, name, count", [("1g", "1g.18gb", 7), ("3g", "3g.71gb", 2), ("1g.35gb", "1g.35gb", 4)])
+def test_cutting_makes_as_many_as_fit(mock_nvml: Path, wanted: str, name: str, count: int) -> None:
+    mock_nvml.write_text("gpu 0: 2g.35gb@0\n")
+    gpu = Gpu("0")
+    assert mig.capacity(gpu, wanted) == count
+    mig.cut(gpu, wanted)
+    assert [each.profile for each in gpu.instances()] == [name] * count
+
+
+@pytest.mark.parametrize(
+    "original", ["gpu 0: 1g.18gb@6 2g.35gb@4 3g.71gb@0-", "gpu 0:", "gpu 0: 7g.141gb@0", "gpu 0: 1g.18gb@3 1g.18gb@1"]
+)
+def test_the_layout_found_comes_back_exactly(mock_nvml: Path, original: str) -> None:
+    mock_nvml.write_text(original + "\n")
+    gpu = Gpu("0")
+    before = mig.layout(gpu)
+    mig.cut(gpu, "1g")
+    assert mig.layout(gpu) != before
+    mig.put_back(gpu, before)
+    assert mig.layout(gpu) == before
+
+
+def test_an_unknown_profile_changes_nothing(mock_nvml: Path) -> None:
+    mock_nvml.write_text("gpu 0: 2g.35gb@0\n")
+    gpu = Gpu("0")
+    before = mig.layout(gpu)
+    with pytest.raises(NodeError, match=r"no MIG profile 5g; it has 1g\.18gb"):
+        mig.cut(gpu, "5g")
+    assert mig.capacity(gpu, "5g") == 0
+    assert mig.layout(gpu) == before
+
+
+def test_a_gpu_in_use_is_one_line(mock_nvml: Path) -> None:
+    mock_nvml.write_text("gpu 0: 2g.35gb@0\n")
+    mock_nvml.with_name("layout.busy").touch()
+    with pytest.raises(NodeError, match="still using the GPU"):
+        mig.cut(Gpu("0"), "1g")
+
+
+def test_without_a_driver_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise pynvml.NVMLError_DriverNotLoaded
+
+    monkeypatch.setattr(pynvml, "nvmlInit", refuse)
+    with pytest.raises(NodeError, match="is the NVIDIA driver loaded"):
+        Gpu("0")
