@@ -110,7 +110,7 @@ def fabricate(job: tuple[dict[str, Any], str, list[Cell]]) -> None:
     # A device of its own, because the others fabricate at the same time.
     node = open_node(study.node_kind, study.config[study.node_kind], root / f".node-{os.getpid()}")
     settings = {"timeouts": config["timeouts"]}
-    calibration = {"capacity_hz": 1.0, "output_digest": [1.0]}
+    calibration = {"capacity_hz": 1.0, "output_digest": [1.0], "roofs": None, "idle_power_watts": None}
     for cell in cells:
         strategy = study.strategies[cell.strategy]
         measured, _ = run_cell(
@@ -142,6 +142,8 @@ def large_data_set(folder: Path, cells: int) -> Path:
             "spec": study.calibration_spec(workload),
             "code": study.code(workload),
             "capacity_hz": 1.0,
+            "roofs": None,
+            "idle_power_watts": None,
             "output_digest": [1.0],
             "node": node_of(study, results).facts(),
             "provenance": PROVENANCE,

@@ -9,11 +9,11 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any
 
-Record = Mapping[str, Any]
-Tenant = Mapping[str, Any]
+from sharebench import gates_gpu
+from sharebench.findings import UNKNOWN, Finding, Record, Tenant, at_most, window_seconds
 
 # A tenant that is idle for more of the window lets its neighbours look faster than they are.
 COVERAGE_RATIO = 0.95
@@ -35,25 +35,12 @@ DRIFT_T = {10: 6.59, 5: 15.54}
 OPEN_DRIFT_GROUPS = 5
 # More than that and the measurement is also one of other programs.
 FOREIGN_PERCENT = 10.0
-# On a GPU node the CPU must not be what the tenants share.
-RUN_QUEUE_RATIO = 0.01
 # Requests in flight equal rate times latency; what this leaves open is measuring error.
 LITTLES_LAW_RATIO = 0.05
 # Standard deviations by which Poisson arrivals may miss their plan (1 clean tenant in 16 000 misses by more).
 POISSON_DEVIATIONS = 4.0
 # A window's edges take or give one request; the half keeps rounding out of it.
 EDGE_REQUESTS = 1.5
-
-UNKNOWN = "not known on this node"
-
-
-class Finding(NamedTuple):
-    """What a check found: the value, the limit it was held against, the verdict, and a line on a failure."""
-
-    value: float | None
-    limit: float
-    passed: bool
-    message: str
 
 
 def is_valid(record: Record) -> bool:
@@ -81,23 +68,13 @@ def evaluate(record: Record) -> list[dict[str, Any]]:
     return gates
 
 
-def _at_most(value: float, limit: float, message: str) -> Finding:
-    return Finding(value, limit, value <= limit, message)
-
-
-def _window_seconds(record: Record) -> float:
-    window = record["window"]
-    seconds: float = window["end_monotonic_seconds"] - window["start_monotonic_seconds"]
-    return seconds
-
-
 def _evidence(record: Record) -> Finding:
     broken = [item for item in record["evidence"] if not item["holds"]]
     if not record["evidence"]:
         return Finding(None, 0, False, "nothing proves that the strategy was in force")
     first = broken[0] if broken else record["evidence"][0]
     seen = f"expected {first['expected']}, observed {first['observed']}"
-    return _at_most(len(broken), 0, f"{first['name']} ({first['source']}): {seen}")
+    return at_most(len(broken), 0, f"{first['name']} ({first['source']}): {seen}")
 
 
 def _window_coverage(record: Record) -> Finding:
@@ -118,10 +95,13 @@ def _output_digest(record: Record) -> Finding:
         if len(digest) != len(reference):
             message = f"tenant {tenant['index']} gave {len(digest)} of {len(reference)} numbers of its output"
             return Finding(None, tolerance, False, message)
+        if None in digest:
+            message = f"the output of tenant {tenant['index']} is no number any more (NaN or infinite)"
+            return Finding(None, tolerance, False, message)
         deviation = max(_relative(seen, wanted) for seen, wanted in zip(digest, reference, strict=True))
         if deviation > worst:
             worst, culprit = deviation, tenant["index"]
-    return _at_most(worst, tolerance, f"tenant {culprit} computed something else than the workload alone")
+    return at_most(worst, tolerance, f"tenant {culprit} computed something else than the workload alone")
 
 
 def _relative(seen: float, wanted: float) -> float:
@@ -131,13 +111,17 @@ def _relative(seen: float, wanted: float) -> float:
 
 def _drained_queue(record: Record) -> Finding:
     worst, culprit = 0.0, None
+    spec = json.loads(record["spec"])
+    # Streams are threads of one process: when the window ends, each may first let all others have their turn.
+    turns = len(record["tenants"]) if spec["strategy"]["mechanisms"][-1] == "streams" else 1
+    limit = DRAIN_ITERATIONS * turns
     for tenant in record["tenants"]:
         median = _median_seconds(tenant)
         if median is None:
-            return Finding(None, DRAIN_ITERATIONS, False, f"tenant {tenant['index']} finished no iteration")
+            return Finding(None, limit, False, f"tenant {tenant['index']} finished no iteration")
         if tenant["drain_seconds"] / median > worst:
             worst, culprit = tenant["drain_seconds"] / median, tenant["index"]
-    return _at_most(worst, DRAIN_ITERATIONS, f"tenant {culprit} left {worst:.1f} iterations on the device")
+    return at_most(worst, limit, f"tenant {culprit} left {worst:.1f} iterations on the device")
 
 
 def _median_seconds(tenant: Tenant) -> float | None:
@@ -155,7 +139,7 @@ def _telemetry(record: Record, key: str, limit_percent: float, what: str) -> Fin
     value = (record["telemetry"] or {}).get(key)
     if value is None:
         return Finding(None, limit_percent, True, UNKNOWN)
-    return _at_most(value, limit_percent, f"{value:.1f} % {what}")
+    return at_most(value, limit_percent, f"{value:.1f} % {what}")
 
 
 def _cpu_stolen(record: Record) -> Finding:
@@ -172,36 +156,25 @@ def _foreign_cpu(record: Record) -> Finding:
 
 
 def _clock_error(record: Record) -> Finding:
-    value = record["window"]["clock_error_seconds"] / _window_seconds(record)
-    return _at_most(value, CLOCK_RATIO, f"the window's ends are uncertain by {value:.1%} of its length")
+    value = record["window"]["clock_error_seconds"] / window_seconds(record)
+    return at_most(value, CLOCK_RATIO, f"the window's ends are uncertain by {value:.1%} of its length")
 
 
 def _errors(record: Record) -> Finding:
     value = sum(tenant["errors"] for tenant in record["tenants"])
-    return _at_most(value, 0, f"{value} iterations failed")
+    return at_most(value, 0, f"{value} iterations failed")
 
 
 def _steady(record: Record) -> Finding:
     never = [
         tenant["index"] for tenant in record["tenants"] if tenant["steady"] is None or not tenant["steady"]["is_steady"]
     ]
-    return _at_most(len(never), 0, f"never became steady: tenants {', '.join(map(str, never))}")
+    return at_most(len(never), 0, f"never became steady: tenants {', '.join(map(str, never))}")
 
 
 def _censored(record: Record) -> Finding:
     value = sum(tenant["load"]["censored"] for tenant in record["tenants"])
-    return _at_most(value, 0, f"{value} iterations had not finished at the deadline")
-
-
-def _cpu_contention(record: Record) -> Finding | None:
-    if not record["node"]["is_gpu"]:
-        return None
-    waits = [tenant["cpu"]["run_queue_seconds"] for tenant in record["tenants"] if tenant["cpu"]]
-    known = [wait for wait in waits if wait is not None]
-    if not known:
-        return Finding(None, RUN_QUEUE_RATIO, True, UNKNOWN)
-    value = max(known) / _window_seconds(record)
-    return _at_most(value, RUN_QUEUE_RATIO, f"a tenant waited for a CPU for {value:.1%} of the window")
+    return at_most(value, 0, f"{value} iterations had not finished at the deadline")
 
 
 def _worst(judged: Iterable[tuple[float, float, int]]) -> tuple[float, float, int] | None:
@@ -216,7 +189,7 @@ def _drift(record: Record) -> Finding:
         return Finding(None, DRIFT_RATIO, True, "too few iterations to tell drift from noise")
     value, limit, culprit = worst
     message = f"mean latency of tenant {culprit} changed by {value:.1%} between the halves of the window"
-    return _at_most(value, limit, message)
+    return at_most(value, limit, message)
 
 
 def _drift_of(tenant: Tenant) -> tuple[float, float] | None:
@@ -269,13 +242,13 @@ def _littles_law(record: Record) -> Finding | None:
             if tenant["load"]["in_flight_mean"] <= 0:
                 message = f"tenant {tenant['index']} finished requests but never had one in flight"
                 return Finding(None, LITTLES_LAW_RATIO, False, message)
-            judged.append((*_littles_law_of(tenant, _window_seconds(record)), tenant["index"]))
+            judged.append((*_littles_law_of(tenant, window_seconds(record)), tenant["index"]))
     worst = _worst(judged)
     if worst is None:
         return Finding(None, LITTLES_LAW_RATIO, True, "no request finished")
     value, limit, culprit = worst
     message = f"tenant {culprit}: requests in flight differ from rate times latency by {value:.1%}"
-    return _at_most(value, limit, message)
+    return at_most(value, limit, message)
 
 
 def _littles_law_of(tenant: Tenant, window_seconds: float) -> tuple[float, float]:
@@ -296,11 +269,11 @@ def _load_achieved(record: Record) -> Finding | None:
     open_loads = _open_loads(record)
     drops = sum(tenant["load"]["drops"] for tenant in open_loads)
     if drops:
-        return _at_most(drops, 0, f"{drops} requests were dropped: the queue was full")
+        return at_most(drops, 0, f"{drops} requests were dropped: the queue was full")
     judged = []
     for tenant in open_loads:
         load = tenant["load"]
-        planned = load["planned_rate_hz"] * _window_seconds(record)
+        planned = load["planned_rate_hz"] * window_seconds(record)
         noise = POISSON_DEVIATIONS * math.sqrt(planned) if load["arrival"] == "poisson" else 0.0
         value = abs(load["achieved_rate_hz"] / load["planned_rate_hz"] - 1)
         judged.append((value, (noise + EDGE_REQUESTS) / planned, tenant["index"]))
@@ -308,7 +281,7 @@ def _load_achieved(record: Record) -> Finding | None:
     if worst is None:
         return None
     value, limit, culprit = worst
-    return _at_most(value, limit, f"tenant {culprit}: the achieved rate is {value:.1%} off the planned one")
+    return at_most(value, limit, f"tenant {culprit}: the achieved rate is {value:.1%} off the planned one")
 
 
 Check = Callable[[Record], Finding | None]
@@ -320,13 +293,19 @@ INVALID: dict[str, Check] = {
     "cpu_stolen": _cpu_stolen,
     "cpu_throttled": _cpu_throttled,
     "clock_error": _clock_error,
+    "gpu_slowdown": gates_gpu.gpu_slowdown,
+    "foreign_process": gates_gpu.foreign_process,
+    "cpu_contention": gates_gpu.cpu_contention,
+    "speed_of_light": gates_gpu.speed_of_light,
 }
 WARNING: dict[str, Check] = {
     "errors": _errors,
     "steady": _steady,
     "drift": _drift,
     "foreign_cpu": _foreign_cpu,
-    "cpu_contention": _cpu_contention,
+    "power_cap": gates_gpu.power_cap,
+    "clock_variation": gates_gpu.clock_variation,
+    "temperature_rising": gates_gpu.temperature_rising,
     "littles_law": _littles_law,
     "load_achieved": _load_achieved,
     "censored": _censored,

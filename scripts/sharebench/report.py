@@ -28,6 +28,9 @@ PIXELS_PER_POINT = 1.9
 BASELINE = ("exclusive", 1, True)
 """Strategy and tenants of what every finding compares with, if it has a valid cell."""
 
+POWER_AND_ENERGY = ("power_mean_watts", "energy_per_iteration_joules", "energy_above_idle_per_iteration_joules")
+"""Metrics of the summary that only a GPU has."""
+
 Row = dict[str, Any]
 
 
@@ -75,6 +78,8 @@ def context(data: Path, results: Path) -> dict[str, Any]:
         "summary": rows,
         "common": common,
         "findings": {workload: findings(of_workload) for workload, of_workload in rows.items()},
+        "powered": {workload: known for workload, of_workload in rows.items() if (known := powered(of_workload))},
+        "power_and_energy": POWER_AND_ENERGY,
         "bucket_error_percent": summary.filter(like="bucket_error_percent").max().max(),
         "figures": [(entry, picture(results / "figures" / f"{name}.svg")) for name, entry in figures.NAMES.items()],
         "audit": audit(study),
@@ -99,6 +104,11 @@ def remark(rows: list[Row]) -> list[str]:
     for row in rows:
         row["remarks"] = [each for each in row["remarks"] if each not in shared]
     return shared
+
+
+def powered(rows: list[Row]) -> list[Row]:
+    """The rows that know the device's power or energy."""
+    return [row for row in rows if any(not math.isnan(row[metric]) for metric in POWER_AND_ENERGY)]
 
 
 class Finding(NamedTuple):

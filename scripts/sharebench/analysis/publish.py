@@ -16,12 +16,16 @@ MS = 1e3
 
 @dataclass(frozen=True)
 class Shown:
-    """A metric of the summary as people see it: heading, factor to that unit, with or without interval."""
+    """A metric of the summary as people see it: heading, factor to that unit, with or without interval.
+
+    One that is `of_gpus` has a column only where a row has a value.
+    """
 
     metric: str
     heading: str
     factor: float = 1.0
     interval: bool = True
+    of_gpus: bool = False
 
 
 SHOWN = (
@@ -33,6 +37,7 @@ SHOWN = (
     Shown("throughput_total_hz", "total (1/s)"),
     Shown("slowdown", "slowdown"),
     Shown("memory_per_tenant_mib", "memory (MiB)", interval=False),
+    Shown("energy_per_iteration_joules", "energy (J/iteration)", interval=False, of_gpus=True),
 )
 TEXT_COLUMNS = 2
 
@@ -101,11 +106,12 @@ def _readable(summary: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
     """The table in text, and its notes with their marks, in the order in which they appear."""
     notes: dict[str, str] = {}
     rows = []
+    columns = [shown for shown in SHOWN if not shown.of_gpus or summary[shown.metric].notna().any()]
     for row in summary.to_dict("records"):
         note = "; ".join(text for text in (row["reason"], row["notes"]) if isinstance(text, str) and text)
         mark = f" ({notes.setdefault(note, str(len(notes) + 1))})" if note else ""
         cells = f"{row['n']}" if row["n"] == row["n_expected"] else f"{row['n']} of {row['n_expected']}"
-        shown = {shown.heading: _value(row, shown) for shown in SHOWN}
+        shown = {shown.heading: _value(row, shown) for shown in columns}
         if row["n"] == 0:
             shown[SHOWN[0].heading] = row["status"] if row["status"] != "ok" else "invalid"
         rows.append(

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from sharebench.analysis.device import device_columns, tenant_memory_mib, tenants_that_fit
 from sharebench.analysis.statistics import required_count
 from sharebench.gates import is_valid
 from sharebench.histogram import Histogram, Quantile, merged
 
 PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 NEEDED_COUNT = {name: required_count(q) for name, q in PERCENTILES.items()}
-MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,19 @@ class TenantRow:
     latency_max_seconds: float | None
     throughput_hz: float | None
     coverage_ratio: float | None
+    device_mean_seconds: float | None
+    device_to_host_ratio: float | None
     memory_mib: float | None
+    server_memory_mib: float | None
+    power_mean_watts: float | None
+    energy_joules: float | None
+    energy_per_iteration_joules: float | None
+    energy_above_idle_per_iteration_joules: float | None
+    sm_clock_mean_mhz: float | None
+    temperature_max_celsius: float | None
     startup_process_seconds: float | None
     startup_import_seconds: float | None
+    startup_context_seconds: float | None
     startup_load_seconds: float | None
     startup_warmup_seconds: float | None
     cpu_seconds: float | None
@@ -78,6 +88,9 @@ class MeasuredCell:
     latency_mean_seconds: float | None
     percentiles: Mapping[str, Quantile]
     """Of all tenants' latencies together; without those that `count` cannot carry."""
+    device: Mapping[str, float | None]
+    """The columns that are the device's, the same in all its rows."""
+    tenants_that_fit: int | None
 
 
 def reduced(record: Mapping[str, Any]) -> MeasuredCell:
@@ -100,12 +113,14 @@ def reduced(record: Mapping[str, Any]) -> MeasuredCell:
         "device": record["node"]["device"],
     }
     tenants = record["tenants"]
+    count = sum(tenant["count"] for tenant in tenants)
+    device = device_columns(record, count)
+    memory_mib = tenant_memory_mib(record)
     histograms = [Histogram.from_sparse(tenant["histogram"]) for tenant in tenants]
     rows = [
-        TenantRow(**{**row, **_measures(tenant, histogram, record["window"])})
-        for tenant, histogram in zip(tenants, histograms, strict=True)
+        TenantRow(**{**row, **device, **_measures(tenant, histogram, record["window"]), "memory_mib": memory})
+        for tenant, histogram, memory in zip(tenants, histograms, memory_mib, strict=True)
     ]
-    count = sum(tenant["count"] for tenant in tenants)
     return MeasuredCell(
         **shared,
         failed_gates=tuple(gate["name"] for gate in broken),
@@ -118,6 +133,8 @@ def reduced(record: Mapping[str, Any]) -> MeasuredCell:
             min((tenant["min_seconds"] for tenant in tenants if tenant["count"]), default=0.0),
             max((tenant["max_seconds"] for tenant in tenants if tenant["count"]), default=0.0),
         ),
+        device=device,
+        tenants_that_fit=tenants_that_fit(record),
     )
 
 
@@ -136,16 +153,20 @@ def _measures(tenant: Mapping[str, Any], histogram: Histogram, window: Mapping[s
     percentiles = _percentiles(histogram, tenant["min_seconds"], tenant["max_seconds"])
     window_seconds = window["end_monotonic_seconds"] - window["start_monotonic_seconds"]
     cpu = tenant["cpu"] or {}
+    mean = tenant["sum_seconds"] / count if count else None
+    timed = tenant["device_histogram"]
+    on_device = timed["sum_seconds"] / timed["count"] if timed and timed["count"] else None
     return measures | {
         "count": count,
         "errors": tenant["errors"],
         "censored": tenant["load"]["censored"],
-        "latency_mean_seconds": tenant["sum_seconds"] / count if count else None,
+        "latency_mean_seconds": mean,
         **{f"latency_{name}_seconds": quantile.value_seconds for name, quantile in percentiles.items()},
         "latency_max_seconds": tenant["max_seconds"],
         "throughput_hz": count / window_seconds,
         "coverage_ratio": tenant["coverage_ratio"],
-        "memory_mib": tenant["memory_bytes"] / MIB if tenant["memory_bytes"] is not None else None,
+        "device_mean_seconds": on_device,
+        "device_to_host_ratio": on_device / mean if on_device is not None and mean else None,
         "cpu_seconds": cpu.get("cpu_seconds"),
         "run_queue_seconds": cpu.get("run_queue_seconds"),
     }

@@ -2,8 +2,8 @@
 
 Each cell gets its values first; the table has their geometric mean and 95 % interval over the valid repeats.
 Mean latency and percentiles of a cell are those of all its tenants' latencies together, throughput and memory
-per tenant are means over tenants, slowdown is the mean of the tenants' (ANTT: Eyerman & Eeckhout, IEEE Micro
-2008).
+per tenant are means over tenants, power and energy are the device's, slowdown is the mean of the tenants' (ANTT:
+Eyerman & Eeckhout, IEEE Micro 2008).
 """
 
 from __future__ import annotations
@@ -29,9 +29,20 @@ METRICS = (
     "throughput_total_hz",
     "slowdown",
     "memory_per_tenant_mib",
+    "power_mean_watts",
+    "energy_per_iteration_joules",
+    "energy_above_idle_per_iteration_joules",
 )
+# Only a GPU knows them; elsewhere a note on each would say nothing.
+OF_GPUS = METRICS[-3:]
 # How a note calls a metric that may be unknown.
-WORDS = {"memory_per_tenant_mib": "memory", "latency_mean_seconds": "mean latency"}
+WORDS = {
+    "memory_per_tenant_mib": "memory",
+    "latency_mean_seconds": "mean latency",
+    "power_mean_watts": "power",
+    "energy_per_iteration_joules": "energy",
+    "energy_above_idle_per_iteration_joules": "energy above idle",
+}
 HEAD = (
     "strategy",
     "workload",
@@ -43,6 +54,7 @@ HEAD = (
     "n_excluded",
     "warnings",
     "notes",
+    "tenants_that_fit",
 )
 
 
@@ -67,7 +79,7 @@ def summary_table(cells: Iterable[MeasuredCell], expected: Iterable[Cell], basel
         if measured.repeat in wanted.get(group, ()):
             found[group].append(measured)
     rows = [_row(group, len(repeats), found[group], baseline) for group, repeats in wanted.items()]
-    return pd.DataFrame(rows, columns=columns())
+    return pd.DataFrame(rows, columns=columns()).astype({"tenants_that_fit": "Int64"})
 
 
 def _row(group: Group, n_expected: int, cells: Sequence[MeasuredCell], baseline: Baseline) -> dict[str, Any]:
@@ -97,7 +109,8 @@ def _row(group: Group, n_expected: int, cells: Sequence[MeasuredCell], baseline:
         row[f"{metric}_bucket_error_percent"] = max(bounds, default=None)
     if len(valid) == 1:
         notes.append("no intervals from one cell")
-    return row | {"notes": "; ".join(notes)}
+    fitting = min((cell.tenants_that_fit for cell in valid if cell.tenants_that_fit is not None), default=None)
+    return row | {"notes": "; ".join(notes), "tenants_that_fit": fitting}
 
 
 def _columns_of(metric: str, estimate: Estimate | None, n_cells: int) -> dict[str, Any]:
@@ -123,12 +136,14 @@ def _cell_values(cells: Sequence[MeasuredCell]) -> dict[str, list[float | None]]
         values["throughput_per_tenant_hz"].append(sum(rates) / len(rates) if rates else None)
         memory = [row.memory_mib for row in cell.rows if row.memory_mib is not None]
         values["memory_per_tenant_mib"].append(sum(memory) / len(memory) if memory else None)
+        for metric in OF_GPUS:
+            values[metric].append(cell.device[metric])
     return values
 
 
 def _estimate(values: Sequence[float | None]) -> Estimate | None:
-    # A geometric mean has no place for a zero.
-    present = [value for value in values if value]
+    # A geometric mean has no place for a zero, nor for less energy than an idle device needs.
+    present = [value for value in values if value is not None and value > 0]
     return log_interval(present) if present else None
 
 
@@ -148,8 +163,8 @@ def _notes_on_cells(n_expected: int, cells: Sequence[MeasuredCell]) -> list[str]
 
 def _note_on(metric: str, values: Sequence[float | None], cells: Sequence[MeasuredCell]) -> str | None:
     """Why a metric is blank in some of the valid cells."""
-    blank = [cell for cell, value in zip(cells, values, strict=True) if not value]
-    if not blank:
+    blank = [cell for cell, value in zip(cells, values, strict=True) if value is None or value <= 0]
+    if not blank or (metric in OF_GPUS and len(blank) == len(cells)):
         return None
     share = "" if len(blank) == len(cells) else f" in {len(blank)} of {len(cells)} cells"
     if metric not in QUANTILES:

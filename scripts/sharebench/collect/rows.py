@@ -1,10 +1,11 @@
-"""telemetry.csv: one row per sample of the device."""
+"""telemetry.csv, one row per sample of the device, and the summary of a window that goes into the record."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 COLUMNS = (
     "t_seconds",
@@ -15,7 +16,35 @@ COLUMNS = (
     "temperature_celsius",
     "throttle_reasons",
 )
-Row = dict[str, float | None]
+Row = dict[str, float | str | None]
+
+# The record's `telemetry` of a node that knows nothing of itself; each sampler fills in what it can tell.
+NOTHING_KNOWN: Mapping[str, Any] = {
+    "samples": 0,
+    **dict.fromkeys(
+        (
+            "utilisation_mean_percent",
+            "memory_used_max_mib",
+            "tenant_memory_mib",
+            "server_memory_mib",
+            "power_mean_watts",
+            "energy_joules",
+            "energy_error_joules",
+            "sm_clock_mean_mhz",
+            "sm_clock_cv",
+            "memory_clock_mean_mhz",
+            "temperature_start_celsius",
+            "temperature_end_celsius",
+            "temperature_max_celsius",
+            "throttle_reasons",
+            "foreign_processes",
+            "sampler_cpu_percent",
+            "host_steal_percent",
+            "host_throttled_percent",
+            "foreign_cpu_percent",
+        )
+    ),
+}
 
 
 def to_csv(rows: Sequence[Row]) -> str:

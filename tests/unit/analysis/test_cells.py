@@ -15,8 +15,10 @@ from sharebench.analysis.reduction import reduced
 HEADER = (
     "strategy,workload,replicas,repeat,block,tenant,tenant_workload,status,tenant_status,valid,reason,warnings,"
     "count,errors,censored,latency_mean_seconds,latency_p50_seconds,latency_p95_seconds,latency_p99_seconds,"
-    "latency_max_seconds,throughput_hz,slowdown,coverage_ratio,memory_mib,startup_process_seconds,"
-    "startup_import_seconds,startup_load_seconds,startup_warmup_seconds,cpu_seconds,run_queue_seconds,run_id,device"
+    "latency_max_seconds,throughput_hz,slowdown,coverage_ratio,device_mean_seconds,device_to_host_ratio,memory_mib,"
+    "server_memory_mib,power_mean_watts,energy_joules,energy_per_iteration_joules,energy_above_idle_per_iteration_joules,"
+    "sm_clock_mean_mhz,temperature_max_celsius,startup_process_seconds,startup_import_seconds,"
+    "startup_context_seconds,startup_load_seconds,startup_warmup_seconds,cpu_seconds,run_queue_seconds,run_id,device"
 )
 
 
@@ -45,7 +47,7 @@ def test_each_tenant_has_a_row_with_its_own_numbers():
             assert row[f"latency_{name}_seconds"] == pytest.approx(exact, rel=0.011)
         assert row["throughput_hz"] == pytest.approx(values.size / 2.0)
         assert row["memory_mib"] == 64
-        assert row["startup_warmup_seconds"] == 0.5
+        assert (row["startup_context_seconds"], row["startup_warmup_seconds"]) == (0.0, 0.5)
         assert row["cpu_seconds"] == 1.9
 
 
@@ -161,3 +163,100 @@ def test_whole_numbers_stay_whole_beside_blanks():
 def test_no_records_give_an_empty_table_with_its_columns():
     text = cells_table([], Baseline([], "exclusive")).to_csv(index=False)
     assert text == HEADER + "\n"
+
+
+OF_GPUS = [
+    "server_memory_mib",
+    "power_mean_watts", "energy_joules", "energy_per_iteration_joules", "energy_above_idle_per_iteration_joules",
+    "sm_clock_mean_mhz", "temperature_max_celsius", "device_mean_seconds", "device_to_host_ratio",
+]  # fmt: skip
+
+
+def test_power_and_energy_are_the_devices_and_so_in_each_of_its_rows():
+    measured = record("mps", [np.full(300, 0.005), np.full(100, 0.015)], is_gpu=True)
+    measured["telemetry"]["server_memory_mib"] = 66.0
+    measured["tenants"][1]["device_histogram"] = {"count": 50, "sum_seconds": 0.6, "histogram": {"867": 50}}
+    rows = table([measured])
+    for _, row in rows.iterrows():
+        assert (row["power_mean_watts"], row["energy_joules"]) == (300, 600)
+        assert row["energy_per_iteration_joules"] == pytest.approx(600 / 400)
+        # The window is 2 s and the idle power 100 W.
+        assert row["energy_above_idle_per_iteration_joules"] == pytest.approx(400 / 400)
+        assert (row["sm_clock_mean_mhz"], row["temperature_max_celsius"], row["server_memory_mib"]) == (1980, 47, 66)
+    assert pd.isna(rows["device_mean_seconds"][0]) and pd.isna(rows["device_to_host_ratio"][0])
+    assert rows["device_mean_seconds"][1] == pytest.approx(0.012)
+    assert rows["device_to_host_ratio"][1] == pytest.approx(0.8)
+
+
+def test_what_the_device_does_not_tell_is_blank():
+    assert table([record("mps")])[OF_GPUS].isna().all(axis=None)
+    measured = record("mps", is_gpu=True)
+    measured["calibration"]["idle_power_watts"] = None
+    row = table([measured]).iloc[0]
+    assert row["energy_per_iteration_joules"] == pytest.approx(600 / 400)
+    assert pd.isna(row["energy_above_idle_per_iteration_joules"])
+    measured["telemetry"] = None
+    assert table([measured])[[*OF_GPUS, "memory_mib"]].isna().all(axis=None)
+
+
+def test_a_mix_of_workloads_has_no_energy_per_iteration():
+    mix = record(
+        "mps",
+        workload="light+heavy",
+        tenants=[
+            factories.tenant(0, back_to_back(np.full(200, 0.002)), workload="light"),
+            factories.tenant(1, back_to_back(np.full(50, 0.040)), workload="heavy"),
+        ],
+        is_gpu=True,
+    )
+    row = table([mix]).iloc[0]
+    assert row["energy_joules"] == 600
+    assert pd.isna(row["energy_per_iteration_joules"]) and pd.isna(row["energy_above_idle_per_iteration_joules"])
+
+
+def test_a_cell_without_iterations_has_no_energy_per_iteration():
+    row = table([record("mps", [[]], is_gpu=True)]).iloc[0]
+    assert row["energy_joules"] == 600 and pd.isna(row["energy_per_iteration_joules"])
+
+
+def test_memory_on_a_gpu_is_what_the_driver_counts_for_the_process():
+    measured = record("mps", [[0.005] * 400] * 2, is_gpu=True)
+    measured["telemetry"]["tenant_memory_mib"] = [712.5, None]
+    rows = table([measured])
+    # The tenants' own count, 64 MiB, is not the same quantity.
+    assert rows["memory_mib"][0] == 712.5 and pd.isna(rows["memory_mib"][1])
+
+
+def fitting(strategy="mps", **telemetry):
+    """How many tenants of 700 MiB fit into the 81 920 MiB of the factories' GPU, 500 MiB of which are taken."""
+    measured = record(strategy, [[0.005] * 400] * 2, is_gpu=True)
+    measured["telemetry"] |= telemetry
+    return reduced(measured).tenants_that_fit
+
+
+def test_how_many_tenants_fit_follows_from_measured_memory():
+    assert fitting() == 116
+    assert fitting(memory_used_max_mib=1400.0) == 117
+    assert fitting(tenant_memory_mib=[700.0, 30000.0], memory_used_max_mib=31200.0) == 2
+    # A tenant that grew after the device's memory was read.
+    assert fitting(memory_used_max_mib=1399.0) == 117
+
+
+@pytest.mark.parametrize(
+    ("strategy", "telemetry"),
+    [
+        ("mig", {}),
+        ("streams", {}),
+        ("mps", {"tenant_memory_mib": None}),
+        ("mps", {"tenant_memory_mib": [700.0, None]}),
+        ("mps", {"memory_used_max_mib": None}),
+    ],
+)
+def test_how_many_tenants_fit_is_unknown_where_memory_is_divided_or_not_told(strategy, telemetry):
+    assert fitting(strategy, **telemetry) is None
+
+
+def test_how_many_tenants_fit_is_no_question_under_a_limit_or_without_a_gpu():
+    limited = record("mps", is_gpu=True)
+    limited["limits"]["memory_percent"] = 50.0
+    assert reduced(limited).tenants_that_fit is reduced(record("mps")).tenants_that_fit is None

@@ -111,3 +111,11 @@ def test_the_caption_names_what_the_numbers_are():
         "A100 (simulated), 0.5 s window, 1 repeat."
     )
     assert publish.caption("A100", "", 2, 3).startswith("A100, 2 s")
+
+
+def test_energy_has_a_column_where_it_is_known_and_only_there(summary):
+    assert "energy" not in publish.markdown(summary, "")
+    known = summary.assign(energy_per_iteration_joules=[0.0123456, None, None])
+    column, rows = rows_of(publish.markdown(known, ""))
+    assert rows["exclusive"][column["energy (J/iteration)"]] == "0.0123"
+    assert rows["mps_50%"][column["energy (J/iteration)"]] == "-"

@@ -184,3 +184,45 @@ def test_a_warned_cell_is_in_the_mean_and_says_so():
     assert row["n"] == 1
     assert row["warnings"] == 1
     assert "1 of 1 cells with a warning: drift" in row["notes"]
+
+
+def on_gpu(repeat, energy_joules=600.0, idle_watts=100.0, count=400):
+    """A cell of a GPU with that energy in its window of 2 s."""
+    made = record("mps", [np.full(count, 0.005)], repeat=repeat, is_gpu=True)
+    made["telemetry"] |= {"energy_joules": energy_joules, "power_mean_watts": energy_joules / 2}
+    made["calibration"]["idle_power_watts"] = idle_watts
+    return made
+
+
+def test_energy_is_a_geometric_mean_with_an_interval_as_all_metrics_are():
+    row = row_of([on_gpu(1, 600.0), on_gpu(2, 660.0), on_gpu(3, 630.0)])
+    each = np.array([600.0, 660.0, 630.0]) / 400
+    assert row["energy_per_iteration_joules"] == pytest.approx(stats.gmean(each))
+    assert row["energy_above_idle_per_iteration_joules"] == pytest.approx(stats.gmean(each - 200 / 400))
+    assert row["power_mean_watts"] == pytest.approx(stats.gmean([300, 330, 315]))
+    low, high = stats.t.interval(0.95, 2, loc=np.log(each).mean(), scale=stats.sem(np.log(each)))
+    assert row["energy_per_iteration_joules_low"] == pytest.approx(math.exp(low))
+    assert row["energy_per_iteration_joules_high"] == pytest.approx(math.exp(high))
+    assert row["memory_per_tenant_mib"] == pytest.approx(700)
+    assert row["tenants_that_fit"] == 116
+    assert row["notes"] == "no slowdown without a valid baseline"
+
+
+def test_a_cell_that_used_less_than_an_idle_device_is_left_out_and_noted():
+    row = row_of([on_gpu(1), on_gpu(2, idle_watts=301.0), on_gpu(3)])
+    assert row["energy_above_idle_per_iteration_joules"] == pytest.approx(1.0)
+    assert row["energy_above_idle_per_iteration_joules_n"] == 2
+    assert "energy above idle not known in 1 of 3 cells" in row["notes"]
+
+
+def test_the_fewest_that_fit_count():
+    larger = on_gpu(2)
+    larger["telemetry"] |= {"tenant_memory_mib": [1400.0], "memory_used_max_mib": 1900.0}
+    assert row_of([on_gpu(1), larger])["tenants_that_fit"] == 58
+
+
+def test_a_node_that_is_no_gpu_has_blanks_and_no_notes_about_them():
+    row = row_of([of_mean("mps", 0.01)])
+    assert "energy" not in row["notes"] and "power" not in row["notes"]
+    assert pd.isna(row["energy_per_iteration_joules"]) and pd.isna(row["power_mean_watts"])
+    assert pd.isna(row["tenants_that_fit"])

@@ -14,6 +14,8 @@ import pandas as pd
 from scipy import stats
 from unit import factories
 
+from sharebench.report import POWER_AND_ENERGY
+
 WINDOW_SECONDS = 2.0
 LABEL = "CPU stand-in, not a GPU"
 HOSTILE = 'device has 2 cores <script>alert("x")</script>'
@@ -241,4 +243,5 @@ def _group(key: tuple[str, str, int], rows: pd.DataFrame, cells: pd.DataFrame) -
         group |= {f"{name}_n": len(logs), f"{name}_n_excluded": group["n_excluded"]}
         if name.startswith("latency_p"):
             group[f"{name}_bucket_error_percent"] = 1.09
-    return group
+    of_gpus = {f"{name}{end}": np.nan for name in POWER_AND_ENERGY for end in ("", "_low", "_high")}
+    return group | of_gpus | {"tenants_that_fit": np.nan}

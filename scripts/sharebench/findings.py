@@ -1,0 +1,32 @@
+"""What the checks of a cell have in common: what they look at, and what they find."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+Record = Mapping[str, Any]
+Tenant = Mapping[str, Any]
+
+UNKNOWN = "not known on this node"
+
+
+class Finding(NamedTuple):
+    """What a check found: the value, the limit it was held against, the verdict, and a line on a failure."""
+
+    value: float | None
+    limit: float
+    passed: bool
+    message: str
+
+
+def at_most(value: float, limit: float, message: str) -> Finding:
+    """The finding of a value that must not exceed its limit."""
+    return Finding(value, limit, value <= limit, message)
+
+
+def window_seconds(record: Record) -> float:
+    """Length of the record's window."""
+    window = record["window"]
+    seconds: float = window["end_monotonic_seconds"] - window["start_monotonic_seconds"]
+    return seconds

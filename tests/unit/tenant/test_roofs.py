@@ -1,0 +1,71 @@
+"""Roofs: the best of what fits into the time, by a timer that is set; what torch does with it is tried on a GPU."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from tenant import roofs
+from tenant.roofs import Task, best_rate
+
+
+class Device:
+    """Does each task at its own rate, the first call of each a hundred times slower, in time that it counts."""
+
+    def __init__(self) -> None:
+        self.spent_seconds = 0.0
+        self.calls: list[tuple[float, int]] = []
+        self._warm: set[float] = set()
+        self._amount = 0.0
+        self._rate = 1.0
+
+    def task(self, amount: float, rate: float) -> Task:
+        def run() -> None:
+            self._amount, self._rate = amount, rate
+
+        return Task(amount, run)
+
+    def timed(self, run: Callable[[], object], times: int) -> float:
+        run()
+        slow = 1 if self._amount in self._warm else 100
+        self._warm.add(self._amount)
+        self.calls.append((self._amount, times))
+        seconds = slow * times * self._amount / self._rate
+        self.spent_seconds += seconds
+        return seconds
+
+
+def test_the_best_of_all_sizes_counts_and_no_first_call_does() -> None:
+    device = Device()
+    tasks = [device.task(1e6, 1e12), device.task(8e6, 3e12), device.task(64e6, 2e12)]
+    assert best_rate(tasks, device.timed) == pytest.approx(3e12)
+
+
+def test_a_round_is_long_enough_to_be_timed() -> None:
+    device = Device()
+    best_rate([device.task(1e6, 1e12)], device.timed)
+    assert max(times for _, times in device.calls) == pytest.approx(roofs.ROUND_SECONDS * 1e6, rel=0.01)
+
+
+def test_sizes_that_would_take_too_long_are_left_out() -> None:
+    device = Device()
+    tasks = [device.task(8.0**power, 1e3) for power in range(1, 9)]
+    assert best_rate(tasks, device.timed) == pytest.approx(1e3)
+    longest = max(amount for amount, _ in device.calls)
+    assert longest * (roofs.ROUNDS + 2) / 1e3 <= roofs.SIZE_SECONDS < 8 * longest * (roofs.ROUNDS + 2) / 1e3
+
+
+def test_nothing_to_time_is_no_roof() -> None:
+    assert best_rate([], Device().timed) == 0
+
+
+def test_without_torch_one_line_says_what_to_type(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert roofs.main(["--device", "cuda"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == f"the roofs need torch, which {sys.executable} lacks; run `make gpu-env`\n"
