@@ -18,6 +18,7 @@ include: "rules/common.smk"
 if not FROM:
 
     include: "rules/node.smk"
+    include: "rules/probe.smk"
     include: "rules/measure.smk"
 
 

@@ -1,0 +1,61 @@
+# The length of a time slice: who is on the GPU when, as tenants see it that do nothing but watch its clock.
+#
+# Inputs:  nodes/device.json
+# Outputs: nodes/timeslice.json, tables/timeslice.csv, figures/timeslice.{svg,pdf,png}
+# Steps:   measure_timeslice watches a few tenants under time-slicing, MPS and streams, as far as the study has them.
+#          probe_timeslice draws who ran when; it runs only when it is asked for by name.
+from sharebench import timeslice
+
+
+rule measure_timeslice:
+    input:
+        # The run ends here, before anything has started, where there is no GPU.
+        device=lambda wildcards: (
+            str(RESULTS / "nodes/device.json")
+            if STUDY.node_kind == "nvidia"
+            else sys.exit(timeslice.needs_gpu(STUDY))
+        ),
+    output:
+        found="<results>/nodes/timeslice.json",
+        table="<results>/tables/timeslice.csv",
+    log:
+        "<results>/logs/nodes/timeslice.log",
+    handover: True
+    conda:
+        "../envs/sharebench.yaml"
+    params:
+        python=PYTHON,
+        script=SCRIPTS / "probe_timeslice.py",
+        results=RESULTS,
+        tenants=2,
+        seconds=2,
+        strategies=[STUDY.strategy_spec(each.name) for each in timeslice.probed(STUDY)],
+        code=[STUDY.node_code(), code.of_stage("timeslice")],
+    message:
+        "Watching who is on the device"
+    shell:
+        "{params.python:q} {params.script:q} --results {params.results:q} --device {input.device:q}"
+        " --tenants {params.tenants} --seconds {params.seconds} --out {output.found:q} --table {output.table:q}"
+        " 2> {log:q}"
+
+
+rule probe_timeslice:
+    input:
+        "<results>/nodes/timeslice.json",
+        "<results>/tables/timeslice.csv",
+    output:
+        expand("<results>/figures/timeslice.{suffix}", suffix=["svg", "pdf", "png"]),
+    log:
+        "<results>/logs/timeslice.log",
+    conda:
+        "../envs/sharebench.yaml"
+    params:
+        python=PYTHON,
+        script=SCRIPTS / "plot_timeslice.py",
+        results=RESULTS,
+        catalogue=list(STUDY.strategies),
+        code=code.of_stage("figures"),
+    message:
+        "Drawing who was on the device"
+    shell:
+        "{params.python:q} {params.script:q} --results {params.results:q} --catalogue {params.catalogue:q} > {log:q} 2>&1"

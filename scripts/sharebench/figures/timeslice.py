@@ -1,0 +1,111 @@
+"""Who was on the device when, and how long for: measured by tenants that do nothing but watch its clock."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from sharebench.figures.palette import Look, looks
+from sharebench.figures.sheet import PAGE_INCHES, Sheet, say, sheet
+from sharebench.figures.style import log_axis
+from sharebench.files import read_json
+
+TITLE = "Who is on the device when"
+LANE_SHARE = 0.78
+"""How much of the room between two lanes of a strip its bars take."""
+
+
+def draw(results: Path, catalogue: Sequence[str]) -> Sheet:
+    """One strip per strategy with a lane per tenant, and the distribution of the lengths of their runs.
+
+    `catalogue` names all strategies in the order of their colours.
+    """
+    found = read_json(results / "nodes" / "timeslice.json")
+    table = pd.read_csv(results / "tables" / "timeslice.csv")
+    names = sorted(found["strategies"], key=lambda name: [*catalogue, name].index(name))
+    style = looks(catalogue, names)
+    seen = {name: found["strategies"][name] for name in names if not found["strategies"][name]["infeasible"]}
+    runs = table[table["kind"] == "run"]
+    timed = [name for name in seen if name in set(runs["strategy"])]
+    page = sheet(
+        TITLE,
+        _facts(found, list(seen.values())),
+        len(names) + 1,
+        x_label="Length of a run on the device (ms)",
+        y_label="Tenant",
+        legend=[Line2D([], [], color=style[name].color, ls=style[name].dashes, label=name) for name in timed],
+        note=_note(seen, timed),
+        columns=1,
+        width_inches=PAGE_INCHES,
+        panel_inches=0.8,
+        below_inches=0.16,
+    )
+    for ax, name in zip(page.axes, names, strict=False):
+        if name not in seen:
+            say(page, ax, f"{name}: {found['strategies'][name]['infeasible']}")
+            continue
+        ax.set_title(f"{name}: {_in_words(seen[name])}")
+        _strip(ax, seen[name]["timeline"], style[name])
+        page.words.append(f"{name}: {_in_words(seen[name])}")
+    _lengths(page, page.axes[-1], {name: runs[runs["strategy"] == name] for name in timed}, style)
+    return page
+
+
+def _facts(found: Mapping[str, Any], seen: Sequence[Mapping[str, Any]]) -> list[str]:
+    node = found["node"]
+    clock = f"clock in steps of {min(each['resolution_ns'] for each in seen):g} ns" if seen else ""
+    watched = f"{found['tenants']} tenants, each one thread that reads the device's clock for {found['seconds']:g} s"
+    return [fact for fact in (node["product"], node["label"], watched, clock) if fact]
+
+
+def _note(seen: Mapping[str, Any], timed: Sequence[str]) -> str:
+    endless = [name for name in seen if name not in timed]
+    without = f" Under {' and '.join(endless)} no run ended while we watched." if endless else ""
+    return (
+        "Strips: a bar is time on the device, measured, from the middle of the watch; numbers are medians; gaps below "
+        "the threshold in nodes/timeslice.json are not seen. Below: the share of runs that were at most so long; runs "
+        f"that the begin or the end of the watch cut are left out.{without}"
+    )
+
+
+def _in_words(part: Mapping[str, Any]) -> str:
+    run, switch = part["run"], part["switch"]
+    turn = f", in runs of {run['p50_us'] / 1e3:.3g} ms" if run else ""
+    cost = f" with {switch['p50_us']:.3g} µs from one tenant to the next" if switch else ""
+    return f"{part['tenants_on_device_mean']:.2f} tenants on the device at a time{turn}{cost}"
+
+
+def _strip(ax: Axes, timeline: Mapping[str, Any], look: Look) -> None:
+    """Bars of the time on the device, a lane per tenant, the first on top."""
+    lanes = timeline["runs_us"]
+    pale = sns.light_palette(look.color, n_colors=10)[4]
+    shades = sns.blend_palette([look.color, pale], n_colors=len(lanes))
+    for lane, (mine, shade) in enumerate(zip(lanes, shades, strict=True)):
+        bars = [(begin / 1e3, (end - begin) / 1e3) for begin, end in mine]
+        ax.broken_barh(bars, (lane - LANE_SHARE / 2, LANE_SHARE), facecolors=shade, linewidth=0)
+    ax.set(xlim=(0, 1e3 * timeline["seconds"]), ylim=(len(lanes) - 0.5, -0.5), yticks=range(len(lanes)))
+    ax.set_xlabel("Time (ms)")
+    ax.grid(visible=False, axis="y")
+
+
+def _lengths(page: Sheet, ax: Axes, tables: Mapping[str, pd.DataFrame], style: Mapping[str, Look]) -> None:
+    """Cumulative share of runs by their length, a line per strategy."""
+    if not tables:
+        say(page, ax, "No run began and ended while we watched.")
+        return
+    ax.set_title("Lengths of runs")
+    ax.set_ylabel("Share of runs")
+    low = min(rows["lower_us"].clip(lower=0.5).min() for rows in tables.values()) / 1e3
+    high = max(rows["upper_us"].max() for rows in tables.values()) / 1e3
+    log_axis(ax, "x", low / 1.5, high * 1.5)
+    ax.set_ylim(0, 1.03)
+    for name, rows in tables.items():
+        counts = rows.groupby("upper_us")["count"].sum().sort_index()
+        lengths_ms = np.array([low / 1.5, *(counts.index / 1e3), high * 1.5])
+        share = np.array([0.0, *(counts.cumsum() / counts.sum()), 1.0])
+        ax.plot(lengths_ms, share, drawstyle="steps-post", color=style[name].color, ls=style[name].dashes)

@@ -1,0 +1,376 @@
+"""Who was on the device when: the analysis against timelines that were planted, and the processes that watch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sharebench import config, timeslice
+from sharebench.files import read_json, write_json
+from sharebench.matrix import Study
+from sharebench.nodes.base import Grant, NodeError, State
+from sharebench.nodes.nvidia import NvidiaNode
+from sharebench.strategies import Strategy
+from sharebench.turns import NotTellable, analysed, histogram, occupancy, runs, summary, switches
+from tenant import spin
+
+US = 1_000
+MS = 1_000_000
+
+
+def watch(first_ns: int, end_ns: int, gaps: list[list[int]], resolution_ns: int = 32) -> dict[str, Any]:
+    """What a tenant's kernel reports."""
+    return {
+        "first_ns": first_ns,
+        "last_ns": max([end_ns + 20, *(after for _, after in gaps)]),
+        "resolution_ns": resolution_ns,
+        "gap_count": len(gaps),
+        "gaps": gaps,
+    }
+
+
+def taking_turns(tenants: int, slice_ns: int, switch_ns: int, end_ns: int) -> list[dict[str, Any]]:
+    """Tenants that have the device in turn, for `slice_ns` each, with `switch_ns` of nobody between."""
+    turn_ns = slice_ns + switch_ns
+    timelines = []
+    for lane in range(tenants):
+        begins = range(lane * turn_ns, end_ns, tenants * turn_ns)
+        gaps = [[begin + slice_ns, begin + tenants * turn_ns] for begin in begins]
+        timelines.append(watch(lane * turn_ns, end_ns, [gap for gap in gaps if gap[0] < end_ns]))
+    return timelines
+
+
+@pytest.mark.parametrize("tenants, slice_us, switch_us", [(2, 2000, 150), (2, 150, 12), (4, 1000, 80)])
+def test_planted_slices_and_switches_are_found(tenants: int, slice_us: int, switch_us: int) -> None:
+    end_ns = 500 * MS
+    found, rows = analysed(taking_turns(tenants, slice_us * US, switch_us * US, end_ns), end_ns)
+    for kind, expected in (
+        ("run", slice_us),
+        ("switch", switch_us),
+        ("gap", (tenants - 1) * slice_us + tenants * switch_us),
+    ):
+        assert found[kind]["min_us"] == found[kind]["p50_us"] == found[kind]["max_us"] == pytest.approx(expected), kind
+        (bounds,) = {row[2:4] for row in rows if row[1] == kind}
+        assert bounds[0] < expected <= bounds[1], kind
+    whole_turn = slice_us + switch_us
+    # the edges of the watch may hold a part of a turn that its middle does not
+    assert found["idle_ratio"] == pytest.approx(switch_us / whole_turn, abs=2 * whole_turn * US / end_ns)
+    assert found["tenants_on_device_mean"] == pytest.approx(1 - found["idle_ratio"])
+    assert found["overlap_ratio"] == 0.0
+    assert sum(row[-1] for row in rows if row[1] == "run") == found["run"]["count"]
+    assert len(found["tenants"]) == tenants
+    assert [each["on_device_ratio"] for each in found["tenants"]] == pytest.approx(
+        [slice_us / whole_turn / tenants] * tenants, abs=2 * whole_turn * US / end_ns
+    )
+
+
+def test_tenants_that_run_at_the_same_time_have_no_switch_and_no_slice() -> None:
+    end_ns = 100 * MS
+    found, rows = analysed([watch(0, end_ns, []), watch(3 * MS, end_ns, [])], end_ns)
+    assert rows == []
+    assert (found["run"], found["gap"], found["switch"]) == (None, None, None)
+    assert found["tenants_on_device_mean"] == pytest.approx(2.0)
+    assert found["overlap_ratio"] == pytest.approx(1.0)
+    assert found["idle_ratio"] == 0.0
+    assert found["seconds"] == pytest.approx(0.097)
+
+
+def test_a_gap_in_which_nobody_else_runs_is_no_switch() -> None:
+    lanes = [np.array([[0, 10], [20, 30]]), np.array([[50, 60]])]
+    assert switches(lanes) == [(1, 20)]
+
+
+def test_a_tenant_that_comes_on_beside_another_is_no_switch_of_it() -> None:
+    lanes = [np.array([[0, 100], [200, 300]]), np.array([[50, 80], [110, 190]])]
+    # 0 → 1 after 10 with nobody between; 1 → 0 after 10; the first of lane 1 lies inside the first of lane 0
+    assert switches(lanes) == [(1, 10), (0, 10)]
+
+
+def test_runs_that_the_edges_cut_are_drawn_and_not_counted() -> None:
+    timeline = watch(0, 100 * MS, [[30 * MS, 31 * MS], [60 * MS, 61 * MS]])
+    assert runs(timeline, 0, 100 * MS).tolist() == [[0, 30 * MS], [31 * MS, 60 * MS], [61 * MS, 100 * MS]]
+    found, _ = analysed([timeline], 100 * MS)
+    assert found["run"]["count"] == 1
+    assert found["run"]["p50_us"] == 29_000
+
+
+def test_a_gap_over_the_common_end_ends_the_last_run() -> None:
+    timeline = watch(0, 10 * MS, [[4 * MS, 12 * MS]])
+    assert runs(timeline, 0, 10 * MS).tolist() == [[0, 4 * MS]]
+
+
+def test_nothing_is_said_of_the_time_after_room_for_gaps_ran_out() -> None:
+    end_ns = 100 * MS
+    cut = watch(0, end_ns, [[10 * MS, 11 * MS], [20 * MS, 21 * MS]]) | {"gap_count": 9}
+    found, _ = analysed([cut, watch(0, end_ns, [])], end_ns)
+    assert found["seconds"] == pytest.approx(0.021)
+
+
+def test_the_timeline_is_the_middle_and_in_its_own_time() -> None:
+    end_ns = 500 * MS
+    found, _ = analysed(taking_turns(2, 2 * MS, 100 * US, end_ns), end_ns)
+    drawn = found["timeline"]
+    assert drawn["seconds"] == pytest.approx(0.02)
+    times = [time for lane in drawn["runs_us"] for run in lane for time in run]
+    assert min(times) >= 0 and max(times) <= 20_000
+    assert {round(b - a) for lane in drawn["runs_us"] for a, b in lane if a > 0 and b < 20_000} == {2000}
+
+
+def test_a_clock_that_runs_backwards_is_refused() -> None:
+    with pytest.raises(NotTellable, match="backwards"):
+        analysed([watch(0, 100, [[50, 40]])], 100)
+
+
+def test_kernels_that_never_ran_together_are_refused() -> None:
+    with pytest.raises(NotTellable, match="never ran at the same time"):
+        analysed([watch(0, 100, []), watch(200, 300, [])], 100)
+
+
+def test_occupancy_of_three() -> None:
+    lanes = [np.array([[0, 6]]), np.array([[2, 8]]), np.array([[4, 5]])]
+    found = occupancy(lanes, 0, 10)
+    assert found["tenants_on_device_mean"] == pytest.approx(1.3)
+    assert found["idle_ratio"] == pytest.approx(0.2)
+    assert found["overlap_ratio"] == pytest.approx(0.4)
+
+
+def test_buckets_hold_every_value_once() -> None:
+    values = np.random.default_rng(3).lognormal(4, 2, 5000)
+    buckets = histogram(values)
+    assert sum(count for _, _, count in buckets) == 5000
+    for lower, upper, count in buckets:
+        assert count == ((values > lower) & (values <= upper)).sum()
+        assert lower == 0 or upper / lower == pytest.approx(2 ** (1 / 64))
+    assert histogram(np.array([0.3])) == [(0.0, 1.0, 1)]
+
+
+def test_a_summary_of_nothing_is_nothing() -> None:
+    assert summary(np.array([])) is None
+    found = summary(np.arange(1.0, 102.0))
+    assert found is not None
+    assert (found["count"], found["p5_us"], found["p50_us"], found["p95_us"]) == (101, 6.0, 51.0, 96.0)
+
+
+def test_what_the_kernel_writes_is_read_as_it_is_written() -> None:
+    words = [100, 900, 2, 32, 200, 300, 400, 500, 0, 0]
+    content = b"".join(word.to_bytes(8, sys.byteorder) for word in words)
+    assert spin.timeline(content) == {
+        "first_ns": 100,
+        "last_ns": 900,
+        "resolution_ns": 32,
+        "gap_count": 2,
+        "gaps": [[200, 300], [400, 500]],
+    }
+    full = b"".join(word.to_bytes(8, sys.byteorder) for word in [100, 900, 7, 32, 200, 300])
+    assert spin.timeline(full)["gaps"] == [[200, 300]]
+
+
+def test_without_a_driver_the_watcher_says_so_in_one_line() -> None:
+    answer = subprocess.run(
+        [sys.executable, "-m", "tenant.spin", "--threshold-ns", "5000"],
+        env={**os.environ, "PYTHONPATH": str(timeslice.SCRIPTS), "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert answer.returncode == 1
+    assert answer.stdout == ""
+    assert len(answer.stderr.splitlines()) == 1
+
+
+# Speaks the watcher's part: its clock is the host's monotonic one, shifted.
+STANDIN = """#!{python}
+import json, os, sys, time
+assert sys.argv[1:3] == ["-m", "tenant.spin"], sys.argv
+assert not [key for key in os.environ if key.startswith("CUDA_") and key != "CUDA_VISIBLE_DEVICES"]
+streams = int(sys.argv[sys.argv.index("--streams") + 1])
+how = os.environ["HOW"]
+if how == "fails":
+    sys.exit("no room")
+shift = 5_000_000_000 + (3_000_000 if how == "other clock" else 0)
+device = "other" if how == "other device" else "one"
+print(json.dumps({{"device": device, "sm_count": 1, "timer_ns": time.monotonic_ns() + shift,
+                   "monotonic_ns": time.monotonic_ns()}}), flush=True)
+order = sys.stdin.readline()
+if order:
+    end = json.loads(order)["end_ns"]
+    if how == "dies":
+        sys.exit(3)
+    first = time.monotonic_ns() + shift
+    time.sleep(max(0, end - first) / 1e9)
+    lines = [{{"first_ns": first, "last_ns": end + 5, "resolution_ns": 1, "gap_count": 0, "gaps": []}}] * streams
+    print(json.dumps({{"timelines": lines}}), flush=True)
+"""
+
+
+@pytest.fixture
+def standin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program in place of a Python with CUDA."""
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/of/someone/else")
+    path = tmp_path / "python"
+    path.write_text(STANDIN.format(python=sys.executable))
+    path.chmod(0o755)
+    return path
+
+
+def grants(*ways: str, process: int | None = None) -> list[Grant]:
+    return [
+        Grant(i, 0, environment={"HOW": how, "CUDA_VISIBLE_DEVICES": "GPU-0"}, process=process)
+        for i, how in enumerate(ways)
+    ]
+
+
+def test_processes_watch_together(standin: Path) -> None:
+    timelines, end_ns = timeslice.watched(standin, grants("works", "works", "works"), 0.1)
+    assert len(timelines) == 3
+    assert all(each["first_ns"] < end_ns < each["last_ns"] for each in timelines)
+    found, _ = analysed(timelines, end_ns)
+    assert found["tenants_on_device_mean"] == pytest.approx(3.0)
+    assert 0.05 < found["seconds"] < 0.1 + timeslice.LEAD_SECONDS + 0.1
+
+
+def test_streams_are_one_process(standin: Path) -> None:
+    given = grants("works", "works", process=0)
+    timelines, _ = timeslice.watched(standin, given, 0.05)
+    assert len(timelines) == 2
+
+
+@pytest.mark.parametrize(
+    "how, message",
+    [
+        ("fails", "ended with exit code 1"),
+        ("dies", "ended with exit code 3"),
+        ("other clock", "not on one device"),
+        ("other device", "not on one device"),
+    ],
+)
+def test_what_goes_wrong_is_said_and_leaves_no_process(standin: Path, how: str, message: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(NodeError, match=message):
+        timeslice.watched(standin, grants("works", how), 2.0)
+    assert time.monotonic() - began < 15
+    left = subprocess.run(["pgrep", "-f", str(standin)], capture_output=True, check=False)
+    assert left.stdout == b""
+
+
+def test_a_process_that_does_not_answer_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timeslice, "START_SECONDS", 0.2)
+    silent = tmp_path / "python"
+    silent.write_text("#!/bin/sh\nexec sleep 60\n")
+    silent.chmod(0o755)
+    with pytest.raises(NodeError, match="did not answer in time"):
+        timeslice.watched(silent, grants("works"), 0.1)
+
+
+def study(strategies: list[str], node: str = "simulated") -> Study:
+    catalogue: dict[str, Any] = {
+        "exclusive": {"mechanism": "exclusive", "replicas": [1]},
+        "time-slicing": {"mechanism": "time-slicing"},
+        "mps": {"mechanism": "mps"},
+        "mps-limited": {"mechanism": "mps", "thread_percent": "100/N"},
+        "mig-mps": {"mechanism": ["mig", "mps"], "profile": "3g", "instances": 2},
+        "streams": {"mechanism": "streams"},
+    }
+    return Study(
+        config.load(
+            {
+                "node": node,
+                "strategies": strategies,
+                "strategy_catalogue": catalogue,
+                "workloads": ["w"],
+                "workload_catalogue": {"w": {"simulated": {"serial_seconds": 1}}},
+            }
+        )
+    )
+
+
+def test_strategies_of_the_study_that_share_a_whole_device_are_watched() -> None:
+    everything = ["exclusive", "streams", "mps", "mps-limited", "mig-mps", "time-slicing"]
+    assert [each.name for each in timeslice.probed(study(everything))] == ["time-slicing", "mps", "streams"]
+    assert [each.name for each in timeslice.probed(study(["mps-limited", "mps"]))] == ["mps"]
+
+
+def test_another_node_is_refused_in_one_line(tmp_path: Path) -> None:
+    job = timeslice.job(tmp_path, tmp_path, 2, 1.0, tmp_path / "out", tmp_path / "table")
+    with pytest.raises(timeslice.JobFailed, match=r"^probe_timeslice needs an NVIDIA GPU on this host: [^\n]*$"):
+        job({"config": study(["mps"]).config, "run_id": "r"})
+    assert list(tmp_path.iterdir()) == []
+
+
+class Gpu(NvidiaNode):
+    """A GPU whose tenants are the stand-in; keeps what was asked of it."""
+
+    def __init__(self, python: Path, how: dict[str, str]) -> None:
+        self.python, self.how, self.calls = python, how, list[str]()
+
+    @property
+    def tenant_python(self) -> Path:
+        return self.python
+
+    def infeasible(self, strategy: Strategy, replicas: int, params: object = None) -> str | None:
+        return "no graph" if strategy.name == "streams" else None
+
+    def ensure(self, state: State) -> None:
+        self.calls.append(state.setting)
+
+    def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
+        return grants(*[self.how.get(strategy.name, "works")] * replicas)
+
+    def restore(self) -> bool:
+        self.calls.append("restored")
+        return True
+
+
+def probe_job(folder: Path, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    of = study(["time-slicing", "mps", "streams"])
+    monkeypatch.setattr(timeslice, "node_of", lambda *_: gpu)
+    write_json(folder / "device.json", {"node": {"product": "a GPU"}})
+    job = timeslice.job(folder, folder / "device.json", 2, 0.05, folder / "out.json", folder / "table.csv")
+    return lambda: job({"config": of.config, "run_id": "r", "git_commit": None, "git_dirty": None})
+
+
+def test_the_job_watches_each_strategy_and_restores_the_node(
+    standin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = Gpu(standin, {})
+    probe_job(tmp_path, gpu, monkeypatch)()
+    assert gpu.calls == ["time-slicing", "mps", "restored"]
+    found = read_json(tmp_path / "out.json")
+    assert found["node"] == {"product": "a GPU"}
+    assert found["strategies"]["streams"] == {"infeasible": "no graph"}
+    assert found["strategies"]["mps"]["tenants_on_device_mean"] == pytest.approx(2.0)
+    assert (tmp_path / "table.csv").read_text() == ",".join(timeslice.COLUMNS) + "\n"
+
+
+def test_a_failed_probe_restores_the_node_and_writes_nothing(
+    standin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = Gpu(standin, {"mps": "fails"})
+    with pytest.raises(NodeError):
+        probe_job(tmp_path, gpu, monkeypatch)()
+    assert gpu.calls == ["time-slicing", "mps", "restored"]
+    assert not (tmp_path / "out.json").exists() and not (tmp_path / "table.csv").exists()
+
+
+def test_the_table(tmp_path: Path) -> None:
+    timeslice.write_table(tmp_path / "timeslice.csv", [("mps", 0, "run", 0.0, 1.0, 7)])
+    assert (tmp_path / "timeslice.csv").read_text() == (
+        "strategy,tenant,kind,lower_us,upper_us,count\nmps,0,run,0,1,7\n"
+    )
+
+
+def test_what_is_found_can_be_written_as_json() -> None:
+    found, _ = analysed(taking_turns(2, 1 * MS, 100 * US, 100 * MS), 100 * MS)
+    assert json.loads(json.dumps(found)) == found
