@@ -19,18 +19,38 @@ def _all(folder: str, pattern: str = "*.py") -> list[str]:
 CORE = [
     "sharebench/cell.py",
     "sharebench/collect/rows.py",
+    "sharebench/findings.py",
     "sharebench/gates.py",
+    "sharebench/gates_gpu.py",
     "sharebench/window.py",
     "sharebench/strategies.py",
 ]
+# What of a tenant runs on a GPU only, and what is no tenant but the probe of time slices.
+GPU_ONLY = {f"tenant/{name}.py" for name in ("cuda", "models", "roofs", "torch_device")}
+PROBE = {"tenant/spin.py"}
+TENANT = [file for file in _all("tenant") if file not in PROBE]
 NODES = {
     "cpu": [
-        *_all("tenant"),
+        *(file for file in TENANT if file not in GPU_ONLY),
         "sharebench/nodes/base.py",
         "sharebench/nodes/cpu.py",
         "sharebench/tenants/processes.py",
         "sharebench/collect/scrape.py",
         "sharebench/collect/telemetry.py",
+    ],
+    "nvidia": [
+        *TENANT,
+        "sharebench/nodes/base.py",
+        "sharebench/nodes/nvidia.py",
+        "sharebench/nodes/nvidia_evidence.py",
+        "sharebench/nodes/nvml.py",
+        "sharebench/nodes/mps.py",
+        "sharebench/nodes/mig.py",
+        "sharebench/tenants/processes.py",
+        "sharebench/collect/scrape.py",
+        "sharebench/collect/telemetry.py",
+        "sharebench/collect/gpu_telemetry.py",
+        "sharebench/collect/nvml_sampler.py",
     ],
     "simulated": [
         "sharebench/nodes/base.py",
@@ -40,7 +60,9 @@ NODES = {
 }
 READING = [
     "sharebench/files.py",
+    "sharebench/findings.py",
     "sharebench/gates.py",
+    "sharebench/gates_gpu.py",
     "sharebench/histogram.py",
     "sharebench/record.py",
     "tenant/buckets.py",
@@ -49,6 +71,7 @@ STAGES = {
     "export": ["export_histograms.py", "sharebench/analysis/export.py", *READING],
     "tables": ["sharebench/aggregate.py", "sharebench/dataset.py", *READING, *_all("sharebench/analysis")],
     "figures": _all("sharebench/figures"),
+    "timeslice": ["sharebench/timeslice.py", "sharebench/turns.py", "tenant/spin.py", "tenant/cuda.py"],
     "report": [*_all("sharebench", "report*.py"), *_all("sharebench/figures")],
 }
 TEMPLATES = SCRIPTS / "sharebench" / "templates"

@@ -5,20 +5,57 @@ from __future__ import annotations
 import pytest
 from pipeline.harness import Checkout
 
+from sharebench.capabilities import has_nvidia_gpu
+
+# Where there is a GPU, its tenants' interpreter is what is missing.
+NOT_HERE = "'/no/such/python' is not a file" if has_nvidia_gpu() else "this host, it shows no NVIDIA GPU"
+# What is typed after --config, and what the line must say.
 CASES = {
-    "an unknown key": ["strategis=[mps]"],
-    "an impossible strategy": ["strategies=[mps-limited]", "node=cpu", "workloads=matmul", "window_seconds=1"],
-    "a word for a number": ["repeats=two"],
-    "a folder that is none": ["from=no/such/folder"],
+    "an unknown key": (["strategis=[mps]"], "'strategis' is an unknown key; did you mean 'strategies'?"),
+    "an impossible strategy": (
+        ["strategies=[mps-limited]", "node=cpu", "workloads=matmul", "window_seconds=1"],
+        "'mps-limited' is impossible on the node 'cpu'",
+    ),
+    "an impossible workload": (
+        ["node=cpu", "workloads=matmul-256-graph", "window_seconds=1"],
+        "'matmul-256-graph' is impossible on the node 'cpu': a CUDA graph needs a GPU",
+    ),
+    "a word for a number": (["repeats=two"], "'two' is not a whole number"),
+    "a folder that is none": (["from=no/such/folder"], "'no/such/folder' is not an existing folder"),
+    "a GPU without what it needs": (["node=nvidia", "nvidia={python: /no/such/python}"], NOT_HERE),
 }
 
 
-@pytest.mark.parametrize("config", CASES.values(), ids=CASES)
-def test_one_line_and_nothing_written(untouched: Checkout, config: list[str]) -> None:
-    before = untouched.files()
-    result = untouched.run(config=config)
+def refused(checkout: Checkout, *targets: str, study: str | None = None, config: list[str] | None = None) -> str:
+    """The line with which a run ends before it has written anything."""
+    before = checkout.files()
+    result = checkout.run(*targets, study=study, config=config or [])
     assert result.code == 1
     [profile, line] = result.out.splitlines()
     assert profile.startswith("Using workflow specific profile ")
+    assert checkout.files() == before
+    return line
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_one_line_and_nothing_written(untouched: Checkout, case: tuple[list[str], str]) -> None:
+    config, words = case
+    line = refused(untouched, config=config)
     assert line.startswith("config: ")
-    assert untouched.files() == before
+    assert words in line
+
+
+def test_a_workload_whose_framework_is_not_installed(untouched: Checkout) -> None:
+    module = untouched.root / "scripts/tenant/workloads/heavy.py"
+    module.write_text('import weightless\n\nFRAMEWORKS = {"cpu": ("weightless",), "cuda": ("weightless",)}\n')
+    config = ["node=cpu", "workload_catalogue={heavy: {module: heavy}}", "workloads=heavy", "window_seconds=1"]
+    line = refused(untouched, config=config)
+    assert line.startswith("config: workloads: 'heavy' is impossible on the node 'cpu': it needs weightless, which ")
+    assert "set node: nvidia" in line
+
+
+@pytest.mark.parametrize("study", ["cpu", "simulated"])
+def test_the_probe_of_time_slices_needs_a_gpu(untouched: Checkout, study: str) -> None:
+    line = refused(untouched, "probe_timeslice", study=f"{study}.yaml")
+    assert line.startswith("probe_timeslice needs an NVIDIA GPU on this host: ")
+    assert f"the node is {study}" in line and "--config node=nvidia" in line

@@ -7,11 +7,13 @@ import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
 from snakemake.utils import update_config
 
+from sharebench import workload_modules
 from sharebench.config import ConfigError, load
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -39,8 +41,12 @@ def study(changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def refusal(changes: dict[str, Any]) -> str:
-    """The line with which the default config with these changes is refused."""
-    with pytest.raises(ConfigError) as caught:
+    """The line with which the default config with these changes is refused where only onnxruntime is installed."""
+
+    def installed(name: str) -> object | None:
+        return object() if name == "onnxruntime" else None
+
+    with mock.patch.object(workload_modules, "find_spec", installed), pytest.raises(ConfigError) as caught:
         load(study(changes))
     return str(caught.value)
 
@@ -64,7 +70,8 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "strategy typo": ({f"{S}.mps.thread_precent": 5}, [f"{S}.mps:", "did you mean 'thread_percent'?"]),
     "workload typo": ({f"{W}.matmul.modul": "x"}, [f"{W}.matmul:", "did you mean 'module'?"]),
     "load typo": ({f"{W}.matmul.load.rate": 5}, [f"{W}.matmul.load:", "'rate'", "rate_hz"]),
-    "reserved section": ({"nvidia.python": "x"}, ["nvidia:", "'python'", "unknown key", "remove it"]),
+    "reserved section": ({"kubernetes.node": "x"}, ["kubernetes:", "'node'", "unknown key", "remove it"]),
+    "nested typo of a GPU": ({"nvidia.pyton": "x"}, ["nvidia:", "'pyton'", "did you mean 'python'?"]),
     "no space after the colon": ({"warmup": {"max_seconds:3": ""}}, ["warmup:", "space after the colon"]),
     # strategies
     "unknown strategy": (
@@ -98,15 +105,18 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     # what this kind of node can never do
     "limits on the stand-in": (
         {"strategies": ["mps-limited"]},
-        ["strategies:", "'mps-limited'", "'cpu'", "thread_percent and memory_percent", "can: simulated"],
+        ["strategies:", "'mps-limited'", "'cpu'", "thread_percent and memory_percent", "can: nvidia, simulated"],
     ),
     "streams on the stand-in": (
         {"strategies": ["streams"]},
-        ["'streams'", "'cpu'", "no streams", "can: simulated"],
+        ["'streams'", "'cpu'", "no streams", "can: nvidia, simulated"],
     ),
-    "baseline on the stand-in": ({"baseline": "streams"}, ["baseline:", "'streams'", "can: simulated"]),
-    "nvidia": ({"node": "nvidia"}, ["node:", "'nvidia'", "not built yet", "cpu or simulated"]),
-    "kubernetes": ({"node": "kubernetes"}, ["node:", "'kubernetes'", "not built yet", "cpu or simulated"]),
+    "baseline on the stand-in": ({"baseline": "streams"}, ["baseline:", "'streams'", "can: nvidia, simulated"]),
+    "nvidia": ({"node": "nvidia"}, ["node:", "'nvidia'", "no NVIDIA GPU", "use cpu for the stand-in, or simulated"]),
+    "kubernetes": (
+        {"node": "kubernetes"},
+        ["node:", "'kubernetes'", "not built yet", "use cpu or nvidia or simulated"],
+    ),
     "node typo": ({"node": "gpu"}, ["node:", "'gpu'", "Known: auto, cpu, nvidia, simulated, kubernetes"]),
     "two nodes": ({"node": ["cpu", "simulated"]}, ["node:", "[cpu, simulated]", "not text"]),
     # replicas, repeats, seed
@@ -250,7 +260,22 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         SIMULATED | {"workloads": "memcopy"},
         ["workloads:", "'memcopy'", "add", f"{W}.memcopy.simulated"],
     ),
-    "no module": ({"workloads": "yolos"}, ["workloads:", "'yolos'", "'cpu'", f"add {W}.yolos.module"]),
+    "no module": (
+        {f"{W}.matmul.module": None},
+        ["workloads:", "'matmul'", "'cpu'", f"add {W}.matmul.module"],
+    ),
+    "no framework on the stand-in": (
+        {"workloads": "yolos", "window_seconds": 10},
+        ["workloads:", "'yolos'", "'cpu'", "needs torch and transformers, which", "(matmul, ", "set node: nvidia"],
+    ),
+    "a CUDA graph on the stand-in": (
+        {"workloads": "matmul-256-graph"},
+        ["workloads:", "'matmul-256-graph'", "'cpu'", "graph", "use one", "matmul-256, ", "set node: nvidia"],
+    ),
+    "half precision on the stand-in": (
+        {"workloads": "matmul-16384", "window_seconds": 10},
+        ["workloads:", "'matmul-16384'", "'cpu'", "float32 or float64, not float16", "set node: nvidia"],
+    ),
     "module without file": (
         {f"{W}.matmul.module": "matmull"},
         [f"{W}.matmul.module:", "'matmull'", "no file", "did you mean 'matmul'?", "memcopy"],

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,13 @@ from snakemake.cli import parse_config
 from snakemake.utils import update_config
 from unit.config_cases import COMMAND_LINES, CONFIG, MALFORMED, S, W, files, refusal, study
 
-from sharebench import capabilities
+from sharebench import capabilities, workload_modules
 from sharebench.config import ConfigError, load, resolve_node
 from sharebench.strategies import catalogue, parse_limit
 from tenant import workloads
+from tenant.parameters import ParameterError
+
+FRAMEWORKS = ("onnxruntime", "torch", "torchvision", "transformers", "ultralytics")
 
 
 def test_there_are_enough_malformed_configs() -> None:
@@ -120,8 +125,11 @@ def test_defaults_are_not_shared_between_loads() -> None:
     assert load(study({}))["simulated"]["noise"]["cell_cv"] == 0.004
 
 
-@pytest.mark.parametrize("name", ["config", "quick", "simulated"])
-def test_ready_made_configs(name: str) -> None:
+@pytest.mark.parametrize("name", ["config", "quick", "simulated", "gpu"])
+def test_ready_made_configs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "gpu":
+        monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", tmp_path)
+        monkeypatch.setattr(capabilities, "GPU_ENVIRONMENT", Path(sys.executable))
     config = copy.deepcopy(files())
     update_config(config, yaml.safe_load((CONFIG / f"{name}.yaml").read_text()))
     loaded = load(config)
@@ -140,10 +148,91 @@ def test_every_built_in_strategy_runs_somewhere() -> None:
         assert "simulated" in capabilities.kinds_that_can(entry)
 
 
-def test_every_built_in_workload_is_accepted_by_its_module() -> None:
-    for entry in load(study({}))[W].values():
-        if entry["module"] is not None:
-            workloads.create(workloads.load_module(entry["module"]), entry["params"]).step()
+@pytest.mark.parametrize("name", files()[W])
+def test_a_built_in_workload_runs_on_the_stand_in_or_the_config_says_why_not(name: str) -> None:
+    entry = load(study({}))[W][name]
+
+    def create() -> workloads.Workload:
+        return workloads.create(workloads.load_module(entry["module"], "cpu"), entry["params"], "cpu")
+
+    if workload_modules.impossible_on_cpu(entry):
+        with pytest.raises(ParameterError):
+            create()
+    else:
+        create().step()
+
+
+def without(framework: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interpreter that has all frameworks but this one."""
+    monkeypatch.setattr(workload_modules, "find_spec", lambda name: None if name == framework else object())
+
+
+@pytest.mark.parametrize(
+    "workload, framework",
+    [
+        ("detector", "onnxruntime"),
+        ("yolos", "torch"),
+        ("yolos", "transformers"),
+        ("bert-512", "transformers"),
+        ("resnet50", "torchvision"),
+        ("yolov8", "ultralytics"),
+        ("llm-decode", "torch"),
+    ],
+)
+def test_a_workload_without_its_framework_is_refused(
+    workload: str, framework: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = {"workloads": [workload], "window_seconds": 10}
+    monkeypatch.setattr(workload_modules, "find_spec", lambda name: object())
+    load(study(wanted))
+    without(framework, monkeypatch)
+    with pytest.raises(ConfigError) as caught:
+        load(study(wanted))
+    line = str(caught.value)
+    assert f"workloads: '{workload}' is impossible on the node 'cpu'" in line
+    assert f"it needs {framework}, which {sys.executable} lacks" in line
+    offered = re.findall(r"[a-z0-9-]+", line.split("use one that is possible (")[1].split(")")[0])
+    assert "matmul" in offered and workload not in offered
+    assert not {"matmul-256-graph", "matmul-16384", "resnet50-graph"} & set(offered)
+    load(study({"workloads": offered, "window_seconds": 10}))
+    load(study(wanted | {"node": "simulated", f"{W}.{workload}.simulated": {"serial_seconds": 1}}))
+
+
+def test_frameworks_are_looked_for_where_the_tenants_of_a_gpu_are_by_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", tmp_path)
+    monkeypatch.setattr(workload_modules, "find_spec", lambda name: None)
+    of_a_gpu = {"node": "nvidia", "nvidia.python": sys.executable, "window_seconds": 10}
+    load(study(of_a_gpu | {"workloads": ["yolos", "matmul-16384", "resnet50-graph"]}))
+
+
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ('FRAMEWORKS = {"cpu": ("x",)}', {"cpu": ("x",)}),
+        ('FRAMEWORKS = {"cpu": NAMES}', None),
+        ("frameworks = 3", None),
+        ("FRAMEWORKS = (", None),
+    ],
+)
+def test_a_constant_is_read_without_running_its_module(
+    text: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workload_modules, "WORKLOAD_MODULES", tmp_path)
+    (tmp_path / "mine.py").write_text(f"raise SystemExit\n{text}\n")
+    assert workload_modules.constant("mine", "FRAMEWORKS") == value
+    assert workload_modules.constant("none", "FRAMEWORKS") is None
+
+
+@pytest.mark.parametrize("module", workload_modules.names())
+def test_a_module_declares_the_frameworks_that_it_imports(module: str) -> None:
+    text = (workload_modules.WORKLOAD_MODULES / f"{module}.py").read_text()
+    imported = {name for name in FRAMEWORKS if re.search(rf"^\s*(import|from) {name}\b|import_{name}\(", text, re.M)}
+    if "tenant.models" in text or "tenant.torch_device" in text:
+        imported.add("torch")
+    declared = workload_modules.constant(module, "FRAMEWORKS") or {}
+    assert set(declared.get("cuda", ())) == imported
 
 
 # Junk: any JSON-like value, in the place of the whole config or of one of its parts.
@@ -178,16 +267,10 @@ def test_junk_is_refused_in_one_line_or_accepted_for_good(path: tuple[str, ...],
 
 
 @pytest.mark.parametrize(
-    ("node", "built", "gpu", "kind"),
-    [
-        ("auto", ("cpu", "simulated"), True, "cpu"),
-        ("auto", ("cpu", "nvidia"), True, "nvidia"),
-        ("auto", ("cpu", "nvidia"), False, "cpu"),
-        ("simulated", ("cpu", "simulated"), True, "simulated"),
-    ],
+    ("node", "gpu", "kind"),
+    [("auto", True, "nvidia"), ("auto", False, "cpu"), ("cpu", True, "cpu"), ("simulated", True, "simulated")],
 )
-def test_resolve_node(node: str, built: tuple[str, ...], gpu: bool, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capabilities, "BUILT_KINDS", built)
+def test_resolve_node(node: str, gpu: bool, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capabilities, "has_nvidia_gpu", lambda: gpu)
     assert resolve_node({"node": node}) == kind
 

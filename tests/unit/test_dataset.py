@@ -27,12 +27,17 @@ def requested(**changes: Any) -> Study:
         ({}, None),
         ({"window_seconds": 9, "seed": 3}, None),
         # the file has exclusive once, and three strategies at 1, 2, 4 tenants; three repeats
-        ({"replicas": [1, 2]}, "9 of the config file's 30 cells (replicas 4)"),
-        ({"strategies": ["mps", "mig"]}, "9 of the config file's 30 cells (strategies time-slicing)"),
-        ({"repeats": 1}, "20 of the config file's 30 cells (repeats 2, 3)"),
+        # times two workloads
+        ({"replicas": [1, 2]}, "18 of the config file's 60 cells (replicas 4)"),
+        ({"strategies": ["mps", "mig"]}, "18 of the config file's 60 cells (strategies time-slicing)"),
+        ({"repeats": 1}, "40 of the config file's 60 cells (repeats 2, 3)"),
+        ({"workloads": ["matmul"]}, "30 of the config file's 60 cells (workloads detector)"),
         ({"strategies": ["mps"], "baseline": "none"}, "strategies exclusive, mig, time-slicing"),
         ({"strategies": ["mps"], "replicas": [2]}, "(strategies mig, time-slicing; replicas 4)"),
-        ({"workloads": ["yolos"], "window_seconds": 10}, "30 of the config file's 30 cells (workloads matmul)"),
+        (
+            {"workloads": ["yolos"], "window_seconds": 10},
+            "60 of the config file's 60 cells (workloads detector, matmul)",
+        ),
         ({"strategies": ["exclusive", "mps", "streams"], "replicas": [1, 2, 4, 8]}, "(strategies mig, time-slicing)"),
     ],
 )
@@ -80,6 +85,17 @@ def test_a_data_set_is_rebuilt_into_a_folder_of_its_own(data_set: Path) -> None:
     assert results_root(load(study({"results": "results/mine"}))) == Path("results/mine")
     for spelling in (str(data_set), f"{data_set}/", os.path.relpath(data_set)):
         assert results_root(load(study({"from": spelling}))) == Path("results/from/their-results")
+
+
+def test_a_data_set_of_a_gpu_is_opened_where_there_is_none(data_set: Path) -> None:
+    path = data_set / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["node_kind"] = "nvidia"
+    manifest["config"] |= {"workloads": ["yolos", "matmul-16384"], "window_seconds": 10}
+    manifest["config"]["nvidia"] = {"python": "/their/python"}
+    path.write_text(json.dumps(manifest))
+    theirs = open_study(data_set)
+    assert (theirs.node_kind, theirs.workloads()) == ("nvidia", ["matmul-16384", "yolos"])
 
 
 @pytest.mark.parametrize("text", [None, "{", "{}", '{"config": {}}', '{"config": [], "node_kind": "cpu"}', "[]"])

@@ -22,8 +22,8 @@ from sharebench.ownership import OwnershipError
 
 
 def of(**changes: Any) -> Study:
-    """The default study on the simulated node with some keys changed."""
-    return Study(load(study({"node": "simulated"} | changes)))
+    """The default study on the simulated node with one workload and some keys changed."""
+    return Study(load(study({"node": "simulated", "workloads": ["matmul"]} | changes)))
 
 
 @pytest.mark.parametrize("order, expected", [("blocks", 12), ("strategy", 4)])
@@ -54,7 +54,7 @@ def test_the_headline_counts_cells_switches_and_time() -> None:
     assert line == (
         f"4 of {len(planned.cells)} cells to measure on node simulated: exclusive 1, mps 3; 2 node switches; about 2 s"
     ), "virtual windows take no time"
-    real = Study(load(study({"node": "cpu"})))
+    real = of(node="cpu", window_seconds=2)
     assert headline(real, {"overhead": {"cells": 4, "seconds": 2.0}}, cells, {}).endswith("about 10 s")
 
 

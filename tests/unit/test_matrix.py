@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import sys
 from collections import Counter
 from itertools import groupby
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.config_cases import study
 
-from sharebench import matrix
+from sharebench import capabilities, matrix
 from sharebench.config import load
 from sharebench.matrix import Cell, Plot, Study, canonical, cell_of, tenant_environment
 
@@ -119,7 +120,7 @@ def test_the_order_is_drawn_afresh_for_each_block_and_seed() -> None:
 
 
 def test_cells_are_shuffled_inside_a_plot() -> None:
-    planned = of(strategies=["mps"], replicas=[1, 2, 3, 4], repeats=4, baseline="none")
+    planned = of(strategies=["mps"], workloads=["matmul"], replicas=[1, 2, 3, 4], repeats=4, baseline="none")
     inside = [tuple(cell.replicas for cell in planned.cells if planned.block(cell) == block) for block in range(1, 5)]
     assert all(sorted(block) == [1, 2, 3, 4] for block in inside)
     assert len(set(inside)) > 1
@@ -316,7 +317,7 @@ def environment(folder: Path, text: str) -> str:
     lock.write_text(text)
     tenant_environment.cache_clear()
     try:
-        return tenant_environment(lock)
+        return tenant_environment(str(lock))
     finally:
         tenant_environment.cache_clear()
 
@@ -330,14 +331,31 @@ def test_the_tenants_environment_is_the_pins_of_the_lock(tmp_path: Path) -> None
 
 def test_only_tenants_that_are_processes_depend_on_their_environment() -> None:
     on_cpu = Study(load(study({"node": "cpu"})))
-    assert json.loads(on_cpu.spec(on_cpu.cells[0]))["environment"] == tenant_environment()
+    assert json.loads(on_cpu.spec(on_cpu.cells[0]))["environment"] == tenant_environment("tenant-cpu.txt")
     assert "environment" not in json.loads(of().spec(of().cells[0]))
 
 
-def test_every_pin_of_the_real_lock_counts() -> None:
-    lines = (matrix.ENVS / "tenant-cpu.txt").read_text().splitlines()
+def test_tenants_on_a_gpu_depend_on_a_lock_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", tmp_path)
+    monkeypatch.setattr(capabilities, "GPU_ENVIRONMENT", Path(sys.executable))
+
+    def environment_of(python: str) -> str:
+        planned = Study(load(study({"node": "nvidia", "nvidia.python": python})))
+        spec = planned.spec(planned.cells[0])
+        assert sys.executable not in spec, "where it is on this host is nobody else's business"
+        found: str = json.loads(spec)["environment"]
+        return found
+
+    assert environment_of("auto") == tenant_environment("tenant-gpu.txt") != tenant_environment("tenant-cpu.txt")
+    assert "torch==" in environment_of("auto")
+    assert environment_of(sys.executable) == "own interpreter"
+
+
+@pytest.mark.parametrize("lock", ["tenant-cpu.txt", "tenant-gpu.txt"])
+def test_every_pin_of_the_real_lock_counts(lock: str) -> None:
+    lines = (matrix.ENVS / lock).read_text().splitlines()
     pins = [line for line in lines if "==" in line and not line.lstrip().startswith(("#", "--"))]
-    assert len(tenant_environment().split()) == len(pins) >= 2
+    assert len(tenant_environment(lock).split()) == len(pins) >= 2
 
 
 def test_a_cell_knows_its_files_and_is_known_by_them() -> None:

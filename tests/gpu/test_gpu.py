@@ -1,0 +1,288 @@
+"""The pipeline on a real GPU: every strategy in force and proven, and nothing left behind however a run ends.
+
+About six minutes; needs an interpreter with both the frameworks and the pipeline's packages (README.md beside this).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from sharebench.capabilities import gpu_python, has_nvidia_gpu
+from sharebench.ownership import RUN_ID_VARIABLE
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not has_nvidia_gpu(), reason="no NVIDIA GPU on this host"),
+]
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+WORKLOAD = "matmul-256-graph"
+STRATEGIES = ["time-slicing", "mps", "mps-limited", "streams"]
+TENANTS = 2
+STUDY = {
+    "node": "nvidia",
+    "nvidia": {"python": str(gpu_python({"python": "auto"}) or sys.executable)},
+    "strategies": STRATEGIES,
+    "replicas": [TENANTS],
+    "workloads": [WORKLOAD],
+    "repeats": 1,
+    "window_seconds": 4,
+    "warmup": {"max_seconds": 3},
+}
+MPS_CELL = f"results/cells/mps/{WORKLOAD}/n{TENANTS}/r1/raw.json"
+RUN_SECONDS = 300
+
+
+def start(folder: Path, *targets: str) -> subprocess.Popen[bytes]:
+    """`snakemake` on the study in that folder, in a process group of its own."""
+    command = [sys.executable, "-m", "snakemake", *targets, "--snakefile", str(REPOSITORY / "Snakefile")]
+    command += ["--directory", str(folder), "--cores", "1", "--configfile", str(folder / "study.yaml")]
+    with (folder / "out").open("ab") as out:
+        return subprocess.Popen(command, cwd=REPOSITORY, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+
+
+def run(folder: Path, *targets: str) -> int:
+    """The same, to its end; its exit code."""
+    process = start(folder, *targets)
+    try:
+        return process.wait(RUN_SECONDS)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def said(folder: Path) -> str:
+    return (folder / "out").read_text(errors="replace")
+
+
+def settings() -> list[Any]:
+    """What the host's owner has set on each GPU: compute mode, MIG mode, power limit, persistence."""
+    import pynvml
+
+    def asked(question: Callable[[], Any]) -> Any:
+        try:
+            return question()
+        except pynvml.NVMLError as error:
+            return str(error)
+
+    pynvml.nvmlInit()
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        questions = (
+            pynvml.nvmlDeviceGetComputeMode,
+            pynvml.nvmlDeviceGetMigMode,
+            pynvml.nvmlDeviceGetPowerManagementLimit,
+            pynvml.nvmlDeviceGetPersistenceMode,
+        )
+        return [asked(lambda h=handle, q=question: q(h)) for handle in handles for question in questions]
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def on_the_gpu() -> list[int]:
+    """Processes that have a context on any GPU."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        return [process.pid for handle in handles for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def ours() -> dict[int, str]:
+    """Living processes that a run of the pipeline started, and MPS daemons and servers; what they are."""
+    found = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            line = " ".join(process.cmdline())
+            is_mps = process.name().startswith("nvidia-cuda-mps")
+            if is_mps or RUN_ID_VARIABLE in process.environ() or "-m tenant" in line:
+                found[process.pid] = "mps" if is_mps else line
+    return found
+
+
+def folders() -> list[Path]:
+    """Folders of ours on the host: scratch of tenants, daemons' directories."""
+    return [path for path in Path("/tmp").glob("sharebench-*") if path.is_dir()]
+
+
+def nothing_is_left() -> None:
+    """No process, daemon or folder of a run; a process that has just been ended may take a moment to vanish."""
+    deadline = time.monotonic() + 5
+    while (ours() or on_the_gpu() or folders()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert ours() == {}
+    assert on_the_gpu() == []
+    assert folders() == []
+
+
+@dataclass
+class Finished:
+    """A finished study, and the GPU's settings before it."""
+
+    folder: Path
+    before: list[Any]
+
+    def record(self, strategy: str) -> dict[str, Any]:
+        """The record of the strategy's cell."""
+        path = self.folder / MPS_CELL.replace("/mps/", f"/{strategy}/")
+        record: dict[str, Any] = json.loads(path.read_text())
+        return record
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """The study, run once."""
+    nothing_is_left()
+    folder = tmp_path_factory.mktemp("gpu") / "study"
+    folder.mkdir()
+    window = {"workload_catalogue": {WORKLOAD: {"min_window_seconds": 1}}}
+    (folder / "study.yaml").write_text(yaml.safe_dump(STUDY | window))
+    before = settings()
+    assert run(folder) == 0, said(folder)
+    return Finished(folder, before)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_each_strategy_is_measured_with_evidence_that_it_was_in_force(finished: Finished, strategy: str) -> None:
+    record = finished.record(strategy)
+    assert (record["status"], record["reason"]) == ("ok", None)
+    assert record["evidence"]
+    assert [item for item in record["evidence"] if not item["holds"]] == []
+    failed = [gate for gate in record["gates"] if gate["severity"] == "invalid" and not gate["passed"]]
+    assert failed == []
+    assert len(record["tenants"]) == TENANTS
+    assert all(tenant["count"] > 1000 for tenant in record["tenants"])
+
+
+def test_tenants_are_as_many_processes_as_the_strategy_says(finished: Finished) -> None:
+    for strategy in STRATEGIES:
+        tenants = finished.record(strategy)["tenants"]
+        assert len({tenant["view"]["pid"] for tenant in tenants}) == (1 if strategy == "streams" else TENANTS)
+        assert {tenant["view"]["device"] for tenant in tenants} == {finished.record(strategy)["node"]["device"]}
+
+
+def test_a_limit_is_what_a_tenant_sees(finished: Finished) -> None:
+    units = finished.record("mps")["node"]["units"]
+    assert [tenant["view"]["sm_count"] for tenant in finished.record("mps")["tenants"]] == [units] * TENANTS
+    for tenant in finished.record("mps-limited")["tenants"]:
+        assert tenant["view"]["sm_count"] == pytest.approx(units / TENANTS, abs=2)
+        assert tenant["view"]["over_limit_refused"] is True
+
+
+def test_mps_is_faster_than_taking_turns_with_a_kernel_that_cannot_fill_the_gpu(finished: Finished) -> None:
+    mean = {}
+    for strategy in ("time-slicing", "mps"):
+        tenants = finished.record(strategy)["tenants"]
+        mean[strategy] = sum(t["sum_seconds"] for t in tenants) / sum(t["count"] for t in tenants)
+    assert mean["mps"] < 0.5 * mean["time-slicing"]
+
+
+def test_a_finished_run_leaves_nothing_and_changes_no_setting(finished: Finished) -> None:
+    nothing_is_left()
+    assert settings() == finished.before
+
+
+def has_mps_daemon() -> bool:
+    """An MPS daemon has been started."""
+    return "mps" in ours().values()
+
+
+def has_tenants() -> bool:
+    """All tenants have been started."""
+    return sum("-m tenant" in line for line in ours().values()) >= TENANTS
+
+
+def is_sampled() -> bool:
+    """The sampler runs: the window is about to begin, or has begun."""
+    return any("nvml_sampler" in line for line in ours().values())
+
+
+def until(condition: Callable[[], bool], process: subprocess.Popen[bytes], folder: Path) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None, f"the run ended first:\n{said(folder)}"
+        assert time.monotonic() < deadline, said(folder)
+        time.sleep(0.005)
+
+
+def mps_starting(process: subprocess.Popen[bytes], folder: Path) -> None:
+    until(has_mps_daemon, process, folder)
+
+
+def tenants_warming(process: subprocess.Popen[bytes], folder: Path) -> None:
+    until(has_tenants, process, folder)
+    # Loading torch takes about two seconds, the context and the warm-up one more.
+    time.sleep(2.5)
+
+
+def mid_window(process: subprocess.Popen[bytes], folder: Path) -> None:
+    until(is_sampled, process, folder)
+    time.sleep(STUDY["window_seconds"] / 2)
+
+
+def stopping(process: subprocess.Popen[bytes], folder: Path) -> None:
+    until(is_sampled, process, folder)
+    until(lambda: not is_sampled(), process, folder)
+
+
+@pytest.fixture
+def interrupted(finished: Finished, tmp_path: Path) -> Iterator[Path]:
+    """The finished study without the MPS cell; whatever a failing test leaves is ended."""
+    folder = tmp_path / "study"
+    shutil.copytree(finished.folder, folder, symlinks=True)
+    (folder / MPS_CELL).unlink()
+    yield folder
+    for pid in ours():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("reached", [mps_starting, tenants_warming, mid_window, stopping], ids=lambda f: f.__name__)
+def test_a_killed_run_is_cleaned_up_by_the_next_start(
+    interrupted: Path, finished: Finished, reached: Callable[[subprocess.Popen[bytes], Path], None]
+) -> None:
+    process = start(interrupted, MPS_CELL)
+    reached(process, interrupted)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (interrupted / MPS_CELL).exists()
+    left = ours()
+    assert left, "the kill came when nothing ran any more"
+
+    assert run(interrupted, MPS_CELL) == 0, said(interrupted)
+    assert json.loads((interrupted / MPS_CELL).read_text())["status"] == "ok"
+    assert left.keys() & ours().keys() == set()
+    nothing_is_left()
+    assert settings() == finished.before
+
+
+def test_the_length_of_a_time_slice(finished: Finished) -> None:
+    assert run(finished.folder, "probe_timeslice") == 0, said(finished.folder)
+    found = json.loads((finished.folder / "results/nodes/timeslice.json").read_text())["strategies"]
+    assert list(found) == ["mps", "streams", "time-slicing"]
+    assert found["time-slicing"]["overlap_ratio"] < 0.001
+    assert found["time-slicing"]["run"]["count"] > 100
+    assert found["time-slicing"]["switch"]["p50_us"] < found["time-slicing"]["run"]["p50_us"]
+    for strategy in ("mps", "streams"):
+        assert found[strategy]["tenants_on_device_mean"] > 1.99
+    nothing_is_left()
