@@ -122,6 +122,9 @@ def begin_run():
         needed.setdefault(job.rule.name, []).append(
             str(job.output[0]) if job.output else ""
         )
+    # Snakemake's default limit of jobs per second starts a timer for every job, which never ends: after n jobs its
+    # scheduler would look at all ready jobs n times a second, beside each measurement. There is nothing to limit here.
+    workflow.scheduler.job_rate_limiter = None
     if set(needed) == {"plan"}:
         return
     try:

@@ -1,0 +1,25 @@
+"""Snakemake itself takes nothing from the device while a cell is measured."""
+
+from __future__ import annotations
+
+import time
+
+import psutil
+from pipeline.harness import Checkout, in_mid_cell
+
+# Longer than the period of Snakemake's timers.
+SECONDS = 1.5
+
+
+def test_snakemake_sleeps_while_a_cell_is_measured(finished_on_cpu: Checkout) -> None:
+    # One to be measured, and one that waits: its scheduler has something to look at.
+    finished_on_cpu.delete("time-slicing/held/2/1", "mps/held/2/1")
+    running, hold = in_mid_cell(finished_on_cpu)
+    scheduler = psutil.Process(running.process.pid)
+    wakings = []
+    for _ in range(2):
+        time.sleep(SECONDS)
+        wakings.append(scheduler.num_ctx_switches().voluntary)
+    hold.release()
+    running.wait().ok()
+    assert wakings[1] == wakings[0]
