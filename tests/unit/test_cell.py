@@ -85,7 +85,10 @@ def node(tmp_path: Path) -> FakeNode:
 def spec(replicas: int = 2, **load: Any) -> str:
     """The canonical spec of a cell."""
     workload = {"name": "matmul", "params": {}, "load": {"arrival": "closed"} | load, "output_tolerance": 1e-6}
-    return canonical({"replicas": replicas, "repeat": 3, "window_seconds": 2, "workload": workload})
+    strategy = {"mechanisms": ["mps"]}
+    return canonical(
+        {"strategy": strategy, "replicas": replicas, "repeat": 3, "window_seconds": 2, "workload": workload}
+    )
 
 
 def run(node: FakeNode, strategy: Strategy = MPS, spec_text: str | None = None) -> dict[str, Any]:
