@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 
-from pipeline.harness import Checkout, draw_really, tabled
+from pipeline.harness import REPOSITORY, Checkout, draw_really, tabled
 
 
 def test_a_data_set_is_tabled_again_and_drawn_again_to_the_byte(finished: Checkout) -> None:
@@ -34,6 +35,24 @@ def test_a_data_set_is_tabled_again_and_drawn_again_to_the_byte(finished: Checko
     drawn = finished.run(*(f"results/from/paper-2026/figures/{name}" for name in again), **how).ok()
     assert drawn.jobs == {"figures": {""}}
     assert {path.name: path.read_bytes() for path in (made / "figures").glob("*.svg")} == figures
+
+
+def test_a_published_data_set_of_a_gpu_is_tabled_without_one(untouched: Checkout) -> None:
+    data = untouched.root / "published" / "h200-first-look"
+    shutil.copytree(REPOSITORY / "published" / "h200-first-look", data)
+    assert untouched.run(config=["from=published/h200-first-look"]).ok().jobs == tabled(set())
+    made = untouched.root / "results/from/h200-first-look"
+    with (made / "tables/summary.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 3 * 17
+    [sliced] = [
+        row
+        for row in rows
+        if (row["strategy"], row["workload"], row["replicas"]) == ("time-slicing", "yolos-graph", "7")
+    ]
+    assert 7 < float(sliced["slowdown"]) < 8
+    report = (made / "report.html").read_text()
+    assert "NVIDIA H200" in report and "not a GPU" not in report
 
 
 def test_a_folder_that_is_no_data_set_is_one_line(untouched: Checkout) -> None:
