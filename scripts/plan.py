@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sharebench import lifecycle
 from sharebench.matrix import Study
+from sharebench.nodes.base import NodeError
 
 
 def main() -> int:
@@ -14,7 +15,11 @@ def main() -> int:
     parser.add_argument("--results", type=Path, required=True, help="results root")
     parser.add_argument("--config", type=json.loads, required=True, help="normalised config, as JSON")
     arguments = parser.parse_args()
-    print(lifecycle.plan(Study(arguments.config), arguments.results))
+    try:
+        print(lifecycle.plan(Study(arguments.config), arguments.results))
+    except NodeError as error:
+        print(f"  failed: {error}", flush=True)
+        return 1
     return 0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sharebench import SCHEMA_VERSION, gates
 from sharebench.collect.rows import Row
-from sharebench.nodes.base import Node, State, TenantsFailed
+from sharebench.nodes.base import Evidence, Node, NodeError, State, TenantsFailed
 from sharebench.strategies import Strategy
 from sharebench.window import measure, noticing_death, settle
 
@@ -77,6 +77,17 @@ def finished(record: dict[str, Any], steady: dict[str, Any], outcome: Mapping[st
         outcome = {"status": "hung", "exit": {"code": None, "reason": reason, "log_tail": ""}}
     kept = {key: value for key, value in record.items() if key != "environment"}
     return {**kept, "steady": steady, **outcome}
+
+
+def refuse_contradiction(strategy: Strategy, evidence: Evidence) -> None:
+    """Raise NodeError when what was seen contradicts the strategy: that is no data.
+
+    What was not seen is left to the gate: a tenant that hung has shown nothing.
+    """
+    for item in evidence:
+        if not item["holds"] and item["observed"] is not None:
+            expected = f"expected {item['expected']}, observed {item['observed']}"
+            raise NodeError(f"{strategy.name} was not in force: {item['name']}: {expected}")
 
 
 def run_cell(
@@ -147,9 +158,11 @@ def run_cell(
             watch.lap("window")
         record |= {"window": window, "telemetry": telemetry}
         record["evidence"] = node.evidence(strategy, grants, measured)
+        refuse_contradiction(strategy, record["evidence"])
         environment = measured[0]["environment"]
     except TenantsFailed as failure:
         why = str(failure)
+        node.doubt()
     finally:
         try:
             outcomes = tenants.outcomes()

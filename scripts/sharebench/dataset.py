@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from sharebench.files import read_json
 from sharebench.matrix import Study, canonical
 
 MATRIX_KEYS = ("strategies", "replicas", "workloads", "repeats")
+
+DEVICE_UUID = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F-]{8,}")
+ABSOLUTE = re.compile(r"(?<![^\s:=,'\"\[{(])/[^\s,}\]'\"]+")
 
 
 class DataSetError(Exception):
@@ -45,7 +49,11 @@ def open_study(folder: Path) -> Study:
 
 def portable(text: str) -> str:
     """A word of a command or a path as it may be published: of paths that lead out of here only the last part."""
+    text = DEVICE_UUID.sub(r"\1-…", text)
     key, separator, value = text.rpartition("=")
+    if "{" in text:
+        # A mapping, such as nvidia={python: /home/me/bin/python}.
+        return ABSOLUTE.sub(lambda found: f"…/{Path(found.group()).name}", text)
     if not Path(value).is_absolute() and ".." not in Path(value).parts:
         return text
     inside = Path(value).resolve().is_relative_to(Path.cwd())

@@ -138,7 +138,7 @@ def begin(
     if node is not None:
         try:
             node.sweep()
-        except NodeError as error:
+        except (NodeError, OSError) as error:
             claim.release()
             raise ownership.OwnershipError(f"what a dead run left cannot be removed: {error}") from None
     print(headline(study, ownership.read_run(results), cells, jobs), file=sys.stderr)
@@ -189,7 +189,7 @@ def leave_node(study: Study, results: Path) -> str | None:
         node = node_of(study, results)
         if not node.state_outlives_run:
             node.restore()
-    except NodeError as error:
+    except (NodeError, OSError) as error:
         return f"the node could not be restored: {error}; `snakemake restore` tries again"
     return None
 

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -22,6 +23,7 @@ from typing import Any
 from sharebench.files import read_json, write_json
 
 RUN_ID_VARIABLE = "SHAREBENCH_RUN_ID"
+RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 STATE_FOLDER = ".sharebench"
 FAILURES_BEFORE_DOWN = 2
 GRACE_SECONDS = 3.0
@@ -142,8 +144,9 @@ def claim(results: Path, node_lock: Path | None, record: dict[str, Any]) -> Clai
             held[path] = descriptor
         try:
             for path, descriptor in held.items():
-                # An owner that ended well has left no name.
-                if dead := _owner_of(path):
+                # An owner that ended well has left no name. What another user wrote there is not acted on.
+                dead = _owner_of(path)
+                if os.fstat(descriptor).st_uid == os.getuid() and RUN_ID.fullmatch(str(dead.get("run_id"))):
                     sweep(dead["run_id"])
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, json.dumps(owner).encode(), 0)

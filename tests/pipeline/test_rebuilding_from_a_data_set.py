@@ -51,8 +51,8 @@ def test_a_published_data_set_of_a_gpu_is_tabled_without_one(untouched: Checkout
         if (row["strategy"], row["workload"], row["replicas"]) == ("time-slicing", "yolos-graph", "7")
     ]
     assert 7 < float(sliced["slowdown"]) < 8
-    report = (made / "report.html").read_text()
-    assert "NVIDIA H200" in report and "not a GPU" not in report
+    table = (made / "tables/summary.md").read_text()
+    assert table.startswith("NVIDIA H200, ") and "not a GPU" not in table
 
 
 def test_a_folder_that_is_no_data_set_is_one_line(untouched: Checkout) -> None:

@@ -111,6 +111,21 @@ def raising(failure: BaseException) -> Any:
     return fail
 
 
+@pytest.mark.parametrize("observed, raises", [("exclusive", True), (None, False)])
+def test_contradicting_evidence_is_no_data_and_missing_evidence_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, observed: str | None, raises: bool
+) -> None:
+    node = FakeNode(tmp_path / "node", FakeTenants(2))
+    item = {"name": "state", "expected": "mps", "observed": observed, "holds": False, "source": "node"}
+    monkeypatch.setattr(node, "evidence", lambda *_: [item])
+    if raises:
+        with pytest.raises(NodeError, match="mps was not in force: state: expected mps, observed exclusive"):
+            run(node)
+    else:
+        assert "evidence" in [gate["name"] for gate in run(node)["gates"] if not gate["passed"]]
+    assert node.fakes.life[-1] == "stop"
+
+
 def test_a_cell_that_goes_well(node: FakeNode) -> None:
     measured = run(node)
     assert (measured["status"], measured["reason"]) == ("ok", None)

@@ -142,3 +142,7 @@ def test_published_words_lead_nowhere_else(monkeypatch: pytest.MonkeyPatch, tmp_
     assert dataset.portable(str(tmp_path / "config/mine.yaml")) == "config/mine.yaml"
     assert dataset.portable("--configfile=/home/jane/mine.yaml") == "--configfile=…/mine.yaml"
     assert dataset.portable("from=../../jane/results") == "from=…/results"
+    assert dataset.portable("nvidia={python: /home/jane/bin/python, gpu: GPU-4c57ba52-437c}") == (
+        "nvidia={python: …/python, gpu: GPU-…}"
+    )
+    assert dataset.portable("nvidia={gpu: 1}") == "nvidia={gpu: 1}"

@@ -73,11 +73,13 @@ def test_the_next_run_finds_the_daemon_of_a_killed_one(daemon: MpsDaemon, tmp_pa
 def test_a_daemon_elsewhere_is_foreign_and_stays(daemon: MpsDaemon, tmp_path: Path) -> None:
     daemon.start(None, None)
     pid = daemon.pid
-    line = mps.foreign_daemon(tmp_path / "ours")
+    line = mps.foreign_daemon(tmp_path / "ours", {"GPU-1"})
     assert line is not None and "not ours" in line and "echo quit" in line
     assert mps.kill_leftovers(tmp_path / "ours") == 0
     assert pid is not None and mps.is_running(pid)
-    assert mps.foreign_daemon(tmp_path) is None
+    assert mps.foreign_daemon(tmp_path, {"GPU-1"}) is None
+    # It is bound to GPU-1, so that a study on another GPU need not mind.
+    assert mps.foreign_daemon(tmp_path / "ours", {"GPU-2"}) is None
 
 
 def test_a_daemon_that_is_not_there_is_one_line(daemon: MpsDaemon) -> None:
@@ -115,3 +117,17 @@ def test_one_that_ended_but_was_not_collected_does_not_run() -> None:
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert not mps.is_running(process.pid)
     process.wait()
+
+
+def test_a_number_in_a_stale_pid_file_is_no_daemon(daemon: MpsDaemon) -> None:
+    daemon.pipe.mkdir(parents=True)
+    (daemon.pipe / f"{mps.CONTROL}.pid").write_text(str(os.getpid()))
+    assert daemon.pid is None
+    daemon.stop()
+    assert not daemon.folder.exists()
+
+
+def test_a_command_that_the_daemon_does_not_know_is_refused(daemon: MpsDaemon) -> None:
+    daemon.start(None, None)
+    with pytest.raises(NodeError, match="Unknown command"):
+        daemon.command("lspart")

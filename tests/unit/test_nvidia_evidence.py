@@ -119,7 +119,6 @@ def test_mps_is_one_server_with_exactly_the_tenants() -> None:
         (Daemon([1]), "clients of the MPS server"),
         (Daemon([1, 2, 3]), "clients of the MPS server"),
         (Daemon([1, 2], threads=50.0), "share of the SMs by the MPS server, percent"),
-        (Daemon([1, 2], memory="10240M"), "memory limit by the MPS server"),
         (Daemon([], is_serving=False), "MPS server"),
     ],
 )

@@ -183,13 +183,52 @@ def test_what_a_killed_run_of_another_study_left_is_swept(
     assert not mps.is_running(pid) and not node.host_folder.exists()
 
 
+def test_a_daemon_whose_client_died_is_not_trusted_with_the_next_cell(node: NvidiaNode) -> None:
+    node.ensure(state("mps"))
+    first = node._daemons()[0].pid
+    node.doubt()
+    node.ensure(state("mps"))
+    assert node._daemons()[0].pid not in (None, first)
+
+
+def test_a_state_whose_folder_is_gone_is_set_up_anew(node: NvidiaNode) -> None:
+    node.ensure(state("mps"))
+    node._daemons()[0].stop()
+    node.ensure(state("mps"))
+    assert node._daemons()[0].pid is not None
+
+
+def test_a_planted_link_in_place_of_the_host_folder_is_refused(node: NvidiaNode, tmp_path: Path) -> None:
+    precious = tmp_path / "precious" / "mps" / "0"
+    precious.mkdir(parents=True)
+    node.host_folder.symlink_to(tmp_path / "precious")
+    for act in (node.sweep, lambda: node.ensure(state("mps"))):
+        with pytest.raises(NodeError, match="is not a folder of this user"):
+            act()
+    assert precious.is_dir()
+
+
+def test_the_way_back_works_on_a_full_disk(node: NvidiaNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.ensure(state("mps"))
+    pid = node._daemons()[0].pid
+    assert pid is not None
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("sharebench.nodes.base.write_json", full)
+    with pytest.raises(OSError, match="No space left"):
+        node.restore()
+    assert not mps.is_running(pid)
+
+
 def test_a_clean_host_is_left_alone(node: NvidiaNode) -> None:
     node.sweep()
     assert node.current() is None and not (node.folder / "journal.jsonl").exists()
 
 
 def test_somebody_elses_daemon_is_refused(node: NvidiaNode, tmp_path: Path) -> None:
-    foreign = mps.MpsDaemon(tmp_path / "theirs", "GPU-1")
+    foreign = mps.MpsDaemon(tmp_path / "theirs", node.gpu.uuid)
     foreign.start(None, None)
     with pytest.raises(NodeError, match="MPS daemon that is not ours"):
         node.ensure(state("time-slicing"))

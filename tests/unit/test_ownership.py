@@ -259,6 +259,16 @@ def test_cells_are_counted_and_their_overhead_is_remembered(results: Path, run: 
     assert read_run(results)["overhead"] == {"cells": 2, "seconds": 3.0}
 
 
+@pytest.mark.parametrize("planted", ["../../precious/*", "x/../../precious/*", "", "20260101-000000-zzzz"])
+def test_a_planted_owner_sweeps_nothing(results: Path, tmp_path: Path, planted: str) -> None:
+    precious = tmp_path / "precious" / "thesis"
+    precious.mkdir(parents=True)
+    lock = tmp_path / "node.lock"
+    lock.write_text(json.dumps({"run_id": planted, "pid": 1}))
+    claim(results, lock, {}).release()
+    assert precious.is_dir()
+
+
 def test_sweeping_spares_this_process_its_ancestors_and_other_runs(
     results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

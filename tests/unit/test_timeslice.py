@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from sharebench import config, timeslice
+from sharebench.code import SCRIPTS
 from sharebench.files import read_json, write_json
 from sharebench.matrix import Study
 from sharebench.nodes.base import Grant, NodeError, State
@@ -177,7 +178,7 @@ def test_what_the_kernel_writes_is_read_as_it_is_written() -> None:
 def test_without_a_driver_the_watcher_says_so_in_one_line() -> None:
     answer = subprocess.run(
         [sys.executable, "-m", "tenant.spin", "--threshold-ns", "5000"],
-        env={**os.environ, "PYTHONPATH": str(timeslice.SCRIPTS), "CUDA_VISIBLE_DEVICES": ""},
+        env={**os.environ, "PYTHONPATH": str(SCRIPTS), "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,
         check=False,

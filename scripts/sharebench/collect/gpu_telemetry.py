@@ -41,6 +41,11 @@ REASONS = {
 }
 KINDS = ("compute", "graphics", "mps")
 Sample = Mapping[str, Any]
+# Inode number that Linux gives the first process namespace (PROC_PID_INIT_INO in include/linux/proc_ns.h).
+HOST_PID_NAMESPACE = "pid:[4026531836]"
+# Idle power is settled when it changes by less from one reading to the next, and taken as it is after so long.
+SETTLED_RATIO = 0.03
+SETTLE_SECONDS = 60.0
 
 
 class NvmlSampler:
@@ -107,11 +112,26 @@ def summarise(
 
 
 def idle_power_watts(uuid: str, seconds: float = 2.0) -> float | None:
-    """Mean power of the GPU over `seconds` while no process is on it; None if one is, or where NVML has no power.
+    """Power of the GPU with no process on it, once two means over `seconds` agree.
+
+    None if there is a process, if others could not be seen, or where NVML has no power.
 
     Raises NodeError when there is no such GPU.
     """
     gpu = Gpu(uuid)
+    if not sees_all_processes():
+        return None
+    before, mean = None, _idle_mean(gpu, seconds)
+    deadline = time.monotonic() + SETTLE_SECONDS
+    # Clocks and heat of what ran before take their time to go down.
+    while mean is not None and (before is None or abs(mean / before - 1) > SETTLED_RATIO):
+        if time.monotonic() > deadline:
+            break
+        before, mean = mean, _idle_mean(gpu, seconds)
+    return mean
+
+
+def _idle_mean(gpu: Gpu, seconds: float) -> float | None:
     readings: list[float | None] = []
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -120,6 +140,14 @@ def idle_power_watts(uuid: str, seconds: float = 2.0) -> float | None:
         readings.append(power_watts(gpu))
         time.sleep(PERIOD_SECONDS)
     return _mean(readings)
+
+
+def sees_all_processes() -> bool:
+    """Whether this process lives in the host's process namespace; elsewhere NVML leaves out what is not in its own."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink()) == HOST_PID_NAMESPACE
+    except OSError:
+        return False
 
 
 def _row(sample: Sample, window_start_seconds: float) -> Row:
@@ -241,5 +269,7 @@ def _occupancy(
             memory[pid] / MEBIBYTE / tenant_pids.count(pid) if pid in memory else None for pid in tenant_pids
         ],
         "server_memory_mib": sum(servers) / MEBIBYTE if servers else None,
-        "foreign_processes": {kind: sum(entry["kind"] == kind for entry in foreign) for kind in KINDS},
+        "foreign_processes": {kind: sum(entry["kind"] == kind for entry in foreign) for kind in KINDS}
+        if sees_all_processes()
+        else None,
     }

@@ -49,6 +49,12 @@ def power_watts(gpu: Gpu) -> float | None:
     return None if mean_mw is None else mean_mw / 1e3
 
 
+def _reasons(handle: Any) -> int | None:
+    """Why the clock is held back, as a mask; drivers before 535 know only the older name."""
+    mask = known(lambda: int(pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)))
+    return known(lambda: int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))) if mask is None else mask
+
+
 def sample(gpu: Gpu) -> list[float | None]:
     """One value per field, None for what this GPU does not tell; the energy is read next to the time."""
     handle = gpu.handle
@@ -66,7 +72,7 @@ def sample(gpu: Gpu) -> list[float | None]:
         known(lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)),
         None if utilisation is None else int(utilisation.gpu),
         None if memory is None else int(memory.used),
-        known(lambda: pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)),
+        _reasons(handle),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from abc import ABC, abstractmethod
@@ -186,6 +187,9 @@ class Node(ABC):
     def sweep(self) -> None:  # noqa: B027
         """Remove what a run that died left on the device. Raises NodeError."""
 
+    def doubt(self) -> None:  # noqa: B027
+        """Tenants have ended badly: what of the state may have suffered is set up anew before it is used again."""
+
     def current(self) -> str | None:
         """Key of the state that the node is in, None for the original one."""
         try:
@@ -208,7 +212,9 @@ class Node(ABC):
 
     def _move(self, state: State | None) -> None:
         before, after = self.current(), state.key if state else None
-        self._note("unknown")
+        # The way back must work on a full disk, too.
+        with contextlib.suppress(OSError) if state is None else contextlib.nullcontext():
+            self._note("unknown")
         self.switch(state)
         with (self.folder / "journal.jsonl").open("a") as journal:
             line = {"epoch_seconds": time.time(), "from": before, "to": after}

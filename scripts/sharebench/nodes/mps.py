@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -50,18 +50,30 @@ def is_running(pid: int) -> bool:
     return False
 
 
-def _daemons() -> Iterator[tuple[psutil.Process, Path]]:
-    """All MPS processes that run on this host, and their pipe directories."""
+def _daemons() -> Iterator[tuple[psutil.Process, Mapping[str, str]]]:
+    """All MPS processes that run on this host, and their environments; empty for one of another user."""
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
+        with contextlib.suppress(psutil.NoSuchProcess, OSError):
             if process.name().startswith(PROCESS_PREFIX) and process.status() != psutil.STATUS_ZOMBIE:
-                yield process, Path(process.environ().get(PIPE_VARIABLE) or DEFAULT_PIPE)
+                try:
+                    yield process, process.environ()
+                except psutil.AccessDenied:
+                    yield process, {}
 
 
-def foreign_daemon(ours: Path) -> str | None:
-    """A line about an MPS daemon on this host that is not under our folder, or None."""
-    for process, pipe in _daemons():
-        if not pipe.is_relative_to(ours):
+def _pipe(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get(PIPE_VARIABLE) or DEFAULT_PIPE)
+
+
+def foreign_daemon(ours: Path, devices: Collection[str]) -> str | None:
+    """A line about an MPS daemon of somebody else that may serve one of the devices (UUIDs), or None.
+
+    One that is bound to other devices by their UUIDs, as a study on another GPU is, does not concern us.
+    """
+    for process, environment in _daemons():
+        bound = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+        is_elsewhere = bool(bound) and all("-" in name and name not in devices for name in bound)
+        if not is_elsewhere and not _pipe(environment).is_relative_to(ours):
             return (
                 f"an MPS daemon that is not ours is running (process {process.pid}); "
                 f"stop it first: echo quit | {PIPE_VARIABLE}=<its pipe directory> {CONTROL}"
@@ -71,7 +83,7 @@ def foreign_daemon(ours: Path) -> str | None:
 
 def kill_leftovers(ours: Path) -> int:
     """End MPS processes under our folder, politely where the daemon still answers; returns how many there were."""
-    left = [(process, pipe) for process, pipe in _daemons() if pipe.is_relative_to(ours)]
+    left = [(process, _pipe(seen)) for process, seen in _daemons() if seen and _pipe(seen).is_relative_to(ours)]
     for pipe in {pipe for _, pipe in left}:
         with contextlib.suppress(NodeError, OSError):
             _command(pipe, "quit")
@@ -114,9 +126,11 @@ def _command(pipe: Path, text: str) -> str:
         )
     except (subprocess.TimeoutExpired, FileNotFoundError) as error:
         raise NodeError(f"the MPS daemon did not answer {text!r}: {type(error).__name__}") from None
-    if answer.returncode != 0:
-        raise NodeError(f"the MPS daemon refused {text!r}: {answer.stderr.strip() or answer.stdout.strip()}")
-    return answer.stdout.strip()
+    said = answer.stdout.strip()
+    # A daemon that does not know a command or a server says so, and succeeds.
+    if answer.returncode != 0 or said.startswith("Unknown command") or said.endswith("not found"):
+        raise NodeError(f"the MPS daemon refused {text!r}: {answer.stderr.strip() or said}")
+    return said
 
 
 class MpsDaemon:
@@ -130,9 +144,10 @@ class MpsDaemon:
     @property
     def pid(self) -> int | None:
         """The control daemon's process, by its pid file; None when there is none."""
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, psutil.Error):
             pid = int((self.pipe / f"{CONTROL}.pid").read_text())
-            return pid if is_running(pid) else None
+            # After a crash of the host the number may be some other program's.
+            return pid if is_running(pid) and psutil.Process(pid).name().startswith(PROCESS_PREFIX) else None
         return None
 
     def command(self, text: str) -> str:

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,6 @@ import sharebench.nodes.mig as mig
 import sharebench.nodes.mps as mps
 import sharebench.nodes.nvidia_evidence as nvidia_evidence
 from sharebench.capabilities import gpu_python
-from sharebench.code import SCRIPTS
 from sharebench.collect.gpu_telemetry import NvmlSampler, idle_power_watts
 from sharebench.collect.telemetry import HostCounters
 from sharebench.files import read_json, write_json
@@ -116,14 +116,17 @@ class NvidiaNode(Node):
 
     def _roofs(self, strategy: Strategy) -> dict[str, float]:
         grant = self.grants(strategy, 1)[0]
-        run = subprocess.run(
-            [str(self.tenant_python), "-m", "tenant.roofs", "--device", "cuda"],
-            env=ProcessTenants.environment(grant) | {"PYTHONPATH": str(SCRIPTS)},
-            capture_output=True,
-            text=True,
-            timeout=ROOFS_SECONDS,
-            check=False,
-        )
+        try:
+            run = subprocess.run(
+                [str(self.tenant_python), "-m", "tenant.roofs", "--device", "cuda"],
+                env=ProcessTenants.environment(grant),
+                capture_output=True,
+                text=True,
+                timeout=ROOFS_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise NodeError(f"the GPU's roofs were not measured within {ROOFS_SECONDS:g} s") from None
         if run.returncode != 0:
             last = (run.stderr.strip() or "no message").splitlines()[-1]
             raise NodeError(f"the GPU's roofs could not be measured: {last}")
@@ -233,38 +236,52 @@ class NvidiaNode(Node):
 
     def _daemons(self) -> list[mps.MpsDaemon]:
         """The daemons of the present state, by group."""
-        folders = sorted((self.host_folder / "mps").glob("*"), key=lambda folder: int(folder.name))
+        folders = sorted((self.host_folder / "mps").glob("[0-9]*"), key=lambda folder: int(folder.name))
         return [mps.MpsDaemon(folder, "") for folder in folders]
 
     def ensure(self, state: State) -> None:
-        """Bring the GPU into the state; one whose daemon has died is set up anew. Raises NodeError."""
-        if self.current() == state.key and all(daemon.pid is not None for daemon in self._daemons()):
+        """Bring the GPU into the state; one whose daemons are not all there is set up anew. Raises NodeError."""
+        running = sum(daemon.pid is not None for daemon in self._daemons())
+        if self.current() != state.key or running != len(self._shared(state)):
+            self._move(state)
+
+    def doubt(self) -> None:
+        """A server whose client died may serve the next ones badly (NVIDIA, Multi-Process Service): set up anew."""
+        if self._daemons():
+            self._note("unknown")
+
+    def _shared(self, state: State) -> list[Target]:
+        """What has an MPS daemon in this state; without a limit that depends on N, the state is one for all N."""
+        if state.strategy.mechanisms[-1] != "mps":
+            return []
+        return self.targets(state.strategy, state.replicas or mps.MAX_CLIENTS)
+
+    def _refuse_a_folder_of_others(self) -> None:
+        """Raise NodeError unless the host folder is ours or not there: its name is known, and its content acted on."""
+        try:
+            found = os.lstat(self.host_folder)
+        except FileNotFoundError:
             return
-        self._move(state)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+            raise NodeError(f"{self.host_folder} is not a folder of this user; its owner, or root, must remove it")
 
     def switch(self, state: State | None) -> None:
         """Stop our daemons, start those of the state; MIG instances only where the owner allowed it."""
+        self._refuse_a_folder_of_others()
         for daemon in self._daemons():
             daemon.stop()
         if state is None:
             self._put_back_layout()
             shutil.rmtree(self.host_folder, ignore_errors=True)
             return
-        if (line := mps.foreign_daemon(self.host_folder)) is not None:
+        here = {self.gpu.uuid, *(instance.uuid for instance in self.gpu.instances())}
+        if (line := mps.foreign_daemon(self.host_folder, here)) is not None:
             raise NodeError(line)
         self.host_folder.mkdir(mode=0o700, exist_ok=True)
-        if self.host_folder.stat().st_uid != os.getuid():
-            raise NodeError(f"{self.host_folder} belongs to another user; remove it")
         if state.strategy.mechanisms[0] == "mig" and self.may_change_mig:
             self._cut(str(state.strategy.profile))
-        if state.strategy.mechanisms[-1] == "mps":
-            self._start_daemons(state)
-
-    def _start_daemons(self, state: State) -> None:
-        # Without a limit that depends on N, the state is one for all N: as many daemons as there can be groups.
-        most = state.replicas or mps.MAX_CLIENTS
-        limits = state.strategy.limits(most)
-        for group, target in enumerate(self.targets(state.strategy, most)):
+        limits = state.strategy.limits(state.replicas or mps.MAX_CLIENTS)
+        for group, target in enumerate(self._shared(state)):
             share = limits["memory_percent"]
             memory_bytes = None if share is None else int(target.memory_bytes * share / 100)
             mps.MpsDaemon(self._daemon_folder(group), target.uuid).start(limits["thread_percent"], memory_bytes)
@@ -284,6 +301,7 @@ class NvidiaNode(Node):
 
     def sweep(self) -> None:
         """Stop the daemons of a dead run of any study on this GPU and put its MIG layout back. Raises NodeError."""
+        self._refuse_a_folder_of_others()
         if self.host_folder.exists() or self.current() is not None:
             mps.kill_leftovers(self.host_folder)
             self._move(None)

@@ -125,19 +125,15 @@ def _from_daemon(
     observed = daemon.thread_percent(server)
     close = abs(observed - threads) <= PERCENT_TOLERANCE
     evidence.append(_item("share of the SMs by the MPS server, percent", round(threads, 2), observed, "node", close))
-    memory = limits["memory_percent"]
-    limit = None if memory is None else int(target.memory_bytes * memory / 100) // MEBIBYTE * MEBIBYTE
-    told = daemon.memory_limit(server)
-    wanted_text = "none" if limit is None else f"{limit // MEBIBYTE}M"
-    evidence.append(
-        _item("memory limit by the MPS server", wanted_text, told or "none", "node", _is_limit(told, limit))
-    )
+    if (memory := limits["memory_percent"]) is not None:
+        limit = int(target.memory_bytes * memory / 100) // MEBIBYTE * MEBIBYTE
+        told = daemon.memory_limit(server)
+        text = f"{limit // MEBIBYTE}M"
+        evidence.append(_item("memory limit by the MPS server", text, told, "node", _is_limit(told, limit)))
     return evidence
 
 
-def _is_limit(told: str, limit_bytes: int | None) -> bool:
+def _is_limit(told: str, limit_bytes: int) -> bool:
     """Whether MPS tells this limit; it writes the largest whole unit and drops the rest (46G for 47923M)."""
-    if limit_bytes is None or not told:
-        return limit_bytes is None and not told
-    unit = UNITS.get(told[-1])
+    unit = UNITS.get(told[-1:])
     return unit is not None and told[:-1].isdecimal() and int(told[:-1]) == limit_bytes // unit

@@ -10,9 +10,9 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import pynvml
-from tenant.cuda import device_digest
 
 from sharebench.nodes.base import NodeError
+from tenant.cuda import device_digest
 
 T = TypeVar("T")
 
@@ -89,8 +89,11 @@ class Gpu:
 
     @cached_property
     def memory_bytes(self) -> int:
-        """Memory of the whole GPU."""
-        return int(pynvml.nvmlDeviceGetMemoryInfo(self.handle).total)
+        """Memory of the whole GPU. Raises NodeError where NVML does not tell this user."""
+        total = known(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(self.handle).total))
+        if total is None:
+            raise NodeError("NVML does not tell this user the GPU's memory (in MIG mode only root may know it)")
+        return total
 
     def compute_mode(self) -> str:
         """DEFAULT, EXCLUSIVE_PROCESS or PROHIBITED; DEFAULT where NVML does not tell."""
@@ -102,21 +105,27 @@ class Gpu:
         mode = known(lambda: pynvml.nvmlDeviceGetMigMode(self.handle))
         return None if mode is None else mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE
 
+    def _mig_handles(self) -> list[Any]:
+        count = known(lambda: int(pynvml.nvmlDeviceGetMaxMigDeviceCount(self.handle))) or 0
+        found = [
+            known(lambda: pynvml.nvmlDeviceGetMigDeviceHandleByIndex(self.handle, index))  # noqa: B023
+            for index in range(count)
+        ]
+        return [handle for handle in found if handle is not None]
+
     def instances(self) -> list[Instance]:
         """The MIG devices that exist now, in NVML's order."""
         found = []
-        for index in range(known(lambda: int(pynvml.nvmlDeviceGetMaxMigDeviceCount(self.handle))) or 0):
-            mig = known(lambda: pynvml.nvmlDeviceGetMigDeviceHandleByIndex(self.handle, index))  # noqa: B023
-            if mig is not None:
-                attributes = pynvml.nvmlDeviceGetAttributes_v2(mig)
-                found.append(
-                    Instance(
-                        uuid=str(pynvml.nvmlDeviceGetUUID(mig)),
-                        profile=self._profile(mig, attributes),
-                        sm_count=int(attributes.multiprocessorCount),
-                        memory_bytes=int(attributes.memorySizeMB) * MEBIBYTE,
-                    )
+        for mig in self._mig_handles():
+            attributes = pynvml.nvmlDeviceGetAttributes_v2(mig)
+            found.append(
+                Instance(
+                    uuid=str(pynvml.nvmlDeviceGetUUID(mig)),
+                    profile=self._profile(mig, attributes),
+                    sm_count=int(attributes.multiprocessorCount),
+                    memory_bytes=int(attributes.memorySizeMB) * MEBIBYTE,
                 )
+            )
         return found
 
     @staticmethod
@@ -130,13 +139,18 @@ class Gpu:
 
     def occupants(self) -> list[Occupant]:
         """Every process on the GPU. An MPS client is among NVML's compute processes too and is listed once, as mps."""
-        clients = known(lambda: pynvml.nvmlDeviceGetMPSComputeRunningProcesses(self.handle)) or []
-        compute = known(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses(self.handle)) or []
-        graphics = known(lambda: pynvml.nvmlDeviceGetGraphicsRunningProcesses(self.handle)) or []
+        questions = {
+            "mps": pynvml.nvmlDeviceGetMPSComputeRunningProcesses,
+            "compute": pynvml.nvmlDeviceGetComputeRunningProcesses,
+            "graphics": pynvml.nvmlDeviceGetGraphicsRunningProcesses,
+        }
+        # In MIG mode the whole GPU's answer may be reserved to root, but each instance tells its own.
+        handles = [self.handle, *(self._mig_handles() if self.mig_is_on() else [])]
         by_pid: dict[int, Occupant] = {}
-        for kind, processes in (("mps", clients), ("compute", compute), ("graphics", graphics)):
-            for process in processes:
-                by_pid.setdefault(process.pid, Occupant(process.pid, kind, process.usedGpuMemory))
+        for kind, ask in questions.items():
+            for handle in handles:
+                for process in known(lambda: ask(handle)) or []:  # noqa: B023
+                    by_pid.setdefault(process.pid, Occupant(process.pid, kind, process.usedGpuMemory))
         return list(by_pid.values())
 
     def facts(self) -> dict[str, Any]:

@@ -97,6 +97,13 @@ def by_process(grants: Sequence[Grant]) -> list[tuple[Grant, ...]]:
     return [tuple(group) for _, group in groups]
 
 
+def _ended(popen: subprocess.Popen[bytes]) -> bool:
+    """Whether the process ends now; one that waits inside a driver may never do so."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        popen.wait(GRACE_SECONDS)
+    return popen.poll() is not None
+
+
 class ProcessTenants:
     """The tenants of one cell; `spec` is the cell's, `settings` has `timeouts` and the resolved `load`.
 
@@ -285,7 +292,10 @@ class ProcessTenants:
 
     @_undisturbed()
     def stop(self) -> None:
-        """End all tenants and what they started, put their logs into this job's log, remove their scratch."""
+        """End all tenants and what they started, put their logs into this job's log, remove their scratch.
+
+        Raises NodeError when one cannot be ended.
+        """
         started = [process.popen for process in self.processes]
         for popen in started:
             self._signal(popen, signal.SIGTERM)
@@ -297,11 +307,15 @@ class ProcessTenants:
         for popen in started:
             # The whole session: a tenant may have started processes of its own.
             self._signal(popen, signal.SIGKILL)
-            popen.wait()
+        immortal = [popen.pid for popen in started if not _ended(popen)]
         for number, process in enumerate(self.processes):
             for line in self._log(number).read_text(errors="replace").splitlines():
                 print(f"tenant {process.name}: {line}", file=sys.stderr)
         shutil.rmtree(self.scratch, ignore_errors=True)
+        if immortal:
+            raise NodeError(
+                "a tenant cannot be ended, not even by SIGKILL: a driver hangs; see the kernel's log (dmesg)"
+            )
 
     @staticmethod
     def _signal(popen: subprocess.Popen[bytes], number: int) -> None:

@@ -1,0 +1,49 @@
+"""What a workload is calibrated on, and which calibration is no reference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.config_cases import study
+
+from sharebench.config import load
+from sharebench.jobs import alone, is_spoilt
+from sharebench.matrix import Study
+from sharebench.nodes.nvidia import NvidiaNode
+
+
+@pytest.mark.usefixtures("mps_control")
+@pytest.mark.parametrize(
+    "layout, chosen",
+    [
+        ("", "exclusive"),
+        ("gpu 0: 1g.18gb 3g.71gb", "mig-mps"),
+        ("gpu 0: 1g.18gb", "mig"),
+        # Nothing of the study fits: what exclusive lacks is then the reason that people see.
+        ("gpu 0:", "exclusive"),
+    ],
+)
+def test_in_mig_mode_it_is_the_largest_instance_of_the_study(
+    mock_nvml: Path, tmp_path: Path, layout: str, chosen: str
+) -> None:
+    mock_nvml.write_text(f"{layout}\n")
+    asked = load(study({"node": "simulated", "strategies": ["mig", "mig-mps"], "workloads": ["matmul"]}))
+    asked["strategy_catalogue"]["mig-mps"]["instances"] = 1
+    node = NvidiaNode({"gpu": "0", "python": "auto", "may_change": []}, tmp_path)
+    assert alone(Study(asked), node, {"params": {}}).name == chosen
+
+
+@pytest.mark.parametrize(
+    "changes, spoilt",
+    [
+        ({}, True),
+        ({"passed": True}, False),
+        ({"severity": "warning"}, False),
+        ({"name": "output_digest"}, False),
+    ],
+)
+def test_a_failed_check_that_excludes_a_cell_spoils_a_calibration(changes: dict[str, Any], spoilt: bool) -> None:
+    gate = {"name": "foreign_process", "severity": "invalid", "passed": False}
+    assert is_spoilt(gate | changes) is spoilt
