@@ -89,7 +89,7 @@ def test_a_daemon_that_is_not_there_is_one_line(daemon: MpsDaemon) -> None:
 
 def test_a_program_that_fails_is_one_line(daemon: MpsDaemon, mps_control: Path) -> None:
     mps_control.write_text("#!/bin/sh\necho 'no permission' >&2\nexit 3\n")
-    with pytest.raises(NodeError, match=r"nvidia-cuda-mps-control -d: no permission"):
+    with pytest.raises(NodeError, match="nvidia-cuda-mps-control refused '-d': no permission"):
         daemon.start(None, None)
 
 

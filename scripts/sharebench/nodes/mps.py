@@ -86,7 +86,7 @@ def kill_leftovers(ours: Path) -> int:
     left = [(process, _pipe(seen)) for process, seen in _daemons() if seen and _pipe(seen).is_relative_to(ours)]
     for pipe in {pipe for _, pipe in left}:
         with contextlib.suppress(NodeError, OSError):
-            _command(pipe, "quit")
+            _control(pipe, command="quit")
     processes = [process for process, _ in left]
     _, alive = psutil.wait_procs([process for process in processes if is_running(process.pid)], timeout=1.0)
     for process in alive:
@@ -112,24 +112,25 @@ def _environment(pipe: Path, device: str | None = None) -> dict[str, str]:
     return kept | own | ({"CUDA_VISIBLE_DEVICES": device} if device else {})
 
 
-def _command(pipe: Path, text: str) -> str:
-    """The daemon's answer to one command. Raises NodeError when it does not answer."""
+def _control(pipe: Path, *arguments: str, command: str = "", device: str | None = None) -> str:
+    """What NVIDIA's control program says to its arguments, or to a command. Raises NodeError when it refuses."""
+    what = command or " ".join(arguments)
     try:
         answer = subprocess.run(
-            [CONTROL],
-            input=f"{text}\n",
-            env=_environment(pipe),
+            [CONTROL, *arguments],
+            input=f"{command}\n" if command else None,
+            env=_environment(pipe, device),
             capture_output=True,
             text=True,
             timeout=COMMAND_SECONDS,
             check=False,
         )
-    except (subprocess.TimeoutExpired, FileNotFoundError) as error:
-        raise NodeError(f"the MPS daemon did not answer {text!r}: {type(error).__name__}") from None
+    except (subprocess.TimeoutExpired, OSError) as error:
+        raise NodeError(f"{CONTROL} did not answer {what!r}: {type(error).__name__}") from None
     said = answer.stdout.strip()
     # A daemon that does not know a command or a server says so, and succeeds.
     if answer.returncode != 0 or said.startswith("Unknown command") or said.endswith("not found"):
-        raise NodeError(f"the MPS daemon refused {text!r}: {answer.stderr.strip() or said}")
+        raise NodeError(f"{CONTROL} refused {what!r}: {answer.stderr.strip() or said or answer.returncode}")
     return said
 
 
@@ -152,7 +153,7 @@ class MpsDaemon:
 
     def command(self, text: str) -> str:
         """The daemon's answer. Raises NodeError."""
-        return _command(self.pipe, text)
+        return _control(self.pipe, command=text)
 
     def start(self, thread_percent: float | None, memory_bytes: int | None) -> None:
         """Start daemon and server with default limits per client. Raises NodeError.
@@ -162,19 +163,7 @@ class MpsDaemon:
         """
         for folder in (self.pipe, self.folder / "log"):
             folder.mkdir(parents=True, mode=0o700)
-        try:
-            began = subprocess.run(
-                [CONTROL, "-d"],
-                env=_environment(self.pipe, self.device_uuid),
-                capture_output=True,
-                text=True,
-                timeout=COMMAND_SECONDS,
-                check=False,
-            )
-        except (subprocess.TimeoutExpired, OSError) as error:
-            raise NodeError(f"{CONTROL} -d: {error}") from None
-        if began.returncode != 0:
-            raise NodeError(f"{CONTROL} -d: {began.stderr.strip() or began.stdout.strip() or began.returncode}")
+        _control(self.pipe, "-d", device=self.device_uuid)
         if not _wait(lambda: self.pid is not None, START_SECONDS):
             raise NodeError(f"the MPS daemon did not start; its log: {self.log_tail()}")
         if thread_percent is not None:
