@@ -47,7 +47,7 @@ pathvars:
 
 wildcard_constraints:
     strategy="[a-z][a-z0-9-]*",
-    workload="[a-z][a-z0-9-]*",
+    workload=r"[a-z][a-z0-9-]*(\+[a-z][a-z0-9-]*)?",
     replicas=r"\d+",
     repeat=r"\d+",
 
@@ -65,6 +65,14 @@ def cell_spec(wildcards):
 
 def cell_code(wildcards):
     return STUDY.code(wildcards.workload)
+
+
+def cell_calibrations(wildcards):
+    """What a cell refers to: the calibration of each workload that its tenants run."""
+    return [
+        f"<results>/calibration/{name}.json"
+        for name in STUDY.components(the_cell(wildcards))
+    ]
 
 
 def cell_rank(wildcards):

@@ -2,8 +2,9 @@
 #
 # Inputs:  nodes/device.json, nodes/{strategy}.json
 # Outputs: calibration/{workload}.json, cells/{strategy}/{workload}/n{replicas}/r{repeat}/{raw.json,telemetry.csv}
-# Steps:   calibrate runs each workload alone on the exclusive device. run_cell makes sure of the node's state, runs the
-#          tenants for one window, and removes them. `handover` keeps every other job away while it measures.
+# Steps:   calibrate runs each workload alone on the exclusive device. run_cell waits for those of all its tenants, makes
+#          sure of the node's state, runs the tenants for one window, and removes them. `handover` keeps every other job
+#          away while it measures.
 #          Nothing is `ancient`: what stales a calibration or a gate stales its cells too, and Snakemake (9.27) does not
 #          look for a job's own reasons to run when everything that it waits for is stale and ancient.
 
@@ -36,7 +37,7 @@ rule run_cell:
     input:
         device="<results>/nodes/device.json",
         node="<results>/nodes/{strategy}.json",
-        calibration="<results>/calibration/{workload}.json",
+        calibrations=cell_calibrations,
     output:
         raw="<cell>/raw.json",
         telemetry="<cell>/telemetry.csv",
@@ -56,4 +57,4 @@ rule run_cell:
         "Measuring {wildcards.strategy} x {wildcards.replicas}, {wildcards.workload}, repeat {wildcards.repeat}"
     shell:
         "{params.python:q} {params.script:q} --results {params.results:q} --spec {params.spec:q} --code {params.code:q}"
-        " --calibration {input.calibration:q} --raw {output.raw:q} --telemetry {output.telemetry:q} 2> {log:q}"
+        " --calibrations {input.calibrations:q} --raw {output.raw:q} --telemetry {output.telemetry:q} 2> {log:q}"

@@ -6,7 +6,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,12 @@ from sharebench import dataset, ownership
 from sharebench.analysis import publish
 from sharebench.analysis.baseline import Baseline
 from sharebench.analysis.cells import cells_table
-from sharebench.analysis.reduction import reduced
+from sharebench.analysis.interference import interference_table
+from sharebench.analysis.reduction import by_workload, reduced
 from sharebench.analysis.summary import summary_table
 from sharebench.files import read_json, replace_atomically, write_json
 from sharebench.matrix import Cell, Study
+from sharebench.mixes import reference
 from sharebench.record import RecordError, RecordMismatch, check, read
 
 PACKAGES = ("snakemake", "numpy", "pandas", "matplotlib", "seaborn", "scipy", "prometheus-client")
@@ -48,7 +50,7 @@ class Checker:
         self.sound = 0
         self.odd: dict[Path, str] = {}
         self.identities: dict[Path, tuple[float, dict[str, Any]]] = {}
-        self.calibrations = {workload: self._calibration(workload) for workload in study.workloads()}
+        self.calibrations = {workload: self._calibration(workload) for workload in study.calibrated()}
 
     def _check(self, path: Path, record: dict[str, Any], spec: str, workload: str) -> None:
         if not self.study.config["from"]:
@@ -67,6 +69,12 @@ class Checker:
             self.odd[path] = f"not a calibration, missing or damaged ({type(error).__name__}: {error})"
         return {}
 
+    def _is_outdated(self, calibration: Mapping[str, Any] | None, workload: str) -> bool:
+        """Whether a record used something else of the workload than its calibration says now, if that is readable."""
+        now = self.calibrations[workload]
+        used = {**(calibration or {}), **reference(calibration, workload)}
+        return bool(now) and any(now[key] != value for key, value in used.items() if key in now and value is not None)
+
     def records(self, cells: Iterable[Cell]) -> Iterator[dict[str, Any]]:
         """The sound records of these cells; what is wrong with the others is noted."""
         for cell in cells:
@@ -77,9 +85,7 @@ class Checker:
             except (RecordError, RecordMismatch) as error:
                 self.odd[path] = str(error).removeprefix(f"{path}: ")
                 continue
-            now = self.calibrations[cell.workload]
-            used = {key: value for key, value in (record["calibration"] or {}).items() if value is not None}
-            if now and used != {key: now[key] for key in used}:
+            if any(self._is_outdated(record["calibration"], name) for name in self.study.components(cell)):
                 self.odd[path] = "measured with another calibration than calibration/ holds now"
                 continue
             self.sound += 1
@@ -165,6 +171,10 @@ def aggregate(data: Path, results: Path, tabled: Path) -> None:
         raise Refused(refusal(odd, results, measured_here=not study.config["from"]))
     _write(tables, study, run, _node(data), results / "tables", "")
     write_json(results / "manifest.json", _manifest(study, run))
+    if not study.interference:
+        # Those of another study in this folder.
+        for leftover in (results / "tables/interference.csv", *results.glob("figures/interference.*")):
+            leftover.unlink(missing_ok=True)
     for outdated in (results / "partial", tabled.parent):
         shutil.rmtree(outdated, ignore_errors=True)
     tabled.parent.mkdir()
@@ -187,9 +197,13 @@ def partial(results: Path) -> str:
 
 
 def _tables(records: Iterable[dict[str, Any]], study: Study) -> tuple[pd.DataFrame, pd.DataFrame]:
-    cells = [reduced(record) for record in records]
+    cells, apart = [], []
+    for record in records:
+        cells.append(reduced(record))
+        apart += by_workload(record, cells[-1])
     baseline = Baseline(cells, study.baseline)
-    return cells_table(cells, baseline), summary_table(cells, study.tabled(), baseline)
+    expected = [(cell, name) for cell in study.tabled() for name in study.components(cell)]
+    return cells_table(cells, baseline), summary_table(apart, expected, baseline)
 
 
 def _write(
@@ -213,5 +227,7 @@ def _write(
     )
     replace_atomically(folder / "cells.csv", cells.to_csv(index=False))
     replace_atomically(folder / "summary.csv", summary.to_csv(index=False))
+    if names := study.config["interference"]:
+        replace_atomically(folder / "interference.csv", interference_table(summary, names).to_csv(index=False))
     replace_atomically(folder / "summary.md", publish.markdown(summary, caption))
     replace_atomically(folder / "summary.tex", publish.latex(summary, caption))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sharebench import SCHEMA_VERSION, gates
 from sharebench.collect.rows import Row
+from sharebench.mixes import tenant_workloads
 from sharebench.nodes.base import Evidence, Node, NodeError, State, TenantsFailed
 from sharebench.strategies import Strategy
 from sharebench.window import measure, noticing_death, settle
@@ -90,30 +91,59 @@ def refuse_contradiction(strategy: Strategy, evidence: Evidence) -> None:
             raise NodeError(f"{strategy.name} was not in force: {item['name']}: {expected}")
 
 
+def used_calibration(spec: Mapping[str, Any], calibrations: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The record's `calibration`: what the cell took from the calibration files of its workloads, by their names.
+
+    A mix has digests and capacities by workload.
+    """
+    workloads, used = tenant_workloads(spec), {}
+    for workload in workloads:
+        alone = calibrations[workload["name"]]
+        needs_capacity = workload["load"].get("rate_of_capacity") is not None
+        used[workload["name"]] = {
+            "output_digest": alone["output_digest"],
+            "capacity_hz": alone["capacity_hz"] if needs_capacity else None,
+        }
+    first = workloads[0]["name"]
+    of_device = {key: calibrations[first][key] for key in ("roofs", "idle_power_watts")}
+    if "tenants" not in spec["workload"]:
+        return used[first] | of_device
+    return {"output_digest": None, "capacity_hz": None, "workloads": used} | of_device
+
+
+def common_environment(measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Python and platform, which all tenants share, and the packages of all of them."""
+    packages = {name: text for record in measured for name, text in record["environment"]["packages"].items()}
+    return {**measured[0]["environment"], "packages": packages}
+
+
 def run_cell(
     node: Node,
     strategy: Strategy,
     spec_text: str,
     block: int,
     settings: Mapping[str, Any],
-    calibration: Mapping[str, Any] | None,
+    calibrations: Mapping[str, Mapping[str, Any]],
 ) -> tuple[dict[str, Any], list[Row]]:
     """Measure one cell; returns its record, but for `code` and `provenance`, and the rows of telemetry.csv.
 
-    `calibration` is the workload's calibration file, None while calibrating. Raises NodeError or TenantUnreachable
-    when the harness, not the device or a tenant, is at fault; the tenants are gone in any case.
+    `calibrations` holds the calibration file of each workload by its name, nothing while calibrating. Raises NodeError
+    or TenantUnreachable when the harness, not the device or a tenant, is at fault; the tenants are gone in any case.
     """
     watch = Stopwatch()
     spec = json.loads(spec_text)
-    replicas, workload = spec["replicas"], spec["workload"]
+    replicas, workloads = spec["replicas"], tenant_workloads(spec)
     # Each repeat has arrivals of its own, and all strategies have the same.
-    load = planned_load(workload["load"], calibration) | {"seed": spec["repeat"]}
+    loads = [
+        planned_load(workload["load"], calibrations.get(workload["name"])) | {"seed": spec["repeat"]}
+        for workload in workloads
+    ]
     record: dict[str, Any] = {
         "schema": SCHEMA_VERSION,
         "spec": spec_text,
         "cell": {
             "strategy": strategy.name,
-            "workload": workload["name"],
+            "workload": spec["workload"]["name"],
             "replicas": replicas,
             "repeat": spec["repeat"],
             "block": block,
@@ -127,19 +157,17 @@ def run_cell(
     }
     environment: dict[str, Any] = {}
     rows: list[Row] = []
-    why = node.infeasible(strategy, replicas, workload["params"])
+    why = node.infeasible(strategy, replicas, workloads)
     if why is not None:
         record |= {"status": "infeasible", "reason": why, "tenants": [], "timing": watch.seconds, "gates": []}
         return record | {"environment": environment}, rows
-    if calibration is not None:
-        used = calibration["capacity_hz"] if workload["load"].get("rate_of_capacity") is not None else None
-        handed_on = {key: calibration[key] for key in ("output_digest", "roofs", "idle_power_watts")}
-        record["calibration"] = handed_on | {"capacity_hz": used}
+    if calibrations:
+        record["calibration"] = used_calibration(spec, calibrations)
 
     node.ensure(State(strategy, replicas if strategy.depends_on_replicas else None, block))
     watch.lap("configure")
     grants = node.grants(strategy, replicas)
-    tenants = node.tenants(spec, {**settings, "load": load})
+    tenants = node.tenants(spec, {**settings, "loads": loads})
     measured: list[dict[str, Any]] = []
     steady: list[dict[str, Any]] = []
     try:
@@ -159,7 +187,7 @@ def run_cell(
         record |= {"window": window, "telemetry": telemetry}
         record["evidence"] = node.evidence(strategy, grants, measured)
         refuse_contradiction(strategy, record["evidence"])
-        environment = measured[0]["environment"]
+        environment = common_environment(measured)
     except TenantsFailed as failure:
         why = str(failure)
         node.doubt()
@@ -171,7 +199,7 @@ def run_cell(
             watch.lap("stop")
     record["tenants"] = [
         finished(measured[i], steady[i], outcomes[i]) if measured else empty_tenant(i, workload["name"], outcomes[i])
-        for i in range(replicas)
+        for i, workload in enumerate(workloads)
     ]
     record["status"], record["reason"] = judge(record["tenants"], why)
     record["timing"] = watch.seconds

@@ -22,6 +22,7 @@ CORE = [
     "sharebench/findings.py",
     "sharebench/gates.py",
     "sharebench/gates_gpu.py",
+    "sharebench/mixes.py",
     "sharebench/window.py",
     "sharebench/strategies.py",
 ]
@@ -64,6 +65,7 @@ READING = [
     "sharebench/gates.py",
     "sharebench/gates_gpu.py",
     "sharebench/histogram.py",
+    "sharebench/mixes.py",
     "sharebench/record.py",
     "tenant/buckets.py",
 ]
@@ -72,7 +74,7 @@ STAGES = {
     "tables": ["sharebench/aggregate.py", "sharebench/dataset.py", *READING, *_all("sharebench/analysis")],
     "figures": _all("sharebench/figures"),
     "timeslice": ["sharebench/timeslice.py", "sharebench/turns.py", "tenant/spin.py", "tenant/cuda.py"],
-    "report": [*_all("sharebench", "report*.py"), *_all("sharebench/figures")],
+    "report": ["sharebench/mixes.py", *_all("sharebench", "report*.py"), *_all("sharebench/figures")],
 }
 TEMPLATES = SCRIPTS / "sharebench" / "templates"
 
@@ -87,9 +89,9 @@ def of_node(kind: str) -> str:
     return _fingerprint(tuple(CORE + NODES[kind]))
 
 
-def of_cell(kind: str, module: str | None) -> str:
-    """Fingerprint of the code that measures a workload (file `module`; None for a simulated one) on a kind of node."""
-    own = ["tenant/workloads/__init__.py", f"tenant/workloads/{module}.py"] if module else []
+def of_cell(kind: str, *modules: str) -> str:
+    """Fingerprint of the code that measures workloads (their files `modules`; none if simulated) on a kind of node."""
+    own = [f"tenant/workloads/{module}.py" for module in ("__init__", *sorted(set(modules)))] if modules else []
     return _fingerprint(tuple(CORE + NODES[kind] + own))
 
 

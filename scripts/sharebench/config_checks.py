@@ -31,6 +31,7 @@ RESERVED_STRATEGIES = {
     "none": "baseline: none means no baseline",
     "timeslice": "nodes/timeslice.json is the probe's own file",
 }
+OF_A_MIX = "has no effect on a mix; remove it, its tenants have their own"
 TYPE_WORDS = {
     "integer": "a whole number",
     "number": "a number",
@@ -71,6 +72,8 @@ def schema_problem(config: Json, schema: Json) -> str | None:
             return f"{key}: {_unknown(value, rules['enum'], 'is not known')}"
         case "pattern":
             problem = rules["patternErrorMessage"]
+        case "minItems" if value:
+            problem = f"has too few entries; name at least {rules['minItems']}"
         case "minItems" | "minLength":
             problem = "is empty; name at least one" if kind == "minItems" else "is empty; give a name"
         case "uniqueItems":
@@ -154,10 +157,12 @@ def cross_key_problems(config: Json) -> Iterator[str]:
         yield from _strategy_entry(name, entry)
     for name, entry in config["workload_catalogue"].items():
         yield from _workload_entry(name, entry)
+        yield from _mix_entry(name, config["workload_catalogue"])
     warm_up, start = config["warmup"]["max_seconds"], config["timeouts"]["start_seconds"]
     if warm_up >= start:
         yield f"timeouts.start_seconds: {start} leaves no time for warmup.max_seconds, {warm_up}; set more than that"
     yield from _names(config)
+    yield from _neighbours(config)
     if config["from"] is None:
         if kind == "nvidia":
             yield from _gpu_host(config["nvidia"])
@@ -221,17 +226,59 @@ def _workload_entry(name: str, entry: Json) -> Iterator[str]:
         yield f"{key}.simulated: 0 seconds of work; set serial_seconds, parallel_sm_seconds or both"
 
 
+def _mix_entry(name: str, catalogue: Json) -> Iterator[str]:
+    """A mix without workloads to mix, or with something of its own that its tenants have."""
+    entry = catalogue[name]
+    if entry["tenants"] is None:
+        return
+    key = f"workload_catalogue.{name}"
+    for option in ("module", "params", "simulated"):
+        if entry[option]:
+            yield f"{key}.{option}: {_shown(entry[option])} {OF_A_MIX}"
+    if entry["load"]["arrival"] != "closed":
+        yield f"{key}.load: {entry['load']['arrival']} {OF_A_MIX}"
+    plain = [other for other in catalogue if catalogue[other]["tenants"] is None]
+    for tenant in entry["tenants"]:
+        if tenant in catalogue and tenant not in plain:
+            yield f"{key}.tenants: {tenant!r} is a mix itself; name workloads that are none"
+        elif tenant not in plain:
+            yield f"{key}.tenants: {_unknown(tenant, plain, 'is not in the catalogue')}"
+
+
 def _names(config: Json) -> Iterator[str]:
-    """Names of the study that no catalogue has."""
-    for key, plural in (("strategy_catalogue", "strategies"), ("workload_catalogue", "workloads")):
+    """Names of the study that no catalogue has, or too few of them."""
+    for key, plural in (
+        ("strategy_catalogue", "strategies"),
+        ("workload_catalogue", "workloads"),
+        ("workload_catalogue", "interference"),
+    ):
         for name in config[plural]:
             if name not in config[key]:
                 yield f"{plural}: {_unknown(name, config[key], 'is not in the catalogue')}"
+    if not config["workloads"] and not config["interference"]:
+        yield "workloads: [] is empty; name at least one, or workloads to pair in interference"
+    for name in config["interference"]:
+        if config["workload_catalogue"][name]["tenants"] is not None:
+            yield f"interference: {name!r} is a mix itself; name workloads that are none"
+    if len(config["interference"]) == 1:
+        yield f"interference: {_shown(config['interference'])} is one workload; name at least two, or leave it empty"
     known = config["strategy_catalogue"]
     if config["baseline"] not in (*known, "none"):
         yield f"baseline: {_unknown(config['baseline'], (*known, 'none'), 'is not in the catalogue')}"
     if known.get("exclusive", {}).get("mechanism") != ["exclusive"]:
         yield "strategy_catalogue.exclusive: is not there or not exclusive; restore it, calibration needs it"
+
+
+def _neighbours(config: Json) -> Iterator[str]:
+    """Mixes and pairs that no strategy of the study has enough tenants for."""
+    entries = [config["strategy_catalogue"][name] for name in config["strategies"]]
+    if config["interference"] and not any(2 in (entry["replicas"] or [2]) for entry in entries):
+        named, strategies = _shown(config["interference"]), _shown(config["strategies"])
+        yield f"interference: {named} needs a strategy with two tenants, {strategies} has none; add one"
+    most = max(max(entry["replicas"] or config["replicas"]) for entry in entries)
+    for name in config["workloads"]:
+        if config["workload_catalogue"][name]["tenants"] is not None and most < 2:
+            yield f"replicas: one tenant alone is no mix, and {name!r} is one; use 2 or more"
 
 
 def _used_strategies(config: Json, kind: str) -> Iterator[str]:
@@ -256,19 +303,21 @@ def _used_strategies(config: Json, kind: str) -> Iterator[str]:
 
 def _used_workloads(config: Json, kind: str) -> Iterator[str]:
     """Workloads of the study that this kind of node cannot run, or not in this window."""
-    for name in config["workloads"]:
+    for asked, name in _tenants_workloads(config):
         entry = config["workload_catalogue"][name]
         key = f"workload_catalogue.{name}"
         if kind == "simulated" and entry["simulated"] is None:
-            yield f"workloads: {name!r} has no model for the node 'simulated'; add {key}.simulated"
+            yield f"{asked}: {name!r} has no model for the node 'simulated'; add {key}.simulated"
+        if kind == "simulated" and asked != "workloads" and entry["load"]["arrival"] != "closed":
+            yield f"{asked}: {name!r} is an open load, for which 'simulated' has no model beside others; leave it out"
         if kind != "simulated" and entry["module"] is None:
-            yield f"workloads: {name!r} has no code for the node {kind!r}; add {key}.module"
+            yield f"{asked}: {name!r} has no code for the node {kind!r}; add {key}.module"
         elif kind != "simulated" and entry["module"] not in workload_modules.names():
             problem = "has no file in scripts/tenant/workloads"
             yield f"{key}.module: {_unknown(entry['module'], workload_modules.names(), problem)}"
         elif kind == "cpu" and (reason := workload_modules.impossible_on_cpu(entry)):
             yield (
-                f"workloads: {name!r} is impossible on the node 'cpu': {reason}; "
+                f"{asked}: {name!r} is impossible on the node 'cpu': {reason}; "
                 f"use one that is possible ({', '.join(_possible_on_cpu(config))}), or set node: nvidia"
             )
         if config["window_seconds"] < entry["min_window_seconds"]:
@@ -276,6 +325,17 @@ def _used_workloads(config: Json, kind: str) -> Iterator[str]:
                 f"window_seconds: {config['window_seconds']} is too short for the workload {name!r}; "
                 f"use {entry['min_window_seconds']} or more"
             )
+
+
+def _tenants_workloads(config: Json) -> Iterator[tuple[str, str]]:
+    """The workloads that the study's tenants run, each with the key that asks for it."""
+    for name in config["workloads"]:
+        tenants = config["workload_catalogue"][name]["tenants"]
+        if tenants is None:
+            yield "workloads", name
+        else:
+            yield from ((f"workload_catalogue.{name}.tenants", tenant) for tenant in tenants)
+    yield from (("interference", name) for name in config["interference"])
 
 
 def _possible_on_cpu(config: Json) -> Iterator[str]:

@@ -14,7 +14,7 @@ from sharebench import ownership
 from sharebench.files import read_json
 from sharebench.matrix import Study, canonical
 
-MATRIX_KEYS = ("strategies", "replicas", "workloads", "repeats")
+MATRIX_KEYS = ("strategies", "replicas", "workloads", "interference", "repeats")
 
 DEVICE_UUID = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F-]{8,}")
 ABSOLUTE = re.compile(r"(?<![^\s:=,'\"\[{(])/[^\s,}\]'\"]+")
@@ -64,7 +64,7 @@ def check_whole(study: Study) -> None:
     """Raise DataSetError when the data set that the study was opened from lacks a file that its manifest promises."""
     folder = Path(study.config["from"])
     paths = ["nodes/device.json", *(cell.raw for cell in study.cells)]
-    paths += [f"calibration/{workload}.json" for workload in study.workloads()]
+    paths += [f"calibration/{workload}.json" for workload in study.calibrated()]
     paths += [f"cells/{strategy}/{workload}/histograms.csv" for strategy, workload in study.pairs()]
     missing = [path for path in paths if not (folder / path).exists()]
     if missing:

@@ -11,7 +11,7 @@ import platform
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,8 +103,7 @@ def alone(study: Study, node: Node, workload: Mapping[str, Any]) -> Strategy:
     known = study.strategies.values()
     by_size = sorted((each for each in known if each.name in study.config["strategies"]), key=Strategy.slices)
     options = [study.strategies["exclusive"], *reversed(by_size)]
-    params = workload.get("params", {})
-    return next((each for each in options if node.infeasible(each, 1, params) is None), options[0])
+    return next((each for each in options if node.infeasible(each, 1, [workload]) is None), options[0])
 
 
 def is_spoilt(gate: Mapping[str, Any]) -> bool:
@@ -132,7 +131,7 @@ def calibrate(
         where = "the exclusive device" if strategy.name == "exclusive" else f"one tenant's part under {strategy.name}"
         print(f"calibrating {workload} on {where}", flush=True)
         for _ in range(CALIBRATION_ATTEMPTS):
-            measured, _ = run_cell(node, strategy, spec, block, _settings(study, cell.folder), None)
+            measured, _ = run_cell(node, strategy, spec, block, _settings(study, cell.folder), {})
             if measured["status"] != "ok":
                 raise JobFailed(f"{workload} does not run alone: {measured['status']}: {measured['reason']}")
             spoilt = [gate for gate in measured["gates"] if is_spoilt(gate)]
@@ -195,9 +194,9 @@ def configure_node(results: Path, strategy: str, out: Path) -> Callable[[dict[st
 
 
 def measure_cell(
-    results: Path, spec: str, code: str, calibration: Path, raw: Path, telemetry: Path
+    results: Path, spec: str, code: str, calibrations: Sequence[Path], raw: Path, telemetry: Path
 ) -> Callable[[dict[str, Any]], None]:
-    """Job: one cell into its raw.json and telemetry.csv."""
+    """Job: one cell into its raw.json and telemetry.csv; `calibrations` are the files of its tenants' workloads."""
 
     def job(run: dict[str, Any]) -> None:
         study = Study(run["config"])
@@ -207,9 +206,8 @@ def measure_cell(
         block = study.block(Cell(strategy.name, wanted["workload"]["name"], wanted["replicas"], wanted["repeat"]))
         print(progress(ownership.count_cell(results), wanted, study), flush=True)
         folder = str(raw.parent.relative_to(results))
-        measured, rows = run_cell(
-            node_of(study, results), strategy, spec, block, _settings(study, folder), read_json(calibration)
-        )
+        known = {calibration["workload"]: calibration for calibration in map(read_json, calibrations)}
+        measured, rows = run_cell(node_of(study, results), strategy, spec, block, _settings(study, folder), known)
         ownership.verify(results)
         environment = measured.pop("environment")
         provenance = _provenance(run, environment, started)

@@ -16,6 +16,7 @@ from sharebench import dataset, ownership
 from sharebench.code import SCRIPTS
 from sharebench.jobs import duration, node_of, seconds_per_cell
 from sharebench.matrix import Cell, Study, cell_of
+from sharebench.mixes import in_words
 from sharebench.nodes.base import NodeError
 from sharebench.record import RecordError, RecordMismatch, check, read
 
@@ -65,7 +66,7 @@ def plan(study: Study, results: Path) -> str:
     """The whole plan, for `snakemake plan`: the headline, and what each strategy changes on the node."""
     node = node_of(study, results)
     cells = stale_cells(study, results)
-    missing = [name for name in study.workloads() if not (results / f"calibration/{name}.json").exists()]
+    missing = [name for name in study.calibrated() if not (results / f"calibration/{name}.json").exists()]
     jobs = {"calibrate": len(missing)}
     lines = [headline(study, ownership.read_run(results), cells, jobs)]
     width = max(len(name) for name in study.strategies)
@@ -146,7 +147,7 @@ def begin(
 
 
 def _is_beyond(row: Mapping[str, str], largest: Mapping[str, str]) -> bool:
-    same = all(row[key] == largest[key] for key in ("strategy", "workload"))
+    same = all(row[key] == largest[key] for key in ("strategy", "workload", "tenant_workload"))
     return same and int(row["replicas"]) > int(largest["replicas"])
 
 
@@ -155,10 +156,10 @@ def closing_lines(results: Path) -> list[str]:
     with (results / "tables" / "summary.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     lines = []
-    for workload in dict.fromkeys(row["workload"] for row in rows):
+    for workload, tenant in dict.fromkeys((row["workload"], row["tenant_workload"]) for row in rows):
         largest: dict[str, dict[str, str]] = {}
         for row in rows:
-            if row["workload"] == workload and row["status"] == "ok":
+            if (row["workload"], row["tenant_workload"]) == (workload, tenant) and row["status"] == "ok":
                 known = largest.get(row["strategy"])
                 if known is None or int(row["replicas"]) > int(known["replicas"]):
                     largest[row["strategy"]] = row
@@ -168,7 +169,7 @@ def closing_lines(results: Path) -> list[str]:
             total = f", {float(row['throughput_total_hz']):.4g}/s in all" if row["throughput_total_hz"] else ""
             beyond = [each["replicas"] for each in rows if _is_beyond(each, row)]
             note = f" (× {', '.join(beyond)}: no result)" if beyond else ""
-            lines.append(f"{workload}, {name} × {row['replicas']}: {mean_ms}{slowdown}{total}{note}")
+            lines.append(f"{in_words(workload, tenant)}, {name} × {row['replicas']}: {mean_ms}{slowdown}{total}{note}")
     shown = lines[:4]
     more = f" ({len(lines) - len(shown)} more in tables/summary.md)" if len(lines) > len(shown) else ""
     return [*shown, f"report: {results / 'report.html'}{more}"]

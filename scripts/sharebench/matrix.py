@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import product
+from itertools import combinations_with_replacement, product
 from typing import Any
 
 from sharebench import code
@@ -65,6 +65,11 @@ def cell_of(path: str) -> Cell:
     return Cell(strategy, workload, int(replicas), int(repeat))
 
 
+def pair_name(one: str, other: str) -> str:
+    """Name of the pair of these workloads, whichever comes first."""
+    return "+".join(sorted((one, other)))
+
+
 def canonical(value: Any) -> str:
     """JSON text that is the same for equal values, whatever the order of their keys."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -88,19 +93,51 @@ class Study:
         order = config["order"]
         self.order = order if order != "auto" else ("strategy" if self.node_kind in SLOW_SWITCH_KINDS else "blocks")
 
-    def _expand(self, strategies: Iterable[str], replicas: Iterable[int]) -> list[Cell]:
+    @cached_property
+    def interference(self) -> dict[str, tuple[str, str]]:
+        """The pairs of workloads that `interference` asks for, by name, whatever the order in which it lists them."""
+        named = sorted(self.config["interference"])
+        return {pair_name(*pair): pair for pair in combinations_with_replacement(named, 2)}
+
+    def is_mix(self, workload: str) -> bool:
+        """Whether it names what each tenant runs, instead of one workload for all."""
+        return workload in self.interference or self.config["workload_catalogue"][workload]["tenants"] is not None
+
+    def _cycle(self, workload: str) -> Sequence[str]:
+        """What the tenants run, from the first on, repeated to their number."""
+        if workload in self.interference:
+            return self.interference[workload]
+        return self.config["workload_catalogue"][workload]["tenants"] or [workload]
+
+    def tenants_of(self, cell: Cell) -> list[str]:
+        """The workload of each tenant of the cell, in order."""
+        cycle = self._cycle(cell.workload)
+        return [cycle[index % len(cycle)] for index in range(cell.replicas)]
+
+    def components(self, cell: Cell) -> list[str]:
+        """The workloads of the cell's tenants, each once."""
+        return list(dict.fromkeys(self._cycle(cell.workload)[: cell.replicas]))
+
+    def _sizes(self, strategy: str, workload: str, replicas: Sequence[int]) -> list[int]:
+        """Numbers of tenants: a pair has two, and one tenant is no mix."""
+        own = self.strategies[strategy].replicas
+        if workload in self.interference:
+            return [2] if own is None or 2 in own else []
+        return [n for n in own or replicas if n > 1 or not self.is_mix(workload)]
+
+    def _expand(self, strategies: Iterable[str], workloads: Sequence[str], replicas: Sequence[int]) -> list[Cell]:
         repeats = range(1, self.config["repeats"] + 1)
-        cells = []
-        for name in strategies:
-            own = self.strategies[name].replicas
-            for workload, n, repeat in product(self.config["workloads"], own or replicas, repeats):
-                cells.append(Cell(name, workload, n, repeat))
-        return cells
+        return [
+            Cell(strategy, workload, n, repeat)
+            for strategy, workload in product(strategies, workloads)
+            for n, repeat in product(self._sizes(strategy, workload, replicas), repeats)
+        ]
 
     @cached_property
     def requested(self) -> list[Cell]:
         """The cells that the config names."""
-        return self._expand(self.config["strategies"], self.config["replicas"])
+        workloads = [*self.config["workloads"], *self.interference]
+        return self._expand(self.config["strategies"], workloads, self.config["replicas"])
 
     @cached_property
     def cells(self) -> list[Cell]:
@@ -108,7 +145,8 @@ class Study:
         cells = list(self.requested)
         if self.baseline is not None:
             known = set(cells)
-            cells += [c for c in self._expand([self.baseline], [1]) if c.replicas == 1 and c not in known]
+            alone = sorted({name for cell in cells for name in self.components(cell)})
+            cells += [c for c in self._expand([self.baseline], alone, [1]) if c.replicas == 1 and c not in known]
         plots: dict[Plot, list[Cell]] = {}
         for cell in sorted(cells):
             plots.setdefault(self.plot(cell), []).append(cell)
@@ -128,7 +166,8 @@ class Study:
 
     def tabled(self) -> list[Cell]:
         """All cells in the order in which people read them: by workload, strategy and replicas."""
-        workloads, strategies = self.config["workloads"], list(self.strategies)
+        config, strategies = self.config, list(self.strategies)
+        workloads = [*config["workloads"], *config["interference"], *self.calibrated(), *self.interference]
         return sorted(
             self.cells,
             key=lambda c: (workloads.index(c.workload), strategies.index(c.strategy), c.replicas, c.repeat),
@@ -160,8 +199,12 @@ class Study:
         return sorted({(cell.strategy, cell.workload) for cell in self.cells})
 
     def workloads(self) -> list[str]:
-        """The workloads that have cells, sorted."""
+        """The workloads and mixes that have cells, sorted."""
         return sorted({cell.workload for cell in self.cells})
+
+    def calibrated(self) -> list[str]:
+        """The workloads that tenants run, sorted: those that need a calibration."""
+        return sorted({name for cell in self.cells for name in self.components(cell)})
 
     def _node(self) -> dict[str, Any]:
         options = dict(self.config[self.node_kind])
@@ -189,11 +232,16 @@ class Study:
         how = "simulated" if self.node_kind == "simulated" else "module"
         return kept | {how: entry[how]}
 
+    def _workload_of(self, cell: Cell) -> dict[str, Any]:
+        if not self.is_mix(cell.workload):
+            return self._workload(cell.workload)
+        return {"name": cell.workload, "tenants": [self._workload(name) for name in self.tenants_of(cell)]}
+
     def spec_of(self, cell: Cell) -> dict[str, Any]:
         """Exactly what the cell's measurement depends on."""
         spec: dict[str, Any] = {
             "strategy": self._strategy(cell.strategy, cell.replicas),
-            "workload": self._workload(cell.workload),
+            "workload": self._workload_of(cell),
             "replicas": cell.replicas,
             "repeat": cell.repeat,
             "window_seconds": self.config["window_seconds"],
@@ -216,10 +264,10 @@ class Study:
         return canonical(self.spec_of(cell))
 
     def code(self, workload: str) -> str:
-        """Labelled fingerprint of the code that measures this workload on this kind of node."""
-        entry = self.config["workload_catalogue"][workload]
-        digest = code.of_cell(self.node_kind, None if self.node_kind == "simulated" else entry["module"])
-        return f"measuring code {digest}"
+        """Labelled fingerprint of the code that measures this workload, or all of a mix, on this kind of node."""
+        entries = [self.config["workload_catalogue"][name] for name in self._cycle(workload)]
+        modules = [] if self.node_kind == "simulated" else [entry["module"] for entry in entries]
+        return f"measuring code {code.of_cell(self.node_kind, *modules)}"
 
     def node_code(self) -> str:
         """Labelled fingerprint of the code that sets up this kind of node."""

@@ -73,7 +73,7 @@ def ours(node: Node, of: Study, cell: Cell, results: Path) -> float:
     """Mean of an iteration over all tenants of one cell, µs; says which gates failed."""
     settings = {"timeouts": of.config["timeouts"], "cell_folder": cell.folder}
     try:
-        record, _ = run_cell(node, of.strategies[cell.strategy], of.spec(cell), of.block(cell), settings, None)
+        record, _ = run_cell(node, of.strategies[cell.strategy], of.spec(cell), of.block(cell), settings, {})
     finally:
         # The bare loop has the GPU for itself, and its own MPS daemon.
         node.restore()

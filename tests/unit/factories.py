@@ -131,9 +131,14 @@ def absent_tenant(index: int, status: str, workload: str = "matmul") -> dict[str
     return blank | {"status": status, "exit": ended, "coverage_ratio": 0.0}
 
 
-def spec(workload: str = "matmul", window_seconds: float = 2.0, **more: Any) -> str:
-    """A canonical spec text with what the readers of records look at."""
-    parts = {"workload": {"name": workload, "output_tolerance": 1e-6}, "window_seconds": window_seconds}
+def spec(
+    workload: str = "matmul", window_seconds: float = 2.0, tenants_run: Sequence[str] | None = None, **more: Any
+) -> str:
+    """A canonical spec text with what the readers of records look at; `tenants_run` makes it a mix's."""
+    of_all: dict[str, Any] = {"name": workload, "output_tolerance": 1e-6}
+    if tenants_run is not None:
+        of_all = {"name": workload, "tenants": [{"name": name, "output_tolerance": 1e-6} for name in tenants_run]}
+    parts = {"workload": of_all, "window_seconds": window_seconds}
     return json.dumps(parts | more, sort_keys=True, separators=(",", ":"))
 
 
@@ -179,20 +184,23 @@ def record(
     device: str = "device-1",
     is_gpu: bool = False,
     tenants: list[dict[str, Any]] | None = None,
+    tenants_run: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """A record that satisfies the schema, with the gates that it deserves.
 
     `latencies` has one entry per tenant: seconds back to back, or a Load. Default: one tenant, 400 of 5 ms;
-    none when the status is not `ok`. `tenants` replaces what would be made of them.
+    none when the status is not `ok`. `tenants` replaces what would be made of them, and
+    `tenants_run` names what each of them runs, where that is not `workload`.
     """
     if latencies is None:
         latencies = [np.full(400, 0.005)] if status == "ok" else []
     loads = [each if isinstance(each, Load) else back_to_back(each) for each in latencies]
     if tenants is None:
-        tenants = [tenant(index, load, window_seconds, workload) for index, load in enumerate(loads)]
+        names = tenants_run or [workload] * len(loads)
+        tenants = [tenant(index, load, window_seconds, names[index]) for index, load in enumerate(loads)]
     measured: dict[str, Any] = {
         "schema": 1,
-        "spec": spec(workload, window_seconds, strategy={"mechanisms": [strategy]}),
+        "spec": spec(workload, window_seconds, tenants_run, strategy={"mechanisms": [strategy]}),
         "code": CODE,
         "cell": {
             "strategy": strategy,
@@ -245,6 +253,9 @@ def record(
         "telemetry": telemetry(len(tenants), is_gpu, window_seconds),
         "gates": [],
     }
+    if tenants_run is not None:
+        alone = {"output_digest": [1.5, -2.0], "capacity_hz": None}
+        measured["calibration"] |= {"output_digest": None, "workloads": dict.fromkeys(tenants_run, alone)}
     if status == "infeasible":
         measured |= {"evidence": [], "calibration": None, "window": None, "telemetry": None}
     return measured | {"gates": gates.evaluate(measured)}

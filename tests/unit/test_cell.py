@@ -52,7 +52,7 @@ class FakeNode(Node):
             "details": {},
         }
 
-    def infeasible(self, strategy: Strategy, replicas: int, params: object = None) -> str | None:
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: object = ()) -> str | None:
         return self.cannot
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
@@ -91,9 +91,14 @@ def spec(replicas: int = 2, **load: Any) -> str:
     )
 
 
-def run(node: FakeNode, strategy: Strategy = MPS, spec_text: str | None = None) -> dict[str, Any]:
+def run(
+    node: FakeNode,
+    strategy: Strategy = MPS,
+    spec_text: str | None = None,
+    calibrations: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """The cell's record; refused if it breaks the schema."""
-    measured, _ = run_cell(node, strategy, spec_text or spec(), 3, SETTINGS, CALIBRATION)
+    measured, _ = run_cell(node, strategy, spec_text or spec(), 3, SETTINGS, calibrations or {"matmul": CALIBRATION})
     whole = {key: value for key, value in measured.items() if key != "environment"}
     made = {"run_id": "run-1", "started_epoch_seconds": 1.0, "python": "3", "platform": "Linux", "packages": {}}
     provenance = made | {"git_commit": None, "git_dirty": None}
@@ -309,7 +314,7 @@ def test_the_capacity_that_was_used_is_on_record_and_reaches_the_tenants(node: F
         fake.changes = load_of(0, "poisson")
     measured = run(node, spec_text=spec(arrival="poisson", rate_of_capacity=0.5))
     assert measured["calibration"]["capacity_hz"] == 100.0
-    assert node.given[0]["load"]["rate_hz"] == 50.0
+    assert [load["rate_hz"] for load in node.given[0]["loads"]] == [50.0, 50.0]
     assert node.given[0]["timeouts"] == SETTINGS["timeouts"]
 
 
@@ -318,12 +323,12 @@ def test_arrivals_differ_between_repeats_and_not_between_strategies(node: FakeNo
     run(node, LIMITED)
     other = spec().replace('"repeat":3', '"repeat":4')
     run(node, MPS, other)
-    seeds = [settings["load"]["seed"] for settings in node.given]
+    seeds = [settings["loads"][0]["seed"] for settings in node.given]
     assert seeds[0] == seeds[1] != seeds[2]
 
 
 def test_calibration_needs_no_calibration(node: FakeNode) -> None:
-    measured, _ = run_cell(node, MPS, spec(), 1, SETTINGS, None)
+    measured, _ = run_cell(node, MPS, spec(), 1, SETTINGS, {})
     assert measured["status"] == "ok"
     assert measured["calibration"] is None
 
@@ -332,3 +337,58 @@ def test_judging_a_cell_by_its_tenants() -> None:
     fine = {"status": "ok", "exit": None}
     assert judge([fine, fine], None) == ("ok", None)
     assert judge([fine, {"status": "not-measured", "exit": None}], "too slow") == ("hung", "too slow")
+
+
+def mix_spec(**heavy: Any) -> str:
+    """The canonical spec of a cell of two tenants that run different workloads."""
+    light = {"name": "light", "params": {}, "load": {"arrival": "closed"}, "output_tolerance": 1e-6}
+    other = light | {"name": "heavy", "load": {"arrival": "closed"} | heavy, "output_tolerance": 0.5}
+    of_all = {"name": "light+heavy", "tenants": [light, other]}
+    strategy = {"mechanisms": ["mps"]}
+    return canonical({"strategy": strategy, "replicas": 2, "repeat": 3, "window_seconds": 2, "workload": of_all})
+
+
+HEAVY = {"capacity_hz": 10.0, "output_digest": [1.2, -2.0], "roofs": None, "idle_power_watts": None}
+BOTH = {"light": CALIBRATION, "heavy": HEAVY}
+
+
+def named(node: FakeNode) -> FakeNode:
+    """The node, whose two tenants say what they run."""
+    for fake, name in zip(node.fakes.fakes, BOTH, strict=True):
+        fake.changes = {"workload": name}
+    return node
+
+
+def test_each_tenant_of_a_mix_has_its_own_load_and_reference(node: FakeNode) -> None:
+    measured = run(named(node), MPS, mix_spec(arrival="poisson", rate_of_capacity=0.5), BOTH)
+    assert [load.get("rate_hz") for load in node.given[0]["loads"]] == [None, 5.0]
+    assert measured["cell"]["workload"] == "light+heavy"
+    assert [tenant["workload"] for tenant in measured["tenants"]] == ["light", "heavy"]
+    assert measured["calibration"] == {
+        "output_digest": None,
+        "capacity_hz": None,
+        "roofs": None,
+        "idle_power_watts": None,
+        "workloads": {
+            "light": {"output_digest": [1.5, -2.0], "capacity_hz": None},
+            "heavy": {"output_digest": [1.2, -2.0], "capacity_hz": 10.0},
+        },
+    }
+    (digest,) = (gate for gate in measured["gates"] if gate["name"] == "output_digest")
+    # The second gives 1.5 where alone it gives 1.2, which its tolerance allows.
+    assert digest["passed"] and digest["value"] == pytest.approx(0.2) and digest["limit"] == 0.5
+
+
+def test_packages_are_those_of_all_tenants(node: FakeNode) -> None:
+    named(node).fakes.fakes[1].changes |= {"environment": {"python": "3", "platform": "Linux", "packages": {"b": "2"}}}
+    assert run(node, MPS, mix_spec(), BOTH)["environment"]["packages"] == {"numpy": "2.4.6", "b": "2"}
+
+
+def test_tenants_of_a_mix_that_never_measured_are_still_what_they_were_to_run(node: FakeNode) -> None:
+    node.fakes.on["wait_ready"] = raising(TenantsFailed("not every tenant got ready"))
+    node.fakes.statuses = [OK, ended("crashed", 1)]
+    measured = run(node, MPS, mix_spec(), BOTH)
+    assert [(tenant["workload"], tenant["status"]) for tenant in measured["tenants"]] == [
+        ("light", "not-measured"),
+        ("heavy", "crashed"),
+    ]

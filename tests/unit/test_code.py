@@ -95,23 +95,26 @@ def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 WHAT = {
     "cpu matmul": lambda: code.of_cell("cpu", "matmul"),
     "cpu memcopy": lambda: code.of_cell("cpu", "memcopy"),
-    "simulated": lambda: code.of_cell("simulated", None),
+    "cpu mix": lambda: code.of_cell("cpu", "memcopy", "matmul", "memcopy"),
+    "simulated": lambda: code.of_cell("simulated"),
     "cpu node": lambda: code.of_node("cpu"),
     "export": lambda: code.of_stage("export"),
     "tables": lambda: code.of_stage("tables"),
     "figures": lambda: code.of_stage("figures"),
     "report": lambda: code.of_stage("report"),
 }
-CELLS = {"cpu matmul", "cpu memcopy", "simulated", "cpu node"}
+ON_CPU = {"cpu matmul", "cpu memcopy", "cpu mix", "cpu node"}
+CELLS = ON_CPU | {"simulated"}
 
 
 @pytest.mark.parametrize(
     "file, stale",
     [
-        ("tenant/workloads/matmul.py", {"cpu matmul"}),
-        ("tenant/loop.py", {"cpu matmul", "cpu memcopy", "cpu node"}),
+        ("tenant/workloads/matmul.py", {"cpu matmul", "cpu mix"}),
+        ("tenant/workloads/detector.py", set()),
+        ("tenant/loop.py", ON_CPU),
         ("sharebench/nodes/simulated.py", {"simulated"}),
-        ("sharebench/tenants/processes.py", {"cpu matmul", "cpu memcopy", "cpu node"}),
+        ("sharebench/tenants/processes.py", ON_CPU),
         ("sharebench/cell.py", CELLS),
         ("sharebench/window.py", CELLS),
         ("sharebench/collect/rows.py", CELLS),
@@ -140,6 +143,11 @@ def test_a_comment_stales_nothing(scripts: Path) -> None:
         path.write_text(path.read_text() + "\n# a remark\n")
     code._fingerprint.cache_clear()
     assert {name: digest() for name, digest in WHAT.items()} == before
+
+
+def test_the_code_of_a_mix_is_that_of_all_its_workloads_in_any_order() -> None:
+    assert code.of_cell("cpu", "memcopy", "matmul", "memcopy") == code.of_cell("cpu", "matmul", "memcopy")
+    assert code.of_cell("cpu", "matmul", "matmul") == code.of_cell("cpu", "matmul")
 
 
 def test_stages_are_labelled() -> None:

@@ -178,7 +178,7 @@ def test_command_lines_of_the_manual_work() -> None:
 
 def test_yaml_of_the_manual_works() -> None:
     blocks = code_blocks("yaml")
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     for block in blocks:
         config = study({})
         update_config(config, yaml.safe_load(block))

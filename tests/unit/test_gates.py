@@ -358,3 +358,24 @@ def test_clean_cells_fail_at_most_one_in_a_hundred_gates():
             failed[each["name"]] += not each["passed"]
     assert judged["drift"] == 600 and judged["littles_law"] > 400
     assert all(failed[name] <= 0.01 * judged[name] for name in judged), failed
+
+
+def test_tenants_of_a_mix_are_held_against_their_own_output_and_tolerance():
+    made = factories.record("mps", [np.full(400, 0.005)] * 3, workload="both", tenants_run=["a", "b", "b"])
+    made["calibration"]["workloads"] = {
+        "a": {"output_digest": [1.5, -2.0], "capacity_hz": None},
+        "b": {"output_digest": [7.0], "capacity_hz": None},
+    }
+    spec = json.loads(made["spec"])
+    spec["workload"]["tenants"][0]["output_tolerance"] = 0.5
+    made["spec"] = json.dumps(spec)
+    made["tenants"][0]["output_digest"] = [1.8, -2.0]
+    for index in (1, 2):
+        made["tenants"][index]["output_digest"] = [7.0]
+    assert gate(made, "output_digest")["passed"], "a sixth is within the first one's tolerance"
+    made["tenants"][2]["output_digest"] = [7.0 + 1e-4]
+    found = gate(made, "output_digest")
+    assert not found["passed"] and "tenant 2" in found["message"]
+    assert found["limit"] == 1e-6 and found["value"] == pytest.approx(1e-4 / 7, rel=1e-3)
+    made["calibration"]["workloads"]["b"]["output_digest"] = None
+    assert "no digest" in gate(made, "output_digest")["message"]

@@ -159,13 +159,14 @@ def test_only_who_measures_claims_the_node(results: Path, tmp_path: Path, monkey
 
 def summary(results: Path, rows: list[dict[str, Any]]) -> None:
     """A summary.csv with these rows; what they leave out is blank."""
-    names = ("strategy", "workload", "replicas", "status", "latency_mean_seconds", "slowdown", "throughput_total_hz")
+    of_group = ("strategy", "workload", "tenant_workload", "replicas", "status")
+    names = (*of_group, "latency_mean_seconds", "slowdown", "throughput_total_hz")
     path = results / "tables" / "summary.csv"
     path.parent.mkdir(parents=True)
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, names, restval="")
         writer.writeheader()
-        writer.writerows({"workload": "matmul", "status": "ok"} | row for row in rows)
+        writer.writerows({"workload": "matmul", "tenant_workload": "matmul", "status": "ok"} | row for row in rows)
 
 
 def test_the_end_says_the_largest_number_of_tenants_of_each_strategy(results: Path) -> None:
@@ -183,6 +184,22 @@ def test_the_end_says_the_largest_number_of_tenants_of_each_strategy(results: Pa
         "matmul, mps × 10: 12.35 ms, slowdown 3.46, 324/s in all",
         "matmul, mig × 2: 4 ms, slowdown 1.10 (× 4: no result)",
         f"report: {results / 'report.html'}",
+    ]
+
+
+def test_the_end_takes_a_mix_apart(results: Path) -> None:
+    mixed = {"workload": "matmul+memcopy", "replicas": 2}
+    summary(
+        results,
+        [
+            {"strategy": "exclusive", "replicas": 1, "latency_mean_seconds": 0.0035},
+            mixed | {"strategy": "mps", "tenant_workload": "matmul", "latency_mean_seconds": 0.007, "slowdown": 2},
+            mixed | {"strategy": "mps", "tenant_workload": "memcopy", "latency_mean_seconds": 0.03, "slowdown": 3},
+        ],
+    )
+    assert closing_lines(results)[1:3] == [
+        "matmul in matmul+memcopy, mps × 2: 7 ms, slowdown 2.00",
+        "memcopy in matmul+memcopy, mps × 2: 30 ms, slowdown 3.00",
     ]
 
 

@@ -386,3 +386,104 @@ def test_pairs_and_workloads_are_those_of_the_cells() -> None:
         ("mps", "matmul-light"),
     ]
     assert planned.workloads() == ["matmul", "matmul-light"]
+
+
+MIXED: dict[str, Any] = {
+    "workload_catalogue.both.tenants": ["matmul", "detector", "detector"],
+    "strategies": ["mps", "mig"],
+    "repeats": 2,
+}
+
+
+def test_tenants_of_a_mix_are_repeated_to_their_number() -> None:
+    planned = of(MIXED, workloads=["both"], replicas=[2, 5])
+    assert planned.tenants_of(Cell("mps", "both", 2, 1)) == ["matmul", "detector"]
+    assert planned.tenants_of(Cell("mps", "both", 5, 1)) == ["matmul", "detector", "detector", "matmul", "detector"]
+    assert planned.tenants_of(Cell("exclusive", "matmul", 1, 1)) == ["matmul"]
+
+
+def test_a_mix_brings_the_baselines_and_calibrations_of_what_it_runs_and_has_none_itself() -> None:
+    planned = of(MIXED, workloads=["both"], replicas=[1, 3])
+    baselines = {Cell("exclusive", name, 1, repeat) for name in ("matmul", "detector") for repeat in (1, 2)}
+    mixes = {Cell(strategy, "both", 3, repeat) for strategy in ("mps", "mig") for repeat in (1, 2)}
+    assert set(planned.cells) == baselines | mixes, "one tenant is no mix"
+    assert planned.calibrated() == ["detector", "matmul"]
+    assert planned.workloads() == ["both", "detector", "matmul"]
+
+
+def test_only_what_tenants_run_gets_a_baseline() -> None:
+    planned = of(MIXED | {"workload_catalogue.both.tenants": ["matmul", "matmul", "detector"]}, workloads=["both"])
+    assert "detector" in of(MIXED, workloads=["both"], replicas=[2]).calibrated()
+    assert planned.components(Cell("mps", "both", 2, 1)) == ["matmul"]
+    assert planned.components(Cell("mps", "both", 4, 1)) == ["matmul", "detector"]
+
+
+def test_pairs_are_two_tenants_of_every_two_workloads_beside_the_workloads() -> None:
+    config = {
+        "strategies": ["exclusive", "mps", "mig"],
+        "strategy_catalogue.mig.replicas": [3],
+        "interference": ["matmul", "detector"],
+        "workloads": ["yolos"],
+        "replicas": [1, 4],
+        "window_seconds": 10,
+        "repeats": 1,
+    }
+    cells = set(of(config).cells)
+    pairs = {cell for cell in cells if "+" in cell.workload}
+    # exclusive has one tenant and this mig three.
+    assert pairs == {Cell("mps", pair, 2, 1) for pair in ("detector+detector", "detector+matmul", "matmul+matmul")}
+    plain = {Cell("exclusive", name, 1, 1) for name in ("yolos", "matmul", "detector")}
+    plain |= {Cell("mps", "yolos", 1, 1), Cell("mps", "yolos", 4, 1), Cell("mig", "yolos", 3, 1)}
+    assert cells - pairs == plain
+    # In whatever order they are named.
+    assert of(config | {"interference": ["detector", "matmul"]}).cells == of(config).cells
+    assert set(of(config | {"interference": []}).cells) == {cell for cell in plain if cell.workload == "yolos"}
+
+
+def test_the_spec_of_a_mix_holds_that_of_every_tenant() -> None:
+    planned = of(MIXED, workloads=["both", "matmul", "detector"], replicas=[4])
+
+    def workload(name: str) -> Any:
+        return json.loads(planned.spec(Cell("mps", name, 4, 1)))["workload"]
+
+    assert workload("both") == {
+        "name": "both",
+        "tenants": [workload(name) for name in ("matmul", "detector", "detector", "matmul")],
+    }
+    assert "tenants" not in workload("matmul")
+
+
+@pytest.mark.parametrize(
+    "edit, expected",
+    [
+        ({"workload_catalogue.matmul.simulated.serial_seconds": 0.5}, {"matmul", "both", "detector+matmul"}),
+        ({"workload_catalogue.detector.output_tolerance": 0.5}, {"detector", "both", "detector+matmul"}),
+        ({"workload_catalogue.both.tenants": ["matmul", "detector", "matmul"]}, {"both"}),
+        ({"workload_catalogue.both.description": "another"}, set()),
+    ],
+)
+def test_an_edit_stales_the_mixes_and_pairs_that_it_is_part_of(edit: dict[str, Any], expected: set[str]) -> None:
+    before = SIMULATED | MIXED | {"workloads": ["both"], "replicas": [3], "interference": ["matmul", "detector"]}
+    _, changed = stale(before, edit)
+    alike = {"detector+detector"} if "detector" in expected else {"matmul+matmul"} if "matmul" in expected else set()
+    assert {cell.workload for cell in changed} == expected | alike
+
+
+def test_the_code_of_a_mix_is_that_of_all_its_workloads() -> None:
+    config = {"node": "cpu", "interference": ["matmul", "detector", "memcopy"]}
+    planned = Study(load(study(config)))
+    assert planned.code("matmul+matmul") == planned.code("matmul")
+    codes = {planned.code(name) for name in ("matmul", "detector", "detector+matmul", "matmul+memcopy")}
+    assert len(codes) == 4
+
+
+def test_a_cell_of_a_pair_knows_its_files() -> None:
+    cell = Cell("mps", "detector+matmul", 2, 1)
+    assert cell.raw == "cells/mps/detector+matmul/n2/r1/raw.json"
+    assert cell_of(cell.raw) == cell
+
+
+def test_tables_list_pairs_after_workloads() -> None:
+    planned = of(workloads=["matmul"], interference=["matmul", "detector"], strategies=["mps"], repeats=1)
+    names = [name for name, _ in groupby(cell.workload for cell in planned.tabled())]
+    assert names == ["matmul", "detector", "detector+detector", "detector+matmul", "matmul+matmul"]

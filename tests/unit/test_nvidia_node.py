@@ -91,9 +91,18 @@ def test_the_compute_mode_that_the_owner_set(
 
 def test_streams_need_a_captured_graph(node: NvidiaNode) -> None:
     streams = STRATEGIES["streams"]
-    assert node.infeasible(streams, 3, {"graph": True}) is None
-    assert "CUDA graph" in (node.infeasible(streams, 3, {"size": 1}) or "")
+    graph, loop = ({"name": name, "params": {"graph": name == "graph"}} for name in ("graph", "loop"))
+    assert node.infeasible(streams, 3, [graph] * 3) is None
+    assert "CUDA graph" in (node.infeasible(streams, 3, [loop] * 3) or "")
+    assert "CUDA graph" in (node.infeasible(streams, 2, [graph, loop]) or "")
     assert node.infeasible(streams, 3) is None
+
+
+def test_streams_are_one_process_and_so_run_one_workload(node: NvidiaNode) -> None:
+    one, other = ({"name": name, "params": {"graph": True}} for name in ("one", "other"))
+    assert "no mix" in (node.infeasible(STRATEGIES["streams"], 2, [one, other]) or "")
+    assert node.infeasible(STRATEGIES["streams"], 2, [one, one]) is None, "beside its like is no mix"
+    assert node.infeasible(STRATEGIES["time-slicing"], 2, [one, other]) is None
 
 
 def test_without_the_mps_program_mps_is_infeasible(node: NvidiaNode, monkeypatch: pytest.MonkeyPatch) -> None:

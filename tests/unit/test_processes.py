@@ -77,7 +77,7 @@ def launch() -> Iterator[Callable[..., ProcessTenants]]:
     ) -> Any:
         spec = json.loads(cpu_study().spec(Cell("mps", "matmul", 1, 1)))
         settings = {"timeouts": {"start_seconds": start_seconds, "record_seconds": 10}}
-        tenants = Misbehaving(spec, settings | {"load": {"arrival": "closed"}})
+        tenants = Misbehaving(spec, settings | {"loads": [{"arrival": "closed"}] * len(programs)})
         tenants.programs = programs
         made.append(tenants)
         tenants.start([Grant(i, 0, cores=cores, process=process_of.get(i)) for i in range(len(programs))])
@@ -110,7 +110,7 @@ def test_a_whole_cell_with_real_tenants(tmp_path: Path) -> None:
     node = CpuNode(planned.config["cpu"], tmp_path / "node")
     settings = {"timeouts": planned.config["timeouts"], "cell_folder": cell.folder}
     before = set(psutil.Process().children(recursive=True))
-    measured, rows = run_cell(node, planned.strategies[cell.strategy], planned.spec(cell), 1, settings, None)
+    measured, rows = run_cell(node, planned.strategies[cell.strategy], planned.spec(cell), 1, settings, {})
     assert set(psutil.Process().children(recursive=True)) == before
     environment = measured.pop("environment")
     assert (measured["status"], measured["reason"]) == ("ok", None)
@@ -199,7 +199,7 @@ def test_the_real_tenant_says_that_memory_ran_out(tmp_path: Path) -> None:
     node = CpuNode(planned.config["cpu"], tmp_path / "node")
     cell = Cell("mps", "matmul", 2, 1)
     settings = {"timeouts": planned.config["timeouts"], "cell_folder": cell.folder}
-    measured, _ = run_cell(node, planned.strategies["mps"], planned.spec(cell), 1, settings, None)
+    measured, _ = run_cell(node, planned.strategies["mps"], planned.spec(cell), 1, settings, {})
     assert (measured["status"], measured["reason"]) == ("oom", "0 of 2 tenants fit into memory")
     assert "out of memory" in measured["tenants"][0]["exit"]["log_tail"]
 
@@ -300,7 +300,7 @@ def test_settings_of_cuda_come_from_the_grant_only(monkeypatch: pytest.MonkeyPat
 
 def test_the_frameworks_interpreter_and_the_device_reach_the_tenant() -> None:
     spec = json.loads(cpu_study().spec(Cell("mps", "matmul", 1, 1)))
-    settings = {"timeouts": {"start_seconds": 1}, "load": {}}
+    settings = {"timeouts": {"start_seconds": 1}, "loads": [{}] * 9}
     tenants = ProcessTenants(spec, settings, python=Path("/opt/env/bin/python"), device="cuda")
     command = tenants._command([Grant(0, 0)])
     tenants.stop()
@@ -406,7 +406,7 @@ def test_sweeping_ends_this_runs_tenants_and_nobody_elses(this_run: str) -> None
         sleeper(**{RUN_ID_VARIABLE: this_run}),  # a driver of this run
     ]
     os.kill(left_over.pid, signal.SIGSTOP)
-    tenants = ProcessTenants({"warmup": {}}, {"load": {}, "timeouts": {"start_seconds": 1}})
+    tenants = ProcessTenants({"warmup": {}}, {"loads": [], "timeouts": {"start_seconds": 1}})
     try:
         tenants.sweep()
         assert not is_alive(left_over.pid)
@@ -416,3 +416,20 @@ def test_sweeping_ends_this_runs_tenants_and_nobody_elses(this_run: str) -> None
         for process in (left_over, *others):
             process.kill()
             process.wait()
+
+
+def test_each_tenant_of_a_mix_has_a_command_of_its_own() -> None:
+    changes = {"workloads": [], "interference": ["matmul", "memcopy"], "window_seconds": 2}
+    spec = json.loads(cpu_study(**changes).spec(Cell("mps", "matmul+memcopy", 2, 1)))
+    loads = [{"arrival": "closed"}, {"arrival": "constant", "rate_hz": 5}]
+    tenants = ProcessTenants(spec, {"timeouts": {"start_seconds": 1}, "loads": loads})
+    commands = [tenants._command([Grant(index, 0)]) for index in range(2)]
+    tenants.stop()
+
+    def argument(name: str) -> list[str]:
+        return [command[command.index(f"--{name}") + 1] for command in commands]
+
+    assert argument("workload") == argument("name") == ["matmul", "memcopy"]
+    assert list(map(json.loads, argument("params"))) == [{"size": 32}, {"mebibytes": 64}]
+    assert list(map(json.loads, argument("load"))) == loads
+    assert argument("index") == ["0", "1"]

@@ -56,8 +56,9 @@ def measure(planned: Study, cell: Cell, folder: Path) -> dict[str, Any]:
     node = SimulatedNode(planned.config["simulated"], folder / "node")
     settings = {"timeouts": planned.config["timeouts"], "cell_folder": cell.folder}
     calibration = {"capacity_hz": 10.0, "output_digest": [1.0], "roofs": None, "idle_power_watts": None}
+    calibrations = dict.fromkeys(planned.components(cell), calibration)
     strategy = planned.strategies[cell.strategy]
-    measured, rows = run_cell(node, strategy, planned.spec(cell), planned.block(cell), settings, calibration)
+    measured, rows = run_cell(node, strategy, planned.spec(cell), planned.block(cell), settings, calibrations)
     assert rows == []
     environment = measured.pop("environment")
     made = {
@@ -248,7 +249,7 @@ def open_load(
         "node": {"options": {"seed": 1}},
     }
     node = DEVICE | {"time_slicing_overhead": 0.0, "noise": SILENT}
-    load_of_all = {"load": {"arrival": arrival, "rate_hz": rate_hz}}
+    load_of_all = {"loads": [{"arrival": arrival, "rate_hz": rate_hz}] * tenants}
     records = []
     for repeat in range(repeats):
         group = SimulatedTenants(spec | {"repeat": repeat}, load_of_all, node, iteration_seconds, None)
@@ -394,3 +395,13 @@ def test_the_journal_notes_every_move_and_only_moves(tmp_path: Path) -> None:
     states = ["mps-limited n3 block 2", "mps-limited n5 block 2", "mps-limited n5 block 3"]
     assert [move["to"] for move in moves] == [*states, None]
     assert [move["from"] for move in moves] == [None, *states]
+
+
+def test_tenants_of_a_mix_have_their_own_cost(tmp_path: Path) -> None:
+    changes = {"workloads": [], "interference": ["matmul", "yolos"], "strategies": ["mps"], "replicas": [2]}
+    planned = simulated_study(**changes, **{"simulated.noise": SILENT})
+    measured = measure(planned, Cell("mps", "matmul+yolos", 2, 1), tmp_path)
+    assert [tenant["workload"] for tenant in measured["tenants"]] == ["matmul", "yolos"]
+    means = [tenant["sum_seconds"] / tenant["count"] for tenant in measured["tenants"]]
+    assert means == pytest.approx([0.0002 + 2 * 0.05 / 108, 0.05004 + 2 * 4.106 / 108])
+    assert all(found["passed"] for found in measured["gates"] if found["severity"] == "invalid")

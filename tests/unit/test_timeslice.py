@@ -320,7 +320,7 @@ class Gpu(NvidiaNode):
     def tenant_python(self) -> Path:
         return self.python
 
-    def infeasible(self, strategy: Strategy, replicas: int, params: object = None) -> str | None:
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: object = ()) -> str | None:
         return "no graph" if strategy.name == "streams" else None
 
     def ensure(self, state: State) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from sharebench.mixes import in_words
+
 BLANK = "-"
 SIGNIFICANT_FIGURES = 3
 MS = 1e3
@@ -117,7 +119,7 @@ def _readable(summary: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
         rows.append(
             {
                 "strategy": row["strategy"],
-                "workload": row["workload"],
+                "workload": in_words(row["workload"], row["tenant_workload"]),
                 "tenants": str(row["replicas"]),
                 "cells": cells + mark,
                 **shown,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -10,6 +11,7 @@ from sharebench.analysis.device import device_columns, tenant_memory_mib, tenant
 from sharebench.analysis.statistics import required_count
 from sharebench.gates import is_valid
 from sharebench.histogram import Histogram, Quantile, merged
+from sharebench.mixes import components
 
 PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 NEEDED_COUNT = {name: required_count(q) for name, q in PERCENTILES.items()}
@@ -70,10 +72,12 @@ COLUMNS = tuple(field.name for field in fields(TenantRow))
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCell:
-    """One cell: its rows, and its tenants taken together."""
+    """One cell: its rows, and its tenants taken together; or of a mix the tenants that run one of its workloads."""
 
     strategy: str
     workload: str
+    tenant_workload: str | None
+    """What these tenants run; None where they do not all run the same."""
     replicas: int
     repeat: int
     block: int
@@ -93,9 +97,20 @@ class MeasuredCell:
     tenants_that_fit: int | None
 
 
-def reduced(record: Mapping[str, Any]) -> MeasuredCell:
-    """What the tables need of a record; slowdowns come later, when the baseline's records are known too."""
+def by_workload(record: Mapping[str, Any], whole: MeasuredCell) -> list[MeasuredCell]:
+    """The cell `whole`, or of a mix the tenants of each of its workloads apart, as if each were a cell."""
+    if whole.tenant_workload is not None:
+        return [whole]
+    return [reduced(record, name) for name in components(json.loads(record["spec"]))]
+
+
+def reduced(record: Mapping[str, Any], tenant_workload: str | None = None) -> MeasuredCell:
+    """What the tables need of a record; slowdowns come later, when the baseline's records are known too.
+
+    With `tenant_workload` it is only about the tenants that run this.
+    """
     cell = record["cell"]
+    names = [tenant_workload] if tenant_workload else components(json.loads(record["spec"]))
     failed = [gate for gate in record["gates"] if not gate["passed"]]
     broken = [gate for gate in failed if gate["severity"] == "invalid"]
     shared: dict[str, Any] = {
@@ -112,17 +127,19 @@ def reduced(record: Mapping[str, Any]) -> MeasuredCell:
         "warnings": ";".join(warnings),
         "device": record["node"]["device"],
     }
-    tenants = record["tenants"]
+    all_tenants = zip(record["tenants"], tenant_memory_mib(record), strict=True)
+    chosen = [(tenant, mib) for tenant, mib in all_tenants if tenant_workload in (None, tenant["workload"])]
+    tenants = [tenant for tenant, _ in chosen]
     count = sum(tenant["count"] for tenant in tenants)
     device = device_columns(record, count)
-    memory_mib = tenant_memory_mib(record)
     histograms = [Histogram.from_sparse(tenant["histogram"]) for tenant in tenants]
     rows = [
-        TenantRow(**{**row, **device, **_measures(tenant, histogram, record["window"]), "memory_mib": memory})
-        for tenant, histogram, memory in zip(tenants, histograms, memory_mib, strict=True)
+        TenantRow(**{**row, **device, **_measures(tenant, histogram, record["window"]), "memory_mib": mib})
+        for (tenant, mib), histogram in zip(chosen, histograms, strict=True)
     ]
     return MeasuredCell(
         **shared,
+        tenant_workload=names[0] if len(names) == 1 else None,
         failed_gates=tuple(gate["name"] for gate in broken),
         warnings=warnings,
         rows=tuple(rows or [TenantRow(**row)]),

@@ -12,13 +12,12 @@ from sharebench.analysis.statistics import Estimate, log_interval, welch_ratio
 def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[Estimate | None, str | None]:
     """Slowdown over `cells`, the valid repeats of one group, and a note where it or its interval is missing.
 
-    The slowdown of a cell is the mean over its tenants of mean latency / baseline's mean latency (same
-    workload).
+    All tenants of the group run one workload. The slowdown of a cell is the mean over them of mean latency /
+    baseline's mean latency (same workload).
 
     * Paired, where every cell has a baseline cell of its own run and block and no two share one: the
       geometric mean of the cells' slowdowns against their partners, with Student's interval of these ratios.
     * Else the geometric mean over the cells over that of all valid baseline cells, with Welch's interval.
-    * Else, with tenants of several workloads and so several baselines, the same without an interval.
 
     The baseline's own slowdown is 1 by definition.
     """
@@ -32,15 +31,16 @@ def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[E
     slowdowns = _slowdowns(cells, lambda _, workload: baseline.mean_seconds(workload))
     if not slowdowns:
         return None, "no slowdown without a valid baseline"
-    workloads = {row.tenant_workload or cell.workload for cell in cells for row in cell.rows}
-    if len(workloads) > 1:
-        value = log_interval(slowdowns).value
-        return Estimate(value, None, None, len(slowdowns)), "no interval of the slowdown against several baselines"
     # Relative to their geometric mean, as the slowdowns are; Welch's interval does not depend on the unit.
-    latencies = baseline.latencies_seconds(*workloads)
+    latencies = baseline.latencies_seconds(_workload(cells[0]))
     alone = [seconds / log_interval(latencies).value for seconds in latencies]
     note = "no interval of the slowdown against one baseline cell" if len(alone) == 1 else None
     return welch_ratio(slowdowns, alone), note
+
+
+def _workload(cell: MeasuredCell) -> str:
+    assert cell.tenant_workload is not None, "the group's tenants run several workloads"
+    return cell.tenant_workload
 
 
 def _slowdowns(
@@ -51,7 +51,7 @@ def _slowdowns(
     for cell in cells:
         ratios = []
         for row in cell.rows:
-            alone = alone_seconds(cell, row.tenant_workload or cell.workload)
+            alone = alone_seconds(cell, _workload(cell))
             if alone and row.latency_mean_seconds:
                 ratios.append(row.latency_mean_seconds / alone)
         if len(ratios) == len(cell.rows):

@@ -1,7 +1,8 @@
-"""tables/summary.csv: one row per strategy, workload and number of replicas, over its repeats.
+"""tables/summary.csv: one row per strategy, workload, workload of the tenants and number of replicas, over its repeats.
 
 Each cell gets its values first; the table has their geometric mean and 95 % interval over the valid repeats.
-Mean latency and percentiles of a cell are those of all its tenants' latencies together, throughput and memory
+The tenants of a mix are taken apart by what they run. Mean latency and percentiles of a cell are those of all its
+tenants' latencies together, throughput and memory
 per tenant are means over tenants, power and energy are the device's, slowdown is the mean of the tenants' (ANTT:
 Eyerman & Eeckhout, IEEE Micro 2008).
 """
@@ -20,7 +21,7 @@ from sharebench.analysis.slowdown import group_slowdown
 from sharebench.analysis.statistics import Estimate, log_interval
 from sharebench.matrix import Cell
 
-Group = tuple[str, str, int]
+Group = tuple[str, str, str, int]
 QUANTILES = {f"latency_{name}_seconds": name for name in NEEDED_COUNT}
 METRICS = (
     "latency_mean_seconds",
@@ -43,10 +44,9 @@ WORDS = {
     "energy_per_iteration_joules": "energy",
     "energy_above_idle_per_iteration_joules": "energy above idle",
 }
+GROUP = ("strategy", "workload", "tenant_workload", "replicas")
 HEAD = (
-    "strategy",
-    "workload",
-    "replicas",
+    *GROUP,
     "status",
     "reason",
     "n_expected",
@@ -68,14 +68,20 @@ def columns() -> list[str]:
     return names
 
 
-def summary_table(cells: Iterable[MeasuredCell], expected: Iterable[Cell], baseline: Baseline) -> pd.DataFrame:
-    """One row per group of `expected`, in its order; cells that it does not name are left out."""
+def summary_table(
+    cells: Iterable[MeasuredCell], expected: Iterable[tuple[Cell, str]], baseline: Baseline
+) -> pd.DataFrame:
+    """One row per group of `expected`, in its order; cells that it does not name are left out.
+
+    `cells` come apart by workload (`reduction.by_workload`); `expected` are cells with the workloads of their tenants.
+    """
     wanted: dict[Group, set[int]] = defaultdict(set)
-    for cell in expected:
-        wanted[cell.strategy, cell.workload, cell.replicas].add(cell.repeat)
+    for cell, tenant_workload in expected:
+        wanted[cell.strategy, cell.workload, tenant_workload, cell.replicas].add(cell.repeat)
     found: dict[Group, list[MeasuredCell]] = defaultdict(list)
     for measured in cells:
-        group = (measured.strategy, measured.workload, measured.replicas)
+        assert measured.tenant_workload is not None, "a mix that was not taken apart"
+        group = (measured.strategy, measured.workload, measured.tenant_workload, measured.replicas)
         if measured.repeat in wanted.get(group, ()):
             found[group].append(measured)
     rows = [_row(group, len(repeats), found[group], baseline) for group, repeats in wanted.items()]
@@ -86,7 +92,7 @@ def _row(group: Group, n_expected: int, cells: Sequence[MeasuredCell], baseline:
     valid = [cell for cell in cells if cell.valid]
     statuses = {cell.status for cell in cells} or {"missing"}
     row: dict[str, Any] = {
-        **dict(zip(("strategy", "workload", "replicas"), group, strict=True)),
+        **dict(zip(GROUP, group, strict=True)),
         "status": statuses.pop() if len(statuses) == 1 else "mixed",
         "reason": "; ".join(dict.fromkeys(cell.reason for cell in cells if cell.reason)),
         "n_expected": n_expected,

@@ -154,10 +154,10 @@ class Node(ABC):
         return {"idle_power_watts": None, "roofs": None}
 
     @abstractmethod
-    def infeasible(self, strategy: Strategy, replicas: int, params: Mapping[str, Any] | None = None) -> str | None:
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Mapping[str, Any]] = ()) -> str | None:
         """Why this device cannot give `replicas` tenants that strategy, or None.
 
-        `params` are those of the workload, None for any workload.
+        `workloads` are the specs of what the tenants run, none for any workload.
         """
 
     @abstractmethod
@@ -170,7 +170,7 @@ class Node(ABC):
 
     @abstractmethod
     def tenants(self, spec: Mapping[str, Any], settings: Mapping[str, Any]) -> Tenants:
-        """Tenants that run this cell's workload on this node."""
+        """Tenants that run this cell's workloads on this node; `settings` has the resolved `loads`, one per tenant."""
 
     @abstractmethod
     def sampler(self, tenants: Tenants) -> Sampler:

@@ -77,7 +77,7 @@ class CpuNode(Node):
             },
         }
 
-    def infeasible(self, strategy: Strategy, replicas: int, params: Mapping[str, Any] | None = None) -> str | None:
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Mapping[str, Any]] = ()) -> str | None:
         """Time-slicing and MIG need affinity; MIG needs enough cores."""
         if not self.cores:
             return f"none of the cores {self.options['cores']} may be used by this process"

@@ -149,7 +149,7 @@ class NvidiaNode(Node):
             return self._instances(strategy)[: strategy.groups(replicas)]
         return [Target(self.gpu.uuid, self.facts()["units"], self.gpu.memory_bytes)]
 
-    def infeasible(self, strategy: Strategy, replicas: int, params: Mapping[str, Any] | None = None) -> str | None:
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Mapping[str, Any]] = ()) -> str | None:
         """What this GPU, as its owner set it up, cannot give."""
         compute_mode = self.gpu.compute_mode()
         inner = strategy.mechanisms[-1]
@@ -163,8 +163,10 @@ class NvidiaNode(Node):
                 return why
             if per_daemon > mps.MAX_CLIENTS:
                 return f"{per_daemon} clients of one MPS server are more than {mps.MAX_CLIENTS}"
-        if inner == "streams" and params is not None and not params.get("graph"):
+        if inner == "streams" and not all(workload["params"].get("graph") for workload in workloads):
             return "streams need a workload with a captured CUDA graph (graph: true)"
+        if inner == "streams" and len({workload["name"] for workload in workloads}) > 1:
+            return "streams are tenants of one process, which runs one workload: no mix"
         if strategy.mechanisms[0] == "mig":
             return self._mig_infeasible(strategy, replicas)
         if self.gpu.mig_is_on():

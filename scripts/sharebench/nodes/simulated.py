@@ -7,6 +7,8 @@ takes a seconds that no SM shortens and w SM-seconds that spread over the SMs (a
 * MPS and streams: a + N w/S; with a thread limit p at least a + w/floor(p S);
 * MIG: a + w/k; layered, the inner rule inside the slice.
 
+In a mix of closed loads each tenant has its own a and w, and the rule takes its neighbours for as busy as itself.
+
 A file `outage.json` in the node's folder breaks it as a failing device would: {"strategies": [...]} cannot be set up,
 {"cells": [folders]} fail, {"cells_left": n} fails everything after n more cells, {"tenants": {folder: status}} ends
 tenant 0 with that status.
@@ -71,7 +73,7 @@ class SimulatedNode(Node):
             "details": {key: value for key, value in self.options.items() if key != "product"},
         }
 
-    def infeasible(self, strategy: Strategy, replicas: int, params: Mapping[str, Any] | None = None) -> str | None:
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Mapping[str, Any]] = ()) -> str | None:
         """MIG has a fixed number of slices."""
         if strategy.mechanisms[0] != "mig":
             return None

@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 
 from sharebench.collect.scrape import HttpEndpoint
+from sharebench.mixes import workload_of
 from sharebench.nodes.base import Grant, NodeError, TenantsFailed, TenantUnreachable
 from sharebench.ownership import RUN_ID_VARIABLE, STOP_SIGNALS, scratch_folders, scratch_prefix
 
@@ -105,7 +106,7 @@ def _ended(popen: subprocess.Popen[bytes]) -> bool:
 
 
 class ProcessTenants:
-    """The tenants of one cell; `spec` is the cell's, `settings` has `timeouts` and the resolved `load`.
+    """The tenants of one cell; `spec` is the cell's, `settings` has `timeouts` and the resolved `loads`, by tenant.
 
     `python` is the interpreter that has the workload's framework, `device` what the tenants run on: cpu or cuda.
     """
@@ -120,7 +121,7 @@ class ProcessTenants:
         device: str = "cpu",
     ) -> None:
         self.spec = spec
-        self.load = settings["load"]
+        self.loads = settings["loads"]
         self.start_seconds = settings["timeouts"]["start_seconds"]
         self.python = python
         self.device = device
@@ -151,16 +152,18 @@ class ProcessTenants:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _command(self, grants: Sequence[Grant]) -> list[str]:
-        workload = self.spec["workload"]
+        # Tenants of one process run the same.
+        index = grants[0].index
+        workload = workload_of(self.spec, index)
         arguments = {
             "workload": workload["module"],
             "name": workload["name"],
             "params": json.dumps(workload["params"]),
             "device": self.device,
-            "load": json.dumps(self.load),
+            "load": json.dumps(self.loads[index]),
             "warmup": json.dumps(self.spec["warmup"]),
             "port": "0",
-            "index": str(grants[0].index),
+            "index": str(index),
             "spawned-ns": str(time.monotonic_ns()),
         }
         if grants[0].process is not None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sharebench.collect.rows import NOTHING_KNOWN, Row
+from sharebench.mixes import tenant_workloads
 from sharebench.nodes.base import Endpoint, Grant, TenantsFailed
 
 NS = 1_000_000_000
@@ -105,7 +106,7 @@ class SimulatedTenants:
         failing: str | None,
     ) -> None:
         self.spec = spec
-        self.load = settings["load"]
+        self.loads = settings["loads"]
         self.node = node
         self.model = model
         self.failing = failing
@@ -159,6 +160,9 @@ class SimulatedTenants:
             self._measured = self._simulate((self.window[1] - self.window[0]) / NS)
         return self._measured
 
+    def _model(self, active: int, workload: Mapping[str, Any]) -> float:
+        return self.model(self.spec["strategy"], active, self.node, workload["simulated"])
+
     def _simulate(self, seconds: float) -> list[dict[str, Any]]:
         cell = [self.spec["node"]["options"]["seed"], self.spec["strategy"], self.spec["workload"]["name"]]
         draw = random.Random(f"{cell}/{self.spec['replicas']}/{self.spec['repeat']}")
@@ -167,22 +171,23 @@ class SimulatedTenants:
         members: dict[int, list[int]] = {}
         for grant in self.grants:
             members.setdefault(grant.group, []).append(grant.index)
-        tenants = [SimulatedTenant(self.load, seconds) for _ in self.grants]
+        workloads = tenant_workloads(self.spec)
+        tenants = [SimulatedTenant(load, seconds) for load in self.loads]
         for group in members.values():
-            per_active = [
-                cell_factor * self.model(self.spec["strategy"], active, self.node, self.spec["workload"]["simulated"])
-                for active in range(1, len(group) + 1)
-            ]
             shares = [tenants[index] for index in group]
-            if self.load["arrival"] == "closed":
-                _closed(shares, per_active[-1], noise["iteration_cv"], seconds, draw)
+            if all(share.load["arrival"] == "closed" for share in shares):
+                means = [cell_factor * self._model(len(group), workloads[index]) for index in group]
+                _closed(shares, means, noise["iteration_cv"], seconds, draw)
             else:
+                # There is no model of open loads beside others: all of the group run the same.
+                alike = workloads[group[0]]
+                per_active = [cell_factor * self._model(active, alike) for active in range(1, len(group) + 1)]
                 _open(shares, per_active, noise["iteration_cv"], seconds, draw)
         return [
             {
                 **tenant.record(),
                 "index": index,
-                "workload": self.spec["workload"]["name"],
+                "workload": workloads[index]["name"],
                 "view": None,
                 "startup": {
                     "process_seconds": 0.0,
@@ -204,10 +209,10 @@ class SimulatedTenants:
 
 
 def _closed(
-    tenants: Sequence[SimulatedTenant], mean_seconds: float, cv: float, seconds: float, draw: random.Random
+    tenants: Sequence[SimulatedTenant], means_seconds: Sequence[float], cv: float, seconds: float, draw: random.Random
 ) -> None:
-    """Every tenant is always active, so each iteration takes the mean times its noise."""
-    for tenant in tenants:
+    """Every tenant is always active, so each iteration takes that tenant's mean times its noise."""
+    for tenant, mean_seconds in zip(tenants, means_seconds, strict=True):
         # The window opens somewhere inside an iteration; only iterations that start in it count.
         tenant.in_flight_seconds = seconds
         start = draw.random() * mean_seconds

@@ -9,7 +9,7 @@ from unit.factories import record
 
 from sharebench.analysis import publish
 from sharebench.analysis.baseline import Baseline
-from sharebench.analysis.reduction import reduced
+from sharebench.analysis.reduction import by_workload, reduced
 from sharebench.analysis.summary import summary_table
 from sharebench.matrix import Cell
 
@@ -22,7 +22,19 @@ def summary():
     records += [record("mig", status="infeasible", reason="8 > 7 | slices", replicas=8, repeat=1)]
     cells = [reduced(each) for each in records]
     expected = [Cell(cell.strategy, cell.workload, cell.replicas, cell.repeat) for cell in cells]
-    return summary_table(cells, [*expected, Cell("mig", "matmul", 8, 2)], Baseline(cells, "exclusive"))
+    expected = [(cell, "matmul") for cell in [*expected, Cell("mig", "matmul", 8, 2)]]
+    return summary_table(cells, expected, Baseline(cells, "exclusive"))
+
+
+def test_a_mix_is_tabled_by_what_its_tenants_run():
+    mix = record("mps", [np.full(400, 0.002), np.full(400, 0.016)], workload="both", tenants_run=["light", "heavy"])
+    parts = by_workload(mix, reduced(mix))
+    expected = [(Cell("mps", "both", 2, 1), name) for name in ("light", "heavy")]
+    text = publish.markdown(summary_table(parts, expected, Baseline([], None)), "A caption.")
+    assert [row.split("|")[2].strip() for row in text.splitlines() if row.startswith("| mps")] == [
+        "light in both",
+        "heavy in both",
+    ]
 
 
 def rows_of(markdown):

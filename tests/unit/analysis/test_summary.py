@@ -6,20 +6,21 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
-from unit import factories
-from unit.factories import back_to_back, record
+from unit.factories import record
 
 from sharebench.analysis.baseline import Baseline
-from sharebench.analysis.reduction import reduced
+from sharebench.analysis.reduction import by_workload, reduced
 from sharebench.analysis.summary import METRICS, columns, summary_table
 from sharebench.matrix import Cell
 
 
 def summarise(records, expected=None, baseline="exclusive"):
     """The table over these records; by default exactly they are expected."""
-    cells = [reduced(each) for each in records]
+    cells = [part for each in records for part in by_workload(each, reduced(each))]
     if expected is None:
-        expected = [Cell(cell.strategy, cell.workload, cell.replicas, cell.repeat) for cell in cells]
+        expected = [
+            (Cell(part.strategy, part.workload, part.replicas, part.repeat), part.tenant_workload) for part in cells
+        ]
     return summary_table(cells, expected, Baseline(cells, baseline))
 
 
@@ -44,8 +45,8 @@ def of_mean(strategy, *means, **more):
 
 
 def test_columns_are_those_of_the_contract():
-    assert columns()[:10] == [
-        "strategy", "workload", "replicas", "status", "reason",
+    assert columns()[:11] == [
+        "strategy", "workload", "tenant_workload", "replicas", "status", "reason",
         "n_expected", "n", "n_excluded", "warnings", "notes",
     ]  # fmt: skip
     for metric in METRICS:
@@ -125,35 +126,58 @@ def test_the_baseline_is_one_by_definition():
     assert (row["slowdown"], row["slowdown_low"], row["slowdown_high"]) == (1, 1, 1)
 
 
-def test_a_mix_refers_each_tenant_to_its_own_baseline():
-    def mix(repeat, light, heavy, run_id="run-1"):
-        tenants = [
-            factories.tenant(0, back_to_back(np.full(400, light)), workload="light"),
-            factories.tenant(1, back_to_back(np.full(400, heavy)), workload="heavy"),
-        ]
-        return record("mps", workload="light+heavy", repeat=repeat, tenants=tenants, run_id=run_id)
-
-    alone = [
-        of_mean("exclusive", mean, workload=workload, repeat=repeat)
-        for repeat in (1, 2)
-        for workload, mean in (("light", 0.001), ("heavy", 0.004))
-    ]
-    paired = row_of([*alone, mix(1, 0.002, 0.016), mix(2, 0.003, 0.012)])
-    assert paired["slowdown"] == pytest.approx(3.0)
-    assert not pd.isna(paired["slowdown_low"])
-    loose = row_of([*alone, mix(1, 0.002, 0.016, "run-2"), mix(2, 0.003, 0.012, "run-2")])
-    assert loose["slowdown"] == pytest.approx(3.0)
-    assert pd.isna(loose["slowdown_low"]) and "several baselines" in loose["notes"]
+def mix_of(*latencies, runs=("light", "heavy"), **more):
+    """A cell whose tenants run these, with these constant latencies in seconds."""
+    return of_mean("mps", *latencies, workload="both", tenants_run=runs, **more)
 
 
-def test_a_mix_with_a_tenant_that_has_no_baseline_has_no_slowdown():
-    tenants = [
-        factories.tenant(0, back_to_back(np.full(400, 0.002)), workload="light"),
-        factories.tenant(1, back_to_back(np.full(400, 0.016)), workload="heavy"),
-    ]
-    mix = record("mps", workload="light+heavy", tenants=tenants)
-    row = row_of([of_mean("exclusive", 0.001, workload="light"), mix])
-    assert pd.isna(row["slowdown"]) and "no slowdown" in row["notes"]
+ALONE = [
+    of_mean("exclusive", mean, workload=workload, repeat=repeat)
+    for repeat in (1, 2)
+    for workload, mean in (("light", 0.001), ("heavy", 0.004))
+]
+
+
+def test_a_mix_has_a_row_per_workload_against_its_own_baseline():
+    rows = summarise([*ALONE, mix_of(0.002, 0.016), mix_of(0.003, 0.012, repeat=2)]).query("workload == 'both'")
+    assert rows["tenant_workload"].tolist() == ["light", "heavy"]
+    assert rows["n"].tolist() == rows["n_expected"].tolist() == [2, 2]
+    assert rows["slowdown"].tolist() == pytest.approx([math.sqrt(6), math.sqrt(12)])
+    assert rows["latency_mean_seconds"].tolist() == pytest.approx([math.sqrt(6) / 1e3, 4 * math.sqrt(12) / 1e3])
+    assert rows["throughput_total_hz"].tolist() == pytest.approx([200, 200])
+    assert rows["slowdown_low"].notna().all(), "each of them has one baseline to be paired with"
+
+
+def test_unpaired_tenants_of_a_mix_have_welchs_interval():
+    alone = [of_mean("exclusive", mean, workload="light", repeat=k) for k, mean in ((1, 0.001), (2, 0.0011))]
+    mixes = [mix_of(0.002, 0.016, run_id="run-2"), mix_of(0.0022, 0.012, repeat=2, run_id="run-2")]
+    row = summarise([*alone, *mixes]).query("tenant_workload == 'light' and strategy == 'mps'").iloc[0]
+    assert row["slowdown"] == pytest.approx(2.0)
+    assert row["slowdown_low"] < 2 < row["slowdown_high"]
+
+
+def test_tenants_of_one_workload_in_a_mix_are_taken_together():
+    made = mix_of(0.002, 0.016, 0.020, runs=("light", "heavy", "heavy"))
+    rows = summarise([*ALONE, made]).query("workload == 'both'").set_index("tenant_workload")
+    assert rows.loc["heavy", "slowdown"] == pytest.approx((4 + 5) / 2)
+    assert rows.loc["heavy", "throughput_total_hz"] == pytest.approx(400)
+    assert rows.loc["heavy", "throughput_per_tenant_hz"] == pytest.approx(200)
+    assert rows.loc["light", "slowdown"] == pytest.approx(2)
+    assert set(rows["replicas"]) == {3}
+
+
+def test_only_the_tenant_without_a_baseline_has_no_slowdown():
+    rows = summarise([of_mean("exclusive", 0.001, workload="light"), mix_of(0.002, 0.016)]).set_index("tenant_workload")
+    assert rows.query("workload == 'both'").loc["light", "slowdown"] == pytest.approx(2)
+    assert pd.isna(rows.loc["heavy", "slowdown"]) and "no slowdown" in rows.loc["heavy", "notes"]
+
+
+def test_a_mix_without_tenants_has_a_row_per_workload_all_the_same():
+    made = record("mps", workload="both", status="infeasible", reason="no", replicas=2, tenants_run=["light", "heavy"])
+    rows = summarise([made])
+    assert rows["tenant_workload"].tolist() == ["light", "heavy"]
+    assert rows["reason"].tolist() == ["no", "no"]
+    assert rows["n"].tolist() == [0, 0]
 
 
 def test_without_a_baseline_slowdown_is_blank_and_says_so():

@@ -1,0 +1,39 @@
+"""Mixes: cells whose tenants need not all run the same workload, as spec and record have them.
+
+Every measuring job starts this module, so it imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def workload_of(spec: Mapping[str, Any], index: int) -> Mapping[str, Any]:
+    """The spec of what tenant `index` of the cell runs."""
+    workload: Mapping[str, Any] = spec["workload"]
+    return workload["tenants"][index] if "tenants" in workload else workload
+
+
+def tenant_workloads(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The spec of what each tenant of the cell runs, in order."""
+    return [workload_of(spec, index) for index in range(spec["replicas"])]
+
+
+def components(spec: Mapping[str, Any]) -> list[str]:
+    """The names of the workloads in the cell, each once, in the order of their first tenants."""
+    workload = spec["workload"]
+    return list(dict.fromkeys(tenant["name"] for tenant in workload.get("tenants", [workload])))
+
+
+def reference(calibration: Mapping[str, Any] | None, workload: str) -> Mapping[str, Any]:
+    """Of a record's `calibration`, what is known of that workload alone; empty where there is none."""
+    if calibration is None:
+        return {}
+    of_workload: Mapping[str, Any] = calibration["workloads"][workload] if "workloads" in calibration else calibration
+    return of_workload
+
+
+def in_words(workload: str, tenant_workload: str) -> str:
+    """The workload of a row of tables; of a mix what the row's tenants run in it."""
+    return workload if workload == tenant_workload else f"{tenant_workload} in {workload}"
