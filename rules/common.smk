@@ -8,7 +8,7 @@ sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
 
 from sharebench import config as configuration
 from sharebench import code, dataset, lifecycle, ownership
-from sharebench.figures import NAMES as FIGURES
+from sharebench.figures import names_for
 from sharebench.matrix import SCRIPTS, Study, canonical, cell_of
 
 
@@ -33,6 +33,7 @@ except (configuration.ConfigError, dataset.DataSetError) as error:
     sys.exit(str(error))
 
 config = STUDY.config
+FIGURES = names_for(STUDY.config)
 # A Path is not tracked as a param: another interpreter stales nothing by its name.
 PYTHON = Path(sys.executable)
 RESULTS = dataset.results_root(STUDY.config)

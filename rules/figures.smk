@@ -1,7 +1,7 @@
 # Figures: one module each, drawn by one job, because loading the plotting libraries takes longer than drawing.
 #
 # Inputs:  tables/*.csv, cells/{strategy}/{workload}/histograms.csv (and records, for timelines)
-# Outputs: figures/{latency,throughput,distribution,timeline}.{svg,pdf,png}
+# Outputs: figures/{latency,throughput,distribution,timeline,interference}.{svg,pdf,png}, the last one only of pairs
 
 
 rule figures:
@@ -25,9 +25,11 @@ rule figures:
         script=SCRIPTS / "plot_figures.py",
         data=DATA,
         results=RESULTS,
+        figures=FIGURES,
         shows=presentation(),
         code=code.of_stage("figures"),
     message:
         "Drawing the figures"
     shell:
-        "{params.python:q} {params.script:q} --data {params.data:q} --results {params.results:q} > {log:q} 2>&1"
+        "{params.python:q} {params.script:q} --data {params.data:q} --results {params.results:q}"
+        " --figures {params.figures:q} > {log:q} 2>&1"

@@ -10,7 +10,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="data set: has cells/ and nodes/")
     parser.add_argument("--results", type=Path, required=True, help="has tables/, receives figures/")
-    parser.add_argument("--figures", nargs="+", choices=list(figures.NAMES), default=list(figures.NAMES))
+    parser.add_argument("--figures", nargs="+", choices=list(figures.NAMES), required=True, help="what to draw")
     arguments = parser.parse_args()
     for name in arguments.figures:
         figures.draw(name, arguments.data, arguments.results)

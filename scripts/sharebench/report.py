@@ -16,7 +16,9 @@ from sharebench import figures
 from sharebench.figures import data as tables
 from sharebench.figures.palette import looks
 from sharebench.files import read_json, replace_atomically
+from sharebench.mixes import in_words
 from sharebench.report_audit import audit
+from sharebench.report_interference import verdicts
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 LISTED = 100
@@ -59,12 +61,13 @@ def context(data: Path, results: Path) -> dict[str, Any]:
     summary = tables.summary(study)
     strategies = study.strategies(summary)
     rows: dict[str, list[Row]] = {workload: [] for workload in study.workloads(summary)}
-    for row in summary.sort_values("replicas").to_dict("records"):
+    for row in summary.sort_values("replicas", kind="stable").to_dict("records"):
         rows[row["workload"]].append({str(column): value for column, value in row.items()})
     for of_workload in rows.values():
         of_workload.sort(key=lambda row: strategies.index(row["strategy"]))
     common = {workload: remark(of_workload) for workload, of_workload in rows.items()}
     style = looks(study.catalogue, strategies)
+    drawn = [(name, figures.NAMES[name]) for name in figures.names_for(study.config)]
     return {
         "css": (TEMPLATES / "report.css").read_text(encoding="utf-8"),
         "config": study.config,
@@ -77,18 +80,25 @@ def context(data: Path, results: Path) -> dict[str, Any]:
         "colors": {name: style[name].color for name in strategies},
         "summary": rows,
         "common": common,
-        "findings": {workload: findings(of_workload) for workload, of_workload in rows.items()},
+        "mixes": {workload for workload in rows if study.is_mix(workload)},
+        "findings": all_findings(rows),
+        "interference": verdicts(study),
         "powered": {workload: known for workload, of_workload in rows.items() if (known := powered(of_workload))},
         "power_and_energy": POWER_AND_ENERGY,
         "bucket_error_percent": summary.filter(like="bucket_error_percent").max().max(),
-        "figures": [(entry, picture(results / "figures" / f"{name}.svg")) for name, entry in figures.NAMES.items()],
+        "figures": [(entry, picture(results / "figures" / f"{name}.svg")) for name, entry in drawn],
         "audit": audit(study),
         "device": device(study.node),
         "strategies": [(name, *_strategy(study.config["strategy_catalogue"].get(name, {}))) for name in strategies],
         "workloads": [
             (name, entry["description"], words(entry.get("params", {})), load(entry.get("load", {})))
             for name, entry in study.config["workload_catalogue"].items()
-            if any(name in workload.split("+") for workload in rows)
+            if name in set(summary["tenant_workload"])
+        ],
+        "compositions": [
+            (name, entry["description"], words(entry["tenants"]))
+            for name, entry in study.config["workload_catalogue"].items()
+            if name in rows and study.is_mix(name)
         ],
         "listed": LISTED,
     }
@@ -118,12 +128,24 @@ class Finding(NamedTuple):
     text: str
 
 
-def findings(rows: list[Row]) -> list[Finding]:
+def all_findings(rows: dict[str, list[Row]]) -> dict[str, list[Finding]]:
+    """The findings of each workload, and of each that is part of a mix; pairs have a section of their own."""
+    found = {}
+    for workload, of_workload in rows.items():
+        for tenant_workload in dict.fromkeys(row["tenant_workload"] for row in of_workload):
+            if "+" not in workload:
+                own = [row for row in of_workload if row["tenant_workload"] == tenant_workload]
+                found[in_words(workload, tenant_workload)] = findings(own, rows.get(tenant_workload, []))
+    return found
+
+
+def findings(rows: list[Row], plain: list[Row]) -> list[Finding]:
     """One finding per strategy at its largest number of tenants, from all `rows` of a workload, in order.
 
-    Where that has no valid measurement, the finding says why and goes on with the largest that has one.
+    Where that has no valid measurement, the finding says why and goes on with the largest that has one. The workload
+    alone is among `plain`, the same rows unless those are of a mix.
     """
-    alone = next((row for row in rows if (row["strategy"], row["replicas"], row["n"] > 0) == BASELINE), None)
+    alone = next((row for row in plain if (row["strategy"], row["replicas"], row["n"] > 0) == BASELINE), None)
     found = []
     for strategy in dict.fromkeys(row["strategy"] for row in rows):
         own = [row for row in rows if row["strategy"] == strategy]
@@ -139,6 +161,8 @@ def findings(rows: list[Row]) -> list[Finding]:
 
 
 def _tenants(row: Row) -> str:
+    if row["tenant_workload"] != row["workload"]:
+        return f"Among {row['replicas']} tenants"
     return "One tenant" if row["replicas"] == 1 else f"{row['replicas']} tenants"
 
 

@@ -63,6 +63,12 @@ def cpu_template(shared: Path, untouched_template: Path) -> Path:
     return finished_study(shared, untouched_template, "cpu.yaml")
 
 
+@pytest.fixture(scope="session")
+def mixes_template(shared: Path, untouched_template: Path) -> Path:
+    """A finished run of the study of mixes."""
+    return finished_study(shared, untouched_template, "mixes.yaml")
+
+
 def copied(template: Path, target: Path, study: str) -> Iterator[Checkout]:
     shutil.copytree(template, target)
     checkout = Checkout(target, study)
@@ -89,3 +95,9 @@ def finished(simulated_template: Path, tmp_path: Path) -> Iterator[Checkout]:
 def finished_on_cpu(cpu_template: Path, tmp_path: Path) -> Iterator[Checkout]:
     """A checkout with a finished run of the study on the stand-in."""
     yield from copied(cpu_template, tmp_path / "checkout", "cpu.yaml")
+
+
+@pytest.fixture
+def finished_mixes(mixes_template: Path, tmp_path: Path) -> Iterator[Checkout]:
+    """A checkout with a finished run of the study of mixes."""
+    yield from copied(mixes_template, tmp_path / "checkout", "mixes.yaml")

@@ -215,6 +215,8 @@ def row(strategy: str, replicas: int, **changes: Any) -> dict[str, Any]:
     """A row of the summary with round numbers."""
     base = {
         "strategy": strategy,
+        "workload": "matmul",
+        "tenant_workload": "matmul",
         "replicas": replicas,
         "status": "ok",
         "reason": "",
@@ -229,7 +231,7 @@ def row(strategy: str, replicas: int, **changes: Any) -> dict[str, Any]:
 
 def test_findings_say_why_the_largest_number_has_no_value() -> None:
     rows = [row("mig", 2, slowdown=1.5), row("mig", 4, n=0, status="infeasible", reason="two slices")]
-    (found,) = report.findings(rows)
+    (found,) = report.findings(rows, rows)
     assert (
         found.text
         == "4 tenants: infeasible (two slices). 2 tenants: median latency 10.0 ms, 100 iterations/s in total."
@@ -238,14 +240,16 @@ def test_findings_say_why_the_largest_number_has_no_value() -> None:
 
 def test_findings_compare_with_the_baseline_only_if_it_is_valid() -> None:
     shared = row("mps", 2, slowdown=1.25, throughput_total_hz=160.0, n=2, warnings=1)
-    text = report.findings([row("exclusive", 1), shared])[1].text
+    rows = [row("exclusive", 1), shared]
+    text = report.findings(rows, rows)[1].text
     assert text == (
         "2 tenants: an iteration took on average 1.25 times as long as alone. In total 1.60 times the work of one"
         " exclusive tenant (160 against 100 iterations/s). From 2 of 3 repeats. Cells with a warning: 1 of 3."
     )
     invalid = row("exclusive", 1, n=0, throughput_total_hz=float("nan"))
-    assert "alone" not in report.findings([invalid, shared])[1].text
-    assert report.findings([invalid, shared])[0].text == "One tenant: excluded by a gate."
+    rows = [invalid, shared]
+    assert "alone" not in report.findings(rows, rows)[1].text
+    assert report.findings(rows, rows)[0].text == "One tenant: excluded by a gate."
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,10 @@ Importing this package is cheap (no plotting library), so that anybody may ask w
 """
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -15,6 +17,8 @@ class Entry:
     module: str
     title: str
     caption: str
+    is_of_pairs: bool = False
+    """Whether there is nothing to draw in a study without `interference`."""
 
 
 NAMES: dict[str, Entry] = {
@@ -52,7 +56,22 @@ NAMES: dict[str, Entry] = {
         "lines that lie together are what one hopes for; a slope is drift, a spike or a gap (a slot in "
         "which no iteration began) is a stall, and lines apart are unfairness.",
     ),
+    "interference": Entry(
+        "sharebench.figures.interference",
+        "Slowdown beside each other",
+        "Two tenants share the device: how many times as long an iteration of the row's workload takes "
+        "beside the column's as alone, with the 95 % interval over the repeats where there is room. All "
+        "strategies have one colour scale, logarithmic, on which 1 is white: as fast as alone. On the "
+        "diagonal a workload is beside its like. A row of dark cells is a workload that suffers, a column "
+        "of them one that others suffer from.",
+        is_of_pairs=True,
+    ),
 }
+
+
+def names_for(config: Mapping[str, Any]) -> list[str]:
+    """The figures that a study with this config has."""
+    return [name for name, entry in NAMES.items() if config["interference"] or not entry.is_of_pairs]
 
 
 def draw(name: str, data: Path, results: Path) -> None:

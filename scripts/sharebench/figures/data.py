@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float64]
 ROWS_PER_CHUNK = 500_000
 """histograms.csv is read in pieces of this many rows (about 12 MB), whatever its size."""
 
-TEXTS = ("strategy", "workload", "status", "reason", "notes")
+TEXTS = ("strategy", "workload", "tenant_workload", "status", "reason", "notes")
 """Columns of summary.csv that hold words; blank ones are empty."""
 
 
@@ -62,6 +62,22 @@ class Study:
         asked = [name for name in self.config["workloads"] if name in present]
         return asked + sorted(present.difference(asked))
 
+    def is_mix(self, workload: str) -> bool:
+        """Whether its tenants need not all run the same."""
+        entry = self.config["workload_catalogue"].get(workload, {})
+        return "+" in workload or entry.get("tenants") is not None
+
+    def without_mixes(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The rows of plain workloads: lines over the number of tenants say nothing where tenants differ."""
+        return table[~table["workload"].map(self.is_mix).astype(bool)]
+
+    @property
+    def left_out(self) -> str:
+        """What a figure of plain workloads does not show; empty if nothing."""
+        has_mixes = self.config["interference"] or any(map(self.is_mix, self.config["workloads"]))
+        mixes = "Mixes of workloads are not drawn here; tables and report have them." if has_mixes else ""
+        return " ".join(filter(None, [self.not_shown, mixes]))
+
     def cell_folder(self, strategy: str, workload: str, replicas: int, repeat: int) -> Path:
         """Folder of one cell."""
         return self.data / "cells" / strategy / workload / f"n{replicas}" / f"r{repeat}"
@@ -78,6 +94,13 @@ def summary(study: Study) -> pd.DataFrame:
     """tables/summary.csv: one row per strategy, workload and replicas."""
     table = pd.read_csv(study.results / "tables" / "summary.csv", dtype=dict.fromkeys(TEXTS, str))
     return table.fillna(dict.fromkeys(TEXTS, ""))
+
+
+def interference(study: Study) -> pd.DataFrame:
+    """tables/interference.csv: one row per strategy, victim and aggressor."""
+    texts = ("strategy", "victim", "aggressor", "status", "reason")
+    table = pd.read_csv(study.results / "tables" / "interference.csv", dtype=dict.fromkeys(texts, str))
+    return table.fillna(dict.fromkeys(texts, ""))
 
 
 def absence(row: Mapping[Any, Any]) -> str:
@@ -103,13 +126,14 @@ class Sample:
 
 
 def samples(study: Study) -> list[Sample]:
-    """One sample per workload and strategy of tables/cells.csv, in the order of the study."""
+    """One sample per plain workload and strategy of tables/cells.csv, in the order of the study."""
     columns = ["strategy", "workload", "replicas", "repeat", "valid", "count", "reason"]
     table = pd.read_csv(
         study.results / "tables" / "cells.csv",
         usecols=columns,
         dtype=dict.fromkeys(("strategy", "workload", "reason"), "category") | {"valid": str},
     )
+    table = study.without_mixes(table).copy()
     table["usable"] = (table["valid"] == "True") & (table["count"] > 0)
     found = []
     for workload in study.workloads(table):

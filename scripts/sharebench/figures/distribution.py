@@ -25,7 +25,7 @@ def draw(study: data.Study) -> Sheet:
         x_label="Latency (ms)",
         y_label="Share of iterations",
         legend=_legend(samples, style),
-        note=study.not_shown,
+        note=study.left_out,
     )
     if not workloads:
         say(page, page.axes[0], "Nothing to draw: there are no cells.")

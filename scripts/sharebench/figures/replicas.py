@@ -53,7 +53,7 @@ def panels(
 
     Whatever has no value of `metric` is marked by a cross below the axis, with the reason in a word.
     """
-    table = data.summary(study)
+    table = study.without_mixes(data.summary(study))
     names = study.strategies(table)
     style = looks(study.catalogue, names)
     entries = [Line2D([], [], label=name, **style[name].line) for name in names]
@@ -68,7 +68,7 @@ def panels(
         x_label="Number of tenants",
         y_label=y_label,
         legend=[*entries, *legend],
-        note=study.not_shown,
+        note=study.left_out,
         below_inches=crosses * CROSS_ROW_INCHES,
     )
     if not workloads:

@@ -51,14 +51,15 @@ def sheet(
     columns: int = 3,
     width_inches: float = 0.0,
     panel_inches: float = 2.1,
+    left_inches: float = LEFT_INCHES,
     below_inches: float = 0.0,
     title_lines: int = 1,
 ) -> Sheet:
     """An empty page with `facts` in its subtitle and `panels` in at most `columns` columns.
 
     Its width is a paper's column for one panel, else the page, unless `width_inches` says otherwise.
-    `panel_inches` is the height of a panel's data area, `below_inches` more room under each, and
-    `title_lines` how many lines a panel's title has.
+    `panel_inches` is the height of a panel's data area, `left_inches` the room left of each, `below_inches` more room
+    under each, and `title_lines` how many lines a panel's title has.
     """
     columns = min(panels, columns)
     rows = math.ceil(panels / columns)
@@ -93,9 +94,9 @@ def sheet(
     cell = (width - left - MARGIN_INCHES) / columns
     axes = []
     for i in range(panels):
-        x = left + i % columns * cell + LEFT_INCHES
+        x = left + i % columns * cell + left_inches
         y = height - head - i // columns * row - above - panel_inches
-        size = (cell - LEFT_INCHES - 0.04, panel_inches)
+        size = (cell - left_inches - 0.04, panel_inches)
         ax = figure.add_axes((x / width, y / height, size[0] / width, size[1] / height))
         sns.despine(ax=ax)
         ax.set_ylabel(y_label if i % columns == 0 else "")

@@ -25,7 +25,7 @@ def draw(study: data.Study) -> Sheet:
         max(len(samples), 1),
         x_label="Time in the window (s)",
         y_label="Latency (ms)",
-        note=study.not_shown,
+        note=study.left_out,
         columns=4,
         width_inches=PAGE_INCHES,
         panel_inches=1.3,

@@ -48,6 +48,7 @@ def config() -> dict[str, Any]:
         "strategies": list(MECHANISMS),
         "replicas": [1, 2, 4],
         "workloads": list(ALONE_SECONDS),
+        "interference": [],
         "repeats": 3,
         "window_seconds": WINDOW_SECONDS,
         "baseline": "exclusive",
@@ -226,6 +227,7 @@ def _group(key: tuple[str, str, int], rows: pd.DataFrame, cells: pd.DataFrame) -
     group: dict[str, Any] = {
         "strategy": strategy,
         "workload": workload,
+        "tenant_workload": workload,
         "replicas": replicas,
         "status": rows["status"].iloc[0],
         "reason": rows["reason"].iloc[0],

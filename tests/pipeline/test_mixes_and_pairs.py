@@ -1,0 +1,123 @@
+"""Tenants that run different workloads: what such a study measures, and what a change to one workload redoes."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+from typing import Any
+
+import pytest
+from pipeline.harness import Checkout, draw_really, measured, tabled
+
+STUDY = "mixes.yaml"
+BASELINE = {f"exclusive/{name}/1/1" for name in ("alpha", "beta", "gamma")}
+PAIRS = {"alpha+alpha", "alpha+beta", "beta+beta"}
+OF_PAIRS = {f"{s}/{pair}/2/1" for s, pair in itertools.product(("time-slicing", "mps"), PAIRS)}
+OF_THE_MIX = {"time-slicing/blend/3/1", "mps/blend/3/1"}
+CELLS = BASELINE | OF_PAIRS | OF_THE_MIX
+
+
+def rows(checkout: Checkout, table: str) -> list[dict[str, str]]:
+    with (checkout.results / "tables" / f"{table}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_mixes_and_pairs_bring_their_calibrations_and_baselines(untouched: Checkout) -> None:
+    result = untouched.run(study=STUDY).ok()
+    assert result.jobs == {
+        "characterise_node": {""},
+        "calibrate": {"alpha", "beta", "gamma"},
+        "configure_node": {"exclusive", "time-slicing", "mps"},
+        **measured(CELLS),
+    }
+    assert untouched.run(study=STUDY).ok().jobs == {}
+
+
+def test_each_tenant_is_recorded_and_tabled_as_what_it_runs(finished_mixes: Checkout) -> None:
+    record = finished_mixes.record("mps/blend/3/1")
+    assert [tenant["workload"] for tenant in record["tenants"]] == ["alpha", "gamma", "alpha"]
+    spec = json.loads(record["spec"])["workload"]
+    assert [tenant["simulated"]["serial_seconds"] for tenant in spec["tenants"]] == [0.002, 0.008, 0.002]
+    assert set(record["calibration"]["workloads"]) == {"alpha", "gamma"}
+    assert all(gate["passed"] for gate in record["gates"] if gate["severity"] == "invalid")
+    of_tenants = [
+        row for row in rows(finished_mixes, "cells") if (row["strategy"], row["workload"]) == ("mps", "blend")
+    ]
+    assert [row["tenant_workload"] for row in of_tenants] == ["alpha", "gamma", "alpha"]
+    summary = {(row["strategy"], row["workload"], row["tenant_workload"]) for row in rows(finished_mixes, "summary")}
+    assert {key[1:] for key in summary if key[0] == "mps"} == {
+        ("blend", "alpha"),
+        ("blend", "gamma"),
+        ("alpha+alpha", "alpha"),
+        ("alpha+beta", "alpha"),
+        ("alpha+beta", "beta"),
+        ("beta+beta", "beta"),
+    }
+
+
+def test_the_table_of_pairs_holds_the_planted_slowdowns(finished_mixes: Checkout) -> None:
+    # a + w/S alone, 2 (a + w/S) (1 + 0.1097) in turns, a + 2 w/S side by side; S = 108 SMs.
+    shared = 0.5 / 108
+    for row in rows(finished_mixes, "interference"):
+        serial = {"alpha": 0.002, "beta": 0.004}[row["victim"]]
+        expected = 2 * 1.1097 if row["strategy"] == "time-slicing" else (serial + 2 * shared) / (serial + shared)
+        assert float(row["slowdown"]) == pytest.approx(expected, rel=0.05)
+        assert (row["n"], row["n_expected"]) == ("1", "1")
+    found = [(row["strategy"], row["victim"], row["aggressor"]) for row in rows(finished_mixes, "interference")]
+    names = ("beta", "alpha")
+    assert found == list(itertools.product(("time-slicing", "mps"), names, names)), "in the order of the config"
+
+
+def test_a_change_of_one_workload_redoes_its_cells_and_those_that_it_is_part_of(finished_mixes: Checkout) -> None:
+    finished_mixes.edit("mixes.yaml", "serial_seconds: 0.004", "serial_seconds: 0.005")
+    stale = {"exclusive/beta/1/1"} | {cell for cell in OF_PAIRS if "beta" in cell}
+    assert finished_mixes.run().ok().jobs == {"calibrate": {"beta"}, **measured(stale)}
+    finished_mixes.edit("mixes.yaml", "serial_seconds: 0.008", "serial_seconds: 0.009")
+    stale = {"exclusive/gamma/1/1"} | OF_THE_MIX
+    assert finished_mixes.run().ok().jobs == {"calibrate": {"gamma"}, **measured(stale)}
+
+
+def test_another_order_of_the_list_measures_nothing(finished_mixes: Checkout) -> None:
+    result = finished_mixes.run(config=["interference=[alpha,beta]"]).ok()
+    assert result.jobs == tabled(set())
+    assert [row["victim"] for row in rows(finished_mixes, "interference")][:2] == ["alpha", "alpha"]
+
+
+def test_a_study_without_pairs_has_neither_table_nor_figure_of_them(finished_mixes: Checkout) -> None:
+    files = [finished_mixes.results / path for path in ("tables/interference.csv", "figures/interference.svg")]
+    assert all(file.exists() for file in files)
+    result = finished_mixes.run(config=["interference=[]"]).ok()
+    assert result.jobs == tabled(set())
+    assert not any(file.exists() for file in files)
+    assert finished_mixes.run().ok().jobs == tabled(set())
+    assert all(file.exists() for file in files)
+
+
+def test_a_pairs_deleted_record_is_measured_again_alone(finished_mixes: Checkout) -> None:
+    finished_mixes.delete("mps/alpha+beta/2/1")
+    assert finished_mixes.run().ok().jobs == measured({"mps/alpha+beta/2/1"})
+
+
+def test_a_cell_of_another_calibration_than_a_tenants_is_refused(finished_mixes: Checkout) -> None:
+    def other(record: dict[str, Any]) -> None:
+        record["calibration"]["workloads"]["beta"]["output_digest"] = [2.0]
+
+    finished_mixes.edit_record("mps/alpha+beta/2/1", other)
+    (finished_mixes.results / "tables/cells.csv").unlink()
+    result = finished_mixes.run()
+    assert result.code == 1
+    assert "measured with another calibration" in (finished_mixes.results / "logs/tables.log").read_text()
+
+
+def test_figures_and_report_of_a_finished_data_set_are_rebuilt_with_the_pairs(finished_mixes: Checkout) -> None:
+    draw_really(finished_mixes)
+    finished_mixes.run(config=["from=results"], results=finished_mixes.root / "results/from/results").ok()
+    rebuilt = finished_mixes.root / "results/from/results"
+    assert (rebuilt / "tables/interference.csv").read_text() == (
+        finished_mixes.results / "tables/interference.csv"
+    ).read_text()
+    assert (rebuilt / "figures/interference.png").stat().st_size > 10_000
+    report = (rebuilt / "report.html").read_text()
+    assert 'id="interference"' in report and "Least alike: " in report
+    assert "gamma in blend" in report

@@ -1,0 +1,158 @@
+"""The heat map of pairs: what each cell says, one colour scale for all, and what it says of what is missing."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from unit.figures import fabricated
+
+from sharebench import figures, report
+from sharebench.analysis.interference import COLUMNS
+from sharebench.figures import data, distribution, interference, latency, style, timeline
+from sharebench.figures.sheet import Sheet
+
+NAMES = list(fabricated.ALONE_SECONDS)
+SLOWDOWN = {
+    ("time-slicing", "matmul", "matmul"): 2.0,
+    ("time-slicing", "matmul", "hashing"): 4.0,
+    ("time-slicing", "hashing", "matmul"): 1.25,
+    ("time-slicing", "hashing", "hashing"): 2.1,
+    ("mps", "matmul", "matmul"): 1.0,
+    ("mps", "matmul", "hashing"): 1.1,
+    ("mps", "hashing", "matmul"): 0.8,
+}
+
+
+def row(strategy: str, victim: str, aggressor: str) -> dict[str, Any]:
+    """A row of interference.csv; mps has no valid cell of hashing beside its like."""
+    value = SLOWDOWN.get((strategy, victim, aggressor), np.nan)
+    ends = {"slowdown_low": 0.9 * value, "slowdown_high": 1.1 * value}
+    how = {"status": "ok", "reason": ""} if value > 0 else {"status": "oom", "reason": "1 of 2 tenants fit"}
+    named = {"strategy": strategy, "victim": victim, "aggressor": aggressor}
+    return named | {"slowdown": value, "n": 3 if value > 0 else 0, "n_expected": 3} | ends | how
+
+
+def with_pairs(root: Path) -> Path:
+    """The made-up study with the pairs of its workloads besides."""
+    manifest = json.loads((root / "manifest.json").read_text())
+    manifest["config"]["interference"] = NAMES
+    (root / "manifest.json").write_text(json.dumps(manifest))
+    rows = [row(strategy, a, b) for strategy in ("time-slicing", "mps") for a in NAMES for b in NAMES]
+    pd.DataFrame(rows, columns=list(COLUMNS)).to_csv(root / "tables" / "interference.csv", index=False)
+    return root
+
+
+@pytest.fixture(autouse=True)
+def themed() -> Iterator[None]:
+    """Pages made here look like those of a run."""
+    with style.theme():
+        yield
+
+
+@pytest.fixture(scope="module")
+def paired(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Root of that study; read only."""
+    return with_pairs(fabricated.write(tmp_path_factory.mktemp("pairs") / "results"))
+
+
+@pytest.fixture
+def page(paired: Path) -> Sheet:
+    return interference.draw(data.load(paired, paired))
+
+
+def cells_of(page: Sheet, panel: int) -> dict[tuple[int, int], list[str]]:
+    """The texts of a panel's cells, by row and column."""
+    found: dict[tuple[int, int], list[str]] = {}
+    for text in page.axes[panel].texts:
+        x, y = text.get_position()
+        found.setdefault((round(y), round(x)), []).append(text.get_text())
+    return found
+
+
+def test_each_cell_says_the_slowdown_of_its_row_beside_its_column(page: Sheet) -> None:
+    assert [ax.get_title(loc="left") for ax in page.axes] == ["time-slicing", "mps"]
+    for ax in page.axes:
+        assert [tick.get_text() for tick in ax.get_yticklabels()] == NAMES
+        assert [tick.get_text() for tick in ax.get_xticklabels()] == NAMES
+    assert cells_of(page, 0)[NAMES.index("matmul"), NAMES.index("hashing")] == ["4.00", "3.60 – 4.40"]
+    assert cells_of(page, 0)[NAMES.index("hashing"), NAMES.index("matmul")] == ["1.25", "1.12 – 1.38"]
+
+
+def test_one_colour_scale_has_one_in_its_middle(page: Sheet) -> None:
+    (sliced,), (shared,) = (ax.images for ax in page.axes)
+    assert sliced.norm.vmax == shared.norm.vmax == 4
+    assert sliced.norm.vmin == shared.norm.vmin == pytest.approx(1 / 4)
+    assert float(shared.norm(1.0)) == pytest.approx(0.5)
+    white = np.array(shared.cmap(0.5)[:3])
+    red, blue = shared.cmap(shared.norm(1.1)), shared.cmap(shared.norm(0.8))
+    assert white.min() > 0.9
+    assert red[0] > red[2] and blue[2] > blue[0], "slower is red, faster blue"
+
+
+def test_little_differences_stay_pale(paired: Path, tmp_path: Path) -> None:
+    table = pd.read_csv(paired / "tables" / "interference.csv")
+    table["slowdown"] = 1.02
+    (tmp_path / "tables").mkdir()
+    table.to_csv(tmp_path / "tables" / "interference.csv", index=False)
+    (tmp_path / "manifest.json").write_text((paired / "manifest.json").read_text())
+    image = interference.draw(data.load(paired, tmp_path)).axes[0].images[0]
+    assert image.norm.vmax == interference.LEAST_FACTOR
+
+
+def test_a_pair_without_a_value_says_why(page: Sheet) -> None:
+    at = NAMES.index("hashing")
+    assert cells_of(page, 1)[at, at] == ["oom"]
+    assert "mps: hashing beside hashing is oom" in page.words
+
+
+def test_nothing_runs_out_of_the_page(page: Sheet) -> None:
+    page.figure.draw_without_rendering()
+    for ax in page.axes:
+        box = ax.get_tightbbox()
+        assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= page.figure.bbox.width
+    one, other = (ax.get_tightbbox() for ax in page.axes)
+    assert one.x1 <= other.x0
+
+
+def test_it_is_drawn_only_for_pairs(paired: Path, tmp_path: Path) -> None:
+    config = fabricated.config()
+    assert "interference" not in figures.names_for(config)
+    assert figures.names_for(config | {"interference": NAMES}) == list(figures.NAMES)
+    (tmp_path / "tables").mkdir()
+    for name in ("tables/interference.csv", "manifest.json"):
+        (tmp_path / name).write_text((paired / name).read_text())
+    figures.draw("interference", paired, tmp_path)
+    svg = (tmp_path / "figures" / "interference.svg").read_text()
+    assert fabricated.LABEL in re.search("<dc:description>(.*?)</dc:description>", svg)[1]
+
+
+def test_other_figures_leave_mixes_out_and_say_so(paired: Path, tmp_path: Path) -> None:
+    for name in ("summary", "cells"):
+        table = pd.read_csv(paired / "tables" / f"{name}.csv")
+        pair = table[(table["strategy"] == "mps") & (table["workload"] == "matmul")].assign(workload="hashing+matmul")
+        (tmp_path / "tables").mkdir(exist_ok=True)
+        pd.concat([table, pair]).to_csv(tmp_path / "tables" / f"{name}.csv", index=False)
+    (tmp_path / "manifest.json").write_text((paired / "manifest.json").read_text())
+    study = data.load(paired, tmp_path)
+    for module in (latency, distribution, timeline):
+        page = module.draw(study)
+        titles = " ".join(ax.get_title(loc="left") for ax in page.axes)
+        assert "matmul" in titles and "+" not in titles
+        assert any("Mixes of workloads are not drawn here" in words for words in page.words)
+
+
+def test_the_report_names_the_worst_pair_and_the_least_even_one(paired: Path, tmp_path: Path) -> None:
+    interfered = dict(report.context(paired, paired)["interference"])
+    assert interfered["time-slicing"] == (
+        "Worst: beside hashing, an iteration of matmul takes 4.00 times as long as alone (95 % interval 3.60 to 4.40)."
+        " Least alike: matmul beside hashing takes 4.00 times as long, hashing beside matmul 1.25 times,"
+        " a ratio of 3.20."
+    )
+    assert interfered["mps"].endswith("Without a valid measurement: 1 of 4.")
+    plain = fabricated.write(tmp_path / "plain")
+    assert report.context(plain, plain)["interference"] == []
