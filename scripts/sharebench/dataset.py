@@ -52,7 +52,7 @@ def portable(text: str) -> str:
     text = DEVICE_UUID.sub(r"\1-…", text)
     key, separator, value = text.rpartition("=")
     if "{" in text:
-        # A mapping, such as nvidia={python: /home/me/bin/python}.
+        # A mapping, such as nvidia={python: /opt/bin/python}.
         return ABSOLUTE.sub(lambda found: f"…/{Path(found.group()).name}", text)
     if not Path(value).is_absolute() and ".." not in Path(value).parts:
         return text
