@@ -18,11 +18,11 @@ pytestmark = pytest.mark.usefixtures("mps_control")
 @pytest.fixture
 def daemon(tmp_path: Path) -> MpsDaemon:
     """A daemon that is not started yet."""
-    return MpsDaemon(tmp_path / "mps" / "0", "GPU-1")
+    return MpsDaemon(tmp_path / "mps" / "0")
 
 
 def test_limits_are_set_before_the_server_starts(daemon: MpsDaemon) -> None:
-    daemon.start(25.0, 10 << 30)
+    daemon.start("GPU-1", 25.0, 10 << 30)
     server = daemon.server()
     assert server is not None
     assert daemon.thread_percent(server) == 25.0
@@ -30,20 +30,20 @@ def test_limits_are_set_before_the_server_starts(daemon: MpsDaemon) -> None:
 
 
 def test_without_limits_none_are_set(daemon: MpsDaemon) -> None:
-    daemon.start(None, None)
+    daemon.start("GPU-1", None, None)
     server = daemon.server()
     assert server is not None
     assert (daemon.thread_percent(server), daemon.memory_limit(server)) == (100.0, "")
 
 
 def test_clients_are_listed_in_order(daemon: MpsDaemon) -> None:
-    daemon.start(None, None)
+    daemon.start("GPU-1", None, None)
     (daemon.pipe / "clients").write_text("712\n9\n")
     assert daemon.clients(1) == [9, 712]
 
 
 def test_a_stopped_daemon_leaves_nothing(daemon: MpsDaemon, tmp_path: Path) -> None:
-    daemon.start(None, None)
+    daemon.start("GPU-1", None, None)
     pid, server = daemon.pid, daemon.server()
     assert pid is not None and server is not None
     daemon.stop()
@@ -53,7 +53,7 @@ def test_a_stopped_daemon_leaves_nothing(daemon: MpsDaemon, tmp_path: Path) -> N
 
 def test_a_daemon_that_ignores_quit_is_killed(daemon: MpsDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mps, "QUIT_SECONDS", 0.2)
-    daemon.start(None, None)
+    daemon.start("GPU-1", None, None)
     (daemon.pipe / "deaf").touch()
     pid, server = daemon.pid, daemon.server()
     assert pid is not None and server is not None
@@ -62,7 +62,7 @@ def test_a_daemon_that_ignores_quit_is_killed(daemon: MpsDaemon, monkeypatch: py
 
 
 def test_the_next_run_finds_the_daemon_of_a_killed_one(daemon: MpsDaemon, tmp_path: Path) -> None:
-    daemon.start(None, None)
+    daemon.start("GPU-1", None, None)
     pid = daemon.pid
     assert pid is not None
     assert mps.kill_leftovers(tmp_path / "mps") == 2
@@ -71,7 +71,7 @@ def test_the_next_run_finds_the_daemon_of_a_killed_one(daemon: MpsDaemon, tmp_pa
 
 
 def test_a_daemon_elsewhere_is_foreign_and_stays(daemon: MpsDaemon, tmp_path: Path) -> None:
-    daemon.start(None, None)
+    daemon.start("GPU-1", None, None)
     pid = daemon.pid
     line = mps.foreign_daemon(tmp_path / "ours", {"GPU-1"})
     assert line is not None and "not ours" in line and "echo quit" in line
@@ -90,7 +90,7 @@ def test_a_daemon_that_is_not_there_is_one_line(daemon: MpsDaemon) -> None:
 def test_a_program_that_fails_is_one_line(daemon: MpsDaemon, mps_control: Path) -> None:
     mps_control.write_text("#!/bin/sh\necho 'no permission' >&2\nexit 3\n")
     with pytest.raises(NodeError, match="nvidia-cuda-mps-control refused '-d': no permission"):
-        daemon.start(None, None)
+        daemon.start("GPU-1", None, None)
 
 
 def test_the_callers_cuda_settings_and_run_stay_out(
@@ -101,7 +101,7 @@ def test_the_callers_cuda_settings_and_run_stay_out(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
     mps_control.write_text(f"#!/bin/sh\nenv > {tmp_path}/seen\nexit 1\n")
     with pytest.raises(NodeError):
-        daemon.start(None, None)
+        daemon.start("GPU-1", None, None)
     seen = (tmp_path / "seen").read_text()
     assert "CUDA_VISIBLE_DEVICES=GPU-1\n" in seen
     assert "THREAD_PERCENTAGE" not in seen and "SHAREBENCH_RUN_ID" not in seen
@@ -128,6 +128,6 @@ def test_a_number_in_a_stale_pid_file_is_no_daemon(daemon: MpsDaemon) -> None:
 
 
 def test_a_command_that_the_daemon_does_not_know_is_refused(daemon: MpsDaemon) -> None:
-    daemon.start(None, None)
+    daemon.start("GPU-1", None, None)
     with pytest.raises(NodeError, match="Unknown command"):
         daemon.command("lspart")

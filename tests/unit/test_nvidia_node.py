@@ -237,8 +237,8 @@ def test_a_clean_host_is_left_alone(node: NvidiaNode) -> None:
 
 
 def test_somebody_elses_daemon_is_refused(node: NvidiaNode, tmp_path: Path) -> None:
-    foreign = mps.MpsDaemon(tmp_path / "theirs", node.gpu.uuid)
-    foreign.start(None, None)
+    foreign = mps.MpsDaemon(tmp_path / "theirs")
+    foreign.start(node.gpu.uuid, None, None)
     with pytest.raises(NodeError, match="MPS daemon that is not ours"):
         node.ensure(state("time-slicing"))
     assert foreign.pid is not None

@@ -137,9 +137,8 @@ def _control(pipe: Path, *arguments: str, command: str = "", device: str | None 
 class MpsDaemon:
     """The daemon of one device; `folder` is its own, with a short path because sockets lie in it."""
 
-    def __init__(self, folder: Path, device_uuid: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.device_uuid = device_uuid
         self.pipe = folder / "pipe"
 
     @property
@@ -155,15 +154,15 @@ class MpsDaemon:
         """The daemon's answer. Raises NodeError."""
         return _control(self.pipe, command=text)
 
-    def start(self, thread_percent: float | None, memory_bytes: int | None) -> None:
-        """Start daemon and server with default limits per client. Raises NodeError.
+    def start(self, device_uuid: str, thread_percent: float | None, memory_bytes: int | None) -> None:
+        """Start daemon and server for one device, with default limits per client. Raises NodeError.
 
         The server is started by us, as this user, and only after the limits are set: a server that already runs keeps
         the limits that it was started with.
         """
         for folder in (self.pipe, self.folder / "log"):
             folder.mkdir(parents=True, mode=0o700)
-        _control(self.pipe, "-d", device=self.device_uuid)
+        _control(self.pipe, "-d", device=device_uuid)
         if not _wait(lambda: self.pid is not None, START_SECONDS):
             raise NodeError(f"the MPS daemon did not start; its log: {self.log_tail()}")
         if thread_percent is not None:

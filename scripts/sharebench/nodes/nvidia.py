@@ -239,7 +239,7 @@ class NvidiaNode(Node):
     def _daemons(self) -> list[mps.MpsDaemon]:
         """The daemons of the present state, by group."""
         folders = sorted((self.host_folder / "mps").glob("[0-9]*"), key=lambda folder: int(folder.name))
-        return [mps.MpsDaemon(folder, "") for folder in folders]
+        return [mps.MpsDaemon(folder) for folder in folders]
 
     def ensure(self, state: State) -> None:
         """Bring the GPU into the state; one whose daemons are not all there is set up anew. Raises NodeError."""
@@ -286,7 +286,7 @@ class NvidiaNode(Node):
         for group, target in enumerate(self._shared(state)):
             share = limits["memory_percent"]
             memory_bytes = None if share is None else int(target.memory_bytes * share / 100)
-            mps.MpsDaemon(self._daemon_folder(group), target.uuid).start(limits["thread_percent"], memory_bytes)
+            mps.MpsDaemon(self._daemon_folder(group)).start(target.uuid, limits["thread_percent"], memory_bytes)
 
     @property
     def _layout_file(self) -> Path:
