@@ -98,20 +98,24 @@ class Measurement:
 
     def _chunk_end_ns(self) -> int:
         # Within a window only a full array is folded: nothing but the work runs, and no timer wakes anything.
-        now_ns = self._clock()
-        window = self._recorder.window
+        with self._lock:
+            window, now_ns = self._meet_window()
         if window is None or now_ns >= window.end_ns:
             return now_ns + CHUNK_NS
         return min(now_ns + CHUNK_NS, window.start_ns) if now_ns < window.start_ns else window.end_ns
 
+    def _meet_window(self) -> tuple[Window | None, int]:
+        """The window and the time; reads the CPU times if that is the first time seen within the window."""
+        window, now_ns = self._recorder.window, self._clock()
+        if window is not None and now_ns >= window.start_ns:
+            self._outcome.cpu_start = self._outcome.cpu_start or self._meter.read()
+        return window, now_ns
+
     def _window_over(self) -> Window | None:
-        """Read the CPU times at the window's edges; the window, if all that belongs to it has finished."""
+        """The window, if all that belongs to it has finished; reads the CPU times at its end."""
         with self._lock:
-            window, outcome, now_ns = self._recorder.window, self._outcome, self._clock()
-            if window is None or now_ns < window.start_ns:
-                return None
-            outcome.cpu_start = outcome.cpu_start or self._meter.read()
-            if now_ns < window.end_ns:
+            (window, now_ns), outcome = self._meet_window(), self._outcome
+            if window is None or now_ns < window.end_ns:
                 return None
             outcome.cpu_end = outcome.cpu_end or self._meter.read()
             if self._loop.unfinished(window.end_ns):

@@ -4,6 +4,7 @@ from tenant.load import Load
 from tenant.measure import CHUNK_NS, Measurement
 from tenant.record import Identity
 from tenant.state import RefusedError
+from tenant.usage import CpuTime
 from tenant.warmup import Rule
 
 from .conftest import MS, FakeClock, FakeWorkload
@@ -86,6 +87,24 @@ def test_a_window_that_was_announced_in_mid_chunk_is_exact(clock: FakeClock) -> 
     record_end = start + 20 * MS
     run_until(measurement, clock, record_end + CHUNK_NS)
     assert measurement.wait_record(0)["count"] == 10
+
+
+def test_the_cpu_time_begins_with_the_window_even_if_that_begins_while_the_last_chunk_is_counted(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measurement, _ = warm(clock, [MS])
+    meter = measurement._meter
+    monkeypatch.setattr(meter, "read", lambda: CpuTime(clock.now_ns / 1e9, None))
+    fold = measurement._fold
+
+    def slow_fold() -> None:
+        fold()
+        clock.now_ns += 2 * MS
+
+    monkeypatch.setattr(measurement, "_fold", slow_fold)
+    # The chunk of 50 ms ends 1 ms before the window starts, and is counted until 1 ms after that.
+    record = measured(measurement, clock, CHUNK_NS + MS, 100 * MS)
+    assert record["cpu"]["cpu_seconds"] == pytest.approx(0.1, abs=0.003)
 
 
 def test_the_synchronise_after_the_window_is_timed(clock: FakeClock) -> None:
