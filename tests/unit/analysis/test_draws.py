@@ -1,0 +1,19 @@
+import numpy as np
+import pytest
+
+from sharebench.analysis.draws import mean_draws
+from sharebench.analysis.statistics import log_interval
+
+
+def test_draws_have_the_interval_of_the_mean() -> None:
+    values = [1.0, 1.1, 1.3, 1.05]
+    ends = np.quantile(mean_draws(values, 200_000, np.random.default_rng(1)), [0.025, 0.5, 0.975])
+    expected = log_interval(values)
+    assert ends == pytest.approx([expected.low, expected.value, expected.high], rel=0.01)
+
+
+def test_one_value_has_no_draws_and_none_is_an_error() -> None:
+    assert np.isnan(mean_draws([2.0], 3, np.random.default_rng(1))).all()
+    for values in ([], [1.0, 0.0]):
+        with pytest.raises(ValueError, match="positive"):
+            mean_draws(values, 3, np.random.default_rng(1))
