@@ -18,6 +18,7 @@ configfile: Path(workflow.basedir) / "config" / "config.yaml"
 
 
 include: "rules/common.smk"
+include: "rules/run.smk"
 
 
 if not FROM:
