@@ -6,6 +6,7 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
+from sharebench.digests import KnownDigests
 from sharebench.fingerprint import fingerprint
 
 SCRIPTS = Path(__file__).resolve().parent.parent
@@ -80,8 +81,16 @@ TEMPLATES = SCRIPTS / "sharebench" / "templates"
 
 
 @cache
+def _digests() -> KnownDigests:
+    return KnownDigests()
+
+
+@cache
 def _fingerprint(files: tuple[str, ...]) -> str:
-    return fingerprint(SCRIPTS / file for file in files)
+    digests = _digests()
+    whole = fingerprint((SCRIPTS / file for file in files), digests.digest_of)
+    digests.keep()
+    return whole
 
 
 def of_node(kind: str) -> str:

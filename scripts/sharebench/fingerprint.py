@@ -16,9 +16,8 @@ import keyword
 import token
 import tokenize
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 DIGEST_CHARACTERS = 16
@@ -71,27 +70,26 @@ IDLE_BETWEEN = {operator: frozenset([NEWLINE, "="]) for operator in (NEWLINE, *A
 NO_TUPLE_AFTER = frozenset(["import", "with", "del"])
 
 
-def fingerprint(paths: Iterable[Path]) -> str:
+def digest_of(source: str) -> str:
+    """Digest of what one file means. Raises SyntaxError or tokenize.TokenError where it cannot be cut into tokens."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an odd escape such as "\d" is for the interpreter to complain about
+        lines = ["\0".join(_without_idle_brackets(line)) for line in _statements(_tokens(source))]
+    return hashlib.sha256(NEWLINE.join(lines).encode()).hexdigest()
+
+
+def fingerprint(paths: Iterable[Path], digest: Callable[[str], str] = digest_of) -> str:
     """16 hex characters that stand for what the Python files mean, in this order and under these stems.
 
-    Equal on every supported Python. Raises OSError for a file that is not there, and SyntaxError or
-    tokenize.TokenError for one that cannot be cut into tokens.
+    Equal on every supported Python. `digest` is `digest_of`, or knows what that has said before. Raises OSError for a
+    file that is not there, and what `digest_of` raises.
     """
     whole = hashlib.sha256()
     for path in paths:
         with tokenize.open(path) as file:  # knows encoding cookies, and makes every line end a \n
             source = file.read()
-        whole.update(f"{path.stem}\0{_digest(source)}\0".encode())
+        whole.update(f"{path.stem}\0{digest(source)}\0".encode())
     return whole.hexdigest()[:DIGEST_CHARACTERS]
-
-
-@lru_cache(maxsize=256)
-def _digest(source: str) -> str:
-    """Digest of one file; the fingerprints of a study share most of their files."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an odd escape such as "\d" is for the interpreter to complain about
-        lines = ["\0".join(_without_idle_brackets(line)) for line in _statements(_tokens(source))]
-    return hashlib.sha256(NEWLINE.join(lines).encode()).hexdigest()
 
 
 def _tokens(source: str) -> Iterator[str]:
