@@ -41,7 +41,7 @@ SHOWN = (
     Shown("memory_per_tenant_mib", "memory (MiB)", interval=False),
     Shown("energy_per_iteration_joules", "energy (J/iteration)", interval=False, of_gpus=True),
 )
-TEXT_COLUMNS = 2
+TEXT_COLUMNS = ("strategy", "workload")
 
 _LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -78,8 +78,23 @@ def markdown(summary: pd.DataFrame, caption: str) -> str:
 
 
 def latex(summary: pd.DataFrame, caption: str, label: str = "tab:sharebench") -> str:
-    """The summary as a LaTeX table over the page's width; the document needs the package booktabs."""
+    """The summary as LaTeX tables over the page's width, one for each workload and one for all mixes.
+
+    The document needs the packages booktabs and graphicx.
+    """
+    of_mix = summary["workload"] != summary["tenant_workload"]
+    of_mix = summary["workload"].isin(summary.loc[of_mix, "workload"])
+    groups = {str(name): rows for name, rows in summary[~of_mix].groupby("workload", sort=False)}
+    if of_mix.any():
+        groups["mixes"] = summary[of_mix]
+    tables = [_latex_table(rows, f"{name}. {caption}", f"{label}-{name}") for name, rows in groups.items()]
+    return "\n".join(["% needs \\usepackage{booktabs,graphicx}", *tables])
+
+
+def _latex_table(summary: pd.DataFrame, caption: str, label: str) -> str:
     table, notes = _readable(summary)
+    if table["workload"].nunique() == 1:
+        table = table.drop(columns="workload")
     table = table.map(escape_latex).rename(columns=escape_latex)
     body: str = table.style.hide(axis="index").to_latex(
         column_format="".join(_alignment(table, "l", "r")),
@@ -90,9 +105,11 @@ def latex(summary: pd.DataFrame, caption: str, label: str = "tab:sharebench") ->
         caption=escape_latex(caption),
         label=label,
     )
-    body = body.replace("\\begin{tabular}", "\\footnotesize\n\\begin{tabular}")
-    lines = "".join(f"\\par ({mark}) {escape_latex(note)}\n" for note, mark in notes.items())
-    return "% needs \\usepackage{booktabs}\n" + body.replace("\\end{tabular}\n", f"\\end{{tabular}}\n{lines}")
+    lines = "".join(f"\\par\\footnotesize ({mark}) {escape_latex(note)}\n" for note, mark in notes.items())
+    # As large as the text, and smaller where that would be too wide.
+    width = r"\ifdim\width>\textwidth\textwidth\else\width\fi"
+    body = body.replace("\\begin{tabular}", f"\\resizebox{{{width}}}{{!}}{{%\n\\begin{{tabular}}")
+    return body.replace("\\end{tabular}\n", f"\\end{{tabular}}}}\n{lines}")
 
 
 def escape_latex(text: str) -> str:
@@ -101,7 +118,7 @@ def escape_latex(text: str) -> str:
 
 
 def _alignment(table: pd.DataFrame, left: str, right: str) -> list[str]:
-    return [left if position < TEXT_COLUMNS else right for position in range(len(table.columns))]
+    return [left if column in TEXT_COLUMNS else right for column in table.columns]
 
 
 def _readable(summary: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
