@@ -9,7 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tenant.buckets import BUCKET_COUNT, upper_seconds
+from tenant.buckets import BUCKET_COUNT, OVERFLOW_INDEX, upper_seconds
+
+_UPPERS = np.array([upper_seconds(index) for index in range(OVERFLOW_INDEX)])
+# Of each bucket in seconds; the overflow is taken as a point at its lower bound.
+_WIDTHS = np.append(np.diff(_UPPERS, prepend=0.0), 0.0)
+_MIDDLES = np.append(_UPPERS, _UPPERS[-1]) - _WIDTHS / 2
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,18 @@ class Histogram:
     def count(self) -> int:
         """Number of latencies."""
         return int(self.counts.sum())
+
+    def variance(self) -> float:
+        """Variance of the latencies in s², as if they were spread evenly inside each bucket; 0 without any.
+
+        Those of the overflow bucket count as at its lower bound.
+        """
+        index = np.flatnonzero(self.counts)
+        if index.size == 0:
+            return 0.0
+        counts, middles = self.counts[index] / self.count, _MIDDLES[index]
+        mean = counts @ middles
+        return float(counts @ ((middles - mean) ** 2 + _WIDTHS[index] ** 2 / 12))
 
     def quantile(self, q: float) -> Quantile:
         """The q-quantile, 0 < q <= 1, interpolated inside its bucket linearly on the log scale.

@@ -22,6 +22,7 @@ ENVS = SCRIPTS.parent / "envs"
 SLOW_SWITCH_KINDS = {"kubernetes"}
 # Capacity and output need no longer a run than this.
 CALIBRATION_SECONDS = 10
+AGAIN = "-again"
 
 
 @dataclass(frozen=True, order=True)
@@ -63,6 +64,16 @@ def cell_of(path: str) -> Cell:
         raise ValueError(f"{path}: not a cell's file")
     strategy, workload, replicas, repeat = found.groups()
     return Cell(strategy, workload, int(replicas), int(repeat))
+
+
+def again(strategy: str) -> str:
+    """Name of the strategy that is the same, set up and measured a second time: an A/A comparison."""
+    return f"{strategy}{AGAIN}"
+
+
+def is_again(strategy: str) -> bool:
+    """Whether the strategy is there for an A/A comparison only; config_checks keeps the name for it."""
+    return strategy.endswith(AGAIN)
 
 
 def pair_name(one: str, other: str) -> str:

@@ -153,7 +153,7 @@ def test_counts_that_a_percentile_needs() -> None:
     per_tenant, (_, pooled, _) = table("`tables/cells.csv`"), tables("`tables/summary.csv`")
     for name, needed in NEEDED_COUNT.items():
         column = f"latency_{name}_seconds"
-        assert per_tenant[column]["blank"] == f"fewer than {needed} iterations"
+        assert per_tenant[column]["blank"] == f"fewer than {needed} independent iterations"
         assert pooled[column]["blank"].startswith(f"fewer than {needed}")
 
 

@@ -10,7 +10,7 @@ from sharebench.analysis.baseline import Baseline
 from sharebench.analysis.reduction import COLUMNS, MeasuredCell, TenantRow
 
 # Whole numbers that may be blank; pandas would otherwise write 3 as 3.0.
-BLANKABLE_INTEGERS = ("tenant", "count", "errors", "censored")
+BLANKABLE_INTEGERS = ("tenant", "count", "errors", "censored", "effective_count")
 
 
 def cells_table(cells: Sequence[MeasuredCell], baseline: Baseline) -> pd.DataFrame:

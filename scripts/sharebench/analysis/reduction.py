@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from sharebench.analysis.device import device_columns, tenant_memory_mib, tenants_that_fit
+from sharebench.analysis.effective import effective_count
 from sharebench.analysis.statistics import required_count
 from sharebench.gates import is_valid
 from sharebench.histogram import Histogram, Quantile, merged
 from sharebench.mixes import components
 
-PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
+PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+# Of independent iterations.
 NEEDED_COUNT = {name: required_count(q) for name, q in PERCENTILES.items()}
 
 
@@ -39,10 +42,12 @@ class TenantRow:
     count: int | None
     errors: int | None
     censored: int | None
+    effective_count: int | None
     latency_mean_seconds: float | None
     latency_p50_seconds: float | None
     latency_p95_seconds: float | None
     latency_p99_seconds: float | None
+    latency_p999_seconds: float | None
     latency_max_seconds: float | None
     throughput_hz: float | None
     coverage_ratio: float | None
@@ -88,10 +93,14 @@ class MeasuredCell:
     failed_gates: tuple[str, ...]
     warnings: tuple[str, ...]
     rows: tuple[TenantRow, ...]
+    all_rows: tuple[TenantRow, ...]
+    """Those of the whole cell, whatever its tenants run."""
     count: int
+    effective_count: float
+    """How many independent iterations the `count` iterations are worth."""
     latency_mean_seconds: float | None
     percentiles: Mapping[str, Quantile]
-    """Of all tenants' latencies together; without those that `count` cannot carry."""
+    """Of all tenants' latencies together; without those that `effective_count` cannot carry."""
     device: Mapping[str, float | None]
     """The columns that are the device's, the same in all its rows."""
     tenants_that_fit: int | None
@@ -101,7 +110,8 @@ def by_workload(record: Mapping[str, Any], whole: MeasuredCell) -> list[Measured
     """The cell `whole`, or of a mix the tenants of each of its workloads apart, as if each were a cell."""
     if whole.tenant_workload is not None:
         return [whole]
-    return [reduced(record, name) for name in components(json.loads(record["spec"]))]
+    apart = (reduced(record, name) for name in components(json.loads(record["spec"])))
+    return [replace(cell, all_rows=whole.rows) for cell in apart]
 
 
 def reduced(record: Mapping[str, Any], tenant_workload: str | None = None) -> MeasuredCell:
@@ -137,16 +147,21 @@ def reduced(record: Mapping[str, Any], tenant_workload: str | None = None) -> Me
         TenantRow(**{**row, **device, **_measures(tenant, histogram, record["window"]), "memory_mib": mib})
         for (tenant, mib), histogram in zip(chosen, histograms, strict=True)
     ]
+    made = tuple(rows or [TenantRow(**row)])
+    worth = effective_count(tenants, histograms)
     return MeasuredCell(
         **shared,
         tenant_workload=names[0] if len(names) == 1 else None,
         failed_gates=tuple(gate["name"] for gate in broken),
         warnings=warnings,
-        rows=tuple(rows or [TenantRow(**row)]),
+        rows=made,
+        all_rows=made,
         count=count,
+        effective_count=worth,
         latency_mean_seconds=sum(tenant["sum_seconds"] for tenant in tenants) / count if count else None,
         percentiles=_percentiles(
             merged(histograms),
+            worth,
             min((tenant["min_seconds"] for tenant in tenants if tenant["count"]), default=0.0),
             max((tenant["max_seconds"] for tenant in tenants if tenant["count"]), default=0.0),
         ),
@@ -167,7 +182,8 @@ def _measures(tenant: Mapping[str, Any], histogram: Histogram, window: Mapping[s
     if tenant["load"] is None or window is None:
         return measures
     count = tenant["count"]
-    percentiles = _percentiles(histogram, tenant["min_seconds"], tenant["max_seconds"])
+    worth = effective_count([tenant], [histogram])
+    percentiles = _percentiles(histogram, worth, tenant["min_seconds"], tenant["max_seconds"])
     window_seconds = window["end_monotonic_seconds"] - window["start_monotonic_seconds"]
     cpu = tenant["cpu"] or {}
     mean = tenant["sum_seconds"] / count if count else None
@@ -177,6 +193,7 @@ def _measures(tenant: Mapping[str, Any], histogram: Histogram, window: Mapping[s
         "count": count,
         "errors": tenant["errors"],
         "censored": tenant["load"]["censored"],
+        "effective_count": math.floor(worth),
         "latency_mean_seconds": mean,
         **{f"latency_{name}_seconds": quantile.value_seconds for name, quantile in percentiles.items()},
         "latency_max_seconds": tenant["max_seconds"],
@@ -189,10 +206,9 @@ def _measures(tenant: Mapping[str, Any], histogram: Histogram, window: Mapping[s
     }
 
 
-def _percentiles(histogram: Histogram, min_seconds: float, max_seconds: float) -> dict[str, Quantile]:
-    """The percentiles that the count can carry and whose bucket has two finite bounds."""
-    count = histogram.count
-    names = [name for name, needed in NEEDED_COUNT.items() if count >= needed]
+def _percentiles(histogram: Histogram, effective: float, min_seconds: float, max_seconds: float) -> dict[str, Quantile]:
+    """The percentiles that so many independent iterations can carry and whose bucket has two finite bounds."""
+    names = [name for name, needed in NEEDED_COUNT.items() if effective >= needed]
     if not names:
         return {}
     quantiles = histogram.quantiles([PERCENTILES[name] for name in names])

@@ -1,4 +1,4 @@
-"""Slowdown of a group of repeats against the baseline, with the interval that its pairing allows."""
+"""Ratios of groups of repeats, slowdown first, with the interval that their pairing allows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from sharebench.analysis.baseline import Baseline
 from sharebench.analysis.reduction import MeasuredCell
-from sharebench.analysis.statistics import Estimate, log_interval, welch_ratio
+from sharebench.analysis.statistics import Estimate, RatioTest, log_interval, ratio_test, welch_ratio, welch_test
 
 
 def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[Estimate | None, str | None]:
@@ -36,6 +36,25 @@ def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[E
     alone = [seconds / log_interval(latencies).value for seconds in latencies]
     note = "no interval of the slowdown against one baseline cell" if len(alone) == 1 else None
     return welch_ratio(slowdowns, alone), note
+
+
+def latency_ratio(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell]) -> RatioTest | None:
+    """Mean latency of one group of valid repeats over that of another; None where one of them has none.
+
+    Paired where each cell has exactly one partner of its own run and block in the other group, else Welch's test.
+    """
+    tops, bottoms = _by_block(over), _by_block(under)
+    if tops and tops.keys() == bottoms.keys() and (len(tops), len(bottoms)) == (len(over), len(under)):
+        return ratio_test([tops[block] / bottoms[block] for block in tops])
+    all_tops, all_bottoms = (
+        [cell.latency_mean_seconds for cell in of if cell.latency_mean_seconds] for of in (over, under)
+    )
+    return welch_test(all_tops, all_bottoms) if all_tops and all_bottoms else None
+
+
+def _by_block(cells: Sequence[MeasuredCell]) -> dict[tuple[str, int], float]:
+    """Mean latency in seconds by run and block, of the cells that have one."""
+    return {(cell.run_id, cell.block): cell.latency_mean_seconds for cell in cells if cell.latency_mean_seconds}
 
 
 def _workload(cell: MeasuredCell) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 CONFIDENCE = 0.95
 
@@ -25,15 +25,29 @@ class Estimate:
     n: int
 
 
+@dataclass(frozen=True)
+class RatioTest:
+    """A ratio, and p of Student's two-sided test that it is 1: below 0.05 just where the interval leaves 1 out.
+
+    None where there is no interval.
+    """
+
+    ratio: Estimate
+    probability: float | None
+
+
 def log_interval(values: Sequence[float]) -> Estimate:
     """Geometric mean of positive values and exp(m ± t s / √n), m and s being mean and deviation of the logs.
 
     One value has no interval. Raises ValueError for no value, or one that is not positive.
     """
+    return ratio_test(values).ratio
+
+
+def ratio_test(values: Sequence[float]) -> RatioTest:
+    """`log_interval` of ratios, such as those of pairs, and whether they are 1 on the geometric mean."""
     mean, variance = _mean_variance(_logs(values))
-    if variance is None:
-        return Estimate(math.exp(mean), None, None, 1)
-    return _interval(mean, variance, len(values) - 1, len(values))
+    return _test(mean, variance, len(values) - 1, len(values))
 
 
 def welch_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Estimate:
@@ -43,15 +57,33 @@ def welch_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> E
     freedom of Welch (Biometrika 34, 1947) and Satterthwaite. No interval when either sample has one value;
     `n` is the number of numerators. Raises ValueError as `log_interval` does.
     """
+    return welch_test(numerators, denominators).ratio
+
+
+def welch_test(numerators: Sequence[float], denominators: Sequence[float]) -> RatioTest:
+    """`welch_ratio`, and whether it is 1."""
     mean_over, variance_over = _mean_variance(_logs(numerators))
     mean_under, variance_under = _mean_variance(_logs(denominators))
     difference = mean_over - mean_under
     if variance_over is None or variance_under is None:
-        return Estimate(math.exp(difference), None, None, len(numerators))
+        return _test(difference, None, 0, len(numerators))
     variance = variance_over + variance_under
     spread = variance_over**2 / (len(numerators) - 1) + variance_under**2 / (len(denominators) - 1)
     degrees_of_freedom = variance**2 / spread if spread else 1.0
-    return _interval(difference, variance, degrees_of_freedom, len(numerators))
+    return _test(difference, variance, degrees_of_freedom, len(numerators))
+
+
+def holm(probabilities: Sequence[float]) -> list[float]:
+    """The p values adjusted for being so many, by Holm's step-down method (Scandinavian J. of Statistics 6, 1979).
+
+    In the order given: of m values the k-th smallest becomes the largest of (m - i + 1) p_i over i <= k, at most 1.
+    """
+    adjusted = [0.0] * len(probabilities)
+    largest = 0.0
+    for rank, index in enumerate(sorted(range(len(probabilities)), key=lambda i: probabilities[i])):
+        largest = max(largest, min(1.0, (len(probabilities) - rank) * probabilities[index]))
+        adjusted[index] = largest
+    return adjusted
 
 
 def required_count(quantile: float) -> int:
@@ -83,6 +115,13 @@ def _t(degrees_of_freedom: float) -> float:
     return float(stdtrit(degrees_of_freedom, (1 + CONFIDENCE) / 2))
 
 
-def _interval(mean: float, variance: float, degrees_of_freedom: float, n: int) -> Estimate:
-    half = _t(degrees_of_freedom) * math.sqrt(variance)
-    return Estimate(math.exp(mean), math.exp(mean - half), math.exp(mean + half), n)
+def _test(mean: float, variance: float | None, degrees_of_freedom: float, n: int) -> RatioTest:
+    """Of a mean of logs with the variance of that mean."""
+    if variance is None:
+        return RatioTest(Estimate(math.exp(mean), None, None, n), None)
+    error = math.sqrt(variance)
+    half = _t(degrees_of_freedom) * error
+    ratio = Estimate(math.exp(mean), math.exp(mean - half), math.exp(mean + half), n)
+    if error == 0:
+        return RatioTest(ratio, float(mean == 0))
+    return RatioTest(ratio, float(2 * stdtr(degrees_of_freedom, -abs(mean) / error)))

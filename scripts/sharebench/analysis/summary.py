@@ -1,10 +1,9 @@
 """tables/summary.csv: one row per strategy, workload, workload of the tenants and number of replicas, over its repeats.
 
 Each cell gets its values first; the table has their geometric mean and 95 % interval over the valid repeats.
-The tenants of a mix are taken apart by what they run. Mean latency and percentiles of a cell are those of all its
-tenants' latencies together, throughput and memory
-per tenant are means over tenants, power and energy are the device's, slowdown is the mean of the tenants' (ANTT:
-Eyerman & Eeckhout, IEEE Micro 2008).
+The tenants of a mix are taken apart by what they run. Mean latency and percentiles of a cell are those of all these
+tenants' latencies together, throughput and memory per tenant are means over them, slowdown is the mean of theirs; power
+and energy are the device's, and what several programs make of it (`multiprogram`) is of all tenants of the cell.
 """
 
 from __future__ import annotations
@@ -16,26 +15,33 @@ from typing import Any
 import pandas as pd
 
 from sharebench.analysis.baseline import Baseline
-from sharebench.analysis.reduction import NEEDED_COUNT, MeasuredCell
-from sharebench.analysis.slowdown import group_slowdown
+from sharebench.analysis.multiprogram import FORMULAS, group_metrics
+from sharebench.analysis.percentiles import QUANTILES, group_percentile, note_on_percentile
+from sharebench.analysis.reduction import MeasuredCell
+from sharebench.analysis.separability import Separability
+from sharebench.analysis.slowdown import group_slowdown, latency_ratio
 from sharebench.analysis.statistics import Estimate, log_interval
-from sharebench.matrix import Cell
+from sharebench.matrix import Cell, is_again
 
 Group = tuple[str, str, str, int]
-QUANTILES = {f"latency_{name}_seconds": name for name in NEEDED_COUNT}
+# Only a GPU knows them; elsewhere a note on each would say nothing.
+OF_GPUS = (
+    "power_mean_watts",
+    "energy_per_iteration_joules",
+    "energy_above_idle_per_iteration_joules",
+    "throughput_per_watt",
+)
+# What is no mean of values that the cells have one by one.
+DERIVED = ("slowdown", *FORMULAS, "isolation_index")
 METRICS = (
     "latency_mean_seconds",
     *QUANTILES,
     "throughput_per_tenant_hz",
     "throughput_total_hz",
-    "slowdown",
+    *DERIVED,
     "memory_per_tenant_mib",
-    "power_mean_watts",
-    "energy_per_iteration_joules",
-    "energy_above_idle_per_iteration_joules",
+    *OF_GPUS,
 )
-# Only a GPU knows them; elsewhere a note on each would say nothing.
-OF_GPUS = METRICS[-3:]
 # How a note calls a metric that may be unknown.
 WORDS = {
     "memory_per_tenant_mib": "memory",
@@ -43,6 +49,7 @@ WORDS = {
     "power_mean_watts": "power",
     "energy_per_iteration_joules": "energy",
     "energy_above_idle_per_iteration_joules": "energy above idle",
+    "throughput_per_watt": "throughput per watt",
 }
 GROUP = ("strategy", "workload", "tenant_workload", "replicas")
 HEAD = (
@@ -55,6 +62,7 @@ HEAD = (
     "warnings",
     "notes",
     "tenants_that_fit",
+    "separable",
 )
 
 
@@ -84,11 +92,25 @@ def summary_table(
         group = (measured.strategy, measured.workload, measured.tenant_workload, measured.replicas)
         if measured.repeat in wanted.get(group, ()):
             found[group].append(measured)
-    rows = [_row(group, len(repeats), found[group], baseline) for group, repeats in wanted.items()]
+    separability = Separability((cell for own in found.values() for cell in own), baseline)
+    rows = []
+    for group, repeats in wanted.items():
+        strategy, _, tenant_workload, replicas = group
+        quiet = found.get((strategy, tenant_workload, tenant_workload, 1), []) if replicas > 1 else []
+        row = _row(group, len(repeats), found[group], [cell for cell in quiet if cell.valid], baseline)
+        if not baseline.includes(strategy, replicas) and not is_again(strategy):
+            row["separable"] = separability.verdict(tenant_workload, row["slowdown"])
+            if row["separable"] == "no":
+                note = "slowdown not separable from the difference of the baseline from itself"
+                row["notes"] = "; ".join(filter(None, [row["notes"], note]))
+        rows.append(row)
     return pd.DataFrame(rows, columns=columns()).astype({"tenants_that_fit": "Int64"})
 
 
-def _row(group: Group, n_expected: int, cells: Sequence[MeasuredCell], baseline: Baseline) -> dict[str, Any]:
+def _row(
+    group: Group, n_expected: int, cells: Sequence[MeasuredCell], quiet: Sequence[MeasuredCell], baseline: Baseline
+) -> dict[str, Any]:
+    """`quiet` are the valid cells of the same strategy and workload with one tenant."""
     valid = [cell for cell in cells if cell.valid]
     statuses = {cell.status for cell in cells} or {"missing"}
     row: dict[str, Any] = {
@@ -101,22 +123,40 @@ def _row(group: Group, n_expected: int, cells: Sequence[MeasuredCell], baseline:
         "warnings": sum(bool(cell.warnings) for cell in cells),
     }
     notes = _notes_on_cells(n_expected, cells)
-    values = _cell_values(valid)
-    for metric in METRICS:
-        if metric == "slowdown":
-            estimate, note = group_slowdown(valid, baseline)
-        else:
-            estimate, note = _estimate(values[metric]), _note_on(metric, values[metric], valid)
-        if valid and note:
-            notes.append(note)
-        row |= _columns_of(metric, estimate, len(cells))
+    estimates: dict[str, Estimate | None] = {}
+    for metric, values in _cell_values(valid).items():
+        estimates[metric] = _estimate(values)
+        notes.append(_note_on(metric, values))
     for metric, name in QUANTILES.items():
+        estimates[metric] = group_percentile(name, valid)
+        notes.append(note_on_percentile(name, valid))
         bounds = [cell.percentiles[name].error_percent for cell in valid if name in cell.percentiles]
         row[f"{metric}_bucket_error_percent"] = max(bounds, default=None)
+    estimates["slowdown"], note = group_slowdown(valid, baseline)
+    notes.append(note)
+    estimates |= group_metrics(valid, baseline)
+    estimates["isolation_index"] = isolation_index(valid, quiet)
+    for metric in METRICS:
+        row |= _columns_of(metric, estimates[metric], len(cells))
     if len(valid) == 1:
         notes.append("no intervals from one cell")
     fitting = min((cell.tenants_that_fit for cell in valid if cell.tenants_that_fit is not None), default=None)
-    return row | {"notes": "; ".join(notes), "tenants_that_fit": fitting}
+    return row | {"notes": "; ".join(filter(None, notes)), "tenants_that_fit": fitting}
+
+
+def isolation_index(loud: Sequence[MeasuredCell], quiet: Sequence[MeasuredCell]) -> Estimate | None:
+    """1 - (T_loud - T_quiet) / T_quiet, with the mean latencies T beside neighbours and, same strategy, without any.
+
+    1 if neighbours do not show, 0 if they double the latency, negative beyond. Ends of the interval are those of the
+    ratio of the latencies (`slowdown.latency_ratio`). None where either has no valid cell.
+    """
+    test = latency_ratio(loud, quiet)
+    if test is None:
+        return None
+    ratio = test.ratio
+    if ratio.low is None or ratio.high is None:
+        return Estimate(2 - ratio.value, None, None, ratio.n)
+    return Estimate(2 - ratio.value, 2 - ratio.high, 2 - ratio.low, ratio.n)
 
 
 def _columns_of(metric: str, estimate: Estimate | None, n_cells: int) -> dict[str, Any]:
@@ -131,19 +171,21 @@ def _columns_of(metric: str, estimate: Estimate | None, n_cells: int) -> dict[st
 
 
 def _cell_values(cells: Sequence[MeasuredCell]) -> dict[str, list[float | None]]:
-    """Per metric (but slowdown) one value per cell, None where the cell has none."""
-    values: dict[str, list[float | None]] = {metric: [] for metric in METRICS if metric != "slowdown"}
+    """Per metric that is a plain mean over the cells one value per cell, None where the cell has none."""
+    values: dict[str, list[float | None]] = {metric: [] for metric in METRICS if metric not in (*DERIVED, *QUANTILES)}
     for cell in cells:
         values["latency_mean_seconds"].append(cell.latency_mean_seconds)
-        for metric, name in QUANTILES.items():
-            values[metric].append(cell.percentiles[name].value_seconds if name in cell.percentiles else None)
         rates = [row.throughput_hz for row in cell.rows if row.throughput_hz is not None]
         values["throughput_total_hz"].append(sum(rates) or None)
         values["throughput_per_tenant_hz"].append(sum(rates) / len(rates) if rates else None)
         memory = [row.memory_mib for row in cell.rows if row.memory_mib is not None]
         values["memory_per_tenant_mib"].append(sum(memory) / len(memory) if memory else None)
-        for metric in OF_GPUS:
+        for metric in ("power_mean_watts", "energy_per_iteration_joules", "energy_above_idle_per_iteration_joules"):
             values[metric].append(cell.device[metric])
+        watts = cell.device["power_mean_watts"]
+        # The power of a mix belongs to no workload.
+        is_comparable = len({row.tenant_workload for row in cell.all_rows}) == 1
+        values["throughput_per_watt"].append(sum(rates) / watts if rates and watts and is_comparable else None)
     return values
 
 
@@ -153,9 +195,9 @@ def _estimate(values: Sequence[float | None]) -> Estimate | None:
     return log_interval(present) if present else None
 
 
-def _notes_on_cells(n_expected: int, cells: Sequence[MeasuredCell]) -> list[str]:
+def _notes_on_cells(n_expected: int, cells: Sequence[MeasuredCell]) -> list[str | None]:
     """Why cells are missing, in no mean, or in it with a warning."""
-    notes = []
+    notes: list[str | None] = []
     if len(cells) < n_expected:
         notes.append(f"{n_expected - len(cells)} of {n_expected} cells missing")
     for status, number in Counter(cell.status for cell in cells if cell.status != "ok").items():
@@ -167,16 +209,10 @@ def _notes_on_cells(n_expected: int, cells: Sequence[MeasuredCell]) -> list[str]
     return notes
 
 
-def _note_on(metric: str, values: Sequence[float | None], cells: Sequence[MeasuredCell]) -> str | None:
+def _note_on(metric: str, values: Sequence[float | None]) -> str | None:
     """Why a metric is blank in some of the valid cells."""
-    blank = [cell for cell, value in zip(cells, values, strict=True) if value is None or value <= 0]
-    if not blank or (metric in OF_GPUS and len(blank) == len(cells)):
+    blank = sum(value is None or value <= 0 for value in values)
+    if not blank or (metric in OF_GPUS and blank == len(values)):
         return None
-    share = "" if len(blank) == len(cells) else f" in {len(blank)} of {len(cells)} cells"
-    if metric not in QUANTILES:
-        return f"{WORDS.get(metric, metric)} not known{share}"
-    name = QUANTILES[metric]
-    most = max(cell.count for cell in blank)
-    if most < NEEDED_COUNT[name]:
-        return f"{name} needs {NEEDED_COUNT[name]} iterations, had {most}{share}"
-    return f"{name} is outside the buckets (1 µs to 1000 s){share}"
+    share = "" if blank == len(values) else f" in {blank} of {len(values)} cells"
+    return f"{WORDS.get(metric, metric)} not known{share}"

@@ -14,8 +14,8 @@ from sharebench.analysis.reduction import reduced
 
 HEADER = (
     "strategy,workload,replicas,repeat,block,tenant,tenant_workload,status,tenant_status,valid,reason,warnings,"
-    "count,errors,censored,latency_mean_seconds,latency_p50_seconds,latency_p95_seconds,latency_p99_seconds,"
-    "latency_max_seconds,throughput_hz,slowdown,coverage_ratio,device_mean_seconds,device_to_host_ratio,memory_mib,"
+    "count,errors,censored,effective_count,latency_mean_seconds,latency_p50_seconds,latency_p95_seconds,"
+    "latency_p99_seconds,latency_p999_seconds,latency_max_seconds,throughput_hz,slowdown,coverage_ratio,device_mean_seconds,device_to_host_ratio,memory_mib,"
     "server_memory_mib,power_mean_watts,energy_joules,energy_per_iteration_joules,energy_above_idle_per_iteration_joules,"
     "sm_clock_mean_mhz,temperature_max_celsius,startup_process_seconds,startup_import_seconds,"
     "startup_context_seconds,startup_load_seconds,startup_warmup_seconds,cpu_seconds,run_queue_seconds,run_id,device"
@@ -157,7 +157,7 @@ def test_a_failed_gate_shows_as_reason_or_warning():
 def test_whole_numbers_stay_whole_beside_blanks():
     cells = [reduced(record()), reduced(record("mig", status="infeasible", reason="no"))]
     lines = cells_table(cells, Baseline(cells, None)).to_csv(index=False).splitlines()
-    assert ",0,matmul,ok,ok,True,,,400,0,0," in lines[1]
+    assert ",0,matmul,ok,ok,True,,,400,0,0,400," in lines[1]
 
 
 def test_no_records_give_an_empty_table_with_its_columns():

@@ -4,9 +4,19 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
-from sharebench.analysis.statistics import Estimate, log_interval, required_count, welch_ratio
+from sharebench.analysis.statistics import (
+    Estimate,
+    holm,
+    log_interval,
+    ratio_test,
+    required_count,
+    welch_ratio,
+    welch_test,
+)
 
 RNG = np.random.default_rng(7)
 SAMPLES = [RNG.lognormal(-4, spread, n) for n in (2, 3, 5, 12) for spread in (0.01, 0.5)]
@@ -75,3 +85,44 @@ def test_welch_ratio_without_any_scatter_has_no_width():
 def test_required_count_is_the_least_that_brackets_the_quantile(quantile, count):
     assert required_count(quantile) == count
     assert stats.binom.pmf(count, count, quantile) <= 0.05 < stats.binom.pmf(count - 1, count - 1, quantile)
+
+
+@pytest.mark.parametrize("values", SAMPLES)
+def test_the_test_of_ratios_is_scipys_of_the_logs(values):
+    found = ratio_test((values / stats.gmean(values) * 1.02).tolist())
+    expected = stats.ttest_1samp(np.log(values / stats.gmean(values) * 1.02), 0)
+    assert found.probability == pytest.approx(expected.pvalue)
+    assert (found.probability < 0.05) == (not found.ratio.low <= 1 <= found.ratio.high)
+
+
+@pytest.mark.parametrize("numerators", SAMPLES)
+def test_welchs_test_is_scipys(numerators):
+    denominators = SAMPLES[3]
+    expected = stats.ttest_ind(np.log(numerators), np.log(denominators), equal_var=False)
+    assert welch_test(numerators.tolist(), denominators.tolist()).probability == pytest.approx(expected.pvalue)
+
+
+def test_without_scatter_any_difference_is_certain_and_without_an_interval_nothing_is():
+    assert ratio_test([1.0, 1.0]).probability == 1
+    assert ratio_test([1.1, 1.1]).probability == 0
+    assert ratio_test([1.1]).probability is None
+
+
+def test_holm_by_hand():
+    # Holm's own way: the smallest times 4, the next times 3, ..., never below what came before.
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.9]) == [1, 1]
+    assert holm([]) == []
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_rejects_what_the_step_down_procedure_rejects(probabilities):
+    rejected = set()
+    for rank, index in enumerate(sorted(range(len(probabilities)), key=probabilities.__getitem__)):
+        if probabilities[index] > 0.05 / (len(probabilities) - rank):
+            break
+        rejected.add(index)
+    adjusted = holm(probabilities)
+    for index, value in enumerate(adjusted):
+        if abs(value - 0.05) > 1e-12:
+            assert (value < 0.05) == (index in rejected)

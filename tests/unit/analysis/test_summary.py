@@ -13,6 +13,9 @@ from sharebench.analysis.reduction import by_workload, reduced
 from sharebench.analysis.summary import METRICS, columns, summary_table
 from sharebench.matrix import Cell
 
+# Of all cells here.
+FEW = "p99.9 needs 2995 independent iterations"
+
 
 def summarise(records, expected=None, baseline="exclusive"):
     """The table over these records; by default exactly they are expected."""
@@ -52,7 +55,7 @@ def test_columns_are_those_of_the_contract():
     for metric in METRICS:
         assert {metric, f"{metric}_low", f"{metric}_high", f"{metric}_n", f"{metric}_n_excluded"} < set(columns())
     errors = [name for name in columns() if name.endswith("_bucket_error_percent")]
-    assert errors == [f"latency_{name}_seconds_bucket_error_percent" for name in ("p50", "p95", "p99")]
+    assert errors == [f"latency_{name}_seconds_bucket_error_percent" for name in ("p50", "p95", "p99", "p999")]
 
 
 def test_cell_values_and_their_means_over_repeats():
@@ -88,7 +91,7 @@ def test_slowdowns_in_blocks_are_paired():
     assert (row["slowdown_low"], row["slowdown_high"]) == (
         pytest.approx(math.exp(low)), pytest.approx(math.exp(high))
     )  # fmt: skip
-    assert row["notes"] == ""
+    assert row["notes"] == FEW
 
 
 @pytest.mark.parametrize("change", [{"run_id": "run-2"}, {"block": 0}])
@@ -110,7 +113,7 @@ def test_repeats_that_share_one_baseline_cell_are_not_paired():
     row = row_of(records)
     assert row["slowdown"] == pytest.approx(math.sqrt(0.008 * 0.009) / 0.004)
     assert pd.isna(row["slowdown_low"])
-    assert row["notes"] == "no interval of the slowdown against one baseline cell"
+    assert row["notes"] == f"{FEW}; no interval of the slowdown against one baseline cell"
 
 
 def test_one_missing_partner_unpairs_the_group():
@@ -229,7 +232,7 @@ def test_energy_is_a_geometric_mean_with_an_interval_as_all_metrics_are():
     assert row["energy_per_iteration_joules_high"] == pytest.approx(math.exp(high))
     assert row["memory_per_tenant_mib"] == pytest.approx(700)
     assert row["tenants_that_fit"] == 116
-    assert row["notes"] == "no slowdown without a valid baseline"
+    assert row["notes"] == f"{FEW}; no slowdown without a valid baseline"
 
 
 def test_a_cell_that_used_less_than_an_idle_device_is_left_out_and_noted():
@@ -250,3 +253,57 @@ def test_a_node_that_is_no_gpu_has_blanks_and_no_notes_about_them():
     assert "energy" not in row["notes"] and "power" not in row["notes"]
     assert pd.isna(row["energy_per_iteration_joules"]) and pd.isna(row["power_mean_watts"])
     assert pd.isna(row["tenants_that_fit"])
+
+
+def test_the_isolation_index_compares_with_the_same_strategy_without_neighbours():
+    alone, beside = [0.0040, 0.0044, 0.0042], [0.0050, 0.0053, 0.0055]
+    records = [of_mean("mps", mean, repeat=k + 1) for k, mean in enumerate(alone)]
+    records += [of_mean("mps", mean, mean, repeat=k + 1) for k, mean in enumerate(beside)]
+    rows = summarise(records).set_index("replicas")
+    ratios = np.log(np.array(beside) / alone)
+    low, high = stats.t.interval(0.95, 2, loc=ratios.mean(), scale=stats.sem(ratios))
+    assert rows.loc[2, "isolation_index"] == pytest.approx(2 - math.exp(ratios.mean()))
+    assert rows.loc[2, "isolation_index_low"] == pytest.approx(2 - math.exp(high))
+    assert rows.loc[2, "isolation_index_high"] == pytest.approx(2 - math.exp(low))
+    assert pd.isna(rows.loc[1, "isolation_index"]), "nobody is beside it"
+
+
+def test_the_isolation_index_of_a_published_pair():
+    # Triton on a MIG slice 3g, light and heavy neighbour: 5041 and 5218 µs.
+    records = [of_mean("mig", 0.005041), of_mean("mig", 0.005218, 0.005218)]
+    assert summarise(records)["isolation_index"].iloc[1] == pytest.approx(0.965, abs=0.0005)
+
+
+def test_an_unpaired_isolation_index_has_welchs_interval():
+    alone, beside = [0.0040, 0.0044, 0.0042], [0.0050, 0.0053]
+    records = [of_mean("mps", mean, repeat=k + 1) for k, mean in enumerate(alone)]
+    records += [of_mean("mps", mean, mean, repeat=k + 1) for k, mean in enumerate(beside)]
+    row = summarise(records).set_index("replicas").loc[2]
+    welch = stats.ttest_ind(np.log(beside), np.log(alone), equal_var=False).confidence_interval(0.95)
+    assert row["isolation_index_low"] == pytest.approx(2 - math.exp(welch.high))
+
+
+def test_an_effect_no_larger_than_that_of_nothing_is_not_separable():
+    def study(*again):
+        records = [of_mean("exclusive", 0.004, repeat=k) for k in (1, 2)]
+        records += [of_mean("exclusive-again", mean, repeat=k + 1) for k, mean in enumerate(again)]
+        records += [of_mean("mps", 0.0042, repeat=k) for k in (1, 2)]
+        return summarise(records).set_index("strategy")
+
+    rows = study(0.00404, 0.00404)
+    assert rows["separable"].fillna("").to_dict() == {"exclusive": "", "exclusive-again": "", "mps": "yes"}
+    # Faster by as much as mps is slower is as bad as slower.
+    for means in ((0.0043, 0.0043), (0.0038, 0.0038), (0.0042, 0.0042)):
+        rows = study(*means)
+        assert rows.loc["mps", "separable"] == "no"
+        assert "slowdown not separable" in rows.loc["mps", "notes"]
+    assert study()["separable"].isna().all()
+
+
+def test_throughput_per_watt_is_the_cells_rate_over_the_devices_power():
+    row = row_of([on_gpu(1, 600.0), on_gpu(2, 660.0)])
+    assert row["throughput_per_watt"] == pytest.approx(stats.gmean([200 / 300, 200 / 330]))
+    assert pd.isna(row_of([of_mean("mps", 0.01)])["throughput_per_watt"])
+    mixed = record("mps", [np.full(400, 0.002)] * 2, workload="both", tenants_run=["light", "heavy"], is_gpu=True)
+    rows = summarise([mixed])
+    assert rows["throughput_per_watt"].isna().all() and rows["power_mean_watts"].notna().all()

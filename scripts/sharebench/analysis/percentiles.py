@@ -1,0 +1,53 @@
+"""Percentiles of a group of repeats: their interval with the error of the buckets in it, and why they are blank."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from sharebench.analysis.reduction import NEEDED_COUNT, MeasuredCell
+from sharebench.analysis.statistics import Estimate, log_interval
+from sharebench.histogram import Quantile
+
+QUANTILES = {f"latency_{name}_seconds": name for name in NEEDED_COUNT}
+WORDS = {name: name for name in NEEDED_COUNT} | {"p999": "p99.9"}
+
+
+def group_percentile(name: str, cells: Sequence[MeasuredCell]) -> Estimate | None:
+    """Geometric mean of a percentile over the cells that have it, Student's interval widened by the buckets' error.
+
+    Each cell's exact percentile is anywhere between the bounds of its bucket, all of them perhaps at the same side. So
+    the interval's ends are moved by the geometric mean of bound over value.
+    """
+    found = [cell.percentiles[name] for cell in cells if name in cell.percentiles]
+    if not found:
+        return None
+    estimate = log_interval([_value(quantile) for quantile in found])
+    if estimate.low is None or estimate.high is None:
+        return estimate
+    below = log_interval([quantile.low_seconds / _value(quantile) for quantile in found]).value
+    above = log_interval([quantile.high_seconds / _value(quantile) for quantile in found]).value
+    return Estimate(estimate.value, estimate.low * below, estimate.high * above, estimate.n)
+
+
+def note_on_percentile(name: str, cells: Sequence[MeasuredCell]) -> str | None:
+    """Why a percentile is blank in some of the valid cells; None if it is not."""
+    blank = [cell for cell in cells if name not in cell.percentiles]
+    if not blank:
+        return None
+    share = "" if len(blank) == len(cells) else f" in {len(blank)} of {len(cells)} cells"
+    needed, most = NEEDED_COUNT[name], max(blank, key=lambda cell: cell.effective_count)
+    if name == max(NEEDED_COUNT, key=lambda each: NEEDED_COUNT[each]) and most.effective_count < needed:
+        # Few windows are long enough: the same words in all rows are one note for people.
+        return f"{WORDS[name]} needs {needed} independent iterations{share}"
+    if most.count < needed:
+        return f"{WORDS[name]} needs {needed} iterations, had {most.count}{share}"
+    if most.effective_count < needed:
+        worth = math.floor(most.effective_count)
+        return f"{WORDS[name]} needs {needed} independent iterations, the {most.count} are worth {worth}{share}"
+    return f"{WORDS[name]} is outside the buckets (1 µs to 1000 s){share}"
+
+
+def _value(quantile: Quantile) -> float:
+    assert quantile.value_seconds is not None, "a percentile without a value was kept"
+    return quantile.value_seconds

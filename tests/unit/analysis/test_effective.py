@@ -1,0 +1,91 @@
+"""Effective sample size: against the known factor of autoregressive noise, and the noise of independent iterations."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from unit.factories import back_to_back, closed_load, record, tenant
+
+from sharebench.analysis.effective import CHANCE, SLOTS_PER_GROUP, effective_count
+from sharebench.analysis.reduction import reduced
+from sharebench.histogram import Histogram
+
+
+def worth(*tenants):
+    """What the iterations of these records are worth."""
+    return effective_count(tenants, [Histogram.from_sparse(each["histogram"]) for each in tenants])
+
+
+def autoregressive(rng, correlation, count, cv=0.2):
+    """Latencies around 5 ms whose logs are an AR(1) process."""
+    shocks = rng.normal(size=count)
+    logs = np.empty(count)
+    logs[0] = shocks[0]
+    for i in range(1, count):
+        logs[i] = correlation * logs[i - 1] + np.sqrt(1 - correlation**2) * shocks[i]
+    return 0.005 * np.exp(cv * logs)
+
+
+def of_window(latencies):
+    """The record of a window that these latencies fill."""
+    return tenant(0, back_to_back(latencies), window_seconds=float(np.sum(latencies)))
+
+
+@pytest.mark.parametrize(("correlation", "factor"), [(0.5, 3.0), (0.8, 9.0)])
+def test_the_factor_is_that_of_an_autoregressive_process(correlation, factor):
+    rng = np.random.default_rng(1)
+    # (1 + φ) / (1 - φ): the integrated autocorrelation of AR(1). The largest of three estimates errs upwards.
+    found = [8000 / worth(of_window(autoregressive(rng, correlation, 8000))) for _ in range(30)]
+    assert factor < np.median(found) < 1.4 * factor
+
+
+def test_correlation_that_outlasts_a_slot_is_seen_in_longer_groups():
+    rng = np.random.default_rng(2)
+    # 8 iterations a slot, and a factor of 19: in groups of one slot alone it would look like 6.
+    found = [320 / worth(of_window(autoregressive(rng, 0.9, 320))) for _ in range(60)]
+    assert np.median(found) > 9
+
+
+@pytest.mark.parametrize("cv", [0.02, 0.3, 1.5])
+def test_independent_iterations_count_in_full_but_for_chance(cv):
+    rng = np.random.default_rng(3)
+    studies = 600
+    reduced_ones = 0
+    for _ in range(studies):
+        made = tenant(0, closed_load(rng, 0.005, cv, 2.0))
+        reduced_ones += worth(made) < made["count"]
+    # Each of the three sizes of a group alone is exceeded once in a hundred.
+    assert reduced_ones <= stats.binom.ppf(0.999, studies, len(SLOTS_PER_GROUP) * CHANCE * (1 if cv < 1 else 2))
+
+
+def test_few_long_iterations_count_in_full():
+    assert worth(tenant(0, closed_load(np.random.default_rng(4), 0.3, 0.1, 2.0))) == pytest.approx(7, abs=1)
+
+
+def test_equal_iterations_count_in_full():
+    assert worth(tenant(0, back_to_back(np.full(400, 0.005)))) == 400
+
+
+def test_a_stall_of_all_tenants_at_once_is_one_stall():
+    rng = np.random.default_rng(5)
+    slow = rng.random(40) < 0.3
+    shared = [np.repeat(np.where(slow, 0.010, 0.005), 10) * rng.lognormal(0, 0.02, 400) for _ in range(4)]
+    together = worth(*(of_window(latencies) for latencies in shared))
+    alone = worth(of_window(shared[0]))
+    assert alone < 100
+    assert together == pytest.approx(alone, rel=0.35), "four tenants in step know no more than one"
+
+
+def test_without_a_timeline_nothing_is_known_against_the_count():
+    made = of_window(autoregressive(np.random.default_rng(6), 0.9, 400))
+    assert worth(made | {"timeline": None}) == 400
+    assert worth() == 0
+
+
+def test_a_percentile_is_judged_by_what_the_iterations_are_worth():
+    latencies = autoregressive(np.random.default_rng(7), 0.8, 1500)
+    cell = reduced(record(latencies=[latencies], window_seconds=float(latencies.sum())))
+    assert cell.count == 1500 and cell.effective_count < 299
+    assert "p95" in cell.percentiles and "p99" not in cell.percentiles
+    (row,) = cell.rows
+    assert row.effective_count == int(cell.effective_count)
+    assert row.latency_p99_seconds is None and row.latency_p95_seconds is not None

@@ -1,0 +1,128 @@
+"""Multi-tenant metrics: formulas by hand and by the literature, and their intervals."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from unit.factories import record
+
+from sharebench.analysis import multiprogram
+from sharebench.analysis.baseline import Baseline
+from sharebench.analysis.multiprogram import FORMULAS, group_metrics
+from sharebench.analysis.reduction import by_workload, reduced
+
+
+def of(name, *slowdowns):
+    return float(FORMULAS[name](np.array(slowdowns)))
+
+
+def test_formulas_by_hand():
+    # Two programs, one twice and one four times as slow as alone.
+    assert of("antt", 2, 4) == 3
+    assert of("stp", 2, 4) == 0.75
+    assert of("harmonic_speedup", 2, 4) == pytest.approx(1 / 3)
+    assert of("worst_slowdown", 2, 4) == 4
+    # Progress 1/2 and 1/4: (3/4)² / (2 (1/4 + 1/16)) = 0.9
+    assert of("jain_index", 2, 4) == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(
+    ("alone", "shared", "published"),
+    [
+        # nos at seven tenants: time-slicing, MPS, MIG; the reference's own rounding.
+        (0.08815, 0.68488, {"antt": 7.77, "stp": 0.90, "harmonic_speedup": 0.129}),
+        (0.08796, 0.31982, {"antt": 3.64, "stp": 1.93, "harmonic_speedup": 0.275}),
+    ],
+)
+def test_seven_equal_tenants_of_a_published_table(alone, shared, published):
+    for name, value in published.items():
+        assert of(name, *[shared / alone] * 7) == pytest.approx(value, rel=0.006)
+    assert of("jain_index", *[shared / alone] * 7) == pytest.approx(1)
+
+
+def test_jains_index_has_the_bounds_of_his_paper():
+    # k of n users that get all in equal shares have the index k/n.
+    assert of("jain_index", 1, 1, 1e12, 1e12, 1e12) == pytest.approx(2 / 5)
+    assert of("jain_index", 3, 3, 3) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_formulas_work_on_many_draws_at_once(name):
+    many = np.random.default_rng(1).uniform(1, 9, (50, 4))
+    assert FORMULAS[name](many) == pytest.approx([of(name, *row) for row in many])
+
+
+def of_mean(strategy, *means, **more):
+    return record(strategy, [np.full(400, mean) for mean in means], **more)
+
+
+def metrics(records, strategy="mps", workload=None):
+    """The metrics of the group of this strategy, against the baseline `exclusive`."""
+    cells = [part for each in records for part in by_workload(each, reduced(each))]
+    group = [cell for cell in cells if cell.strategy == strategy and workload in (None, cell.tenant_workload)]
+    return group_metrics(group, Baseline(cells, "exclusive"))
+
+
+def test_paired_values_are_those_of_the_cells():
+    alone, shared = [0.0040, 0.0044, 0.0050], [(0.008, 0.010), (0.009, 0.0108), (0.0101, 0.0122)]
+    records = [of_mean("exclusive", mean, repeat=k + 1) for k, mean in enumerate(alone)]
+    records += [of_mean("mps", *means, repeat=k + 1) for k, means in enumerate(shared)]
+    found = metrics(records)
+    by_hand = np.log([base / one + base / two for (one, two), base in zip(shared, alone, strict=True)])
+    low, high = stats.t.interval(0.95, 2, loc=by_hand.mean(), scale=stats.sem(by_hand))
+    assert found["stp"].value == pytest.approx(math.exp(by_hand.mean()))
+    assert (found["stp"].low, found["stp"].high) == (pytest.approx(math.exp(low)), pytest.approx(math.exp(high)))
+    worst = [two / base for (_, two), base in zip(shared, alone, strict=True)]
+    assert found["worst_slowdown"].value == pytest.approx(stats.gmean(worst))
+    assert found["harmonic_speedup"].value == pytest.approx(1 / found["antt"].value)
+    assert found["jain_index"].high <= 1
+
+
+def test_in_a_mix_each_tenant_is_compared_with_its_own_workload():
+    alone = [
+        of_mean("exclusive", mean, workload=workload, repeat=repeat)
+        for repeat in (1, 2)
+        for workload, mean in (("light", 0.001), ("heavy", 0.004))
+    ]
+    both = {"workload": "both", "tenants_run": ["light", "heavy"]}
+    mixes = [of_mean("mps", 0.002, 0.016, **both), of_mean("mps", 0.002, 0.016, repeat=2, **both)]
+    light, heavy = (metrics([*alone, *mixes], workload=name) for name in ("light", "heavy"))
+    assert light == heavy, "they are about all tenants of the cell"
+    assert light["antt"].value == pytest.approx(3) and light["stp"].value == pytest.approx(0.75)
+    assert light["jain_index"].value == pytest.approx(0.9)
+
+
+def test_unpaired_intervals_hold_the_uncertainty_of_the_baseline():
+    rng = np.random.default_rng(2)
+    alone, shared = rng.lognormal(-5.3, 0.05, 4), rng.lognormal(-4.4, 0.01, 4)
+    records = [of_mean("exclusive", mean, repeat=k + 1) for k, mean in enumerate(alone)]
+    records += [of_mean("mps", mean, mean, repeat=k + 1, run_id="run-2") for k, mean in enumerate(shared)]
+    found = metrics(records)
+    # Nearly all of it is the baseline's, so that the interval is nearly Student's of the baseline.
+    centre = stats.gmean(shared) / stats.gmean(alone)
+    half = stats.t.ppf(0.975, 3) * stats.sem(np.log(alone))
+    assert found["antt"].value == pytest.approx(centre)
+    assert found["antt"].low == pytest.approx(centre * math.exp(-half), rel=0.02)
+    assert found["antt"].high == pytest.approx(centre * math.exp(half), rel=0.02)
+    assert found["stp"].value == pytest.approx(2 / centre)
+    # Fairness among tenants of one workload does not depend on the baseline.
+    assert (found["jain_index"].low, found["jain_index"].high) == (pytest.approx(1), pytest.approx(1))
+
+
+def test_a_tenant_without_a_baseline_leaves_all_blank():
+    both = {"workload": "both", "tenants_run": ["light", "heavy"]}
+    found = metrics([of_mean("exclusive", 0.001, workload="light"), of_mean("mps", 0.002, 0.016, **both)])
+    assert set(found.values()) == {None}
+    assert set(group_metrics([], Baseline([], None)).values()) == {None}
+
+
+def test_one_cell_has_values_without_intervals():
+    found = metrics([of_mean("exclusive", 0.004), of_mean("mps", 0.008, run_id="run-2")])
+    assert found["stp"].value == pytest.approx(0.5)
+    assert all(each.low is None for each in found.values())
+
+
+def test_the_baseline_is_one():
+    found = metrics([of_mean("exclusive", 0.004), of_mean("exclusive", 0.005, repeat=2)], "exclusive")
+    assert {name: each.value for name, each in found.items()} == dict.fromkeys(multiprogram.FORMULAS, 1)

@@ -1,0 +1,57 @@
+"""Percentiles over repeats: intervals that hold the buckets' error, and the words for blanks."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from unit.factories import record
+
+from sharebench.analysis.percentiles import group_percentile, note_on_percentile
+from sharebench.analysis.reduction import reduced
+from sharebench.analysis.statistics import log_interval
+from tenant.buckets import upper_seconds
+
+
+def cells(*latencies):
+    """One cell of one tenant for each of these samples."""
+    return [reduced(record(latencies=[each], repeat=k + 1)) for k, each in enumerate(latencies)]
+
+
+def test_the_interval_is_students_widened_by_the_bounds_of_the_buckets():
+    rng = np.random.default_rng(1)
+    samples = [rng.lognormal(-5.3, 0.2, 400) * factor for factor in (1.0, 1.1, 0.95)]
+    found = group_percentile("p50", cells(*samples))
+    values = [cell.percentiles["p50"].value_seconds for cell in cells(*samples)]
+    plain = log_interval(values)
+    index = [int(np.ceil(64 * np.log2(value / 1e-6))) for value in values]
+    below = stats.gmean([upper_seconds(i - 1) / value for i, value in zip(index, values, strict=True)])
+    above = stats.gmean([upper_seconds(i) / value for i, value in zip(index, values, strict=True)])
+    assert (found.value, found.n) == (plain.value, 3)
+    assert found.low == pytest.approx(plain.low * below) and found.low < plain.low
+    assert found.high == pytest.approx(plain.high * above) and found.high > plain.high
+    assert above / below == pytest.approx(2 ** (1 / 64))
+
+
+def test_repeats_that_fall_into_one_bucket_have_an_interval_as_wide_as_it():
+    found = group_percentile("p50", cells(*([0.00501 * (1 + 1e-4 * k)] * 400 for k in range(3))))
+    # The smallest and the largest latency are known exactly.
+    assert found.low < 0.00501 < found.high
+    spread = [np.linspace(0.00500, 0.00508, 400)] * 3
+    width = group_percentile("p50", cells(*spread))
+    assert width.high / width.low > 1.008
+
+
+def test_one_repeat_has_no_interval_and_none_no_value():
+    assert group_percentile("p99", cells(np.full(400, 0.005))).low is None
+    assert group_percentile("p99", cells(np.full(200, 0.005))) is None
+
+
+def test_notes_say_what_a_percentile_lacks():
+    few, many = np.full(200, 0.005), np.full(400, 0.005)
+    stalls = np.repeat(np.where(np.arange(40) % 8 == 0, 0.02, 0.002), 10)
+    assert note_on_percentile("p99", cells(many)) is None
+    assert note_on_percentile("p99", cells(few, many)) == "p99 needs 299 iterations, had 200 in 1 of 2 cells"
+    correlated = [reduced(record(latencies=[stalls], window_seconds=float(stalls.sum())))]
+    assert note_on_percentile("p99", correlated).startswith("p99 needs 299 independent iterations, the 400 are worth ")
+    assert note_on_percentile("p99", cells(np.full(400, 2000.0))) == "p99 is outside the buckets (1 µs to 1000 s)"
+    assert note_on_percentile("p999", cells(many)) == "p99.9 needs 2995 independent iterations"
+    assert note_on_percentile("p999", cells(np.full(2995, 0.0005))) is None
