@@ -1,7 +1,7 @@
 # Tables: from records to numbers.
 #
 # Inputs:  cells/{strategy}/{workload}/n{replicas}/r{repeat}/raw.json, calibration/{workload}.json, nodes/device.json
-# Outputs: cells/{strategy}/{workload}/histograms.csv, tables/{cells.csv,summary.csv,summary.md,summary.tex}, manifest.json,
+# Outputs: cells/{strategy}/{workload}/histograms.csv, tables/{cells,summary,contrasts}.csv, tables/summary.{md,tex}, manifest.json,
 #          and of a study of pairs tables/interference.csv
 # Steps:   export_histograms lists the buckets of one strategy and workload. aggregate checks that every record is
 #          whole, is what the config asks for now, and comes from one device and one set of frameworks; then it tables.
@@ -38,6 +38,7 @@ rule aggregate:
     output:
         "<results>/tables/cells.csv",
         "<results>/tables/summary.csv",
+        "<results>/tables/contrasts.csv",
         "<results>/tables/summary.md",
         "<results>/tables/summary.tex",
         "<results>/manifest.json",

@@ -17,6 +17,7 @@ from sharebench import dataset, ownership
 from sharebench.analysis import publish
 from sharebench.analysis.baseline import Baseline
 from sharebench.analysis.cells import cells_table
+from sharebench.analysis.contrasts import contrasts_table
 from sharebench.analysis.interference import interference_table
 from sharebench.analysis.reduction import by_workload, reduced
 from sharebench.analysis.summary import summary_table
@@ -196,25 +197,26 @@ def partial(results: Path) -> str:
     return f"{sound} of {len(study.cells)} cells are measured; their tables are in {results / 'partial'}"
 
 
-def _tables(records: Iterable[dict[str, Any]], study: Study) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _tables(records: Iterable[dict[str, Any]], study: Study) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     cells, apart = [], []
     for record in records:
         cells.append(reduced(record))
         apart += by_workload(record, cells[-1])
     baseline = Baseline(cells, study.baseline)
     expected = [(cell, name) for cell in study.tabled() for name in study.components(cell)]
-    return cells_table(cells, baseline), summary_table(apart, expected, baseline)
+    contrasts = contrasts_table(apart, study, baseline)
+    return cells_table(cells, baseline), summary_table(apart, expected, baseline), contrasts
 
 
 def _write(
-    tables: tuple[pd.DataFrame, pd.DataFrame],
+    tables: tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame],
     study: Study,
     run: dict[str, Any],
     node: dict[str, Any],
     folder: Path,
     note: str,
 ) -> None:
-    cells, summary = tables
+    cells, summary, contrasts = tables
     confounded = CONFOUNDED if study.order == "strategy" else ""
     caption = publish.caption(
         node["product"],
@@ -227,6 +229,7 @@ def _write(
     )
     replace_atomically(folder / "cells.csv", cells.to_csv(index=False))
     replace_atomically(folder / "summary.csv", summary.to_csv(index=False))
+    replace_atomically(folder / "contrasts.csv", contrasts.to_csv(index=False))
     if names := study.config["interference"]:
         replace_atomically(folder / "interference.csv", interference_table(summary, names).to_csv(index=False))
     replace_atomically(folder / "summary.md", publish.markdown(summary, caption))

@@ -162,7 +162,10 @@ def cross_key_problems(config: Json) -> Iterator[str]:
     if warm_up >= start:
         yield f"timeouts.start_seconds: {start} leaves no time for warmup.max_seconds, {warm_up}; set more than that"
     yield from _names(config)
+    for name in config["strategy_catalogue"]:
+        yield from _again_entry(name, config["strategy_catalogue"])
     yield from _neighbours(config)
+    yield from _contrasts(config)
     if config["from"] is None:
         if kind == "nvidia":
             yield from _gpu_host(config["nvidia"])
@@ -210,6 +213,35 @@ def _strategy_entry(name: str, entry: Json) -> Iterator[str]:
         yield f"{key}.profile: null is not enough for mig; give a profile such as 1g"
     if len(mechanisms) == 2 and entry["instances"] is None:
         yield f"{key}.instances: null is not enough for layers; say how many the tenants share, such as 2"
+
+
+def _again_entry(name: str, catalogue: Json) -> Iterator[str]:
+    """An A/A comparison of two things that are not the same."""
+    base = name.removesuffix("-again")
+    if base != name:
+        one, other = (
+            {key: value for key, value in catalogue.get(each, {}).items() if key != "description"}
+            for each in (base, name)
+        )
+        if one != other:
+            key = f"strategy_catalogue.{name}"
+            yield f"{key}: is not the same as {base!r}, which its name says; make them equal, or choose another name"
+
+
+def _contrasts(config: Json) -> Iterator[str]:
+    """Declared comparisons of strategies that the study does not have, or never with the same number of tenants."""
+    for contrast in config["contrasts"]:
+        sizes = []
+        for name in contrast.split("/"):
+            if name not in (*config["strategies"], config["baseline"]):
+                unknown = _unknown(name, config["strategies"], "is not among strategies")
+                yield f"contrasts: {_shown(contrast)}: {unknown}"
+                return
+            sizes.append(set(config["strategy_catalogue"][name]["replicas"] or config["replicas"]))
+        if contrast.split("/")[0] == contrast.split("/")[1]:
+            yield f"contrasts: {_shown(contrast)} compares a strategy with itself; name two"
+        if not sizes[0] & sizes[1]:
+            yield f"contrasts: {_shown(contrast)}: they never have the same number of tenants; set replicas of both"
 
 
 def _workload_entry(name: str, entry: Json) -> Iterator[str]:

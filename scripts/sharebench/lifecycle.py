@@ -15,7 +15,7 @@ from typing import Any
 from sharebench import dataset, ownership
 from sharebench.code import SCRIPTS
 from sharebench.jobs import duration, node_of, seconds_per_cell
-from sharebench.matrix import Cell, Study, cell_of
+from sharebench.matrix import Cell, Study, cell_of, is_again
 from sharebench.mixes import in_words
 from sharebench.nodes.base import NodeError
 from sharebench.record import RecordError, RecordMismatch, check, read
@@ -159,7 +159,8 @@ def closing_lines(results: Path) -> list[str]:
     for workload, tenant in dict.fromkeys((row["workload"], row["tenant_workload"]) for row in rows):
         largest: dict[str, dict[str, str]] = {}
         for row in rows:
-            if (row["workload"], row["tenant_workload"]) == (workload, tenant) and row["status"] == "ok":
+            is_meant = (row["workload"], row["tenant_workload"]) == (workload, tenant) and not is_again(row["strategy"])
+            if is_meant and row["status"] == "ok":
                 known = largest.get(row["strategy"])
                 if known is None or int(row["replicas"]) > int(known["replicas"]):
                     largest[row["strategy"]] = row

@@ -150,6 +150,12 @@ class Study:
         workloads = [*self.config["workloads"], *self.interference]
         return self._expand(self.config["strategies"], workloads, self.config["replicas"])
 
+    def _measured_alone(self) -> list[str]:
+        """The baseline, and the same again where the config asks for it and the catalogue has it."""
+        assert self.baseline is not None, "asked for the baseline of a study without"
+        has_nulls = self.config["null_cells"] and again(self.baseline) in self.strategies
+        return [self.baseline, *([again(self.baseline)] if has_nulls else [])]
+
     @cached_property
     def cells(self) -> list[Cell]:
         """All cells, the baseline's among them, in the order in which they run."""
@@ -157,7 +163,8 @@ class Study:
         if self.baseline is not None:
             known = set(cells)
             alone = sorted({name for cell in cells for name in self.components(cell)})
-            cells += [c for c in self._expand([self.baseline], alone, [1]) if c.replicas == 1 and c not in known]
+            for strategy in self._measured_alone():
+                cells += [c for c in self._expand([strategy], alone, [1]) if c.replicas == 1 and c not in known]
         plots: dict[Plot, list[Cell]] = {}
         for cell in sorted(cells):
             plots.setdefault(self.plot(cell), []).append(cell)

@@ -234,6 +234,22 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         [f"{S}.exclusive.replicas:", "[1, 2]", "one tenant", "set [1]"],
     ),
     "own replicas empty": ({f"{S}.mps.replicas": []}, [f"{S}.mps.replicas:", "empty"]),
+    "again but different": (
+        {f"{S}.exclusive-again.mechanism": "mps"},
+        [f"{S}.exclusive-again:", "not the same as 'exclusive'", "make them equal"],
+    ),
+    "again of nothing": ({f"{S}.zoned-again": {"mechanism": "mps"}}, ["zoned-again:", "not the same as 'zoned'"]),
+    "contrast of one": ({"contrasts": ["mps"]}, ["contrasts:", "'mps'", "such as mps/time-slicing"]),
+    "contrast with itself": ({"contrasts": ["mps/mps"]}, ["contrasts: 'mps/mps'", "with itself", "name two"]),
+    "contrast with what is not there": (
+        {"contrasts": ["mps/time-slicin"]},
+        ["contrasts: 'mps/time-slicin'", "did you mean 'time-slicing'?"],
+    ),
+    "contrast that never meets": (
+        {"contrasts": ["mps/exclusive"], "replicas": [2, 4]},
+        ["contrasts: 'mps/exclusive'", "never have the same number of tenants"],
+    ),
+    "null cells with a number": ({"null_cells": 2}, ["null_cells:", "2", "true or false"]),
     "exclusive is something else": (
         {f"{S}.exclusive": {"mechanism": "mps"}},
         [f"{S}.exclusive:", "not exclusive", "restore it"],

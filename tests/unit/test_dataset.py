@@ -28,15 +28,15 @@ def requested(**changes: Any) -> Study:
         ({"window_seconds": 9, "seed": 3}, None),
         # the file has exclusive once, and three strategies at 1, 2, 4 tenants; three repeats
         # times two workloads
-        ({"replicas": [1, 2]}, "18 of the config file's 60 cells (replicas 4)"),
-        ({"strategies": ["mps", "mig"]}, "18 of the config file's 60 cells (strategies time-slicing)"),
-        ({"repeats": 1}, "40 of the config file's 60 cells (repeats 2, 3)"),
-        ({"workloads": ["matmul"]}, "30 of the config file's 60 cells (workloads detector)"),
+        ({"replicas": [1, 2]}, "18 of the config file's 66 cells (replicas 4)"),
+        ({"strategies": ["mps", "mig"]}, "18 of the config file's 66 cells (strategies time-slicing)"),
+        ({"repeats": 1}, "44 of the config file's 66 cells (repeats 2, 3)"),
+        ({"workloads": ["matmul"]}, "33 of the config file's 66 cells (workloads detector)"),
         ({"strategies": ["mps"], "baseline": "none"}, "strategies exclusive, mig, time-slicing"),
         ({"strategies": ["mps"], "replicas": [2]}, "(strategies mig, time-slicing; replicas 4)"),
         (
             {"workloads": ["yolos"], "window_seconds": 10},
-            "60 of the config file's 60 cells (workloads detector, matmul)",
+            "66 of the config file's 66 cells (workloads detector, matmul)",
         ),
         ({"strategies": ["exclusive", "mps", "streams"], "replicas": [1, 2, 4, 8]}, "(strategies mig, time-slicing)"),
     ],
@@ -76,7 +76,11 @@ def data_set(tmp_path: Path) -> Path:
 
 def test_a_data_set_brings_its_own_study(data_set: Path) -> None:
     theirs = open_study(data_set)
-    assert {(cell.strategy, cell.replicas) for cell in theirs.cells} == {("exclusive", 1), ("mps", 2)}
+    assert {(cell.strategy, cell.replicas) for cell in theirs.cells} == {
+        ("exclusive", 1),
+        ("exclusive-again", 1),
+        ("mps", 2),
+    }
     assert theirs.node_kind == "cpu", "what auto meant there, whatever it means here"
     assert not_shown(theirs, files()) == ""
 

@@ -23,7 +23,7 @@ from sharebench.ownership import OwnershipError
 
 def of(**changes: Any) -> Study:
     """The default study on the simulated node with one workload and some keys changed."""
-    return Study(load(study({"node": "simulated", "workloads": ["matmul"]} | changes)))
+    return Study(load(study({"node": "simulated", "workloads": ["matmul"], "null_cells": False} | changes)))
 
 
 @pytest.mark.parametrize("order, expected", [("blocks", 12), ("strategy", 4)])

@@ -24,7 +24,7 @@ SIMULATED = {"node": "simulated"}
 
 def of(dotted: dict[str, Any] | None = None, **keys: Any) -> Study:
     """The default study on the simulated node with these keys changed."""
-    return Study(load(study(SIMULATED | (dotted or {}) | keys)))
+    return Study(load(study(SIMULATED | {"null_cells": False} | (dotted or {}) | keys)))
 
 
 def plots_in_order(of_study: Study) -> list[Plot]:
@@ -487,3 +487,27 @@ def test_tables_list_pairs_after_workloads() -> None:
     planned = of(workloads=["matmul"], interference=["matmul", "detector"], strategies=["mps"], repeats=1)
     names = [name for name, _ in groupby(cell.workload for cell in planned.tabled())]
     assert names == ["matmul", "detector", "detector+detector", "detector+matmul", "matmul+matmul"]
+
+
+def test_null_cells_are_the_baseline_once_more_in_a_plot_of_its_own() -> None:
+    planned = of(strategies=["mps"], replicas=[2], repeats=2, workloads=["matmul", "matmul-light"], null_cells=True)
+    again = [cell for cell in planned.cells if cell.strategy == "exclusive-again"]
+    assert {(c.workload, c.replicas, c.repeat) for c in again} == {
+        (workload, 1, repeat) for workload in ("matmul", "matmul-light") for repeat in (1, 2)
+    }
+    plots = plots_in_order(planned)
+    assert Counter(plot.strategy for plot in plots) == {"exclusive": 2, "exclusive-again": 2, "mps": 2}
+    for cell in again:
+        own, base = planned.spec_of(cell), planned.spec_of(Cell("exclusive", cell.workload, 1, cell.repeat))
+        assert own["strategy"].pop("name") == "exclusive-again" and base["strategy"].pop("name") == "exclusive"
+        assert own == base
+
+
+def test_there_is_nothing_to_measure_again_without_a_baseline_or_an_entry_for_it() -> None:
+    for changes in ({"baseline": "none"}, {"baseline": "mps"}):
+        planned = of(strategies=["mps"], null_cells=True, **changes)
+        assert {cell.strategy for cell in planned.cells} == {"mps"}
+    planned = of(
+        {"strategy_catalogue.mps-again": {"mechanism": "mps"}}, strategies=["mps"], null_cells=True, baseline="mps"
+    )
+    assert {cell.replicas for cell in planned.cells if cell.strategy == "mps-again"} == {1}

@@ -41,15 +41,23 @@ def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[E
 def latency_ratio(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell]) -> RatioTest | None:
     """Mean latency of one group of valid repeats over that of another; None where one of them has none.
 
-    Paired where each cell has exactly one partner of its own run and block in the other group, else Welch's test.
+    Student's test of the pairs (`are_paired`), else Welch's of the groups.
     """
-    tops, bottoms = _by_block(over), _by_block(under)
-    if tops and tops.keys() == bottoms.keys() and (len(tops), len(bottoms)) == (len(over), len(under)):
+    if are_paired(over, under):
+        tops, bottoms = _by_block(over), _by_block(under)
         return ratio_test([tops[block] / bottoms[block] for block in tops])
-    all_tops, all_bottoms = (
-        [cell.latency_mean_seconds for cell in of if cell.latency_mean_seconds] for of in (over, under)
-    )
+    all_tops, all_bottoms = (_latencies(cells) for cells in (over, under))
     return welch_test(all_tops, all_bottoms) if all_tops and all_bottoms else None
+
+
+def are_paired(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell]) -> bool:
+    """Whether each cell has exactly one partner of its own run and block in the other group."""
+    tops, bottoms = _by_block(over), _by_block(under)
+    return bool(tops) and tops.keys() == bottoms.keys() and (len(tops), len(bottoms)) == (len(over), len(under))
+
+
+def _latencies(cells: Sequence[MeasuredCell]) -> list[float]:
+    return [cell.latency_mean_seconds for cell in cells if cell.latency_mean_seconds]
 
 
 def _by_block(cells: Sequence[MeasuredCell]) -> dict[tuple[str, int], float]:

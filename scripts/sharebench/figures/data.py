@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sharebench.files import read_json
+from sharebench.matrix import is_again
 from sharebench.strategies import reading_order
 
 Floats = npt.NDArray[np.float64]
@@ -33,9 +34,10 @@ class Study:
 
     @property
     def catalogue(self) -> list[str]:
-        """Names of all strategies that the config knows, in reading order: the order of colours and legends."""
+        """Names of the strategies that the config knows, in reading order: the order of colours and legends."""
         entries = self.config["strategy_catalogue"]
-        return sorted(entries, key=lambda name: reading_order(name, entries[name]))
+        names = (name for name in entries if not is_again(name))
+        return sorted(names, key=lambda name: reading_order(name, entries[name]))
 
     @property
     def facts(self) -> list[str]:
@@ -68,8 +70,12 @@ class Study:
         return "+" in workload or entry.get("tenants") is not None
 
     def without_mixes(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The rows of plain workloads: lines over the number of tenants say nothing where tenants differ."""
-        return table[~table["workload"].map(self.is_mix).astype(bool)]
+        """The rows of plain workloads: lines over the number of tenants say nothing where tenants differ.
+
+        Nor those of what is measured again: it is the baseline, and its difference has a place in the tables.
+        """
+        plain = table[~table["workload"].map(self.is_mix).astype(bool)]
+        return plain[~plain["strategy"].map(is_again).astype(bool)]
 
     @property
     def left_out(self) -> str:

@@ -1,0 +1,105 @@
+"""Declared comparisons: which there are, their tests against scipy's, and Holm over all of them."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from unit.config_cases import W, study
+from unit.factories import record
+
+from sharebench.analysis.baseline import Baseline
+from sharebench.analysis.contrasts import COLUMNS, contrasts_table, declared
+from sharebench.analysis.reduction import by_workload, reduced
+from sharebench.analysis.statistics import holm
+from sharebench.config import load
+from sharebench.matrix import Study
+
+
+def of(**changes):
+    """A simulated study of MPS, time-slicing and MIG at 1 and 2 tenants with one workload."""
+    keys = {"node": "simulated", "strategies": ["mps", "time-slicing", "mig"], "replicas": [1, 2]}
+    return Study(load(study(keys | {"workloads": ["matmul"]} | changes)))
+
+
+def cells(strategy, *means, replicas=2, **more):
+    """One cell per repeat with these constant latencies."""
+    return [record(strategy, [np.full(400, mean)] * replicas, repeat=k + 1, **more) for k, mean in enumerate(means)]
+
+
+def table(records, planned=None):
+    """The table of these records."""
+    apart = [part for each in records for part in by_workload(each, reduced(each))]
+    return contrasts_table(apart, planned or of(), Baseline(apart, "exclusive"))
+
+
+MPS, SLICED, MIG = (0.0050, 0.0054, 0.0051), (0.0080, 0.0088, 0.0079), (0.0051, 0.0053, 0.0052)
+ALL = [*cells("mps", *MPS), *cells("time-slicing", *SLICED), *cells("mig", *MIG)]
+
+
+def test_without_a_declaration_every_sharing_strategy_is_compared_with_the_first():
+    assert declared(of()) == [("time-slicing", "mps"), ("mig", "mps")]
+    assert declared(of(strategies=["exclusive", "mps"])) == []
+    assert declared(of(contrasts=["mps/time-slicing"])) == [("mps", "time-slicing")]
+
+
+def test_pairs_of_blocks_are_tested_together():
+    rows = table(ALL)
+    assert tuple(rows.columns) == COLUMNS
+    ratios = [np.array(SLICED) / MPS, np.array(MIG) / MPS]
+    pvalues = [stats.ttest_1samp(np.log(each), 0).pvalue for each in ratios]
+    assert rows["ratio"].tolist() == pytest.approx([stats.gmean(each) for each in ratios])
+    assert rows["p"].tolist() == pytest.approx(pvalues)
+    assert rows["p_holm"].tolist() == pytest.approx(holm(pvalues))
+    assert rows["p_holm"].tolist() == pytest.approx([2 * pvalues[0], pvalues[1]]), "the smaller one counts twice"
+    low, high = stats.t.interval(0.95, 2, loc=np.log(ratios[0]).mean(), scale=stats.sem(np.log(ratios[0])))
+    assert rows[["ratio_low", "ratio_high"]].iloc[0].tolist() == pytest.approx([math.exp(low), math.exp(high)])
+    assert rows["paired"].all() and set(rows["replicas"]) == {2}
+    assert rows["separable"].isna().all()
+
+
+def test_other_runs_are_not_paired():
+    row = table([*cells("mps", *MPS), *cells("time-slicing", *SLICED, run_id="run-2")]).iloc[0]
+    assert not row["paired"]
+    assert row["p"] == pytest.approx(stats.ttest_ind(np.log(SLICED), np.log(MPS), equal_var=False).pvalue)
+
+
+def test_what_could_not_be_measured_has_a_reason_and_is_not_counted():
+    infeasible = [record("mig", status="infeasible", reason="no slices", replicas=2, repeat=k) for k in (1, 2, 3)]
+    rows = table([*cells("mps", *MPS), *cells("time-slicing", *SLICED), *infeasible]).set_index("strategy")
+    assert rows.loc["mig", "reason"] == "no slices" and pd.isna(rows.loc["mig", "ratio"])
+    assert rows.loc["time-slicing", "p_holm"] == rows.loc["time-slicing", "p"]
+    assert table(cells("mps", *MPS)).set_index("strategy").loc["mig", "reason"] == "not measured"
+
+
+def test_one_repeat_has_a_ratio_and_no_test():
+    row = table([*cells("mps", 0.005), *cells("time-slicing", 0.008)]).iloc[0]
+    assert row["ratio"] == pytest.approx(1.6) and pd.isna(row["p"]) and pd.isna(row["p_holm"])
+
+
+def test_a_difference_that_the_baseline_has_from_itself_is_not_separable():
+    null = [*cells("exclusive", 0.004, 0.004, 0.004, replicas=1)]
+    null += cells("exclusive-again", 0.0042, 0.0042, 0.0042, replicas=1)
+    rows = table([*ALL, *null]).set_index("strategy")
+    assert rows["separable"].to_dict() == {"time-slicing": "yes", "mig": "no"}
+
+
+def test_a_mix_is_compared_for_each_of_its_workloads_and_pairs_are_not():
+    changes = {
+        "workloads": ["blend"],
+        "interference": ["light", "heavy"],
+        f"{W}.light": {"simulated": {"serial_seconds": 0.001}},
+        f"{W}.heavy": {"simulated": {"serial_seconds": 0.004}},
+        f"{W}.blend": {"tenants": ["light", "heavy"]},
+        "contrasts": ["time-slicing/mps"],
+    }
+    both = {"workload": "blend", "tenants_run": ["light", "heavy"]}
+    records = [
+        record(name, [np.full(400, light), np.full(400, heavy)], repeat=k, **both)
+        for name, light, heavy in (("mps", 0.002, 0.008), ("time-slicing", 0.004, 0.008))
+        for k in (1, 2)
+    ]
+    rows = table(records, of(**changes))
+    assert rows[["workload", "tenant_workload"]].to_numpy().tolist() == [["blend", "light"], ["blend", "heavy"]]
+    assert rows["ratio"].tolist() == pytest.approx([2, 1])
