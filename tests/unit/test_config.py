@@ -87,7 +87,10 @@ def test_defaults_fill_what_files_leave_out() -> None:
 
 def test_a_given_value_beats_the_default_beside_it() -> None:
     loaded = load(study({"simulated": {"noise": {"cell_cv": 0}}}))
-    assert loaded["simulated"]["noise"] == {"cell_cv": 0, "iteration_cv": 0.02}
+    assert loaded["simulated"]["noise"] == {
+        "cell_cv": 0, "iteration_cv": 0.02,
+        "autocorrelation": 0, "drift": 0, "straggler_ratio": 0, "straggler_factor": 10,
+    }  # fmt: skip
     assert loaded["simulated"]["sms"] == 108
 
 

@@ -22,7 +22,7 @@ from sharebench.config import load
 from sharebench.matrix import Cell, Study
 from sharebench.nodes.base import Grant, NodeError, State
 from sharebench.nodes.simulated import SimulatedNode, iteration_seconds
-from sharebench.tenants.simulated import NS, SimulatedTenant, SimulatedTenants, bucket, lognormal
+from sharebench.tenants.simulated import NS, Noise, SimulatedTenant, SimulatedTenants, bucket, lognormal
 from tenant.buckets import bucket_index
 
 # Mean latency in seconds of the nos benchmark (YOLOS-small on an A100 80 GB) by strategy and number of tenants:
@@ -41,7 +41,14 @@ PUBLISHED = {
     ("mig", 5): 0.34533,
     ("mig", 7): 0.34425,
 }
-SILENT = {"cell_cv": 0, "iteration_cv": 0}
+SILENT = {
+    "cell_cv": 0,
+    "iteration_cv": 0,
+    "autocorrelation": 0,
+    "drift": 0,
+    "straggler_ratio": 0,
+    "straggler_factor": 10,
+}
 
 
 def simulated_study(**changes: Any) -> Study:
@@ -127,6 +134,42 @@ def test_the_planted_spread_is_that_of_cells_and_iterations(tmp_path: Path) -> N
     assert fmean(factors) == pytest.approx(1, rel=0.01)
     assert np.std(factors) == pytest.approx(0.3, rel=0.03)
     assert lognormal(draw, 0) == 1
+
+
+def factors(count: int, **planted: float) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The first factors of planted noise, at even steps over a window of 10 s."""
+    noise = Noise(SILENT | planted, 10.0, random.Random(1))
+    return np.array([noise.factor(start) for start in np.linspace(0, 10, count)])
+
+
+def test_planted_autocorrelation_is_that_of_the_logs_and_keeps_their_spread() -> None:
+    logs = np.log(factors(40_000, iteration_cv=0.3, autocorrelation=0.8))
+    assert np.corrcoef(logs[:-1], logs[1:])[0, 1] == pytest.approx(0.8, abs=0.02)
+    assert np.corrcoef(logs[:-2], logs[2:])[0, 1] == pytest.approx(0.64, abs=0.03)
+    assert np.exp(logs).mean() == pytest.approx(1, rel=0.02)
+    assert np.exp(logs).std() == pytest.approx(0.3, rel=0.05)
+
+
+def test_planted_stragglers_are_so_many_and_so_slow() -> None:
+    found = factors(20_000, straggler_ratio=0.02, straggler_factor=5)
+    assert set(found) == {1.0, 5.0}
+    assert (found == 5).mean() == pytest.approx(0.02, abs=0.004)
+
+
+def test_planted_drift_is_a_line_around_the_mean() -> None:
+    found = factors(101, drift=0.2)
+    assert (found[0], found[50], found[-1]) == (pytest.approx(0.9), pytest.approx(1), pytest.approx(1.1))
+    assert np.ptp(np.diff(found)) < 1e-12
+    assert set(factors(10)) == {1.0}
+
+
+def test_planted_noise_shows_in_the_record_of_a_cell(tmp_path: Path) -> None:
+    noise = SILENT | {"iteration_cv": 0.1, "drift": 0.5, "straggler_ratio": 0.01}
+    planned = simulated_study(strategies=["exclusive"], repeats=1, **{"simulated.noise": noise})
+    (made,) = measure(planned, planned.requested[0], tmp_path)["tenants"]
+    slots = np.array(made["timeline"]["sum_seconds"]) / made["timeline"]["count"]
+    assert np.median(slots[20:]) > 1.1 * np.median(slots[:20])
+    assert made["max_seconds"] > 5 * made["sum_seconds"] / made["count"]
 
 
 def test_the_same_seed_gives_the_same_record_and_another_repeat_another(tmp_path: Path) -> None:

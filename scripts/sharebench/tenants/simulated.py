@@ -30,6 +30,39 @@ def lognormal(draw: random.Random, cv: float) -> float:
     return math.exp(draw.gauss(0.0, sigma) - sigma * sigma / 2) if cv > 0 else 1.0
 
 
+class Noise:
+    """What makes an iteration take another time than the model says: factors of the planted noise, one after another.
+
+    `planted` is the node's `noise`: spread, its correlation with that of the iteration before (of logs, as AR(1)), share
+    and length of stragglers, and drift over the window, by which the first iteration is faster and the last one slower.
+    """
+
+    def __init__(self, planted: Mapping[str, float], seconds: float, draw: random.Random) -> None:
+        self.draw = draw
+        self.sigma = math.sqrt(math.log1p(planted["iteration_cv"] ** 2))
+        self.correlation = planted["autocorrelation"]
+        self.straggler_ratio = planted["straggler_ratio"]
+        self.straggler_factor = planted["straggler_factor"]
+        self.drift_per_second = planted["drift"] / seconds
+        self.middle = seconds / 2
+        self.last: float | None = None
+
+    def factor(self, start_seconds: float) -> float:
+        """Of an iteration that starts so long after the window's start; 1 on average but for stragglers."""
+        factor = 1.0
+        if self.sigma > 0:
+            shock = self.draw.gauss(0.0, 1.0)
+            if self.correlation and self.last is not None:
+                shock = self.correlation * self.last + math.sqrt(1 - self.correlation**2) * shock
+            self.last = shock
+            factor = math.exp(self.sigma * shock - self.sigma * self.sigma / 2)
+        if self.straggler_ratio and self.draw.random() < self.straggler_ratio:
+            factor *= self.straggler_factor
+        if self.drift_per_second:
+            factor *= 1 + self.drift_per_second * (start_seconds - self.middle)
+        return factor
+
+
 def bucket(seconds: float) -> int:
     """Index of the bucket that holds a latency (the layout of tenant/buckets.py, without numpy's start-up time)."""
     if seconds <= SMALLEST_SECONDS:
@@ -177,12 +210,12 @@ class SimulatedTenants:
             shares = [tenants[index] for index in group]
             if all(share.load["arrival"] == "closed" for share in shares):
                 means = [cell_factor * self._model(len(group), workloads[index]) for index in group]
-                _closed(shares, means, noise["iteration_cv"], seconds, draw)
+                _closed(shares, means, noise, seconds, draw)
             else:
                 # There is no model of open loads beside others: all of the group run the same.
                 alike = workloads[group[0]]
                 per_active = [cell_factor * self._model(active, alike) for active in range(1, len(group) + 1)]
-                _open(shares, per_active, noise["iteration_cv"], seconds, draw)
+                _open(shares, per_active, noise, seconds, draw)
         return [
             {
                 **tenant.record(),
@@ -209,15 +242,20 @@ class SimulatedTenants:
 
 
 def _closed(
-    tenants: Sequence[SimulatedTenant], means_seconds: Sequence[float], cv: float, seconds: float, draw: random.Random
+    tenants: Sequence[SimulatedTenant],
+    means_seconds: Sequence[float],
+    planted: Mapping[str, float],
+    seconds: float,
+    draw: random.Random,
 ) -> None:
     """Every tenant is always active, so each iteration takes that tenant's mean times its noise."""
     for tenant, mean_seconds in zip(tenants, means_seconds, strict=True):
         # The window opens somewhere inside an iteration; only iterations that start in it count.
         tenant.in_flight_seconds = seconds
+        noise = Noise(planted, seconds, draw)
         start = draw.random() * mean_seconds
         while start < seconds:
-            end = start + mean_seconds * lognormal(draw, cv)
+            end = start + mean_seconds * noise.factor(start)
             tenant.requests.append((start, end))
             start = end
 
@@ -225,7 +263,7 @@ def _closed(
 def _open(
     tenants: Sequence[SimulatedTenant],
     per_active: Sequence[float],
-    cv: float,
+    planted: Mapping[str, float],
     seconds: float,
     draw: random.Random,
 ) -> None:
@@ -240,6 +278,7 @@ def _open(
     arrivals = [(now + draw.random() / rate, index) for index in range(len(tenants))]
     heapq.heapify(arrivals)
     queues: list[deque[float]] = [deque() for _ in tenants]
+    noise = [Noise(planted, seconds, draw) for _ in tenants]
     left: dict[int, float] = {}
     begun: dict[int, float] = {}
     unserved = 0
@@ -266,7 +305,7 @@ def _open(
                 tenants[index].requests.append((intended, now))
                 tenants[index].delays.append(begun[index] - intended)
         if queues[index] and index not in left:
-            left[index] = lognormal(draw, cv)
+            left[index] = noise[index].factor(min(max(now, 0.0), seconds))
             begun[index] = now
 
 
