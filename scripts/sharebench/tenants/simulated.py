@@ -33,8 +33,8 @@ def lognormal(draw: random.Random, cv: float) -> float:
 class Noise:
     """What makes an iteration take another time than the model says: factors of the planted noise, one after another.
 
-    `planted` is the node's `noise`: spread, its correlation with that of the iteration before (of logs, as AR(1)), share
-    and length of stragglers, and drift over the window, by which the first iteration is faster and the last one slower.
+    `planted` is the `noise` of the node: spread, its correlation from one iteration to the next (of logs, as AR(1)),
+    share and length of stragglers, and drift over the window, which makes the first iteration fast and the last slow.
     """
 
     def __init__(self, planted: Mapping[str, float], seconds: float, draw: random.Random) -> None:

@@ -1,0 +1,257 @@
+"""Do the intervals cover what was planted? `python benchmarks/truth.py`, some minutes.
+
+Thousands of small studies are drawn from the simulated node's models, each with parameters and noise of its own: spread
+between cells and iterations, autocorrelation, drift, stragglers. They go through the same reduction and the same tables
+as measured records, without Snakemake. What is counted is how often an interval covers the planted value.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+
+from scipy import stats
+
+from sharebench.analysis.baseline import Baseline
+from sharebench.analysis.reduction import MeasuredCell, reduced
+from sharebench.analysis.slowdown import latency_ratio
+from sharebench.analysis.summary import summary_table
+from sharebench.matrix import Cell
+from sharebench.nodes.base import Grant
+from sharebench.nodes.simulated import iteration_seconds
+from sharebench.tenants.simulated import NS, SimulatedTenants
+
+STUDIES = 2000
+REPEATS = 5
+ITERATIONS = 40
+"""Of a tenant in the slowest cell; the fastest has some four times as many."""
+POINTS = (
+    ("exclusive", 1),
+    ("exclusive-again", 1),
+    ("time-slicing", 2),
+    ("time-slicing", 4),
+    ("mps", 2),
+    ("mps", 4),
+    ("mig", 1),
+    ("mig", 4),
+)
+MECHANISMS = {"exclusive-again": "exclusive"}
+SILENT = {
+    "cell_cv": 0.0,
+    "iteration_cv": 0.0,
+    "autocorrelation": 0.0,
+    "drift": 0.0,
+    "straggler_ratio": 0.0,
+    "straggler_factor": 5.0,
+}
+
+
+@dataclass(frozen=True)
+class Planted:
+    """What a study is drawn from: the device, the work of an iteration, and the noise."""
+
+    seed: int
+    node: Mapping[str, Any]
+    work: Mapping[str, float]
+
+    def mean_seconds(self, strategy: str, replicas: int) -> float:
+        """Mean latency that a cell has on average.
+
+        Under closed load a drift d over the window makes n = ∫ dt / (m (1 + d (t/W - 1/2))) iterations of a window W,
+        so that their mean is W / n = m d / ln((1 + d/2) / (1 - d/2)).
+        """
+        noise = self.node["noise"]
+        active = 1 if strategy == "mig" else replicas
+        mean = iteration_seconds(_strategy(strategy), active, self.node, self.work)
+        drift = noise["drift"]
+        if drift:
+            mean *= drift / math.log((1 + drift / 2) / (1 - drift / 2))
+        return mean * (1 + noise["straggler_ratio"] * (noise["straggler_factor"] - 1))
+
+
+def planted(seed: int) -> Planted:
+    """A study of an A100 and a workload with everything that may be planted, drawn from the seed."""
+    draw = random.Random(seed)
+    noise = SILENT | {
+        "cell_cv": draw.uniform(0.005, 0.03),
+        "iteration_cv": draw.uniform(0.02, 0.3),
+        "autocorrelation": draw.uniform(0, 0.8),
+        "drift": draw.uniform(-0.1, 0.1),
+        "straggler_ratio": draw.uniform(0, 0.01),
+    }
+    node = {"sms": 108, "mig_slice_sms": 14, "time_slicing_overhead": draw.uniform(0.02, 0.2), "noise": noise}
+    work = {"serial_seconds": draw.uniform(0.01, 0.06), "parallel_sm_seconds": draw.uniform(2.0, 6.0)}
+    return Planted(seed, node, work)
+
+
+def planted_difference(seed: int, difference: float, paired_cv: float) -> Planted:
+    """A study in which time-slicing takes that much longer than MPS, and pairs of a block scatter by `paired_cv`."""
+    noise = SILENT | {"cell_cv": paired_cv / math.sqrt(2), "iteration_cv": 0.001}
+    node = {"sms": 108, "mig_slice_sms": 14, "time_slicing_overhead": difference, "noise": noise}
+    # Without a serial part MPS divides the device as time-slicing does, but for the switches.
+    return Planted(seed, node, {"serial_seconds": 0.0, "parallel_sm_seconds": 4.0})
+
+
+def _strategy(name: str) -> dict[str, Any]:
+    mechanism = MECHANISMS.get(name, name)
+    profile = "1g" if mechanism == "mig" else None
+    return {"name": name, "mechanisms": [mechanism], "profile": profile, "limits": {"thread_percent": None}}
+
+
+def simulate(study: Planted, points: Sequence[tuple[str, int]], repeats: int) -> list[MeasuredCell]:
+    """The cells of a study at these points, reduced as those of measured records are."""
+    window_ns = int(ITERATIONS * max(study.mean_seconds(*point) for point in points) * NS)
+    cells = []
+    for repeat in range(1, repeats + 1):
+        for strategy, replicas in points:
+            spec = {
+                "strategy": _strategy(strategy),
+                "workload": {"name": "planted", "simulated": study.work},
+                "replicas": replicas,
+                "repeat": repeat,
+                "node": {"options": {"seed": study.seed}},
+            }
+            loads = {"loads": [{"arrival": "closed"}] * replicas}
+            tenants = SimulatedTenants(spec, loads, study.node, iteration_seconds, None)
+            tenants.start([Grant(index, index if strategy == "mig" else 0) for index in range(replicas)])
+            tenants.window = (0, window_ns)
+            cells.append(reduced(_record(spec, tenants.measured(), window_ns / NS)))
+    return cells
+
+
+def _record(spec: Mapping[str, Any], tenants: Sequence[Mapping[str, Any]], window_seconds: float) -> dict[str, Any]:
+    """What the tables need of a record."""
+    return {
+        "spec": json.dumps(spec),
+        "cell": {
+            "strategy": spec["strategy"]["name"],
+            "workload": "planted",
+            "replicas": spec["replicas"],
+            "repeat": spec["repeat"],
+            "block": spec["repeat"],
+        },
+        "status": "ok",
+        "reason": None,
+        "gates": [],
+        "provenance": {"run_id": "truth"},
+        "node": {"device": "simulated", "is_gpu": False, "memory_bytes": None},
+        "limits": {"memory_percent": None},
+        "calibration": None,
+        "telemetry": None,
+        "window": {"start_monotonic_seconds": 0.0, "end_monotonic_seconds": window_seconds},
+        "tenants": [{**tenant, "status": "ok"} for tenant in tenants],
+    }
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An interval of a study and the planted value that it should cover."""
+
+    quantity: str
+    point: str
+    """Strategy and number of tenants."""
+    low: float
+    high: float
+    truth: float
+
+    @property
+    def covers(self) -> bool:
+        """Whether it does."""
+        return self.low <= self.truth <= self.high
+
+
+def intervals(study: Planted, cells: Sequence[MeasuredCell]) -> Iterator[Interval]:
+    """What the tables say of the study; more of what is estimated belongs here, with the value that was planted."""
+    expected = [(Cell(cell.strategy, "planted", cell.replicas, cell.repeat), "planted") for cell in cells]
+    table = summary_table(cells, expected, Baseline(cells, "exclusive")).set_index(["strategy", "replicas"])
+    alone = study.mean_seconds("exclusive", 1)
+    for strategy, replicas in POINTS:
+        row = table.loc[strategy, replicas]
+        mean = study.mean_seconds(strategy, replicas)
+        truths = {"latency_mean_seconds": mean}
+        if strategy != "exclusive":
+            truths |= {"slowdown": mean / alone}
+        if replicas > 1:
+            truths |= {"stp": replicas * alone / mean}
+        if (strategy, replicas) == ("mig", 4):
+            truths |= {"isolation_index": 1.0}
+        for metric, truth in truths.items():
+            yield Interval(metric, f"{strategy} × {replicas}", row[f"{metric}_low"], row[f"{metric}_high"], truth)
+    over, under = (
+        [cell for cell in cells if (cell.strategy, cell.replicas) == (s, 4)] for s in ("time-slicing", "mps")
+    )
+    test = latency_ratio(over, under)
+    assert test is not None and test.ratio.low is not None and test.ratio.high is not None
+    truth = study.mean_seconds("time-slicing", 4) / study.mean_seconds("mps", 4)
+    yield Interval("time-slicing/mps", "× 4", test.ratio.low, test.ratio.high, truth)
+    again = table.loc["exclusive-again", 1]
+    yield Interval("A/A", "× 1", again["slowdown_low"], again["slowdown_high"], 1.0)
+
+
+def covered(seed: int) -> Counter[tuple[str, str, bool]]:
+    """How many intervals of the study with this seed cover what was planted, by quantity and point."""
+    study = planted(seed)
+    found = intervals(study, simulate(study, POINTS, REPEATS))
+    return Counter((each.quantity, each.point, each.covers) for each in found)
+
+
+def finds(seed: int) -> bool:
+    """Whether a difference of 3 % is found (p < 0.05) where pairs scatter by 1.5 %."""
+    points = (("time-slicing", 2), ("mps", 2))
+    cells = simulate(planted_difference(seed, 0.03, 0.015), points, REPEATS)
+    test = latency_ratio(*([cell for cell in cells if cell.strategy == name] for name, _ in points))
+    assert test is not None and test.probability is not None
+    return test.probability < 0.05 and test.ratio.value > 1
+
+
+def power(difference: float, paired_cv: float, repeats: int) -> float:
+    """Power of Student's paired test in theory: that of the noncentral t distribution."""
+    shift = math.log1p(difference) / paired_cv * math.sqrt(repeats)
+    critical = stats.t.ppf(0.975, repeats - 1)
+    return float(stats.nct.sf(critical, repeats - 1, shift))
+
+
+def machine() -> str:
+    """What the numbers were made on; they depend on it in nothing but their time."""
+    return f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}"
+
+
+def main() -> None:
+    """Draw the studies and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--studies", type=int, default=STUDIES, help=f"how many (default {STUDIES})")
+    studies = parser.parse_args().studies
+    began = time.monotonic()
+    with ProcessPoolExecutor() as pool:
+        found = sum(pool.map(covered, range(studies), chunksize=10), Counter[tuple[str, str, bool]]())
+        power_found = sum(pool.map(finds, range(studies), chunksize=10))
+    print(f"{studies} studies of {REPEATS} repeats on {machine()}, {time.monotonic() - began:.0f} s\n")
+    print("| what | intervals | share | asked |")
+    print("|---|---|---|---|")
+    for quantity in dict.fromkeys(name for name, *_ in sorted(found)):
+        hits, misses = (sum(found[key] for key in found if key[::2] == (quantity, is_hit)) for is_hit in (True, False))
+        total = hits + misses
+        if quantity == "A/A":
+            print(f"| A/A: false alarms | {total} | {misses / total:.1%} | ≤ 6.5 % |")
+        else:
+            print(f"| `{quantity}` covers | {total} | {hits / total:.1%} | 93 to 97 % |")
+    theory = power(0.03, 0.015, REPEATS)
+    print(f"| 3 % found, paired noise 1.5 % | {studies} | {power_found / studies:.1%} | ≥ 85 %, theory {theory:.1%} |")
+
+
+if __name__ == "__main__":
+    main()

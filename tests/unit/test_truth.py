@@ -1,0 +1,120 @@
+"""The truth test: intervals of studies that were drawn from planted parameters cover these as often as they claim.
+
+`benchmarks/truth.py` does it with thousands of studies; here are so few that it takes seconds, with bounds that follow
+from their number.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+import truth
+
+STUDIES = 120
+FAILS_BY_CHANCE = 0.001
+"""How often a correct program may fail all of these tests together."""
+
+
+Found = Counter[tuple[str, str, bool]]
+
+
+@pytest.fixture(scope="module")
+def intervals() -> list[truth.Interval]:
+    """All intervals of all studies."""
+    studies = map(truth.planted, range(STUDIES))
+    return [each for study in studies for each in truth.intervals(study, truth.simulate(study, truth.POINTS, 5))]
+
+
+@pytest.fixture(scope="module")
+def found(intervals: list[truth.Interval]) -> Found:
+    """Hits and misses by quantity and point."""
+    return count(intervals)
+
+
+def count(intervals: Iterable[truth.Interval]) -> Found:
+    return Counter((each.quantity, each.point, each.covers) for each in intervals)
+
+
+def bounds(count: int, share: float, tests: int) -> tuple[int, int]:
+    """Between what a number of successes stays, but for its part of FAILS_BY_CHANCE among so many tests."""
+    tail = FAILS_BY_CHANCE / tests / 2
+    return int(stats.binom.ppf(tail, count, share)), int(stats.binom.ppf(1 - tail, count, share))
+
+
+def quantities(found: Found) -> set[tuple[str, str]]:
+    return {(quantity, point) for quantity, point, _ in found}
+
+
+def test_every_interval_covers_as_often_as_it_says(found: Found) -> None:
+    kinds = quantities(found)
+    assert len(kinds) >= 20
+    low, high = bounds(STUDIES, 0.95, len(kinds) + 2)
+    # Of intervals that share a baseline only those of one point in different studies are independent.
+    for quantity, point in kinds:
+        hits = found[quantity, point, True]
+        assert hits + found[quantity, point, False] == STUDIES
+        assert low <= hits <= high, (quantity, point)
+
+
+def test_intervals_of_means_are_no_wider_than_they_must_be(found: Found) -> None:
+    # Cells are independent of each other, so that these may be counted together.
+    points = [point for quantity, point in quantities(found) if quantity == "latency_mean_seconds"]
+    low, high = bounds(STUDIES * len(points), 0.95, len(quantities(found)) + 2)
+    assert high < STUDIES * len(points), "too few to see intervals that are too wide"
+    assert low <= sum(found["latency_mean_seconds", point, True] for point in points) <= high
+
+
+def test_a_planted_difference_is_found_as_often_as_theory_says(found: Found) -> None:
+    theory = truth.power(0.03, 0.015, truth.REPEATS)
+    assert theory == pytest.approx(0.90, abs=0.01)
+    low, high = bounds(STUDIES, theory, len(quantities(found)) + 2)
+    assert low <= sum(map(truth.finds, range(STUDIES))) <= high
+
+
+def test_the_theory_of_power_is_that_of_many_draws() -> None:
+    draws = np.random.default_rng(1).normal(np.log1p(0.03), 0.015, (20_000, 5))
+    rejected = stats.ttest_1samp(draws, 0, axis=1).pvalue < 0.05
+    assert truth.power(0.03, 0.015, 5) == pytest.approx(rejected.mean(), abs=0.01)
+
+
+def test_the_truth_of_a_drifting_cell_is_the_mean_of_its_iterations() -> None:
+    drifting = truth.Planted(1, {**NODE, "noise": truth.SILENT | {"drift": 0.1}}, WORK)
+    (cell,) = truth.simulate(drifting, [("exclusive", 1)], 1)
+    mean = cell.latency_mean_seconds
+    assert mean == pytest.approx(drifting.mean_seconds("exclusive", 1), rel=2e-3)
+    # What every iteration being slowed by its own moment's drift would give, were they not more numerous when fast.
+    assert drifting.mean_seconds("exclusive", 1) < 0.05 + 4.0 / 108
+
+
+NODE = {"sms": 108, "mig_slice_sms": 14, "time_slicing_overhead": 0.1, "noise": truth.SILENT}
+WORK = {"serial_seconds": 0.05, "parallel_sm_seconds": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("stretch", "shift"),
+    # Normal quantiles in place of those of Student, intervals that are twice as wide, and a bias of half a side.
+    [(stats.norm.ppf(0.975) / stats.t.ppf(0.975, 4), 0.0), (2.0, 0.0), (1.0, 0.5)],
+    ids=["too narrow", "too wide", "biased"],
+)
+def test_what_is_wrong_would_be_noticed(
+    stretch: float, shift: float, intervals: list[truth.Interval], found: Found
+) -> None:
+    def spoiled(each: truth.Interval) -> truth.Interval:
+        middle, half = math.sqrt(each.low * each.high), math.sqrt(each.high / each.low)
+        return replace(each, low=middle * half ** (shift - stretch), high=middle * half ** (shift + stretch))
+
+    of_means = [each for each in intervals if each.quantity == "latency_mean_seconds"]
+    low, high = bounds(len(of_means), 0.95, len(quantities(found)) + 2)
+    assert low <= sum(each.covers for each in of_means) <= high
+    assert not low <= sum(spoiled(each).covers for each in of_means) <= high
