@@ -138,6 +138,7 @@ def published(config: dict[str, Any]) -> dict[str, Any]:
     return config | {
         "results": dataset.portable(config["results"]),
         "from": dataset.portable(config["from"]) if config["from"] else None,
+        "datasets": [dataset.portable(folder) for folder in config["datasets"]],
         "nvidia": nvidia | {"python": dataset.portable(nvidia["python"]), "gpu": gpu},
     }
 

@@ -166,13 +166,24 @@ def cross_key_problems(config: Json) -> Iterator[str]:
         yield from _again_entry(name, config["strategy_catalogue"])
     yield from _neighbours(config)
     yield from _contrasts(config)
-    if config["from"] is None:
+    if config["datasets"]:
+        yield from _datasets(config["datasets"])
+    elif config["from"] is None:
         if kind == "nvidia":
             yield from _gpu_host(config["nvidia"])
         yield from _used_strategies(config, kind)
         yield from _used_workloads(config, kind)
     elif not Path(config["from"]).is_dir():
         yield f"from: {config['from']!r} is not an existing folder; give the results of a finished study"
+
+
+def _datasets(folders: list[str]) -> Iterator[str]:
+    """Not two folders to compare."""
+    for folder in folders:
+        if not Path(folder).is_dir():
+            yield f"datasets: {folder!r} is not an existing folder; give the results of a finished study"
+    if len({Path(folder).resolve() for folder in folders}) != 2:
+        yield f"datasets: {_shown(folders)} is one data set; give two, the one before and the one after"
 
 
 def _gpu_host(options: Json) -> Iterator[str]:

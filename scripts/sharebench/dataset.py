@@ -20,6 +20,9 @@ DEVICE_UUID = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F-]{8,}")
 ABSOLUTE = re.compile(r"(?<![^\s:=,'\"\[{(])/[^\s,}\]'\"]+")
 
 
+NOTHING_TO_COMPARE = "datasets: [] is nothing to compare; give two: --config 'datasets=[results/before, results/after]'"
+
+
 class DataSetError(Exception):
     """The folder is no data set; one line."""
 
@@ -29,22 +32,39 @@ def results_root(config: dict[str, Any]) -> Path:
     return Path("results/from") / Path(config["from"]).resolve().name if config["from"] else Path(config["results"])
 
 
-def open_study(folder: Path) -> Study:
-    """The study that made this data set, by its manifest. Raises DataSetError."""
+def study_of(folder: Path, key: str = "from") -> Study:
+    """The study that made this data set, by its manifest. Raises DataSetError, which names the config's key."""
     try:
         manifest = read_json(folder / "manifest.json")
-        made_by = manifest["config"] | {"from": os.path.relpath(folder), "node": manifest["node_kind"]}
+        made_by = manifest["config"] | {"from": os.path.relpath(folder), "datasets": [], "node": manifest["node_kind"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataSetError(
-            f"config: from: {folder} is no data set ({type(error).__name__}: {error}); "
+            f"config: {key}: {folder} is no data set ({type(error).__name__}: {error}); "
             "give a folder that has manifest.json and cells/"
         ) from None
+    return Study(configuration.load(made_by))
+
+
+def open_study(folder: Path) -> Study:
+    """The study that made this data set, to be rebuilt from it. Raises DataSetError."""
+    made_by = study_of(folder).config
     there = ownership.read_run(results_root(made_by)).get("config", {}).get("from", made_by["from"])
     if there != made_by["from"]:
         raise DataSetError(
             f"config: from: {results_root(made_by)} holds what was rebuilt from {there}; remove it, or rename a folder"
         )
-    return Study(configuration.load(made_by))
+    return Study(made_by)
+
+
+def names(folders: Iterable[str]) -> str:
+    """A name for what is made from these data sets together: the last parts of their paths."""
+    return "-".join(Path(folder).resolve().name for folder in folders) or "nothing"
+
+
+def contents(folders: Iterable[str]) -> list[str]:
+    """A digest of each data set's manifest, which is written anew whenever its tables are."""
+    manifests = (Path(folder) / "manifest.json" for folder in folders)
+    return [hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "none" for path in manifests]
 
 
 def portable(text: str) -> str:
@@ -60,7 +80,7 @@ def portable(text: str) -> str:
     return key + separator + (os.path.relpath(value) if inside else f"…/{Path(value).name}")
 
 
-def check_whole(study: Study) -> None:
+def check_whole(study: Study, key: str = "from") -> None:
     """Raise DataSetError when the data set that the study was opened from lacks a file that its manifest promises."""
     folder = Path(study.config["from"])
     paths = ["nodes/device.json", *(cell.raw for cell in study.cells)]
@@ -69,7 +89,7 @@ def check_whole(study: Study) -> None:
     missing = [path for path in paths if not (folder / path).exists()]
     if missing:
         raise DataSetError(
-            f"config: from: {folder} lacks {len(missing)} of its {len(paths)} files, such as {missing[0]}; "
+            f"config: {key}: {folder} lacks {len(missing)} of its {len(paths)} files, such as {missing[0]}; "
             "give a complete data set"
         )
 

@@ -249,6 +249,10 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"contrasts": ["mps/exclusive"], "replicas": [2, 4]},
         ["contrasts: 'mps/exclusive'", "never have the same number of tenants"],
     ),
+    "one data set": ({"datasets": ["config"]}, ["datasets:", "is one data set", "give two"]),
+    "the same data set twice": ({"datasets": ["config", "config/"]}, ["datasets:", "is one data set"]),
+    "a data set that is not there": ({"datasets": ["config", "nowhere"]}, ["datasets: 'nowhere'", "not an existing"]),
+    "three data sets": ({"datasets": ["a", "b", "c"]}, ["datasets:", "more than 2"]),
     "null cells with a number": ({"null_cells": 2}, ["null_cells:", "2", "true or false"]),
     "exclusive is something else": (
         {f"{S}.exclusive": {"mechanism": "mps"}},

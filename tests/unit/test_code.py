@@ -62,7 +62,7 @@ def test_a_cells_code_is_complete(kind: str) -> None:
     assert closure(known, INFRASTRUCTURE | elsewhere) - elsewhere == known
 
 
-@pytest.mark.parametrize("stage", ["export", "tables", "figures", "report"])
+@pytest.mark.parametrize("stage", ["export", "tables", "compare", "figures", "report"])
 def test_a_stages_code_is_complete(stage: str) -> None:
     known = set(code.STAGES[stage])
     assert closure(known, INFRASTRUCTURE | ORDER) == known

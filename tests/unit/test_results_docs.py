@@ -12,7 +12,7 @@ import pytest
 from unit.factories import Load, lognormal, poisson_load, record
 
 from sharebench import aggregate, config, gates, ownership
-from sharebench.analysis import contrasts, export, interference, summary
+from sharebench.analysis import compare, contrasts, export, interference, summary
 from sharebench.analysis.baseline import Baseline
 from sharebench.analysis.cells import cells_table
 from sharebench.analysis.reduction import NEEDED_COUNT, reduced
@@ -146,6 +146,13 @@ def test_columns_of_interference_csv() -> None:
 
 def test_columns_of_contrasts_csv() -> None:
     assert tuple(table("`tables/contrasts.csv`")) == contrasts.COLUMNS
+
+
+def test_columns_and_metrics_of_compare_csv() -> None:
+    assert tuple(table("`compare.csv`")) == compare.COLUMNS
+    assert set(compare.METRICS) <= set(summary.METRICS)
+    section = TEXT.split("\n## `compare.csv`\n", 1)[1].split("|", 1)[0]
+    assert tuple(re.findall(r"`([^`]+)`", section)) == compare.METRICS
 
 
 def test_columns_of_histograms_and_telemetry() -> None:

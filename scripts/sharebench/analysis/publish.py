@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from sharebench.analysis.statistics import CONFIDENCE
 from sharebench.mixes import in_words
 
 BLANK = "-"
@@ -157,3 +158,38 @@ def _value(row: Mapping[Hashable, Any], shown: Shown) -> str:
     if not shown.interval or pd.isna(low):
         return f"{value:.{decimals}f}"
     return f"{value:.{decimals}f} [{low * shown.factor:.{decimals}f}, {high * shown.factor:.{decimals}f}]"
+
+
+def comparison(table: pd.DataFrame, before: str, after: str, differences: Sequence[tuple[str, str, str]]) -> str:
+    """compare.md: mean latencies of two data sets, the ratios that are no chance, and what else differs."""
+    means = table[table["metric"] == "latency_mean_seconds"]
+    sure = means[(means["p_holm"] < 1 - CONFIDENCE) & (means["separable"] != "no")]
+    slower, faster = int((sure["ratio"] > 1).sum()), int((sure["ratio"] < 1).sum())
+    untested = int(means["p"].isna().sum())
+    head = f"{after} against {before}, {len(means)} mean latencies: {slower} longer and {faster} shorter"
+    head += " beyond chance and beyond what the baseline differs from itself"
+    head += f"; {untested} could not be tested." if untested else "."
+    rows = [
+        {
+            "strategy": row["strategy"],
+            "workload": in_words(row["workload"], row["tenant_workload"]),
+            "tenants": str(row["replicas"]),
+            f"{before} (ms)": _plain(MS * row["before"]),
+            f"{after} (ms)": _plain(MS * row["after"]),
+            "ratio": _value(row, Shown("ratio", "ratio")),
+            "p (Holm)": _plain(row["p_holm"]),
+            "remark": row["reason"] if isinstance(row["reason"], str) else _remark(row["separable"]),
+        }
+        for row in means.to_dict("records")
+    ]
+    body = pd.DataFrame(rows).to_markdown(index=False, disable_numparse=True)
+    different = [f"- {name}: {one} → {other}" for name, one, other in differences] or ["- nothing"]
+    return "\n".join([head, "", body, "", "What else differs:", "", *different, ""])
+
+
+def _remark(separable: Any) -> str:
+    return "not separable" if separable == "no" else ""
+
+
+def _plain(value: float) -> str:
+    return BLANK if pd.isna(value) else f"{value:.{SIGNIFICANT_FIGURES}g}"

@@ -25,8 +25,8 @@ def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[E
         return None, None
     if baseline.includes(cells[0].strategy, cells[0].replicas):
         return log_interval([1.0] * len(cells)), None
-    paired = _slowdowns(cells, baseline.partner_seconds)
-    if len(paired) == len(cells) == len({(cell.run_id, cell.block) for cell in cells}):
+    paired = _paired_slowdowns(cells, baseline)
+    if paired:
         return log_interval(paired), None
     slowdowns = _slowdowns(cells, lambda _, workload: baseline.mean_seconds(workload))
     if not slowdowns:
@@ -36,6 +36,11 @@ def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[E
     alone = [seconds / log_interval(latencies).value for seconds in latencies]
     note = "no interval of the slowdown against one baseline cell" if len(alone) == 1 else None
     return welch_ratio(slowdowns, alone), note
+
+
+def cell_slowdowns(cells: Sequence[MeasuredCell], baseline: Baseline) -> list[float]:
+    """Slowdown of each of the cells, paired as `group_slowdown` has it, else against the mean of the baseline."""
+    return _paired_slowdowns(cells, baseline) or _slowdowns(cells, lambda _, workload: baseline.mean_seconds(workload))
 
 
 def latency_ratio(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell]) -> RatioTest | None:
@@ -68,6 +73,12 @@ def _by_block(cells: Sequence[MeasuredCell]) -> dict[tuple[str, int], float]:
 def _workload(cell: MeasuredCell) -> str:
     assert cell.tenant_workload is not None, "the group's tenants run several workloads"
     return cell.tenant_workload
+
+
+def _paired_slowdowns(cells: Sequence[MeasuredCell], baseline: Baseline) -> list[float]:
+    """Slowdown of each cell against its own partner; empty where one has none, or two share one."""
+    found = _slowdowns(cells, baseline.partner_seconds)
+    return found if len(found) == len(cells) == len({(cell.run_id, cell.block) for cell in cells}) else []
 
 
 def _slowdowns(

@@ -1,0 +1,44 @@
+"""Compare two data sets: a table of ratios, what else differs, and a figure."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from sharebench import dataset
+from sharebench.analysis import compare
+from sharebench.analysis.publish import comparison
+from sharebench.figures import compare as figure
+from sharebench.figures.sheet import save
+from sharebench.figures.style import theme
+from sharebench.files import replace_atomically
+from sharebench.record import RecordError
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--before", type=Path, required=True, help="the data set that ratios refer to")
+    parser.add_argument("--after", type=Path, required=True, help="the data set that is compared with it")
+    parser.add_argument("--out", type=Path, required=True, help="folder that receives compare.csv and the rest")
+    arguments = parser.parse_args()
+    try:
+        before, after = compare.load(arguments.before), compare.load(arguments.after)
+        table = compare.compare(before, after)
+    except (compare.NotComparable, dataset.DataSetError, RecordError) as refusal:
+        # To the job's log, and at once to the terminal.
+        print(refusal, file=sys.stderr)
+        print(f"  {refusal}", flush=True)
+        return 1
+    differences = compare.changes(before, after)
+    replace_atomically(arguments.out / "compare.csv", table.to_csv(index=False))
+    text = comparison(table, before.name, after.name, differences)
+    replace_atomically(arguments.out / "compare.md", text)
+    with theme():
+        devices = [before.facts["device"], after.facts["device"]]
+        save(figure.draw(table, before.name, after.name, devices), arguments.out, "compare")
+    print(text.split("\n\n")[0], flush=True)
+    print(f"comparison: {arguments.out / 'compare.md'}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,213 @@
+"""Two data sets: how every cell that both have has changed, and what besides the numbers is different."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from sharebench import dataset
+from sharebench.analysis.baseline import Baseline
+from sharebench.analysis.reduction import MeasuredCell, by_workload, reduced
+from sharebench.analysis.separability import Separability
+from sharebench.analysis.slowdown import cell_slowdowns
+from sharebench.analysis.statistics import holm, log_interval, welch_test
+from sharebench.matrix import Study
+from sharebench.record import read
+
+METRICS = (
+    "latency_mean_seconds",
+    "latency_p50_seconds",
+    "latency_p99_seconds",
+    "throughput_total_hz",
+    "slowdown",
+)
+GROUP = ("strategy", "workload", "tenant_workload", "replicas")
+COLUMNS = (
+    *GROUP,
+    "metric",
+    "before",
+    "after",
+    "ratio",
+    "ratio_low",
+    "ratio_high",
+    "n_before",
+    "n_after",
+    "p",
+    "p_holm",
+    "separable",
+    "reason",
+)
+# Of a cell's spec, what may differ: number and place of the cell, and what the change may be.
+MAY_DIFFER = ("repeat", "environment")
+Group = tuple[str, str, str, int]
+
+
+class NotComparable(Exception):
+    """The data sets did not measure the same; one line that says what differs."""
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A finished data set: its valid cells and the reasons of the others by group, specs, and what may differ."""
+
+    name: str
+    study: Study
+    cells: Mapping[Group, Sequence[MeasuredCell]]
+    reasons: Mapping[Group, str]
+    baseline: Baseline
+    separability: Separability
+    specs: Mapping[Group, Mapping[str, Any]]
+    facts: Mapping[str, str]
+
+
+def load(folder: Path) -> DataSet:
+    """Read all records of the data set. Raises DataSetError or RecordError."""
+    study = dataset.study_of(folder, "datasets")
+    dataset.check_whole(study, "datasets")
+    cells: dict[Group, list[MeasuredCell]] = defaultdict(list)
+    reasons: dict[Group, str] = {}
+    specs: dict[Group, Mapping[str, Any]] = {}
+    facts: dict[str, set[str]] = defaultdict(set)
+    for cell in study.tabled():
+        record = read(folder / cell.raw)
+        spec = json.loads(record["spec"])
+        for part in by_workload(record, reduced(record)):
+            group = (part.strategy, part.workload, str(part.tenant_workload), part.replicas)
+            specs[group] = {key: value for key, value in spec.items() if key not in MAY_DIFFER}
+            if part.valid:
+                cells[group].append(part)
+            else:
+                reasons[group] = part.reason or part.status
+        for key, text in _facts(record).items():
+            facts[key].add(text)
+    everything = [cell for own in cells.values() for cell in own]
+    baseline = Baseline(everything, study.baseline)
+    joined = {key: ", ".join(sorted(texts)) for key, texts in facts.items()} | {"repeats": str(study.config["repeats"])}
+    return DataSet(
+        folder.resolve().name,
+        study,
+        cells,
+        reasons,
+        baseline,
+        Separability(everything, baseline),
+        specs,
+        joined,
+    )
+
+
+def compare(before: DataSet, after: DataSet) -> pd.DataFrame:
+    """One row per group that both have and metric, in the order of the first. Raises NotComparable.
+
+    The ratio is that of the geometric means over the repeats, after over before, with Welch's interval: cells of two
+    data sets share no block. Each metric's p are adjusted together (Holm).
+    """
+    groups = [group for group in before.specs if group in after.specs]
+    if not groups:
+        raise NotComparable(f"not comparable: {before.name} and {after.name} have no cells in common")
+    for group in groups:
+        refuse_difference(before, after, group)
+    rows = []
+    for metric in METRICS:
+        of_metric = [_row(before, after, group, metric) for group in groups]
+        tested = [row for row in of_metric if row["p"] is not None]
+        for row, adjusted in zip(tested, holm([row["p"] for row in tested]), strict=True):
+            row["p_holm"] = adjusted
+        rows += of_metric
+    place = {group: position for position, group in enumerate(groups)}
+    rows.sort(key=lambda row: place[tuple(row[key] for key in GROUP)])
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def refuse_difference(before: DataSet, after: DataSet, group: Group) -> None:
+    """Raise NotComparable when cells of the group did not measure the same."""
+    one, other = (_comparable(each.specs[group]) for each in (before, after))
+    found = first_difference(one, other)
+    if found is not None:
+        key, mine, theirs = found
+        where = f"{group[0]} × {group[3]}, {group[1]}"
+        raise NotComparable(
+            f"not comparable: {key} of {where} is {mine} in {before.name} and {theirs} in {after.name}; "
+            "compare data sets that measured the same"
+        )
+
+
+def changes(before: DataSet, after: DataSet) -> list[tuple[str, str, str]]:
+    """What may differ and does: its name, and what it is in either data set."""
+    names = dict.fromkeys([*before.facts, *after.facts])
+    pairs = [(name, before.facts.get(name, "none"), after.facts.get(name, "none")) for name in names]
+    return [(name, one, other) for name, one, other in pairs if one != other]
+
+
+def first_difference(one: Any, other: Any, key: str = "") -> tuple[str, str, str] | None:
+    """Dotted key and both values, as JSON, of the first place in which two specs differ."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        for name in dict.fromkeys([*one, *other]):
+            found = first_difference(one.get(name), other.get(name), f"{key}.{name}".lstrip("."))
+            if found is not None:
+                return found
+        return None
+    return None if one == other else (key, json.dumps(one), json.dumps(other))
+
+
+def _comparable(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a node only its kind: which device it was is what may have changed."""
+    return {**spec, "node": {"kind": spec["node"]["kind"]}}
+
+
+def _facts(record: Mapping[str, Any]) -> dict[str, str]:
+    made, node = record["provenance"], record["node"]
+    details = {f"device: {key}": json.dumps(value) for key, value in node["details"].items()}
+    return {
+        "device": node["product"] if node["label"] in node["product"] else f"{node['product']} ({node['label']})",
+        "identity of the device (hashed)": node["device"],
+        **details,
+        "date": f"{datetime.fromtimestamp(made['started_epoch_seconds'], UTC):%Y-%m-%d}",
+        "Python": made["python"],
+        "platform": made["platform"],
+        **{f"package {name}": text for name, text in made["packages"].items()},
+        "commit": str(made["git_commit"]),
+        "measuring code": record["code"],
+    }
+
+
+def _values(data: DataSet, group: Group, metric: str) -> list[float]:
+    """The metric of each valid cell of the group that has it."""
+    cells = data.cells.get(group, [])
+    if metric == "slowdown":
+        return cell_slowdowns(cells, data.baseline)
+    if metric == "latency_mean_seconds":
+        return [cell.latency_mean_seconds for cell in cells if cell.latency_mean_seconds]
+    if metric == "throughput_total_hz":
+        totals = (sum(row.throughput_hz or 0.0 for row in cell.rows) for cell in cells)
+        return [total for total in totals if total > 0]
+    name = metric.removeprefix("latency_").removesuffix("_seconds")
+    found = (cell.percentiles[name].value_seconds for cell in cells if name in cell.percentiles)
+    return [seconds for seconds in found if seconds is not None]
+
+
+def _row(before: DataSet, after: DataSet, group: Group, metric: str) -> dict[str, Any]:
+    old, new = (_values(data, group, metric) for data in (before, after))
+    row: dict[str, Any] = dict(zip(GROUP, group, strict=True))
+    row |= {"metric": metric, "n_before": len(old), "n_after": len(new), "p": None}
+    row["before"] = log_interval(old).value if old else None
+    row["after"] = log_interval(new).value if new else None
+    if not old or not new:
+        without = [data for data, values in ((before, old), (after, new)) if not values]
+        whys = (f"no value in {data.name}: {data.reasons.get(group, 'too few iterations')}" for data in without)
+        return row | {"reason": "; ".join(whys)}
+    test = welch_test(new, old)
+    verdicts = {data.separability.verdict(group[2], test.ratio.value) for data in (before, after)} - {None}
+    return row | {
+        "ratio": test.ratio.value,
+        "ratio_low": test.ratio.low,
+        "ratio_high": test.ratio.high,
+        "p": test.probability,
+        "separable": "no" if "no" in verdicts else next(iter(verdicts), None),
+    }

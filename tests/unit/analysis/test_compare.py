@@ -1,0 +1,170 @@
+"""Two data sets against each other: ratios against scipy's, what is refused, and what is listed."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from unit.config_cases import study
+from unit.factories import record
+
+from sharebench import record as records
+from sharebench.analysis.compare import COLUMNS, METRICS, NotComparable, changes, compare, first_difference, load
+from sharebench.analysis.publish import comparison
+from sharebench.analysis.statistics import holm
+from sharebench.config import load as load_config
+from sharebench.dataset import DataSetError, contents, names
+from sharebench.figures.compare import draw
+from sharebench.matrix import Study, again
+
+ALONE, SHARED = (0.0040, 0.0043, 0.0041), (0.0080, 0.0087, 0.0081)
+
+
+def write(folder, alone=ALONE, shared=SHARED, null=(), device="A", run_id="run-1", **config):
+    """A data set of MPS with two tenants and its baseline, with these mean latencies, one per repeat."""
+    keys = {"node": "simulated", "strategies": ["mps"], "replicas": [2], "workloads": ["matmul"]}
+    made = Study(load_config(study(keys | {"repeats": len(alone), "null_cells": bool(null)} | config)))
+    means = {"exclusive": alone, "mps": shared, again("exclusive"): null}
+    for cell in made.cells:
+        latencies = [np.full(400, means[cell.strategy][cell.repeat - 1])] * cell.replicas
+        one = record(cell.strategy, latencies, repeat=cell.repeat, run_id=run_id, device=device)
+        one["node"]["product"] = f"GPU {device} (simulated)"
+        path = folder / cell.raw
+        path.parent.mkdir(parents=True, exist_ok=True)
+        records.write(path, one | {"spec": made.spec(cell)})
+    for strategy, workload in made.pairs():
+        (folder / f"cells/{strategy}/{workload}/histograms.csv").touch()
+    for file in ("nodes/device.json", "calibration/matmul.json"):
+        (folder / file).parent.mkdir(exist_ok=True)
+        (folder / file).write_text("{}")
+    manifest = {"config": made.config, "node_kind": "simulated"}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> Path:
+    return write(tmp_path / "before")
+
+
+def compared(before, after):
+    return compare(load(before), load(after)).set_index(["metric", "strategy"])
+
+
+def test_ratios_are_after_over_before_with_welchs_interval(before, tmp_path):
+    slower = [mean * factor for mean, factor in zip(SHARED, (1.10, 1.12, 1.09), strict=True)]
+    rows = compared(before, write(tmp_path / "after", shared=slower, run_id="run-2"))
+    assert list(compare(load(before), load(before)).columns) == list(COLUMNS)
+    assert set(rows.index) == {(metric, name) for metric in METRICS for name in ("exclusive", "mps")}
+    row = rows.loc["latency_mean_seconds", "mps"]
+    test = stats.ttest_ind(np.log(slower), np.log(SHARED), equal_var=False)
+    assert row["ratio"] == pytest.approx(stats.gmean(slower) / stats.gmean(SHARED))
+    assert row["ratio_low"] == pytest.approx(math.exp(test.confidence_interval(0.95).low))
+    assert row["p"] == pytest.approx(test.pvalue)
+    assert (row["n_before"], row["n_after"]) == (3, 3)
+    adjusted = holm([row["p"], 1.0])
+    assert row["p_holm"] == pytest.approx(adjusted[0])
+    assert rows.loc["latency_mean_seconds", "exclusive"]["p_holm"] == pytest.approx(1)
+    ratio = (rows.loc["slowdown", "mps"][["before", "after"]]).tolist()
+    assert ratio == pytest.approx([stats.gmean(np.divide(shared, ALONE)) for shared in (SHARED, slower)])
+    assert rows.loc["throughput_total_hz", "mps"]["ratio"] == pytest.approx(1), "windows and counts are the same"
+    assert rows.loc["latency_p99_seconds", "mps"]["ratio"] == pytest.approx(row["ratio"], rel=0.011)
+
+
+def test_what_the_baseline_differs_from_itself_is_not_separable(tmp_path):
+    quiet, loud = [mean * 1.001 for mean in ALONE], [mean * 1.2 for mean in ALONE]
+    shared = [mean * 1.1 for mean in SHARED]
+    before = write(tmp_path / "before", null=quiet)
+    for null, verdict in ((quiet, "yes"), (loud, "no")):
+        rows = compared(before, write(tmp_path / f"after-{verdict}", null=null, shared=shared))
+        assert rows.loc["latency_mean_seconds", "mps"]["separable"] == verdict
+
+
+def test_only_what_both_have_is_compared_and_the_rest_has_a_reason(before, tmp_path):
+    after = write(tmp_path / "after", replicas=[2], strategies=["mps"])
+    for path in after.glob("cells/mps/*/*/*/raw.json"):
+        broken = json.loads(path.read_text())
+        broken["gates"][0] |= {"passed": False, "message": "broken on purpose"}
+        path.write_text(json.dumps(broken))
+    row = compared(before, after).loc["latency_mean_seconds", "mps"]
+    assert row["reason"] == "no value in after: evidence: broken on purpose"
+    assert math.isnan(row["ratio"]) and row["before"] == pytest.approx(stats.gmean(SHARED))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"window_seconds": 3}, "window_seconds of exclusive × 1, matmul is 1.4 in before and 3 in after"),
+        ({"workload_catalogue.matmul.simulated.serial_seconds": 0.5}, "workload.simulated.serial_seconds"),
+        ({"strategy_catalogue.mps.thread_percent": 50}, "strategy.limits.thread_percent of mps × 2, matmul is null"),
+    ],
+)
+def test_data_sets_that_measured_something_else_are_refused(before, tmp_path, change, words):
+    with pytest.raises(NotComparable) as refused:
+        compared(before, write(tmp_path / "after", **change))
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value) and str(refused.value).startswith("not comparable: ")
+
+
+def test_data_sets_without_common_cells_are_refused(before, tmp_path):
+    after = write(tmp_path / "after", baseline="none", replicas=[3])
+    with pytest.raises(NotComparable, match="no cells in common"):
+        compared(before, after)
+
+
+def test_another_kind_of_node_is_refused_and_another_device_of_the_kind_is_not():
+    assert first_difference({"node": {"kind": "cpu"}}, {"node": {"kind": "nvidia"}}) == (
+        "node.kind",
+        '"cpu"',
+        '"nvidia"',
+    )
+    assert first_difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2}]}) is None
+    assert first_difference({"a": 1}, {}) == ("a", "1", "null")
+
+
+def test_what_may_differ_is_listed(before, tmp_path):
+    after = write(tmp_path / "after", device="B", **{"simulated.sms": 132})
+    listed = {name: (one, other) for name, one, other in changes(load(before), load(after))}
+    assert listed == {
+        "device": ("GPU A (simulated)", "GPU B (simulated)"),
+        "identity of the device (hashed)": ("A", "B"),
+    }
+    assert changes(load(before), load(before)) == []
+
+
+def test_a_folder_that_lacks_records_is_refused_by_its_key(before):
+    next(before.glob("cells/mps/*/*/*/raw.json")).unlink()
+    with pytest.raises(DataSetError, match=r"config: datasets: .* lacks 1 of its"):
+        load(before)
+
+
+def test_the_text_for_people_counts_what_is_sure(before, tmp_path):
+    shared = [mean * 1.5 for mean in SHARED]
+    after = write(tmp_path / "after", shared=shared, device="B")
+    one, other = load(before), load(after)
+    text = comparison(compare(one, other), one.name, other.name, changes(one, other))
+    assert text.startswith("after against before, 2 mean latencies: 1 longer and 0 shorter beyond chance")
+    assert re.search(r"\| mps +\| matmul +\| 2 +\| 8\.26 +\| 12\.4 +\| 1\.50 \[", text)
+    assert "- device: GPU A (simulated) → GPU B (simulated)" in text
+
+
+def test_the_figure_has_a_line_for_every_point(before, tmp_path):
+    one, other = load(before), load(write(tmp_path / "after", shared=[mean * 1.5 for mean in SHARED]))
+    page = draw(compare(one, other), one.name, other.name, [one.facts["device"], other.facts["device"]])
+    (ax,) = page.axes
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["exclusive × 1", "mps × 2"]
+    assert "mps × 2: ratio 1.5" in page.words
+    points = [line.get_xdata()[0] for line in ax.lines if line.get_marker() == "o"]
+    assert points == pytest.approx([1, 1.5])
+
+
+def test_a_comparison_is_named_after_both_and_stale_when_either_changes(before, tmp_path):
+    after = write(tmp_path / "after")
+    assert names([f"{before}/", str(after)]) == "before-after"
+    old = contents([str(before), str(after)])
+    (after / "manifest.json").write_text((after / "manifest.json").read_text() + "\n")
+    new = contents([str(before), str(after)])
+    assert old[0] == new[0] and old[1] != new[1]
