@@ -246,11 +246,11 @@ def main() -> None:
         hits, misses = (sum(found[key] for key in found if key[::2] == (quantity, is_hit)) for is_hit in (True, False))
         total = hits + misses
         if quantity == "A/A":
-            print(f"| A/A: false alarms | {total} | {misses / total:.1%} | ≤ 6.5 % |")
+            print(f"| A/A: false alarms | {total} | {100 * misses / total:.1f} % | ≤ 6.5 % |")
         else:
-            print(f"| `{quantity}` covers | {total} | {hits / total:.1%} | 93 to 97 % |")
+            print(f"| `{quantity}` covers | {total} | {100 * hits / total:.1f} % | 93 to 97 % |")
     theory = power(0.03, 0.015, REPEATS)
-    print(f"| 3 % found, paired noise 1.5 % | {studies} | {power_found / studies:.1%} | ≥ 85 %, theory {theory:.1%} |")
+    print(f"| 3 % found, paired noise 1.5 % | {studies} | {100 * power_found / studies:.1f} % | ≥ 85 %, theory {100 * theory:.1f} % |")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,78 @@
+"""A handful of studies with planted truth from config to tables, and two of them compared."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+from pipeline.harness import Checkout
+from scipy import stats
+
+SEEDS = (1, 2, 3)
+ALONE = 0.002 + 0.5 / 108
+STRAGGLERS = 1 + 0.005 * 3
+# a + w/S alone, N (a + w/S) (1 + 0.1097) in turns, a + N w/S side by side; S = 108 SMs.
+PLANTED = {
+    "exclusive": ALONE,
+    "exclusive-again": ALONE,
+    "time-slicing": 3 * ALONE * 1.1097,
+    "mps": 0.002 + 3 * 0.5 / 108,
+}
+
+
+def rows(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_planted_truth_is_covered_and_equal_studies_do_not_differ(untouched: Checkout) -> None:
+    hits = {"latency_mean_seconds": 0, "slowdown": 0}
+    for seed in SEEDS:
+        results = untouched.root / f"results/seed-{seed}"
+        config = [f"seed={seed}", f"results=results/seed-{seed}"]
+        result = untouched.run(study="planted.yaml", config=config, results=results).ok()
+        assert len(result.cells) == 12
+        summary = {row["strategy"]: row for row in rows(results / "tables/summary.csv")}
+        assert list(summary) == list(PLANTED)
+        for strategy, mean in PLANTED.items():
+            truths = {"latency_mean_seconds": mean * STRAGGLERS, "slowdown": mean / ALONE}
+            for metric, truth in truths.items():
+                row = summary[strategy]
+                hits[metric] += float(row[f"{metric}_low"]) <= truth <= float(row[f"{metric}_high"])
+        assert summary["time-slicing"]["separable"] == summary["mps"]["separable"] == "yes"
+        (contrast,) = rows(results / "tables/contrasts.csv")
+        assert (contrast["strategy"], contrast["reference"], contrast["paired"]) == ("mps", "time-slicing", "True")
+        assert float(contrast["ratio_high"]) < 1 and float(contrast["p_holm"]) < 0.05
+    # What a correct program falls short of once in a thousand.
+    assert min(hits.values()) >= stats.binom.ppf(0.001, len(SEEDS) * len(PLANTED), 0.95)
+
+    folders = "datasets=[results/seed-1, results/seed-2]"
+    compared = untouched.run("compare", config=[folders]).ok()
+    assert compared.jobs == {"compare": {""}}, "nothing is measured"
+    made = untouched.root / "results/compare/seed-1-seed-2"
+    assert {path.name for path in made.iterdir()} == {
+        f"compare.{suffix}" for suffix in ("csv", "md", "svg", "pdf", "png")
+    }
+    means = [row for row in rows(made / "compare.csv") if row["metric"] == "latency_mean_seconds"]
+    assert [row["strategy"] for row in means] == list(PLANTED)
+    assert all(float(row["p_holm"]) > 0.001 for row in means)
+    assert "0 longer and 0 shorter" in compared.out
+    assert untouched.run("compare", config=[folders]).ok().jobs == {}
+
+    other = untouched.root / "results/other-window"
+    shutil.copytree(untouched.root / "results/seed-1", other)
+    for raw in other.glob("cells/mps/*/*/*/raw.json"):
+        record = json.loads(raw.read_text())
+        spec = json.loads(record["spec"]) | {"window_seconds": 9}
+        raw.write_text(json.dumps(record | {"spec": json.dumps(spec)}))
+    refused = untouched.run("compare", config=["datasets=[results/seed-1, results/other-window]"])
+    assert refused.code == 1
+    line = "not comparable: window_seconds of mps × 3, alpha is 3 in seed-1 and 9 in other-window; "
+    assert line + "compare data sets that measured the same" in refused.out
+    assert not (untouched.root / "results/compare/seed-1-other-window/compare.csv").exists()
+
+    nothing = untouched.run("compare")
+    assert nothing.code == 1
+    assert "datasets: [] is nothing to compare; give two" in nothing.out
