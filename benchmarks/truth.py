@@ -250,7 +250,8 @@ def main() -> None:
         else:
             print(f"| `{quantity}` covers | {total} | {100 * hits / total:.1f} % | 93 to 97 % |")
     theory = power(0.03, 0.015, REPEATS)
-    print(f"| 3 % found, paired noise 1.5 % | {studies} | {100 * power_found / studies:.1f} % | ≥ 85 %, theory {100 * theory:.1f} % |")
+    share = f"{100 * power_found / studies:.1f} % | ≥ 85 %, theory {100 * theory:.1f} %"
+    print(f"| 3 % found, paired noise 1.5 % | {studies} | {share} |")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ rule compare:
     params:
         python=PYTHON,
         script=SCRIPTS / "compare.py",
+        out=RESULTS / "compare" / dataset.names(STUDY.config["datasets"]),
         folders=STUDY.config["datasets"],
         contents=dataset.contents(STUDY.config["datasets"]),
         code=code.of_stage("compare"),
@@ -31,4 +32,4 @@ rule compare:
         "Comparing two data sets"
     shell:
         "{params.python:q} {params.script:q} --before {params.folders[0]:q} --after {params.folders[1]:q}"
-        " --out $(dirname {output[0]:q}) 2> {log:q}"
+        " --out {params.out:q} 2> {log:q}"

@@ -5,10 +5,8 @@ A line names the key, the value and the remedy; `sharebench.config` turns it int
 
 from __future__ import annotations
 
-import difflib
-import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,9 @@ from sharebench.capabilities import (
     kinds_that_can,
     resolve_node,
 )
+from sharebench.config_comparisons import again_entry, contrasts, datasets
+from sharebench.config_words import shown as _shown
+from sharebench.config_words import unknown as _unknown
 
 Json = dict[str, Any]
 
@@ -123,27 +124,6 @@ def _unknown_key(key: str, name: str, rules: Json) -> str:
     return f"{key}: {text}" if key else text
 
 
-def _unknown(value: Any, known: Iterable[str], problem: str) -> str:
-    """`VALUE PROBLEM; did you mean …? Known: …`"""
-    known = list(known)
-    if not known:
-        return f"{_shown(value)} {problem}; nothing is known here, remove it"
-    close = difflib.get_close_matches(str(value).lower(), known, n=1, cutoff=0.5)
-    meant = f"; did you mean {close[0]!r}?" if close else "; use a known one."
-    return f"{_shown(value)} {problem}{meant} Known: {', '.join(known)}"
-
-
-def _shown(value: Any) -> str:
-    """The value as YAML would have it, text in quotes, at most 80 characters."""
-    if isinstance(value, list):
-        text = f"[{', '.join(item if isinstance(item, str) else _shown(item) for item in value)}]"
-    elif isinstance(value, str):
-        text = repr(value)
-    else:
-        text = json.dumps(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
 def cross_key_problems(config: Json) -> Iterator[str]:
     """What is wrong across the keys of a normalised, schema-valid config.
 
@@ -163,11 +143,11 @@ def cross_key_problems(config: Json) -> Iterator[str]:
         yield f"timeouts.start_seconds: {start} leaves no time for warmup.max_seconds, {warm_up}; set more than that"
     yield from _names(config)
     for name in config["strategy_catalogue"]:
-        yield from _again_entry(name, config["strategy_catalogue"])
+        yield from again_entry(name, config["strategy_catalogue"])
     yield from _neighbours(config)
-    yield from _contrasts(config)
+    yield from contrasts(config)
     if config["datasets"]:
-        yield from _datasets(config["datasets"])
+        yield from datasets(config["datasets"])
     elif config["from"] is None:
         if kind == "nvidia":
             yield from _gpu_host(config["nvidia"])
@@ -175,15 +155,6 @@ def cross_key_problems(config: Json) -> Iterator[str]:
         yield from _used_workloads(config, kind)
     elif not Path(config["from"]).is_dir():
         yield f"from: {config['from']!r} is not an existing folder; give the results of a finished study"
-
-
-def _datasets(folders: list[str]) -> Iterator[str]:
-    """Not two folders to compare."""
-    for folder in folders:
-        if not Path(folder).is_dir():
-            yield f"datasets: {folder!r} is not an existing folder; give the results of a finished study"
-    if len({Path(folder).resolve() for folder in folders}) != 2:
-        yield f"datasets: {_shown(folders)} is one data set; give two, the one before and the one after"
 
 
 def _gpu_host(options: Json) -> Iterator[str]:
@@ -224,35 +195,6 @@ def _strategy_entry(name: str, entry: Json) -> Iterator[str]:
         yield f"{key}.profile: null is not enough for mig; give a profile such as 1g"
     if len(mechanisms) == 2 and entry["instances"] is None:
         yield f"{key}.instances: null is not enough for layers; say how many the tenants share, such as 2"
-
-
-def _again_entry(name: str, catalogue: Json) -> Iterator[str]:
-    """An A/A comparison of two things that are not the same."""
-    base = name.removesuffix("-again")
-    if base != name:
-        one, other = (
-            {key: value for key, value in catalogue.get(each, {}).items() if key != "description"}
-            for each in (base, name)
-        )
-        if one != other:
-            key = f"strategy_catalogue.{name}"
-            yield f"{key}: is not the same as {base!r}, which its name says; make them equal, or choose another name"
-
-
-def _contrasts(config: Json) -> Iterator[str]:
-    """Declared comparisons of strategies that the study does not have, or never with the same number of tenants."""
-    for contrast in config["contrasts"]:
-        sizes = []
-        for name in contrast.split("/"):
-            if name not in (*config["strategies"], config["baseline"]):
-                unknown = _unknown(name, config["strategies"], "is not among strategies")
-                yield f"contrasts: {_shown(contrast)}: {unknown}"
-                return
-            sizes.append(set(config["strategy_catalogue"][name]["replicas"] or config["replicas"]))
-        if contrast.split("/")[0] == contrast.split("/")[1]:
-            yield f"contrasts: {_shown(contrast)} compares a strategy with itself; name two"
-        if not sizes[0] & sizes[1]:
-            yield f"contrasts: {_shown(contrast)}: they never have the same number of tenants; set replicas of both"
 
 
 def _workload_entry(name: str, entry: Json) -> Iterator[str]:

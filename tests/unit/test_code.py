@@ -19,6 +19,8 @@ INFRASTRUCTURE = {
     "sharebench/code.py",
     "sharebench/config.py",
     "sharebench/config_checks.py",
+    "sharebench/config_comparisons.py",
+    "sharebench/config_words.py",
     "sharebench/dataset.py",
     "sharebench/files.py",
     "sharebench/fingerprint.py",

@@ -44,6 +44,12 @@ def test_without_a_declaration_every_sharing_strategy_is_compared_with_the_first
     assert declared(of(contrasts=["mps/time-slicing"])) == [("mps", "time-slicing")]
 
 
+def test_what_a_part_of_the_study_leaves_out_is_not_compared():
+    part = of(contrasts=["mps/time-slicing", "mps/mig"], strategies=["mps", "mig"])
+    rows = table([*cells("mps", *MPS), *cells("mig", *MIG)], part)
+    assert rows["reference"].tolist() == ["mig"]
+
+
 def test_pairs_of_blocks_are_tested_together():
     rows = table(ALL)
     assert tuple(rows.columns) == COLUMNS

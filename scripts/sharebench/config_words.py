@@ -1,0 +1,29 @@
+"""How the lines about a config name values, and what they may have meant."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable
+from typing import Any
+
+
+def unknown(value: Any, known: Iterable[str], problem: str) -> str:
+    """`VALUE PROBLEM; did you mean …? Known: …`"""
+    known = list(known)
+    if not known:
+        return f"{shown(value)} {problem}; nothing is known here, remove it"
+    close = difflib.get_close_matches(str(value).lower(), known, n=1, cutoff=0.5)
+    meant = f"; did you mean {close[0]!r}?" if close else "; use a known one."
+    return f"{shown(value)} {problem}{meant} Known: {', '.join(known)}"
+
+
+def shown(value: Any) -> str:
+    """The value as YAML would have it, text in quotes, at most 80 characters."""
+    if isinstance(value, list):
+        text = f"[{', '.join(item if isinstance(item, str) else shown(item) for item in value)}]"
+    elif isinstance(value, str):
+        text = repr(value)
+    else:
+        text = json.dumps(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
