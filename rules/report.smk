@@ -9,6 +9,7 @@ rule report:
         tables=[
             "<results>/tables/cells.csv",
             "<results>/tables/summary.csv",
+            "<results>/tables/contrasts.csv",
             "<results>/manifest.json",
         ],
         figures=rules.figures.output,

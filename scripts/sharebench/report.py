@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jinja2
 import yaml
 
-from sharebench import figures
+from sharebench import figures, report_comparisons
 from sharebench.figures import data as tables
 from sharebench.figures.palette import looks
 from sharebench.files import read_json, replace_atomically
@@ -83,6 +83,10 @@ def context(data: Path, results: Path) -> dict[str, Any]:
         "mixes": {workload for workload in rows if study.is_mix(workload)},
         "findings": all_findings(rows),
         "interference": verdicts(study),
+        "contrasts": report_comparisons.contrasts(study),
+        "nulls": report_comparisons.nulls(rows),
+        "together": report_comparisons.together(rows),
+        "together_metrics": report_comparisons.TOGETHER,
         "powered": {workload: known for workload, of_workload in rows.items() if (known := powered(of_workload))},
         "power_and_energy": POWER_AND_ENERGY,
         "bucket_error_percent": summary.filter(like="bucket_error_percent").max().max(),

@@ -14,7 +14,9 @@ import pandas as pd
 from scipy import stats
 from unit import factories
 
+from sharebench.analysis.contrasts import COLUMNS as CONTRASTS
 from sharebench.report import POWER_AND_ENERGY
+from sharebench.report_comparisons import TOGETHER
 
 WINDOW_SECONDS = 2.0
 LABEL = "CPU stand-in, not a GPU"
@@ -140,6 +142,7 @@ def write(root: Path, label: str = LABEL, strategies: list[str] | None = None) -
     pd.DataFrame([_group(key, rows, cells) for key, rows in groups]).to_csv(
         root / "tables" / "summary.csv", index=False
     )
+    pd.DataFrame(columns=list(CONTRASTS)).to_csv(root / "tables" / "contrasts.csv", index=False)
     _write_json(root / "nodes" / "device.json", {"node": node(label), "idle_power_watts": None})
     asked = {name: study[name] for name in ("strategies", "replicas", "workloads", "repeats")}
     manifest = {
@@ -245,5 +248,5 @@ def _group(key: tuple[str, str, int], rows: pd.DataFrame, cells: pd.DataFrame) -
         group |= {f"{name}_n": len(logs), f"{name}_n_excluded": group["n_excluded"]}
         if name.startswith("latency_p"):
             group[f"{name}_bucket_error_percent"] = 1.09
-    of_gpus = {f"{name}{end}": np.nan for name in POWER_AND_ENERGY for end in ("", "_low", "_high")}
+    of_gpus = {f"{name}{end}": np.nan for name in (*POWER_AND_ENERGY, *TOGETHER) for end in ("", "_low", "_high")}
     return group | of_gpus | {"tenants_that_fit": np.nan}
