@@ -1,6 +1,6 @@
 # make run      measure on this machine and write tables, figures and a report into results/
 # make test     linters, types and every test that this machine can run
-# make bench    the benchmarks: what the pipeline itself costs
+# make bench    the benchmarks: what the pipeline itself costs, and whether its intervals cover what was planted
 # make gpu-env  the frameworks that tenants on a GPU need; `make run` does it where there is an NVIDIA GPU
 # make clean    remove what these commands made
 #
