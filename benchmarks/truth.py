@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 from scipy import stats
 
 from sharebench.analysis.baseline import Baseline
+from sharebench.analysis.multiprogram import group_metrics
 from sharebench.analysis.reduction import MeasuredCell, reduced
-from sharebench.analysis.slowdown import latency_ratio
+from sharebench.analysis.slowdown import group_slowdown, latency_ratio
 from sharebench.analysis.summary import summary_table
 from sharebench.matrix import Cell
 from sharebench.nodes.base import Grant
@@ -198,8 +199,22 @@ def intervals(study: Planted, cells: Sequence[MeasuredCell]) -> Iterator[Interva
     assert test is not None and test.ratio.low is not None and test.ratio.high is not None
     truth = study.mean_seconds("time-slicing", 4) / study.mean_seconds("mps", 4)
     yield Interval("time-slicing/mps", "× 4", test.ratio.low, test.ratio.high, truth)
+    yield from _unpaired(cells, study.mean_seconds("mps", 4) / alone)
     again = table.loc["exclusive-again", 1]
     yield Interval("A/A", "× 1", again["slowdown_low"], again["slowdown_high"], 1.0)
+
+
+def _unpaired(cells: Sequence[MeasuredCell], slowdown: float) -> Iterator[Interval]:
+    """Of four tenants under MPS as if another run had measured the baseline: Welch's interval, and that of draws."""
+    runs = [replace(cell, run_id=cell.strategy) for cell in cells]
+    baseline = Baseline(runs, "exclusive")
+    shared = [cell for cell in runs if (cell.strategy, cell.replicas) == ("mps", 4)]
+    truths = {"slowdown": slowdown, "stp": 4 / slowdown}
+    estimates = group_metrics(shared, baseline) | {"slowdown": group_slowdown(shared, baseline)[0]}
+    for metric, truth in truths.items():
+        estimate = estimates[metric]
+        assert estimate is not None and estimate.low is not None and estimate.high is not None
+        yield Interval(f"{metric}, unpaired", "mps × 4", estimate.low, estimate.high, truth)
 
 
 def covered(seed: int) -> Counter[tuple[str, str, bool]]:

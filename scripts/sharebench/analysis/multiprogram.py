@@ -6,7 +6,6 @@ slowdown and 1 / x_i its progress. Tenants of a mix are each compared with their
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -14,11 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sharebench.analysis.baseline import Baseline
-from sharebench.analysis.draws import DRAWS, interval_of, mean_draws, repeat_draws
 from sharebench.analysis.reduction import MeasuredCell
-from sharebench.analysis.statistics import Estimate, log_interval
+from sharebench.analysis.statistics import Estimate, combined, log_interval, mean_of_logs
 
 Floats = NDArray[np.float64]
+
+# Of the logarithm of a baseline's mean, to see how far a metric follows it.
+STEP = 1e-4
 
 
 def antt(slowdowns: Floats) -> Floats:
@@ -77,9 +78,7 @@ def group_metrics(cells: Sequence[MeasuredCell], baseline: Baseline) -> dict[str
 
     * Paired, where every cell has a baseline cell of its own run and block for each of its workloads and no two share
       one: Student's interval of the cells' own values on the log scale.
-    * Else a baseline of its own uncertainty: its mean is drawn (`draws.mean_draws`), the cells' values are computed
-      from the draw, and a mean of them is drawn in turn. The interval has 95 % of these draws, the value is that of the
-      geometric means.
+    * Else the values against the means of the baselines, whose variances are added (`_unpaired`).
 
     The baseline itself has the value of a slowdown of exactly 1.
     """
@@ -93,23 +92,43 @@ def group_metrics(cells: Sequence[MeasuredCell], baseline: Baseline) -> dict[str
         own = [slowdowns for slowdowns in paired if slowdowns is not None]
         if len(own) == len(cells):
             values = {name: [float(formula(each)) for each in own] for name, formula in FORMULAS.items()}
-            return {name: within(name, log_interval(of_cells), cells[0]) for name, of_cells in values.items()}
+            return {name: _within(name, log_interval(of_cells), cells[0]) for name, of_cells in values.items()}
     at_mean = [_slowdowns(cell, baseline.mean_seconds) for cell in cells]
     known = [slowdowns for slowdowns in at_mean if slowdowns is not None]
     if len(known) < len(cells):
         return dict.fromkeys(FORMULAS)
-    rng = np.random.default_rng(0)
-    alone = _drawn_over_mean(cells, baseline, rng)
-    found: dict[str, Estimate | None] = {}
-    for name, formula in FORMULAS.items():
-        value = math.exp(np.mean([math.log(float(formula(each))) for each in known]))
-        drawn = np.stack([formula(each / factors) for each, factors in zip(known, alone, strict=True)])
-        ends = interval_of(repeat_draws(drawn, rng))
-        found[name] = within(name, Estimate(value, *ends, len(cells)), cells[0])
-    return found
+    return {
+        name: _within(name, _unpaired(formula, known, cells, baseline), cells[0]) for name, formula in FORMULAS.items()
+    }
 
 
-def within(name: str, estimate: Estimate, cell: MeasuredCell) -> Estimate:
+def _unpaired(
+    formula: Callable[[Floats], Floats], slowdowns: Sequence[Floats], cells: Sequence[MeasuredCell], baseline: Baseline
+) -> Estimate:
+    """Welch's interval of a metric whose cells share baselines that were measured apart from them.
+
+    The variance of the mean log of the cells' values and, for each workload, that of the mean log of its baseline times
+    the square of how far the metric follows it (its derivative) add up, with Satterthwaite's degrees of freedom. Where
+    all tenants run the same, this is the interval of the slowdown.
+    """
+    mean, variance = mean_of_logs([float(formula(each)) for each in slowdowns])
+    parts = [(variance, len(cells) - 1)]
+    for workload in dict.fromkeys(row.tenant_workload for cell in cells for row in cell.all_rows):
+        assert workload is not None, "a tenant without a workload has no slowdown"
+        is_of = [np.array([row.tenant_workload == workload for row in cell.all_rows]) for cell in cells]
+        ends = []
+        for step in (-STEP, STEP):
+            # A baseline that is longer makes the slowdowns smaller.
+            moved = (each * np.exp(-step * own) for each, own in zip(slowdowns, is_of, strict=True))
+            ends.append(mean_of_logs([float(formula(each)) for each in moved])[0])
+        follows = (ends[1] - ends[0]) / (2 * STEP)
+        alone = baseline.latencies_seconds(workload)
+        of_alone = mean_of_logs(alone)[1]
+        parts.append((None if of_alone is None else follows**2 * of_alone, len(alone) - 1))
+    return combined(mean, parts, len(cells)).ratio
+
+
+def _within(name: str, estimate: Estimate, cell: MeasuredCell) -> Estimate:
     """The estimate, of Jain's index with the ends that an index of so many tenants can have."""
     if name != "jain_index" or estimate.low is None or estimate.high is None:
         return estimate
@@ -126,14 +145,3 @@ def _slowdowns(cell: MeasuredCell, alone_seconds: Callable[[str], float | None])
             return None
         slowdowns.append(row.latency_mean_seconds / alone)
     return np.array(slowdowns)
-
-
-def _drawn_over_mean(cells: Sequence[MeasuredCell], baseline: Baseline, rng: np.random.Generator) -> list[Floats]:
-    """Per cell, draws of its tenants' baselines over their geometric means, shape (DRAWS, tenants)."""
-    workloads = dict.fromkeys(str(row.tenant_workload) for cell in cells for row in cell.all_rows)
-    factors = {}
-    for workload in workloads:
-        mean = baseline.mean_seconds(workload)
-        assert mean is not None, "asked for the draws of a baseline that is not there"
-        factors[workload] = mean_draws(baseline.latencies_seconds(workload), DRAWS, rng) / mean
-    return [np.stack([factors[str(row.tenant_workload)] for row in cell.all_rows], axis=-1) for cell in cells]

@@ -46,7 +46,7 @@ def log_interval(values: Sequence[float]) -> Estimate:
 
 def ratio_test(values: Sequence[float]) -> RatioTest:
     """`log_interval` of ratios, such as those of pairs, and whether they are 1 on the geometric mean."""
-    mean, variance = _mean_variance(_logs(values))
+    mean, variance = mean_of_logs(values)
     return _test(mean, variance, len(values) - 1, len(values))
 
 
@@ -62,15 +62,24 @@ def welch_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> E
 
 def welch_test(numerators: Sequence[float], denominators: Sequence[float]) -> RatioTest:
     """`welch_ratio`, and whether it is 1."""
-    mean_over, variance_over = _mean_variance(_logs(numerators))
-    mean_under, variance_under = _mean_variance(_logs(denominators))
-    difference = mean_over - mean_under
-    if variance_over is None or variance_under is None:
-        return _test(difference, None, 0, len(numerators))
-    variance = variance_over + variance_under
-    spread = variance_over**2 / (len(numerators) - 1) + variance_under**2 / (len(denominators) - 1)
-    degrees_of_freedom = variance**2 / spread if spread else 1.0
-    return _test(difference, variance, degrees_of_freedom, len(numerators))
+    mean_over, variance_over = mean_of_logs(numerators)
+    mean_under, variance_under = mean_of_logs(denominators)
+    parts = [(variance_over, len(numerators) - 1), (variance_under, len(denominators) - 1)]
+    return combined(mean_over - mean_under, parts, len(numerators))
+
+
+def combined(mean: float, parts: Sequence[tuple[float | None, int]], n: int) -> RatioTest:
+    """exp(`mean`), of a mean of logs whose variance is a sum of independent parts, each with its degrees of freedom.
+
+    The sum has those of Welch (Biometrika 34, 1947) and Satterthwaite (Biometrics Bulletin 2, 1946). No interval where
+    a part is not known (None).
+    """
+    known = [(variance, degrees) for variance, degrees in parts if variance is not None]
+    if len(known) < len(parts):
+        return _test(mean, None, 0, n)
+    total = math.fsum(variance for variance, _ in known)
+    spread = math.fsum(variance**2 / degrees for variance, degrees in known)
+    return _test(mean, total, total**2 / spread if spread else 1.0, n)
 
 
 def holm(probabilities: Sequence[float]) -> list[float]:
@@ -94,14 +103,14 @@ def required_count(quantile: float) -> int:
     return math.ceil(math.log(1 - CONFIDENCE) / math.log(quantile))
 
 
-def _logs(values: Sequence[float]) -> list[float]:
+def mean_of_logs(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean of the logs of positive values, and the variance of that mean, s²/n; None for one value.
+
+    Raises ValueError for no value, or one that is not positive.
+    """
     if not values or min(values) <= 0:
         raise ValueError("a geometric mean needs at least one value, and all of them positive")
-    return [math.log(value) for value in values]
-
-
-def _mean_variance(logs: Sequence[float]) -> tuple[float, float | None]:
-    """Mean, and the variance of that mean; None for one value."""
+    logs = [math.log(value) for value in values]
     n = len(logs)
     mean = math.fsum(logs) / n
     if n == 1:

@@ -17,3 +17,8 @@ def test_one_value_has_no_draws_and_none_is_an_error() -> None:
     for values in ([], [1.0, 0.0]):
         with pytest.raises(ValueError, match="positive"):
             mean_draws(values, 3, np.random.default_rng(1))
+
+
+def test_draws_of_two_repeats_stay_numbers_however_far_out() -> None:
+    draws = mean_draws([1.0, 9.0], 50_000, np.random.default_rng(1))
+    assert np.isfinite(draws**2).all() and np.isfinite(1 / draws**2).all()

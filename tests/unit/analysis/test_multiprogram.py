@@ -93,21 +93,45 @@ def test_in_a_mix_each_tenant_is_compared_with_its_own_workload():
     assert light["jain_index"].value == pytest.approx(0.9)
 
 
-def test_unpaired_intervals_hold_the_uncertainty_of_the_baseline():
-    rng = np.random.default_rng(2)
-    alone, shared = rng.lognormal(-5.3, 0.05, 4), rng.lognormal(-4.4, 0.01, 4)
+def unpaired(alone, shared, **more):
+    """Records of a baseline, and of two tenants that another run measured."""
     records = [of_mean("exclusive", mean, repeat=k + 1) for k, mean in enumerate(alone)]
-    records += [of_mean("mps", mean, mean, repeat=k + 1, run_id="run-2") for k, mean in enumerate(shared)]
-    found = metrics(records)
-    # Nearly all of it is the baseline's, so that the interval is nearly Student's of the baseline.
-    centre = stats.gmean(shared) / stats.gmean(alone)
-    half = stats.t.ppf(0.975, 3) * stats.sem(np.log(alone))
-    assert found["antt"].value == pytest.approx(centre)
-    assert found["antt"].low == pytest.approx(centre * math.exp(-half), rel=0.02)
-    assert found["antt"].high == pytest.approx(centre * math.exp(half), rel=0.02)
-    assert found["stp"].value == pytest.approx(2 / centre)
+    return records + [of_mean("mps", *means, repeat=k + 1, run_id="run-2", **more) for k, means in enumerate(shared)]
+
+
+def test_unpaired_intervals_of_equal_tenants_are_welchs():
+    rng = np.random.default_rng(2)
+    alone, shared = rng.lognormal(-5.3, 0.05, 4), rng.lognormal(-4.4, 0.08, 5)
+    found = metrics(unpaired(alone, [(mean, mean) for mean in shared]))
+    welch = stats.ttest_ind(np.log(shared), np.log(alone), equal_var=False).confidence_interval(0.95)
+    assert found["antt"].value == pytest.approx(stats.gmean(shared) / stats.gmean(alone))
+    assert found["antt"].low == pytest.approx(math.exp(welch.low))
+    assert found["antt"].high == pytest.approx(math.exp(welch.high))
+    assert found["stp"].low == pytest.approx(2 * math.exp(-welch.high))
+    assert found["worst_slowdown"].high == pytest.approx(math.exp(welch.high))
     # Fairness among tenants of one workload does not depend on the baseline.
     assert (found["jain_index"].low, found["jain_index"].high) == (pytest.approx(1), pytest.approx(1))
+
+
+def test_an_unpaired_mix_follows_each_baseline_by_its_share():
+    light, heavy = [0.001, 0.0011, 0.00105], [0.004, 0.0041, 0.0039]
+    records = [of_mean("exclusive", mean, workload="light", repeat=k + 1) for k, mean in enumerate(light)]
+    records += [of_mean("exclusive", mean, workload="heavy", repeat=k + 1) for k, mean in enumerate(heavy)]
+    both = {"workload": "both", "tenants_run": ["light", "heavy"], "run_id": "run-2"}
+    records += [of_mean("mps", 0.003 * f, 0.008 * f, repeat=k + 1, **both) for k, f in enumerate((1, 1.02, 0.99))]
+    found = metrics(records, workload="light")["antt"]
+    # d log((x + y)/2) = x/(x + y) d log x + y/(x + y) d log y, with the slowdowns x and y.
+    x, y = 0.003 / stats.gmean(light), 0.008 / stats.gmean(heavy)
+    variances = [
+        stats.sem(np.log([1, 1.02, 0.99])) ** 2,
+        (x / (x + y) * stats.sem(np.log(light))) ** 2,
+        (y / (x + y) * stats.sem(np.log(heavy))) ** 2,
+    ]
+    total = sum(variances)
+    degrees = total**2 / sum(each**2 / 2 for each in variances)
+    half = stats.t.ppf(0.975, degrees) * math.sqrt(total)
+    assert found.value == pytest.approx((x + y) / 2 * stats.gmean([1, 1.02, 0.99]))
+    assert math.log(found.high / found.value) == pytest.approx(half, rel=1e-5)
 
 
 def test_a_tenant_without_a_baseline_leaves_all_blank():
