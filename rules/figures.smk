@@ -11,6 +11,12 @@ rule figures:
             "<results>/tables/summary.csv",
             "<results>/manifest.json",
         ],
+        decisions=[
+            "<results>/tables/model.csv",
+            "<results>/tables/predictions.csv",
+            "<results>/tables/which.csv",
+            "<results>/tables/cost.csv",
+        ],
         exports=exports(),
     output:
         expand("<results>/figures/{figure}.svg", figure=FIGURES),

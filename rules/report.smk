@@ -11,6 +11,7 @@ rule report:
             "<results>/tables/summary.csv",
             "<results>/manifest.json",
         ],
+        decisions=[*rules.model.output, *rules.decide.output],
         figures=rules.figures.output,
         device="<data>/nodes/device.json",
     output:
