@@ -78,7 +78,7 @@ def write_model(results: Results, classes: Mapping[str, str | None]) -> None:
     """Write tables/model.csv, predictions.csv, which.csv and rankings.csv; `classes` are declared for workloads."""
     found = model.models(results.summary, results.cells, results.config, results.strategies, results.device)
     predictions = model.prediction_table(found, results.summary, results.strategies, results.device)
-    faults = verdicts.measured_faults(_faults(results), results.strategies)
+    faults = verdicts.measured_faults(_faults(results))
     of = {name: verdicts.class_of(name, classes.get(name), results.config, found[name]) for name in results.workloads}
     tables = {
         "model": model.model_table(found),
@@ -130,7 +130,7 @@ def advice(results: Results, question: Question) -> tuple[pd.DataFrame, str]:
     predictions = pd.DataFrame(columns=list(model.PREDICTION_COLUMNS))
     if path.exists():
         predictions = pd.read_csv(path, dtype=dict.fromkeys(OF_PREDICTIONS, str))
-    faults = verdicts.measured_faults(_faults(results), results.strategies)
+    faults = verdicts.measured_faults(_faults(results))
     rows: list[dict[str, Any]] = []
     paragraphs = []
     for workload in results.workloads:

@@ -92,7 +92,7 @@ class Model:
             return None
         fits = [fit.seconds(shared) or math.nan for fit in self.draws] or [value] * DRAWS
         error = self.error(strategy.name)
-        rng = np.random.default_rng([replicas, *strategy.name.encode()])
+        rng = np.random.default_rng(list(strategy.name.encode()))
         noise = np.exp(rng.normal(0.0, error, len(fits))) if error else np.full(len(fits), math.nan)
         return value, np.array(fits) * (noise if error or not self.draws else 1.0)
 

@@ -177,9 +177,17 @@ def _judged(metric: str, value: float, low: float, high: float, is_latency: bool
     return {"metric": metric, "verdict": verdict, "value": value, "low": low, "high": high}
 
 
-def measured_faults(isolation: pd.DataFrame | None, strategies: Mapping[str, Strategy]) -> dict[str, Evidence]:
+def measured_faults(isolation: pd.DataFrame | None) -> dict[str, Evidence]:
     """What tables/isolation.csv says of each strategy: whether the neighbours survived every fault that was tried."""
-    return {}
+    found: dict[str, Evidence] = {}
+    if isolation is None:
+        return found
+    for strategy, rows in isolation[isolation["n"] > 0].groupby("strategy", sort=False):
+        fatal = list(dict.fromkeys(rows.loc[rows["failed"] > 0, "fault"]))
+        tried = ", ".join(dict.fromkeys(rows["fault"]))
+        text = f"neighbours failed after {', '.join(fatal)}" if fatal else f"no neighbour failed after {tried}"
+        found[str(strategy)] = Evidence(not fatal, MEASURED, text)
+    return found
 
 
 def rankings_table(
