@@ -13,7 +13,7 @@ def main() -> None:
     parser.add_argument(
         "--results", type=Path, required=True, help="results root: has tables/, and receives more there"
     )
-    parser.add_argument("--classes", type=json.loads, required=True, help="declared class of each workload, or null")
+    parser.add_argument("--classes", type=json.loads, required=True, help="declared class of each workload, or auto")
     arguments = parser.parse_args()
     decide.write_model(decide.read(arguments.data, arguments.results), arguments.classes)
 

@@ -12,7 +12,7 @@ import pytest
 from unit.factories import Load, lognormal, poisson_load, record
 
 from sharebench import aggregate, config, gates, ownership
-from sharebench.analysis import export, interference, summary
+from sharebench.analysis import advice_text, capacity, cost, export, interference, model, summary, verdicts
 from sharebench.analysis.baseline import Baseline
 from sharebench.analysis.cells import cells_table
 from sharebench.analysis.reduction import NEEDED_COUNT, reduced
@@ -142,6 +142,22 @@ def test_columns_of_summary_csv() -> None:
 
 def test_columns_of_interference_csv() -> None:
     assert tuple(table("`tables/interference.csv`")) == interference.COLUMNS
+
+
+@pytest.mark.parametrize(
+    "name, columns",
+    {
+        "model": model.MODEL_COLUMNS,
+        "predictions": model.PREDICTION_COLUMNS,
+        "which": verdicts.WHICH_COLUMNS,
+        "rankings": verdicts.RANKING_COLUMNS,
+        "cost": cost.COLUMNS,
+        "capacity": capacity.COLUMNS,
+        "advice": advice_text.COLUMNS,
+    }.items(),
+)
+def test_columns_of_the_decision(name: str, columns: tuple[str, ...]) -> None:
+    assert tuple(table(f"`tables/{name}.csv`")) == columns
 
 
 def test_columns_of_histograms_and_telemetry() -> None:

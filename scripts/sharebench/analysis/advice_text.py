@@ -170,6 +170,10 @@ def _which(workload: str, best: Plan, question: Question) -> str:
     if best.devices > 1:
         took += f", {f'at most {best.per_device} tenants' if best.per_device > 1 else 'one tenant'} on each"
         took += f"; nothing that was measured serves {question.tenants} tenants on fewer"
+        all_on_one = best.option.level(question.tenants, True)
+        if all_on_one is not None and question.slo_seconds is not None:
+            n, latency_ms = all_on_one.replicas, 1e3 * all_on_one.latency.value
+            took += f" ({best.option.strategy} with {n} on one device: {all_on_one.percentile} {latency_ms:.4g} ms)"
     return f"{took}." if best.level.is_measured else f"{took} (predicted, not measured: measure it first)."
 
 

@@ -38,6 +38,9 @@ def options(
     """
     found = []
     for name, strategy in strategies.items():
+        if strategy.mechanisms == ("exclusive",) and name != "exclusive":
+            # A second measurement of the same thing is no choice.
+            continue
         measured = _rows(summary, name, workload)
         predicted = _rows(predictions[predictions["basis"] == PREDICTED], name, workload)
         levels = {level.replicas: level for row in predicted if (level := _predicted(row, strategy))}

@@ -98,12 +98,7 @@ def fit(points: Sequence[Point], shape: str, near: Fit | None = None) -> Fit | N
     if names is None or len(points) < len(names):
         return None
     design, observed = _Design([point.parts for point in points]), np.log([point.seconds for point in points])
-    alone = min(p.seconds / max(part.turns for part in p.parts) for p in points)
-    units = 1 / min(part.share for p in points for part in p.parts)
-    starts = [
-        {SERIAL: serial * alone, PARALLEL: (1 - serial) * alone * units, CONTENTION: 0.01 * alone, SWITCHING: 0.1}
-        for serial in (STARTS if PARALLEL in names else (1.0,))
-    ]
+    starts = _starts(points, shape) if PARALLEL in names else _starts(points, shape)[:1]
     if near is not None and set(names) == set(near.parameters):
         starts = [dict(near.parameters)]
     found = [_search(design, shape, observed, {name: start[name] for name in names}) for start in starts]
@@ -175,6 +170,18 @@ def left_out_strategies(points: Sequence[Point]) -> dict[tuple[str, int], float 
                 predicted = rest.fit.seconds(point.parts) if rest else None
                 errors[strategy, point.replicas] = None if predicted is None else math.log(predicted / point.seconds)
     return errors
+
+
+def _starts(points: Sequence[Point], shape: str) -> list[dict[str, float]]:
+    """Where searches begin: parts of the time alone that are serial; of a floor, where the least point leaves it."""
+    alone = min(p.seconds / max(part.turns for part in p.parts) for p in points)
+    units = 1 / min(part.share for p in points for part in p.parts)
+    pairs = [(serial * alone, (1 - serial) * alone * units) for serial in STARTS]
+    if shape == "floor":
+        # Nothing pulls a parameter that is below the other one everywhere.
+        spread = sorted(p.seconds / part.turns / part.share for p in points for part in p.parts)
+        pairs = [(alone, spread[0]), (alone, spread[len(spread) // 2])]
+    return [{SERIAL: a, PARALLEL: w, CONTENTION: 0.01 * alone, SWITCHING: 0.1} for a, w in pairs]
 
 
 def _rounded(share: float) -> float:

@@ -66,9 +66,9 @@ def _limited(strategy: Strategy) -> bool:
     return strategy.thread_percent is not None or strategy.memory_percent is not None
 
 
-def class_of(workload: str, declared: str | None, config: Mapping[str, Any], model: Model) -> tuple[str | None, str]:
-    """Class of a workload and how that is known; None where it is not."""
-    if declared is not None:
+def class_of(workload: str, declared: str, config: Mapping[str, Any], model: Model) -> tuple[str | None, str]:
+    """Class of a workload, declared or by its load and model, and how that is known; None where it is not."""
+    if declared != "auto":
         return declared, "declared"
     load = config["workload_catalogue"][workload]["load"]
     if load["arrival"] != "closed":
@@ -97,7 +97,7 @@ def which_table(
     `classes` is `class_of` each workload of the summary.
     """
     rows: list[dict[str, Any]] = []
-    for wanted in (*CLASSES, None):
+    for wanted in (*CLASSES, None) if classes else ():
         members = [name for name, (found, _) in classes.items() if found == wanted]
         for workload in [*members, *([None] if wanted and not members else [])]:
             shared: dict[str, Any] = {"workload_class": wanted or UNKNOWN, "workload": workload}

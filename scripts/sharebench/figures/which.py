@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from sharebench.figures import NAMES, data
-from sharebench.figures.sheet import PAGE_INCHES, Sheet, sheet
+from sharebench.figures.sheet import PAGE_INCHES, Sheet, say, sheet
 from sharebench.figures.style import GREY, SMALL_POINTS
 
 # From light to dark, so that the order shows in grey too; every cell says its verdict besides.
@@ -41,6 +41,10 @@ def draw(study: data.Study) -> Sheet:
         panel_inches=ROW_INCHES * max(len(rows), len(criteria)),
         left_inches=NAMES_INCHES,
     )
+    if not rows:
+        for ax in page.axes:
+            say(page, ax, "Nothing to draw: there are no plain workloads.")
+        return page
     page.axes[0].set_title("Which workload suits which strategy")
     page.axes[1].set_title("Rankings, 1 is best")
     labels = ["\n".join(filter(None, (kind.replace("-", " "), workload))) for kind, workload in rows]
