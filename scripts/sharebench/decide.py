@@ -79,7 +79,10 @@ def write_model(results: Results, classes: Mapping[str, str]) -> None:
     found = model.models(results.summary, results.cells, results.config, results.strategies, results.device)
     predictions = model.prediction_table(found, results.summary, results.strategies, results.device)
     faults = verdicts.measured_faults(_faults(results))
-    of = {name: verdicts.class_of(name, classes.get(name, "auto"), results.config, found[name]) for name in results.workloads}
+    of = {
+        name: verdicts.class_of(name, classes.get(name, "auto"), results.config, found[name])
+        for name in results.workloads
+    }
     tables = {
         "model": model.model_table(found),
         "predictions": predictions,

@@ -137,7 +137,9 @@ CELLS = ON_CPU | {"simulated"}
 def test_an_edit_stales_what_the_file_makes(scripts: Path, file: str, stale: set[str]) -> None:
     before = {name: digest() for name, digest in WHAT.items()}
     path = scripts / file
-    path.write_text(path.read_text() + ("\n.extra { color: red }\n" if path.suffix in (".css", ".j2") else "\nEXTRA = 1\n"))
+    path.write_text(
+        path.read_text() + ("\n.extra { color: red }\n" if path.suffix in (".css", ".j2") else "\nEXTRA = 1\n")
+    )
     code._fingerprint.cache_clear()
     assert {name for name, digest in WHAT.items() if digest() != before[name]} == stale
 

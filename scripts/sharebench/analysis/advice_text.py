@@ -48,6 +48,7 @@ COLUMNS = (
 )
 MOST_PERCENT = 200.0
 """Margins beyond are said as a factor."""
+LEAST_SHARE = 0.005
 SHOWN = 4
 """So many strategies are named in one breath."""
 
@@ -224,7 +225,11 @@ def _change(point: TurningPoint, strategy: str) -> str:
 def _sure(strategy: str, shares: Mapping[str, float] | None) -> str:
     if shares is None:
         return "How sure this is cannot be said: without repeats there are no intervals."
-    rest = [f"{name or 'nothing'} {100 * share:.0f} %" for name, share in shares.items() if name != strategy]
+    rest = [
+        f"{name or 'nothing'} {100 * share:.0f} %"
+        for name, share in shares.items()
+        if name != strategy and share >= LEAST_SHARE
+    ]
     others = f"; the others: {', '.join(rest[:SHOWN])}" if rest else ""
     return f"{100 * shares.get(strategy, 0.0):.0f} % of the draws from the repeats agree{others}."
 

@@ -42,7 +42,9 @@ def test_draws_have_the_interval_that_they_come_from() -> None:
     row = {"m": estimate.value, "m_low": estimate.low, "m_high": estimate.high, "m_n": 4}
     draws = metric_draws(row, "m", np.random.default_rng(1), 40_000)
     assert draws is not None
-    assert np.quantile(draws, [0.025, 0.5, 0.975]) == pytest.approx([estimate.low, estimate.value, estimate.high], rel=2e-3)
+    assert np.quantile(draws, [0.025, 0.5, 0.975]) == pytest.approx(
+        [estimate.low, estimate.value, estimate.high], rel=2e-3
+    )
     # The same distribution as draws over the repeats have, tails included.
     others = mean_draws(values, 40_000, np.random.default_rng(2))
     assert stats.ks_2samp(draws, others).pvalue > 1e-4

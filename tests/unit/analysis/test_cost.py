@@ -21,7 +21,9 @@ def test_the_published_example_of_four_tenants() -> None:
     assert found.shared == pytest.approx(541.44)
     assert found.before_loss == found.after_loss == pytest.approx(1624.32)
     with LITERATURE.open(newline="") as file:
-        printed = {row["metric"]: float(row["value"]) for row in csv.DictReader(file) if row["source"].startswith("EKS")}
+        printed = {
+            row["metric"]: float(row["value"]) for row in csv.DictReader(file) if row["source"].startswith("EKS")
+        }
     # The guide cuts the cents off.
     assert int(found.exclusive) == printed["monthly cost 4 dedicated"]
     assert int(found.shared) == printed["monthly cost 1 shared"]
