@@ -62,8 +62,7 @@ rule decide:
         "<results>/tables/advice.csv",
         "<results>/tables/advice.md",
         # Named by the question, so that it is missing after `advise` was asked another one.
-        decided=RESULTS
-        / f".sharebench/decided/{dataset.question_digest(QUESTION, STUDY)}",
+        decided=RESULTS / f".sharebench/decided/{dataset.asked(QUESTION, STUDY)}",
     log:
         "<results>/logs/decide.log",
     conda:
@@ -95,8 +94,7 @@ rule advise:
         data=DATA,
         results=RESULTS,
         question=canonical(QUESTION),
-        decided=RESULTS
-        / f".sharebench/decided/{dataset.question_digest(QUESTION, STUDY)}",
+        decided=RESULTS / f".sharebench/decided/{dataset.asked(QUESTION, STUDY)}",
     message:
         "Advising"
     shell:

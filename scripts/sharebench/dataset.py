@@ -89,9 +89,9 @@ def question(asked: dict[str, Any], study: Study) -> dict[str, Any]:
     return {key: study.config[key] if asked[key] == rules[key]["default"] else asked[key] for key in QUESTION_KEYS}
 
 
-def question_digest(asked: dict[str, Any], study: Study) -> str:
+def asked(question: dict[str, Any], study: Study) -> str:
     """A name for what the advice is asked, and of which tables."""
-    return hashlib.sha256(canonical([asked, digest(study)]).encode()).hexdigest()[:16]
+    return hashlib.sha256(canonical([question, digest(study)]).encode()).hexdigest()[:16]
 
 
 def _words(axis: str, values: Iterable[Any]) -> str:
