@@ -92,7 +92,7 @@ def test_parameters_have_intervals_that_hold_what_was_planted() -> None:
         for row in chosen.to_dict("records"):
             if row["parameter"] in missed:
                 missed[row["parameter"]] += not row["low"] <= truth[row["parameter"]] <= row["high"]
-                assert row["high"] - row["low"] < 0.2 * truth[row["parameter"]]
+                assert row["high"] - row["low"] < 0.5 * truth[row["parameter"]]
     assert max(missed.values()) <= 3, missed
 
 

@@ -201,6 +201,21 @@ def test_limits_of_a_gpu_are_rounded_as_it_was_seen_to_do() -> None:
         assert part.share == pytest.approx(max(n / 132, 1 / seen))
 
 
+@pytest.mark.parametrize("shape", scaling.SHAPES)
+def test_slopes_are_the_derivatives(shape: str) -> None:
+    design = scaling._Design([point.parts for point in planted(0.05, 4.1, 0.11)])
+    values = {SERIAL: 0.05, PARALLEL: 1.3, scaling.CONTENTION: 0.002, SWITCHING: 0.3}
+
+    def logs(at: Any) -> Any:
+        moved = np.exp(at) - [0, 0, 0, 1]
+        return np.log(design.seconds(shape, dict(zip(values, moved, strict=True))))
+
+    at = np.log(np.add(list(values.values()), [0, 0, 0, 1]))
+    step = 1e-5 * np.eye(4)
+    numeric = [(logs(at + each) - logs(at - each)) / 2e-5 for each in step]
+    assert design.slopes(shape, values) == pytest.approx(np.column_stack(numeric), abs=1e-6)
+
+
 def test_refits_follow_their_data() -> None:
     points = planted(0.05, 4.1, 0.11)
     fitted = scaling.fit(points, "affine")
