@@ -29,6 +29,7 @@ if not FROM:
 
 
 include: "rules/tables.smk"
+include: "rules/decide.smk"
 include: "rules/figures.smk"
 include: "rules/report.smk"
 include: "rules/compare.smk"

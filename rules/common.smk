@@ -24,7 +24,7 @@ def config_of_files():
 
 try:
     STUDY = Study(configuration.load(config))
-    FROM = STUDY.config["from"]
+    ASKED, FROM = STUDY.config, STUDY.config["from"]
     if FROM:
         STUDY = dataset.open_study(Path(FROM))
         dataset.check_whole(STUDY)
@@ -105,7 +105,7 @@ def exports():
 def deliverables():
     """Every file that a run is for, each record included, so that a deleted one is noticed."""
     cells = [] if FROM else [*raw_files(), *exports()]
-    tables = rules.aggregate.output
+    tables = [*rules.aggregate.output, *rules.model.output, *rules.decide.output]
     return [*cells, *tables, *rules.figures.output, RESULTS / "report.html"]
 
 

@@ -1,7 +1,8 @@
 # Figures: one module each, drawn by one job, because loading the plotting libraries takes longer than drawing.
 #
 # Inputs:  tables/*.csv, cells/{strategy}/{workload}/histograms.csv (and records, for timelines)
-# Outputs: figures/{latency,throughput,distribution,timeline,interference}.{svg,pdf,png}, the last one only of pairs
+# Outputs: figures/{latency,throughput,distribution,timeline,model,cost,which,interference}.{svg,pdf,png}, the last one only
+#          of pairs
 
 
 rule figures:
@@ -10,6 +11,12 @@ rule figures:
             "<results>/tables/cells.csv",
             "<results>/tables/summary.csv",
             "<results>/manifest.json",
+        ],
+        decisions=[
+            "<results>/tables/model.csv",
+            "<results>/tables/predictions.csv",
+            "<results>/tables/which.csv",
+            "<results>/tables/cost.csv",
         ],
         exports=exports(),
     output:

@@ -12,6 +12,7 @@ rule report:
             "<results>/tables/contrasts.csv",
             "<results>/manifest.json",
         ],
+        decisions=[*rules.model.output, *rules.decide.output],
         figures=rules.figures.output,
         device="<data>/nodes/device.json",
     output:

@@ -70,10 +70,21 @@ READING = [
     "sharebench/record.py",
     "tenant/buckets.py",
 ]
+# What derives a decision from the tables; the other modules of analysis/ make these tables.
+MODEL = [f"sharebench/analysis/{name}.py" for name in ("known", "model", "scaling", "sharing", "verdicts")]
+ADVICE = [f"sharebench/analysis/{name}.py" for name in ("advice", "advice_text", "capacity", "cost", "options")]
+DECIDING = [
+    *("sharebench/decide.py", "sharebench/analysis/__init__.py"),
+    *("sharebench/analysis/draws.py", "sharebench/analysis/statistics.py"),
+    *MODEL,
+    *ADVICE,
+]
+SUMMARISING = [file for file in _all("sharebench/analysis") if file not in MODEL + ADVICE]
 STAGES = {
     "export": ["export_histograms.py", "sharebench/analysis/export.py", *READING],
-    "tables": ["sharebench/aggregate.py", "sharebench/dataset.py", *READING, *_all("sharebench/analysis")],
-    "compare": ["compare.py", *READING, *_all("sharebench/analysis"), *_all("sharebench/figures")],
+    "tables": ["sharebench/aggregate.py", "sharebench/dataset.py", *READING, *SUMMARISING],
+    "compare": ["compare.py", *READING, *SUMMARISING, *_all("sharebench/figures")],
+    "decisions": DECIDING,
     "figures": ["sharebench/mixes.py", *_all("sharebench/figures")],
     "timeslice": ["sharebench/timeslice.py", "sharebench/turns.py", "tenant/spin.py", "tenant/cuda.py"],
     "report": ["sharebench/mixes.py", *_all("sharebench", "report*.py"), *_all("sharebench/figures")],

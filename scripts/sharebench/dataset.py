@@ -15,6 +15,8 @@ from sharebench.files import read_json
 from sharebench.matrix import Study, canonical
 
 MATRIX_KEYS = ("strategies", "replicas", "workloads", "interference", "repeats", "null_cells")
+# What the advice is asked; nothing that is measured depends on it.
+QUESTION_KEYS = ("slo_ms", "tenants", "isolation", "price_per_hour")
 
 DEVICE_UUID = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F-]{8,}")
 ABSOLUTE = re.compile(r"(?<![^\s:=,'\"\[{(])/[^\s,}\]'\"]+")
@@ -99,6 +101,17 @@ def digest(study: Study) -> str:
     codes = {workload: study.code(workload) for workload in study.workloads()}
     specs = [study.spec(cell) for cell in study.tabled()]
     return hashlib.sha256(canonical([codes, specs]).encode()).hexdigest()[:16]
+
+
+def question(asked: dict[str, Any], study: Study) -> dict[str, Any]:
+    """What the advice is asked: by the config at hand, or else by the one that made the data set."""
+    rules = configuration.config_schema()["properties"]
+    return {key: study.config[key] if asked[key] == rules[key]["default"] else asked[key] for key in QUESTION_KEYS}
+
+
+def asked(question: dict[str, Any], study: Study) -> str:
+    """A name for what the advice is asked, and of which tables."""
+    return hashlib.sha256(canonical([question, digest(study)]).encode()).hexdigest()[:16]
 
 
 def _words(axis: str, values: Iterable[Any]) -> str:

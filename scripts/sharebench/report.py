@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jinja2
 import yaml
 
-from sharebench import figures, report_comparisons
+from sharebench import figures, report_advice, report_comparisons
 from sharebench.figures import data as tables
 from sharebench.figures.palette import looks
 from sharebench.files import read_json, replace_atomically
@@ -82,6 +82,10 @@ def context(data: Path, results: Path) -> dict[str, Any]:
         "common": common,
         "mixes": {workload for workload in rows if study.is_mix(workload)},
         "findings": all_findings(rows),
+        "advice": report_advice.advice(study),
+        "model": report_advice.model(study),
+        "capacity": report_advice.capacity(study),
+        "cost": report_advice.cost(study),
         "interference": verdicts(study),
         "contrasts": report_comparisons.contrasts(study),
         "nulls": report_comparisons.nulls(rows),

@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 SNAKEMAKE = Path(sys.executable).parent / "snakemake"
 TIMEOUT_SECONDS = 120
 
-# Drawing takes most of the time of a rerun and is tested elsewhere: here its jobs only touch their outputs.
+# Drawing and deciding take most of the time of a rerun and is tested elsewhere: here its jobs only touch their outputs.
 DRAWN = """import sys
 from pathlib import Path
 given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
@@ -36,6 +36,19 @@ REPORTED = """import sys
 from pathlib import Path
 given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 (Path(given["--results"]) / "report.html").write_text("a report")
+"""
+
+DECIDED = """import sys
+from pathlib import Path
+given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+names = ("cost.csv", "capacity.csv", "advice.csv", "advice.md") if "--decided" in given else (
+    "model.csv", "predictions.csv", "which.csv", "rankings.csv"
+)
+for name in names:
+    (Path(given["--results"]) / "tables" / name).write_text("a table")
+if "--decided" in given:
+    Path(given["--decided"]).parent.mkdir(exist_ok=True)
+    Path(given["--decided"]).touch()
 """
 
 Jobs = dict[str, set[str]]
@@ -54,12 +67,21 @@ def make_checkout(root: Path) -> None:
         shutil.copy(workload, root / "scripts/tenant/workloads")
     (root / "scripts/plot_figures.py").write_text(DRAWN)
     (root / "scripts/render_report.py").write_text(REPORTED)
+    (root / "scripts/fit_model.py").write_text(DECIDED)
+    (root / "scripts/decide.py").write_text(DECIDED)
     (root / "tmp").mkdir()
 
 
 def draw_really(checkout: Checkout) -> None:
     """Undo the stubs of `make_checkout`."""
+    decide_really(checkout)
     for name in ("plot_figures.py", "render_report.py"):
+        shutil.copy(REPOSITORY / "scripts" / name, checkout.root / "scripts")
+
+
+def decide_really(checkout: Checkout) -> None:
+    """The same for the model and the decision."""
+    for name in ("fit_model.py", "decide.py"):
         shutil.copy(REPOSITORY / "scripts" / name, checkout.root / "scripts")
 
 
@@ -297,7 +319,11 @@ def plots(cells: Iterable[str]) -> set[str]:
 def tabled(exported: Iterable[str]) -> Jobs:
     """The jobs that follow when the exports of these strategy/workload pairs and the tables are redone."""
     exports = {"export_histograms": set(exported)} if exported else {}
-    return {**exports, "aggregate": {""}, "figures": {""}, "report": {""}}
+    return {**exports, "aggregate": {""}, **DERIVED}
+
+
+DERIVED: Jobs = {"model": {""}, "decide": {""}, "figures": {""}, "report": {""}}
+"""What follows whenever the tables are redone."""
 
 
 def measured(cells: Iterable[str]) -> Jobs:

@@ -142,6 +142,18 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "repeats without value": ({"repeats": None}, ["repeats:", "null", "not a whole number", "default 3"]),
     "negative seed": ({"seed": -1}, ["seed:", "-1", "below 0"]),
     "seed in words": ({"seed": "random"}, ["seed:", "'random'", "not a whole number"]),
+    # the question
+    "SLO with unit": ({"slo_ms": "50ms"}, ["slo_ms:", "'50ms'", "is not a number or null", "milliseconds"]),
+    "no time at all": ({"slo_ms": 0}, ["slo_ms:", "0", "not above 0"]),
+    "advice for nobody": ({"tenants": 0}, ["tenants:", "0", "below 1"]),
+    "half a tenant to advise": ({"tenants": 2.5}, ["tenants:", "2.5", "not a whole number"]),
+    "isolation typo": ({"isolation": "faults"}, ["isolation:", "'faults'", "did you mean 'fault'?"]),
+    "free devices": ({"price_per_hour": 0}, ["price_per_hour:", "0", "not above 0"]),
+    "price in words": ({"price_per_hour": "$4"}, ["price_per_hour:", "'$4'", "not a number"]),
+    "class typo": (
+        {f"{W}.matmul.class": "batch"},
+        [f"{W}.matmul.class:", "'batch'", "Known: auto, inference-light, inference-heavy, small-batch, gpu-intensive"],
+    ),
     # window, order, baseline, results, from
     "no window": ({"window_seconds": 0}, ["window_seconds:", "0", "not above 0"]),
     "window with unit": ({"window_seconds": "2s"}, ["window_seconds:", "'2s'", "not a number", "in seconds"]),

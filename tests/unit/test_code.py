@@ -64,7 +64,7 @@ def test_a_cells_code_is_complete(kind: str) -> None:
     assert closure(known, INFRASTRUCTURE | elsewhere) - elsewhere == known
 
 
-@pytest.mark.parametrize("stage", ["export", "tables", "compare", "figures", "report"])
+@pytest.mark.parametrize("stage", ["export", "tables", "compare", "decisions", "figures", "report"])
 def test_a_stages_code_is_complete(stage: str) -> None:
     known = set(code.STAGES[stage])
     assert closure(known, INFRASTRUCTURE | ORDER) == known
@@ -102,6 +102,7 @@ WHAT = {
     "cpu node": lambda: code.of_node("cpu"),
     "export": lambda: code.of_stage("export"),
     "tables": lambda: code.of_stage("tables"),
+    "decisions": lambda: code.of_stage("decisions"),
     "figures": lambda: code.of_stage("figures"),
     "report": lambda: code.of_stage("report"),
 }
@@ -122,6 +123,10 @@ CELLS = ON_CPU | {"simulated"}
         ("sharebench/collect/rows.py", CELLS),
         ("sharebench/gates.py", CELLS | {"export", "tables"}),
         ("sharebench/analysis/summary.py", {"tables"}),
+        ("sharebench/analysis/draws.py", {"tables", "decisions"}),
+        ("sharebench/analysis/advice.py", {"decisions"}),
+        ("sharebench/analysis/scaling.py", {"decisions"}),
+        ("sharebench/templates/sections/advice.html.j2", {"report"}),
         ("sharebench/figures/style.py", {"figures", "report"}),
         ("sharebench/figures/timeline.py", {"figures", "report"}),
         ("sharebench/report.py", {"report"}),
@@ -134,7 +139,9 @@ CELLS = ON_CPU | {"simulated"}
 def test_an_edit_stales_what_the_file_makes(scripts: Path, file: str, stale: set[str]) -> None:
     before = {name: digest() for name, digest in WHAT.items()}
     path = scripts / file
-    path.write_text(path.read_text() + ("\n.extra { color: red }\n" if path.suffix == ".css" else "\nEXTRA = 1\n"))
+    path.write_text(
+        path.read_text() + ("\n.extra { color: red }\n" if path.suffix in (".css", ".j2") else "\nEXTRA = 1\n")
+    )
     code._fingerprint.cache_clear()
     assert {name for name, digest in WHAT.items() if digest() != before[name]} == stale
 

@@ -116,6 +116,24 @@ def test_every_row_of_the_summary_is_shown(page: Page, root: Path) -> None:
             assert f"{1e3 * row.latency_p95_seconds:.3g}" in page.text
 
 
+def test_the_advice_is_that_of_the_tables(page: Page, root: Path) -> None:
+    lines = (root / "tables" / "advice.md").read_text().splitlines()
+    assert f"{lines[0]}." in page.text
+    answers = [line.removeprefix("- ") for line in lines if line.startswith("- ")]
+    assert len(answers) == 2 and all(re.sub(r"\s+", " ", answer) in page.text for answer in answers)
+    table = pd.read_csv(root / "tables" / "advice.csv")
+    for row in table.to_dict("records"):
+        assert row["effort"] in page.text and row["fault_isolation_basis"] in page.text
+    assert "Tenants within the SLO, and in memory" in page.text and "What a device costs" in page.text
+
+
+def test_the_model_is_told_with_its_errors(page: Page, root: Path) -> None:
+    table = pd.read_csv(root / "tables" / "model.csv")
+    for row in table[table["chosen"]].to_dict("records"):
+        assert row["parameter"].replace("_", " ") in page.text and f"{row['value']:.4g}" in page.text
+    assert "A strategy that it had not seen" in page.text
+
+
 def test_gates_are_counted_and_their_failures_listed(page: Page) -> None:
     assert "Gates over 60 cells" in page.text
     # 60 cells less 6 infeasible ones, one failure each.

@@ -12,7 +12,18 @@ import pytest
 from unit.factories import Load, lognormal, poisson_load, record
 
 from sharebench import aggregate, config, gates, ownership
-from sharebench.analysis import compare, contrasts, export, interference, summary
+from sharebench.analysis import (
+    advice_text,
+    capacity,
+    compare,
+    contrasts,
+    cost,
+    export,
+    interference,
+    model,
+    summary,
+    verdicts,
+)
 from sharebench.analysis.baseline import Baseline
 from sharebench.analysis.cells import cells_table
 from sharebench.analysis.reduction import NEEDED_COUNT, reduced
@@ -153,6 +164,22 @@ def test_columns_and_metrics_of_compare_csv() -> None:
     assert set(compare.METRICS) <= set(summary.METRICS)
     section = TEXT.split("\n## `compare.csv`\n", 1)[1].split("|", 1)[0]
     assert tuple(re.findall(r"`([^`]+)`", section)) == compare.METRICS
+
+
+@pytest.mark.parametrize(
+    "name, columns",
+    {
+        "model": model.MODEL_COLUMNS,
+        "predictions": model.PREDICTION_COLUMNS,
+        "which": verdicts.WHICH_COLUMNS,
+        "rankings": verdicts.RANKING_COLUMNS,
+        "cost": cost.COLUMNS,
+        "capacity": capacity.COLUMNS,
+        "advice": advice_text.COLUMNS,
+    }.items(),
+)
+def test_columns_of_the_decision(name: str, columns: tuple[str, ...]) -> None:
+    assert tuple(table(f"`tables/{name}.csv`")) == columns
 
 
 def test_columns_of_histograms_and_telemetry() -> None:

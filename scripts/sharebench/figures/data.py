@@ -1,6 +1,6 @@
 """What the figures read: the study's facts, its tables, and of the large files only what is drawn."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,6 +100,13 @@ def summary(study: Study) -> pd.DataFrame:
     """tables/summary.csv: one row per strategy, workload and replicas."""
     table = pd.read_csv(study.results / "tables" / "summary.csv", dtype=dict.fromkeys(TEXTS, str))
     return table.fillna(dict.fromkeys(TEXTS, ""))
+
+
+def table(study: Study, name: str, texts: Iterable[str]) -> pd.DataFrame:
+    """tables/`name`.csv; blank `texts` are empty."""
+    columns = dict.fromkeys(texts, str)
+    found = pd.read_csv(study.results / "tables" / f"{name}.csv", dtype=columns)
+    return found.fillna(dict.fromkeys(columns, ""))
 
 
 def interference(study: Study) -> pd.DataFrame:

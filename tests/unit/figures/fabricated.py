@@ -14,6 +14,7 @@ import pandas as pd
 from scipy import stats
 from unit import factories
 
+from sharebench import decide
 from sharebench.analysis.contrasts import COLUMNS as CONTRASTS
 from sharebench.report import POWER_AND_ENERGY
 from sharebench.report_comparisons import TOGETHER
@@ -33,13 +34,23 @@ FAILED: dict[Point, tuple[str, str]] = {
 
 def config() -> dict[str, Any]:
     """The merged config of the study."""
-    catalogue = {name: {"description": f"{name} of everything", "mechanism": kind} for name, kind in MECHANISMS.items()}
+    catalogue = {
+        name: {
+            "description": f"{name} of everything",
+            "mechanism": [kind],
+            "replicas": [1] if kind == "exclusive" else None,
+            "profile": "1g" if kind == "mig" else None,
+            **dict.fromkeys(("instances", "thread_percent", "memory_percent")),
+        }
+        for name, kind in MECHANISMS.items()
+    }
     workloads = {
         name: {
             "description": f"{name} in a loop",
             "kind": "loop",
             "params": {"size": 384, "dtype": "float32"},
-            "load": {"arrival": "closed"},
+            "load": {"arrival": "closed", "rate_hz": None, "rate_of_capacity": None},
+            "tenants": None,
             "min_window_seconds": 1,
         }
         for name in ALONE_SECONDS
@@ -159,7 +170,16 @@ def write(root: Path, label: str = LABEL, strategies: list[str] | None = None) -
         "created_epoch_seconds": 1736850000.0,
     }
     _write_json(root / "manifest.json", manifest)
+    decide_again(root)
     return root
+
+
+def decide_again(root: Path, data: Path | None = None) -> None:
+    """Write the tables of the model and of the decision from those of the cells, for five tenants within 20 ms."""
+    results = decide.read(data or root, root)
+    decide.write_model(results, {})
+    question = {"slo_ms": 20.0, "tenants": 5, "isolation": "none", "price_per_hour": 4.0}
+    decide.decide(results, question, root / ".sharebench" / "decided" / "question")
 
 
 def _write_json(path: Path, content: Any) -> None:
@@ -207,6 +227,7 @@ def _cell_rows(raw: dict[str, Any]) -> list[dict[str, Any]]:
             "throughput_hz": tenant["load"]["achieved_rate_hz"],
             "slowdown": tenant["sum_seconds"] / tenant["count"] / ALONE_SECONDS[tenant["workload"]],
             "memory_mib": tenant["memory_bytes"] / 2**20,
+            "server_memory_mib": np.nan,
         }
         for percent in (50, 95, 99):
             is_carried = percent < 99 or tenant["count"] >= 299

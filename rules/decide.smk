@@ -1,0 +1,102 @@
+# Decisions: what the tables say beyond what was measured, and what follows for a user.
+#
+# Inputs:  tables/{cells.csv,summary.csv}, manifest.json, nodes/device.json, cells/{strategy}/{workload}/histograms.csv
+# Outputs: tables/{model.csv,predictions.csv,which.csv,rankings.csv}, tables/{cost.csv,capacity.csv,advice.csv,advice.md}
+# Steps:   model fits the scaling model and says what suits which class of workload. decide answers what the config asks
+#          (slo_ms, tenants, isolation, price_per_hour), which no other job depends on. advise answers on the terminal,
+#          from finished results, and never measures: of results at hand it has no inputs, so that nothing is made again.
+
+QUESTION = dataset.question(ASKED, STUDY)
+
+
+rule model:
+    input:
+        tables=[
+            "<results>/tables/cells.csv",
+            "<results>/tables/summary.csv",
+            "<results>/manifest.json",
+        ],
+        device="<data>/nodes/device.json",
+    output:
+        "<results>/tables/model.csv",
+        "<results>/tables/predictions.csv",
+        "<results>/tables/which.csv",
+        "<results>/tables/rankings.csv",
+    log:
+        "<results>/logs/model.log",
+    conda:
+        "../envs/sharebench.yaml"
+    params:
+        python=PYTHON,
+        script=SCRIPTS / "fit_model.py",
+        data=DATA,
+        results=RESULTS,
+        shows=presentation(),
+        classes=canonical(
+            {
+                name: STUDY.config["workload_catalogue"][name]["class"]
+                for name in STUDY.calibrated()
+            }
+        ),
+        code=code.of_stage("decisions"),
+    message:
+        "Fitting the scaling model"
+    shell:
+        "{params.python:q} {params.script:q} --data {params.data:q} --results {params.results:q}"
+        " --classes {params.classes:q} > {log:q} 2>&1"
+
+
+rule decide:
+    input:
+        tables=[
+            "<results>/tables/cells.csv",
+            "<results>/tables/summary.csv",
+            "<results>/manifest.json",
+        ],
+        model="<results>/tables/predictions.csv",
+        exports=exports(),
+        device="<data>/nodes/device.json",
+    output:
+        "<results>/tables/cost.csv",
+        "<results>/tables/capacity.csv",
+        "<results>/tables/advice.csv",
+        "<results>/tables/advice.md",
+        # Named by the question, so that it is missing after `advise` was asked another one.
+        decided=RESULTS / f".sharebench/decided/{dataset.asked(QUESTION, STUDY)}",
+    log:
+        "<results>/logs/decide.log",
+    conda:
+        "../envs/sharebench.yaml"
+    params:
+        python=PYTHON,
+        script=SCRIPTS / "decide.py",
+        data=DATA,
+        results=RESULTS,
+        question=canonical(QUESTION),
+        code=code.of_stage("decisions"),
+    message:
+        "Deciding"
+    shell:
+        "{params.python:q} {params.script:q} --data {params.data:q} --results {params.results:q}"
+        " --question {params.question:q} --decided {output.decided:q} > {log:q} 2>&1"
+
+
+rule advise:
+    input:
+        rules.model.output if FROM else [],
+    log:
+        "<results>/logs/advise.log",
+    conda:
+        "../envs/sharebench.yaml"
+    params:
+        python=PYTHON,
+        script=SCRIPTS / "decide.py",
+        data=DATA,
+        results=RESULTS,
+        question=canonical(QUESTION),
+        decided=RESULTS / f".sharebench/decided/{dataset.asked(QUESTION, STUDY)}",
+    message:
+        "Advising"
+    shell:
+        "{params.python:q} {params.script:q} --data {params.data:q} --results {params.results:q}"
+        " --question {params.question:q} --decided {params.decided:q} 2> {log:q}"

@@ -1,0 +1,150 @@
+"""From tables to a decision: the scaling model, cost, capacity, advice and verdicts of a study."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from sharebench.analysis import advice_text, model, verdicts
+from sharebench.analysis.advice import Question, confidence
+from sharebench.analysis.capacity import capacity_table
+from sharebench.analysis.cost import cost_table
+from sharebench.analysis.options import options
+from sharebench.analysis.sharing import Device, device_of
+from sharebench.capabilities import can
+from sharebench.files import read_json, replace_atomically
+from sharebench.strategies import Strategy, catalogue
+
+TEXTS = ("strategy", "workload", "tenant_workload", "status", "reason", "notes")
+OF_PREDICTIONS = ("strategy", "workload", "basis", "reason")
+
+
+class Undecided(Exception):
+    """There are no results to decide from; one line."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """The tables of a study and what they are of."""
+
+    data: Path
+    root: Path
+    config: Mapping[str, Any]
+    product: str
+    label: str
+    strategies: Mapping[str, Strategy]
+    """Those that this kind of node can do at all."""
+    device: Device
+    summary: pd.DataFrame
+    """Only plain workloads: the tenants of a mix are not alike."""
+    cells: pd.DataFrame
+
+    @property
+    def workloads(self) -> list[str]:
+        """Plain workloads, in the order of the summary."""
+        return list(dict.fromkeys(self.summary["workload"]))
+
+
+def read(data: Path, root: Path) -> Results:
+    """The tables under `root` of the cells under `data`. Raises Undecided where there are none."""
+    try:
+        manifest = read_json(root / "manifest.json")
+        node = read_json(data / "nodes" / "device.json")["node"]
+        summary = pd.read_csv(root / "tables" / "summary.csv", dtype=dict.fromkeys(TEXTS, str))
+        cells = pd.read_csv(root / "tables" / "cells.csv", low_memory=False)
+    except OSError as error:
+        raise Undecided(f"no finished results in {root} ({error.filename} is missing); measure first") from None
+    config = manifest["config"]
+    kind, entries = manifest["node_kind"], config["strategy_catalogue"]
+    known = {name: each for name, each in catalogue(config).items() if can(kind, entries[name]) is None}
+    summary = summary.fillna(dict.fromkeys(TEXTS, ""))
+    plain = summary[(summary["workload"] == summary["tenant_workload"]) & ~summary["workload"].map(_is_mix(config))]
+    return Results(data, root, config, node["product"], node["label"], known, device_of(node, config), plain, cells)
+
+
+def _is_mix(config: Mapping[str, Any]) -> Any:
+    def is_mix(workload: str) -> bool:
+        return "+" in workload or config["workload_catalogue"].get(workload, {}).get("tenants") is not None
+
+    return is_mix
+
+
+def write_model(results: Results, classes: Mapping[str, str]) -> None:
+    """Write tables/model.csv, predictions.csv, which.csv and rankings.csv; `classes` are declared for workloads."""
+    found = model.models(results.summary, results.cells, results.config, results.strategies, results.device)
+    predictions = model.prediction_table(found, results.summary, results.strategies, results.device)
+    faults = verdicts.measured_faults(_faults(results))
+    of = {
+        name: verdicts.class_of(name, classes.get(name, "auto"), results.config, found[name])
+        for name in results.workloads
+    }
+    tables = {
+        "model": model.model_table(found),
+        "predictions": predictions,
+        "which": verdicts.which_table(results.summary, of, predictions, results.strategies),
+        "rankings": verdicts.rankings_table(results.summary, results.strategies, faults),
+    }
+    for name, table in tables.items():
+        replace_atomically(results.root / "tables" / f"{name}.csv", table.to_csv(index=False))
+
+
+def _faults(results: Results) -> pd.DataFrame | None:
+    path = results.root / "tables" / "isolation.csv"
+    return pd.read_csv(path) if path.exists() else None
+
+
+def decide(results: Results, asked: Mapping[str, Any], decided: Path) -> str:
+    """Write tables/cost.csv, capacity.csv and advice.csv and .md, and the only file in the folder that `decided` names.
+
+    `asked` holds the config's keys of `dataset.QUESTION_KEYS`. Returns the advice for people.
+    """
+    folder, slo_ms = results.root / "tables", asked["slo_ms"]
+    question = Question(
+        asked["tenants"] or int(max(results.summary["replicas"], default=1)),
+        None if slo_ms is None else slo_ms / 1e3,
+        asked["isolation"],
+        asked["price_per_hour"],
+    )
+
+    def buckets(strategy: str, workload: str) -> pd.DataFrame:
+        return pd.read_csv(results.data / "cells" / strategy / workload / "histograms.csv")
+
+    cost = cost_table(results.summary, question.price_per_hour, slo_ms, results.config["window_seconds"], buckets)
+    replace_atomically(folder / "cost.csv", cost.to_csv(index=False))
+    capacity = capacity_table(results.summary, results.cells, slo_ms, results.workloads)
+    replace_atomically(folder / "capacity.csv", capacity.to_csv(index=False))
+    table, text = advice(results, question)
+    replace_atomically(folder / "advice.csv", table.to_csv(index=False))
+    replace_atomically(folder / "advice.md", text)
+    shutil.rmtree(decided.parent, ignore_errors=True)
+    decided.parent.mkdir(parents=True)
+    decided.touch()
+    return text
+
+
+def advice(results: Results, question: Question) -> tuple[pd.DataFrame, str]:
+    """The table of the advice, and it in words."""
+    path = results.root / "tables" / "predictions.csv"
+    predictions = pd.DataFrame(columns=list(model.PREDICTION_COLUMNS))
+    if path.exists():
+        predictions = pd.read_csv(path, dtype=dict.fromkeys(OF_PREDICTIONS, str))
+    faults = verdicts.measured_faults(_faults(results))
+    rows: list[dict[str, Any]] = []
+    paragraphs = []
+    for workload in results.workloads:
+        found = options(workload, results.summary, predictions, results.strategies, results.device, faults)
+        shares = confidence(found, question)
+        rows += advice_text.rows(workload, found, question, results.strategies, shares)
+        paragraphs.append(advice_text.paragraph(workload, found, question, shares))
+    integers = dict.fromkeys(("rank", "devices", "tenants_per_device", "judged_with_tenants"), "Int64")
+    table = pd.DataFrame(rows, columns=list(advice_text.COLUMNS)).astype(integers)
+    about = (
+        f"{results.product}{f' ({results.label})' if results.label and results.label not in results.product else ''}"
+    )
+    caption = f"Advice for {advice_text.asked(question)}, from {about}"
+    return table, advice_text.markdown(table, paragraphs, caption)

@@ -1,0 +1,68 @@
+"""The question to finished results: what asking it does, and what it leaves alone."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+
+from pipeline.harness import DERIVED, Checkout, decide_really, tabled
+
+ANSWERED = {name: jobs for name, jobs in DERIVED.items() if name != "model"}
+"""What a changed question makes again: nothing that is measured, and no table that does not depend on it."""
+
+
+def test_another_question_only_decides_again(finished: Checkout) -> None:
+    for key in ("slo_ms=50", "tenants=2", "isolation=fault", "price_per_hour=4.0"):
+        assert finished.run(config=[key]).ok().jobs == ANSWERED
+        assert finished.run(config=[key]).ok().jobs == {}
+    assert finished.run().ok().jobs == ANSWERED
+
+
+def test_a_class_is_no_measurement(finished: Checkout) -> None:
+    changed = finished.run(config=["workload_catalogue={alpha: {class: gpu-intensive}}"]).ok()
+    assert changed.jobs == DERIVED
+
+
+def test_advise_answers_from_what_is_there_and_measures_nothing(finished: Checkout) -> None:
+    decide_really(finished)
+    for name in ("model", "decide"):
+        # As a run without stubs would have left it.
+        finished.run(name, options=["--forcerun", name]).ok()
+    before = (finished.results / "tables/summary.csv").read_bytes()
+    question = ["slo_ms=8", "tenants=2", "isolation=none", "price_per_hour=4.0"]
+    asked = finished.run("advise", config=question).ok()
+    assert asked.jobs == {"advise": {""}} and asked.moves == []
+    assert "Advice for 2 tenants, SLO 8 ms, $4 per device and hour, from A100 80GB PCIe (simulated)" in asked.out
+    # 2 + 500 / 108 ms alone; two under MPS 11.3 ms, under time-slicing more, with MIG 37.7 ms.
+    assert "- alpha: take exclusive on 2 devices, one tenant on each" in asked.out
+    assert "for $5,760.00 a month" in asked.out
+    assert (finished.results / "tables/advice.md").read_text().strip() in asked.out
+    with (finished.results / "tables/advice.csv").open(newline="") as file:
+        assert {row["slo_ms"] for row in csv.DictReader(file)} == {"8.0"}
+    assert (finished.results / "tables/summary.csv").read_bytes() == before
+
+    # The config at hand has another question: the next plain run answers that again.
+    assert finished.run().ok().jobs == ANSWERED
+
+    finished.delete("mig/alpha/2/1")
+    assert finished.run("advise", config=question).ok().jobs == {"advise": {""}}
+    assert not finished.raw("mig/alpha/2/1").exists()
+
+
+def test_advise_without_results_is_one_line(untouched: Checkout) -> None:
+    decide_really(untouched)
+    result = untouched.run("advise")
+    assert result.code == 1 and result.cells == set()
+    assert "no finished results in results (results/manifest.json is missing); measure first" in result.out
+    assert "Traceback" not in result.out
+
+
+def test_advise_on_a_data_set_tables_it_first(finished: Checkout) -> None:
+    decide_really(finished)
+    data = finished.root / "tmp/theirs"
+    shutil.copytree(finished.results, data, ignore=shutil.ignore_patterns(".sharebench", "tables", "figures"))
+    asked = finished.run("advise", config=[f"from={data}", "slo_ms=12", "tenants=2"]).ok()
+    assert asked.jobs == {"aggregate": {""}, "model": {""}, "advise": {""}}
+    assert "- alpha: take mps on 1 device." in asked.out
+    assert tabled(set()).keys() - asked.jobs.keys() == {"decide", "figures", "report"}
+    assert (finished.root / "results/from/theirs/tables/advice.md").exists()

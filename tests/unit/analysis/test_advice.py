@@ -1,0 +1,268 @@
+"""The rule of the advice: its decision table row by row, and what must hold whatever the data are."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sharebench.analysis.advice import (
+    ISOLATIONS,
+    Interval,
+    Level,
+    Option,
+    Plan,
+    Question,
+    advise,
+    answer_of,
+    confidence,
+    plan,
+    turning_points,
+)
+from sharebench.analysis.known import ALONE, DOCUMENTED, MEASURED, UNKNOWN, Evidence
+
+YES, NO = Evidence(True, DOCUMENTED, "documented"), Evidence(False, MEASURED, "measured")
+NOBODY_KNOWS = Evidence(None, UNKNOWN, "unknown")
+
+
+def level(
+    replicas: int, latency: float, hz: float, measured: bool = True, spread: float = 0.01, isolated: Evidence = NO
+) -> Level:
+    """Latency in seconds and iterations per second, with intervals of `spread` on either side."""
+
+    def interval(value: float) -> Interval:
+        return Interval(value, value / (1 + spread), value * (1 + spread)) if spread else Interval(value)
+
+    return Level(replicas, measured, "p99" if measured else "mean", interval(latency), interval(hz), isolated)
+
+
+def option(name: str, *levels: Level, fault: Evidence = NO, effort: int = 1, **more: object) -> Option:
+    return Option(name, {each.replicas: each for each in levels}, fault, effort, **more)  # type: ignore[arg-type]
+
+
+EXCLUSIVE = option("exclusive", level(1, 0.09, 11, isolated=ALONE), fault=ALONE, effort=0, is_sharing=False)
+MPS = option("mps", *(level(n, 0.05 + 0.04 * n, 20) for n in (1, 3, 5, 7)), effort=2)
+SLICING = option("time-slicing", *(level(n, 0.1 * n, 10) for n in (1, 3, 5, 7)), fault=NOBODY_KNOWS, effort=1)
+MIG = option("mig", *(level(n, 0.34, 2.9 * n, isolated=YES) for n in (1, 3, 5, 7)), fault=YES, effort=4)
+OPTIONS = [EXCLUSIVE, SLICING, MPS, MIG]
+
+
+def strategies(plans: list[Plan]) -> list[str]:
+    return [each.option.strategy for each in plans if each.devices is not None]
+
+
+def test_fewest_devices_within_the_slo() -> None:
+    for slo_seconds, expected in ((0.3, ("mps", 1)), (0.2, ("mps", 2)), (0.12, ("exclusive", 5)), (0.08, None)):
+        assert answer_of(advise(OPTIONS, Question(5, slo_seconds))) == expected
+
+
+def test_tenants_are_spread_evenly() -> None:
+    found = plan(MPS, Question(7, 0.26))
+    assert (found.devices, found.per_device, found.level and found.level.replicas) == (2, 4, 5), "judged with five"
+    assert plan(MPS, Question(7, 0.33)).devices == 1
+
+
+def test_sharing_with_one_tenant_for_each_device_is_exclusive_by_another_name() -> None:
+    assert strategies(advise(OPTIONS, Question(5, 0.1))) == ["exclusive"]
+    assert set(strategies(advise(OPTIONS, Question(1, 0.1)))) == {"exclusive", "mps", "time-slicing"}
+
+
+def test_isolation_is_known_or_it_is_not_there() -> None:
+    assert strategies(advise(OPTIONS, Question(5, isolation="fault"))) == ["mig", "exclusive"]
+    assert strategies(advise(OPTIONS, Question(5, isolation="performance"))) == ["mig", "exclusive"]
+    [slicing] = [each for each in advise(OPTIONS, Question(5, isolation="fault")) if each.option is SLICING]
+    assert slicing.reason == "fault isolation: unknown"
+
+
+def test_what_is_impossible_has_a_reason() -> None:
+    small = replace(MIG, infeasible={7: "more than 7 MIG slices"})
+    assert plan(small, Question(7)).devices == 2
+    full = replace(MPS, most_by_memory=4)
+    assert plan(full, Question(5)).devices == 2
+    assert plan(replace(MPS, most_by_memory=1), Question(5)).reason == "memory holds 1 tenants"
+    assert plan(option("new", level(1, 0.1, 10)), Question(9)).reason == "9 tenants: no data"
+    assert plan(SLICING, Question(5, 0.2)).reason == "p99 of 5 tenants is 500 ms, more than 200 ms"
+
+
+def test_what_was_measured_goes_before_what_is_predicted() -> None:
+    predicted = option("new", *(level(n, 0.1, 40, measured=False) for n in range(1, 8)))
+    assert strategies(advise([predicted, *OPTIONS], Question(5, 0.2))) == ["mps", "exclusive", "new"]
+    assert strategies(advise([predicted], Question(5, 0.2))) == ["new"]
+    # Of one strategy too: a measurement with more tenants, or with more devices, before a prediction.
+    both = replace(MPS, levels={**MPS.levels, 4: level(4, 0.1, 30, measured=False)})
+    found = plan(both, Question(4, 0.26))
+    assert found.level is MPS.levels[5] and found.devices == 1
+    found = plan(both, Question(4, 0.2))
+    assert found.level is MPS.levels[3] and found.devices == 2
+
+
+def test_what_cannot_be_told_apart_is_ordered_by_effort() -> None:
+    hard = option("hard", level(5, 0.1, 20.3), effort=5)
+    easy = option("easy", level(5, 0.1, 20.0), effort=1)
+    poor = option("poor", level(5, 0.1, 15.0), effort=0)
+    assert strategies(advise([hard, poor, easy], Question(5))) == ["easy", "hard", "poor"]
+    noisy = option("poor", level(5, 0.1, 15.0, spread=0.4), effort=0)
+    assert strategies(advise([hard, noisy, easy], Question(5)))[0] == "poor"
+    assert [each.is_alike for each in advise([hard, poor, easy], Question(5))] == [True, True, False]
+
+
+def test_the_margin_has_an_interval() -> None:
+    margin = plan(MPS, Question(3, 0.2)).margin_percent(0.2)
+    assert margin == pytest.approx((100 * (0.2 / 0.17 - 1), 100 * (0.2 / 0.1717 - 1), 100 * (0.2 / 0.17 * 1.01 - 1)))
+
+
+def with_draws(name: str, replicas: int, latency: float, hz: float, cv: float, seed: int) -> Option:
+    rng = np.random.default_rng(seed)
+    made = level(replicas, latency, hz, spread=0)
+    latencies, rates = (Interval(v, draws=v * rng.lognormal(0, cv, 500)) for v in (latency, hz))
+    return option(name, replace(made, latency=latencies, throughput=rates))
+
+
+def test_how_sure_is_the_share_of_draws() -> None:
+    sure = confidence([with_draws("a", 2, 0.1, 20, 0.01, 1), with_draws("b", 2, 0.1, 10, 0.01, 2)], Question(2, 0.2))
+    assert sure == {"a": 1.0}
+    # The latency is at the SLO: a half of the draws exceeds it, and then the other is taken.
+    [a, b] = with_draws("a", 2, 0.2, 20, 0.05, 1), with_draws("b", 2, 0.1, 10, 0.01, 2)
+    shares = confidence([a, b], Question(2, 0.2))
+    assert shares is not None and shares["a"] == pytest.approx(0.5, abs=0.07)
+    assert shares["b"] == pytest.approx(1 - shares["a"])
+    # Alone there is nothing to take then.
+    alone = confidence([a], Question(2, 0.2))
+    assert alone is not None and alone[""] == pytest.approx(0.5, abs=0.07)
+    assert confidence(OPTIONS, Question(5, 0.2)) is None, "no draws, no number"
+
+
+def test_turning_points_are_where_the_answer_turns() -> None:
+    points = {(each.what, each.value): each.answer for each in turning_points(OPTIONS, Question(5, 0.2))}
+    [(below, there)] = [(value, answer) for (what, value), answer in points.items() if what == "slo below"]
+    assert isinstance(below, float) and below == pytest.approx(0.17) and there == ("exclusive", 5)
+    assert points["slo above", 0.25] == ("mps", 1)
+    assert points["isolation", "fault"] == ("exclusive", 5)
+    for (what, value), answer in points.items():
+        if what == "slo above":
+            assert answer_of(advise(OPTIONS, Question(5, float(value)))) == answer
+            assert answer_of(advise(OPTIONS, Question(5, float(value) - 1e-9))) == ("mps", 2)
+
+
+def random_options(seed: int) -> list[Option]:
+    """Some strategies with random latencies, throughputs, isolation and effort, and gaps in what is known."""
+    draw = random.Random(seed)
+    found = []
+    for index in range(draw.randint(1, 7)):
+        levels = [
+            level(
+                n,
+                draw.lognormvariate(-2, 1),
+                draw.lognormvariate(2, 0.3),
+                measured=draw.random() < 0.7,
+                spread=draw.choice([0, 0.01, 0.2]),
+                isolated=draw.choice([YES, NO]),
+            )
+            for n in range(1, 9)
+            if draw.random() < 0.7
+        ]
+        if levels:
+            infeasible = {n: "no room" for n in range(1, 9) if draw.random() < 0.1}
+            memory = draw.choice([None, None, 3, 6])
+            fault = draw.choice([YES, NO, NOBODY_KNOWS])
+            more = {"infeasible": infeasible, "most_by_memory": memory, "is_sharing": index > 0}
+            found.append(option(f"s{index}", *levels, fault=fault, effort=draw.randint(0, 5), **more))
+    return found
+
+
+def cases(count: int) -> Iterator[tuple[random.Random, list[Option], Question]]:
+    for seed in range(count):
+        draw = random.Random(1000 + seed)
+        slo_seconds = draw.choice([None, draw.lognormvariate(-2, 1)])
+        price = draw.choice([None, draw.uniform(0.1, 10)])
+        yield draw, random_options(seed), Question(draw.randint(1, 9), slo_seconds, draw.choice(ISOLATIONS), price)
+
+
+def devices(plans: list[Plan]) -> dict[tuple[str, bool], int]:
+    return {
+        (each.option.strategy, each.level.is_measured): each.devices for each in plans if each.devices and each.level
+    }
+
+
+def test_more_slack_never_removes_a_plan_or_makes_it_larger() -> None:
+    compared = 0
+    for draw, options, question in cases(600):
+        if question.slo_seconds is None:
+            continue
+        tight = advise(options, question)
+        loose = advise(options, replace(question, slo_seconds=question.slo_seconds * draw.uniform(1, 3)))
+        assert set(strategies(tight)) <= set(strategies(loose))
+        for key, needed in devices(tight).items():
+            # With more slack a prediction may be replaced by a measurement.
+            assert devices(loose).get(key, needed if not key[1] else 99) <= needed
+            compared += 1
+    assert compared > 300
+
+
+def test_no_slo_is_the_most_slack() -> None:
+    for _, options, question in cases(200):
+        assert set(strategies(advise(options, question))) <= set(
+            strategies(advise(options, replace(question, slo_seconds=None)))
+        )
+
+
+def test_asking_for_isolation_never_adds_a_strategy() -> None:
+    removed = 0
+    for _, options, question in cases(600):
+        free = set(strategies(advise(options, replace(question, isolation="none"))))
+        for isolation in ("performance", "fault"):
+            asked = set(strategies(advise(options, replace(question, isolation=isolation))))
+            assert asked <= free
+            removed += asked < free
+    assert removed > 100
+
+
+def test_a_price_never_changes_the_order() -> None:
+    for draw, options, question in cases(300):
+        plans = advise(options, question)
+        other = advise(options, replace(question, price_per_hour=draw.uniform(0.01, 100)))
+        assert [each.option.strategy for each in plans] == [each.option.strategy for each in other]
+
+
+def test_more_throughput_never_makes_the_rank_worse() -> None:
+    improved = 0
+    for draw, options, question in cases(800):
+        before = strategies(advise(options, question))
+        if len(before) < 2:
+            continue
+        name, factor = draw.choice(before), draw.uniform(1, 2)
+
+        def faster(level: Level, factor: float = factor) -> Level:
+            assert level.throughput is not None and level.throughput.value
+            ends = [None if end is None else end * factor for end in (level.throughput.low, level.throughput.high)]
+            return replace(level, throughput=Interval(level.throughput.value * factor, *ends))
+
+        better = [
+            replace(each, levels={n: faster(lv) for n, lv in each.levels.items()}) if each.strategy == name else each
+            for each in options
+        ]
+        after = strategies(advise(better, question))
+        assert after.index(name) <= before.index(name)
+        improved += after.index(name) < before.index(name)
+    assert improved > 30
+
+
+def test_the_order_in_which_strategies_are_given_does_not_matter() -> None:
+    for draw, options, question in cases(200):
+        shuffled = draw.sample(options, len(options))
+        assert answer_of(advise(options, question)) == answer_of(advise(shuffled, question))
+
+
+def test_everybody_has_a_verdict() -> None:
+    for _, options, question in cases(200):
+        plans = advise(options, question)
+        assert sorted(each.option.strategy for each in plans) == sorted(each.strategy for each in options)
+        assert all((each.devices is None) == bool(each.reason) for each in plans)
+        for each in plans:
+            if each.devices is not None:
+                assert each.per_device * each.devices >= question.tenants > (each.per_device - 1) * each.devices
+                assert each.level is not None and each.level.replicas >= each.per_device
+                assert question.slo_seconds is None or each.level.latency.value <= question.slo_seconds

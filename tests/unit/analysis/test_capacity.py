@@ -1,0 +1,92 @@
+"""Capacity within an SLO: against numpy's interpolation, scipy's t, and planted scaling."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from sharebench.analysis.capacity import capacity, capacity_table, metric_draws
+from sharebench.analysis.draws import mean_draws
+from sharebench.analysis.statistics import log_interval
+
+SIZES = (1, 3, 5, 7)
+
+
+@pytest.mark.parametrize("slo_seconds", [0.1, 0.15, 0.2, 0.333, 0.5, 0.7])
+def test_between_measured_numbers_it_is_linear_on_log_scales(slo_seconds: float) -> None:
+    seconds = [0.1, 0.2, 0.5, 0.7001]
+    expected = math.exp(np.interp(math.log(slo_seconds), np.log(seconds), np.log(SIZES)))
+    assert capacity(SIZES, seconds, slo_seconds) == pytest.approx(expected)
+
+
+def test_time_slicing_is_interpolated_exactly() -> None:
+    """N times s is a line on log scales."""
+    assert capacity(SIZES, [0.09 * n for n in SIZES], 0.4) == pytest.approx(0.4 / 0.09)
+
+
+def test_ends() -> None:
+    assert capacity(SIZES, [0.1] * 4, 0.05) == 0
+    assert math.isinf(capacity(SIZES, [0.1] * 4, 0.1))
+    # What comes after a number that exceeds the SLO does not count.
+    assert 1 < capacity(SIZES, [0.1, 0.3, 0.1, 0.1], 0.2) < 3
+
+
+def test_draws_have_the_interval_that_they_come_from() -> None:
+    values = [0.10, 0.11, 0.105, 0.098]
+    estimate = log_interval(values)
+    row = {"m": estimate.value, "m_low": estimate.low, "m_high": estimate.high, "m_n": 4}
+    draws = metric_draws(row, "m", np.random.default_rng(1), 40_000)
+    assert draws is not None
+    assert np.quantile(draws, [0.025, 0.5, 0.975]) == pytest.approx(
+        [estimate.low, estimate.value, estimate.high], rel=2e-3
+    )
+    # The same distribution as draws over the repeats have, tails included.
+    others = mean_draws(values, 40_000, np.random.default_rng(2))
+    assert stats.ks_2samp(draws, others).pvalue > 1e-4
+    assert metric_draws(row | {"m_low": math.nan}, "m", np.random.default_rng(1)) is None
+
+
+def row(strategy: str, replicas: int, seconds: float, **more: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {"strategy": strategy, "workload": "matmul", "replicas": replicas, "n": 5, "status": "ok"}
+    for name in ("p99", "p95", "p50", "mean"):
+        metric = f"latency_{name}_seconds"
+        found |= {metric: seconds, f"{metric}_low": 0.98 * seconds, f"{metric}_high": seconds / 0.98, f"{metric}_n": 5}
+    return found | {"memory_per_tenant_mib": 600.0 + replicas, "tenants_that_fit": 40 - replicas} | more
+
+
+CELLS = pd.DataFrame([{"strategy": "mps", "workload": "matmul", "server_memory_mib": 66.0}])
+
+
+def test_rows() -> None:
+    rows = [row("mps", n, 0.05 + 0.04 * n) for n in SIZES]
+    rows += [row("mig", 1, 0.3), row("mig", 9, math.nan, n=0, status="infeasible")]
+    rows += [row("time-slicing", 1, 0.1), row("time-slicing", 3, 0.3, latency_p99_seconds=math.nan)]
+    table = capacity_table(pd.DataFrame(rows), CELLS, 200.0, ["matmul"]).set_index("strategy")
+    mps = table.loc["mps"]
+    assert mps["capacity_tenants"] == 3 and 3.5 < mps["capacity_interpolated"] < 3.8
+    assert mps["capacity_interpolated_low"] < mps["capacity_interpolated"] < mps["capacity_interpolated_high"]
+    # 2 % of the latency are 2 % over the slope (by logs) of the capacity.
+    slope = math.log(0.25 / 0.17) / math.log(5 / 3)
+    width = math.log(mps["capacity_interpolated_high"] / mps["capacity_interpolated_low"])
+    assert width == pytest.approx(2 * 0.02 / slope, rel=0.35)
+    assert (mps["percentile"], mps["max_tenants_by_memory"], mps["memory_per_tenant_mib"]) == ("p99", 33, 607)
+    assert mps["memory_overhead_mib"] == 66
+    assert table.loc["mig", "capacity_tenants"] == 0 and table.loc["mig", "bound"] == "none"
+    assert table.loc["time-slicing", "percentile"] == "p95", "the p99 of three tenants is blank"
+
+
+def test_what_never_exceeds_the_slo_has_at_least_that() -> None:
+    rows = [row("mig", n, 0.1) for n in SIZES] + [row("mig", 8, math.nan, n=0, status="infeasible")]
+    [found] = capacity_table(pd.DataFrame(rows), CELLS, 200.0, ["matmul"]).to_dict("records")
+    assert (found["capacity_tenants"], found["bound"], found["reason"]) == (7, "at least", "8 tenants: infeasible")
+
+
+def test_without_an_slo_memory_is_left() -> None:
+    [found] = capacity_table(pd.DataFrame([row("mps", 2, 0.1)]), CELLS, None, ["matmul"]).to_dict("records")
+    assert pd.isna(found["capacity_tenants"]) and found["max_tenants_by_memory"] == 38
+    assert found["reason"] == "no SLO is set (slo_ms)"

@@ -1,0 +1,113 @@
+"""Dollars and goodput: against a published example, hand-computed numbers, and exact counts."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sharebench.analysis.cost import cost_table, dollars_per_million, saving, within_slo
+from tenant.buckets import bucket_index, upper_seconds
+
+LITERATURE = Path(__file__).parents[3] / "published" / "literature.csv"
+
+
+def test_the_published_example_of_four_tenants() -> None:
+    found = saving(4, 0.752, stp=1.0, utilisation=0.25)
+    assert found.exclusive == pytest.approx(2165.76)
+    assert found.shared == pytest.approx(541.44)
+    assert found.before_loss == found.after_loss == pytest.approx(1624.32)
+    with LITERATURE.open(newline="") as file:
+        printed = {
+            row["metric"]: float(row["value"]) for row in csv.DictReader(file) if row["source"].startswith("EKS")
+        }
+    # The guide cuts the cents off.
+    assert int(found.exclusive) == printed["monthly cost 4 dedicated"]
+    assert int(found.shared) == printed["monthly cost 1 shared"]
+    assert int(found.before_loss) == printed["monthly saving"]
+
+
+def test_what_is_left_of_it_after_the_loss_by_sharing() -> None:
+    """Time-slicing in the nos table does 0.90 of the work of an exclusive tenant: 1/0.9 devices for the same work."""
+    found = saving(4, 0.752, stp=0.9, utilisation=0.25)
+    assert found.before_loss == pytest.approx(1624.32)
+    assert found.after_loss == pytest.approx(2165.76 - 541.44 / 0.9) == pytest.approx(1564.16)
+    assert saving(4, 0.752, stp=0.9) == found
+    # Sharing that does more work than it has to leaves the saving as it is; a part of a device cannot be saved.
+    assert saving(4, 0.752, stp=1.9, utilisation=0.25).after_loss == pytest.approx(1624.32)
+    # Busy all the time, four tenants save nothing without a gain by sharing, and lose with a loss.
+    assert saving(4, 1.0, stp=1.0, utilisation=1.0).after_loss == pytest.approx(0)
+    assert saving(4, 1.0, stp=2.0, utilisation=1.0).after_loss == pytest.approx(2 * 720)
+    assert saving(4, 1.0, stp=0.5, utilisation=1.0).after_loss == pytest.approx(-4 * 720)
+
+
+def test_dollars_per_million_iterations() -> None:
+    # A million at 1000/s takes 1000 s of 3600 to the hour.
+    assert dollars_per_million(3.6, 1000) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("slo_seconds", [0.0101, 0.0113, 0.02, 0.5, 1e-5])
+def test_the_share_within_the_slo_is_that_of_the_latencies(slo_seconds: float) -> None:
+    latencies = np.random.default_rng(3).lognormal(np.log(0.011), 0.3, 20_000)
+    index, count = np.unique(bucket_index(np.rint(latencies * 1e9).astype(np.int64)), return_counts=True)
+    upper = [upper_seconds(int(i)) for i in index]
+    value, least, most = within_slo(upper, count, slo_seconds)
+    exact = (latencies <= slo_seconds).mean()
+    assert least <= exact <= most
+    assert most - least <= count.max() / count.sum()
+    assert value == pytest.approx(exact, abs=0.003)
+
+
+def summary(**more: object) -> pd.DataFrame:
+    row = {"strategy": "mps", "workload": "matmul", "replicas": 4, "throughput_total_hz": 200.0, "slowdown": 2.0}
+    row |= {"throughput_total_hz_low": 160.0, "throughput_total_hz_high": 250.0}
+    row |= {"slowdown_low": 1.6, "slowdown_high": 5.0}
+    return pd.DataFrame([row | more])
+
+
+def buckets(strategy: str, workload: str) -> pd.DataFrame:
+    assert (strategy, workload) == ("mps", "matmul")
+    edges = [upper_seconds(800), upper_seconds(900)]
+    return pd.DataFrame(
+        [
+            {"replicas": n, "repeat": repeat, "tenant": 0, "bucket_upper_seconds": edge, "count": count}
+            for n, repeat, edge, count in (
+                (4, 1, edges[0], 300),
+                (4, 1, edges[1], 100),
+                (4, 2, edges[0], 200),
+                (4, 2, edges[1], 200),
+                (8, 1, edges[1], 7),
+            )
+        ]
+    )
+
+
+def test_a_row_of_the_table() -> None:
+    between_ms = 1e3 * upper_seconds(850)
+    [row] = cost_table(summary(), 2.0, between_ms, 2.0, buckets).to_dict("records")
+    assert row["stp"] == pytest.approx(4 / 2)
+    assert row["dollars_per_million_iterations"] == pytest.approx(2 / (200 * 3600) * 1e6)
+    assert row["dollars_per_million_iterations_low"] == pytest.approx(2 / (250 * 3600) * 1e6)
+    assert row["dollars_per_tenant_month"] == pytest.approx(2 * 720 / 4)
+    assert row["saving_before_loss_dollars_per_month"] == pytest.approx(3 * 2 * 720)
+    assert row["saving_after_loss_dollars_per_month"] == pytest.approx(3 * 2 * 720)
+    # At worst the slowdown is 5, and 4/5 of the work is done.
+    assert row["saving_after_loss_dollars_per_month_low"] == pytest.approx((4 - 5 / 4) * 2 * 720)
+    assert row["within_slo_ratio"] == pytest.approx((0.75 + 0.5) / 2)
+    assert row["goodput_hz"] == pytest.approx((150 * 100) ** 0.5)
+    assert row["dollars_per_million_good_iterations"] == pytest.approx(2 / (row["goodput_hz"] * 3600) * 1e6)
+
+
+def test_without_price_and_slo_their_columns_are_blank() -> None:
+    [row] = cost_table(summary(), None, None, 2.0, buckets).to_dict("records")
+    blank = {name for name, value in row.items() if pd.isna(value)}
+    assert {name for name in row if "dollars" in name or "slo" in name or "goodput" in name} <= blank
+    assert row["stp"] == 2
+
+
+def test_a_column_of_the_summary_counts_before_what_follows_from_the_slowdown() -> None:
+    table = cost_table(summary(stp=1.5, stp_low=1.4, stp_high=1.6), 2.0, None, 2.0, buckets)
+    assert table["stp"].tolist() == [1.5]

@@ -1,0 +1,132 @@
+"""From a study on disk to its decision: tables, answers in words, and refusals in one line."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from unit.figures import fabricated
+
+from sharebench import decide
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+QUESTION: dict[str, Any] = {"slo_ms": None, "tenants": None, "isolation": "none", "price_per_hour": None}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fabricated.write(tmp_path_factory.mktemp("study") / "results")
+
+
+def asked(root: Path, tmp_path: Path, **question: Any) -> tuple[pd.DataFrame, str]:
+    """Advice on a copy of the tables."""
+    folder = tmp_path / "copy"
+    if not folder.exists():
+        shutil.copytree(root / "tables", folder / "tables")
+        shutil.copy(root / "manifest.json", folder)
+    text = decide.decide(decide.read(root, folder), QUESTION | question, folder / ".sharebench/decided/question")
+    return pd.read_csv(folder / "tables" / "advice.csv"), text
+
+
+def test_the_answer_names_strategy_reason_change_and_confidence(root: Path, tmp_path: Path) -> None:
+    """Two cores: an iteration of matmul takes 4.3 ms alone, twice that with four tenants on both."""
+    table, text = asked(root, tmp_path, slo_ms=12, tenants=4, price_per_hour=2.0)
+    answer = next(line for line in text.splitlines() if line.startswith("- matmul:"))
+    assert answer.startswith("- matmul: take mps on 1 device. Its p95 with 4 tenants is "), "a p99 is blank there"
+    assert "of margin to the SLO" in answer and "for $1,440.00 a month" in answer
+    assert re.search(r"What would change it: with an SLO below [\d.]+ ms it is", answer)
+    assert re.search(r"\d+ % of the draws from the repeats agree", answer)
+    first = table[table["workload"] == "matmul"].iloc[0]
+    assert (first["strategy"], first["devices"], first["basis"]) == ("mps", 1, "measured")
+    summary = pd.read_csv(root / "tables/summary.csv").set_index(["strategy", "workload", "replicas"])
+    row = summary.loc[("mps", "matmul", 4)]
+    assert first["latency_ms"] == pytest.approx(1e3 * row["latency_p95_seconds"])
+    assert first["margin_percent"] == pytest.approx(100 * (12 / first["latency_ms"] - 1))
+    assert first["dollars_per_million_iterations"] == pytest.approx(2 / (3600 * row["throughput_total_hz"]) * 1e6)
+    assert 0 < first["share_of_draws"] <= 1
+
+
+def test_more_devices_where_one_is_not_enough(root: Path, tmp_path: Path) -> None:
+    _, text = asked(root, tmp_path, slo_ms=8, tenants=4)
+    answer = next(line for line in text.splitlines() if line.startswith("- matmul:"))
+    assert re.match(r"- matmul: take \w+ on 2 devices, at most 2 tenants on each; nothing that was measured", answer)
+
+
+def test_nothing_may_be_the_answer(root: Path, tmp_path: Path) -> None:
+    table, text = asked(root, tmp_path, slo_ms=0.001)
+    assert "matmul: nothing that is known answers this. exclusive: " in text
+    assert table["rank"].isna().all() and set(table["verdict"]) == {"no"}
+
+
+def test_the_question_has_defaults(root: Path, tmp_path: Path) -> None:
+    table, text = asked(root, tmp_path)
+    assert text.startswith("Advice for 4 tenants, no SLO, from AMD EPYC 7B13 (CPU stand-in, not a GPU)")
+    assert set(table["tenants"]) == {4} and table["slo_ms"].isna().all()
+
+
+def test_the_question_that_was_answered_is_in_the_name_of_a_file(root: Path, tmp_path: Path) -> None:
+    asked(root, tmp_path)
+    results = decide.read(root, tmp_path / "copy")
+    decide.decide(results, QUESTION, tmp_path / "copy/.sharebench/decided/another")
+    assert [path.name for path in (tmp_path / "copy/.sharebench/decided").iterdir()] == ["another"]
+
+
+def test_measured_faults_count(root: Path, tmp_path: Path) -> None:
+    table, _ = asked(root, tmp_path, tenants=2, isolation="fault")
+    assert "mps" not in set(table.loc[table["rank"].notna(), "strategy"])
+    rows = [{"strategy": name, "fault": "oom", "n": 3, "failed": 0} for name in ("mps", "time-slicing")]
+    pd.DataFrame(rows).to_csv(tmp_path / "copy/tables/isolation.csv", index=False)
+    table, _ = asked(root, tmp_path, tenants=2, isolation="fault")
+    assert {"mps", "time-slicing"} <= set(table.loc[table["rank"].notna(), "strategy"])
+    of_mps = table[table["strategy"] == "mps"].iloc[0]
+    assert of_mps["fault_isolation_basis"] == "measured: no neighbour failed after oom"
+
+
+def test_results_from_before_the_model_are_advised_from_measurements_alone(root: Path, tmp_path: Path) -> None:
+    asked(root, tmp_path)
+    (tmp_path / "copy/tables/predictions.csv").unlink()
+    table, _ = asked(root, tmp_path)
+    assert set(table["basis"].dropna()) == {"measured"}
+
+
+def test_the_scripts_write_all_tables(root: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    (folder / "tables").mkdir(parents=True)
+    for name in ("tables/cells.csv", "tables/summary.csv", "manifest.json"):
+        shutil.copy(root / name, folder / name)
+    where = ["--data", root, "--results", folder]
+    fit = [sys.executable, SCRIPTS / "fit_model.py", *where, "--classes", '{"matmul": "gpu-intensive"}']
+    subprocess.run(fit, check=True)
+    answer = [sys.executable, SCRIPTS / "decide.py", *where, "--question", json.dumps(QUESTION)]
+    answer += ["--decided", folder / ".sharebench/decided/x"]
+    printed = subprocess.run(answer, check=True, capture_output=True, text=True).stdout
+    assert printed.strip() == (folder / "tables/advice.md").read_text().strip()
+    made = {path.stem for path in (folder / "tables").iterdir()} - {"cells", "summary"}
+    assert made == {"model", "predictions", "which", "rankings", "cost", "capacity", "advice"}
+    which = pd.read_csv(folder / "tables/which.csv").set_index("workload")
+    assert set(which.loc["matmul", "workload_class"]) == {"gpu-intensive"}
+    assert set(which.loc["matmul", "class_basis"]) == {"declared"}
+
+
+def test_without_results_there_is_one_line(tmp_path: Path) -> None:
+    where = [
+        "--data",
+        tmp_path,
+        "--results",
+        tmp_path,
+        "--question",
+        json.dumps(QUESTION),
+        "--decided",
+        tmp_path / "x/y",
+    ]
+    ended = subprocess.run([sys.executable, SCRIPTS / "decide.py", *where], capture_output=True, text=True)
+    assert ended.returncode == 1 and ended.stdout == ""
+    assert ended.stderr == f"no finished results in {tmp_path} ({tmp_path}/manifest.json is missing); measure first\n"
+    assert list(tmp_path.iterdir()) == []
