@@ -49,9 +49,15 @@ def write(data: Path, results: Path) -> None:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(digits=digits, estimate=estimate, words=words)
+    environment.filters.update(contents=contents, digits=digits, estimate=estimate, words=words)
     template = environment.get_template("report.html.j2")
     replace_atomically(results / "report.html", template.render(context(data, results)))
+
+
+def contents(sections: str) -> list[tuple[str, str]]:
+    """Id and heading of every section of the rendered page."""
+    found = re.findall(r'<section id="([\w-]+)"[^>]*>\s*<h2[^>]*>(.*?)</h2>', sections)
+    return [(name, html.unescape(heading)) for name, heading in found]
 
 
 def context(data: Path, results: Path) -> dict[str, Any]:
