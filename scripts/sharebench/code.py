@@ -75,7 +75,12 @@ STAGES = {
     "tables": ["sharebench/aggregate.py", "sharebench/dataset.py", *READING, *_all("sharebench/analysis")],
     "figures": _all("sharebench/figures"),
     "timeslice": ["sharebench/timeslice.py", "sharebench/turns.py", "tenant/spin.py", "tenant/cuda.py"],
-    "report": ["sharebench/mixes.py", *_all("sharebench", "report*.py"), *_all("sharebench/figures")],
+    "report": [
+        "sharebench/mixes.py",
+        "tenant/buckets.py",
+        *_all("sharebench", "report*.py"),
+        *_all("sharebench/figures"),
+    ],
 }
 TEMPLATES = SCRIPTS / "sharebench" / "templates"
 
