@@ -105,7 +105,7 @@
     const parts = [make("p", {}, detail.repeats.map(([repeat, outcome]) => `Repeat ${repeat}: ${outcome}.`).join(" "))];
     parts.push(make("div", { class: "plots" }, ...detail.histograms.map(histogram), timeline(detail)));
     if (detail.gates.length) {
-      const rows = detail.gates.map(([name, severity, passed, message, value, limit]) =>
+      const rows = detail.gates.map(([name, severity, value, limit, passed, message]) =>
         [passed ? "" : severity, name, severity, value === null ? "not judged" : plain(value), limit === null ? "" : plain(limit), passed ? "passed" : "failed", message]);
       parts.push(table(`Gates of repeat ${detail.shown}`, ["Gate", "Severity", "Value", "Limit", "Verdict", "Message"], rows));
     }
