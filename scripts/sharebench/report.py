@@ -78,7 +78,7 @@ def context(data: Path, results: Path) -> dict[str, Any]:
         add(audit, record)
         details.add(record)
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
-    drawn = [(name, figures.NAMES[name]) for name in figures.names_for(study.config)]
+    drawn = [(name, figures.NAMES[name]) for name in figures.names_for(study.config, study.node["kind"])]
     return {
         "css": (TEMPLATES / "report.css").read_text(encoding="utf-8"),
         "config": study.config,

@@ -50,7 +50,7 @@ LOW_CONTRAST = """(() => {
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of the made-up study with its figures; its texts try to be scripts."""
     root = fabricated.write(tmp_path_factory.mktemp("study") / "results")
-    for name in figures.names_for(fabricated.config()):
+    for name in figures.names_for(fabricated.config(), "cpu"):
         figures.draw(name, root, root)
     report.write(root, root)
     return root / "report.html"
