@@ -31,6 +31,7 @@ if not FROM:
 include: "rules/tables.smk"
 include: "rules/figures.smk"
 include: "rules/report.smk"
+include: "rules/publish.smk"
 
 
 rule all:

@@ -75,6 +75,7 @@ STAGES = {
     "tables": ["sharebench/aggregate.py", "sharebench/dataset.py", *READING, *_all("sharebench/analysis")],
     "figures": _all("sharebench/figures"),
     "timeslice": ["sharebench/timeslice.py", "sharebench/turns.py", "tenant/spin.py", "tenant/cuda.py"],
+    "archive": ["sharebench/archive.py", "sharebench/crate.py"],
     "report": [
         "sharebench/mixes.py",
         "tenant/buckets.py",
