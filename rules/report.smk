@@ -4,6 +4,9 @@
 # Outputs: report.html
 
 
+report: "captions/study.rst"
+
+
 rule report:
     input:
         tables=[
@@ -14,7 +17,12 @@ rule report:
         figures=rules.figures.output,
         device="<data>/nodes/device.json",
     output:
-        "<results>/report.html",
+        report(
+            "<results>/report.html",
+            caption="captions/report.rst",
+            category="Report",
+            labels={"page": "the whole study"},
+        ),
     log:
         "<results>/logs/report.log",
     conda:
