@@ -5,12 +5,6 @@
 from sharebench.figures import NAMES
 
 
-def in_a_line(figure):
-    """What Snakemake's own report says of a figure in its list."""
-    entry = NAMES[figure]
-    return {"figure": entry.title, "shows": entry.caption.split(". ")[0] + "."}
-
-
 rule figures:
     input:
         tables=[
@@ -25,7 +19,7 @@ rule figures:
                 f"<results>/figures/{figure}.svg",
                 caption="captions/figure.rst",
                 category="Figures",
-                labels=in_a_line(figure),
+                labels=NAMES[figure].labels,
             )
             for figure in FIGURES
         ],

@@ -72,7 +72,13 @@ READING = [
 ]
 STAGES = {
     "export": ["export_histograms.py", "sharebench/analysis/export.py", *READING],
-    "tables": ["sharebench/aggregate.py", "sharebench/dataset.py", *READING, *_all("sharebench/analysis")],
+    "tables": [
+        "sharebench/aggregate.py",
+        "sharebench/archive.py",
+        "sharebench/dataset.py",
+        *READING,
+        *_all("sharebench/analysis"),
+    ],
     "figures": _all("sharebench/figures"),
     "timeslice": ["sharebench/timeslice.py", "sharebench/turns.py", "tenant/spin.py", "tenant/cuda.py"],
     "archive": ["sharebench/archive.py", "sharebench/crate.py"],

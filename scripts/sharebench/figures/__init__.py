@@ -22,6 +22,11 @@ class Entry:
     needs_power: bool = False
     """Whether there is nothing to draw on a node that does not know its power."""
 
+    @property
+    def labels(self) -> dict[str, str]:
+        """What Snakemake's own report says of it in a list."""
+        return {"figure": self.title, "shows": self.caption.split(". ")[0] + "."}
+
 
 WITH_POWER = ("nvidia", "kubernetes")
 """Kinds of node that may know the power of the device."""
