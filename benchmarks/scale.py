@@ -214,6 +214,10 @@ def main() -> None:
         for figure in names_for({"interference": []}, "simulated"):
             done = run(folder, [sys.executable, SCRIPTS / "plot_figures.py", *there, "--figures", figure])
             report(f"figure {figure}, 10000 cells", f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB", "≤ 30 s, 2 GiB")
+        done = run(folder, [sys.executable, SCRIPTS / "render_report.py", *there])
+        mib = (results / "report.html").stat().st_size / (1 << 20)
+        size = f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB, {mib:.1f} MiB"
+        report("report.html of 10000 cells", size, "≤ 60 s, 2 GiB, 5 MiB")
 
 
 if __name__ == "__main__":

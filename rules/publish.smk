@@ -4,7 +4,6 @@
 # Outputs: paper/{data_set}/figures/*-{column,page}.{svg,pdf,png} with its tables/; archive.zip
 # Steps:   paper draws every data set under published/ again, in the widths of papers. archive packs the study's records,
 #          tables and report with checksums and a description.
-PUBLISHED = Path(workflow.basedir) / "published"
 
 
 rule paper_data_set:

@@ -4,6 +4,9 @@
 # Outputs: report.html
 
 
+PUBLISHED = Path(workflow.basedir) / "published"
+
+
 report: "captions/study.rst"
 
 
@@ -16,6 +19,7 @@ rule report:
         ],
         figures=rules.figures.output,
         device="<data>/nodes/device.json",
+        literature=sorted(PUBLISHED.glob("literature.csv")),
     output:
         report(
             "<results>/report.html",

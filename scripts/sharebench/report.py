@@ -18,17 +18,22 @@ from sharebench.figures import data as tables
 from sharebench.figures.palette import looks
 from sharebench.files import read_json, replace_atomically
 from sharebench.report_audit import Audit, add, records
-from sharebench.report_details import Details
+from sharebench.report_details import BUDGET_BYTES, Details
 from sharebench.report_findings import all_findings
 from sharebench.report_interference import verdicts
+from sharebench.report_literature import comparisons
 from sharebench.report_matrix import matrices
+from sharebench.report_pictures import pictures
 from sharebench.report_words import digits, estimate, load, words
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 LISTED = 100
 """So many cells are listed under each heading; the rest is counted, and tables/cells.csv has them all."""
-PIXELS_PER_POINT = 1.9
-"""Makes a figure's text of 7 points as large as the report's small print."""
+MOST_ROWS, LEAST_ROWS = 800, 40
+"""So many rows of the summary are shown in all, and of each workload at least; tables/summary.csv has them all."""
+MOST_BYTES = 5 * 2**20
+SPARE_BYTES = 20_000
+"""Of the page, kept free for what says how many details there are."""
 
 POWER_AND_ENERGY = ("power_mean_watts", "energy_per_iteration_joules", "energy_above_idle_per_iteration_joules")
 """Metrics of the summary that only a GPU has."""
@@ -51,7 +56,12 @@ def write(data: Path, results: Path) -> None:
     )
     environment.filters.update(contents=contents, digits=digits, estimate=estimate, words=words)
     template = environment.get_template("report.html.j2")
-    replace_atomically(results / "report.html", template.render(context(data, results)))
+    shown = context(data, results)
+    details = shown["details"]
+    bare = template.render(shown | {"details": details.embedded(0)})
+    room_bytes = max(0, MOST_BYTES - SPARE_BYTES - len(bare.encode()))
+    page = template.render(shown | {"details": details.embedded(min(BUDGET_BYTES, room_bytes))})
+    replace_atomically(results / "report.html", page)
 
 
 def contents(sections: str) -> list[tuple[str, str]]:
@@ -61,7 +71,7 @@ def contents(sections: str) -> list[tuple[str, str]]:
 
 
 def context(data: Path, results: Path) -> dict[str, Any]:
-    """Everything that the template shows."""
+    """Everything that the template shows; of `details` it takes what there is room for."""
     study = tables.load(data, results)
     manifest = read_json(results / "manifest.json")
     summary = tables.summary(study)
@@ -78,7 +88,8 @@ def context(data: Path, results: Path) -> dict[str, Any]:
         add(audit, record)
         details.add(record)
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
-    drawn = [(name, figures.NAMES[name]) for name in figures.names_for(study.config, study.node["kind"])]
+    names = figures.names_for(study.config, study.node["kind"])
+    drawn = pictures(results / "figures", names)
     return {
         "css": (TEMPLATES / "report.css").read_text(encoding="utf-8"),
         "config": study.config,
@@ -97,9 +108,10 @@ def context(data: Path, results: Path) -> dict[str, Any]:
         "powered": {workload: known for workload, of_workload in rows.items() if (known := powered(of_workload))},
         "power_and_energy": POWER_AND_ENERGY,
         "bucket_error_percent": summary.filter(like="bucket_error_percent").max().max(),
-        "figures": [(entry, picture(results / "figures" / f"{name}.svg")) for name, entry in drawn],
+        "figures": [(name, figures.NAMES[name], drawn[name]) for name in names],
+        "comparisons": comparisons(study.config, rows, study.facts[0]),
         "audit": audit,
-        "details": details.embedded(),
+        "details": details,
         "matrices": matrices(rows),
         "script": script,
         # No other script may run, whatever the data say.
@@ -117,6 +129,7 @@ def context(data: Path, results: Path) -> dict[str, Any]:
             if name in rows and study.is_mix(name)
         ],
         "listed": LISTED,
+        "most_rows": max(LEAST_ROWS, MOST_ROWS // max(len(rows), 1)),
     }
 
 
@@ -135,21 +148,6 @@ def remark(rows: list[Row]) -> list[str]:
 def powered(rows: list[Row]) -> list[Row]:
     """The rows that know the device's power or energy."""
     return [row for row in rows if any(not math.isnan(row[metric]) for metric in POWER_AND_ENERGY)]
-
-
-def picture(svg: Path) -> dict[str, Any] | None:
-    """An svg file as a data URI, its width on the screen and what it says in words; None if missing."""
-    if not svg.is_file():
-        return None
-    content = svg.read_bytes()
-    text = content.decode()
-    width = re.search(r'<svg[^>]* width="([\d.]+)pt"', text)
-    about = re.search(r"<dc:description>(.*?)</dc:description>", text, re.DOTALL)
-    return {
-        "uri": "data:image/svg+xml;base64," + base64.b64encode(content).decode(),
-        "width_pixels": round(PIXELS_PER_POINT * float(width[1])) if width else 640,
-        "words": html.unescape(about[1]) if about else "",
-    }
 
 
 def device(node: dict[str, Any]) -> list[tuple[str, str]]:
