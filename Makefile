@@ -1,5 +1,6 @@
 # make run      measure on this machine and write tables, figures and a report into results/
 # make test     linters, types and every test that this machine can run
+# make paper    draw the data sets of published/ again, in the widths of papers, into results/paper/
 # make bench    the benchmarks: what the pipeline itself costs, and whether its intervals cover what was planted
 # make gpu-env  the frameworks that tenants on a GPU need; `make run` does it where there is an NVIDIA GPU
 # make clean    remove what these commands made
@@ -17,10 +18,13 @@ SUPPORTED := import sys; sys.exit(sys.version_info < (3, 11) and \
 	f'needs Python 3.11 or newer, {sys.executable} is {sys.version.split()[0]}; name another: make PYTHON=python3.12')
 INSTALL := -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: run test lint bench gpu-env clean
+.PHONY: run paper test lint bench gpu-env clean
 
 run: $(VENV)/run.stamp $(GPU_ENV)
 	@$(BIN)/snakemake $(ARGS)
+
+paper: $(VENV)/run.stamp
+	@$(BIN)/snakemake paper $(ARGS)
 
 test: lint
 	@$(BIN)/pytest --ignore=tests/pipeline

@@ -33,6 +33,7 @@ include: "rules/decide.smk"
 include: "rules/figures.smk"
 include: "rules/report.smk"
 include: "rules/compare.smk"
+include: "rules/publish.smk"
 
 
 rule all:

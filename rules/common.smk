@@ -33,11 +33,11 @@ except (configuration.ConfigError, dataset.DataSetError) as error:
     sys.exit(str(error))
 
 config = STUDY.config
-FIGURES = names_for(STUDY.config)
+FIGURES = names_for(STUDY.config, STUDY.node_kind)
 # A Path is not tracked as a param: another interpreter stales nothing by its name.
 PYTHON = Path(sys.executable)
 RESULTS = dataset.results_root(STUDY.config)
-DATA = Path(FROM) if FROM else RESULTS
+DATA = dataset.located(Path(FROM)) if FROM else RESULTS
 
 
 pathvars:

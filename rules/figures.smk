@@ -1,8 +1,8 @@
 # Figures: one module each, drawn by one job, because loading the plotting libraries takes longer than drawing.
 #
 # Inputs:  tables/*.csv, cells/{strategy}/{workload}/histograms.csv (and records, for timelines)
-# Outputs: figures/{latency,throughput,distribution,timeline,model,cost,which,interference}.{svg,pdf,png}, the last one only
-#          of pairs
+# Outputs: figures/{figure}.{svg,pdf,png}, of each figure that the study has (sharebench/figures/__init__.py)
+from sharebench.figures import NAMES
 
 
 rule figures:
@@ -20,7 +20,15 @@ rule figures:
         ],
         exports=exports(),
     output:
-        expand("<results>/figures/{figure}.svg", figure=FIGURES),
+        [
+            report(
+                f"<results>/figures/{figure}.svg",
+                caption="captions/figure.rst",
+                category="Figures",
+                labels=NAMES[figure].labels,
+            )
+            for figure in FIGURES
+        ],
         expand("<results>/figures/{figure}.pdf", figure=FIGURES),
         expand("<results>/figures/{figure}.png", figure=FIGURES),
     log:

@@ -4,6 +4,12 @@
 # Outputs: report.html
 
 
+PUBLISHED = Path(workflow.basedir) / "published"
+
+
+report: "captions/study.rst"
+
+
 rule report:
     input:
         tables=[
@@ -15,8 +21,14 @@ rule report:
         decisions=[*rules.model.output, *rules.decide.output],
         figures=rules.figures.output,
         device="<data>/nodes/device.json",
+        literature=sorted(PUBLISHED.glob("literature.csv")),
     output:
-        "<results>/report.html",
+        report(
+            "<results>/report.html",
+            caption="captions/report.rst",
+            category="Report",
+            labels={"page": "the whole study"},
+        ),
     log:
         "<results>/logs/report.log",
     conda:

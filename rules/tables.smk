@@ -36,8 +36,18 @@ rule aggregate:
         ],
         device="<data>/nodes/device.json",
     output:
-        "<results>/tables/cells.csv",
-        "<results>/tables/summary.csv",
+        report(
+            "<results>/tables/cells.csv",
+            caption="captions/table.rst",
+            category="Tables",
+            labels={"table": "cells", "holds": "one row per cell and tenant"},
+        ),
+        report(
+            "<results>/tables/summary.csv",
+            caption="captions/table.rst",
+            category="Tables",
+            labels={"table": "summary", "holds": "one row per combination"},
+        ),
         "<results>/tables/contrasts.csv",
         "<results>/tables/summary.md",
         "<results>/tables/summary.tex",

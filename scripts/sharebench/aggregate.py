@@ -166,13 +166,7 @@ def aggregate(data: Path, results: Path, tabled: Path) -> None:
     """
     run = ownership.read_run(results)
     study = Study(run["config"])
-    checker = Checker(study, data)
-    tables = _tables(checker.records(study.tabled()), study)
-    odd = checker.odd | checker.mixed()
-    if odd:
-        raise Refused(refusal(odd, results, measured_here=not study.config["from"]))
-    _write(tables, study, run, _node(data), results / "tables", "")
-    write_json(results / "manifest.json", _manifest(study, run))
+    table(study, data, results, run)
     if not study.interference:
         # Those of another study in this folder.
         for leftover in (results / "tables/interference.csv", *results.glob("figures/interference.*")):
@@ -181,6 +175,20 @@ def aggregate(data: Path, results: Path, tabled: Path) -> None:
         shutil.rmtree(outdated, ignore_errors=True)
     tabled.parent.mkdir()
     tabled.touch()
+
+
+def table(study: Study, data: Path, results: Path, run: dict[str, Any]) -> None:
+    """Write `results`/tables and manifest.json from the records under `data`; `run` says who did it and why.
+
+    Raises Refused when the records do not belong together.
+    """
+    checker = Checker(study, data)
+    tables = _tables(checker.records(study.tabled()), study)
+    odd = checker.odd | checker.mixed()
+    if odd:
+        raise Refused(refusal(odd, results, measured_here=not study.config["from"]))
+    _write(tables, study, run, _node(data), results / "tables", "")
+    write_json(results / "manifest.json", _manifest(study, run))
 
 
 def partial(results: Path) -> str:

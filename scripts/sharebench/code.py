@@ -82,12 +82,18 @@ DECIDING = [
 SUMMARISING = [file for file in _all("sharebench/analysis") if file not in MODEL + ADVICE]
 STAGES = {
     "export": ["export_histograms.py", "sharebench/analysis/export.py", *READING],
-    "tables": ["sharebench/aggregate.py", "sharebench/dataset.py", *READING, *SUMMARISING],
+    "tables": ["sharebench/aggregate.py", "sharebench/archive.py", "sharebench/dataset.py", *READING, *SUMMARISING],
     "compare": ["compare.py", *READING, *SUMMARISING, *_all("sharebench/figures")],
     "decisions": DECIDING,
     "figures": ["sharebench/mixes.py", *_all("sharebench/figures")],
     "timeslice": ["sharebench/timeslice.py", "sharebench/turns.py", "tenant/spin.py", "tenant/cuda.py"],
-    "report": ["sharebench/mixes.py", *_all("sharebench", "report*.py"), *_all("sharebench/figures")],
+    "archive": ["sharebench/archive.py", "sharebench/crate.py"],
+    "report": [
+        "sharebench/mixes.py",
+        "tenant/buckets.py",
+        *_all("sharebench", "report*.py"),
+        *_all("sharebench/figures"),
+    ],
 }
 TEMPLATES = SCRIPTS / "sharebench" / "templates"
 

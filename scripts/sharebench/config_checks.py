@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 from sharebench import workload_modules
 from sharebench.capabilities import (
@@ -153,8 +154,8 @@ def cross_key_problems(config: Json) -> Iterator[str]:
             yield from _gpu_host(config["nvidia"])
         yield from _used_strategies(config, kind)
         yield from _used_workloads(config, kind)
-    elif not Path(config["from"]).is_dir():
-        yield f"from: {config['from']!r} is not an existing folder; give the results of a finished study"
+    elif not Path(config["from"]).is_dir() and not is_zipfile(config["from"]):
+        yield f"from: {config['from']!r} is not an existing folder or zip; give the results of a finished study"
 
 
 def _gpu_host(options: Json) -> Iterator[str]:

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from sharebench import archive, ownership
 from sharebench import config as configuration
-from sharebench import ownership
 from sharebench.files import read_json
 from sharebench.matrix import Study, canonical
 
@@ -31,25 +31,42 @@ class DataSetError(Exception):
 
 def results_root(config: dict[str, Any]) -> Path:
     """Where tables, figures and report go: `results`, or results/from/NAME when rebuilding from a data set."""
-    return Path("results/from") / Path(config["from"]).resolve().name if config["from"] else Path(config["results"])
+    if not config["from"]:
+        return Path(config["results"])
+    return Path("results/from") / Path(config["from"]).resolve().name.removesuffix(archive.SUFFIX)
 
 
-def study_of(folder: Path, key: str = "from") -> Study:
+def located(path: Path, key: str = "from") -> Path:
+    """The folder of a data set: itself, or of an archive the one that it was unpacked into. Raises DataSetError."""
+    try:
+        return archive.unpacked(path) if path.is_file() else path
+    except archive.ArchiveError as error:
+        raise DataSetError(f"config: {key}: {error}") from None
+
+
+def study_of(path: Path, key: str = "from") -> Study:
     """The study that made this data set, by its manifest. Raises DataSetError, which names the config's key."""
+    return Study(configuration.load(_made_by(path, key)))
+
+
+def _made_by(path: Path, key: str) -> dict[str, Any]:
+    """The config of the study that made this data set, with `from` leading to it. Raises DataSetError."""
+    folder = located(path, key)
     try:
         manifest = read_json(folder / "manifest.json")
-        made_by = manifest["config"] | {"from": os.path.relpath(folder), "datasets": [], "node": manifest["node_kind"]}
+        made_by: dict[str, Any] = manifest["config"]
+        made_by |= {"from": os.path.relpath(path), "datasets": [], "node": manifest["node_kind"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataSetError(
-            f"config: {key}: {folder} is no data set ({type(error).__name__}: {error}); "
+            f"config: {key}: {path} is no data set ({type(error).__name__}: {error}); "
             "give a folder that has manifest.json and cells/"
         ) from None
-    return Study(configuration.load(made_by))
+    return made_by
 
 
-def open_study(folder: Path) -> Study:
-    """The study that made this data set, to be rebuilt from it. Raises DataSetError."""
-    made_by = study_of(folder).config
+def open_study(path: Path) -> Study:
+    """The study that made this data set, to be rebuilt into results/from/NAME. Raises DataSetError."""
+    made_by = _made_by(path, "from")
     there = ownership.read_run(results_root(made_by)).get("config", {}).get("from", made_by["from"])
     if there != made_by["from"]:
         raise DataSetError(
@@ -60,13 +77,13 @@ def open_study(folder: Path) -> Study:
 
 def names(folders: Iterable[str]) -> str:
     """A name for what is made from these data sets together: the last parts of their paths."""
-    return "-".join(Path(folder).resolve().name for folder in folders) or "nothing"
+    return "-".join(Path(folder).resolve().name.removesuffix(archive.SUFFIX) for folder in folders) or "nothing"
 
 
 def contents(folders: Iterable[str]) -> list[str]:
-    """A digest of each data set's manifest, which is written anew whenever its tables are."""
-    manifests = (Path(folder) / "manifest.json" for folder in folders)
-    return [hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "none" for path in manifests]
+    """A digest of each archive, or of a folder's manifest, which is written anew whenever its tables are."""
+    files = (Path(path) if Path(path).is_file() else Path(path) / "manifest.json" for path in folders)
+    return [hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "none" for path in files]
 
 
 def portable(text: str) -> str:
@@ -84,15 +101,15 @@ def portable(text: str) -> str:
 
 def check_whole(study: Study, key: str = "from") -> None:
     """Raise DataSetError when the data set that the study was opened from lacks a file that its manifest promises."""
-    folder = Path(study.config["from"])
+    folder = located(Path(study.config["from"]))
     paths = ["nodes/device.json", *(cell.raw for cell in study.cells)]
     paths += [f"calibration/{workload}.json" for workload in study.calibrated()]
     paths += [f"cells/{strategy}/{workload}/histograms.csv" for strategy, workload in study.pairs()]
     missing = [path for path in paths if not (folder / path).exists()]
     if missing:
         raise DataSetError(
-            f"config: {key}: {folder} lacks {len(missing)} of its {len(paths)} files, such as {missing[0]}; "
-            "give a complete data set"
+            f"config: {key}: {study.config['from']} lacks {len(missing)} of its {len(paths)} files,"
+            f" such as {missing[0]}; give a complete data set"
         )
 
 

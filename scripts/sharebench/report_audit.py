@@ -33,17 +33,15 @@ class Audit:
     """What (run, Python, a package …) → each of its values with the number of cells."""
 
 
-def audit(study: Study) -> Audit:
-    """Read the records of all cells of tables/cells.csv, one by one. Raises OSError when one cannot be."""
-    result = Audit()
-    for record in _records(study):
-        result.cells += 1
-        _judge(result, record)
-        _trace(result, record)
-    return result
+def add(result: Audit, record: dict[str, Any]) -> None:
+    """Count one record."""
+    result.cells += 1
+    _judge(result, record)
+    _trace(result, record)
 
 
-def _records(study: Study) -> Iterator[dict[str, Any]]:
+def records(study: Study) -> Iterator[dict[str, Any]]:
+    """The records of all cells of tables/cells.csv, one by one. Raises OSError when one cannot be read."""
     columns = ["strategy", "workload", "replicas", "repeat"]
     cells = pd.read_csv(study.results / "tables" / "cells.csv", usecols=columns).drop_duplicates()
     for strategy, workload, replicas, repeat in cells[columns].itertuples(index=False):

@@ -8,6 +8,8 @@ import shutil
 
 from pipeline.harness import REPOSITORY, Checkout, draw_really, tabled
 
+from sharebench.figures import names_for
+
 
 def test_a_data_set_is_tabled_again_and_drawn_again_to_the_byte(finished: Checkout) -> None:
     data = finished.root / "tmp/paper-2026"
@@ -27,10 +29,7 @@ def test_a_data_set_is_tabled_again_and_drawn_again_to_the_byte(finished: Checko
     assert not [path for path in new if not path.startswith(("results/from", ".snakemake"))]
 
     figures = {path.name: path.read_bytes() for path in (made / "figures").glob("*.svg")}
-    assert set(figures) == {
-        *("latency.svg", "throughput.svg", "distribution.svg", "timeline.svg"),
-        *("model.svg", "cost.svg", "which.svg"),
-    }
+    assert set(figures) == {f"{name}.svg" for name in names_for({"interference": []}, "simulated")}
     assert all(len(svg) > 10_000 for svg in figures.values()), "these are drawings, not the stubs of other tests"
     again = ["distribution.svg", "timeline.svg"]
     for name in again:

@@ -67,9 +67,10 @@ class DataSet:
     facts: Mapping[str, str]
 
 
-def load(folder: Path) -> DataSet:
-    """Read all records of the data set. Raises DataSetError or RecordError."""
-    study = dataset.study_of(folder, "datasets")
+def load(path: Path) -> DataSet:
+    """Read all records of the data set, a folder or an archive. Raises DataSetError or RecordError."""
+    folder = dataset.located(path, "datasets")
+    study = dataset.study_of(path, "datasets")
     dataset.check_whole(study, "datasets")
     cells: dict[Group, list[MeasuredCell]] = defaultdict(list)
     reasons: dict[Group, str] = {}
@@ -91,7 +92,7 @@ def load(folder: Path) -> DataSet:
     baseline = Baseline(everything, study.baseline)
     joined = {key: ", ".join(sorted(texts)) for key, texts in facts.items()} | {"repeats": str(study.config["repeats"])}
     return DataSet(
-        folder.resolve().name,
+        dataset.names([str(path)]),
         study,
         cells,
         reasons,

@@ -19,6 +19,19 @@ class Entry:
     caption: str
     is_of_pairs: bool = False
     """Whether there is nothing to draw in a study without `interference`."""
+    needs_power: bool = False
+    """Whether there is nothing to draw on a node that does not know its power."""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What Snakemake's own report says of it in a list."""
+        return {"figure": self.title, "shows": self.caption.split(". ")[0] + "."}
+
+
+WITH_POWER = ("nvidia", "kubernetes")
+"""Kinds of node that may know the power of the device."""
+PAPER = {"column": 3.3, "page": 6.9}
+"""Widths in inches of the figures for papers: one column, and both."""
 
 
 NAMES: dict[str, Entry] = {
@@ -47,6 +60,34 @@ NAMES: dict[str, Entry] = {
         "tenants. Further left is faster, steeper is more even, and a long shoulder to the right is a "
         "tail. Steps stand at the upper bounds of the histogram's buckets, which are 1.1 % wide. Where "
         "the legend gives a strategy an N, that is its own largest with a valid measurement.",
+    ),
+    "percentiles": Entry(
+        "sharebench.figures.percentiles",
+        "Latency by percentile at the largest N",
+        "The latency that so many percent of the iterations did not exceed, over all valid repeats and all tenants. "
+        "Each further nine takes as much room as the one before, so that the rare slow iterations can be seen. A "
+        "curve ends where fewer than three iterations lie beyond. Lower is better; a curve that turns up is a tail.",
+    ),
+    "slowdown": Entry(
+        "sharebench.figures.slowdown",
+        "Slowdown by strategy and number of tenants",
+        "How many times as long an iteration takes as alone, on average over the tenants. All workloads have one "
+        "colour scale, logarithmic, on which 1 is white: as fast as alone. A cross is a combination without a value; "
+        "the tables say why.",
+    ),
+    "progress": Entry(
+        "sharebench.figures.progress",
+        "Work done against waiting",
+        "Across: system throughput (STP), the sum over the tenants of what each gets done relative to itself alone; "
+        "right of the dashed line, sharing does more than one tenant alone. Up: average normalised turnaround time "
+        "(ANTT), how many times as long an iteration takes. Best is right and low.",
+    ),
+    "power": Entry(
+        "sharebench.figures.power",
+        "Power by total throughput",
+        "Mean power of the whole device against the iterations per second of all tenants together, with 95 % intervals "
+        "over the repeats. Of two points at one height, the one further right has more done for the same energy.",
+        needs_power=True,
     ),
     "timeline": Entry(
         "sharebench.figures.timeline",
@@ -94,15 +135,20 @@ NAMES: dict[str, Entry] = {
 }
 
 
-def names_for(config: Mapping[str, Any]) -> list[str]:
-    """The figures that a study with this config has."""
-    return [name for name, entry in NAMES.items() if config["interference"] or not entry.is_of_pairs]
+def names_for(config: Mapping[str, Any], node_kind: str) -> list[str]:
+    """The figures that a study with this config has on this kind of node."""
+    return [
+        name
+        for name, entry in NAMES.items()
+        if (config["interference"] or not entry.is_of_pairs) and (node_kind in WITH_POWER or not entry.needs_power)
+    ]
 
 
-def draw(name: str, data: Path, results: Path) -> None:
+def draw(name: str, data: Path, results: Path, for_paper: bool = False) -> None:
     """Draw figure `name` of the data set `data` and write `results`/figures/`name`.svg, .pdf and .png.
 
-    Raises KeyError for an unknown name and OSError when an input cannot be read or an output not written.
+    `for_paper` writes it in each of the widths of PAPER instead, as `name`-column and `name`-page. Raises KeyError for
+    an unknown name and OSError when an input cannot be read or an output not written.
     """
     # The plotting libraries take a second to load, and only one figure of one process needs them.
     module = importlib.import_module(NAMES[name].module)
@@ -110,5 +156,7 @@ def draw(name: str, data: Path, results: Path) -> None:
     from sharebench.figures.sheet import save
     from sharebench.figures.style import theme
 
-    with theme():
-        save(module.draw(load(data, results)), results / "figures", name)
+    study = load(data, results)
+    for suffix, inches in {f"-{key}": inches for key, inches in PAPER.items()}.items() if for_paper else [("", 0.0)]:
+        with theme(inches):
+            save(module.draw(study), results / "figures", f"{name}{suffix}")

@@ -24,7 +24,7 @@ def draw(study: data.Study) -> Sheet:
         max(len(workloads), 1),
         x_label="Latency (ms)",
         y_label="Share of iterations",
-        legend=_legend(samples, style),
+        legend=legend(samples, style),
         note=study.left_out,
     )
     if not workloads:
@@ -62,7 +62,7 @@ def _panel(ax: Axes, buckets: dict[str, tuple[data.Floats, data.Floats]], style:
         log_axis(ax, "x", min(bounds_ms) / 1.15, max(bounds_ms) * 1.15)
 
 
-def _legend(samples: list[data.Sample], style: dict[str, Look]) -> list[Line2D]:
+def legend(samples: list[data.Sample], style: dict[str, Look]) -> list[Line2D]:
     """One entry per strategy, which says where its number of tenants is not the largest."""
     entries = []
     for strategy in dict.fromkeys(sample.strategy for sample in samples):

@@ -26,7 +26,7 @@ def draw(study: Study) -> Sheet:
 def _panel(ax: Axes, panel: replicas.Panel) -> None:
     for line in panel.lines:
         ax.plot(line.x, 1e3 * line.rows[P99], **line.look.line | THIN)
-        bars = [1e3 * side for side in replicas.intervals(line, P50)]
+        bars = [1e3 * side for side in replicas.intervals(line.rows, P50)]
         ax.errorbar(
             line.x,
             1e3 * line.rows[P50],

@@ -1,16 +1,20 @@
 """A metric of tables/summary.csv by number of tenants: one panel per workload, one line per strategy."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import cast
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter, FixedLocator
-from matplotlib.transforms import ScaledTranslation, blended_transform_factory
+from matplotlib.transforms import ScaledTranslation, Transform, blended_transform_factory
 
 from sharebench.figures import data
 from sharebench.figures.palette import Look, looks
@@ -25,7 +29,10 @@ CROSS_ROW_INCHES = 0.11
 
 @dataclass(frozen=True)
 class Line:
-    """One strategy in one panel: its rows, in order of replicas, and where they stand on the axis."""
+    """One strategy in one panel: its rows, in order of replicas, and where they stand on the axis.
+
+    A row without a value is among them, so that a line stops there instead of running on over it.
+    """
 
     rows: pd.DataFrame
     x: list[float]
@@ -60,28 +67,38 @@ def panels(
     workloads = study.workloads(table)
     rows_of = {workload: table[table["workload"] == workload] for workload in workloads}
     missing = {workload: _missing(rows, metric, names) for workload, rows in rows_of.items()}
-    crosses = max((len(of_workload) for of_workload in missing.values()), default=0)
-    page = sheet(
-        title,
-        study.facts,
-        max(len(workloads), 1),
-        x_label="Number of tenants",
-        y_label=y_label,
-        legend=[*entries, *legend],
-        note=study.left_out,
-        below_inches=crosses * CROSS_ROW_INCHES,
-    )
+
+    def page_with(lines: int) -> Sheet:
+        return sheet(
+            title,
+            study.facts,
+            max(len(workloads), 1),
+            x_label="Number of tenants",
+            y_label=y_label,
+            legend=[*entries, *legend],
+            note=study.left_out,
+            below_inches=lines * CROSS_ROW_INCHES,
+        )
+
+    # How many lines the crosses and their labels need depends on how wide the panels come out.
+    needed = []
+    for ax, workload in zip(page_with(0).axes, workloads, strict=False):
+        place = _axis_of_tenants(ax, rows_of[workload])
+        labels = [_label(ax, name, words, place) for name, words in missing[workload].items()]
+        needed.append(sum(1 + label.is_below for label in labels))
+    crosses = max(needed, default=0)
+    page = page_with(crosses)
     if not workloads:
         say(page, page.axes[0], "Nothing to draw: the summary has no rows.")
     for ax, workload in zip(page.axes, workloads, strict=False):
         rows = rows_of[workload]
         ax.set_title(workload)
-        place = _axis_of_tenants(ax, sorted(set(rows["replicas"])))
+        place = _axis_of_tenants(ax, rows)
         valued = rows[rows[metric].notna()]
         drawn = [name for name in names if name in set(valued["strategy"])]
         lines = []
         for i, name in enumerate(drawn):
-            own = valued[valued["strategy"] == name].sort_values("replicas")
+            own = rows[rows["strategy"] == name].sort_values("replicas")
             aside = (i - (len(drawn) - 1) / 2) * min(0.06, 0.25 / len(drawn))
             lines.append(Line(own, [place(n) + aside for n in own["replicas"]], style[name]))
         if lines:
@@ -90,15 +107,17 @@ def panels(
             ax.set_yticks([])
             ax.text(0.5, 0.5, "no valid measurement", ha="center", color=GREY, transform=ax.transAxes)
         ax.tick_params(axis="x", pad=2 + 72 * CROSS_ROW_INCHES * crosses)
-        for row, (name, words) in enumerate(missing[workload].items()):
-            _crosses(ax, row, name, {place(n): word for n, word in words.items()}, style[name])
+        line = 0
+        for name, words in missing[workload].items():
+            label = _label(ax, name, words, place)
+            _crosses(ax, line, [place(n) for n in words], label, style[name])
+            line += 1 + label.is_below
             page.words.extend(f"{workload}: {name} at {n} tenants is {word}" for n, word in words.items())
     return page
 
 
-def intervals(line: Line, metric: str) -> Any:
-    """Distances from `metric` to both ends of its interval, shape (2, rows); NaN without one."""
-    rows = line.rows
+def intervals(rows: pd.DataFrame, metric: str) -> list[pd.Series[float]]:
+    """Distances from `metric` to both ends of its interval, two of as many as rows; NaN without one."""
     sides = [rows[metric] - rows[f"{metric}_low"], rows[f"{metric}_high"] - rows[metric]]
     # Without any spread, rounding may put an end on the wrong side of the value.
     return [side.clip(lower=0) for side in sides]
@@ -113,11 +132,12 @@ def _missing(rows: pd.DataFrame, metric: str, names: Sequence[str]) -> dict[str,
     return found
 
 
-def _axis_of_tenants(ax: Axes, replicas: Sequence[int]) -> Callable[[float], float]:
-    """Set up the axis for these numbers of tenants (ascending) and return their places on it.
+def _axis_of_tenants(ax: Axes, rows: pd.DataFrame) -> Callable[[float], float]:
+    """Set up the axis for the numbers of tenants of these rows and return their places on it.
 
     Places of neighbours are at least 1 apart, so that markers can be set aside by a fraction of that.
     """
+    replicas = sorted(set(rows["replicas"]))
     scale: Callable[[float], float] = math.log2 if replicas[-1] / replicas[0] > WIDE_RATIO else float
     gap = min((scale(b) - scale(a) for a, b in pairwise(replicas)), default=1.0)
 
@@ -138,11 +158,37 @@ def _axis_of_tenants(ax: Axes, replicas: Sequence[int]) -> Callable[[float], flo
     return place
 
 
-def _crosses(ax: Axes, row: int, name: str, words: Mapping[float, str], look: Look) -> None:
-    """One row of crosses below the axis, at the keys of `words`, named once, in the widest gap."""
-    down = ScaledTranslation(0, -(row + 0.6) * CROSS_ROW_INCHES, ax.figure.dpi_scale_trans)
-    below = blended_transform_factory(ax.transData, ax.transAxes) + down
-    places = list(words)
+@dataclass(frozen=True)
+class _Label:
+    """The name of a row of crosses, and where it stands: in their widest gap, or on a line of its own below them."""
+
+    text: str
+    x: float
+    side: str
+    is_below: bool
+
+
+def _label(ax: Axes, name: str, words: Mapping[int, str], place: Callable[[float], float]) -> _Label:
+    """The label of the crosses at the keys of `words`."""
+    text = f"{name} {', '.join(dict.fromkeys(words.values()))}"
+    edges = [ax.get_xlim()[0], *map(place, words), ax.get_xlim()[1]]
+    left = max(range(len(edges) - 1), key=lambda i: edges[i + 1] - edges[i])
+    nudge = 0.015 * (edges[-1] - edges[0])
+    room = (edges[left + 1] - edges[left] - nudge) / (edges[-1] - edges[0]) * ax.bbox.width
+    figure = cast(Figure, ax.figure)
+    if Text(text=text, size=SMALL_POINTS, figure=figure).get_window_extent().width > room:
+        return _Label(text, edges[0], "left", is_below=True)
+    x, side = (edges[left] + nudge, "left") if left == len(words) else (edges[left + 1] - nudge, "right")
+    return _Label(text, x, side, is_below=False)
+
+
+def _crosses(ax: Axes, line: int, places: Sequence[float], label: _Label, look: Look) -> None:
+    """One row of crosses, `line` lines below the axis, and its label."""
+
+    def below(line: int) -> Transform:
+        down = ScaledTranslation(0, -(line + 0.6) * CROSS_ROW_INCHES, ax.figure.dpi_scale_trans)
+        return blended_transform_factory(ax.transData, ax.transAxes) + down
+
     ax.plot(
         places,
         [0.0] * len(places),
@@ -151,12 +197,16 @@ def _crosses(ax: Axes, row: int, name: str, words: Mapping[float, str], look: Lo
         ms=3.6,
         mew=1.2,
         c=look.color,
-        transform=below,
+        transform=below(line),
         clip_on=False,
     )
-    edges = [ax.get_xlim()[0], *places, ax.get_xlim()[1]]
-    left = max(range(len(edges) - 1), key=lambda i: edges[i + 1] - edges[i])
-    nudge = 0.015 * (edges[-1] - edges[0])
-    x, side = (edges[left] + nudge, "left") if left == len(places) else (edges[left + 1] - nudge, "right")
-    label = f"{name} {', '.join(dict.fromkeys(words.values()))}"
-    ax.text(x, 0, label, ha=side, va="center_baseline", size=SMALL_POINTS, color=GREY, transform=below)
+    ax.text(
+        label.x,
+        0,
+        label.text,
+        ha=label.side,
+        va="center_baseline",
+        size=SMALL_POINTS,
+        color=GREY,
+        transform=below(line + label.is_below),
+    )

@@ -20,10 +20,11 @@ from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-from sharebench.figures.style import GREY, SMALL_POINTS, TEXT_POINTS, TITLE_POINTS
+from sharebench.figures import PAPER
+from sharebench.figures.style import GREY, SMALL_POINTS, TEXT_POINTS, TITLE_POINTS, width_in_force
 
-COLUMN_INCHES, PAGE_INCHES = 3.5, 7.16
-"""Widths of one column and of the page of a two-column paper."""
+COLUMN_INCHES, PAGE_INCHES = PAPER["column"], PAPER["page"]
+"""Widths of one column and of the page of a two-column paper: what fits into IEEE's, ACM's and USENIX's."""
 LINE_INCHES, MARGIN_INCHES = 0.135, 0.09
 LEFT_INCHES, ABOVE_INCHES, BELOW_INCHES = 0.38, 0.24, 0.2
 """Room around a panel for its tick labels and its title."""
@@ -57,20 +58,26 @@ def sheet(
 ) -> Sheet:
     """An empty page with `facts` in its subtitle and `panels` in at most `columns` columns.
 
-    Its width is a paper's column for one panel, else the page, unless `width_inches` says otherwise.
+    Its width is a paper's column for one panel, else the page, unless `width_inches` says otherwise, or the theme asks
+    for one width: then as many panels stand beside each other as keep about their size.
     `panel_inches` is the height of a panel's data area, `left_inches` the room left of each, `below_inches` more room
     under each, and `title_lines` how many lines a panel's title has.
     """
+    wanted_inches = width_in_force.get()
+    if wanted_inches:
+        columns = max(1, round(columns * wanted_inches / PAGE_INCHES))
     columns = min(panels, columns)
     rows = math.ceil(panels / columns)
-    width = width_inches or (COLUMN_INCHES if panels == 1 else PAGE_INCHES)
+    width = wanted_inches or width_inches or (COLUMN_INCHES if panels == 1 else PAGE_INCHES)
     figure = Figure(figsize=(width, 1))
     FigureCanvasAgg(figure)
     inner = width - 2 * MARGIN_INCHES
     subtitle = _lines(figure, facts, " · ", inner, TEXT_POINTS)
     foot = _lines(figure, note.split(), " ", inner, SMALL_POINTS)
 
-    title_bottom = MARGIN_INCHES + 0.19 + LINE_INCHES * len(subtitle) + 0.04
+    titles = _lines(figure, title.split(), " ", inner, TITLE_POINTS, "bold")
+    below_title = MARGIN_INCHES + 0.19 * len(titles)
+    title_bottom = below_title + LINE_INCHES * len(subtitle) + 0.04
     key = _legend(figure, legend, inner) if legend else None
     head = title_bottom + (_inches(figure, key)[1] if key else 0)
     above = ABOVE_INCHES + LINE_INCHES * (title_lines - 1)
@@ -79,13 +86,13 @@ def sheet(
     height = foot_top + LINE_INCHES * len(foot) + 0.06
     figure.set_size_inches(width, height)
 
-    def write(lines: Sequence[str], top: float, **look: Any) -> None:
+    def write(lines: Sequence[str], top: float, line_inches: float = LINE_INCHES, **look: Any) -> None:
         for i, line in enumerate(lines):
-            y = 1 - (top + i * LINE_INCHES) / height
+            y = 1 - (top + i * line_inches) / height
             figure.text(MARGIN_INCHES / width, y, line, ha="left", va="top", **look)
 
-    write([title], MARGIN_INCHES, size=TITLE_POINTS, weight="bold")
-    write(subtitle, MARGIN_INCHES + 0.19, size=TEXT_POINTS, color=GREY)
+    write(titles, MARGIN_INCHES, 0.19, size=TITLE_POINTS, weight="bold")
+    write(subtitle, below_title, size=TEXT_POINTS, color=GREY)
     write(foot, foot_top + 0.03, size=SMALL_POINTS, color=GREY)
     if key:
         key.set_bbox_to_anchor((MARGIN_INCHES / width, 1 - title_bottom / height), figure.transFigure)
@@ -136,14 +143,16 @@ def _inches(figure: Figure, artist: Artist) -> tuple[float, float]:
     return box.width / figure.dpi, box.height / figure.dpi
 
 
-def _lines(figure: Figure, parts: Sequence[str], joint: str, inches: float, points: float) -> list[str]:
+def _lines(
+    figure: Figure, parts: Sequence[str], joint: str, inches: float, points: float, weight: str = "normal"
+) -> list[str]:
     """`parts` joined into as few lines of at most `inches` as possible, of about one length, broken at joints only."""
 
     def lines(limit_inches: float) -> list[str]:
         found: list[str] = []
         for part in parts:
             longer = found[-1] + joint + part if found else part
-            text = Text(text=longer, size=points, figure=figure)
+            text = Text(text=longer, size=points, weight=weight, figure=figure)
             if found and _inches(figure, text)[0] <= limit_inches:
                 found[-1] = longer
             else:

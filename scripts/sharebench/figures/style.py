@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Literal, cast
 
 import matplotlib as mpl
@@ -49,13 +50,21 @@ for _axis in ("xtick", "ytick"):
     }
 
 
+width_in_force: ContextVar[float] = ContextVar("width_in_force", default=0.0)
+"""Width in inches that all pages have now; 0 where each figure has its own."""
+
+
 @contextmanager
-def theme() -> Iterator[None]:
-    """The project's settings in force, whatever the user's matplotlibrc says."""
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        mpl.rcParams.update(cast(Any, THEME))
-        yield
+def theme(width_inches: float = 0.0) -> Iterator[None]:
+    """The project's settings in force, whatever the user's matplotlibrc says; pages are as wide as given."""
+    token = width_in_force.set(width_inches)
+    try:
+        with mpl.rc_context():
+            mpl.rcdefaults()
+            mpl.rcParams.update(cast(Any, THEME))
+            yield
+    finally:
+        width_in_force.reset(token)
 
 
 def log_ticks(low: float, high: float) -> list[float]:

@@ -28,7 +28,7 @@ def _panel(ax: Axes, panel: replicas.Panel) -> None:
     if not alone.empty and rows["replicas"].max() > 1:
         _ideal(ax, panel, float(alone.iloc[0]), top)
     for line in panel.lines:
-        bars = replicas.intervals(line, TOTAL)
+        bars = replicas.intervals(line.rows, TOTAL)
         ax.errorbar(line.x, line.rows[TOTAL], yerr=bars, capsize=1.8, capthick=0.8, elinewidth=0.8, **line.look.line)
     if top >= 1e5:
         ax.yaxis.set_major_formatter(EngFormatter())

@@ -14,15 +14,26 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.lines import Line2D
-from matplotlib.text import Text
+from matplotlib.text import Annotation, Text
 from unit.figures import fabricated
 
 from sharebench import figures
-from sharebench.figures import data, distribution, latency, palette, sheet, style, throughput, timeline
+from sharebench.figures import (
+    data,
+    distribution,
+    latency,
+    palette,
+    percentiles,
+    sheet,
+    slowdown,
+    style,
+    throughput,
+    timeline,
+)
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "plot_figures.py"
-PLAIN = figures.names_for({"interference": []})
-MODULES = {name: importlib.import_module(figures.NAMES[name].module) for name in PLAIN}
+PLAIN = figures.names_for({"interference": []}, "nvidia")
+MODULES = {name: importlib.import_module(entry.module) for name, entry in figures.NAMES.items()}
 LOOKS = palette.looks(list(fabricated.MECHANISMS), [])
 
 
@@ -190,6 +201,38 @@ def test_intervals_without_spread_do_not_end_on_the_wrong_side(study: data.Study
     assert latency.draw(data.load(study.data, tmp_path)).axes
 
 
+def without_a_value(study: data.Study, folder: Path) -> data.Study:
+    """The study with `mps` at two tenants excluded by a gate."""
+    copy_of(study.results, folder)
+    path = folder / "tables" / "summary.csv"
+    table = pd.read_csv(path)
+    excluded = (table["strategy"] == "mps") & (table["replicas"] == 2)
+    table.loc[excluded, "n"] = 0
+    table.loc[excluded, table.columns.str.startswith(("latency", "throughput", "slowdown"))] = np.nan
+    table.to_csv(path, index=False)
+    return data.load(study.data, folder)
+
+
+def test_a_line_stops_where_there_is_no_value(study: data.Study, tmp_path: Path) -> None:
+    ax = latency.draw(without_a_value(study, tmp_path)).axes[0]
+    y = np.array(line_of(ax, "mps").get_ydata(), dtype=float)
+    assert np.isnan(y).tolist() == [False, True, False]
+
+
+def test_the_label_of_crosses_stays_inside_its_panel_and_off_them(study: data.Study, tmp_path: Path) -> None:
+    page = latency.draw(without_a_value(study, tmp_path))
+    page.figure.draw_without_rendering()
+    for ax in page.axes:
+        labels = {text.get_text(): text.get_window_extent() for text in ax.texts}
+        assert set(labels) == {"mps excluded by a gate", "mig infeasible"}
+        marks = [line.get_window_extent() for line in ax.get_lines() if line.get_marker() == "x"]
+        for box in labels.values():
+            assert ax.bbox.x0 - 1 <= box.x0 and box.x1 <= ax.bbox.x1 + 1
+            assert not any(box.overlaps(mark) for mark in marks)
+        below = [tick.get_window_extent() for tick in ax.get_xticklabels()]
+        assert not any(box.overlaps(tick) for box in labels.values() for tick in below)
+
+
 def test_throughput_has_the_ideal_line(study: data.Study) -> None:
     page = throughput.draw(study)
     ax = page.axes[0]
@@ -224,6 +267,73 @@ def test_distribution_is_the_share_of_iterations_up_to_each_bound(study: data.St
     assert line.get_ydata()[1:] == pytest.approx(count.cumsum() / count.sum())
     assert line.get_drawstyle() == "steps-post"
     assert page.axes[0].get_xscale() == "log"
+
+
+def test_percentiles_are_those_of_the_sample(study: data.Study) -> None:
+    latencies = np.sort(np.random.default_rng(3).lognormal(-4, 0.5, 5000))
+    upper, count = np.unique(1e-6 * 2 ** (np.ceil(64 * np.log2(latencies / 1e-6)) / 64), return_counts=True)
+    x, upper_ms = percentiles.curve(upper, count.astype(float))
+    for q in (0.1, 0.5, 0.9, 0.99, 0.999):
+        shown_ms = upper_ms[np.searchsorted(x, 1 / (1 - q) - 1e-9)]
+        exact_ms = 1e3 * np.quantile(latencies, q, method="inverted_cdf")
+        assert 0 <= shown_ms / exact_ms - 1 <= 0.011, q
+    assert x[-1] == pytest.approx(5000 / 3), "as far as three iterations lie beyond"
+
+
+def test_a_sample_in_one_bucket_has_percentiles_and_a_tiny_one_has_none() -> None:
+    x, upper_ms = percentiles.curve(np.array([0.1]), np.array([300.0]))
+    assert (x.tolist(), upper_ms.tolist()) == ([100.0], [100.0])
+    assert len(percentiles.curve(np.array([0.1, 0.2]), np.array([1.0, 2.0]))[0]) == 0
+    assert len(percentiles.curve(np.array([np.inf]), np.array([300.0]))[0]) == 0
+
+
+def test_the_heat_map_has_the_slowdowns_and_a_cross_for_what_has_none(study: data.Study) -> None:
+    page = slowdown.draw(study)
+    ax = page.axes[0]
+    shown = {(text.get_position()): text.get_text() for text in ax.texts}
+    names = [tick.get_text() for tick in ax.get_yticklabels()]
+    for row in rows_of(study, "mps").itertuples():
+        assert shown[[1, 2, 4].index(row.replicas), names.index("mps")] == f"{row.slowdown:.2f}"
+    assert shown[2, names.index("mig")] == "×"
+    assert "matmul: mig at 4 tenants is infeasible" in page.words
+
+
+@pytest.mark.parametrize("name", ["progress", "power"])
+def test_a_plane_has_one_metric_across_and_one_up(study: data.Study, tmp_path: Path, name: str) -> None:
+    across, up = {"progress": ("stp", "antt"), "power": ("throughput_total_hz", "power_mean_watts")}[name]
+    copy_of(study.results, tmp_path)
+    path = tmp_path / "tables" / "summary.csv"
+    table = pd.read_csv(path)
+    table["antt"], table["stp"] = table["slowdown"], table["replicas"] / table["slowdown"]
+    table["power_mean_watts"] = 100 + 10 * table["replicas"]
+    for metric in ("antt", "stp", "power_mean_watts"):
+        table[f"{metric}_low"], table[f"{metric}_high"] = 0.9 * table[metric], 1.1 * table[metric]
+    table.to_csv(path, index=False)
+    ax = MODULES[name].draw(data.load(study.data, tmp_path)).axes[0]
+    rows = table[(table["strategy"] == "mps") & (table["workload"] == "matmul")].sort_values("replicas")
+    line = next(bars.lines[0] for bars in ax.containers if bars.lines[0].get_color() == LOOKS["mps"].color)
+    assert line.get_xdata() == pytest.approx(rows[across])
+    assert line.get_ydata() == pytest.approx(rows[up])
+    ends = {text.get_text(): text.xy for text in ax.texts if isinstance(text, Annotation)}
+    assert set(ends) == {"1", "2", "4"}, "exclusive and mig end before four"
+
+
+@pytest.mark.parametrize("name", ["latency", "timeline"])
+def test_figures_for_papers_have_a_papers_widths(root: Path, tmp_path: Path, name: str) -> None:
+    copy_of(root, tmp_path)
+    figures.draw(name, root, tmp_path, for_paper=True)
+    for suffix, inches in (("column", 3.3), ("page", 6.9)):
+        svg = (tmp_path / "figures" / f"{name}-{suffix}.svg").read_text()
+        assert float(re.search(r'<svg[^>]* width="([\d.]+)pt"', svg)[1]) == pytest.approx(72 * inches)
+        pdf = (tmp_path / "figures" / f"{name}-{suffix}.pdf").read_bytes()
+        assert b"/FontFile2" in pdf and b"/Type3" not in pdf, "whole fonts, as publishers want them"
+    assert not (tmp_path / "figures" / f"{name}.svg").exists()
+
+
+def test_power_is_drawn_where_it_may_be_known() -> None:
+    known = {kind: figures.names_for({"interference": []}, kind) for kind in ("cpu", "simulated", "nvidia")}
+    assert "power" in known["nvidia"]
+    assert known["cpu"] == known["simulated"] == [name for name in known["nvidia"] if name != "power"]
 
 
 def test_overflow_leaves_the_distribution_below_one(study: data.Study, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,19 @@
+"""Archive a finished study as one zip file."""
+
+import argparse
+from pathlib import Path
+
+from sharebench import crate
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="data set: has cells/ and nodes/")
+    parser.add_argument("--results", type=Path, required=True, help="has tables/ and report.html")
+    parser.add_argument("--out", type=Path, required=True, help="the archive")
+    arguments = parser.parse_args()
+    crate.write(arguments.data, arguments.results, arguments.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Archives of data sets: a zip with checksums of all that is in it, which another checkout verifies and opens."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import time
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+SUFFIX = ".zip"
+CHECKSUMS = "checksums.sha256"
+UNPACKED = Path(".snakemake/sharebench/archives")
+"""Archives are unpacked here, beside Snakemake's other caches, by the digest of the whole file."""
+
+
+class ArchiveError(Exception):
+    """The file is no archive of a data set, or not as it was made; one line."""
+
+
+def write(target: Path, files: Mapping[str, Path | bytes], epoch_seconds: float) -> None:
+    """Write a zip of `files` (name in it → file or content) with their checksums, whole or not at all.
+
+    The same files and time give the same bytes. Raises OSError.
+    """
+    moment = time.gmtime(max(epoch_seconds, 315_532_800))[:6]  # zip knows no time before 1980
+    temporary = target.with_name(f".{target.name}.part")
+    sums = []
+    try:
+        with zipfile.ZipFile(temporary, "w") as packed:
+
+            def add(name: str, content: bytes) -> None:
+                entry = zipfile.ZipInfo(name, moment)
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                entry.external_attr = 0o644 << 16
+                entry.create_system = 3
+                packed.writestr(entry, content)
+
+            for name in sorted(files):
+                source = files[name]
+                content = source if isinstance(source, bytes) else source.read_bytes()
+                sums.append(f"{hashlib.sha256(content).hexdigest()}  {name}\n")
+                add(name, content)
+            add(CHECKSUMS, "".join(sums).encode())
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def unpacked(path: Path) -> Path:
+    """The folder with what is in this archive, after checking every byte of it. Raises ArchiveError."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    folder = UNPACKED / digest[:32]
+    if folder.is_dir():
+        return folder
+    building = UNPACKED / f"{folder.name}.{os.getpid()}"
+    try:
+        with zipfile.ZipFile(path) as packed:
+            sums = _checksums(packed, path)
+            for name, expected in sums.items():
+                content = _read(packed, name, path)
+                if hashlib.sha256(content).hexdigest() != expected:
+                    raise ArchiveError(f"{path}: {name} is not what was archived; get the archive again")
+                (building / name).parent.mkdir(parents=True, exist_ok=True)
+                (building / name).write_bytes(content)
+            unlisted = [name for name in packed.namelist() if name not in sums and name != CHECKSUMS]
+            if unlisted:
+                raise ArchiveError(f"{path}: {unlisted[0]} is not in its {CHECKSUMS}; get the archive again")
+        building.rename(folder)
+    except zipfile.BadZipFile as error:
+        raise ArchiveError(f"{path}: damaged ({error}); get the archive again") from None
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    return folder
+
+
+def _checksums(packed: zipfile.ZipFile, path: Path) -> dict[str, str]:
+    """Name → digest, of names that stay inside the folder that they are unpacked into."""
+    if CHECKSUMS not in packed.namelist():
+        raise ArchiveError(f"{path} has no {CHECKSUMS}; give an archive that `snakemake archive` made")
+    sums = {}
+    for line in _read(packed, CHECKSUMS, path).decode(errors="replace").splitlines():
+        digest, _, name = line.partition("  ")
+        place = PurePosixPath(name)
+        if not name or place.is_absolute() or ".." in place.parts:
+            raise ArchiveError(f"{path}: {CHECKSUMS} is not what was archived; get the archive again")
+        sums[name] = digest
+    return sums
+
+
+def _read(packed: zipfile.ZipFile, name: str, path: Path) -> bytes:
+    try:
+        return packed.read(name)
+    except KeyError:
+        raise ArchiveError(f"{path} lacks {name}; get the archive again") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
+        raise ArchiveError(f"{path}: {name} is not what was archived; get the archive again") from None

@@ -1,0 +1,65 @@
+"""The matrix of a study: one table per workload, strategies by numbers of tenants, each cell its slowdown."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from sharebench.figures import data as tables
+from sharebench.mixes import in_words
+
+MOST_SHADE_PERCENT = 45
+"""How much of the darkest cell is colour: text on it keeps a contrast above 4.5."""
+LEAST_FULL_SLOWDOWN = 2.0
+"""The darkest cell is at least that slow, so that noise around 1 stays pale."""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One cell of a matrix."""
+
+    key: str
+    """strategy/workload/replicas: names its details."""
+    text: str
+    shade_percent: float
+    """Share of colour; 0 where there is no slowdown, or none to speak of."""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """One workload: its numbers of tenants, and of each strategy one field per number, None if not in the study."""
+
+    title: str
+    replicas: list[int]
+    rows: list[tuple[str, list[Field | None]]]
+
+
+def matrices(rows: dict[str, list[Row]]) -> list[Matrix]:
+    """The matrices of the rows of the summary by workload; pairs have a heat map of their own and are left out."""
+    found = []
+    slowest = max([LEAST_FULL_SLOWDOWN, *(row["slowdown"] for rows_ in rows.values() for row in rows_ if row["n"])])
+    for workload, of_workload in rows.items():
+        for tenant_workload in dict.fromkeys(row["tenant_workload"] for row in of_workload):
+            if "+" not in workload:
+                own = [row for row in of_workload if row["tenant_workload"] == tenant_workload]
+                found.append(_matrix(in_words(workload, tenant_workload), own, slowest))
+    return found
+
+
+def _matrix(title: str, rows: list[Row], slowest: float) -> Matrix:
+    replicas = sorted({int(row["replicas"]) for row in rows})
+    fields = {(row["strategy"], int(row["replicas"])): _field(row, slowest) for row in rows}
+    strategies = dict.fromkeys(row["strategy"] for row in rows)
+    return Matrix(title, replicas, [(name, [fields.get((name, n)) for n in replicas]) for name in strategies])
+
+
+def _field(row: Row, slowest: float) -> Field:
+    key = f"{row['strategy']}/{row['workload']}/{row['replicas']}"
+    slowdown, mean_seconds = row["slowdown"], row["latency_mean_seconds"]
+    if row["n"] == 0:
+        return Field(key, tables.absence(row), 0.0)
+    if not math.isnan(slowdown):
+        shade = MOST_SHADE_PERCENT * max(0.0, math.log(slowdown) / math.log(slowest))
+        return Field(key, f"{slowdown:.2f}", round(shade, 1))
+    return Field(key, f"{1e3 * mean_seconds:.3g} ms" if not math.isnan(mean_seconds) else "–", 0.0)

@@ -1,0 +1,59 @@
+"""Numbers, settings and loads in words, for the report."""
+
+import math
+from typing import Any, NamedTuple
+
+SIGNIFICANT_DIGITS = 3
+
+Row = dict[str, Any]
+
+
+def load(entry: dict[str, Any]) -> str:
+    """The load of a workload in words."""
+    if entry.get("arrival", "closed") == "closed":
+        return "closed: the next iteration begins when the last has ended"
+    rate = f"{words(entry.get('rate_hz'))} per second"
+    if entry.get("rate_of_capacity") is not None:
+        rate = f"{words(entry['rate_of_capacity'])} of what one exclusive tenant can do"
+    return f"open: {entry['arrival']} arrivals, {rate}"
+
+
+def digits(value: float) -> str:
+    """A number to three significant digits, or to the whole beyond, without exponent; empty for NaN."""
+    return "" if math.isnan(value) else _fixed(value, _decimals(value))
+
+
+def _decimals(value: float) -> int:
+    return max(0, SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(abs(value)))) if value else 0
+
+
+def _fixed(value: float, decimals: int) -> str:
+    return f"{value:,.{decimals}f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+class Estimate(NamedTuple):
+    """A metric with its interval as text, all with the decimals of the value; empty where there is none."""
+
+    value: str
+    low: str
+    high: str
+
+
+def estimate(row: Row, metric: str, factor: float = 1.0) -> Estimate:
+    """`metric` of a row of the summary, times `factor`."""
+    ends = [factor * row[f"{metric}{end}"] for end in ("", "_low", "_high")]
+    decimals = 0 if math.isnan(ends[0]) else _decimals(ends[0])
+    return Estimate(*("" if math.isnan(end) else _fixed(end, decimals) for end in ends))
+
+
+def words(value: Any) -> str:
+    """A value of config or facts for people: `size 256, dtype float64`, `0, 1`, `yes`, `not known`."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key.replace('_', ' ')} {words(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(words(item) for item in value)
+    if value is None:
+        return "not known"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,182 @@
+"""The report in a real browser, with the network cut: it renders, its interactions work, and everybody can read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from browser.chromium import Chromium, executable
+from unit.figures import fabricated
+
+from sharebench import figures, report
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(executable() is None, reason="no Chromium here (apt-get install chromium)"),
+]
+SIZES = [(390, "light"), (390, "dark"), (1280, "light"), (1280, "dark")]
+BUTTON = '.heat td[data-key="mps/matmul/4"] button'
+# Contrast as WCAG 2 defines it, of every text that is shown, against the nearest background that is not transparent.
+LOW_CONTRAST = """(() => {
+  const parse = (text) => {
+    const [, space, inside] = text.match(/^(rgba?|color)\\((.*)\\)$/);
+    const numbers = inside.replace("srgb", "").split(/[ ,\\/]+/).filter(Boolean).map(Number);
+    return { rgb: numbers.slice(0, 3).map((n) => (space === "color" ? n : n / 255)), alpha: numbers[3] ?? 1 };
+  };
+  const light = ({ rgb }) => {
+    const [r, g, b] = rgb.map((n) => (n <= 0.04045 ? n / 12.92 : ((n + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !element.checkVisibility() || element.closest("script, noscript")) continue;
+    let behind = element;
+    while (behind && parse(getComputedStyle(behind).backgroundColor).alpha === 0) behind = behind.parentElement;
+    const style = getComputedStyle(element);
+    const ink = element.closest("svg") ? style.fill : style.color;
+    const [a, b] = [light(parse(ink)), light(parse(getComputedStyle(behind ?? document.body).backgroundColor))];
+    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (contrast < 4.5) found.push(`${contrast.toFixed(2)}: ${walker.currentNode.data.trim()}`);
+  }
+  return found;
+})()"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of the made-up study with its figures; its texts try to be scripts."""
+    root = fabricated.write(tmp_path_factory.mktemp("study") / "results")
+    for name in figures.names_for(fabricated.config(), "cpu"):
+        figures.draw(name, root, root)
+    report.write(root, root)
+    return root / "report.html"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    """One browser for all tests."""
+    path = executable()
+    assert path is not None
+    chromium = Chromium(path, tmp_path_factory.mktemp("profile"))
+    yield chromium
+    chromium.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), SIZES)
+def test_it_renders_offline_fits_and_can_be_read(browser: Chromium, page: Path, width: int, scheme: str) -> None:
+    browser.show(page, width, scheme)
+    browser.click(BUTTON)
+    assert browser.evaluate("[...document.images].every((image) => image.complete && image.naturalWidth > 100)")
+    assert browser.evaluate("document.images.length") >= 4
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert browser.evaluate(LOW_CONTRAST) == []
+    assert browser.complaints() == []
+    paper = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
+
+
+def test_a_click_opens_what_is_known_and_another_closes_it(browser: Chromium, page: Path) -> None:
+    browser.show(page, 1280)
+    assert not browser.evaluate("document.getElementById('choose').hidden")
+    browser.click(BUTTON)
+    assert browser.evaluate(f"document.querySelector('{BUTTON}').getAttribute('aria-expanded')") == "true"
+    shown = browser.evaluate("document.querySelector('.detail:not([hidden])').innerText")
+    assert "matmul: mps, 4 tenants" in shown
+    assert "Repeat 1: valid. Repeat 2: valid. Repeat 3: valid." in shown
+    assert "evidence\tinvalid\t1\t1\tpassed" in shown
+    plots = browser.evaluate("[...document.querySelectorAll('.detail svg')].map((svg) => svg.ariaLabel)")
+    assert [label.split()[0] for label in plots] == ["Histogram", "Mean"]
+    assert browser.evaluate("document.querySelectorAll('.detail svg .line').length") == 4
+    browser.click(BUTTON)
+    assert browser.evaluate("document.querySelector('.detail:not([hidden])')") is None
+
+
+def test_a_cell_that_a_gate_excluded_and_one_that_is_infeasible_say_so(browser: Chromium, page: Path) -> None:
+    browser.show(page, 1280)
+    browser.click('.heat td[data-key="mps/matmul/2"] button')
+    shown = browser.evaluate("document.querySelector('.detail:not([hidden])').innerText")
+    assert "Repeat 2: excluded by evidence" in shown
+    browser.click('.heat td[data-key="mig/matmul/4"] button')
+    shown = browser.evaluate("document.querySelector('.detail:not([hidden])').innerText")
+    assert f"infeasible: {fabricated.HOSTILE}" in shown
+    assert browser.complaints() == []
+
+
+def test_the_keyboard_reaches_everything(browser: Chromium, page: Path) -> None:
+    browser.show(page, 1280)
+    focused = "document.activeElement.parentNode.dataset?.key"
+    for _ in range(40):
+        browser.press("Tab")
+        if browser.evaluate(focused):
+            break
+    assert browser.evaluate(focused) == "exclusive/matmul/1"
+    assert browser.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    for key, expected in (
+        ("ArrowRight", "exclusive/matmul/1"),  # nothing to the right
+        ("ArrowDown", "time-slicing/matmul/1"),
+        ("ArrowDown", "mps/matmul/1"),
+        ("ArrowRight", "mps/matmul/2"),
+        ("ArrowUp", "time-slicing/matmul/2"),
+        ("ArrowLeft", "time-slicing/matmul/1"),
+    ):
+        browser.press(key)
+        assert browser.evaluate(focused) == expected
+    browser.press("Enter")
+    heading = "document.querySelector('.detail:not([hidden]) h4')?.textContent"
+    assert browser.evaluate(heading) == "matmul: time-slicing, 1 tenant"
+    browser.press("Tab")
+    browser.press("Tab")
+    assert browser.evaluate("document.activeElement.closest('.detail') !== null")
+    browser.press("Escape")
+    assert browser.evaluate(heading) is None
+    assert browser.evaluate(focused) == "time-slicing/matmul/1"
+
+
+def test_headings_are_in_order_and_links_lead_somewhere(browser: Chromium, page: Path) -> None:
+    browser.show(page, 1280)
+    browser.click(BUTTON)
+    levels = browser.evaluate(
+        "[...document.querySelectorAll('h1, h2, h3, h4')].filter((each) => each.checkVisibility())"
+        ".map((each) => Number(each.tagName[1]))"
+    )
+    assert levels[0] == 1 and levels.count(1) == 1 and 4 in levels
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    broken = "[...document.querySelectorAll('a')].filter((a) => !document.querySelector(a.getAttribute('href'))).length"
+    assert browser.evaluate(broken) == 0
+
+
+def test_without_javascript_everything_is_there_to_read(browser: Chromium, page: Path) -> None:
+    browser.show(page, 1280, script=False)
+    assert browser.evaluate("document.querySelectorAll('.heat button').length") == 0
+    assert browser.evaluate("document.getElementById('choose').checkVisibility()") is False
+    assert browser.evaluate("""document.querySelector('.heat td[data-key="mps/matmul/4"]').innerText""")
+    assert "tables/cells.csv and raw.json" in browser.evaluate("document.querySelector('#matrix').innerText")
+
+
+def test_on_paper_nothing_is_cut_off_and_there_is_nothing_to_press(browser: Chromium, page: Path) -> None:
+    browser.show(page, 1280, "dark")
+    browser.click(BUTTON)
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    browser.call("Emulation.setDeviceMetricsOverride", width=680, height=900, deviceScaleFactor=1, mobile=False)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 680
+    for selector in ("nav", "#choose", ".detail .close"):
+        assert browser.evaluate(f"document.querySelector('{selector}').checkVisibility()") is False
+    assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    browser.call("Emulation.setEmulatedMedia", media="")
+
+
+def test_these_tests_would_notice(browser: Chromium, tmp_path: Path) -> None:
+    """A message on the console, an exception, a request, pale text."""
+    page = tmp_path / "page.html"
+    page.write_text(
+        "<body style='background: #fff'><p style='color: #999'>pale</p><script>console.log('said')</script>"
+        "<script>nowhere()</script><img src='http://127.0.0.1:9/picture.png'>"
+    )
+    browser.show(page, 1280)
+    said = " ".join(browser.complaints())
+    assert "said" in said and "nowhere is not defined" in said and "picture.png" in said
+    assert browser.evaluate(LOW_CONTRAST) == ["2.85: pale"]

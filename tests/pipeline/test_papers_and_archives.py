@@ -1,0 +1,56 @@
+"""What leaves a checkout: an archive that another one verifies and rebuilds from, and figures for papers."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+import zipfile
+from pathlib import Path
+
+from pipeline.harness import Checkout, tabled
+
+from sharebench.figures import PAPER, names_for
+
+
+def test_another_checkout_verifies_an_archive_and_rebuilds_from_it(
+    finished: Checkout, untouched_template: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(untouched_template, tmp_path / "another")
+    another = Checkout(tmp_path / "another")
+    assert finished.run("archive").ok().jobs == {"archive": {""}}
+    assert finished.run("archive").ok().jobs == {}, "once is enough"
+    theirs = another.root / "tmp/theirs.zip"
+    shutil.copy(finished.results / "archive.zip", theirs)
+    how = {"study": "cpu.yaml", "config": [f"from={theirs}"]}
+    assert another.run(**how).ok().jobs == tabled(set())
+    made = another.root / "results/from/theirs"
+    assert (made / "tables/summary.csv").read_bytes() == (finished.results / "tables/summary.csv").read_bytes()
+    assert another.run(**how).ok().jobs == {}, "it is not unpacked anew"
+
+    content = bytearray(theirs.read_bytes())
+    with zipfile.ZipFile(theirs) as packed:
+        entry = packed.getinfo("cells/mps/alpha/n2/r1/raw.json")
+    content[entry.header_offset + 30 + len(entry.filename) + entry.compress_size // 2] ^= 0x10
+    (another.root / "tmp/changed.zip").write_bytes(content)
+    before = another.files()
+    refused = another.run(config=[f"from={another.root}/tmp/changed.zip"])
+    assert refused.code == 1 and refused.jobs == {}
+    (line,) = [line for line in refused.out.splitlines() if "config:" in line]
+    assert line.endswith("changed.zip: cells/mps/alpha/n2/r1/raw.json is not what was archived; get the archive again")
+    assert "Traceback" not in refused.out
+    assert another.files() == before
+
+
+def test_what_is_published_is_drawn_for_papers(finished: Checkout) -> None:
+    data = finished.root / "published/small"
+    shutil.copytree(finished.results, data, ignore=shutil.ignore_patterns(".sharebench", "tables", "figures", "logs"))
+    result = finished.run("paper", study="cpu.yaml").ok()
+    assert result.jobs.pop("paper") == {""}
+    assert set(result.jobs) == {"paper_data_set"}, "no cell of the study at hand is measured"
+    made = finished.results / "paper/small"
+    names = names_for({"interference": []}, "simulated")
+    expected = {f"{name}-{width}.{suffix}" for name in names for width in PAPER for suffix in ("svg", "pdf", "png")}
+    assert {path.name for path in (made / "figures").iterdir()} == expected
+    with (made / "tables/summary.csv").open(newline="") as file:
+        assert {row["strategy"] for row in csv.DictReader(file)} == {"exclusive", "time-slicing", "mps", "mig"}
+    assert finished.run("paper", study="cpu.yaml").ok().jobs.keys() <= {"paper"}

@@ -1,0 +1,143 @@
+"""Archives: the same bytes for the same data, and no changed byte gets through."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from unit.figures import fabricated
+
+from sharebench import archive, crate
+from sharebench.archive import ArchiveError
+
+FILES: dict[str, Path | bytes] = {"manifest.json": b'{"a": 1}\n', "cells/x/raw.json": b"0123456789" * 50}
+
+
+@pytest.fixture
+def packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small archive, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    archive.write(tmp_path / "data.zip", FILES, 1.7e9)
+    return tmp_path / "data.zip"
+
+
+def test_what_was_packed_is_unpacked_once(packed: Path) -> None:
+    folder = archive.unpacked(packed)
+    assert {name: (folder / name).read_bytes() for name in FILES} == FILES
+    (folder / "mark").touch()
+    assert archive.unpacked(packed) == folder and (folder / "mark").exists()
+    assert [path.name for path in archive.UNPACKED.iterdir()] == [folder.name]
+
+
+def test_the_same_files_give_the_same_bytes_at_any_time(packed: Path, tmp_path: Path) -> None:
+    (tmp_path / "source").write_bytes(b'{"a": 1}\n')
+    other = tmp_path / "other.zip"
+    archive.write(other, {"cells/x/raw.json": FILES["cells/x/raw.json"], "manifest.json": tmp_path / "source"}, 1.7e9)
+    assert other.read_bytes() == packed.read_bytes()
+    assert not list(tmp_path.glob(".*part"))
+
+
+def test_sha256sum_can_check_it(packed: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(packed) as opened:
+        opened.extractall(tmp_path / "out")
+    command = ["sha256sum", "--strict", "-c", archive.CHECKSUMS]
+    assert subprocess.run(command, cwd=tmp_path / "out", capture_output=True, check=False).returncode == 0
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_no_changed_content_gets_through(packed: Path, data: Any) -> None:
+    content = bytearray(packed.read_bytes())
+    with zipfile.ZipFile(packed) as opened:
+        entry = data.draw(st.sampled_from(opened.infolist()))
+    begin = entry.header_offset + 30 + len(entry.filename)
+    at = data.draw(st.integers(begin, begin + entry.compress_size - 1))
+    content[at] ^= data.draw(st.integers(1, 255))
+    changed = packed.with_name("changed.zip")
+    changed.write_bytes(content)
+    try:
+        folder = archive.unpacked(changed)
+    except ArchiveError as refused:
+        assert entry.filename in str(refused) and "\n" not in str(refused)
+    else:
+        # A few bits of the compression, such as which block is the last, do not touch what is compressed.
+        assert {name: (folder / name).read_bytes() for name in FILES} == FILES
+    assert not list(archive.UNPACKED.glob("*.*"))
+
+
+def repacked(path: Path, changes: dict[str, bytes | None]) -> Path:
+    """The archive with some contents replaced, removed (None) or added, and new CRCs, as someone might by hand."""
+    with zipfile.ZipFile(path) as opened:
+        contents: dict[str, bytes | None] = {name: opened.read(name) for name in opened.namelist()}
+    target = path.with_name("repacked.zip")
+    with zipfile.ZipFile(target, "w") as new:
+        for name, content in (contents | changes).items():
+            if content is not None:
+                new.writestr(name, content)
+    return target
+
+
+def test_what_was_changed_by_hand_is_named(packed: Path) -> None:
+    for changes, words in (
+        ({"manifest.json": b"{}"}, "manifest.json is not what was archived"),
+        ({"manifest.json": None}, "lacks manifest.json"),
+        ({"extra.txt": b"hello"}, "extra.txt is not in its checksums"),
+        ({archive.CHECKSUMS: None}, "has no checksums.sha256"),
+        ({archive.CHECKSUMS: b"nothing\n"}, "checksums.sha256 is not what was archived"),
+    ):
+        with pytest.raises(ArchiveError, match=words):
+            archive.unpacked(repacked(packed, changes))
+
+
+@pytest.mark.parametrize("name", ["../outside", "/outside", "a/../../outside"])
+def test_nothing_is_unpacked_outside(packed: Path, tmp_path: Path, name: str) -> None:
+    sums = f"{hashlib.sha256(b'x').hexdigest()}  {name}\n".encode()
+    with pytest.raises(ArchiveError):
+        archive.unpacked(repacked(packed, {name: b"x", archive.CHECKSUMS: sums}))
+    assert not list(tmp_path.rglob("outside")) and not Path("/outside").exists()
+
+
+def test_a_file_that_is_no_zip_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.zip").write_text("hello")
+    with pytest.raises(ArchiveError, match="damaged"):
+        archive.unpacked(tmp_path / "data.zip")
+
+
+def test_an_archive_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="missing"):
+        archive.write(tmp_path / "data.zip", {"a": tmp_path / "missing"}, 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_study_is_described_as_a_workflow_run(tmp_path: Path) -> None:
+    root = fabricated.write(tmp_path / "results")
+    manifest = json.loads((root / "manifest.json").read_text())
+    (root / "report.html").write_text("<html>")
+    for target in (root / "archive.zip", tmp_path / "again.zip"):
+        crate.write(root, root, target)
+    assert (root / "archive.zip").read_bytes() == (tmp_path / "again.zip").read_bytes()
+    with zipfile.ZipFile(root / "archive.zip") as packed:
+        names = set(packed.namelist())
+        graph = json.loads(packed.read(crate.METADATA))["@graph"]
+    assert {"cells/mps/matmul/n2/r1/raw.json", "config.yaml", "report.html", "tables/summary.csv"} <= names
+    entities = {entity["@id"]: entity for entity in graph}
+    # Every file is described, but for what describes them, and every description is of a file.
+    of_files = {name for name, entity in entities.items() if "File" in entity["@type"]}
+    assert of_files == names - {crate.METADATA, archive.CHECKSUMS}
+    study = entities["./"]
+    assert {profile["@id"] for profile in study["conformsTo"]} == set(crate.PROFILES)
+    assert study["mainEntity"] == {"@id": "workflow/Snakefile"}
+    assert "ComputationalWorkflow" in entities["workflow/Snakefile"]["@type"]
+    assert fabricated.LABEL in study["name"]
+    (run,) = (entities[mention["@id"]] for mention in study["mentions"])
+    assert (run["@type"], run["instrument"]) == ("CreateAction", {"@id": "workflow/Snakefile"})
+    assert {"@id": "config.yaml"} in run["object"] and {"@id": "tables/summary.csv"} in run["result"]
+    assert manifest["run_id"] in run["@id"] and run["endTime"] == study["datePublished"] == "2025-01-14T10:20:00+00:00"

@@ -1,0 +1,157 @@
+"""What the report's context is made of: matrix, details, pictures, published numbers; all of bounded size."""
+
+import copy
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from unit.figures import fabricated
+
+from sharebench import report, report_details, report_literature, report_matrix, report_pictures
+from sharebench.report_details import Details
+
+NAN = float("nan")
+
+
+def row(strategy: str, replicas: int, slowdown: float, **changes: Any) -> dict[str, Any]:
+    """A row of the summary, as far as the parts read it."""
+    base = {"strategy": strategy, "workload": "w", "tenant_workload": "w", "replicas": replicas, "n": 3}
+    return base | {"status": "ok", "slowdown": slowdown, "latency_mean_seconds": 0.01 * slowdown} | changes
+
+
+def test_the_slower_the_more_colour_and_gaps_stay_gaps() -> None:
+    rows = [row("exclusive", 1, 1.0), row("mps", 1, 0.9), row("mps", 2, 2.0), row("mps", 4, 4.0)]
+    rows += [row("mig", 2, NAN, n=0, status="infeasible"), row("mig", 4, NAN, latency_mean_seconds=0.02)]
+    (matrix,) = report_matrix.matrices({"w": rows})
+    assert matrix.replicas == [1, 2, 4]
+    fields = dict(matrix.rows)
+    shades = [field.shade_percent for field in fields["mps"] if field]
+    assert shades == pytest.approx([0, 22.5, 45]), "the slowest has the most, and each doubling adds as much"
+    assert [field and field.text for field in fields["exclusive"]] == ["1.00", None, None]
+    assert [field and field.text for field in fields["mig"]] == [None, "infeasible", "20 ms"]
+    assert fields["mps"][2] and fields["mps"][2].key == "mps/w/4"
+
+
+def test_pairs_have_no_matrix_and_a_mix_one_for_each_workload_in_it() -> None:
+    mixed = [row("mps", 2, 1.5, workload="mix", tenant_workload=name) for name in ("a", "b")]
+    found = report_matrix.matrices({"a+b": [row("mps", 2, 1.5, workload="a+b")], "mix": mixed})
+    assert len(found) == 2 and all("mix" in matrix.title for matrix in found)
+
+
+def details_of(*points: fabricated.Point) -> dict[str, Any]:
+    """The details of these cells, as the page holds them."""
+    gathered = Details()
+    for point in points:
+        gathered.add(fabricated.record(point))
+    loaded: dict[str, Any] = json.loads(gathered.embedded().text)
+    return loaded
+
+
+def test_details_pool_the_valid_repeats_and_show_the_first_of_them() -> None:
+    points = [("mps", "matmul", 2, repeat) for repeat in (1, 2, 3)]
+    records = [fabricated.record(point) for point in points]
+    shown = details_of(*points)["mps/matmul/2"]
+    assert [outcome for _, outcome in shown["repeats"]] == ["valid", "excluded by evidence", "valid"]
+    ((name, first, per_bar, bars),) = shown["histograms"]
+    assert (name, shown["shown"]) == ("matmul", 1)
+    valid = [records[0], records[2]]
+    assert sum(bars) == sum(tenant["count"] for each in valid for tenant in each["tenants"])
+    assert len(bars) <= report_details.MOST_BARS
+    indexes = [int(index) for each in valid for tenant in each["tenants"] for index in tenant["histogram"]]
+    assert first == min(indexes) and first + per_bar * len(bars) > max(indexes)
+    timeline = records[0]["tenants"][1]["timeline"]
+    expected = 1e3 * np.array(timeline["sum_seconds"]) / np.array(timeline["count"])
+    assert shown["timelines"][1] == pytest.approx(expected, rel=1e-3)
+
+
+def test_an_excluded_first_repeat_gives_way_to_a_valid_one_and_stays_where_there_is_none() -> None:
+    excluded, valid = ("mps", "matmul", 2, 2), ("mps", "matmul", 2, 3)
+    assert details_of(excluded, valid)["mps/matmul/2"]["shown"] == 3
+    alone = details_of(excluded)["mps/matmul/2"]
+    assert alone["shown"] == 2 and alone["histograms"], "what was excluded can still be looked at"
+    assert ["evidence", "invalid", 1, 1, False, fabricated.FAILED[excluded][1]] in alone["gates"]
+    nothing = details_of(("mig", "matmul", 4, 1))["mig/matmul/4"]
+    assert nothing["histograms"] == nothing["timelines"] == nothing["gates"] == []
+
+
+def test_details_stop_at_their_budget_and_say_how_many_there_are() -> None:
+    gathered = Details()
+    for point in fabricated.points(fabricated.config()):
+        gathered.add(fabricated.record(point))
+    whole = gathered.embedded()
+    assert whole.shown == whole.known == 20
+    part = gathered.embedded(len(whole.text) // 2)
+    assert 0 < part.shown < part.known == 20
+    assert len(part.text) <= len(whole.text) // 2
+    assert json.loads(part.text).keys() <= json.loads(whole.text).keys()
+    assert gathered.embedded(0).text == "{}"
+    assert "<" not in whole.text, "or a text of the data could end the script element"
+
+
+def test_the_report_stays_below_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = fabricated.write(tmp_path / "results")
+    report.write(root, root)
+    limit = (root / "report.html").stat().st_size - 20_000
+    monkeypatch.setattr(report, "MOST_BYTES", limit)
+    monkeypatch.setattr(report, "MOST_ROWS", 6)
+    monkeypatch.setattr(report, "LEAST_ROWS", 1)
+    report.write(root, root)
+    text = (root / "report.html").read_text(encoding="utf-8")
+    assert len(text.encode()) <= limit
+    assert re.search(r"They are in this file for \d+ of 20 combinations", text)
+    assert "The first 3 of 10 rows; tables/summary.csv has all." in text
+
+
+def test_figures_that_are_too_large_together_are_pictures_or_left_out(tmp_path: Path) -> None:
+    svg = '<svg width="100pt"><dc:description>said</dc:description>{}</svg>'
+    for name, size in (("small", 10), ("large", 1000), ("huge", 3000)):
+        (tmp_path / f"{name}.svg").write_text(svg.format("x" * size))
+    (tmp_path / "large.png").write_bytes(b"p" * 100)
+    (tmp_path / "huge.png").write_bytes(b"p" * 2000)
+    names = ["small", "large", "huge", "missing"]
+
+    def kinds(budget_bytes: int) -> list[str | None]:
+        found = report_pictures.pictures(tmp_path, names, budget_bytes)
+        return [picture and picture["uri"].split(";")[0].removeprefix("data:image/") for picture in found.values()]
+
+    assert kinds(10_000) == ["svg+xml", "svg+xml", "svg+xml", None]
+    assert kinds(3_500) == ["svg+xml", "svg+xml", "png", None]
+    assert kinds(1_500) == ["svg+xml", "svg+xml", None, None]
+    assert kinds(300) == ["svg+xml", "png", None, None]
+    picture = report_pictures.pictures(tmp_path, ["large"], 300)["large"]
+    assert picture and (picture["words"], picture["width_pixels"]) == ("said", 190), "as the svg says"
+
+
+LITERATURE = """source,address,device,workload,strategy,replicas,metric,unit,value,note
+them,https://example.org,A100,YOLOS-small inference,mps,1,mean latency,s,0.1,one run
+them,https://example.org,A100,YOLOS-small inference,mps,7,mean latency,s,0.3,one run
+them,https://example.org,A100,YOLOS-small inference,mig 1g,1,mean latency,s,0.4,one run
+them,https://example.org,A100,YOLOS-small inference,mps,1,throughput,Hz,9,one run
+others,,H100,GROMACS,mps,1,mean latency,s,5,
+"""
+
+
+def test_published_numbers_stand_beside_ones_own_as_shapes(tmp_path: Path) -> None:
+    path = tmp_path / "literature.csv"
+    path.write_text(LITERATURE)
+    catalogue: dict[str, Any] = {
+        "yolos": {"module": "yolos"},
+        "half": {"module": "yolos", "params": {"dtype": "float16"}},
+        "rare": {"module": "yolos", "load": {"arrival": "poisson"}},
+        "other": {"module": "matmul"},
+    }
+    own = [row("mps", 1, 1.0), row("mps", 2, 1.6), row("mps", 7, NAN, n=0), row("streams", 1, 1.0)]
+    rows = {name: copy.deepcopy(own) for name in catalogue}
+    config = {"workload_catalogue": catalogue}
+    (found,) = report_literature.comparisons(config, rows, "H200", path)
+    assert (found.title, found.replicas) == ("yolos", [1, 2, 7])
+    shapes = {(curve.strategy, curve.who): curve.by_replicas for curve in found.curves}
+    assert shapes == {
+        ("mig 1g", "them, A100"): {1: 1.0},
+        ("mps", "them, A100"): pytest.approx({1: 1.0, 7: 3.0}),
+        ("mps", "this study, H200"): pytest.approx({1: 1.0, 2: 1.6}),
+    }
+    assert report_literature.comparisons(config, rows, "H200", tmp_path / "none.csv") == []
