@@ -46,33 +46,28 @@ def located(path: Path, key: str = "from") -> Path:
 
 def study_of(path: Path, key: str = "from") -> Study:
     """The study that made this data set, by its manifest. Raises DataSetError, which names the config's key."""
-    return Study(configuration.load(_made_by(path, key)))
-
-
-def _made_by(path: Path, key: str) -> dict[str, Any]:
-    """The config of the study that made this data set, with `from` leading to it. Raises DataSetError."""
     folder = located(path, key)
     try:
         manifest = read_json(folder / "manifest.json")
-        made_by: dict[str, Any] = manifest["config"]
-        made_by |= {"from": os.path.relpath(path), "datasets": [], "node": manifest["node_kind"]}
+        made_by = manifest["config"] | {"from": os.path.relpath(path), "datasets": [], "node": manifest["node_kind"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataSetError(
             f"config: {key}: {path} is no data set ({type(error).__name__}: {error}); "
             "give a folder that has manifest.json and cells/"
         ) from None
-    return made_by
+    return Study(configuration.load(made_by))
 
 
 def open_study(path: Path) -> Study:
     """The study that made this data set, to be rebuilt into results/from/NAME. Raises DataSetError."""
-    made_by = _made_by(path, "from")
+    study = study_of(path)
+    made_by = study.config
     there = ownership.read_run(results_root(made_by)).get("config", {}).get("from", made_by["from"])
     if there != made_by["from"]:
         raise DataSetError(
             f"config: from: {results_root(made_by)} holds what was rebuilt from {there}; remove it, or rename a folder"
         )
-    return Study(made_by)
+    return study
 
 
 def names(folders: Iterable[str]) -> str:

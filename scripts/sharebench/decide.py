@@ -63,7 +63,8 @@ def read(data: Path, root: Path) -> Results:
     kind, entries = manifest["node_kind"], config["strategy_catalogue"]
     known = {name: each for name, each in catalogue(config).items() if can(kind, entries[name]) is None}
     summary = summary.fillna(dict.fromkeys(TEXTS, ""))
-    plain = summary[(summary["workload"] == summary["tenant_workload"]) & ~summary["workload"].map(_is_mix(config))]
+    of_mix = summary["workload"].map(_is_mix(config)).astype(bool)
+    plain = summary[(summary["workload"] == summary["tenant_workload"]) & ~of_mix]
     return Results(data, root, config, node["product"], node["label"], known, device_of(node, config), plain, cells)
 
 
