@@ -134,7 +134,12 @@ def published(config: dict[str, Any]) -> dict[str, Any]:
     """The config without what is only this host's business: paths that lead out of here, and which GPU it was."""
     nvidia = config["nvidia"]
     gpu = nvidia["gpu"] if nvidia["gpu"].isdecimal() else "0"
+    workloads = {
+        name: entry | {"command": entry["command"] and [dataset.portable(word) for word in entry["command"]]}
+        for name, entry in config["workload_catalogue"].items()
+    }
     return config | {
+        "workload_catalogue": workloads,
         "results": dataset.portable(config["results"]),
         "from": dataset.portable(config["from"]) if config["from"] else None,
         "nvidia": nvidia | {"python": dataset.portable(nvidia["python"]), "gpu": gpu},

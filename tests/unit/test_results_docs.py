@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from unit.factories import Load, lognormal, poisson_load, record
+from unit.factories import Load, lognormal, poisson_load, record, scraped, served, tenant
 
 from sharebench import aggregate, config, gates, ownership
 from sharebench.analysis import export, interference, summary
@@ -161,7 +161,9 @@ def evaluated() -> dict[str, dict[str, object]]:
     """The verdicts of a clean cell to which every gate applies."""
     rng = np.random.default_rng(1)
     load: Load = poisson_load(rng, 0.005, 0.1, 20.0, 0.3)
-    found = record(latencies=[load], window_seconds=20.0, is_gpu=True)["gates"]
+    own, other, third = (tenant(index, load, 20.0) for index in range(3))
+    everyone = [own, scraped(other, [0.01, None], [400, 0]), served(third)]
+    found = record(tenants=everyone, window_seconds=20.0, is_gpu=True)["gates"]
     return {gate["name"]: gate for gate in found}
 
 

@@ -55,6 +55,7 @@ HEAD = (
     "warnings",
     "notes",
     "tenants_that_fit",
+    "scrape_error_percent",
 )
 
 
@@ -113,6 +114,10 @@ def _row(group: Group, n_expected: int, cells: Sequence[MeasuredCell], baseline:
     for metric, name in QUANTILES.items():
         bounds = [cell.percentiles[name].error_percent for cell in valid if name in cell.percentiles]
         row[f"{metric}_bucket_error_percent"] = max(bounds, default=None)
+    errors = [row.scrape_error_percent for cell in valid for row in cell.rows if row.scrape_error_percent is not None]
+    if errors:
+        notes.append(f"between two scrapes: means and rates within {max(errors):.2g} %")
+    row["scrape_error_percent"] = max(errors, default=None)
     if len(valid) == 1:
         notes.append("no intervals from one cell")
     fitting = min((cell.tenants_that_fit for cell in valid if cell.tenants_that_fit is not None), default=None)
@@ -179,4 +184,6 @@ def _note_on(metric: str, values: Sequence[float | None], cells: Sequence[Measur
     most = max(cell.count for cell in blank)
     if most < NEEDED_COUNT[name]:
         return f"{name} needs {NEEDED_COUNT[name]} iterations, had {most}{share}"
+    if any(row.scrape_error_percent is not None for cell in blank for row in cell.rows):
+        return f"{name} is not told by the program's own metrics{share}"
     return f"{name} is outside the buckets (1 µs to 1000 s){share}"
