@@ -19,6 +19,7 @@ from sharebench.analysis.baseline import Baseline
 from sharebench.analysis.cells import cells_table
 from sharebench.analysis.interference import interference_table
 from sharebench.analysis.reduction import by_workload, reduced
+from sharebench.analysis.stages import stage_rows, stages_table
 from sharebench.analysis.summary import summary_table
 from sharebench.files import read_json, replace_atomically, write_json
 from sharebench.matrix import Cell, Study
@@ -201,25 +202,27 @@ def partial(results: Path) -> str:
     return f"{sound} of {len(study.cells)} cells are measured; their tables are in {results / 'partial'}"
 
 
-def _tables(records: Iterable[dict[str, Any]], study: Study) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _tables(records: Iterable[dict[str, Any]], study: Study) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     cells, apart = [], []
+    stages: list[dict[str, Any]] = []
     for record in records:
         cells.append(reduced(record))
         apart += by_workload(record, cells[-1])
+        stages += stage_rows(record)
     baseline = Baseline(cells, study.baseline)
     expected = [(cell, name) for cell in study.tabled() for name in study.components(cell)]
-    return cells_table(cells, baseline), summary_table(apart, expected, baseline)
+    return cells_table(cells, baseline), summary_table(apart, expected, baseline), stages_table(stages)
 
 
 def _write(
-    tables: tuple[pd.DataFrame, pd.DataFrame],
+    tables: tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame],
     study: Study,
     run: dict[str, Any],
     node: dict[str, Any],
     folder: Path,
     note: str,
 ) -> None:
-    cells, summary = tables
+    cells, summary, stages = tables
     confounded = CONFOUNDED if study.order == "strategy" else ""
     caption = publish.caption(
         node["product"],
@@ -232,6 +235,7 @@ def _write(
     )
     replace_atomically(folder / "cells.csv", cells.to_csv(index=False))
     replace_atomically(folder / "summary.csv", summary.to_csv(index=False))
+    replace_atomically(folder / "stages.csv", stages.to_csv(index=False))
     if names := study.config["interference"]:
         replace_atomically(folder / "interference.csv", interference_table(summary, names).to_csv(index=False))
     replace_atomically(folder / "summary.md", publish.markdown(summary, caption))

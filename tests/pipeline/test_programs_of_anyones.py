@@ -116,6 +116,12 @@ def test_servers_are_measured_by_clients_and_may_die(untouched: Checkout) -> Non
         # First chunk and gaps are parts of the answer.
         assert first["sum_seconds"] + gaps["sum_seconds"] <= tenant["sum_seconds"]
 
+    with (untouched.results / "tables/stages.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {(row["workload"], row["tenant"], row["stage"]) for row in rows} == {
+        ("chat", tenant, stage) for tenant in "01" for stage in ("first_chunk", "chunk_gap")
+    }
+
     dead = records["dies"]
     assert dead["reason"] == "1 of 2 tenants crashed: ended by itself with exit code 3"
     assert "out of tokens" in dead["tenants"][1]["exit"]["log_tail"]
