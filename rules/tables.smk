@@ -1,7 +1,8 @@
 # Tables: from records to numbers.
 #
 # Inputs:  cells/{strategy}/{workload}/n{replicas}/r{repeat}/raw.json, calibration/{workload}.json, nodes/device.json
-# Outputs: cells/{strategy}/{workload}/histograms.csv, tables/{cells,summary,contrasts}.csv, tables/summary.{md,tex}, manifest.json,
+# Outputs: cells/{strategy}/{workload}/histograms.csv, tables/{cells,summary,contrasts,stages}.csv,
+#          tables/summary.{md,tex}, manifest.json,
 #          and of a study of pairs tables/interference.csv
 # Steps:   export_histograms lists the buckets of one strategy and workload. aggregate checks that every record is
 #          whole, is what the config asks for now, and comes from one device and one set of frameworks; then it tables.
@@ -51,6 +52,7 @@ rule aggregate:
         "<results>/tables/contrasts.csv",
         "<results>/tables/summary.md",
         "<results>/tables/summary.tex",
+        "<results>/tables/stages.csv",
         "<results>/manifest.json",
         ["<results>/tables/interference.csv"] if STUDY.config["interference"] else [],
         # Named by what the tables hold, so that it is missing when they hold something else: Snakemake's own memory

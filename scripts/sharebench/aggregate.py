@@ -20,6 +20,7 @@ from sharebench.analysis.cells import cells_table
 from sharebench.analysis.contrasts import contrasts_table
 from sharebench.analysis.interference import interference_table
 from sharebench.analysis.reduction import by_workload, reduced
+from sharebench.analysis.stages import stage_rows, stages_table
 from sharebench.analysis.summary import summary_table
 from sharebench.files import read_json, replace_atomically, write_json
 from sharebench.matrix import Cell, Study
@@ -135,7 +136,12 @@ def published(config: dict[str, Any]) -> dict[str, Any]:
     """The config without what is only this host's business: paths that lead out of here, and which GPU it was."""
     nvidia = config["nvidia"]
     gpu = nvidia["gpu"] if nvidia["gpu"].isdecimal() else "0"
+    workloads = {
+        name: entry | {"command": entry["command"] and [dataset.portable(word) for word in entry["command"]]}
+        for name, entry in config["workload_catalogue"].items()
+    }
     return config | {
+        "workload_catalogue": workloads,
         "results": dataset.portable(config["results"]),
         "from": dataset.portable(config["from"]) if config["from"] else None,
         "datasets": [dataset.portable(folder) for folder in config["datasets"]],
@@ -183,7 +189,7 @@ def table(study: Study, data: Path, results: Path, run: dict[str, Any]) -> None:
     Raises Refused when the records do not belong together.
     """
     checker = Checker(study, data)
-    tables = _tables(checker.records(study.tabled()), study)
+    tables = _tables(checker)
     odd = checker.odd | checker.mixed()
     if odd:
         raise Refused(refusal(odd, results, measured_here=not study.config["from"]))
@@ -197,7 +203,7 @@ def partial(results: Path) -> str:
     run = ownership.read_run(results)
     study = Study(run["config"])
     checker = Checker(study, results)
-    tables = _tables(checker.records(study.tabled()), study)
+    tables = _tables(checker)
     sound = checker.sound
     if sound == 0 or checker.mixed():
         return ""
@@ -206,26 +212,37 @@ def partial(results: Path) -> str:
     return f"{sound} of {len(study.cells)} cells are measured; their tables are in {results / 'partial'}"
 
 
-def _tables(records: Iterable[dict[str, Any]], study: Study) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
+    """The tables that come from the records, by name."""
+    study = checker.study
     cells, apart = [], []
-    for record in records:
+    stages: list[dict[str, Any]] = []
+    for record in checker.records(study.tabled()):
         cells.append(reduced(record))
         apart += by_workload(record, cells[-1])
+        stages += stage_rows(record)
     baseline = Baseline(cells, study.baseline)
     expected = [(cell, name) for cell in study.tabled() for name in study.components(cell)]
-    contrasts = contrasts_table(apart, study, baseline)
-    return cells_table(cells, baseline), summary_table(apart, expected, baseline), contrasts
+    summary = summary_table(apart, expected, baseline)
+    tables = {
+        "cells": cells_table(cells, baseline),
+        "summary": summary,
+        "contrasts": contrasts_table(apart, study, baseline),
+        "stages": stages_table(stages),
+    }
+    if names := study.config["interference"]:
+        tables["interference"] = interference_table(summary, names)
+    return tables
 
 
 def _write(
-    tables: tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame],
+    tables: Mapping[str, pd.DataFrame],
     study: Study,
     run: dict[str, Any],
     node: dict[str, Any],
     folder: Path,
     note: str,
 ) -> None:
-    cells, summary, contrasts = tables
     confounded = CONFOUNDED if study.order == "strategy" else ""
     caption = publish.caption(
         node["product"],
@@ -236,10 +253,7 @@ def _write(
         run["not_shown"],
         confounded,
     )
-    replace_atomically(folder / "cells.csv", cells.to_csv(index=False))
-    replace_atomically(folder / "summary.csv", summary.to_csv(index=False))
-    replace_atomically(folder / "contrasts.csv", contrasts.to_csv(index=False))
-    if names := study.config["interference"]:
-        replace_atomically(folder / "interference.csv", interference_table(summary, names).to_csv(index=False))
-    replace_atomically(folder / "summary.md", publish.markdown(summary, caption))
-    replace_atomically(folder / "summary.tex", publish.latex(summary, caption))
+    for name, table in tables.items():
+        replace_atomically(folder / f"{name}.csv", table.to_csv(index=False))
+    replace_atomically(folder / "summary.md", publish.markdown(tables["summary"], caption))
+    replace_atomically(folder / "summary.tex", publish.latex(tables["summary"], caption))

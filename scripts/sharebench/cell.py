@@ -76,7 +76,7 @@ def finished(record: dict[str, Any], steady: dict[str, Any], outcome: Mapping[st
     if outcome["status"] == "ok" and load["arrival"] == "closed" and load["censored"]:
         reason = "its last iteration did not end within the record's deadline"
         outcome = {"status": "hung", "exit": {"code": None, "reason": reason, "log_tail": ""}}
-    kept = {key: value for key, value in record.items() if key != "environment"}
+    kept = {key: value for key, value in record.items() if key not in ("environment", "outside")}
     return {**kept, "steady": steady, **outcome}
 
 

@@ -23,6 +23,7 @@ CORE = [
     "sharebench/findings.py",
     "sharebench/gates.py",
     "sharebench/gates_gpu.py",
+    "sharebench/gates_programs.py",
     "sharebench/mixes.py",
     "sharebench/window.py",
     "sharebench/strategies.py",
@@ -30,12 +31,21 @@ CORE = [
 # What of a tenant runs on a GPU only, and what is no tenant but the probe of time slices.
 GPU_ONLY = {f"tenant/{name}.py" for name in ("cuda", "models", "roofs", "torch_device")}
 PROBE = {"tenant/spin.py"}
-TENANT = [file for file in _all("tenant") if file not in PROBE]
+# What only programs of anyone's need (`kind: command` and `kind: http`).
+PROGRAMS = [
+    "sharebench/collect/metrics.py",
+    "sharebench/collect/outside.py",
+    "sharebench/collect/programs.py",
+    "sharebench/tenants/programs.py",
+    "tenant/door.py",
+]
+TENANT = [file for file in _all("tenant") if file not in {*PROBE, *PROGRAMS}]
 NODES = {
     "cpu": [
         *(file for file in TENANT if file not in GPU_ONLY),
         "sharebench/nodes/base.py",
         "sharebench/nodes/cpu.py",
+        "sharebench/tenants/kinds.py",
         "sharebench/tenants/processes.py",
         "sharebench/collect/scrape.py",
         "sharebench/collect/telemetry.py",
@@ -48,6 +58,7 @@ NODES = {
         "sharebench/nodes/nvml.py",
         "sharebench/nodes/mps.py",
         "sharebench/nodes/mig.py",
+        "sharebench/tenants/kinds.py",
         "sharebench/tenants/processes.py",
         "sharebench/collect/scrape.py",
         "sharebench/collect/telemetry.py",
@@ -65,6 +76,7 @@ READING = [
     "sharebench/findings.py",
     "sharebench/gates.py",
     "sharebench/gates_gpu.py",
+    "sharebench/gates_programs.py",
     "sharebench/histogram.py",
     "sharebench/mixes.py",
     "sharebench/record.py",
@@ -116,10 +128,10 @@ def of_node(kind: str) -> str:
     return _fingerprint(tuple(CORE + NODES[kind]))
 
 
-def of_cell(kind: str, *modules: str) -> str:
+def of_cell(kind: str, *modules: str, has_programs: bool = False) -> str:
     """Fingerprint of the code that measures workloads (their files `modules`; none if simulated) on a kind of node."""
     own = [f"tenant/workloads/{module}.py" for module in ("__init__", *sorted(set(modules)))] if modules else []
-    return _fingerprint(tuple(CORE + NODES[kind] + own))
+    return _fingerprint(tuple(CORE + NODES[kind] + own + (PROGRAMS if has_programs else [])))
 
 
 def of_stage(stage: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
-from sharebench import workload_modules
+from sharebench import programs, workload_modules
 from sharebench.capabilities import (
     BUILT_KINDS,
     KNOWN_LAYERS,
@@ -200,6 +200,7 @@ def _strategy_entry(name: str, entry: Json) -> Iterator[str]:
 
 def _workload_entry(name: str, entry: Json) -> Iterator[str]:
     key = f"workload_catalogue.{name}"
+    yield from programs.problems(key, entry)
     arrival = entry["load"]["arrival"]
     rates = [option for option in ("rate_hz", "rate_of_capacity") if entry["load"][option] is not None]
     if arrival == "closed" and rates:
@@ -296,16 +297,20 @@ def _used_workloads(config: Json, kind: str) -> Iterator[str]:
             yield f"{asked}: {name!r} has no model for the node 'simulated'; add {key}.simulated"
         if kind == "simulated" and asked != "workloads" and entry["load"]["arrival"] != "closed":
             yield f"{asked}: {name!r} is an open load, for which 'simulated' has no model beside others; leave it out"
-        if kind != "simulated" and entry["module"] is None:
+        module = programs.module(entry)
+        needs_module = kind != "simulated" and entry["kind"] != "command"
+        if needs_module and module is None:
             yield f"{asked}: {name!r} has no code for the node {kind!r}; add {key}.module"
-        elif kind != "simulated" and entry["module"] not in workload_modules.names():
+        elif needs_module and module not in workload_modules.names():
             problem = "has no file in scripts/tenant/workloads"
             yield f"{key}.module: {_unknown(entry['module'], workload_modules.names(), problem)}"
-        elif kind == "cpu" and (reason := workload_modules.impossible_on_cpu(entry)):
+        elif needs_module and kind == "cpu" and (reason := workload_modules.impossible_on_cpu(entry)):
             yield (
                 f"{asked}: {name!r} is impossible on the node 'cpu': {reason}; "
                 f"use one that is possible ({', '.join(_possible_on_cpu(config))}), or set node: nvidia"
             )
+        if kind != "simulated":
+            yield from programs.missing_files(key, entry)
         if config["window_seconds"] < entry["min_window_seconds"]:
             yield (
                 f"window_seconds: {config['window_seconds']} is too short for the workload {name!r}; "

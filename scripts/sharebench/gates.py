@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from sharebench import gates_gpu
+from sharebench import gates_gpu, gates_programs
 from sharebench.findings import UNKNOWN, Finding, Record, Tenant, at_most, window_seconds
 from sharebench.mixes import reference, workload_of
 
@@ -69,8 +69,10 @@ def evaluate(record: Record) -> list[dict[str, Any]]:
     return gates
 
 
-def _evidence(record: Record) -> Finding:
+def _evidence(record: Record) -> Finding | None:
     broken = [item for item in record["evidence"] if not item["holds"]]
+    if not record["evidence"] and gates_programs.are_all_elsewhere(record):
+        return None
     if not record["evidence"]:
         return Finding(None, 0, False, "nothing proves that the strategy was in force")
     first = broken[0] if broken else record["evidence"][0]
@@ -85,10 +87,12 @@ def _window_coverage(record: Record) -> Finding:
     return Finding(value, COVERAGE_RATIO, value >= COVERAGE_RATIO, message)
 
 
-def _output_digest(record: Record) -> Finding:
+def _output_digest(record: Record) -> Finding | None:
     spec = json.loads(record["spec"])
     judged = []
     for index, tenant in enumerate(record["tenants"]):
+        if gates_programs.is_program(tenant):
+            continue
         tolerance: float = workload_of(spec, index)["output_tolerance"]
         alone = reference(record["calibration"], tenant["workload"]).get("output_digest")
         if not alone:
@@ -102,6 +106,8 @@ def _output_digest(record: Record) -> Finding:
             return Finding(None, tolerance, False, message)
         deviation = max(_relative(seen, wanted) for seen, wanted in zip(digest, alone, strict=True))
         judged.append((deviation, tolerance, tenant["index"]))
+    if not judged:
+        return None
     # Tenants of a mix have tolerances of their own: the one that exceeds its own decides.
     worst, tolerance, culprit = max(judged, key=lambda each: (each[0] > each[1], each[0] / (each[1] or 1.0)))
     return at_most(worst, tolerance, f"tenant {culprit} computed something else than the workload alone")
@@ -112,13 +118,16 @@ def _relative(seen: float, wanted: float) -> float:
     return abs(seen - wanted) / scale if scale else 0.0
 
 
-def _drained_queue(record: Record) -> Finding:
+def _drained_queue(record: Record) -> Finding | None:
     worst, culprit = 0.0, None
     spec = json.loads(record["spec"])
     # Streams are threads of one process: when the window ends, each may first let all others have their turn.
     turns = len(record["tenants"]) if spec["strategy"]["mechanisms"][-1] == "streams" else 1
     limit = DRAIN_ITERATIONS * turns
-    for tenant in record["tenants"]:
+    own = [tenant for tenant in record["tenants"] if not gates_programs.is_program(tenant)]
+    if not own:
+        return None
+    for tenant in own:
         median = _median_seconds(tenant)
         if median is None:
             return Finding(None, limit, False, f"tenant {tenant['index']} finished no iteration")
@@ -232,7 +241,7 @@ def _ratio_mean(counts: list[float], sums: list[float]) -> tuple[float, float]:
 
 
 def _open_loads(record: Record) -> list[Tenant]:
-    return [tenant for tenant in record["tenants"] if tenant["load"]["arrival"] != "closed"]
+    return [tenant for tenant in record["tenants"] if tenant["load"]["planned_rate_hz"] is not None]
 
 
 def _littles_law(record: Record) -> Finding | None:
@@ -300,6 +309,8 @@ INVALID: dict[str, Check] = {
     "foreign_process": gates_gpu.foreign_process,
     "cpu_contention": gates_gpu.cpu_contention,
     "speed_of_light": gates_gpu.speed_of_light,
+    "scrape_error": gates_programs.scrape_error,
+    "generator_bound": gates_programs.generator_bound,
 }
 WARNING: dict[str, Check] = {
     "errors": _errors,
@@ -312,4 +323,6 @@ WARNING: dict[str, Check] = {
     "littles_law": _littles_law,
     "load_achieved": _load_achieved,
     "censored": _censored,
+    "generator_cost": gates_programs.generator_cost,
+    "server_elsewhere": gates_programs.server_elsewhere,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -120,6 +121,51 @@ class Histogram:
             inside = (rank - (int(cumulative[index]) - int(self.counts[index]))) / int(self.counts[index])
             found.append(_interpolate(index, inside))
         return found
+
+
+class ForeignHistogram:
+    """Counts of latencies in a program's own buckets; `upper_seconds` ascend, the last one may be infinite.
+
+    Where in its bucket a latency lies nobody knows: a quantile is interpolated linearly, as Prometheus does, and its
+    bounds are the bucket's.
+    """
+
+    def __init__(self, upper_seconds: Iterable[float], counts: Iterable[int]) -> None:
+        self.upper_seconds = tuple(upper_seconds)
+        self.counts = np.array(tuple(counts), dtype=np.int64)
+
+    @classmethod
+    def from_record(cls, stored: Mapping[str, Any]) -> ForeignHistogram:
+        """From a record's `foreign_histogram`."""
+        return cls((math.inf if upper is None else upper for upper in stored["upper_seconds"]), stored["count"])
+
+    @property
+    def count(self) -> int:
+        """Number of latencies."""
+        return int(self.counts.sum())
+
+    def quantiles(self, qs: Iterable[float]) -> list[Quantile]:
+        """As those of `Histogram`; one in a bucket without an upper bound is infinite. Raises ValueError if empty."""
+        cumulative = np.cumsum(self.counts)
+        total = self.count
+        if total == 0:
+            raise ValueError("an empty histogram has no quantiles")
+        found = []
+        for q in qs:
+            index = int(np.searchsorted(cumulative, q * total))
+            low, high = (self.upper_seconds[index - 1] if index else 0.0), self.upper_seconds[index]
+            before = int(cumulative[index]) - int(self.counts[index])
+            inside = (q * total - before) / int(self.counts[index])
+            found.append(Quantile(low + (high - low) * inside if math.isfinite(high) else math.inf, low, high))
+        return found
+
+
+def merged_foreign(histograms: Iterable[ForeignHistogram]) -> ForeignHistogram | None:
+    """The sum of histograms with the same buckets; None where they differ, or there is none."""
+    known = list(histograms)
+    if not known or any(each.upper_seconds != known[0].upper_seconds for each in known):
+        return None
+    return ForeignHistogram(known[0].upper_seconds, np.sum([each.counts for each in known], axis=0))
 
 
 def merged(histograms: Iterable[Histogram]) -> Histogram:

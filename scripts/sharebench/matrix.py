@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 from itertools import combinations_with_replacement, product
 from typing import Any
 
-from sharebench import code
+from sharebench import code, programs
 from sharebench.capabilities import resolve_node
 from sharebench.code import SCRIPTS
 from sharebench.strategies import Strategy, catalogue
@@ -247,6 +247,8 @@ class Study:
         entry = self.config["workload_catalogue"][name]
         kept = {key: entry[key] for key in ("kind", "params", "load", "output_tolerance")}
         kept["name"] = name
+        if self.node_kind != "simulated" and programs.is_program(entry):
+            return kept | programs.spec_of(entry)
         how = "simulated" if self.node_kind == "simulated" else "module"
         return kept | {how: entry[how]}
 
@@ -284,8 +286,11 @@ class Study:
     def code(self, workload: str) -> str:
         """Labelled fingerprint of the code that measures this workload, or all of a mix, on this kind of node."""
         entries = [self.config["workload_catalogue"][name] for name in self._cycle(workload)]
-        modules = [] if self.node_kind == "simulated" else [entry["module"] for entry in entries]
-        return f"measuring code {code.of_cell(self.node_kind, *modules)}"
+        if self.node_kind == "simulated":
+            return f"measuring code {code.of_cell(self.node_kind)}"
+        modules = [module for entry in entries if (module := programs.module(entry)) is not None]
+        has_programs = any(map(programs.is_program, entries))
+        return f"measuring code {code.of_cell(self.node_kind, *modules, has_programs=has_programs)}"
 
     def node_code(self) -> str:
         """Labelled fingerprint of the code that sets up this kind of node."""

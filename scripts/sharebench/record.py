@@ -86,6 +86,10 @@ def _refuse_constant(text: str) -> NoReturn:
 
 def _check_sums(path: Path, tenant: dict[str, Any]) -> None:
     parts = {"histogram": sum(tenant["histogram"].values())}
+    if tenant.get("measured_by") == "scrape":
+        buckets = tenant["foreign_histogram"]
+        # A summary has none.
+        parts = {} if buckets is None else {"foreign_histogram": sum(buckets["count"])}
     if tenant["timeline"] is not None:
         parts["timeline"] = sum(tenant["timeline"]["count"])
     for name, total in parts.items():

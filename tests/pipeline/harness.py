@@ -58,7 +58,7 @@ def make_checkout(root: Path) -> None:
     """A copy of what a user has after cloning, with the tests' studies and workloads, and with drawing stubbed."""
     root.mkdir(parents=True)
     ignored = shutil.ignore_patterns(".*")
-    for name in ("config", "rules", "scripts", "envs", "profiles"):
+    for name in ("config", "rules", "scripts", "envs", "profiles", "examples"):
         shutil.copytree(REPOSITORY / name, root / name, ignore=ignored)
     shutil.copy(REPOSITORY / "Snakefile", root)
     for study in (HERE / "studies").glob("*.yaml"):
@@ -265,7 +265,7 @@ class Checkout:
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
-                if process.environ().get("TMPDIR") == str(self.root / "tmp"):
+                if process.environ().get("TMPDIR", "").startswith(str(self.root / "tmp")):
                     found.append(process)
         return found
 

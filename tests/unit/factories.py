@@ -122,6 +122,29 @@ def tenant(index: int, load: Load, window_seconds: float = 2.0, workload: str = 
     }
 
 
+def scraped(tenant: dict[str, Any], upper_seconds: Sequence[float | None], count: Sequence[int]) -> dict[str, Any]:
+    """The tenant as a program that measures itself, with these buckets of its own; its count is their sum."""
+    blank = dict.fromkeys(("min_seconds", "max_seconds", "timeline", "output_digest", "work"))
+    load = tenant["load"] | dict.fromkeys(("planned_rate_hz", "delay_p99_seconds", "in_flight_mean"))
+    errors = {"seconds_error": 0.002, "longest_seconds": None, "rate_error_ratio": 0.01, "mean_error_ratio": 0.02}
+    return {
+        **tenant,
+        **blank,
+        "count": sum(count),
+        "measured_by": "scrape",
+        "histogram": {},
+        "foreign_histogram": {"upper_seconds": list(upper_seconds), "count": list(count)},
+        "scrape": {"offset_seconds": 0.001, "seconds": 2.0, **errors},
+        "load": load | {"arrival": "own"},
+    }
+
+
+def served(tenant: dict[str, Any], client_cpu_seconds: float | None = 0.01) -> dict[str, Any]:
+    """The tenant as a server that was measured by a client of ours, which used so much CPU time."""
+    generator = {"cpu_seconds": client_cpu_seconds, "run_queue_seconds": 0.0}
+    return {**tenant, "output_digest": None, "work": None, "measured_by": "client", "generator": generator}
+
+
 def absent_tenant(index: int, status: str, workload: str = "matmul") -> dict[str, Any]:
     """The record of a tenant that measured nothing."""
     blank = tenant(index, back_to_back([]), workload=workload)

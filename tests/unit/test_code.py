@@ -26,6 +26,7 @@ INFRASTRUCTURE = {
     "sharebench/fingerprint.py",
     "sharebench/matrix.py",
     "sharebench/ownership.py",
+    "sharebench/programs.py",
 }
 # What tells figures and tables how to order strategies; the pipeline gives them the order's ingredients as params.
 ORDER = {"sharebench/strategies.py", "sharebench/figures/__init__.py"}
@@ -60,6 +61,13 @@ def closure(files: Iterable[str], stop: set[str]) -> set[str]:
 def test_a_cells_code_is_complete(kind: str) -> None:
     known = set(code.CORE + code.NODES[kind])
     # the package of workloads comes with the workload's own file, and a CPU runs nothing that is for GPUs
+    elsewhere = {"tenant/workloads/__init__.py", *code.PROGRAMS} | (code.GPU_ONLY if kind == "cpu" else set())
+    assert closure(known, INFRASTRUCTURE | elsewhere) - elsewhere == known
+
+
+@pytest.mark.parametrize("kind", ["cpu", "nvidia"])
+def test_the_code_of_programs_is_complete(kind: str) -> None:
+    known = set(code.CORE + code.NODES[kind] + code.PROGRAMS)
     elsewhere = {"tenant/workloads/__init__.py"} | (code.GPU_ONLY if kind == "cpu" else set())
     assert closure(known, INFRASTRUCTURE | elsewhere) - elsewhere == known
 
@@ -97,6 +105,7 @@ def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 WHAT = {
     "cpu matmul": lambda: code.of_cell("cpu", "matmul"),
     "cpu memcopy": lambda: code.of_cell("cpu", "memcopy"),
+    "cpu program": lambda: code.of_cell("cpu", has_programs=True),
     "cpu mix": lambda: code.of_cell("cpu", "memcopy", "matmul", "memcopy"),
     "simulated": lambda: code.of_cell("simulated"),
     "cpu node": lambda: code.of_node("cpu"),
@@ -106,7 +115,7 @@ WHAT = {
     "figures": lambda: code.of_stage("figures"),
     "report": lambda: code.of_stage("report"),
 }
-ON_CPU = {"cpu matmul", "cpu memcopy", "cpu mix", "cpu node"}
+ON_CPU = {"cpu matmul", "cpu memcopy", "cpu mix", "cpu node", "cpu program"}
 CELLS = ON_CPU | {"simulated"}
 
 
@@ -118,6 +127,10 @@ CELLS = ON_CPU | {"simulated"}
         ("tenant/loop.py", ON_CPU),
         ("sharebench/nodes/simulated.py", {"simulated"}),
         ("sharebench/tenants/processes.py", ON_CPU),
+        ("sharebench/collect/metrics.py", {"cpu program"}),
+        ("sharebench/tenants/programs.py", {"cpu program"}),
+        ("tenant/door.py", {"cpu program"}),
+        ("sharebench/programs.py", set()),
         ("sharebench/cell.py", CELLS),
         ("sharebench/window.py", CELLS),
         ("sharebench/collect/rows.py", CELLS),

@@ -206,3 +206,39 @@ def test_streams_share_one_context() -> None:
 def test_a_tenant_without_a_view_proves_nothing() -> None:
     found = collect(strategy("exclusive"), [Gpu()], grants(1), [{"view": None}], occupied("compute", 1), [])
     assert broken(found) == {"device", "SMs", "kinds of the tenants' contexts"}
+
+
+def program(*pids: int, visible: str | None = "GPU-1") -> dict[str, Any]:
+    """The record of a program of anyone's, as its host sees it."""
+    return {"measured_by": "scrape", "view": None, "outside": {"pids": list(pids), "visible_devices": visible}}
+
+
+def test_a_program_is_found_on_the_gpu_by_whichever_of_its_processes_is_there() -> None:
+    both = [program(1, 11), program(2, 21, 22)]
+    found = collect(strategy("time-slicing"), [Gpu()], grants(2), both, occupied("compute", 11, 22), [])
+    assert not broken(found)
+    assert {item["source"] for item in found} == {"node"}
+    absent = collect(strategy("time-slicing"), [Gpu()], grants(2), both, occupied("compute", 11), [])
+    assert broken(absent) == {"kinds of the tenants' contexts"}
+
+
+def test_a_program_that_was_shown_another_gpu_or_all_is_no_evidence() -> None:
+    for visible in ("GPU-2", None):
+        found = collect(
+            strategy("exclusive"), [Gpu()], grants(1), [program(1, visible=visible)], occupied("compute", 1), []
+        )
+        assert broken(found) == {"device by its environment"}
+
+
+def test_a_program_under_mps_is_a_client_of_our_server() -> None:
+    daemon = Daemon(connected=[11])
+    found = collect(strategy("mps"), [Gpu()], grants(1), [program(1, 11)], occupied("mps", 11), [daemon])
+    assert not broken(found)
+    outside = collect(strategy("mps"), [Gpu()], grants(1), [program(1, 12)], occupied("compute", 12), [daemon])
+    assert broken(outside) == {"kinds of the tenants' contexts", "clients of the MPS server"}
+
+
+def test_a_server_that_is_not_ours_is_not_looked_for() -> None:
+    elsewhere = {"measured_by": "client", "view": None, "outside": None}
+    found = collect(strategy("time-slicing"), [Gpu()], grants(2), [view(1), elsewhere], occupied("compute", 1), [])
+    assert not broken(found)

@@ -59,9 +59,16 @@ class Misbehaving(ProcessTenants):
 
     programs: Sequence[str | None] = ()
 
-    def _command(self, grants: Sequence[Grant]) -> list[str]:
-        program = self.programs[grants[0].index]
-        return super()._command(grants) if program is None else [sys.executable, "-c", program]
+    def _kind(self, number: int, grants: Sequence[Grant]) -> Any:
+        kind, program = super()._kind(number, grants), self.programs[grants[0].index]
+        if program is not None:
+            kind.command = lambda: [sys.executable, "-c", program]
+        return kind
+
+
+def command_of(tenants: ProcessTenants, *grants: Grant) -> list[str]:
+    """The command line of the process with these grants."""
+    return ProcessTenants._kind(tenants, 0, grants).command()
 
 
 @pytest.fixture
@@ -259,10 +266,10 @@ def test_grants_of_one_process_are_its_streams(launch: Callable[..., ProcessTena
     assert len(pids) == 4
     assert pids[1] == pids[2]
     assert len(set(pids)) == 3
-    command = ProcessTenants._command(tenants, tenants.processes[1].grants)
+    command = command_of(tenants, *tenants.processes[1].grants)
     assert command[command.index("--streams") + 1] == "2"
     assert command[command.index("--index") + 1] == "1"
-    assert "--streams" not in ProcessTenants._command(tenants, tenants.processes[0].grants)
+    assert "--streams" not in command_of(tenants, *tenants.processes[0].grants)
     os.kill(pids[1], signal.SIGKILL)
     with pytest.raises(TenantsFailed):
         tenants.sleep_until(tenants.now_ns() + 10 * NS)
@@ -302,7 +309,7 @@ def test_the_frameworks_interpreter_and_the_device_reach_the_tenant() -> None:
     spec = json.loads(cpu_study().spec(Cell("mps", "matmul", 1, 1)))
     settings = {"timeouts": {"start_seconds": 1}, "loads": [{}] * 9}
     tenants = ProcessTenants(spec, settings, python=Path("/opt/env/bin/python"), device="cuda")
-    command = tenants._command([Grant(0, 0)])
+    command = command_of(tenants, Grant(0, 0))
     tenants.stop()
     assert command[:3] == ["/opt/env/bin/python", "-m", "tenant"]
     assert command[command.index("--device") + 1] == "cuda"
@@ -423,7 +430,7 @@ def test_each_tenant_of_a_mix_has_a_command_of_its_own() -> None:
     spec = json.loads(cpu_study(**changes).spec(Cell("mps", "matmul+memcopy", 2, 1)))
     loads = [{"arrival": "closed"}, {"arrival": "constant", "rate_hz": 5}]
     tenants = ProcessTenants(spec, {"timeouts": {"start_seconds": 1}, "loads": loads})
-    commands = [tenants._command([Grant(index, 0)]) for index in range(2)]
+    commands = [command_of(tenants, Grant(index, 0)) for index in range(2)]
     tenants.stop()
 
     def argument(name: str) -> list[str]:

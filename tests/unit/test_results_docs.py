@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from unit.factories import Load, lognormal, poisson_load, record
+from unit.factories import Load, lognormal, poisson_load, record, scraped, served, tenant
 
 from sharebench import aggregate, config, gates, ownership
 from sharebench.analysis import (
@@ -21,6 +21,7 @@ from sharebench.analysis import (
     export,
     interference,
     model,
+    stages,
     summary,
     verdicts,
 )
@@ -182,6 +183,10 @@ def test_columns_of_the_decision(name: str, columns: tuple[str, ...]) -> None:
     assert tuple(table(f"`tables/{name}.csv`")) == columns
 
 
+def test_columns_of_stages_csv() -> None:
+    assert tuple(table("`tables/stages.csv`")) == stages.COLUMNS
+
+
 def test_columns_of_histograms_and_telemetry() -> None:
     assert tuple(table("`histograms.csv`")) == export.COLUMNS
     assert tuple(table("`telemetry.csv`")) == rows.COLUMNS
@@ -199,7 +204,9 @@ def evaluated() -> dict[str, dict[str, object]]:
     """The verdicts of a clean cell to which every gate applies."""
     rng = np.random.default_rng(1)
     load: Load = poisson_load(rng, 0.005, 0.1, 20.0, 0.3)
-    found = record(latencies=[load], window_seconds=20.0, is_gpu=True)["gates"]
+    own, other, third = (tenant(index, load, 20.0) for index in range(3))
+    everyone = [own, scraped(other, [0.01, None], [400, 0]), served(third)]
+    found = record(tenants=everyone, window_seconds=20.0, is_gpu=True)["gates"]
     return {gate["name"]: gate for gate in found}
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from sharebench import record
 from sharebench.files import replace_atomically
@@ -13,6 +15,16 @@ from sharebench.gates import is_valid
 from tenant.buckets import upper_seconds
 
 COLUMNS = ("replicas", "repeat", "tenant", "bucket_upper_seconds", "count")
+
+
+def _buckets(tenant: Mapping[str, Any]) -> Iterator[tuple[float, int]]:
+    """Upper bound in seconds and count of each bucket that is not empty; of a program that measures itself, its own."""
+    for index, count in tenant["histogram"].items():
+        yield upper_seconds(int(index)), count
+    foreign = tenant.get("foreign_histogram") or {"upper_seconds": [], "count": []}
+    for upper, count in zip(foreign["upper_seconds"], foreign["count"], strict=True):
+        if count:
+            yield (math.inf if upper is None else upper), count
 
 
 def export_histograms(raw_paths: Sequence[Path], out: Path) -> None:
@@ -32,8 +44,7 @@ def export_histograms(raw_paths: Sequence[Path], out: Path) -> None:
             raise record.RecordError(f"{path}: is of {' and '.join(pair)}, not of {' and '.join(first)}")
         if is_valid(measured):
             for tenant in measured["tenants"]:
-                for index, count in tenant["histogram"].items():
-                    bound = upper_seconds(int(index))
+                for bound, count in _buckets(tenant):
                     rows.append((cell["replicas"], cell["repeat"], tenant["index"], bound, count))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -25,7 +25,9 @@ def group_percentile(name: str, cells: Sequence[MeasuredCell]) -> Estimate | Non
     estimate = log_interval([_value(quantile) for quantile in found])
     if estimate.low is None or estimate.high is None:
         return estimate
-    below = log_interval([quantile.low_seconds / _value(quantile) for quantile in found]).value
+    lows = [quantile.low_seconds / _value(quantile) for quantile in found]
+    # The first bucket of a program's own histogram begins at 0.
+    below = log_interval(lows).value if min(lows) > 0 else 0.0
     above = log_interval([quantile.high_seconds / _value(quantile) for quantile in found]).value
     return Estimate(estimate.value, estimate.low * below, estimate.high * above, estimate.n)
 
@@ -45,6 +47,8 @@ def note_on_percentile(name: str, cells: Sequence[MeasuredCell]) -> str | None:
     if most.effective_count < needed:
         worth = math.floor(most.effective_count)
         return f"{WORDS[name]} needs {needed} independent iterations, the {most.count} are worth {worth}{share}"
+    if any(row.scrape_error_percent is not None for cell in blank for row in cell.rows):
+        return f"{WORDS[name]} is not told by the program's own metrics{share}"
     return f"{WORDS[name]} is outside the buckets (1 µs to 1000 s){share}"
 
 

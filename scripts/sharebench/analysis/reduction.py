@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from sharebench.analysis.device import device_columns, tenant_memory_mib, tenant
 from sharebench.analysis.effective import effective_count
 from sharebench.analysis.statistics import required_count
 from sharebench.gates import is_valid
-from sharebench.histogram import Histogram, Quantile, merged
+from sharebench.histogram import ForeignHistogram, Histogram, Quantile, merged, merged_foreign
 from sharebench.mixes import components
 
 PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "p999": 0.999}
@@ -50,6 +50,7 @@ class TenantRow:
     latency_p999_seconds: float | None
     latency_max_seconds: float | None
     throughput_hz: float | None
+    scrape_error_percent: float | None
     coverage_ratio: float | None
     device_mean_seconds: float | None
     device_to_host_ratio: float | None
@@ -159,12 +160,7 @@ def reduced(record: Mapping[str, Any], tenant_workload: str | None = None) -> Me
         count=count,
         effective_count=worth,
         latency_mean_seconds=sum(tenant["sum_seconds"] for tenant in tenants) / count if count else None,
-        percentiles=_percentiles(
-            merged(histograms),
-            worth,
-            min((tenant["min_seconds"] for tenant in tenants if tenant["count"]), default=0.0),
-            max((tenant["max_seconds"] for tenant in tenants if tenant["count"]), default=0.0),
-        ),
+        percentiles=_percentiles_of(tenants, merged(histograms), worth),
         device=device,
         tenants_that_fit=tenants_that_fit(record),
     )
@@ -183,8 +179,7 @@ def _measures(tenant: Mapping[str, Any], histogram: Histogram, window: Mapping[s
         return measures
     count = tenant["count"]
     worth = effective_count([tenant], [histogram])
-    percentiles = _percentiles(histogram, worth, tenant["min_seconds"], tenant["max_seconds"])
-    window_seconds = window["end_monotonic_seconds"] - window["start_monotonic_seconds"]
+    percentiles = _percentiles_of([tenant], histogram, worth)
     cpu = tenant["cpu"] or {}
     mean = tenant["sum_seconds"] / count if count else None
     timed = tenant["device_histogram"]
@@ -197,13 +192,43 @@ def _measures(tenant: Mapping[str, Any], histogram: Histogram, window: Mapping[s
         "latency_mean_seconds": mean,
         **{f"latency_{name}_seconds": quantile.value_seconds for name, quantile in percentiles.items()},
         "latency_max_seconds": tenant["max_seconds"],
-        "throughput_hz": count / window_seconds,
+        "throughput_hz": tenant["load"]["achieved_rate_hz"],
+        "scrape_error_percent": _scrape_error_percent(tenant),
         "coverage_ratio": tenant["coverage_ratio"],
         "device_mean_seconds": on_device,
         "device_to_host_ratio": on_device / mean if on_device is not None and mean else None,
         "cpu_seconds": cpu.get("cpu_seconds"),
         "run_queue_seconds": cpu.get("run_queue_seconds"),
     }
+
+
+def _scrape_error_percent(tenant: Mapping[str, Any]) -> float | None:
+    """By how much the ends of a window between two scrapes may put mean or rate off; None where there are none."""
+    scrape = tenant.get("scrape") or {}
+    known = [ratio for key in ("rate_error_ratio", "mean_error_ratio") if (ratio := scrape.get(key)) is not None]
+    return 100 * max(known) if known else None
+
+
+def _percentiles_of(
+    tenants: Sequence[Mapping[str, Any]], histogram: Histogram, effective: float
+) -> dict[str, Quantile]:
+    """Percentiles of these tenants' latencies together; `histogram` is the sum of theirs in our own buckets.
+
+    Programs that measure themselves have buckets of their own, which cannot be added to others.
+    """
+    counted = [tenant for tenant in tenants if tenant["count"]]
+    scraped = [tenant for tenant in counted if tenant.get("measured_by") == "scrape"]
+    if not scraped:
+        smallest = min((tenant["min_seconds"] for tenant in counted), default=0.0)
+        largest = max((tenant["max_seconds"] for tenant in counted), default=0.0)
+        return _percentiles(histogram, effective, smallest, largest)
+    stored = [tenant["foreign_histogram"] for tenant in scraped if tenant["foreign_histogram"] is not None]
+    together = merged_foreign(map(ForeignHistogram.from_record, stored))
+    if together is None or len(stored) < len(counted):
+        return {}
+    names = [name for name, needed in NEEDED_COUNT.items() if together.count >= needed]
+    quantiles = together.quantiles([PERCENTILES[name] for name in names]) if names else []
+    return {name: quantile for name, quantile in zip(names, quantiles, strict=True) if quantile.is_bounded}
 
 
 def _percentiles(histogram: Histogram, effective: float, min_seconds: float, max_seconds: float) -> dict[str, Quantile]:

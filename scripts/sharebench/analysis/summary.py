@@ -63,6 +63,7 @@ HEAD = (
     "notes",
     "tenants_that_fit",
     "separable",
+    "scrape_error_percent",
 )
 
 
@@ -138,6 +139,10 @@ def _row(
     estimates["isolation_index"] = isolation_index(valid, quiet)
     for metric in METRICS:
         row |= _columns_of(metric, estimates[metric], len(cells))
+    errors = [row.scrape_error_percent for cell in valid for row in cell.rows if row.scrape_error_percent is not None]
+    if errors:
+        notes.append(f"between two scrapes: means and rates within {max(errors):.2g} %")
+    row["scrape_error_percent"] = max(errors, default=None)
     if len(valid) == 1:
         notes.append("no intervals from one cell")
     fitting = min((cell.tenants_that_fit for cell in valid if cell.tenants_that_fit is not None), default=None)

@@ -38,7 +38,8 @@ def draw(study: data.Study) -> Sheet:
         name = f"{sample.workload}\n{sample.strategy}" if has_workloads else sample.strategy
         tenants = [] if sample.replicas is None else _series(study, sample)
         if not tenants:
-            say(page, ax, f"{sample.workload}, {sample.strategy}: no valid cell. {sample.reason}")
+            why = f"no valid cell. {sample.reason}" if sample.replicas is None else "two scrapes have no timeline"
+            say(page, ax, f"{sample.workload}, {sample.strategy}: {why}")
             continue
         ax.set_title(f"{name}, N = {sample.replicas}")
         _panel(ax, tenants, style[sample.strategy])

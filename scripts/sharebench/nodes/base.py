@@ -18,6 +18,11 @@ from sharebench.strategies import Strategy
 Evidence = list[dict[str, Any]]
 
 
+def is_elsewhere(record: Mapping[str, Any]) -> bool:
+    """Whether the tenant's record is about a server that is not ours: nothing was granted to it, and nobody sees it."""
+    return record.get("measured_by") == "client" and record["outside"] is None
+
+
 class NodeError(Exception):
     """The node did not do what was asked; a harness failure."""
 

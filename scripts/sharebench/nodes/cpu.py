@@ -19,9 +19,9 @@ from typing import Any
 import psutil
 
 from sharebench.collect.telemetry import HostSampler
-from sharebench.nodes.base import Evidence, Grant, Node, Sampler, State, Tenants
+from sharebench.nodes.base import Evidence, Grant, Node, Sampler, State, Tenants, is_elsewhere
 from sharebench.strategies import Strategy
-from sharebench.tenants.processes import ProcessTenants
+from sharebench.tenants.processes import ProcessTenants, impossible_together
 
 LABEL = "CPU stand-in, not a GPU"
 
@@ -87,7 +87,7 @@ class CpuNode(Node):
             sets, each = strategy.groups(replicas), strategy.slices()
             if sets * each > len(self.cores):
                 return f"{sets} instances of {each} core(s) need {sets * each} cores, there are {len(self.cores)}"
-        return None
+        return impossible_together(replicas, workloads)
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
         """Affinity masks by mechanism; the instance comes first, then what is shared inside it."""
@@ -104,9 +104,14 @@ class CpuNode(Node):
         return grants
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
-        """Each tenant's own view of its affinity mask against the mask it was given."""
+        """Each tenant's own view of its affinity mask against the mask it was given; a program's is seen from outside.
+
+        Of a server that is not ours nothing is seen, and nothing was given to it.
+        """
         evidence = []
         for grant, record in zip(grants, records, strict=True):
+            if is_elsewhere(record):
+                continue
             expected = list(grant.cores) if grant.cores is not None else None
             # A tenant that hung before its window began has no CPU times and no mask.
             observed = (record["cpu"] or {}).get("affinity")
@@ -116,7 +121,7 @@ class CpuNode(Node):
                     "expected": expected,
                     "observed": observed,
                     "holds": observed == expected,
-                    "source": f"tenant {grant.index}",
+                    "source": "node" if "measured_by" in record else f"tenant {grant.index}",
                 }
             )
         return evidence
@@ -128,7 +133,7 @@ class CpuNode(Node):
     def sampler(self, tenants: Tenants) -> Sampler:
         """Utilisation of the cores and memory of the tenants, from the kernel's counters."""
         assert isinstance(tenants, ProcessTenants)
-        return HostSampler(self.cores, tenants.pids())
+        return HostSampler(self.cores, [pid for family in tenants.families() for pid in family])
 
     def switch(self, state: State | None) -> None:
         """Nothing on the host changes: affinity belongs to the tenants."""

@@ -6,6 +6,7 @@ a folder with a fixed name for each GPU, so that the next run finds what a kille
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -28,7 +29,7 @@ from sharebench.files import read_json, write_json
 from sharebench.nodes.base import Evidence, Grant, Node, NodeError, Sampler, State, Tenants
 from sharebench.nodes.nvml import Gpu
 from sharebench.strategies import Strategy
-from sharebench.tenants.processes import ProcessTenants
+from sharebench.tenants.processes import ProcessTenants, impossible_together
 from tenant.cuda import PROBE_VARIABLE
 
 # Short, because sockets lie below it, and the same for every run, whatever its TMPDIR.
@@ -153,6 +154,8 @@ class NvidiaNode(Node):
         """What this GPU, as its owner set it up, cannot give."""
         compute_mode = self.gpu.compute_mode()
         inner = strategy.mechanisms[-1]
+        if (why := impossible_together(replicas, workloads)) is not None:
+            return why
         if compute_mode == "PROHIBITED":
             return "the GPU's compute mode is PROHIBITED; its owner can set it: nvidia-smi -c DEFAULT"
         if compute_mode.startswith("EXCLUSIVE") and inner == "time-slicing" and replicas > 1:
@@ -220,10 +223,11 @@ class NvidiaNode(Node):
         """NVML beside the window, and the host's CPU time."""
         assert isinstance(tenants, ProcessTenants)
         servers = [server for daemon in self._daemons() if (server := daemon.server()) is not None]
-        pids = tenants.pids()
-        return NvmlSampler(
-            self.gpu.uuid, pids, servers, HostCounters(sorted(os.sched_getaffinity(0)), {*pids, *servers})
-        )
+        families, on_gpu = tenants.families(), {occupant.pid for occupant in self.gpu.occupants()}
+        # A program may use the GPU from a process that it started.
+        pids = [next((pid for pid in family if pid in on_gpu), family[0]) for family in families]
+        ours = {*itertools.chain(*families), *servers}
+        return NvmlSampler(self.gpu.uuid, pids, servers, HostCounters(sorted(os.sched_getaffinity(0)), ours))
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
         """What NVML, the MPS daemons and the tenants themselves saw, while the tenants still run."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from sharebench.nodes.base import Evidence, Grant
+from sharebench.nodes.base import Evidence, Grant, is_elsewhere
 from sharebench.nodes.nvml import MEBIBYTE, Occupant
 from sharebench.strategies import Strategy
 from tenant.cuda import device_digest
@@ -69,12 +69,17 @@ def collect(
 ) -> Evidence:
     """The record's `evidence`: one item per fact. No process id is written down, only how they agree."""
     limits = strategy.limits(len(grants))
-    views: list[Mapping[str, Any]] = [record.get("view") or {} for record in records]
-    pids: list[int | None] = [view.get("pid") for view in views]
-    evidence: Evidence = []
-    for grant, view in zip(grants, views, strict=True):
-        evidence += _from_inside(targets[grant.group], limits, grant, view)
+    # A server that is not ours has no place here.
+    both = [pair for pair in zip(grants, records, strict=True) if not is_elsewhere(pair[1])]
+    grants, records = [grant for grant, _ in both], [record for _, record in both]
     kinds: dict[int | None, str] = {occupant.pid: occupant.kind for occupant in occupants}
+    pids = [_pid(record, kinds) for record in records]
+    evidence: Evidence = []
+    for grant, record in both:
+        if "measured_by" in record:
+            evidence.append(_from_outside(targets[grant.group], record["outside"]))
+        else:
+            evidence += _from_inside(targets[grant.group], limits, grant, record.get("view") or {})
     seen = sorted(kinds.get(pid, "not on the GPU") for pid in set(pids))
     under_mps = strategy.mechanisms[-1] == "mps"
     processes = 1 if strategy.mechanisms[-1] == "streams" else len(grants)
@@ -89,6 +94,21 @@ def collect(
     else:
         evidence.append(_item("MPS daemons of ours", 0, len(daemons), "node"))
     return evidence
+
+
+def _pid(record: Mapping[str, Any], kinds: Mapping[int | None, str]) -> int | None:
+    """The tenant's process on the GPU; of a program of anyone's the first that is there."""
+    if "measured_by" not in record:
+        return (record.get("view") or {}).get("pid")
+    pids: Sequence[int] = record["outside"]["pids"]
+    return next((pid for pid in pids if pid in kinds), pids[0])
+
+
+def _from_outside(target: Device, outside: Mapping[str, Any]) -> dict[str, Any]:
+    """What a program of anyone's was shown: its limits nobody but the MPS server knows."""
+    visible = outside["visible_devices"]
+    observed = None if visible is None else device_digest(visible)
+    return _item("device by its environment", device_digest(target.uuid), observed, "node")
 
 
 def _from_inside(target: Device, limits: Mapping[str, float | None], grant: Grant, view: Mapping[str, Any]) -> Evidence:

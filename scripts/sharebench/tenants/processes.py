@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import shutil
@@ -16,18 +15,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from sharebench.collect.scrape import HttpEndpoint
 from sharebench.mixes import workload_of
 from sharebench.nodes.base import Grant, NodeError, TenantsFailed, TenantUnreachable
 from sharebench.ownership import RUN_ID_VARIABLE, STOP_SIGNALS, scratch_folders, scratch_prefix
+from sharebench.programs import is_program
+from sharebench.tenants.kinds import Context, HostEndpoint, OwnTenant, Program, environment
 
-SCRIPTS = Path(__file__).resolve().parents[2]
+if TYPE_CHECKING:
+    from sharebench.tenants.programs import CommandTenant, HttpTenant
+
 TENANT_VARIABLE = "SHAREBENCH_TENANT"
-TOKEN_VARIABLE = "SHAREBENCH_TOKEN"
 # How a tenant says that it cannot do what it was asked to, and that it ran out of memory (errno ENOMEM).
 EXIT_USAGE = 2
 EXIT_OUT_OF_MEMORY = 12
@@ -36,6 +37,8 @@ POLL_SECONDS = 0.05
 # The driver runs on the cores that it measures, so it wakes rarely.
 WATCH_SECONDS = 0.5
 LOG_TAIL_BYTES = 2000
+# A program of anyone's may print a line per iteration.
+LOG_KEPT_BYTES = 1 << 16
 
 
 @contextlib.contextmanager
@@ -66,9 +69,12 @@ def _undisturbed() -> Iterator[None]:
             signal.raise_signal(held[0])
 
 
-def classify(code: int) -> tuple[str, str]:
-    """Status and reason of a tenant that ended with this exit code before it was asked to."""
-    if code == EXIT_OUT_OF_MEMORY:
+def classify(code: int, has_exit_codes: bool = True) -> tuple[str, str]:
+    """Status and reason of a tenant that ended with this exit code before it was asked to.
+
+    Without `has_exit_codes` it is a program of anyone's, whose codes mean nothing that we know.
+    """
+    if code == EXIT_OUT_OF_MEMORY and has_exit_codes:
         return "oom", "ran out of memory"
     if code < 0:
         names = {known.value: known.name for known in signal.Signals}
@@ -79,16 +85,35 @@ def classify(code: int) -> tuple[str, str]:
 
 @dataclass
 class TenantProcess:
-    """A process and the grants of its tenants, of which more than one are on streams of it."""
+    """The processes of one tenant, or of several on streams of one; the first of them has the grants."""
 
     grants: tuple[Grant, ...]
-    popen: subprocess.Popen[bytes]
+    kind: OwnTenant | CommandTenant | HttpTenant
+    popens: list[subprocess.Popen[bytes]]
 
     @property
     def name(self) -> str:
         """The number of its tenant, or of its first and last."""
         first, last = self.grants[0].index, self.grants[-1].index
         return str(first) if first == last else f"{first}-{last}"
+
+    @property
+    def pid(self) -> int:
+        """The process that has the grants."""
+        return self.popens[0].pid
+
+    def code(self) -> int | None:
+        """Exit code of the first of its processes that has ended, None while all run."""
+        return next((code for popen in self.popens if (code := popen.poll()) is not None), None)
+
+
+def impossible_together(replicas: int, workloads: Sequence[Mapping[str, Any]]) -> str | None:
+    """Why so many tenants with these workloads cannot run on one host at once, or None."""
+    if replicas < 2 or not any(map(is_program, workloads)):
+        return None
+    from sharebench.tenants.programs import infeasible
+
+    return infeasible(replicas, workloads)
 
 
 def by_process(grants: Sequence[Grant]) -> list[tuple[Grant, ...]]:
@@ -112,6 +137,7 @@ class ProcessTenants:
     """
 
     are_local = True
+    environment = staticmethod(environment)
 
     def __init__(
         self,
@@ -120,26 +146,44 @@ class ProcessTenants:
         python: Path = Path(sys.executable),
         device: str = "cpu",
     ) -> None:
-        self.spec = spec
-        self.loads = settings["loads"]
+        self.context = Context(spec, settings["loads"], python, device, secrets.token_hex(16))
         self.start_seconds = settings["timeouts"]["start_seconds"]
-        self.python = python
-        self.device = device
-        self.token = secrets.token_hex(16)
         self.processes: list[TenantProcess] = []
-        self._endpoints: list[HttpEndpoint] = []
+        self._endpoints: list[HostEndpoint] = []
         self._hung: set[int] = set()
         self.scratch = Path(tempfile.mkdtemp(prefix=scratch_prefix(os.environ.get(RUN_ID_VARIABLE))))
 
     def pids(self) -> list[int]:
         """Process id of each tenant that was started, in order; tenants of one process have the same."""
-        return [process.popen.pid for process in self._processes_of_tenants()]
+        return [process.pid for process in self._processes_of_tenants()]
+
+    def families(self) -> list[list[int]]:
+        """Process ids of each tenant, in order: the one with the grant, what that started, and what else is its own.
+
+        Only programs of anyone's have more than one.
+        """
+        from sharebench.collect.outside import Outside
+
+        return [
+            [process.pid]
+            if process.kind.has_exit_codes
+            else [*Outside(process.pid).pids(), *(popen.pid for popen in process.popens[1:])]
+            for process in self._processes_of_tenants()
+        ]
 
     def _processes_of_tenants(self) -> list[TenantProcess]:
         return [process for process in self.processes for _ in process.grants]
 
     def sweep(self) -> None:
         """End tenants of earlier cells of this run, whose driver died, and remove their scratch."""
+        self._end_strays()
+        for folder in scratch_folders(os.environ.get(RUN_ID_VARIABLE)):
+            if folder != self.scratch:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    @staticmethod
+    def _end_strays() -> None:
+        """End every process that a tenant of this run started, whatever session it is in."""
         run_id = os.environ.get(RUN_ID_VARIABLE)
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
@@ -147,67 +191,45 @@ class ProcessTenants:
                 if TENANT_VARIABLE in environment and environment.get(RUN_ID_VARIABLE) == run_id:
                     process.kill()
                     process.wait(GRACE_SECONDS)
-        for folder in scratch_folders(run_id):
-            if folder != self.scratch:
-                shutil.rmtree(folder, ignore_errors=True)
 
-    def _command(self, grants: Sequence[Grant]) -> list[str]:
-        # Tenants of one process run the same.
-        index = grants[0].index
-        workload = workload_of(self.spec, index)
-        arguments = {
-            "workload": workload["module"],
-            "name": workload["name"],
-            "params": json.dumps(workload["params"]),
-            "device": self.device,
-            "load": json.dumps(self.loads[index]),
-            "warmup": json.dumps(self.spec["warmup"]),
-            "port": "0",
-            "index": str(index),
-            "spawned-ns": str(time.monotonic_ns()),
-        }
-        if grants[0].process is not None:
-            arguments["streams"] = str(len(grants))
-        return [
-            str(self.python),
-            "-m",
-            "tenant",
-            *(part for k, v in arguments.items() for part in (f"--{k}", v)),
-        ]
+    def _kind(self, number: int, grants: Sequence[Grant]) -> OwnTenant | CommandTenant | HttpTenant:
+        workload = workload_of(self.context.spec, grants[0].index)
+        if not is_program(workload):
+            return OwnTenant(self.context, grants, self._out(number))
+        # It brings numpy and a parser along, for such cells only.
+        from sharebench.tenants.programs import KINDS
 
-    @staticmethod
-    def environment(grant: Grant) -> dict[str, str]:
-        """What the grant's process sees: this process's environment, but of CUDA's settings only the grant's."""
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith("CUDA_")}
-        return {**inherited, **grant.environment, "PYTHONPATH": str(SCRIPTS)}
+        return KINDS[workload["kind"]](self.context, grants, self._out(number))
 
     def start(self, grants: Sequence[Grant]) -> None:
-        """Launch one process per grant, or per group of grants with the same process."""
+        """Launch one tenant per grant, or one process per group of grants with the same process.
+
+        Raises NodeError for a program that is not there.
+        """
         for number, group in enumerate(by_process(grants)):
-            first = group[0]
-            environment = {
-                **self.environment(first),
-                TENANT_VARIABLE: str(first.index),
-                TOKEN_VARIABLE: self.token,
-            }
-            home = self.scratch / str(number)
-            home.mkdir()
-            with (
-                _undisturbed(),
-                _pinned(first.cores),
-                self._out(number).open("wb") as out,
-                self._log(number).open("wb") as log,
-            ):
-                popen = subprocess.Popen(
-                    self._command(group),
+            (self.scratch / str(number)).mkdir(mode=0o700)
+            process = TenantProcess(group, self._kind(number, group), [])
+            with _undisturbed():
+                self.processes.append(process)
+                for program in process.kind.programs():
+                    process.popens.append(self._launch(number, program, group[0].index))
+            process.kind.started([popen.pid for popen in process.popens], self._log(number))
+
+    def _launch(self, number: int, program: Program, index: int) -> subprocess.Popen[bytes]:
+        log, home = self._log(number), self.scratch / str(number)
+        with _pinned(program.cores), (program.out or log).open("ab") as out, log.open("ab") as errors:
+            try:
+                return subprocess.Popen(
+                    program.argv,
                     cwd=home,
-                    env=environment,
+                    env={**program.environment, TENANT_VARIABLE: str(index), "TMPDIR": str(home)},
                     stdin=subprocess.DEVNULL,
                     stdout=out,
-                    stderr=log,
+                    stderr=errors,
                     start_new_session=True,
                 )
-                self.processes.append(TenantProcess(group, popen))
+            except OSError as error:
+                raise NodeError(f"cannot start {program.argv[0]!r}: {error.strerror or error}") from None
 
     def _out(self, number: int) -> Path:
         return self.scratch / f"{number}.out"
@@ -215,18 +237,19 @@ class ProcessTenants:
     def _log(self, number: int) -> Path:
         return self.scratch / f"{number}.log"
 
+    def _last_of_log(self, number: int, size_bytes: int) -> str:
+        log = self._log(number)
+        if not log.exists():
+            return ""
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - size_bytes))
+            return file.read().decode(errors="replace")
+
     def _log_tail(self, number: int) -> str:
-        return self._log(number).read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+        return self._last_of_log(number, LOG_TAIL_BYTES)
 
-    def _connect(self, number: int) -> list[HttpEndpoint]:
-        line = self._out(number).read_text()
-        if not line.endswith("\n"):
-            return []
-        ports = json.loads(line.splitlines()[0])["ports"]
-        return [HttpEndpoint("127.0.0.1", port, self.token) for port in ports]
-
-    def _is_ready(self, number: int, connected: dict[int, list[HttpEndpoint]]) -> bool:
-        endpoints = connected.get(number) or self._connect(number)
+    def _is_ready(self, number: int, connected: dict[int, Sequence[HostEndpoint]]) -> bool:
+        endpoints = connected.get(number) or self.processes[number].kind.endpoints()
         if not endpoints:
             return False
         connected[number] = endpoints
@@ -242,37 +265,44 @@ class ProcessTenants:
         tenant cannot do what it was asked to, as when a framework is not installed: that says nothing about sharing.
         """
         deadline = time.monotonic() + self.start_seconds
-        connected: dict[int, list[HttpEndpoint]] = {}
+        connected: dict[int, Sequence[HostEndpoint]] = {}
         waiting = set(range(len(self.processes)))
         while waiting and time.monotonic() < deadline:
-            codes = [process.popen.poll() for process in self.processes]
-            if any(code is not None and code != EXIT_OUT_OF_MEMORY for code in codes):
+            codes = [process.code() for process in self.processes]
+            if any(code is not None and not self._is_out_of_memory(i, code) for i, code in enumerate(codes)):
                 break
             waiting = {i for i in waiting if codes[i] is None and not self._is_ready(i, connected)}
             if waiting:
                 time.sleep(POLL_SECONDS)
-        codes = [process.popen.poll() for process in self.processes]
-        if EXIT_USAGE in codes:
-            said = self._log_tail(codes.index(EXIT_USAGE)).strip() or "a tenant refused its arguments"
-            raise NodeError(said.splitlines()[-1])
+        codes = [process.code() for process in self.processes]
+        for number, process in enumerate(self.processes):
+            if codes[number] == EXIT_USAGE and process.kind.has_exit_codes:
+                said = self._log_tail(number).strip() or "a tenant refused its arguments"
+                raise NodeError(said.splitlines()[-1])
         dead = [code for code in codes if code is not None]
         if not dead:
             self._hung = waiting
+        complaints = [self.processes[number].kind.complaint for number in sorted(self._hung)]
+        if complaint := next(filter(None, complaints), None):
+            raise NodeError(complaint)
         if dead or waiting:
             raise TenantsFailed("not every tenant got ready")
         self._endpoints = [endpoint for number in range(len(codes)) for endpoint in connected[number]]
 
-    def endpoints(self) -> Sequence[HttpEndpoint]:
-        """The tenants' HTTP endpoints, in order."""
+    def _is_out_of_memory(self, number: int, code: int) -> bool:
+        return code == EXIT_OUT_OF_MEMORY and self.processes[number].kind.has_exit_codes
+
+    def endpoints(self) -> Sequence[HostEndpoint]:
+        """The tenants' endpoints, in order."""
         return self._endpoints
 
     def outcomes(self) -> list[dict[str, Any]]:
         """`status` and `exit` of each tenant, in order; a running one is `ok`. All of a process end as it does."""
         outcomes: list[dict[str, Any]] = []
         for number, process in enumerate(self.processes):
-            code = process.popen.poll()
+            code = process.code()
             if code is not None:
-                status, reason = classify(code)
+                status, reason = classify(code, process.kind.has_exit_codes)
             elif number in self._hung:
                 status, reason = "hung", f"not ready after {self.start_seconds:g} s"
             else:
@@ -290,7 +320,7 @@ class ProcessTenants:
         """Sleep, looking now and then whether all tenants live. Raises TenantsFailed when one does not."""
         while (left := monotonic_ns - time.monotonic_ns()) > 0:
             time.sleep(min(left / 1e9, WATCH_SECONDS))
-            if any(process.popen.poll() is not None for process in self.processes):
+            if any(process.code() is not None for process in self.processes):
                 raise TenantsFailed("a tenant ended early")
 
     @_undisturbed()
@@ -299,7 +329,7 @@ class ProcessTenants:
 
         Raises NodeError when one cannot be ended.
         """
-        started = [process.popen for process in self.processes]
+        started = [popen for process in self.processes for popen in process.popens]
         for popen in started:
             self._signal(popen, signal.SIGTERM)
             self._signal(popen, signal.SIGCONT)
@@ -311,8 +341,11 @@ class ProcessTenants:
             # The whole session: a tenant may have started processes of its own.
             self._signal(popen, signal.SIGKILL)
         immortal = [popen.pid for popen in started if not _ended(popen)]
+        if any(not process.kind.has_exit_codes for process in self.processes):
+            # A program of anyone's may have put what it started into a session of its own.
+            self._end_strays()
         for number, process in enumerate(self.processes):
-            for line in self._log(number).read_text(errors="replace").splitlines():
+            for line in self._last_of_log(number, LOG_KEPT_BYTES).splitlines():
                 print(f"tenant {process.name}: {line}", file=sys.stderr)
         shutil.rmtree(self.scratch, ignore_errors=True)
         if immortal:

@@ -57,7 +57,7 @@ class Samples:
         self._pending: list[Sample] = []
 
     def add(self, kind: str, begun_ns: int, duration_ns: int) -> None:
-        """Note one time; of one kind there may be at most one in an iteration."""
+        """Note one time; of a stage there may be several in an iteration, of device time one."""
         self._pending.append(Sample(kind, begun_ns, duration_ns))
 
     def pending(self) -> list[Sample]:

@@ -270,4 +270,4 @@ def _group(key: tuple[str, str, int], rows: pd.DataFrame, cells: pd.DataFrame) -
         if name.startswith("latency_p"):
             group[f"{name}_bucket_error_percent"] = 1.09
     of_gpus = {f"{name}{end}": np.nan for name in (*POWER_AND_ENERGY, *TOGETHER) for end in ("", "_low", "_high")}
-    return group | of_gpus | {"tenants_that_fit": np.nan}
+    return group | of_gpus | {"tenants_that_fit": np.nan, "scrape_error_percent": np.nan}

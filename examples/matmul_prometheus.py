@@ -1,0 +1,16 @@
+"""Multiplies matrices for ever and counts how long each product takes, in seconds, at http://localhost:8000/metrics."""
+
+import numpy as np
+from prometheus_client import Histogram, start_http_server
+
+LATENCY = Histogram(
+    "matmul_seconds",
+    "Time of one product",
+    buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
+)
+
+start_http_server(8000)
+left, right = np.random.rand(400, 400), np.random.rand(400, 400)
+while True:
+    with LATENCY.time():
+        product = left @ right

@@ -1,0 +1,64 @@
+"""Triton Inference Server from the wheel of nvidia-pytriton: `triton_server.py PORT [MODEL.onnx]`.
+
+The model `served` takes FP32 `INPUT` and gives `OUTPUT`, in batches of up to 8. Without a file it is a small network of
+random weights; with one it is what onnxruntime makes of it. It needs a Python environment of its own, because the wheel
+wants an older numpy: docs/your-own-workload.md.
+"""
+
+import itertools
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+# Its own files go to where it is started, not into the home folder.
+os.environ.setdefault("PYTRITON_HOME", str(Path.cwd()))
+
+import numpy as np
+from pytriton.decorators import batch
+from pytriton.model_config import ModelConfig, Tensor
+from pytriton.triton import Triton, TritonConfig
+
+
+def small_network() -> tuple[tuple[int, ...], Callable[[np.ndarray], np.ndarray]]:
+    """The shape of an input without its batch, and the function of a batch."""
+    sizes = [16, *[512] * 8]
+    layers = [np.random.rand(*pair).astype(np.float32) / 512 for pair in itertools.pairwise(sizes)]
+
+    def infer(values: np.ndarray) -> np.ndarray:
+        for weights in layers:
+            values = np.maximum(values @ weights, 0)
+        return values
+
+    return (16,), infer
+
+
+def onnx_network(path: str) -> tuple[tuple[int, ...], Callable[[np.ndarray], np.ndarray]]:
+    """The same of an ONNX model with one input and one output, whose first dimension is the batch."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=onnxruntime.get_available_providers())
+    (given,) = session.get_inputs()
+    shape = tuple(size if isinstance(size, int) else -1 for size in given.shape[1:])
+    return shape, lambda values: session.run(None, {given.name: values})[0]
+
+
+shape, network = onnx_network(sys.argv[2]) if len(sys.argv) > 2 else small_network()
+
+
+@batch
+def infer(INPUT: np.ndarray) -> dict[str, np.ndarray]:
+    """One batch."""
+    return {"OUTPUT": network(INPUT)}
+
+
+config = TritonConfig(http_address="127.0.0.1", http_port=int(sys.argv[1]), allow_grpc=False, allow_metrics=False)
+with Triton(config=config) as triton:
+    triton.bind(
+        model_name="served",
+        infer_func=infer,
+        inputs=[Tensor(name="INPUT", dtype=np.float32, shape=shape)],
+        outputs=[Tensor(name="OUTPUT", dtype=np.float32, shape=(-1,) * len(shape))],
+        config=ModelConfig(max_batch_size=8),
+    )
+    triton.serve()

@@ -1,0 +1,152 @@
+"""A request to an HTTP server, whose answer is read to its end: the measuring side of `kind: http`.
+
+Params: `url` (its root), `method`, `path`, `headers`, `body` or `body_file`, `expect_status`, `ready_path` (asked until
+it answers 200; without it the request itself is made until it succeeds), `stream` (time to the first chunk of an
+answer, stage `first_chunk`, and the gaps between chunks, stage `chunk_gap`).
+
+One connection, kept alive, and one request at a time. A chunk is an event of a text/event-stream, or else what a read
+returns.
+"""
+
+from __future__ import annotations
+
+import http.client
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from tenant.parameters import ParameterError, boolean, positive_integer, with_defaults
+from tenant.workloads import RequestError, Work, Workload
+
+POLL_SECONDS = 0.05
+# Longer than any answer that is worth waiting for; the driver's deadlines are shorter.
+TIMEOUT_SECONDS = 600.0
+DEFAULTS: dict[str, Any] = {
+    "url": None,
+    "method": "GET",
+    "path": "/",
+    "headers": {},
+    "body": None,
+    "body_file": None,
+    "expect_status": 200,
+    "ready_path": None,
+    "stream": False,
+}
+EVENT_STREAM = "text/event-stream"
+# How a stream of events in the manner of OpenAI ends: no answer, a mark.
+LAST_EVENT = b"data: [DONE]"
+
+
+class HttpClient(Workload):
+    """The same request again and again."""
+
+    work = Work(flop=None, bytes=None, items=1)
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        expect_status: int,
+        is_stream: bool,
+    ) -> None:
+        self._connection = http.client.HTTPConnection(*address, timeout=TIMEOUT_SECONDS)
+        self._request = (method, path, body, dict(headers))
+        self._expect_status = expect_status
+        self._is_stream = is_stream
+
+    def step(self) -> None:
+        """One request and its whole answer."""
+        try:
+            begun_ns = time.monotonic_ns()
+            self._connection.request(*self._request)
+            response = self._connection.getresponse()
+            if self._is_stream and response.status == self._expect_status:
+                self._time_chunks(response, begun_ns)
+            # Also what is read to its end by pieces is not over for the connection before this.
+            response.read()
+        except (OSError, http.client.HTTPException) as error:
+            # The next request makes a new connection.
+            self._connection.close()
+            raise RequestError(str(error)) from error
+        if response.status != self._expect_status:
+            raise RequestError(f"status {response.status}")
+
+    def _time_chunks(self, response: http.client.HTTPResponse, begun_ns: int) -> None:
+        is_events = (response.getheader("Content-Type") or "").startswith(EVENT_STREAM)
+        before_ns = 0
+        for _ in _events(response) if is_events else iter(response.read1, b""):
+            now_ns = time.monotonic_ns()
+            if before_ns:
+                self.samples.add("chunk_gap", begun_ns, now_ns - before_ns)
+            else:
+                self.samples.add("first_chunk", begun_ns, now_ns - begun_ns)
+            before_ns = now_ns
+
+    def answers(self, path: str) -> bool:
+        """Whether a GET of this path has status 200."""
+        try:
+            self._connection.request("GET", path)
+            response = self._connection.getresponse()
+            response.read()
+            return response.status == 200
+        except (OSError, http.client.HTTPException):
+            self._connection.close()
+            return False
+
+    def output_digest(self) -> list[float]:
+        """None: what a server answers may differ each time."""
+        return []
+
+    def packages(self) -> dict[str, str]:
+        """The standard library only."""
+        return {}
+
+
+def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    """The lines with data as they come, one per event, without the mark at the end."""
+    while line := response.readline():
+        if line.startswith(b"data:") and not line.startswith(LAST_EVENT):
+            yield line
+
+
+def _body(values: Mapping[str, Any]) -> bytes | None:
+    if values["body_file"] is not None:
+        return Path(values["body_file"]).read_bytes()
+    return None if values["body"] is None else str(values["body"]).encode()
+
+
+def create(params: Mapping[str, Any], device: str) -> HttpClient:
+    """A client once the server is ready, however long that takes: whoever waits has a deadline.
+
+    Raises ParameterError for a parameter that does not exist or is not possible.
+    """
+    values = with_defaults(params, DEFAULTS, "http_client")
+    url = urlsplit(str(values["url"]))
+    if url.scheme != "http" or not url.hostname:
+        raise ParameterError(f"http_client url must be http://host:port, not {values['url']!r}")
+    client = HttpClient(
+        (url.hostname, url.port or 80),
+        values["method"],
+        values["path"],
+        values["headers"],
+        _body(values),
+        positive_integer(values["expect_status"], "http_client expect_status"),
+        boolean(values["stream"], "http_client stream"),
+    )
+    while not (client.answers(values["ready_path"]) if values["ready_path"] else _succeeds(client)):
+        time.sleep(POLL_SECONDS)
+    client.samples.drain()
+    return client
+
+
+def _succeeds(client: HttpClient) -> bool:
+    try:
+        client.step()
+    except RequestError:
+        return False
+    return True

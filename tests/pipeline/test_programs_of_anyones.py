@@ -1,0 +1,128 @@
+"""A script that measures itself, and servers that a client asks, through the whole pipeline."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pipeline.harness import Checkout, dry_counts
+
+from sharebench.tenants.programs import _no_networks, free_port
+
+# As published: a histogram in seconds, and a port that is always the same. Only the notes are the test's.
+STRANGER = """
+import sys, time
+import numpy as np
+from prometheus_client import Histogram, start_http_server
+
+latency = Histogram("matmul_seconds", "A product", buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.1, 1, 10))
+left = np.random.rand(200, 200)
+start_http_server(PORT)
+with open(sys.argv[1], "w") as notes:
+    while True:
+        begun = time.monotonic()
+        with latency.time():
+            left @ left
+        print(begun, time.monotonic(), file=notes, flush=True)
+"""
+DIES = """
+import os, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+asked = []
+class Dies(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        asked.append(1)
+        if sys.argv[2] == "1" and len(asked) == 8:
+            print("out of tokens", flush=True)
+            os._exit(3)
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+    def log_message(self, *_): pass
+HTTPServer(("127.0.0.1", int(sys.argv[1])), Dies).serve_forever()
+"""
+# What a busy machine does to a measurement, besides the truth.
+BUSY = {"cpu_stolen", "cpu_throttled", "window_coverage"}
+
+
+@pytest.mark.skipif(_no_networks() is not None, reason="this user may not make network namespaces")
+def test_a_script_that_measures_itself_runs_unmodified_for_two_tenants(untouched: Checkout) -> None:
+    port = free_port()
+    (untouched.root / "stranger.py").write_text(STRANGER.replace("PORT", str(port)))
+    entry = (
+        "workload_catalogue={stranger: {kind: command, metrics: {histogram: matmul_seconds}, "
+        f"port: {port}, command: ['{{python}}', '{{here}}/stranger.py', '{{here}}/tmp/notes-{{index}}']}}}}"
+    )
+    config = [entry, "workloads=stranger", "strategies=time-slicing", "window_seconds=2"]
+    result = untouched.run(study="programs.yaml", config=config).ok()
+    assert result.cells == {"time-slicing/stranger/2/1"}
+
+    record = untouched.record("time-slicing/stranger/2/1")
+    assert record["status"] == "ok"
+    broken = {gate["name"] for gate in record["gates"] if gate["severity"] == "invalid" and not gate["passed"]}
+    assert broken <= BUSY
+    for index, tenant in enumerate(record["tenants"]):
+        notes = np.loadtxt((untouched.root / f"tmp/notes-{index}").read_text().splitlines()[:-1])
+        begun, ended = notes[:, 0], notes[:, 1]
+        start = record["window"]["start_monotonic_seconds"] + tenant["scrape"]["offset_seconds"]
+        inside = (begun >= start) & (begun < start + tenant["scrape"]["seconds"])
+        mean, own_mean = tenant["sum_seconds"] / tenant["count"], (ended - begun)[inside].mean()
+        error, rate_error = tenant["scrape"]["mean_error_ratio"], tenant["scrape"]["rate_error_ratio"]
+        # Taking the time costs the script some microseconds of its own, which its histogram does not see.
+        assert own_mean == pytest.approx(mean, rel=error / (1 - error), abs=20e-6)
+        assert inside.sum() == pytest.approx(tenant["count"], rel=rate_error / (1 - rate_error))
+
+    with (untouched.results / "tables/summary.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert float(row["scrape_error_percent"]) == pytest.approx(
+        100 * max(max(t["scrape"]["rate_error_ratio"], t["scrape"]["mean_error_ratio"]) for t in record["tenants"])
+    )
+    if row["latency_p99_seconds"]:
+        assert float(row["latency_p99_seconds_bucket_error_percent"]) > 5, "its buckets are wide, and it says so"
+
+    again = {"study": "programs.yaml", "config": config}
+    assert untouched.run(**again).ok().jobs == {}
+    path = Path(untouched.root / "stranger.py")
+    path.write_text(path.read_text().replace("200, 200", "100, 100"))
+    stale = dry_counts(untouched.run(options=["-n"], **again).ok().out)
+    assert (stale["calibrate"], stale["run_cell"]) == (1, 1), "another program is another measurement"
+
+
+def test_servers_are_measured_by_clients_and_may_die(untouched: Checkout) -> None:
+    (untouched.root / "dies.py").write_text(DIES)
+    result = untouched.run(study="programs.yaml").ok()
+    assert untouched.processes() == []
+    assert untouched.scratch() == []
+    records = {cell.split("/")[1]: untouched.record(cell) for cell in result.cells}
+    assert {name: record["status"] for name, record in records.items()} == {
+        "served": "ok",
+        "served-open": "ok",
+        "chat": "ok",
+        "dies": "crashed",
+    }
+    for name in ("served", "served-open", "chat"):
+        assert all(tenant["count"] > 2 for tenant in records[name]["tenants"])
+        assert all(tenant["measured_by"] == "client" for tenant in records[name]["tenants"])
+        assert all(item["holds"] for item in records[name]["evidence"])
+    opened = records["served-open"]["tenants"][0]["load"]
+    assert (opened["arrival"], opened["planned_rate_hz"]) == ("constant", 20)
+
+    for tenant in records["chat"]["tenants"]:
+        first, gaps = tenant["stages"]["first_chunk"], tenant["stages"]["chunk_gap"]
+        assert (first["count"], gaps["count"]) == (tenant["count"], 4 * tenant["count"])
+        # First chunk and gaps are parts of the answer.
+        assert first["sum_seconds"] + gaps["sum_seconds"] <= tenant["sum_seconds"]
+
+    with (untouched.results / "tables/stages.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {(row["workload"], row["tenant"], row["stage"]) for row in rows} == {
+        ("chat", tenant, stage) for tenant in "01" for stage in ("first_chunk", "chunk_gap")
+    }
+
+    dead = records["dies"]
+    assert dead["reason"] == "1 of 2 tenants crashed: ended by itself with exit code 3"
+    assert "out of tokens" in dead["tenants"][1]["exit"]["log_tail"]
+    assert untouched.run(study="programs.yaml").ok().jobs == {}, "an outcome is not measured again"

@@ -1,0 +1,185 @@
+"""The client that measures HTTP servers."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenant.parameters import ParameterError
+from tenant.workloads import RequestError
+from tenant.workloads.http_client import create
+
+Answer = Callable[[http.server.BaseHTTPRequestHandler], None]
+
+
+def ok(handler: http.server.BaseHTTPRequestHandler, body: bytes = b"ok", status: int = 200) -> None:
+    """A short answer."""
+    handler.send_response(status)
+    handler.send_header("Content-Length", str(len(body)))
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+def chunked(kind: str, *pieces: bytes, gap_seconds: float = 0.03) -> Answer:
+    """An answer in pieces, each so long after the one before."""
+
+    def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Type", kind)
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        for piece in (*pieces, b""):
+            if piece:
+                time.sleep(gap_seconds)
+            handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+
+    return answer
+
+
+class Seen:
+    """What a server was asked: method, path, headers and body of each request, and how many connections there were."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.connections = 0
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., tuple[str, Seen]]]:
+    """Serves answers, one after the other and then the last one for ever; returns its URL and what it sees."""
+    servers = []
+
+    def start(*answers: Answer) -> tuple[str, Seen]:
+        left, seen = list(answers), Seen()
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def setup(self) -> None:
+                seen.connections += 1
+                super().setup()
+
+            def do_GET(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                seen.requests.append((self.command, self.path, dict(self.headers), body))
+                (left.pop(0) if len(left) > 1 else left[0])(self)
+
+            do_POST = do_GET
+
+            def log_message(self, *_: object) -> None: ...
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{server.server_port}", seen
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def stages(client: Any) -> dict[str, list[int]]:
+    """What the client timed apart, by stage, in ns."""
+    found: dict[str, list[int]] = {}
+    for sample in client.samples.drain():
+        found.setdefault(sample.kind, []).append(sample.duration_ns)
+    return found
+
+
+def test_a_request_is_made_as_it_was_asked_for(serve: Callable[..., tuple[str, Seen]], tmp_path: Path) -> None:
+    url, seen = serve(ok)
+    client = create({"url": url, "method": "POST", "path": "/v1?x=1", "headers": {"A": "b"}, "body": "{}"}, "cpu")
+    client.step()
+    method, path, headers, body = seen.requests[-1]
+    assert (method, path, headers["A"], body) == ("POST", "/v1?x=1", "b", b"{}")
+    (tmp_path / "body").write_bytes(b"\x00\xff")
+    create({"url": url, "method": "POST", "body_file": str(tmp_path / "body")}, "cpu").step()
+    assert seen.requests[-1][3] == b"\x00\xff"
+
+
+def test_one_connection_is_kept(serve: Callable[..., tuple[str, Seen]]) -> None:
+    url, seen = serve(ok)
+    client = create({"url": url}, "cpu")
+    for _ in range(5):
+        client.step()
+    assert (len(seen.requests), seen.connections) == (6, 1)
+
+
+def test_it_waits_until_the_request_succeeds(serve: Callable[..., tuple[str, Seen]]) -> None:
+    url, seen = serve(lambda handler: ok(handler, status=503), lambda handler: ok(handler, status=503), ok)
+    create({"url": url}, "cpu")
+    assert len(seen.requests) == 3
+
+
+def test_or_until_the_path_says_so(serve: Callable[..., tuple[str, Seen]]) -> None:
+    url, seen = serve(lambda handler: ok(handler, status=503), ok)
+    create({"url": url, "method": "POST", "path": "/infer", "ready_path": "/health"}, "cpu")
+    assert [request[:2] for request in seen.requests] == [("GET", "/health")] * 2
+
+
+def test_another_status_is_an_error_and_the_connection_lives_on(serve: Callable[..., tuple[str, Seen]]) -> None:
+    url, seen = serve(ok, lambda handler: ok(handler, status=500), ok)
+    client = create({"url": url}, "cpu")
+    with pytest.raises(RequestError, match="status 500"):
+        client.step()
+    client.step()
+    assert seen.connections == 1
+
+
+def test_a_connection_that_breaks_is_an_error_and_made_anew(serve: Callable[..., tuple[str, Seen]]) -> None:
+    def breaks(handler: http.server.BaseHTTPRequestHandler) -> None:
+        handler.close_connection = True
+
+    url, seen = serve(ok, breaks, ok)
+    client = create({"url": url}, "cpu")
+    with pytest.raises(RequestError):
+        client.step()
+    client.step()
+    assert seen.connections == 2
+
+
+def test_events_of_a_stream_are_timed(serve: Callable[..., tuple[str, Seen]]) -> None:
+    # One event in two pieces, two events in one piece, and the mark at the end, which is no answer.
+    pieces = (b"data: {1}\n\n", b"data: ", b"{2}\n\n", b"data: 3\n\ndata: 4\n\n", b"data: [DONE]\n\n")
+    url, _ = serve(ok, chunked("text/event-stream; charset=utf-8", *pieces))
+    client = create({"url": url, "stream": True}, "cpu")
+    client.samples.drain()
+    begun = time.monotonic_ns()
+    client.step()
+    whole = time.monotonic_ns() - begun
+    found = stages(client)
+    assert (len(found["first_chunk"]), len(found["chunk_gap"])) == (1, 3)
+    assert found["first_chunk"][0] >= 30e6
+    # Four pieces, each 30 ms after the one before, until the last event.
+    assert 120e6 <= sum(found["first_chunk"]) + sum(found["chunk_gap"]) <= whole
+
+
+def test_pieces_of_anything_else_are_timed_as_they_come(serve: Callable[..., tuple[str, Seen]]) -> None:
+    url, _ = serve(ok, chunked("application/x-ndjson", b"one\n", b"two\n", b"three\n"))
+    client = create({"url": url, "stream": True}, "cpu")
+    client.samples.drain()
+    client.step()
+    found = stages(client)
+    assert (len(found["first_chunk"]), len(found["chunk_gap"])) == (1, 2)
+    assert sum(found["first_chunk"]) + sum(found["chunk_gap"]) >= 90e6
+
+
+def test_what_was_asked_before_it_is_ready_is_not_timed(serve: Callable[..., tuple[str, Seen]]) -> None:
+    url, _ = serve(chunked("text/event-stream", b"data: 1\n\n", gap_seconds=0))
+    assert stages(create({"url": url, "stream": True}, "cpu")) == {}
+
+
+@pytest.mark.parametrize(
+    "params", [{}, {"url": "https://a"}, {"url": "http://"}, {"url": "http://a", "verb": "GET"}], ids=str
+)
+def test_wrong_parameters_are_refused(params: dict[str, Any]) -> None:
+    with pytest.raises(ParameterError, match="http_client"):
+        create(params, "cpu")

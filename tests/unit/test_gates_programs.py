@@ -1,0 +1,177 @@
+"""Gates of programs of anyone's, each passed and failed, and what the tables make of such tenants."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from unit.factories import back_to_back, record, scraped, served, tenant
+
+from sharebench import gates
+from sharebench import record as records
+from sharebench.analysis.baseline import Baseline
+from sharebench.analysis.export import export_histograms
+from sharebench.analysis.reduction import reduced
+from sharebench.analysis.summary import summary_table
+from sharebench.histogram import ForeignHistogram, merged_foreign
+from sharebench.matrix import Cell
+
+UPPERS = [0.01, 0.1, 0.25, None]
+
+
+def of(*latencies: float) -> dict[str, Any]:
+    """A tenant with 400 such latencies."""
+    return tenant(0, back_to_back(np.resize(latencies or (0.005,), 400)))
+
+
+def verdicts(*tenants: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The gates of a cell with these tenants."""
+    numbered = [each | {"index": index} for index, each in enumerate(tenants)]
+    return {gate["name"]: gate for gate in record(tenants=numbered)["gates"]}
+
+
+def worse(name: str, ratio: float) -> dict[str, Any]:
+    """A scraped tenant with an error of this size."""
+    measured = scraped(of(), UPPERS, [0, 400, 0, 0])
+    measured["scrape"] |= {name: ratio}
+    return measured
+
+
+def test_a_tenant_of_ours_has_no_gate_of_programs() -> None:
+    assert not verdicts(of()).keys() & {"scrape_error", "generator_bound", "generator_cost", "server_elsewhere"}
+
+
+def test_what_is_not_known_of_a_program_is_not_checked() -> None:
+    found = verdicts(scraped(of(), UPPERS, [0, 400, 0, 0]))
+    assert not found.keys() & {"output_digest", "drained_queue", "littles_law", "generator_bound"}
+    assert all(gate["passed"] for gate in found.values())
+    assert {"output_digest", "drained_queue"} <= verdicts(of(), served(of())).keys()
+
+
+@pytest.mark.parametrize("name", ["rate_error_ratio", "mean_error_ratio"])
+def test_scrapes_that_leave_much_open_are_no_answer(name: str) -> None:
+    assert verdicts(worse(name, 0.2))["scrape_error"]["passed"]
+    failed = verdicts(of(), worse(name, 0.3))["scrape_error"]
+    assert (failed["passed"], failed["severity"], failed["value"]) == (False, "invalid", 0.3)
+    assert "leave 30% open with the 400 iterations of tenant 1; a longer window has more" in failed["message"]
+
+
+def test_a_window_without_iterations_is_no_answer() -> None:
+    failed = verdicts(scraped(of(), UPPERS, [0, 0, 0, 0]))["scrape_error"]
+    assert not failed["passed"]
+    assert failed["message"] == "tenant 0 counted no iteration in the window"
+
+
+@pytest.mark.parametrize(
+    ("cpu_seconds", "broken"),
+    [(0.1, set()), (0.3, {"generator_cost"}), (1.1, {"generator_cost", "generator_bound"}), (None, set())],
+)
+def test_the_clients_own_time(cpu_seconds: float | None, broken: set[str]) -> None:
+    found = verdicts(served(of(0.005), client_cpu_seconds=cpu_seconds))
+    names = {"generator_cost", "generator_bound"}
+    assert {name for name in names if not found[name]["passed"]} == broken
+    assert found["generator_bound"]["severity"] == "invalid"
+    assert found["generator_cost"]["severity"] == "warning"
+
+
+def test_a_queue_does_not_hide_the_client() -> None:
+    """Waiting requests are many at a time: their latencies add up to more than the window."""
+    found = verdicts(served(of(0.5), client_cpu_seconds=1.5))
+    assert found["generator_bound"]["value"] == pytest.approx(1.5 / 2.0)
+
+
+def test_a_server_that_is_not_ours_proves_nothing_and_says_so() -> None:
+    elsewhere = served(of()) | {"cpu": None}
+    measured = record(tenants=[elsewhere]) | {"evidence": []}
+    found = {gate["name"]: gate for gate in gates.evaluate(measured)}
+    assert "evidence" not in found
+    assert found["server_elsewhere"]["severity"] == "warning"
+    assert not found["server_elsewhere"]["passed"]
+    assert verdicts(served(of()))["server_elsewhere"]["passed"]
+    both = record(tenants=[elsewhere, of() | {"index": 1}]) | {"evidence": []}
+    assert not next(gate for gate in gates.evaluate(both) if gate["name"] == "evidence")["passed"]
+
+
+def test_records_of_programs_are_written_and_read(tmp_path: Path) -> None:
+    measured = record(tenants=[scraped(of(), UPPERS, [1, 398, 0, 1]), served(of()) | {"index": 1}])
+    records.write(tmp_path / "raw.json", measured)
+    assert records.read(tmp_path / "raw.json") == measured
+    measured["tenants"][0]["count"] += 1
+    records.write(tmp_path / "raw.json", measured)
+    with pytest.raises(records.RecordError, match="its foreign_histogram holds 400 iterations, its count says 401"):
+        records.read(tmp_path / "raw.json")
+
+
+def test_a_summary_has_no_buckets_to_add_up(tmp_path: Path) -> None:
+    measured = scraped(of(), [], []) | {"foreign_histogram": None, "count": 400}
+    records.write(tmp_path / "raw.json", record(tenants=[measured]))
+    assert records.read(tmp_path / "raw.json")["tenants"][0]["count"] == 400
+    assert reduced(record(tenants=[measured])).percentiles == {}
+
+
+def test_quantiles_of_a_programs_buckets_are_those_of_prometheus() -> None:
+    """Three published means in one bucket of (0.1, 0.25] all give p50 = 175.0 ms and p99 = 248.5 ms."""
+    p50, p99 = ForeignHistogram((0.01, 0.1, 0.25, math.inf), (0, 0, 1000, 0)).quantiles([0.5, 0.99])
+    assert (p50.value_seconds, p99.value_seconds) == (pytest.approx(0.175), pytest.approx(0.2485))
+    assert (p50.low_seconds, p50.high_seconds) == (0.1, 0.25)
+    assert p50.error_percent == pytest.approx(100 * (1 - 0.1 / 0.175))
+    assert p99.error_percent == pytest.approx(100 * (1 - 0.1 / 0.2485))
+
+
+def test_the_exact_quantile_lies_in_the_bounds() -> None:
+    rng = np.random.default_rng(3)
+    latencies = np.sort(rng.lognormal(-3, 1, 997))
+    uppers = (0.01, 0.05, 0.1, 0.5, math.inf)
+    counts = np.histogram(latencies, [0, *uppers])[0]
+    shares = [0.05, 0.5, 0.9, 0.95]
+    for q, found in zip(shares, ForeignHistogram(uppers, counts).quantiles(shares), strict=True):
+        assert found.low_seconds < latencies[math.ceil(q * latencies.size) - 1] <= found.high_seconds
+
+
+def test_a_quantile_without_an_upper_bound_is_none() -> None:
+    (beyond,) = ForeignHistogram((0.1, math.inf), (10, 10)).quantiles([0.99])
+    assert not beyond.is_bounded
+    with pytest.raises(ValueError, match="empty"):
+        ForeignHistogram((0.1, math.inf), (0, 0)).quantiles([0.5])
+
+
+def test_only_equal_buckets_are_added() -> None:
+    one = ForeignHistogram((0.1, math.inf), (1, 2))
+    together = merged_foreign([one, ForeignHistogram((0.1, math.inf), (3, 4))])
+    assert together is not None
+    assert together.counts.tolist() == [4, 6]
+    assert merged_foreign([one, ForeignHistogram((0.2, math.inf), (3, 4))]) is None
+    assert merged_foreign([]) is None
+
+
+def test_tables_tell_what_the_scrapes_leave_open() -> None:
+    pair = [worse("mean_error_ratio", 0.04), worse("mean_error_ratio", 0.06) | {"index": 1}]
+    cell = reduced(record("mps", tenants=pair))
+    assert [row.scrape_error_percent for row in cell.rows] == pytest.approx([4.0, 6.0])
+    assert cell.rows[0].throughput_hz == pair[0]["load"]["achieved_rate_hz"]
+    assert cell.rows[0].latency_max_seconds is None
+    table = summary_table([cell], [(Cell("mps", "matmul", 2, 1), "matmul")], Baseline([], None))
+    row = table.iloc[0]
+    assert row["scrape_error_percent"] == pytest.approx(6.0)
+    assert "between two scrapes: means and rates within 6 %" in row["notes"]
+    assert row["latency_p99_seconds"] == pytest.approx(0.01 + 0.09 * 0.99)
+    assert row["latency_p99_seconds_bucket_error_percent"] == pytest.approx(100 * (1 - 0.01 / 0.0991))
+
+
+def test_a_mix_of_kinds_has_no_percentile_of_all() -> None:
+    mixed = record(tenants=[of(), scraped(of(), UPPERS, [0, 400, 0, 0]) | {"index": 1}])
+    whole = reduced(mixed)
+    assert whole.percentiles == {}
+    assert whole.rows[0].latency_p99_seconds == pytest.approx(0.005, rel=0.02)
+    assert whole.rows[1].latency_p99_seconds is not None
+    assert whole.rows[1].scrape_error_percent is not None
+
+
+def test_the_export_has_a_programs_own_buckets(tmp_path: Path) -> None:
+    records.write(tmp_path / "raw.json", record(tenants=[scraped(of(), UPPERS, [3, 0, 390, 7])]))
+    export_histograms([tmp_path / "raw.json"], tmp_path / "out.csv")
+    lines = (tmp_path / "out.csv").read_text().splitlines()[1:]
+    assert lines == ["1,1,0,0.01,3", "1,1,0,0.25,390", "1,1,0,inf,7"]

@@ -1,0 +1,322 @@
+"""Windows from two scrapes of a program's own metrics: what is read, what is subtracted, and how far off it may be."""
+
+from __future__ import annotations
+
+import http.server
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry, Counter, Histogram, Summary, generate_latest
+
+from sharebench.collect.metrics import MissingSeries, Scrape, between, parse, scrape
+from sharebench.collect.outside import Outside
+from sharebench.collect.programs import MeansJudge, ScrapedEndpoint
+from sharebench.nodes.base import NodeError, TenantUnreachable
+from tenant.warmup import Rule
+
+MS = 1_000_000
+BUCKETS = (0.01, 0.1, 0.25)
+
+
+def metrics(**given: Any) -> dict[str, Any]:
+    """A workload's `metrics` with these keys."""
+    return {"path": "/metrics", "histogram": None, "summary": None, "labels": {}, "unit": "seconds"} | given
+
+
+def page(latencies: dict[str, list[float]], buckets: tuple[float, ...] = BUCKETS) -> str:
+    """What prometheus_client says of these latencies, by the label `stage`, in a histogram and in a summary."""
+    registry = CollectorRegistry()
+    histogram = Histogram("work", "Work", ["stage"], buckets=buckets, registry=registry)
+    summary = Summary("same", "The same", ["stage"], registry=registry)
+    Counter("others", "Something else", registry=registry).inc()
+    for stage, values in latencies.items():
+        # Without a call a series with labels is not there.
+        histogram.labels(stage)
+        summary.labels(stage)
+        for value in values:
+            histogram.labels(stage).observe(value)
+            summary.labels(stage).observe(value)
+    return generate_latest(registry).decode()
+
+
+def state(latencies: list[float], at_ms: int = 0, took_ms: int = 0, buckets: tuple[float, ...] = BUCKETS) -> Scrape:
+    """A scrape of a program that has made these iterations."""
+    text = page({"a": latencies}, buckets)
+    return parse(text, metrics(histogram="work"), at_ms * MS, (at_ms + took_ms) * MS)
+
+
+def test_a_histogram_is_read_with_its_buckets() -> None:
+    found = state([0.005, 0.05, 0.05, 7.0])
+    assert found.count == 4
+    assert found.sum_seconds == pytest.approx(7.105)
+    assert found.upper_seconds == (*BUCKETS, math.inf)
+    assert found.cumulative == (1, 3, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("unit", "seconds"), [("seconds", 1.0), ("milliseconds", 1e-3), ("microseconds", 1e-6), ("nanoseconds", 1e-9)]
+)
+def test_units_are_of_sum_and_buckets_alike(unit: str, seconds: float) -> None:
+    text = page({"a": [4, 40]}, buckets=(5, 50))
+    found = parse(text, metrics(histogram="work", unit=unit))
+    assert found.sum_seconds == pytest.approx(44 * seconds)
+    assert found.upper_seconds[:2] == pytest.approx((5 * seconds, 50 * seconds))
+
+
+def test_a_summary_has_a_count_and_a_sum_only() -> None:
+    found = parse(page({"a": [0.5, 1.5]}), metrics(summary="same"))
+    assert (found.count, found.sum_seconds, found.upper_seconds) == (2, 2.0, ())
+
+
+def test_labels_pick_a_series() -> None:
+    text = page({"load": [1.0], "infer": [0.02, 0.03]})
+    found = parse(text, metrics(histogram="work", labels={"stage": "infer"}))
+    assert (found.count, found.cumulative) == (2, (0, 2, 2, 2))
+    with pytest.raises(MissingSeries, match=r"has 2 series .*stage: load.*pick one by metrics.labels"):
+        parse(text, metrics(histogram="work"))
+    with pytest.raises(MissingSeries, match=r"no series with metrics.labels .*blur.*; it has \{stage: load\}"):
+        parse(text, metrics(histogram="work", labels={"stage": "blur"}))
+
+
+def test_what_is_not_there_is_said_with_what_is() -> None:
+    text = page({"a": [1.0]})
+    with pytest.raises(MissingSeries, match=r"there is no histogram 'wrok'; this page has: work"):
+        parse(text, metrics(histogram="wrok"))
+    with pytest.raises(MissingSeries, match=r"there is no summary 'wrok'; this page has: same, work"):
+        parse(text, metrics(summary="wrok"))
+    with pytest.raises(MissingSeries, match=r"same has no classic buckets"):
+        parse(text, metrics(histogram="same"))
+
+
+def test_a_window_is_the_difference_of_two_scrapes() -> None:
+    before = [0.02] * 30 + [5.0]
+    inside = [0.005] * 10 + [0.05] * 40 + [0.2] * 5
+    found = between(state(before, at_ms=1000, took_ms=4), state(before + inside, at_ms=3002, took_ms=8))
+    assert found.count == 55
+    assert found.counts == (10, 40, 5, 0)
+    assert found.mean_seconds == pytest.approx(np.mean(inside))
+    assert found.seconds == pytest.approx(2.004)
+    assert found.seconds_error == pytest.approx(0.006)
+    assert found.rate_hz == pytest.approx(55 / 2.004)
+    assert found.longest_seconds == 0.25
+
+
+def of_the_truth(ratio: float) -> float:
+    """A bound relative to what was measured as one relative to the truth."""
+    return ratio / (1 - ratio) if ratio < 1 else math.inf
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_truth_is_within_the_bounds_wherever_the_edges_fall(seed: int) -> None:
+    """A closed loop is scraped at moments that nobody knows; what began in the window is the truth."""
+    rng = np.random.default_rng(seed)
+    ends = np.cumsum(latencies := rng.lognormal(-3.3, 0.6, 400))
+    starts = ends - latencies
+    at, to = sorted(rng.uniform(1.0, ends[-1] - 1.0, 2))
+    took = rng.uniform(0, 0.05, 2)
+    # Each page was made somewhere between its request and its answer, its sum and its counts not at once.
+    counted, summed = (np.array([at, to]) + rng.uniform(0, 1, 2) * took for _ in range(2))
+
+    def taken(edge: int) -> Scrape:
+        has_counted, has_summed = ends <= counted[edge], ends <= summed[edge]
+        cumulative = (*(int((latencies[has_counted] <= upper).sum()) for upper in BUCKETS), int(has_counted.sum()))
+        begun = [at, to][edge]
+        return Scrape(
+            round(begun * 1e9),
+            round((begun + took[edge]) * 1e9),
+            cumulative[-1],
+            float(latencies[has_summed].sum()),
+            (*BUCKETS, math.inf),
+            cumulative,
+        )
+
+    found = between(taken(0), taken(1))
+    began = (starts >= counted[0]) & (starts < counted[1])
+    if began.sum() < 5:
+        pytest.skip("no window to speak of")
+    true_rate = began.sum() / (counted[1] - counted[0])
+    assert abs(found.rate_hz / true_rate - 1) <= of_the_truth(found.rate_error_ratio)
+    assert found.longest_seconds is None or found.longest_seconds >= latencies[began].max()
+    if found.longest_seconds is not None:
+        true_mean = latencies[began].mean()
+        assert abs(found.mean_seconds / true_mean - 1) <= of_the_truth(found.mean_error_ratio)
+
+
+def test_error_bounds_by_hand() -> None:
+    found = between(state([], at_ms=0, took_ms=10), state([0.05] * 100, at_ms=5000, took_ms=10))
+    assert found.rate_error_ratio == pytest.approx(0.01 / 5 + 2 / 100)
+    # An edge's iteration may be 0.1 s, that is 0.05 s off the mean of 0.05 s, and the page may be torn by 10 ms twice.
+    assert found.mean_error_ratio == pytest.approx(2 / 100 * 0.05 / 0.05 + 2 * 0.01 / 5)
+    slow = between(state([]), state([0.011] * 100, at_ms=5000))
+    assert slow.mean_error_ratio == pytest.approx(2 / 100 * (0.1 - 0.011) / 0.011)
+
+
+def test_without_a_bound_an_edge_is_taken_for_twice_the_mean() -> None:
+    found = between(state([]), state([0.02, 9.0], at_ms=1000))
+    assert found.longest_seconds is None
+    assert found.mean_error_ratio == pytest.approx(2 / 2)
+
+
+def test_a_window_without_iterations_has_no_mean_and_no_error() -> None:
+    found = between(state([0.1]), state([0.1], at_ms=1000))
+    assert (found.count, found.mean_seconds, found.rate_error_ratio, found.mean_error_ratio) == (0, None, None, None)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        state([0.02] * 3, at_ms=1000),
+        state([0.2] * 20, at_ms=1000),
+        state([0.02] * 20, at_ms=1000, buckets=(0.01, 0.5)),
+    ],
+    ids=["fewer", "another distribution", "other buckets"],
+)
+def test_a_program_that_began_anew_is_no_window(after: Scrape) -> None:
+    with pytest.raises(NodeError, match="it began anew"):
+        between(state([0.02] * 10), after)
+
+
+@pytest.fixture
+def served() -> Iterator[Callable[..., int]]:
+    """Serves pages, one after the other and then the last one for ever, on a port of its own."""
+    servers = []
+
+    def serve(*pages: bytes, status: int = 200) -> int:
+        left = list(pages)
+
+        class Page(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(left.pop(0) if len(left) > 1 else left[0])
+
+            def log_message(self, *_: object) -> None: ...
+
+        server = http.server.HTTPServer(("127.0.0.1", 0), Page)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return int(server.server_port)
+
+    yield serve
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def endpoint(port: int, its_log: Path, **more: Any) -> ScrapedEndpoint:
+    """A program of which only the metrics on this port are known."""
+    rules = {"path": None, "count": None, "log": None} | more
+    workload = {"name": "mine", "metrics": metrics(histogram="work"), "ready": rules}
+    return ScrapedEndpoint(3, workload, port, its_log, Outside(os.getpid()), Rule(4, 0.2, 5.0))
+
+
+def window_of(asked: ScrapedEndpoint, seconds: float = 0.05) -> dict[str, Any]:
+    """The record of a window that begins soon."""
+    start_ns = time.monotonic_ns() + 20 * MS
+    assert asked.set_window(start_ns, start_ns + int(seconds * 1e9))
+    return asked.record(5.0)
+
+
+def test_the_windows_scrapes_make_the_record(served: Callable[..., int], tmp_path: Path) -> None:
+    before, inside = [0.02] * 7, [0.05] * 3 + [0.2]
+    found = window_of(endpoint(served(page({"a": before}).encode(), page({"a": before + inside}).encode()), tmp_path))
+    assert (found["index"], found["workload"], found["count"]) == (3, "mine", 4)
+    assert found["sum_seconds"] == pytest.approx(0.35)
+    assert found["foreign_histogram"] == {"upper_seconds": [0.01, 0.1, 0.25, None], "count": [0, 3, 1, 0]}
+    assert found["load"]["achieved_rate_hz"] == pytest.approx(4 / found["scrape"]["seconds"])
+    assert 0 <= found["coverage_ratio"] <= 1
+    assert found["outside"]["pids"][0] == os.getpid()
+
+
+def test_a_program_that_begins_anew_in_the_window_is_no_result(served: Callable[..., int], tmp_path: Path) -> None:
+    port = served(page({"a": [0.02] * 100}).encode(), page({"a": [0.02] * 3}).encode())
+    with pytest.raises(NodeError, match=r"^tenant 3: its metrics went back from 100 to 3 iterations: it began anew$"):
+        window_of(endpoint(port, tmp_path))
+
+
+def test_a_series_that_goes_in_the_window_is_no_result(served: Callable[..., int], tmp_path: Path) -> None:
+    with pytest.raises(NodeError, match=r"^tenant 3: there is no histogram 'work'; this page has: none$"):
+        window_of(endpoint(served(page({"a": [0.02]}).encode(), b""), tmp_path))
+
+
+def test_a_program_that_falls_silent_is_unreachable(tmp_path: Path) -> None:
+    with pytest.raises(TenantUnreachable):
+        window_of(endpoint(1, tmp_path))
+
+
+def test_a_window_in_the_past_is_refused(tmp_path: Path) -> None:
+    assert not endpoint(1, tmp_path).set_window(time.monotonic_ns() - MS, time.monotonic_ns() + MS)
+
+
+def test_it_is_ready_once_its_rule_holds_and_it_was_judged(served: Callable[..., int], tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("")
+    asked = endpoint(served(page({"a": [0.02] * 9}).encode()), log, log="ready to go")
+    assert not asked.ready()
+    log.write_text("and now ready to go!")
+    until = time.monotonic() + 10
+    while not asked.ready():
+        assert time.monotonic() < until
+    assert asked.settled(time.monotonic_ns()) is None, "from then on it is judged anew"
+    assert not endpoint(served(page({"a": [0.02] * 9}).encode()), log, count=10).ready()
+    assert not endpoint(served(b"", status=500), log, path="/health").ready()
+
+
+def test_what_is_missing_is_the_complaint_until_it_is_there(served: Callable[..., int], tmp_path: Path) -> None:
+    asked = endpoint(served(b"", page({"a": [0.02]}).encode()), tmp_path)
+    assert not asked.ready()
+    assert asked.complaint == "tenant 3: there is no histogram 'work'; this page has: none"
+    asked.ready()
+    assert asked.complaint is None
+
+
+def test_a_scrape_notes_when_it_was_taken(served: Callable[..., int]) -> None:
+    port = served(page({"a": [0.02]}).encode())
+    first, second = (scrape(port, metrics(histogram="work")) for _ in range(2))
+    assert 0 < first.begun_ns < first.ended_ns < second.begun_ns
+    assert first.count == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "body"), [(503, b""), (200, b"work_sum what\n"), (200, b"\xff\xfe")], ids=["busy", "no page", "no text"]
+)
+def test_no_page_is_no_scrape(served: Callable[..., int], status: int, body: bytes) -> None:
+    port = served(body, status=status)
+    with pytest.raises(TenantUnreachable):
+        scrape(port, metrics(histogram="work"))
+
+
+def judged(pieces: list[list[float]], every_ms: int = 100, rule: Rule = Rule(4, 10.0, 5.0)) -> Any:  # noqa: B008
+    """The verdict after scrapes between which these iterations were made."""
+    judge, so_far = MeansJudge(rule, 0), []
+    for number, piece in enumerate([[], *pieces]):
+        so_far += piece
+        judge.add(state(so_far, at_ms=number * every_ms))
+    return judge.verdict(len(pieces) * every_ms * MS)
+
+
+def test_two_alike_batches_are_steady() -> None:
+    verdict = judged([[0.02] * 5, [0.0204] * 5])
+    assert verdict.is_steady
+    assert (verdict.batches, verdict.change_percent) == (2, pytest.approx(2.0))
+
+
+def test_batches_that_differ_are_not_steady_until_time_is_up() -> None:
+    growing = [[0.02 * 1.2**number] * 5 for number in range(8)]
+    assert judged(growing) is None
+    late = judged(growing, rule=Rule(4, 0.5, 5.0))
+    assert not late.is_steady
+    assert late.change_percent == pytest.approx(20.0)
+
+
+def test_a_batch_needs_iterations_and_time() -> None:
+    assert judged([[0.02], [0.02], [0.02]]) is None
+    assert judged([[0.02] * 5] * 3, every_ms=40) is None
+    assert judged([[0.02] * 5] * 6, every_ms=40).batches == 2

@@ -1,0 +1,316 @@
+"""Cells whose tenants are programs of anyone's: real processes on the stand-in, well and badly behaved."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from unit.config_cases import W, study
+
+from sharebench import record
+from sharebench.cell import run_cell
+from sharebench.config import load
+from sharebench.matrix import Cell, Study
+from sharebench.nodes.base import NodeError
+from sharebench.nodes.cpu import CpuNode
+from sharebench.ownership import RUN_ID_VARIABLE
+from sharebench.tenants import programs
+from sharebench.tenants.programs import DOOR, free_port, infeasible
+
+CORES = sorted(os.sched_getaffinity(0))
+QUICK = {"warmup": {"min_iterations": 4, "max_seconds": 1, "tolerance_percent": 50}, "window_seconds": 0.5}
+has_networks = programs._no_networks() is None
+
+# A program that counts its naps, as a stranger would write it; `extra` is done after each.
+NAPS = """
+import os, sys, time
+from prometheus_client import Histogram, start_http_server
+naps = Histogram("nap_seconds", "Naps", buckets=(0.001, 0.002, 0.005, 0.01, 0.05, 1))
+{before}
+start_http_server({port})
+print("up", flush=True)
+while True:
+    with naps.time():
+        time.sleep(0.004)
+    {extra}
+"""
+SERVER = """
+import http.server, sys, time
+asked = []
+class Nap(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    def do_GET(self):
+        {before}
+        time.sleep(0.004)
+        self.send_response({status})
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+    def log_message(self, *_): pass
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Nap).serve_forever()
+"""
+
+
+@pytest.fixture(autouse=True)
+def this_run(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An id that keeps sweeping away from others; nothing is left running."""
+    monkeypatch.setenv(RUN_ID_VARIABLE, f"unit-test-{os.getpid()}")
+    before = set(psutil.Process().children(recursive=True))
+    yield
+    assert set(psutil.Process().children(recursive=True)) == before
+
+
+def naps(port: str = "int(sys.argv[1])", before: str = "", extra: str = "pass") -> str:
+    """The text of the napping program."""
+    return NAPS.format(port=port, before=before, extra=extra)
+
+
+def command(text: str, **more: Any) -> dict[str, Any]:
+    """An entry that runs this text."""
+    words = ["{python}", "-c", text] + ([] if "port" in more else ["{port}"])
+    return {
+        "kind": "command",
+        "command": words,
+        "metrics": {"histogram": "nap_seconds"},
+        "min_window_seconds": 0.1,
+    } | more
+
+
+def server(before: str = "pass", status: int | str = 200, **more: Any) -> dict[str, Any]:
+    """An entry that serves naps."""
+    text = SERVER.format(before=before, status=status)
+    return {"kind": "http", "command": ["{python}", "-c", text, "{port}"], "min_window_seconds": 0.1} | more
+
+
+def run(
+    tmp_path: Path, entry: dict[str, Any], replicas: int = 1, strategy: str = "mps", start_seconds: float = 30
+) -> dict[str, Any]:
+    """The record of a cell of such tenants, after writing it."""
+    planned = Study(load(study({f"{W}.mine": entry, "workloads": ["mine"]} | QUICK)))
+    node = CpuNode(planned.config["cpu"], tmp_path / "node")
+    timeouts = {"start_seconds": start_seconds, "record_seconds": 10}
+    cell = Cell(strategy, "mine", replicas, 1)
+    settings = {"timeouts": timeouts, "cell_folder": cell.folder}
+    known = {"mine": {"output_digest": None, "capacity_hz": 100.0, "roofs": None, "idle_power_watts": None}}
+    measured, _ = run_cell(node, planned.strategies[strategy], planned.spec(cell), 1, settings, known)
+    environment = measured.pop("environment") or {"python": "3", "platform": "Linux", "packages": {}}
+    provenance = {"run_id": "r", "started_epoch_seconds": 1.0, **environment, "git_commit": None, "git_dirty": None}
+    record.write(tmp_path / "raw.json", measured | {"code": "code", "provenance": provenance})
+    return record.read(tmp_path / "raw.json")
+
+
+def failed(measured: dict[str, Any]) -> set[str]:
+    """The `invalid` gates that failed, but for those that a busy machine fails."""
+    broken = {gate["name"] for gate in measured["gates"] if gate["severity"] == "invalid" and not gate["passed"]}
+    return broken - {"cpu_stolen", "cpu_throttled", "window_coverage", "scrape_error"}
+
+
+def test_a_program_that_measures_itself(tmp_path: Path) -> None:
+    measured = run(tmp_path, command(naps()), replicas=2, strategy="time-slicing")
+    assert (measured["status"], measured["reason"], failed(measured)) == ("ok", None, set())
+    for index, tenant in enumerate(measured["tenants"]):
+        assert (tenant["index"], tenant["measured_by"], tenant["load"]["arrival"]) == (index, "scrape", "own")
+        assert tenant["count"] == sum(tenant["foreign_histogram"]["count"]) > 5
+        assert tenant["foreign_histogram"]["upper_seconds"] == [0.001, 0.002, 0.005, 0.01, 0.05, 1, None]
+        assert tenant["sum_seconds"] / tenant["count"] >= 0.004
+        assert tenant["cpu"]["affinity"] == CORES[:1]
+        assert tenant["startup"]["load_seconds"] > 0
+        assert tenant["memory_bytes"] > 1 << 20
+        assert tenant["steady"]["batches"] >= 1
+    assert {item["source"] for item in measured["evidence"]} == {"node"}
+    assert all(item["holds"] for item in measured["evidence"])
+
+
+@pytest.mark.skipif(not has_networks, reason="this user may not make network namespaces")
+def test_programs_with_one_fixed_port_each_have_a_network(tmp_path: Path) -> None:
+    port = free_port()
+    measured = run(tmp_path, command(naps(port=str(port)), port=port), replicas=2)
+    assert (measured["status"], failed(measured)) == ("ok", set())
+    assert [tenant["count"] > 5 for tenant in measured["tenants"]] == [True, True]
+
+
+def test_one_program_with_a_fixed_port_needs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "DOOR", ["/no/door"])
+    port = free_port()
+    assert run(tmp_path, command(naps(port=str(port)), port=port))["status"] == "ok"
+
+
+def test_without_networks_of_its_own_a_fixed_port_is_infeasible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "DOOR", [sys.executable, "-c", "import sys; sys.exit('no: not permitted')"])
+    measured = run(tmp_path, command(naps(port="8000"), port=8000), replicas=2)
+    assert measured["status"] == "infeasible"
+    assert measured["reason"] == (
+        "mine always listens on port 8000: N > 1 needs network namespaces (no: not permitted); give it a port by {port}"
+    )
+
+
+def test_servers_with_one_fixed_port_are_infeasible() -> None:
+    fixed = {"kind": "http", "name": "mine", "port": 8000}
+    assert infeasible(1, [fixed]) is None
+    assert infeasible(2, [{"kind": "http", "name": "mine", "port": None}] * 2) is None
+    assert "which one server can" in str(infeasible(2, [fixed, fixed]))
+
+
+def test_a_port_that_others_use_is_refused(tmp_path: Path) -> None:
+    """Or else their metrics would be taken for the program's."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(NodeError, match=f"port {port} is in use by another program"):
+            run(tmp_path, command(naps(port=str(port)), port=port))
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"metrics": {"histogram": "nap"}}, "tenant 0: there is no histogram 'nap'; this page has: nap_seconds"),
+        ({"metrics": {"histogram": "nap_seconds", "labels": {"a": "b"}}}, "tenant 0: .*no series with metrics.labels"),
+        ({"command": ["no-such-program", "{port}"]}, "cannot start 'no-such-program': No such file or directory"),
+    ],
+    ids=["metric", "labels", "program"],
+)
+def test_what_the_config_has_wrong_is_no_result(tmp_path: Path, changes: dict[str, Any], line: str) -> None:
+    with pytest.raises(NodeError, match=f"^{line}"):
+        run(tmp_path, command(naps()) | changes, start_seconds=3)
+
+
+@pytest.mark.parametrize(
+    ("ready", "status"),
+    [({"log": "up"}, "ok"), ({"count": 3}, "ok"), ({"path": "/metrics"}, "ok"), ({"log": "never said"}, "hung")],
+    ids=str,
+)
+def test_when_a_program_has_started(tmp_path: Path, ready: dict[str, Any], status: str) -> None:
+    measured = run(tmp_path, command(naps(), ready=ready), start_seconds=30 if status == "ok" else 2)
+    assert measured["status"] == status
+
+
+def test_a_program_that_dies_leaves_its_last_words(tmp_path: Path) -> None:
+    measured = run(tmp_path, command("print('no weights'); raise SystemExit(12)"), replicas=2)
+    assert measured["status"] == "crashed", "12 is no word of ours in the mouth of others"
+    assert measured["tenants"][0]["exit"]["reason"] == "ended by itself with exit code 12"
+    assert "no weights" in measured["tenants"][0]["exit"]["log_tail"]
+
+
+def test_what_a_program_put_into_a_session_of_its_own_ends_with_it(tmp_path: Path) -> None:
+    daemon = "import subprocess; stray = subprocess.Popen(['sleep', '987'], start_new_session=True)"
+    assert run(tmp_path, command(naps(before=daemon)))["status"] == "ok"
+    strays = [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", "987"]]
+    assert [each.status() for each in strays if each.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def test_its_own_environment_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/theirs")
+    seen = """
+import os, sys
+own = os.environ
+print(own.get("PYTHONPATH"), own.get("SHAREBENCH_TOKEN"), own["SHAREBENCH_INDEX"])
+print(own["SHAREBENCH_PORT"] == sys.argv[1], own["TMPDIR"] == os.getcwd(), os.listdir())
+sys.exit(1)
+"""
+    measured = run(tmp_path, command(seen))
+    assert measured["tenants"][0]["exit"]["log_tail"].strip() == "/theirs None 0\nTrue True []"
+
+
+@pytest.mark.parametrize("load_", [{"arrival": "closed"}, {"arrival": "constant", "rate_of_capacity": 0.2}], ids=str)
+def test_a_server_and_its_client(tmp_path: Path, load_: dict[str, Any]) -> None:
+    measured = run(tmp_path, server(load=load_), replicas=2, strategy="time-slicing")
+    assert (measured["status"], failed(measured) - {"generator_bound"}) == ("ok", set())
+    for tenant in measured["tenants"]:
+        assert tenant["measured_by"] == "client"
+        assert tenant["count"] == sum(tenant["histogram"].values()) > 3
+        assert tenant["min_seconds"] >= 0.004
+        assert tenant["load"]["arrival"] == load_["arrival"]
+        assert tenant["cpu"]["affinity"] == CORES[:1], "the server is on the grant"
+        assert tenant["generator"]["cpu_seconds"] > 0
+        assert tenant["memory_bytes"] > 1 << 20
+
+
+def test_a_server_that_dies(tmp_path: Path) -> None:
+    dying = "import os; asked.append(1); len(asked) == 12 and os.kill(os.getpid(), 9)"
+    measured = run(tmp_path, server(before=dying), replicas=2)
+    assert measured["status"] == "killed"
+    assert "ended by SIGKILL" in measured["reason"]
+
+
+def test_answers_that_are_not_wanted_are_errors(tmp_path: Path) -> None:
+    measured = run(tmp_path, server(before="asked.append(1)", status="503 if len(asked) % 3 == 0 else 200"))
+    (tenant,) = measured["tenants"]
+    assert 0 < tenant["errors"] < tenant["count"]
+    assert "errors" in {gate["name"] for gate in measured["gates"] if not gate["passed"]}
+
+
+def test_a_server_that_is_not_ours(tmp_path: Path) -> None:
+    port = free_port()
+    theirs = subprocess.Popen([sys.executable, "-c", SERVER.format(before="pass", status=200), str(port)])
+    try:
+        measured = run(
+            tmp_path, {"kind": "http", "url": f"http://127.0.0.1:{port}", "min_window_seconds": 0.1}, replicas=2
+        )
+        assert theirs.poll() is None, "it is left alone"
+    finally:
+        theirs.kill()
+        theirs.wait()
+    assert measured["status"] == "ok"
+    assert measured["evidence"] == []
+    assert [tenant["cpu"] for tenant in measured["tenants"]] == [None, None]
+    gates = {gate["name"]: gate for gate in measured["gates"]}
+    assert "evidence" not in gates
+    assert not gates["server_elsewhere"]["passed"]
+
+
+def asked(port: int) -> bytes:
+    """What is served on this port of this host; nothing where nobody does."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}", timeout=5) as answer:
+            return bytes(answer.read())
+    except (OSError, http.client.HTTPException):
+        return b""
+
+
+@pytest.mark.skipif(not has_networks, reason="this user may not make network namespaces")
+def test_the_door_ends_with_its_program() -> None:
+    port, inside = free_port(), free_port()
+    text = SERVER.format(before="pass", status=200)
+    door = subprocess.Popen(
+        [*DOOR, "--port", str(port), "--inside", str(inside), sys.executable, "-c", text, str(inside)],
+        start_new_session=True,
+    )
+    try:
+        children = psutil.Process(door.pid).children
+        until = time.monotonic() + 30
+        while not (answer := asked(port)):
+            assert time.monotonic() < until, "nobody came to the door"
+            time.sleep(0.05)
+        assert answer == b"ok"
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.1", inside)) != 0, "inside is not here"
+        (relay,) = children()
+    finally:
+        door.kill()
+        door.wait()
+    psutil.wait_procs([relay], timeout=10)
+    assert not relay.is_running() or relay.status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.skipif(not has_networks, reason="this user may not make network namespaces")
+def test_a_door_to_a_program_that_is_not_there() -> None:
+    tried = subprocess.run(
+        [*DOOR, "--port", str(free_port()), "--inside", "1", "no-such-program"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert tried.returncode == 1
+    assert tried.stderr.strip() == "cannot start no-such-program: No such file or directory"

@@ -1,0 +1,160 @@
+"""Programs of anyone's in the config: what is refused, and what a cell of theirs depends on."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from snakemake.utils import update_config
+from unit.config_cases import W, refusal, study
+
+from sharebench.aggregate import published
+from sharebench.config import load
+from sharebench.matrix import Cell, Study
+
+COMMAND = {"kind": "command", "command": ["run", "{port}"], "metrics": {"histogram": "h"}}
+HTTP = {"kind": "http", "command": ["serve", "{port}"]}
+
+# What is in the entry besides the above, and what the line must say.
+REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "no command": (COMMAND | {"command": None}, ["needs a command;", "as a list"]),
+    "no server": (HTTP | {"command": None}, ["needs a command or a url"]),
+    "a shell's line": (COMMAND | {"command": ["python run.py"]}, [".command:", "'python run.py'", "no shell", "list"]),
+    "a typo in a placeholder": (
+        COMMAND | {"command": ["run", "{prot}"]},
+        [".command:", "'{prot}'", "did you mean '{port}'?", "{here}"],
+    ),
+    "a script that is not there": (
+        COMMAND | {"command": ["python", "{here}/no/such.py"]},
+        [".command:", "'{here}/no/such.py'", "not there", "snakemake runs in"],
+    ),
+    "two ports": (COMMAND | {"port": 8000}, [".port:", "8000", "'{port}'", "remove one"]),
+    "a port that is none": (COMMAND | {"port": 80000}, [".port:", "80000", "65535"]),
+    "no metric": (COMMAND | {"metrics": {}}, [".metrics:", "histogram or of a summary", "none is given"]),
+    "two metrics": (COMMAND | {"metrics": {"histogram": "h", "summary": "s"}}, [".metrics:", "both are given"]),
+    "a typo in metrics": (COMMAND | {"metrics": {"histogramm": "h"}}, [".metrics:", "did you mean 'histogram'?"]),
+    "an unknown unit": (
+        COMMAND | {"metrics": {"histogram": "h", "unit": "ms"}},
+        [".metrics.unit:", "'ms'", "milliseconds"],
+    ),
+    "no path": (COMMAND | {"metrics": {"histogram": "h", "path": "metrics"}}, ["'metrics'", "does not begin with /"]),
+    "no label": (COMMAND | {"metrics": {"histogram": "h", "labels": {"a-b": "c"}}}, ["labels:", "'a-b'"]),
+    "two rules": (COMMAND | {"ready": {"count": 3, "log": "up"}}, [".ready:", "count and log", "keep one"]),
+    "a load of its own": (
+        COMMAND | {"load": {"arrival": "poisson", "rate_hz": 3}},
+        [".load:", "poisson", "no effect on kind: command"],
+    ),
+    "a request of a command": (COMMAND | {"request": {"path": "/x"}}, [".request:", "kind: command", "kind: http"]),
+    "a command with a url": (COMMAND | {"url": "http://a:1"}, [".url:", "kind: command", "kind: http"]),
+    "a command of a loop": ({"module": "matmul", "command": ["x"]}, [".command:", "kind: loop", "set kind: command"]),
+    "metrics of a server": (HTTP | {"metrics": {"histogram": "h"}}, [".metrics:", "kind: http", "set kind: command"]),
+    "a module": (COMMAND | {"module": "matmul"}, [".module:", "no effect on kind: command"]),
+    "params": (HTTP | {"params": {"size": 3}}, [".params:", "no effect on kind: http"]),
+    "both servers": (HTTP | {"url": "http://a:1"}, ["a command and a url", "keep the one"]),
+    "a url with a path": (
+        {"kind": "http", "url": "http://a:1/v1"},
+        [".url:", "'http://a:1/v1'", "http://host:port", "request.path"],
+    ),
+    "https": ({"kind": "http", "url": "https://a"}, [".url:", "http://host:port"]),
+    "a port of a url": ({"kind": "http", "url": "http://a:1", "port": 3}, [".port:", "no effect beside a url"]),
+    "two bodies": (HTTP | {"request": {"body": "a", "body_file": "README.md"}}, [".request:", "keep one"]),
+    "a body that is not there": (
+        HTTP | {"request": {"body_file": "no.json"}},
+        ["body_file:", "'no.json'", "not a file"],
+    ),
+    "a mapping as a body": (HTTP | {"request": {"body": {"a": 1}}}, [".request.body:", "not text"]),
+    "an unknown method": (HTTP | {"request": {"method": "GTE"}}, [".request.method:", "Known: GET, POST, PUT"]),
+    "a server's count": (HTTP | {"ready": {"count": 3}}, [".ready.count:", "no effect on kind: http", "ready.path"]),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+def test_each_mistake_is_one_line_that_names_key_value_and_remedy(case: tuple[dict[str, Any], list[str]]) -> None:
+    entry, wanted = case
+    line = refusal({f"{W}.mine": entry, "workloads": ["mine"]})
+    assert line.startswith(f"config: {W}.mine")
+    assert "\n" not in line
+    for piece in wanted:
+        assert piece in line
+
+
+def spec_of(entry: dict[str, Any], name: str = "mine") -> dict[str, Any]:
+    """The spec of the workload of a cell of two such tenants."""
+    planned = Study(load(study({f"{W}.{name}": entry, "workloads": [name]})))
+    found: dict[str, Any] = json.loads(planned.spec(Cell("mps", name, 2, 1)))["workload"]
+    return found
+
+
+def test_a_cell_depends_on_how_its_program_is_run() -> None:
+    assert spec_of(COMMAND)["command"] == ["run", "{port}"]
+    assert spec_of(COMMAND)["metrics"]["histogram"] == "h"
+    assert spec_of(COMMAND) != spec_of(COMMAND | {"metrics": {"histogram": "h", "unit": "milliseconds"}})
+    assert spec_of(HTTP) != spec_of(HTTP | {"request": {"path": "/infer"}})
+    assert spec_of(HTTP)["url"] is None
+
+
+def test_a_loop_does_not_depend_on_keys_of_programs() -> None:
+    assert spec_of({"module": "matmul"}).keys() == {"kind", "load", "module", "name", "output_tolerance", "params"}
+
+
+def test_a_cell_depends_on_the_files_of_its_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.py").write_text("1")
+    (tmp_path / "body.json").write_text("{}")
+    entry = {"kind": "http", "command": ["python", "{here}/run.py", "/usr/bin/env"]} | {
+        "request": {"body_file": "body.json"}
+    }
+    before = spec_of(entry)
+    assert before["files"].keys() == {"run.py", "body.json"}
+    assert spec_of(entry) == before
+    (tmp_path / "run.py").write_text("2")
+    assert spec_of(entry)["files"]["run.py"] != before["files"]["run.py"]
+    assert str(tmp_path) not in json.dumps(before)
+
+
+def test_its_code_is_that_of_programs_and_of_no_loop() -> None:
+    entries = {f"{W}.mine": COMMAND, f"{W}.server": HTTP, f"{W}.both": {"tenants": ["mine", "server"]}}
+    planned = Study(load(study(entries)))
+    digests = [planned.code(name) for name in ("matmul", "mine", "server", "both")]
+    assert len(set(digests)) == 3, "a mix of both kinds has the code of the server"
+    assert digests[2] == digests[3]
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "your-own-workload.md").read_text()
+
+
+@pytest.mark.parametrize("block", re.findall(r"^```yaml\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL))
+def test_yaml_of_the_page_works(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").touch()
+    (tmp_path / "examples").symlink_to(Path(__file__).parents[2] / "examples")
+    given = yaml.safe_load(block)
+    if "kind" in given:
+        given = {W: {"mine": given}, "workloads": ["mine"]}
+    elif "command" in given:
+        given = {W: {"mine": HTTP | given}, "workloads": ["mine"]}
+    config = study({})
+    update_config(config, given)
+    (name,) = config["workloads"]
+    entry = load(config)[W][name]
+    if entry["request"]["body"] is not None:
+        json.loads(entry["request"]["body"])
+
+
+def test_the_examples_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    config = study({})
+    update_config(config, yaml.safe_load(Path("config/programs.yaml").read_text()))
+    assert Study(load(config)).cells
+
+
+def test_a_manifest_does_not_tell_where_programs_are() -> None:
+    words = ["/home/me/vllm/bin/vllm", "serve", "--model=/home/me/small", "{here}/x", "{port}"]
+    config = load(study({f"{W}.mine": COMMAND | {"command": words}}))
+    told = published(config)[W]["mine"]["command"]
+    assert told == ["…/vllm", "serve", "--model=…/small", "{here}/x", "{port}"]
+    assert published(config)[W]["matmul"]["command"] is None
