@@ -100,8 +100,10 @@ class FakeEndpoint:
         if what in self.raises:
             raise self.raises[what]
 
-    def settled(self, since_ns: int) -> dict[str, Any] | None:
+    def settled(self, since_ns: int | None) -> dict[str, Any] | None:
         self._asked("settled", since_ns)
+        if since_ns is None:
+            return self.verdict
         return self.verdict if self.tenants.clock_ns >= since_ns + self.settles_after_ns else None
 
     def clock(self) -> tuple[int, int, float]:

@@ -120,10 +120,10 @@ class ScrapedEndpoint:
         self._warmup_seconds = (time.monotonic_ns() - self._begun_ns) / 1e9 - self._load_seconds
         return True
 
-    def settled(self, since_ns: int) -> dict[str, Any] | None:
-        """The verdict on steadiness from scrapes after `since_ns`, None while it is not known."""
-        if self._judge is None or self._judge.since_ns != since_ns:
-            self._judge = MeansJudge(self._rule, since_ns)
+    def settled(self, since_ns: int | None) -> dict[str, Any] | None:
+        """The verdict on steadiness from scrapes after `since_ns`, or the first one; None while it is not known."""
+        if self._judge is None or since_ns not in (None, self._judge.since_ns):
+            self._judge = MeansJudge(self._rule, self._begun_ns if since_ns is None else since_ns)
         now_ns = time.monotonic_ns()
         # A scrape takes time of the program's.
         if now_ns - self._asked_ns >= BATCH_SECONDS * 1e9:

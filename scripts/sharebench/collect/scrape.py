@@ -51,9 +51,12 @@ class HttpEndpoint:
         """Whether the tenant is warm for the first time."""
         return self._call("GET", "/readyz", timeout_seconds=READY_TIMEOUT_SECONDS)[0] == 200
 
-    def settled(self, since_ns: int) -> dict[str, Any] | None:
-        """The verdict on steadiness from iterations that began after `since_ns`, None while it is not known."""
-        status, answer = self._call("GET", f"/readyz?since={since_ns}")
+    def settled(self, since_ns: int | None) -> dict[str, Any] | None:
+        """The verdict on steadiness from iterations that began after `since_ns`, or the first one of all.
+
+        None while it is not known.
+        """
+        status, answer = self._call("GET", "/readyz" if since_ns is None else f"/readyz?since={since_ns}")
         return dict(answer["steady"]) if status == 200 else None
 
     def clock(self) -> tuple[int, int, float]:

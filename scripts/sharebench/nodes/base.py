@@ -77,8 +77,8 @@ class Sampler(Protocol):
 class Endpoint(Protocol):
     """The driver's view of one tenant (DESIGN: a tenant's window contract)."""
 
-    def settled(self, since_ns: int) -> dict[str, Any] | None:
-        """The verdict on steadiness since that time, None while it is not known."""
+    def settled(self, since_ns: int | None) -> dict[str, Any] | None:
+        """The verdict on steadiness since that time, or the first one that there was; None while it is not known."""
 
     def clock(self) -> tuple[int, int, float]:
         """Monotonic and real time in ns, and the round trip in seconds."""

@@ -316,7 +316,7 @@ class SimulatedEndpoint:
         self.tenants = tenants
         self.index = index
 
-    def settled(self, since_ns: int) -> dict[str, Any] | None:
+    def settled(self, since_ns: int | None) -> dict[str, Any] | None:
         """A simulation is steady from the start."""
         return {"is_steady": True, "batches": 2, "change_percent": 0.0}
 
