@@ -14,13 +14,14 @@ WORDS = {name: name for name in NEEDED_COUNT} | {"p999": "p99.9"}
 
 
 def group_percentile(name: str, cells: Sequence[MeasuredCell]) -> Estimate | None:
-    """Geometric mean of a percentile over the cells that have it, Student's interval widened by the buckets' error.
+    """Geometric mean of a percentile over the cells, Student's interval widened by the buckets' error.
 
+    None unless all of them have it: those that lack it are the disturbed ones, and a mean of the others would flatter.
     Each cell's exact percentile is anywhere between the bounds of its bucket, all of them perhaps at the same side. So
     the interval's ends are moved by the geometric mean of bound over value.
     """
     found = [cell.percentiles[name] for cell in cells if name in cell.percentiles]
-    if not found:
+    if not cells or len(found) < len(cells):
         return None
     estimate = log_interval([_value(quantile) for quantile in found])
     if estimate.low is None or estimate.high is None:

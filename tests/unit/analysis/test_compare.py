@@ -97,7 +97,7 @@ def test_only_what_both_have_is_compared_and_the_rest_has_a_reason(before, tmp_p
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"window_seconds": 3}, "window_seconds of exclusive × 1, matmul is 1.4 in before and 3 in after"),
+        ({"window_seconds": 3}, "window_seconds of exclusive × 1, matmul is 1.5 in before and 3 in after"),
         ({"workload_catalogue.matmul.simulated.serial_seconds": 0.5}, "workload.simulated.serial_seconds"),
         ({"strategy_catalogue.mps.thread_percent": 50}, "strategy.limits.thread_percent of mps × 2, matmul is null"),
     ],

@@ -45,6 +45,11 @@ def test_one_repeat_has_no_interval_and_none_no_value():
     assert group_percentile("p99", cells(np.full(200, 0.005))) is None
 
 
+def test_repeats_that_lack_a_percentile_take_it_from_all():
+    assert group_percentile("p99", cells(np.full(400, 0.005), np.full(200, 0.005))) is None
+    assert group_percentile("p95", cells(np.full(400, 0.005), np.full(200, 0.005))).n == 2
+
+
 def test_notes_say_what_a_percentile_lacks():
     few, many = np.full(200, 0.005), np.full(400, 0.005)
     stalls = np.repeat(np.where(np.arange(40) % 8 == 0, 0.02, 0.002), 10)
