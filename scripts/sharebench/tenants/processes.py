@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -185,13 +186,14 @@ class ProcessTenants:
         """Launch one process per grant, or per group of grants with the same process."""
         for number, group in enumerate(by_process(grants)):
             first = group[0]
+            home = self.scratch / str(number)
+            home.mkdir(mode=0o700)
             environment = {
                 **self.environment(first),
                 TENANT_VARIABLE: str(first.index),
                 TOKEN_VARIABLE: self.token,
+                "TMPDIR": str(home),
             }
-            home = self.scratch / str(number)
-            home.mkdir()
             with (
                 _undisturbed(),
                 _pinned(first.cores),
@@ -292,6 +294,20 @@ class ProcessTenants:
             time.sleep(min(left / 1e9, WATCH_SECONDS))
             if any(process.popen.poll() is not None for process in self.processes):
                 raise TenantsFailed("a tenant ended early")
+
+    def watch_until(self, monotonic_ns: int) -> dict[int, int]:
+        """Sleep until then; when tenants ended meanwhile, in ns, by index: to the moment, since each is waited for."""
+        ended: dict[int, int] = {}
+
+        def watch(process: TenantProcess) -> None:
+            process.popen.wait()
+            now_ns = time.monotonic_ns()
+            ended.update({grant.index: now_ns for grant in process.grants})
+
+        for process in self.processes:
+            threading.Thread(target=watch, args=(process,), daemon=True).start()
+        time.sleep(max(0.0, (monotonic_ns - time.monotonic_ns()) / 1e9))
+        return ended.copy()
 
     @_undisturbed()
     def stop(self) -> None:
