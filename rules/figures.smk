@@ -1,7 +1,8 @@
 # Figures: one module each, drawn by one job, because loading the plotting libraries takes longer than drawing.
 #
 # Inputs:  tables/*.csv, cells/{strategy}/{workload}/histograms.csv (and records, for timelines)
-# Outputs: figures/{latency,throughput,distribution,timeline,interference}.{svg,pdf,png}, the last one only of pairs
+# Outputs: figures/{latency,throughput,distribution,timeline,interference,startup,isolation}.{svg,pdf,png}, interference
+#          only of pairs, isolation only of faults
 
 
 rule figures:

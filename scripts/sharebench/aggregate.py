@@ -18,7 +18,9 @@ from sharebench.analysis import publish
 from sharebench.analysis.baseline import Baseline
 from sharebench.analysis.cells import cells_table
 from sharebench.analysis.interference import interference_table
+from sharebench.analysis.isolation import Case, cases, isolation_table
 from sharebench.analysis.reduction import by_workload, reduced
+from sharebench.analysis.startup import Start, Switches, starts, startup_table
 from sharebench.analysis.summary import summary_table
 from sharebench.files import read_json, replace_atomically, write_json
 from sharebench.matrix import Cell, Study
@@ -62,7 +64,8 @@ class Checker:
         try:
             calibration: dict[str, Any] = read_json(path)
             self._check(path, calibration, self.study.calibration_spec(workload), workload)
-            return {key: calibration[key] for key in ("output_digest", "capacity_hz", "roofs", "idle_power_watts")}
+            kept = {key: calibration[key] for key in ("output_digest", "capacity_hz", "roofs", "idle_power_watts")}
+            return kept | {"strategy": calibration.get("strategy"), "switch": calibration.get("switch")}
         except RecordMismatch as mismatch:
             self.odd[path] = str(mismatch)
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -165,16 +168,17 @@ def aggregate(data: Path, results: Path, tabled: Path) -> None:
     run = ownership.read_run(results)
     study = Study(run["config"])
     checker = Checker(study, data)
-    tables = _tables(checker.records(study.tabled()), study)
+    tables = _tables(checker)
     odd = checker.odd | checker.mixed()
     if odd:
         raise Refused(refusal(odd, results, measured_here=not study.config["from"]))
     _write(tables, study, run, _node(data), results / "tables", "")
     write_json(results / "manifest.json", _manifest(study, run))
-    if not study.interference:
-        # Those of another study in this folder.
-        for leftover in (results / "tables/interference.csv", *results.glob("figures/interference.*")):
-            leftover.unlink(missing_ok=True)
+    for name, has in (("interference", study.interference), ("isolation", study.faults)):
+        if not has:
+            # Those of another study in this folder.
+            for leftover in (results / f"tables/{name}.csv", *results.glob(f"figures/{name}.*")):
+                leftover.unlink(missing_ok=True)
     for outdated in (results / "partial", tabled.parent):
         shutil.rmtree(outdated, ignore_errors=True)
     tabled.parent.mkdir()
@@ -187,7 +191,7 @@ def partial(results: Path) -> str:
     run = ownership.read_run(results)
     study = Study(run["config"])
     checker = Checker(study, results)
-    tables = _tables(checker.records(study.tabled()), study)
+    tables = _tables(checker)
     sound = checker.sound
     if sound == 0 or checker.mixed():
         return ""
@@ -196,25 +200,51 @@ def partial(results: Path) -> str:
     return f"{sound} of {len(study.cells)} cells are measured; their tables are in {results / 'partial'}"
 
 
-def _tables(records: Iterable[dict[str, Any]], study: Study) -> tuple[pd.DataFrame, pd.DataFrame]:
+Tables = tuple[pd.DataFrame, pd.DataFrame, dict[str, pd.DataFrame]]
+
+
+def _tables(checker: Checker) -> Tables:
+    """Cells, summary, and the other tables that come from the records, by name."""
+    study = checker.study
     cells, apart = [], []
-    for record in records:
+    victims: list[Case] = []
+    started: list[Start] = []
+    switches = Switches()
+    for record in checker.records(study.tabled()):
         cells.append(reduced(record))
-        apart += by_workload(record, cells[-1])
+        if record["cell"]["workload"] in study.faults:
+            # A window with a fault in it is in no mean.
+            victims += cases(record)
+        else:
+            apart += by_workload(record, cells[-1])
+        started += starts(record)
+        switches.add(record["cell"]["strategy"], record.get("switch"))
+    for strategy in study.strategies:
+        gate = checker.data / "nodes" / f"{strategy}.json"
+        if gate.exists():
+            switches.add(strategy, read_json(gate).get("switch"))
+    for calibration in filter(None, checker.calibrations.values()):
+        switches.add(calibration["strategy"], calibration["switch"])
     baseline = Baseline(cells, study.baseline)
-    expected = [(cell, name) for cell in study.tabled() for name in study.components(cell)]
-    return cells_table(cells, baseline), summary_table(apart, expected, baseline)
+    plain = [cell for cell in study.tabled() if cell.workload not in study.faults]
+    expected = [(cell, name) for cell in plain for name in study.components(cell)]
+    order = [(cell.strategy, name, cell.replicas) for cell, name in expected]
+    others = {"startup": startup_table(started, switches, order)}
+    if study.faults:
+        faulty = [(cell.strategy, cell.workload) for cell in study.tabled() if cell.workload in study.faults]
+        others["isolation"] = isolation_table(victims, faulty, study.faults, study.config["fault_repeats"], baseline)
+    return cells_table(cells, baseline), summary_table(apart, expected, baseline), others
 
 
 def _write(
-    tables: tuple[pd.DataFrame, pd.DataFrame],
+    tables: Tables,
     study: Study,
     run: dict[str, Any],
     node: dict[str, Any],
     folder: Path,
     note: str,
 ) -> None:
-    cells, summary = tables
+    cells, summary, others = tables
     confounded = CONFOUNDED if study.order == "strategy" else ""
     caption = publish.caption(
         node["product"],
@@ -227,6 +257,8 @@ def _write(
     )
     replace_atomically(folder / "cells.csv", cells.to_csv(index=False))
     replace_atomically(folder / "summary.csv", summary.to_csv(index=False))
+    for name, table in others.items():
+        replace_atomically(folder / f"{name}.csv", table.to_csv(index=False))
     if names := study.config["interference"]:
         replace_atomically(folder / "interference.csv", interference_table(summary, names).to_csv(index=False))
     replace_atomically(folder / "summary.md", publish.markdown(summary, caption))

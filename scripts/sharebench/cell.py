@@ -237,7 +237,8 @@ def run_cell(
             tenants.stop()
             watch.lap("stop")
     record["tenants"] = [
-        empty_tenant(i, workload["name"], outcomes[i]) if (own := measured[i]) is None
+        empty_tenant(i, workload["name"], outcomes[i])
+        if (own := measured[i]) is None
         else finished(own, steady[i], outcomes[i])
         for i, workload in enumerate(workloads)
     ]

@@ -14,7 +14,16 @@ from sharebench import ownership
 from sharebench.files import read_json
 from sharebench.matrix import Study, canonical
 
-MATRIX_KEYS = ("strategies", "replicas", "workloads", "interference", "faults", "fault_victims", "fault_repeats", "repeats")
+MATRIX_KEYS = (
+    "strategies",
+    "replicas",
+    "workloads",
+    "interference",
+    "faults",
+    "fault_victims",
+    "fault_repeats",
+    "repeats",
+)
 
 DEVICE_UUID = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F-]{8,}")
 ABSOLUTE = re.compile(r"(?<![^\s:=,'\"\[{(])/[^\s,}\]'\"]+")

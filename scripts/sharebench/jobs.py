@@ -153,6 +153,7 @@ def calibrate(
                 "spec": spec,
                 "code": code,
                 "strategy": strategy.name,
+                "switch": measured["switch"],
                 "capacity_hz": tenant["load"]["achieved_rate_hz"],
                 "output_digest": tenant["output_digest"],
                 "work": tenant["work"],

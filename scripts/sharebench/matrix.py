@@ -179,7 +179,13 @@ class Study:
     def tabled(self) -> list[Cell]:
         """All cells in the order in which people read them: by workload, strategy and replicas."""
         config, strategies = self.config, list(self.strategies)
-        workloads = [*config["workloads"], *config["interference"], *self.calibrated(), *self.interference, *self.faults]
+        workloads = [
+            *config["workloads"],
+            *config["interference"],
+            *self.calibrated(),
+            *self.interference,
+            *self.faults,
+        ]
         return sorted(
             self.cells,
             key=lambda c: (workloads.index(c.workload), strategies.index(c.strategy), c.replicas, c.repeat),
@@ -239,7 +245,9 @@ class Study:
 
     def _entry(self, name: str) -> Mapping[str, Any]:
         kind = faults.kind_of(name)
-        entry: Mapping[str, Any] = self.config["workload_catalogue"][name] if kind is None else faults.aggressor_entry(kind)
+        entry: Mapping[str, Any] = (
+            self.config["workload_catalogue"][name] if kind is None else faults.aggressor_entry(kind)
+        )
         return entry
 
     def _workload(self, name: str) -> dict[str, Any]:

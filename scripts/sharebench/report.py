@@ -19,6 +19,7 @@ from sharebench.files import read_json, replace_atomically
 from sharebench.mixes import in_words
 from sharebench.report_audit import audit
 from sharebench.report_interference import verdicts
+from sharebench.report_isolation import survivals
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 LISTED = 100
@@ -83,6 +84,7 @@ def context(data: Path, results: Path) -> dict[str, Any]:
         "mixes": {workload for workload in rows if study.is_mix(workload)},
         "findings": all_findings(rows),
         "interference": verdicts(study),
+        "isolation": survivals(study),
         "powered": {workload: known for workload, of_workload in rows.items() if (known := powered(of_workload))},
         "power_and_energy": POWER_AND_ENERGY,
         "bucket_error_percent": summary.filter(like="bucket_error_percent").max().max(),

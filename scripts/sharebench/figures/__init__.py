@@ -19,6 +19,8 @@ class Entry:
     caption: str
     is_of_pairs: bool = False
     """Whether there is nothing to draw in a study without `interference`."""
+    is_of_faults: bool = False
+    """Whether there is nothing to draw in a study without `faults`."""
 
 
 NAMES: dict[str, Entry] = {
@@ -66,12 +68,33 @@ NAMES: dict[str, Entry] = {
         "of them one that others suffer from.",
         is_of_pairs=True,
     ),
+    "startup": Entry(
+        "sharebench.figures.startup",
+        "Time to the first result",
+        "From a node in another state to a tenant's first result, in parts, each strategy at its smallest and at its "
+        "largest number of tenants: setting the strategy, starting the process, importing the framework, opening a "
+        "context on the device, loading model and data, and the first iteration. Means over tenants and cells. What "
+        "warming up takes beyond the first iteration is in tables/startup.csv.",
+    ),
+    "isolation": Entry(
+        "sharebench.figures.isolation",
+        "Who dies",
+        "One of two tenants goes wrong in the middle of the window, as the column says; the cell says what became of "
+        "the other, at worst over victims and repeats. Unharmed: as fast as before the fault. Slowed: by how much at "
+        "worst, and for how long. Failed: it ended, or gave no answer any more. Survived: it went on, but its "
+        "latencies cannot be judged.",
+        is_of_faults=True,
+    ),
 }
 
 
 def names_for(config: Mapping[str, Any]) -> list[str]:
     """The figures that a study with this config has."""
-    return [name for name, entry in NAMES.items() if config["interference"] or not entry.is_of_pairs]
+    return [
+        name
+        for name, entry in NAMES.items()
+        if (config["interference"] or not entry.is_of_pairs) and (config["faults"] or not entry.is_of_faults)
+    ]
 
 
 def draw(name: str, data: Path, results: Path) -> None:

@@ -2,9 +2,9 @@
 
 Params: `kind` (a key of KINDS), `at_fraction` (of the window, when it goes wrong).
 
-Until then it is a quiet neighbour: 5 ms of sleep, on CUDA an empty kernel before it. The first window is a rehearsal, in
-which all is well. Nothing here is endless: what spins ends by itself, and memory is limited before it is taken (on CUDA
-the device, or a limit of the strategy, is the limit). All memory is plain, none of it managed.
+Until then it is a quiet neighbour: 5 ms of sleep, on CUDA an empty kernel before it. The first window is a rehearsal,
+in which all is well. Nothing here is endless: what spins ends by itself, and memory is limited before it is taken (on
+CUDA the device, or a limit of the strategy, is the limit). All memory is plain, none of it managed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SPIN_BEYOND_NS = 2_500_000_000
 # On CUDA a process is killed while this runs: idle, it would be the harmless case.
 KERNEL_NS = 500_000_000
 # The stand-in's memory; the limit is set on the process itself, so that no host runs out of memory.
-LIMIT_BYTES = 256 << 20
+LIMIT_BYTES = 128 << 20
 # A leak reaches its limit after this share of what is left of the window.
 LEAK_SHARE = 0.8
 THREADS_PER_BLOCK, BLOCKS_PER_SM = 1024, 2
@@ -45,11 +45,15 @@ class Kind(NamedTuple):
 KINDS = {
     "oom": Kind("oom", "takes memory at once, up to a limit (rlimit)", "takes the device's memory at once"),
     "leak": Kind("oom", "takes memory bit by bit, up to a limit (rlimit)", "takes the device's memory bit by bit"),
-    "illegal-address": Kind("crashed", "reads address 0 (SIGSEGV)", "a kernel writes to an address that is not its own"),
+    "illegal-address": Kind(
+        "crashed", "reads address 0 (SIGSEGV)", "a kernel writes to an address that is not its own"
+    ),
     "assert": Kind("crashed", "fails an assertion (SIGABRT)", "an assertion fails in a kernel"),
     "killed": Kind("killed", "is killed (SIGKILL)", "is killed (SIGKILL) while a kernel of it runs"),
     "stopped": Kind("hung", "is stopped (SIGSTOP)", "is stopped (SIGSTOP)"),
-    "spin": Kind("hung", "spins on its core, beyond the window's end", "its kernel spins on all SMs, beyond the window"),
+    "spin": Kind(
+        "hung", "spins on its core, beyond the window's end", "its kernel spins on all SMs, beyond the window"
+    ),
 }
 
 PTX = """
