@@ -15,7 +15,7 @@ def problems(config: Json, kind: str) -> Iterator[str]:
     catalogue = config["workload_catalogue"]
     for name, entry in catalogue.items():
         if faults.kind_of(name) is not None:
-            yield f"workload_catalogue.{name}: the name {name!r} is that of a fault; choose another"
+            yield f"workload_catalogue.{name}: {name!r} is the name of a fault; choose another"
         if entry["module"] == faults.MODULE:
             yield f"workload_catalogue.{name}.module: {faults.MODULE!r} is no workload; list the fault in faults"
     for name in config["fault_victims"]:

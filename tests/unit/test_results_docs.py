@@ -12,7 +12,7 @@ import pytest
 from unit.factories import Load, lognormal, poisson_load, record
 
 from sharebench import aggregate, config, gates, ownership
-from sharebench.analysis import export, interference, summary
+from sharebench.analysis import export, interference, isolation, startup, summary
 from sharebench.analysis.baseline import Baseline
 from sharebench.analysis.cells import cells_table
 from sharebench.analysis.reduction import NEEDED_COUNT, reduced
@@ -142,6 +142,11 @@ def test_columns_of_summary_csv() -> None:
 
 def test_columns_of_interference_csv() -> None:
     assert tuple(table("`tables/interference.csv`")) == interference.COLUMNS
+
+
+def test_columns_of_startup_and_isolation_csv() -> None:
+    assert tuple(table("`tables/startup.csv`")) == startup.COLUMNS
+    assert tuple(table("`tables/isolation.csv`")) == isolation.COLUMNS
 
 
 def test_columns_of_histograms_and_telemetry() -> None:

@@ -31,6 +31,7 @@ COLUMNS = (
     "worst_slowdown_after",
     "worst_slowdown_of_baseline",
     "slowed_seconds",
+    "slowed_ratio",
     "victim_recovery_seconds",
     "aggressor",
     "new_tenant_seconds",
@@ -52,6 +53,8 @@ class Effect:
     slowdown_after: float | None
     since_mean_seconds: float | None
     slowed_seconds: float
+    slowed_ratio: float | None
+    """Mean latency in the slow slots; None without one."""
     recovery_seconds: float | None
     """From the fault to the end of the last slow slot; 0 if there is none, None if that is the window's last."""
 
@@ -87,6 +90,7 @@ def effect(timeline: Mapping[str, Any], at_seconds: float, ended_seconds: float 
         slowdown_after=None if after is None else after / before,
         since_mean_seconds=_mean(counts, sums, first, slots),
         slowed_seconds=len(slowed) * slot,
+        slowed_ratio=_ratio(counts, sums, slowed, before),
         recovery_seconds=None if slowed and slowed[-1] == slots - 1 else recovery,
     )
 
@@ -94,6 +98,11 @@ def effect(timeline: Mapping[str, Any], at_seconds: float, ended_seconds: float 
 def _mean(counts: Sequence[int], sums: Sequence[float], begin: int, end: int) -> float | None:
     count = sum(counts[begin:end])
     return sum(sums[begin:end]) / count if count else None
+
+
+def _ratio(counts: Sequence[int], sums: Sequence[float], slots: Sequence[int], before: float) -> float | None:
+    count = sum(counts[slot] for slot in slots)
+    return sum(sums[slot] for slot in slots) / count / before if count else None
 
 
 def _runs(indices: Sequence[int]) -> list[list[int]]:
@@ -194,6 +203,7 @@ def _values(found: Sequence[Case], alone_seconds: float | None) -> dict[str, Any
         "worst_slowdown_after": _largest(seen.slowdown_after for seen in effects),
         "worst_slowdown_of_baseline": since / alone_seconds if since and alone_seconds else None,
         "slowed_seconds": _largest(seen.slowed_seconds for seen in effects),
+        "slowed_ratio": _largest(seen.slowed_ratio for seen in effects),
         "victim_recovery_seconds": None if never else _largest(seen.recovery_seconds for seen in effects),
         "aggressor": "; ".join(dict.fromkeys(case.aggressor for case in told)),
         "new_tenant_seconds": _largest(case.node["new_tenant_seconds"] for case in told),

@@ -74,7 +74,6 @@ def verdict(rows: pd.DataFrame) -> tuple[str, str]:
 
 def _slowdown(rows: pd.DataFrame) -> str:
     slowed: list[dict[Any, Any]] = rows[rows["slowed"] > 0].to_dict("records")
-    factors = [row[column] for row in slowed for column in ("worst_slowdown_during", "worst_slowdown_after")]
-    worst = max((factor for factor in factors if not math.isnan(factor)), default=math.nan)
-    seconds = max(row["slowed_seconds"] for row in slowed)
-    return f"\n{worst:.1f} × for {seconds:.2g} s"
+    worst = max((row["slowed_ratio"] for row in slowed if not math.isnan(row["slowed_ratio"])), default=math.nan)
+    factor = "" if math.isnan(worst) else f"{worst:.2g} × "
+    return f"\n{factor}for {max(row['slowed_seconds'] for row in slowed):.2g} s"
