@@ -53,7 +53,8 @@ def draw(study: data.Study) -> Sheet:
         return page
     for ax, name in zip(page.axes, workloads, strict=True):
         ax.set_title(name)
-        _panel(page, ax, bars[name], parts, most)
+        page.words.extend(f"{name}, {label}: {_total(values, parts):.2g} s" for label, values in bars[name])
+        _panel(ax, bars[name], parts, most)
     return page
 
 
@@ -69,16 +70,20 @@ def _bars(study: data.Study, rows: pd.DataFrame) -> list[tuple[str, dict[str, An
     return found
 
 
-def _panel(page: Sheet, ax: Axes, bars: list[tuple[str, dict[str, Any]]], parts: list[str], most: int) -> None:
+def _total(values: dict[str, Any], parts: list[str]) -> float:
+    return sum(float(values[part]) for part in parts if values[part] > 0)
+
+
+def _panel(ax: Axes, bars: list[tuple[str, dict[str, Any]]], parts: list[str], most: int) -> None:
     longest = 0.0
-    for place, (label, values) in enumerate(bars):
+    for place, (_, values) in enumerate(bars):
         left = 0.0
         for part in parts:
             if values[part] > 0:
                 ax.barh(place, values[part], left=left, height=0.7, color=PARTS[part][1])
                 left += values[part]
         ax.annotate(
-            f"{left:.2g} s",
+            f"{_total(values, parts):.2g} s",
             (left, place),
             xytext=(3, 0),
             textcoords="offset points",
@@ -86,7 +91,6 @@ def _panel(page: Sheet, ax: Axes, bars: list[tuple[str, dict[str, Any]]], parts:
             size=SMALL_POINTS,
             color=GREY,
         )
-        page.words.append(f"{ax.get_title()}, {label}: {left:.2g} s")
         longest = max(longest, left)
     ax.set_xlim(0, 1.2 * longest or 1)
     ax.set_ylim(most - 0.5, -0.5)

@@ -76,7 +76,7 @@ PTX = """
     ret;
 }
 
-.visible .entry spin(.param .u64 p_duration)
+.visible .entry spin1(.param .u64 p_duration)
 {
     .reg .pred  %p1;
     .reg .b64   %duration, %first, %now;
@@ -222,7 +222,7 @@ class FaultOnDevice(Fault):
         self._limit_bytes = seen["memory_free_bytes"]
         self._blocks = BLOCKS_PER_SM * seen["sm_count"]
         self._stream = cuda.Stream()
-        self._kernels = {name: cuda.Kernel(PTX, name) for name in ("quiet", "spin", "illegal", "fail")}
+        self._kernels = {name: cuda.Kernel(PTX, name) for name in ("quiet", "spin1", "illegal", "fail")}
 
     def attach(self) -> None:
         """A context is current in a thread."""
@@ -236,13 +236,13 @@ class FaultOnDevice(Fault):
         self._stream.synchronize()
 
     def _killed(self) -> None:
-        self._kernels["spin"].launch(self._blocks, THREADS_PER_BLOCK, KERNEL_NS, stream=self._stream)
+        self._kernels["spin1"].launch(self._blocks, THREADS_PER_BLOCK, KERNEL_NS, stream=self._stream)
         super()._killed()
 
     def _spin(self) -> None:
         duration_ns = self._end_ns + SPIN_BEYOND_NS - time.monotonic_ns()
         if duration_ns > 0:
-            self._run("spin", self._blocks, THREADS_PER_BLOCK, duration_ns)
+            self._run("spin1", self._blocks, THREADS_PER_BLOCK, duration_ns)
 
     def _illegal_address(self) -> None:
         self._run("illegal", 1, 1)

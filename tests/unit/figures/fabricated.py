@@ -14,6 +14,7 @@ import pandas as pd
 from scipy import stats
 from unit import factories
 
+from sharebench.analysis import startup
 from sharebench.report import POWER_AND_ENERGY
 
 WINDOW_SECONDS = 2.0
@@ -49,6 +50,7 @@ def config() -> dict[str, Any]:
         "replicas": [1, 2, 4],
         "workloads": list(ALONE_SECONDS),
         "interference": [],
+        "faults": [],
         "repeats": 3,
         "window_seconds": WINDOW_SECONDS,
         "baseline": "exclusive",
@@ -120,6 +122,7 @@ def write(root: Path, label: str = LABEL, strategies: list[str] | None = None) -
     study = config()
     study["strategies"] = strategies or study["strategies"]
     all_rows: list[dict[str, Any]] = []
+    started: list[startup.Start] = []
     histograms: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for point in points(study):
         raw = record(point)
@@ -127,6 +130,7 @@ def write(root: Path, label: str = LABEL, strategies: list[str] | None = None) -
         strategy, workload, replicas, repeat = point
         path = root / "cells" / strategy / workload / f"n{replicas}" / f"r{repeat}" / "raw.json"
         _write_json(path, raw)
+        started += startup.starts(raw)
         rows = _cell_rows(raw)
         all_rows += rows
         if rows[0]["valid"]:
@@ -136,6 +140,9 @@ def write(root: Path, label: str = LABEL, strategies: list[str] | None = None) -
     (root / "tables").mkdir()
     cells = pd.DataFrame(all_rows)
     cells.to_csv(root / "tables" / "cells.csv", index=False)
+    order = [(start.strategy, start.workload, start.replicas) for start in started]
+    table = startup.startup_table(started, startup.Switches(), order)
+    table.to_csv(root / "tables" / "startup.csv", index=False)
     groups = cells.groupby(["strategy", "workload", "replicas"], sort=False)
     pd.DataFrame([_group(key, rows, cells) for key, rows in groups]).to_csv(
         root / "tables" / "summary.csv", index=False

@@ -17,11 +17,17 @@ from matplotlib.text import Text
 from unit.figures import fabricated
 
 from sharebench import figures
-from sharebench.figures import data, distribution, latency, palette, sheet, style, throughput, timeline
+from sharebench.figures import data, distribution, latency, palette, sheet, startup, style, throughput, timeline
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "plot_figures.py"
-PLAIN = figures.names_for({"interference": []})
-MODULES = {"latency": latency, "throughput": throughput, "distribution": distribution, "timeline": timeline}
+PLAIN = figures.names_for({"interference": [], "faults": []})
+MODULES = {
+    "latency": latency,
+    "throughput": throughput,
+    "distribution": distribution,
+    "timeline": timeline,
+    "startup": startup,
+}
 LOOKS = palette.looks(list(fabricated.MECHANISMS), [])
 
 
@@ -136,7 +142,7 @@ def test_a_real_gpu_has_no_label_and_a_subset_says_what_is_left_out(tmp_path: Pa
     assert LOOKS["time-slicing"].color not in (root / "figures" / "throughput.svg").read_text()
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("name", [name for name in PLAIN if name != "startup"])
 def test_a_figure_without_data_says_so(root: Path, tmp_path: Path, name: str) -> None:
     folder = copy_of(root, tmp_path)
     for table in ("cells", "summary"):
@@ -151,7 +157,7 @@ def test_a_figure_without_data_says_so(root: Path, tmp_path: Path, name: str) ->
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_figure_of_an_empty_table_says_so(root: Path, tmp_path: Path, name: str) -> None:
     folder = copy_of(root, tmp_path)
-    for table in ("cells", "summary"):
+    for table in ("cells", "summary", "startup"):
         path = folder / "tables" / f"{table}.csv"
         path.write_text(path.read_text().splitlines()[0] + "\n")
     assert "Nothing to draw" in said(MODULES[name].draw(data.load(root, folder)))
