@@ -222,7 +222,7 @@ def _tables(checker: Checker) -> Tables:
     for strategy in study.strategies:
         gate = checker.data / "nodes" / f"{strategy}.json"
         if gate.exists():
-            switches.add(strategy, read_json(gate).get("switch"))
+            switches.add_gate(read_json(gate))
     for calibration in filter(None, checker.calibrations.values()):
         switches.add(calibration["strategy"], calibration["switch"])
     baseline = Baseline(cells, study.baseline)

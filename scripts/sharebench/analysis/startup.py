@@ -47,13 +47,18 @@ class Switches:
         self.out_of: dict[str, list[float]] = defaultdict(list)
 
     def add(self, strategy: str, switch: Mapping[str, Any] | None) -> None:
-        """Take a record's `switch`, or that of nodes/{strategy}.json; None where nothing was switched."""
+        """Take a record's `switch`, or a calibration's; None where nothing was switched."""
         if switch is None:
             return
         self.into[strategy].append(switch["in_seconds"])
         before = switch["from"]
         if before is not None and switch["out_seconds"] is not None:
             self.out_of[before.partition(" ")[0]].append(switch["out_seconds"])
+
+    def add_gate(self, gate: Mapping[str, Any]) -> None:
+        """Take a nodes/{strategy}.json; an older one has the time of leaving and setting together."""
+        older = {"from": None, "out_seconds": None, "in_seconds": gate["configure_seconds"]}
+        self.add(gate["strategy"], gate.get("switch", older))
 
 
 def starts(record: Mapping[str, Any]) -> list[Start]:

@@ -73,8 +73,8 @@ NAMES: dict[str, Entry] = {
         "Time to the first result",
         "From a node in another state to a tenant's first result, in parts, each strategy at its smallest and at its "
         "largest number of tenants: setting the strategy, starting the process, importing the framework, opening a "
-        "context on the device, loading model and data, and the first iteration. Means over tenants and cells. What "
-        "warming up takes beyond the first iteration is in tables/startup.csv.",
+        "context on the device, loading model and data, and the first iteration. Means over tenants and cells. How "
+        "long a strategy takes to be left, and a tenant to be warm, is in tables/startup.csv.",
     ),
     "isolation": Entry(
         "sharebench.figures.isolation",

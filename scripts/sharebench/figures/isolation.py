@@ -22,10 +22,13 @@ def draw(study: data.Study) -> Sheet:
     """One panel: strategies by faults, each cell with the worst outcome over its victims and repeats."""
     table = data.isolation(study)
     strategies, kinds = study.strategies(table), list(dict.fromkeys(table["fault"]))
+    repeats = study.config["fault_repeats"]
+    # The study's own repeats, which are the last of its facts, are not those of faults.
+    facts = [*study.facts[:-1], f"{repeats} repeat{'s' * (repeats != 1)}"]
     left = 0.2 + CHARACTER_INCHES * max((len(name) for name in strategies), default=4)
     page = sheet(
         NAMES["isolation"].title,
-        [*study.facts, "victims: " + ", ".join(dict.fromkeys(table["victim"]))],
+        [*facts, "victims: " + ", ".join(dict.fromkeys(table["victim"]))],
         1,
         x_label="",
         y_label="",

@@ -67,5 +67,13 @@ def test_a_switch_counts_for_what_was_set_and_for_what_was_left() -> None:
     assert (found["switch_out_seconds"], found["switch_out_n"]) == (2.0, 1)
 
 
+def test_an_older_gate_has_leaving_and_setting_together() -> None:
+    switches = Switches()
+    switches.add_gate({"strategy": "mps", "configure_seconds": 3.0})
+    switches.add_gate({"strategy": "mps", "configure_seconds": 0.0, "switch": None})
+    found = row([record()], switches)
+    assert (found["switch_in_seconds"], found["switch_in_n"], found["switch_out_n"]) == (3.0, 1, 0)
+
+
 def test_a_strategy_without_a_cell_has_no_row() -> None:
     assert startup_table([], Switches(), ORDER).empty

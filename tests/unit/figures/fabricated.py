@@ -51,6 +51,7 @@ def config() -> dict[str, Any]:
         "workloads": list(ALONE_SECONDS),
         "interference": [],
         "faults": [],
+        "fault_repeats": 1,
         "repeats": 3,
         "window_seconds": WINDOW_SECONDS,
         "baseline": "exclusive",
