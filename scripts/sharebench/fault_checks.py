@@ -21,6 +21,8 @@ def problems(config: Json, kind: str) -> Iterator[str]:
     for name in config["fault_victims"]:
         if catalogue[name]["tenants"] is not None:
             yield f"fault_victims: {name!r} is a mix itself; name workloads that are none"
+        elif not faults.can_be_victim(catalogue[name]):
+            yield f"fault_victims: {name!r} is of the kind {catalogue[name]['kind']}; name workloads of the kind loop"
     if not config["faults"]:
         return
     named = f"[{', '.join(config['faults'])}]"

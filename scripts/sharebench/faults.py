@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tenant.workloads.fault import KINDS
@@ -30,13 +30,19 @@ def victims(config: Mapping[str, Any]) -> list[str]:
     """The workloads that faults happen beside: those named, else those of `interference`, else the plain ones."""
     if not config["faults"]:
         return []
-    plain = [name for name in config["workloads"] if config["workload_catalogue"][name]["tenants"] is None]
-    return sorted(config["fault_victims"] or config["interference"] or plain)
+    named = config["fault_victims"] or config["interference"] or config["workloads"]
+    return sorted(name for name in named if can_be_victim(config["workload_catalogue"][name]))
 
 
-def aggressor_entry(kind: str) -> dict[str, Any]:
-    """What a catalogue would have of the tenant that goes wrong."""
+def can_be_victim(entry: Mapping[str, Any]) -> bool:
+    """Whether one tenant alone runs it, and keeps the timeline that a fault is judged by."""
+    return entry["tenants"] is None and bool(entry["kind"] == "loop")
+
+
+def aggressor_entry(kind: str, keys: Iterable[str]) -> dict[str, Any]:
+    """What a catalogue whose entries have these keys would have of the tenant that goes wrong."""
     return {
+        **dict.fromkeys(keys),
         "kind": "loop",
         "module": MODULE,
         "params": {"kind": kind, "at_fraction": AT_FRACTION},

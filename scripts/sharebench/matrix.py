@@ -244,11 +244,9 @@ class Study:
         }
 
     def _entry(self, name: str) -> Mapping[str, Any]:
+        catalogue: dict[str, dict[str, Any]] = self.config["workload_catalogue"]
         kind = faults.kind_of(name)
-        entry: Mapping[str, Any] = (
-            self.config["workload_catalogue"][name] if kind is None else faults.aggressor_entry(kind)
-        )
-        return entry
+        return catalogue[name] if kind is None else faults.aggressor_entry(kind, next(iter(catalogue.values())))
 
     def _workload(self, name: str) -> dict[str, Any]:
         entry = self._entry(name)

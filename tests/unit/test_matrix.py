@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.config_cases import study
 
-from sharebench import capabilities, matrix
+from sharebench import capabilities, fault_checks, faults, matrix
 from sharebench.config import load
 from sharebench.matrix import Cell, Plot, Study, canonical, cell_of, tenant_environment
 
@@ -549,3 +549,12 @@ def test_a_cell_with_a_fault_has_code_of_its_own() -> None:
     planned = faulty("spin", "killed")
     codes = [planned.code(name) for name in ("fault-spin+matmul", "fault-killed+matmul", "matmul")]
     assert codes[0] == codes[1] != codes[2]
+
+
+def test_only_a_loop_can_be_a_victim() -> None:
+    config = copy.deepcopy(faulty("killed", workloads=["matmul", "memcopy"]).config)
+    config["workload_catalogue"]["memcopy"]["kind"] = "job"
+    assert faults.victims(config) == ["matmul"]
+    config["fault_victims"] = ["memcopy"]
+    (line, *_) = fault_checks.problems(config, "cpu")
+    assert line == "fault_victims: 'memcopy' is of the kind job; name workloads of the kind loop"
