@@ -26,7 +26,7 @@ def rows(checkout: Checkout, table: str) -> list[dict[str, Any]]:
 def test_every_fault_is_a_measured_outcome_and_the_next_cell_is_clean(untouched: Checkout) -> None:
     untouched.study = "faults.yaml"
     draw_really(untouched)
-    result = untouched.run().ok()
+    result = untouched.run(seconds=400).ok()
     assert untouched.processes() == []
     assert untouched.scratch() == []
     records = {cell.split("/")[1]: untouched.record(cell) for cell in result.cells}
