@@ -54,7 +54,9 @@ rule aggregate:
         "<results>/tables/summary.tex",
         "<results>/tables/stages.csv",
         "<results>/manifest.json",
+        "<results>/tables/startup.csv",
         ["<results>/tables/interference.csv"] if STUDY.config["interference"] else [],
+        ["<results>/tables/isolation.csv"] if STUDY.config["faults"] else [],
         # Named by what the tables hold, so that it is missing when they hold something else: Snakemake's own memory
         # knows that too, but results that were copied without it would keep their tables.
         tabled=RESULTS / f".sharebench/tabled/{dataset.digest(STUDY)}",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
-from sharebench import programs, workload_modules
+from sharebench import fault_checks, programs, workload_modules
 from sharebench.capabilities import (
     BUILT_KINDS,
     KNOWN_LAYERS,
@@ -147,6 +147,7 @@ def cross_key_problems(config: Json) -> Iterator[str]:
         yield from again_entry(name, config["strategy_catalogue"])
     yield from _neighbours(config)
     yield from contrasts(config)
+    yield from fault_checks.problems(config, kind)
     if config["datasets"]:
         yield from datasets(config["datasets"])
     elif config["from"] is None:
@@ -238,11 +239,12 @@ def _names(config: Json) -> Iterator[str]:
         ("strategy_catalogue", "strategies"),
         ("workload_catalogue", "workloads"),
         ("workload_catalogue", "interference"),
+        ("workload_catalogue", "fault_victims"),
     ):
         for name in config[plural]:
             if name not in config[key]:
                 yield f"{plural}: {_unknown(name, config[key], 'is not in the catalogue')}"
-    if not config["workloads"] and not config["interference"]:
+    if not (config["workloads"] or config["interference"] or (config["faults"] and config["fault_victims"])):
         yield "workloads: [] is empty; name at least one, or workloads to pair in interference"
     for name in config["interference"]:
         if config["workload_catalogue"][name]["tenants"] is not None:
@@ -327,6 +329,8 @@ def _tenants_workloads(config: Json) -> Iterator[tuple[str, str]]:
         else:
             yield from ((f"workload_catalogue.{name}.tenants", tenant) for tenant in tenants)
     yield from (("interference", name) for name in config["interference"])
+    if config["faults"]:
+        yield from (("fault_victims", name) for name in config["fault_victims"])
 
 
 def _possible_on_cpu(config: Json) -> Iterator[str]:

@@ -18,6 +18,7 @@ from sharebench.analysis.options import options
 from sharebench.analysis.sharing import Device, device_of
 from sharebench.capabilities import can
 from sharebench.files import read_json, replace_atomically
+from sharebench.matrix import is_again
 from sharebench.strategies import Strategy, catalogue
 
 TEXTS = ("strategy", "workload", "tenant_workload", "status", "reason", "notes")
@@ -38,7 +39,7 @@ class Results:
     product: str
     label: str
     strategies: Mapping[str, Strategy]
-    """Those that this kind of node can do at all."""
+    """Those that this kind of node can do at all, each once."""
     device: Device
     summary: pd.DataFrame
     """Only plain workloads: the tenants of a mix are not alike."""
@@ -61,7 +62,9 @@ def read(data: Path, root: Path) -> Results:
         raise Undecided(f"no finished results in {root} ({error.filename} is missing); measure first") from None
     config = manifest["config"]
     kind, entries = manifest["node_kind"], config["strategy_catalogue"]
-    known = {name: each for name, each in catalogue(config).items() if can(kind, entries[name]) is None}
+    # A second measurement of the same thing is no choice, and tells a model nothing new.
+    own = {name: each for name, each in catalogue(config).items() if not is_again(name)}
+    known = {name: each for name, each in own.items() if can(kind, entries[name]) is None}
     summary = summary.fillna(dict.fromkeys(TEXTS, ""))
     of_mix = summary["workload"].map(_is_mix(config)).astype(bool)
     plain = summary[(summary["workload"] == summary["tenant_workload"]) & ~of_mix]

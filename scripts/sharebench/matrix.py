@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import combinations_with_replacement, product
 from typing import Any
 
-from sharebench import code, programs
+from sharebench import code, faults, programs
 from sharebench.capabilities import resolve_node
 from sharebench.code import SCRIPTS
 from sharebench.strategies import Strategy, catalogue
@@ -110,14 +110,23 @@ class Study:
         named = sorted(self.config["interference"])
         return {pair_name(*pair): pair for pair in combinations_with_replacement(named, 2)}
 
+    @cached_property
+    def faults(self) -> dict[str, tuple[str, str]]:
+        """Of each cell name of `faults` what the victim runs and what the aggressor, the last tenant, does."""
+        asked = product(sorted(self.config["faults"]), faults.victims(self.config))
+        return {faults.cell_name(kind, victim): (victim, faults.PREFIX + kind) for kind, victim in asked}
+
     def is_mix(self, workload: str) -> bool:
         """Whether it names what each tenant runs, instead of one workload for all."""
-        return workload in self.interference or self.config["workload_catalogue"][workload]["tenants"] is not None
+        own = self.interference.keys() | self.faults.keys()
+        return workload in own or self.config["workload_catalogue"][workload]["tenants"] is not None
 
     def _cycle(self, workload: str) -> Sequence[str]:
         """What the tenants run, from the first on, repeated to their number."""
         if workload in self.interference:
             return self.interference[workload]
+        if workload in self.faults:
+            return self.faults[workload]
         return self.config["workload_catalogue"][workload]["tenants"] or [workload]
 
     def tenants_of(self, cell: Cell) -> list[str]:
@@ -126,45 +135,55 @@ class Study:
         return [cycle[index % len(cycle)] for index in range(cell.replicas)]
 
     def components(self, cell: Cell) -> list[str]:
-        """The workloads of the cell's tenants, each once."""
-        return list(dict.fromkeys(self._cycle(cell.workload)[: cell.replicas]))
+        """The workloads of the cell's tenants, each once; an aggressor that goes wrong runs none."""
+        cycle = self._cycle(cell.workload)[: cell.replicas]
+        return list(dict.fromkeys(cycle[:1] if cell.workload in self.faults else cycle))
 
     def _sizes(self, strategy: str, workload: str, replicas: Sequence[int]) -> list[int]:
         """Numbers of tenants: a pair has two, and one tenant is no mix."""
         own = self.strategies[strategy].replicas
-        if workload in self.interference:
+        if workload in self.interference or workload in self.faults:
             return [2] if own is None or 2 in own else []
         return [n for n in own or replicas if n > 1 or not self.is_mix(workload)]
 
     def _expand(self, strategies: Iterable[str], workloads: Sequence[str], replicas: Sequence[int]) -> list[Cell]:
-        repeats = range(1, self.config["repeats"] + 1)
         return [
             Cell(strategy, workload, n, repeat)
             for strategy, workload in product(strategies, workloads)
-            for n, repeat in product(self._sizes(strategy, workload, replicas), repeats)
+            for n, repeat in product(self._sizes(strategy, workload, replicas), self._repeats(workload))
         ]
+
+    def _repeats(self, workload: str) -> range:
+        return range(1, self.config["fault_repeats" if workload in self.faults else "repeats"] + 1)
 
     @cached_property
     def requested(self) -> list[Cell]:
         """The cells that the config names."""
-        workloads = [*self.config["workloads"], *self.interference]
+        workloads = [*self.config["workloads"], *self.interference, *self.faults]
         return self._expand(self.config["strategies"], workloads, self.config["replicas"])
 
-    def _measured_alone(self) -> list[str]:
-        """The baseline, and the same again where the config asks for it and the catalogue has it."""
-        assert self.baseline is not None, "asked for the baseline of a study without"
-        has_nulls = self.config["null_cells"] and again(self.baseline) in self.strategies
-        return [self.baseline, *([again(self.baseline)] if has_nulls else [])]
+    def _alone(self) -> list[Cell]:
+        """The baseline of each workload, and the same again where the config asks for it and the catalogue has it.
+
+        What is there for a fault only is compared with itself, and needs nothing again.
+        """
+        if self.baseline is None:
+            return []
+        compared = [cell for cell in self.requested if cell.workload not in self.faults]
+        of = {self.baseline: self.requested}
+        if self.config["null_cells"] and again(self.baseline) in self.strategies:
+            of[again(self.baseline)] = compared
+        return [
+            alone
+            for strategy, cells in of.items()
+            for alone in self._expand([strategy], sorted({name for c in cells for name in self.components(c)}), [1])
+            if alone.replicas == 1
+        ]
 
     @cached_property
     def cells(self) -> list[Cell]:
         """All cells, the baseline's among them, in the order in which they run."""
-        cells = list(self.requested)
-        if self.baseline is not None:
-            known = set(cells)
-            alone = sorted({name for cell in cells for name in self.components(cell)})
-            for strategy in self._measured_alone():
-                cells += [c for c in self._expand([strategy], alone, [1]) if c.replicas == 1 and c not in known]
+        cells = {*self.requested, *self._alone()}
         plots: dict[Plot, list[Cell]] = {}
         for cell in sorted(cells):
             plots.setdefault(self.plot(cell), []).append(cell)
@@ -185,7 +204,13 @@ class Study:
     def tabled(self) -> list[Cell]:
         """All cells in the order in which people read them: by workload, strategy and replicas."""
         config, strategies = self.config, list(self.strategies)
-        workloads = [*config["workloads"], *config["interference"], *self.calibrated(), *self.interference]
+        workloads = [
+            *config["workloads"],
+            *config["interference"],
+            *self.calibrated(),
+            *self.interference,
+            *self.faults,
+        ]
         return sorted(
             self.cells,
             key=lambda c: (workloads.index(c.workload), strategies.index(c.strategy), c.replicas, c.repeat),
@@ -243,8 +268,13 @@ class Study:
             "limits": strategy.limits(replicas),
         }
 
+    def _entry(self, name: str) -> Mapping[str, Any]:
+        catalogue: dict[str, dict[str, Any]] = self.config["workload_catalogue"]
+        kind = faults.kind_of(name)
+        return catalogue[name] if kind is None else faults.aggressor_entry(kind, next(iter(catalogue.values())))
+
     def _workload(self, name: str) -> dict[str, Any]:
-        entry = self.config["workload_catalogue"][name]
+        entry = self._entry(name)
         kept = {key: entry[key] for key in ("kind", "params", "load", "output_tolerance")}
         kept["name"] = name
         if self.node_kind != "simulated" and programs.is_program(entry):
@@ -267,6 +297,9 @@ class Study:
             "window_seconds": self.config["window_seconds"],
             "node": self._node(),
         }
+        if cell.workload in self.faults:
+            kind = faults.kind_of(cell.workload)
+            spec["fault"] = {"kind": kind, "at_fraction": faults.AT_FRACTION, "aggressor": cell.replicas - 1}
         if self.node_kind != "simulated":
             spec["warmup"] = self.config["warmup"]
             spec["environment"] = self._environment()
@@ -285,7 +318,7 @@ class Study:
 
     def code(self, workload: str) -> str:
         """Labelled fingerprint of the code that measures this workload, or all of a mix, on this kind of node."""
-        entries = [self.config["workload_catalogue"][name] for name in self._cycle(workload)]
+        entries = [self._entry(name) for name in self._cycle(workload)]
         if self.node_kind == "simulated":
             return f"measuring code {code.of_cell(self.node_kind)}"
         modules = [module for entry in entries if (module := programs.module(entry)) is not None]

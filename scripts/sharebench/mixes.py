@@ -20,10 +20,18 @@ def tenant_workloads(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [workload_of(spec, index) for index in range(spec["replicas"])]
 
 
+def aggressor_of(spec: Mapping[str, Any]) -> int | None:
+    """The tenant that goes wrong in the cell on purpose; None where all are to be well."""
+    return spec["fault"]["aggressor"] if "fault" in spec else None
+
+
 def components(spec: Mapping[str, Any]) -> list[str]:
-    """The names of the workloads in the cell, each once, in the order of their first tenants."""
+    """The names of the workloads in the cell, each once, in the order of their first tenants; without an aggressor."""
     workload = spec["workload"]
-    return list(dict.fromkeys(tenant["name"] for tenant in workload.get("tenants", [workload])))
+    tenants = [each["name"] for each in workload.get("tenants", [workload])]
+    if (aggressor := aggressor_of(spec)) is not None:
+        del tenants[aggressor]
+    return list(dict.fromkeys(tenants))
 
 
 def reference(calibration: Mapping[str, Any] | None, workload: str) -> Mapping[str, Any]:

@@ -21,6 +21,7 @@ from sharebench.report_audit import Audit, add, records
 from sharebench.report_details import BUDGET_BYTES, Details
 from sharebench.report_findings import all_findings
 from sharebench.report_interference import verdicts
+from sharebench.report_isolation import survivals
 from sharebench.report_literature import comparisons
 from sharebench.report_matrix import matrices
 from sharebench.report_pictures import pictures
@@ -109,6 +110,7 @@ def context(data: Path, results: Path) -> dict[str, Any]:
         "capacity": report_advice.capacity(study),
         "cost": report_advice.cost(study),
         "interference": verdicts(study),
+        "isolation": survivals(study),
         "contrasts": report_comparisons.contrasts(study),
         "nulls": report_comparisons.nulls(rows),
         "together": report_comparisons.together(rows),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -53,22 +53,28 @@ def settle(tenants: Tenants, timeout_seconds: float) -> list[dict[str, Any]]:
     return [verdicts[index] for index in range(len(endpoints))]
 
 
-def _clock(endpoint: Endpoint) -> tuple[int, int, float]:
+def clock_of(endpoint: Endpoint) -> tuple[int, int, float]:
     """The tenant's clock by its fastest answer: a busy tenant's delay is not its clock's error."""
     return min((endpoint.clock() for _ in range(CLOCK_READINGS)), key=lambda reading: reading[2])
 
 
-def _announce(tenants: Tenants, pool: ThreadPoolExecutor, seconds: float, record_seconds: float) -> tuple[int, int]:
-    """Set one window on all tenants; its start and end in ns of the node's clock."""
+def announce(
+    tenants: Tenants, pool: ThreadPoolExecutor, seconds: float, record_seconds: float, last: int | None = None
+) -> tuple[int, int]:
+    """Set one window on all tenants; its start and end in ns of the node's clock.
+
+    Tenant `last` is told only when all others have taken it. Raises TenantsFailed when one refuses too often.
+    """
     endpoints = tenants.endpoints()
     for attempt in range(ATTEMPTS):
         start_ns = tenants.now_ns() + int(LEAD_SECONDS * 2**attempt * NS)
         end_ns = start_ns + int(seconds * NS)
-        taken = list(pool.map(lambda endpoint: endpoint.set_window(start_ns, end_ns), endpoints))  # noqa: B023
-        if all(taken):
+        first = [endpoint for index, endpoint in enumerate(endpoints) if index != last]
+        taken = list(pool.map(lambda endpoint: endpoint.set_window(start_ns, end_ns), first))  # noqa: B023
+        if all(taken) and (last is None or endpoints[last].set_window(start_ns, end_ns)):
             return start_ns, end_ns
         # Those that hold a window which others refused can take another once they have closed it.
-        holders = [endpoint for endpoint, took in zip(endpoints, taken, strict=True) if took]
+        holders = [endpoint for endpoint, took in zip(first, taken, strict=True) if took]
         if holders:
             tenants.sleep_until(end_ns)
             list(pool.map(lambda endpoint: endpoint.record(record_seconds), holders))
@@ -84,11 +90,10 @@ def measure(
     `record_seconds` of the end raises TenantsFailed or TenantUnreachable.
     """
     endpoints = tenants.endpoints()
-    clocks = [_clock(endpoint) for endpoint in endpoints]
-    monotonic_ns, realtime_ns, _ = clocks[0]
+    clocks = [clock_of(endpoint) for endpoint in endpoints]
     pool = ThreadPoolExecutor(len(endpoints))
     try:
-        start_ns, end_ns = _announce(tenants, pool, seconds, record_seconds)
+        start_ns, end_ns = announce(tenants, pool, seconds, record_seconds)
         sampler.start()
         tenants.sleep_until(end_ns)
         rows, summary = sampler.stop(start_ns / NS, end_ns / NS)
@@ -96,12 +101,17 @@ def measure(
     finally:
         # Not waited for: after a failure or an interrupt one of them may still ask a tenant that hangs.
         pool.shutdown(wait=False)
+    return as_recorded(start_ns, end_ns, clocks), records, rows, summary
+
+
+def as_recorded(start_ns: int, end_ns: int, clocks: Sequence[tuple[int, int, float]]) -> dict[str, Any]:
+    """The record's `window`; `clocks` are the tenants', of which the first tells the real time."""
+    monotonic_ns, realtime_ns, _ = clocks[0]
     to_epoch_ns = realtime_ns - monotonic_ns
-    window = {
+    return {
         "start_monotonic_seconds": start_ns / NS,
         "end_monotonic_seconds": end_ns / NS,
         "start_epoch_seconds": (start_ns + to_epoch_ns) / NS,
         "end_epoch_seconds": (end_ns + to_epoch_ns) / NS,
         "clock_error_seconds": max(round_trip for _, _, round_trip in clocks) / 2,
     }
-    return window, records, rows, summary

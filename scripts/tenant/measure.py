@@ -55,6 +55,7 @@ class Measurement:
         self._first_verdict: Verdict | None = None
         self._last_verdict: Verdict | None = None
         self._warmup_seconds = 0.0
+        self._first_seconds: float | None = None
         # The last window that was set, and its record once complete; the recorder has it while it is open.
         self._window: Window | None = None
         self._outcome = Outcome()
@@ -125,6 +126,8 @@ class Measurement:
 
     def _fold(self) -> None:
         rows = self._loop.rows()
+        if self._first_seconds is None and rows.ended.size:
+            self._first_seconds = (int(rows.ended[0]) - self._begun_ns) / 1e9
         self._recorder.fold(rows, self._samples.drain())
         good = rows.successful()
         self._judge.add(good.intended if good.begun is None else good.begun, good.ended)
@@ -163,6 +166,7 @@ class Measurement:
             self._window = self._recorder.window = window
             self._outcome = Outcome()
             self._record = None
+            self._workload.window_set(start_ns, end_ns)
 
     def wait_record(self, deadline_seconds: float) -> dict[str, Any]:
         """The record of the last window; what has not finished `deadline_seconds` after its end is censored.
@@ -208,7 +212,7 @@ class Measurement:
             self._load,
             counted,
             self._outcome,
-            self._warmup_seconds,
+            (self._warmup_seconds, self._first_seconds),
             self._last_verdict,
         )
         self._recorded.notify_all()

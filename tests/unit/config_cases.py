@@ -415,6 +415,38 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"interference": "matmul,memcopy", "strategies": "exclusive"},
         ["interference:", "[matmul, memcopy]", "two tenants", "[exclusive] has none", "add one"],
     ),
+    # faults
+    "unknown fault": ({"faults": "kill"}, ["faults:", "'kill'", "did you mean 'killed'?"]),
+    "unknown victim": (
+        {"faults": "killed", "fault_victims": "matmull"},
+        ["fault_victims:", "'matmull'", "did you mean 'matmul'?"],
+    ),
+    "mix as a victim": (
+        {"faults": "killed", "fault_victims": "new"} | mix("matmul", "memcopy"),
+        ["fault_victims:", "'new'", "a mix itself"],
+    ),
+    "faults without a victim": (
+        {"faults": "killed", "workloads": "new"} | mix("matmul", "memcopy"),
+        ["fault_victims:", "[] is empty", "[killed]", "name at least one"],
+    ),
+    "faults without a strategy for two": (
+        {"faults": "killed", "strategies": "exclusive"},
+        ["faults:", "[killed]", "two tenants", "[exclusive] has none", "add one"],
+    ),
+    "faults on the simulator": ({"faults": "killed"} | SIMULATED, ["faults:", "'simulated'", "node: cpu"]),
+    "faults on a GPU": (
+        {"faults": "killed", "node": "nvidia"},
+        ["faults:", "[killed]", "'nvidia'", "allow_faults: true"],
+    ),
+    "workload with the name of a fault": (
+        {f"{W}.fault-killed": {"module": "matmul"}},
+        [f"{W}.fault-killed:", "name of a fault", "choose another"],
+    ),
+    "fault as a workload": ({f"{W}.new": {"module": "fault"}}, [f"{W}.new.module:", "'fault'", "in faults"]),
+    "victim that cannot run": (
+        {"faults": "killed", "fault_victims": "yolos"},
+        ["fault_victims:", "'yolos'", "impossible on the node 'cpu'"],
+    ),
     # what is no plain data
     "number as a key": ({f"{W}.matmul.params": {1: 2}}, [f"{W}.matmul.params:", "key 1", "in quotes"]),
     "date": ({"results": datetime.date(2026, 1, 2)}, ["results:", "date", "in quotes"]),

@@ -9,7 +9,7 @@ from typing import Any
 from unit import factories
 
 from sharebench.collect.rows import NOTHING_KNOWN, Row
-from sharebench.nodes.base import Endpoint, Grant, TenantsFailed
+from sharebench.nodes.base import Endpoint, Grant, TenantsFailed, TenantUnreachable
 
 NS = 1_000_000_000
 OK = {"status": "ok", "exit": None}
@@ -32,6 +32,8 @@ class FakeTenants:
         self.statuses: list[dict[str, Any]] = [OK] * count
         self.dies_at_ns: int | None = None
         """When tenant 0 is killed."""
+        self.ends: dict[int, tuple[float, dict[str, Any]]] = {}
+        """Of tenants that end while they are watched: seconds from then, and how."""
         self.life: list[str] = []
         """What the driver did to the tenants, in order."""
         self.on: dict[str, Callable[[], None]] = {}
@@ -66,6 +68,14 @@ class FakeTenants:
             self.statuses = [ended("killed", -9), *self.statuses[1:]]
             raise TenantsFailed("a tenant ended early")
         self.clock_ns = max(self.clock_ns, monotonic_ns)
+
+    def watch_until(self, monotonic_ns: int) -> dict[int, int]:
+        began_ns, self.clock_ns = self.clock_ns, max(self.clock_ns, monotonic_ns)
+        self._live("watch_until")
+        for index, (_, outcome) in self.ends.items():
+            self.statuses = [outcome if i == index else each for i, each in enumerate(self.statuses)]
+            self.fakes[index].raises["record"] = TenantUnreachable("connection refused")
+        return {index: began_ns + int(seconds * NS) for index, (seconds, _) in self.ends.items()}
 
     def stop(self) -> None:
         self._live("stop")

@@ -80,7 +80,7 @@ def _points(study: Study, strategy: str, reference: str) -> list[tuple[str, str,
     }
     largest: dict[str, int] = {}
     for workload, replicas in of[strategy].keys() & of[reference].keys():
-        if workload not in study.interference:
+        if workload not in study.interference and workload not in study.faults:
             largest[workload] = max(replicas, largest.get(workload, 0))
     in_order = dict.fromkeys(workload for workload, _ in of[strategy] if workload in largest)
     return [

@@ -67,6 +67,7 @@ class TenantRow:
     startup_context_seconds: float | None
     startup_load_seconds: float | None
     startup_warmup_seconds: float | None
+    startup_first_iteration_seconds: float | None
     cpu_seconds: float | None
     run_queue_seconds: float | None
     run_id: str

@@ -19,6 +19,8 @@ class Entry:
     caption: str
     is_of_pairs: bool = False
     """Whether there is nothing to draw in a study without `interference`."""
+    is_of_faults: bool = False
+    """Whether there is nothing to draw in a study without `faults`."""
     needs_power: bool = False
     """Whether there is nothing to draw on a node that does not know its power."""
 
@@ -26,6 +28,14 @@ class Entry:
     def labels(self) -> dict[str, str]:
         """What Snakemake's own report says of it in a list."""
         return {"figure": self.title, "shows": self.caption.split(". ")[0] + "."}
+
+    def is_there(self, config: Mapping[str, Any], node_kind: str) -> bool:
+        """Whether a study with this config has it on this kind of node."""
+        return (
+            (bool(config["interference"]) or not self.is_of_pairs)
+            and (bool(config["faults"]) or not self.is_of_faults)
+            and (node_kind in WITH_POWER or not self.needs_power)
+        )
 
 
 WITH_POWER = ("nvidia", "kubernetes")
@@ -132,16 +142,29 @@ NAMES: dict[str, Entry] = {
         "of them one that others suffer from.",
         is_of_pairs=True,
     ),
+    "startup": Entry(
+        "sharebench.figures.startup",
+        "Time to the first result",
+        "From a node in another state to a tenant's first result, in parts, each strategy at its smallest and at its "
+        "largest number of tenants: setting the strategy, starting the process, importing the framework, opening a "
+        "context on the device, loading model and data, and the first iteration. Means over tenants and cells. How "
+        "long a strategy takes to be left, and a tenant to be warm, is in tables/startup.csv.",
+    ),
+    "isolation": Entry(
+        "sharebench.figures.isolation",
+        "Who dies",
+        "One of two tenants goes wrong in the middle of the window, as the column says; the cell says what became of "
+        "the other, at worst over victims and repeats. Unharmed: as fast as before the fault. Slowed: by how much at "
+        "worst, and for how long. Failed: it ended, or gave no answer any more. Survived: it went on, but its "
+        "latencies cannot be judged.",
+        is_of_faults=True,
+    ),
 }
 
 
 def names_for(config: Mapping[str, Any], node_kind: str) -> list[str]:
     """The figures that a study with this config has on this kind of node."""
-    return [
-        name
-        for name, entry in NAMES.items()
-        if (config["interference"] or not entry.is_of_pairs) and (node_kind in WITH_POWER or not entry.needs_power)
-    ]
+    return [name for name, entry in NAMES.items() if entry.is_there(config, node_kind)]
 
 
 def draw(name: str, data: Path, results: Path, for_paper: bool = False) -> None:

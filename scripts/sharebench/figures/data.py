@@ -116,6 +116,18 @@ def interference(study: Study) -> pd.DataFrame:
     return table.fillna(dict.fromkeys(texts, ""))
 
 
+def startup(study: Study) -> pd.DataFrame:
+    """tables/startup.csv: one row per strategy, workload and number of tenants."""
+    return pd.read_csv(study.results / "tables" / "startup.csv", dtype=dict.fromkeys(("strategy", "workload"), str))
+
+
+def isolation(study: Study) -> pd.DataFrame:
+    """tables/isolation.csv: one row per strategy, fault and victim."""
+    texts = ("strategy", "fault", "victim", "aggressor", "notes")
+    table = pd.read_csv(study.results / "tables" / "isolation.csv", dtype=dict.fromkeys(texts, str))
+    return table.fillna(dict.fromkeys(texts, ""))
+
+
 def absence(row: Mapping[Any, Any]) -> str:
     """Why a metric of a row of the summary is blank, in a few words: `infeasible`, `excluded by a gate`."""
     words = {"ok": "excluded by a gate", "mixed": "no valid cell", "missing": "not measured"}

@@ -228,6 +228,7 @@ class SimulatedTenants:
                     "context_seconds": 0.0,
                     "load_seconds": 0.0,
                     "warmup_seconds": START_SECONDS,
+                    "first_iteration_seconds": None,
                 },
                 "coverage_ratio": 1.0,
                 "drain_seconds": 0.0,

@@ -19,7 +19,8 @@ HEADER = (
     "coverage_ratio,device_mean_seconds,device_to_host_ratio,memory_mib,"
     "server_memory_mib,power_mean_watts,energy_joules,energy_per_iteration_joules,energy_above_idle_per_iteration_joules,"
     "sm_clock_mean_mhz,temperature_max_celsius,startup_process_seconds,startup_import_seconds,"
-    "startup_context_seconds,startup_load_seconds,startup_warmup_seconds,cpu_seconds,run_queue_seconds,run_id,device"
+    "startup_context_seconds,startup_load_seconds,startup_warmup_seconds,startup_first_iteration_seconds,"
+    "cpu_seconds,run_queue_seconds,run_id,device"
 )
 
 
