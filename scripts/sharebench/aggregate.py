@@ -18,11 +18,12 @@ from sharebench.analysis import publish
 from sharebench.analysis.baseline import Baseline
 from sharebench.analysis.cells import cells_table
 from sharebench.analysis.interference import interference_table
+from sharebench.analysis.jobs import job_cell, jobs_table
 from sharebench.analysis.reduction import by_workload, reduced
 from sharebench.analysis.summary import summary_table
 from sharebench.files import read_json, replace_atomically, write_json
 from sharebench.matrix import Cell, Study
-from sharebench.mixes import reference
+from sharebench.mixes import has_jobs, reference
 from sharebench.record import RecordError, RecordMismatch, check, read
 
 PACKAGES = ("snakemake", "numpy", "pandas", "matplotlib", "seaborn", "scipy", "prometheus-client")
@@ -171,10 +172,11 @@ def aggregate(data: Path, results: Path, tabled: Path) -> None:
         raise Refused(refusal(odd, results, measured_here=not study.config["from"]))
     _write(tables, study, run, _node(data), results / "tables", "")
     write_json(results / "manifest.json", _manifest(study, run))
-    if not study.interference:
-        # Those of another study in this folder.
-        for leftover in (results / "tables/interference.csv", *results.glob("figures/interference.*")):
-            leftover.unlink(missing_ok=True)
+    # Those of another study in this folder.
+    for name, is_there in (("interference", bool(study.interference)), ("jobs", has_jobs(study.config))):
+        for leftover in (results / f"tables/{name}.csv", *results.glob(f"figures/{name}.*")):
+            if not is_there:
+                leftover.unlink(missing_ok=True)
     for outdated in (results / "partial", tabled.parent):
         shutil.rmtree(outdated, ignore_errors=True)
     tabled.parent.mkdir()
@@ -196,25 +198,35 @@ def partial(results: Path) -> str:
     return f"{sound} of {len(study.cells)} cells are measured; their tables are in {results / 'partial'}"
 
 
-def _tables(records: Iterable[dict[str, Any]], study: Study) -> tuple[pd.DataFrame, pd.DataFrame]:
-    cells, apart = [], []
+def _tables(records: Iterable[dict[str, Any]], study: Study) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """The tables of cells, of the summary and of jobs.
+
+    A queue shares nothing: its iterations run as alone, whatever N, so that it would win every comparison of the
+    summary. What it is for is in the table of jobs.
+    """
+    cells, apart, jobs = [], [], []
     for record in records:
         cells.append(reduced(record))
         apart += by_workload(record, cells[-1])
+        jobs += [job for job in [job_cell(record)] if job]
     baseline = Baseline(cells, study.baseline)
-    expected = [(cell, name) for cell in study.tabled() for name in study.components(cell)]
-    return cells_table(cells, baseline), summary_table(apart, expected, baseline)
+    queues = [strategy.name for strategy in study.strategies.values() if strategy.is_queue]
+    shared = [cell for cell in study.tabled() if cell.strategy not in queues]
+    expected = [(cell, name) for cell in shared for name in study.components(cell)]
+    of_jobs = [cell for cell in study.tabled() if study.is_job(cell.workload)]
+    summary = summary_table(apart, expected, baseline)
+    return cells_table(cells, baseline), summary, jobs_table(jobs, of_jobs, queues)
 
 
 def _write(
-    tables: tuple[pd.DataFrame, pd.DataFrame],
+    tables: tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame],
     study: Study,
     run: dict[str, Any],
     node: dict[str, Any],
     folder: Path,
     note: str,
 ) -> None:
-    cells, summary = tables
+    cells, summary, jobs = tables
     confounded = CONFOUNDED if study.order == "strategy" else ""
     caption = publish.caption(
         node["product"],
@@ -229,5 +241,7 @@ def _write(
     replace_atomically(folder / "summary.csv", summary.to_csv(index=False))
     if names := study.config["interference"]:
         replace_atomically(folder / "interference.csv", interference_table(summary, names).to_csv(index=False))
+    if has_jobs(study.config):
+        replace_atomically(folder / "jobs.csv", jobs.to_csv(index=False))
     replace_atomically(folder / "summary.md", publish.markdown(summary, caption))
     replace_atomically(folder / "summary.tex", publish.latex(summary, caption))

@@ -9,7 +9,7 @@ from typing import Any
 
 from sharebench import SCHEMA_VERSION, gates
 from sharebench.collect.rows import Row
-from sharebench.mixes import tenant_workloads
+from sharebench.mixes import job_iterations, tenant_workloads
 from sharebench.nodes.base import Evidence, Node, NodeError, State, TenantsFailed
 from sharebench.strategies import Strategy
 from sharebench.window import measure, noticing_death, settle
@@ -75,6 +75,10 @@ def finished(record: dict[str, Any], steady: dict[str, Any], outcome: Mapping[st
     load = record["load"]
     if outcome["status"] == "ok" and load["arrival"] == "closed" and load["censored"]:
         reason = "its last iteration did not end within the record's deadline"
+        outcome = {"status": "hung", "exit": {"code": None, "reason": reason, "log_tail": ""}}
+    job = record.get("job")
+    if outcome["status"] == "ok" and job and job["completion_seconds"] is None:
+        reason = f"{job['completed']} of its job's {job['iterations']} iterations were done at the deadline"
         outcome = {"status": "hung", "exit": {"code": None, "reason": reason, "log_tail": ""}}
     kept = {key: value for key, value in record.items() if key != "environment"}
     return {**kept, "steady": steady, **outcome}
@@ -181,7 +185,7 @@ def run_cell(
             watch.lap("settle")
             deadline = settings["timeouts"]["record_seconds"]
             window, measured, rows, telemetry = measure(
-                tenants, node.sampler(tenants), spec["window_seconds"], deadline
+                tenants, node.sampler(tenants), spec["window_seconds"], deadline, job_iterations(spec)
             )
             watch.lap("window")
         record |= {"window": window, "telemetry": telemetry}

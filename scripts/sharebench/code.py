@@ -24,6 +24,7 @@ CORE = [
     "sharebench/gates.py",
     "sharebench/gates_gpu.py",
     "sharebench/mixes.py",
+    "sharebench/queueing.py",
     "sharebench/window.py",
     "sharebench/strategies.py",
 ]
@@ -108,6 +109,6 @@ def of_stage(stage: str) -> str:
     """Labelled fingerprint of the code that makes exports, tables, figures or the report."""
     digest = _fingerprint(tuple(STAGES[stage]))
     if stage == "report":
-        for template in sorted(TEMPLATES.iterdir()):
+        for template in sorted(path for path in TEMPLATES.rglob("*") if path.is_file()):
             digest = hashlib.sha256(digest.encode() + template.read_bytes()).hexdigest()[:16]
     return f"{stage} code {digest}"

@@ -19,9 +19,11 @@ from sharebench import ownership, record
 from sharebench.cell import run_cell
 from sharebench.collect.rows import to_csv
 from sharebench.files import read_json, replace_atomically, write_json
+from sharebench.findings import window_seconds
 from sharebench.matrix import Cell, Study
 from sharebench.nodes import open_node
 from sharebench.nodes.base import Node, NodeError, State, TenantUnreachable
+from sharebench.queueing import run_queue
 from sharebench.strategies import Strategy
 
 # Overhead of a cell, before any has been measured here.
@@ -207,14 +209,16 @@ def measure_cell(
         print(progress(ownership.count_cell(results), wanted, study), flush=True)
         folder = str(raw.parent.relative_to(results))
         known = {calibration["workload"]: calibration for calibration in map(read_json, calibrations)}
-        measured, rows = run_cell(node_of(study, results), strategy, spec, block, _settings(study, folder), known)
+        run_it = run_queue if strategy.is_queue else run_cell
+        measured, rows = run_it(node_of(study, results), strategy, spec, block, _settings(study, folder), known)
         ownership.verify(results)
         environment = measured.pop("environment")
         provenance = _provenance(run, environment, started)
         replace_atomically(telemetry, to_csv(rows))
         record.write(raw, measured | {"code": code, "provenance": provenance})
         if measured["window"] is not None:
-            ownership.add_overhead(results, time.time() - started - wall_window_seconds(study))
+            wall = 0.0 if study.node_kind == "simulated" else window_seconds(measured)
+            ownership.add_overhead(results, time.time() - started - wall)
 
     return job
 

@@ -14,6 +14,7 @@ from typing import Any
 from sharebench import code
 from sharebench.capabilities import resolve_node
 from sharebench.code import SCRIPTS
+from sharebench.mixes import is_job
 from sharebench.strategies import Strategy, catalogue
 
 ENVS = SCRIPTS.parent / "envs"
@@ -82,6 +83,11 @@ def tenant_environment(lock: str) -> str:
     return " ".join(sorted(pins))
 
 
+def _as_loop(workload: dict[str, Any]) -> dict[str, Any]:
+    """The spec of a workload, of a job that of its iterations alone."""
+    return {key: value for key, value in workload.items() if key != "job"} | {"kind": "loop"}
+
+
 class Study:
     """The matrix of one normalised config (`sharebench.config.load`)."""
 
@@ -118,9 +124,15 @@ class Study:
         """The workloads of the cell's tenants, each once."""
         return list(dict.fromkeys(self._cycle(cell.workload)[: cell.replicas]))
 
+    def is_job(self, workload: str) -> bool:
+        """Whether all its tenants run jobs, so that its cells end with the last of them."""
+        return workload not in self.interference and is_job(self.config, workload)
+
     def _sizes(self, strategy: str, workload: str, replicas: Sequence[int]) -> list[int]:
-        """Numbers of tenants: a pair has two, and one tenant is no mix."""
+        """Numbers of tenants: a pair has two, one tenant is no mix, and only jobs can stand in a queue."""
         own = self.strategies[strategy].replicas
+        if self.strategies[strategy].is_queue and not self.is_job(workload):
+            return []
         if workload in self.interference:
             return [2] if own is None or 2 in own else []
         return [n for n in own or replicas if n > 1 or not self.is_mix(workload)]
@@ -230,12 +242,23 @@ class Study:
         kept = {key: entry[key] for key in ("kind", "params", "load", "output_tolerance")}
         kept["name"] = name
         how = "simulated" if self.node_kind == "simulated" else "module"
-        return kept | {how: entry[how]}
+        job = {"job": entry["job"]} if entry["job"] else {}
+        return kept | job | {how: entry[how]}
 
     def _workload_of(self, cell: Cell) -> dict[str, Any]:
         if not self.is_mix(cell.workload):
             return self._workload(cell.workload)
-        return {"name": cell.workload, "tenants": [self._workload(name) for name in self.tenants_of(cell)]}
+        tenants = [self._workload(name) for name in self.tenants_of(cell)]
+        if cell.workload in self.interference:
+            # Pairs are measured over one window: a job that ends would leave its neighbour alone.
+            tenants = [_as_loop(tenant) for tenant in tenants]
+        return {"name": cell.workload, "tenants": tenants}
+
+    def _window_seconds(self, workload: str) -> Any:
+        """Length of the window; of jobs, their deadline."""
+        if not self.is_job(workload):
+            return self.config["window_seconds"]
+        return max(self.config["workload_catalogue"][name]["job"]["max_seconds"] for name in self._cycle(workload))
 
     def spec_of(self, cell: Cell) -> dict[str, Any]:
         """Exactly what the cell's measurement depends on."""
@@ -244,7 +267,7 @@ class Study:
             "workload": self._workload_of(cell),
             "replicas": cell.replicas,
             "repeat": cell.repeat,
-            "window_seconds": self.config["window_seconds"],
+            "window_seconds": self._window_seconds(cell.workload),
             "node": self._node(),
         }
         if self.node_kind != "simulated":
@@ -280,8 +303,8 @@ class Study:
     def calibration_spec(self, workload: str) -> str:
         """Canonical text of what the workload's calibration depends on: closed load, exclusive device."""
         spec = self.spec_of(self.calibration_cell(workload))
-        spec["workload"]["load"] = {"arrival": "closed"}
-        spec["window_seconds"] = min(spec["window_seconds"], CALIBRATION_SECONDS)
+        spec["workload"] = _as_loop(spec["workload"]) | {"load": {"arrival": "closed"}}
+        spec["window_seconds"] = min(self.config["window_seconds"], CALIBRATION_SECONDS)
         return canonical(spec)
 
     def node_spec(self) -> str:

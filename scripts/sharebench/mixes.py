@@ -37,3 +37,23 @@ def reference(calibration: Mapping[str, Any] | None, workload: str) -> Mapping[s
 def in_words(workload: str, tenant_workload: str) -> str:
     """The workload of a row of tables; of a mix what the row's tenants run in it."""
     return workload if workload == tenant_workload else f"{tenant_workload} in {workload}"
+
+
+def job_iterations(spec: Mapping[str, Any]) -> list[int] | None:
+    """Fixed work of each tenant, if all of them run jobs; None for a cell with a window of fixed length.
+
+    Beside a loop a job has no end of its own: its iterations follow each other for the whole window.
+    """
+    jobs = [workload.get("job") for workload in tenant_workloads(spec)]
+    return None if None in jobs else [job["iterations"] for job in jobs if job]
+
+
+def is_job(config: Mapping[str, Any], workload: str) -> bool:
+    """Whether all tenants of an entry of the config's workload catalogue run jobs."""
+    catalogue = config["workload_catalogue"]
+    return all(catalogue[name]["kind"] == "job" for name in catalogue[workload]["tenants"] or [workload])
+
+
+def has_jobs(config: Mapping[str, Any]) -> bool:
+    """Whether the study has cells of jobs."""
+    return any(is_job(config, workload) for workload in config["workloads"])

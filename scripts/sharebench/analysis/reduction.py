@@ -9,6 +9,7 @@ from typing import Any
 
 from sharebench.analysis.device import device_columns, tenant_memory_mib, tenants_that_fit
 from sharebench.analysis.statistics import required_count
+from sharebench.findings import window_seconds
 from sharebench.gates import is_valid
 from sharebench.histogram import Histogram, Quantile, merged
 from sharebench.mixes import components
@@ -45,6 +46,7 @@ class TenantRow:
     latency_p99_seconds: float | None
     latency_max_seconds: float | None
     throughput_hz: float | None
+    completion_seconds: float | None
     coverage_ratio: float | None
     device_mean_seconds: float | None
     device_to_host_ratio: float | None
@@ -133,8 +135,9 @@ def reduced(record: Mapping[str, Any], tenant_workload: str | None = None) -> Me
     count = sum(tenant["count"] for tenant in tenants)
     device = device_columns(record, count)
     histograms = [Histogram.from_sparse(tenant["histogram"]) for tenant in tenants]
+    seconds = None if record["window"] is None else window_seconds(record)
     rows = [
-        TenantRow(**{**row, **device, **_measures(tenant, histogram, record["window"]), "memory_mib": mib})
+        TenantRow(**{**row, **device, **_measures(tenant, histogram, seconds), "memory_mib": mib})
         for (tenant, mib), histogram in zip(chosen, histograms, strict=True)
     ]
     return MeasuredCell(
@@ -155,7 +158,7 @@ def reduced(record: Mapping[str, Any], tenant_workload: str | None = None) -> Me
     )
 
 
-def _measures(tenant: Mapping[str, Any], histogram: Histogram, window: Mapping[str, Any] | None) -> dict[str, Any]:
+def _measures(tenant: Mapping[str, Any], histogram: Histogram, seconds: float | None) -> dict[str, Any]:
     """The columns of one tenant; those of the window only where it delivered a record."""
     measures: dict[str, Any] = {
         "tenant": tenant["index"],
@@ -164,11 +167,10 @@ def _measures(tenant: Mapping[str, Any], histogram: Histogram, window: Mapping[s
     }
     for part, seconds in (tenant["startup"] or {}).items():
         measures[f"startup_{part}"] = seconds
-    if tenant["load"] is None or window is None:
+    if tenant["load"] is None or seconds is None:
         return measures
     count = tenant["count"]
     percentiles = _percentiles(histogram, tenant["min_seconds"], tenant["max_seconds"])
-    window_seconds = window["end_monotonic_seconds"] - window["start_monotonic_seconds"]
     cpu = tenant["cpu"] or {}
     mean = tenant["sum_seconds"] / count if count else None
     timed = tenant["device_histogram"]
@@ -180,7 +182,8 @@ def _measures(tenant: Mapping[str, Any], histogram: Histogram, window: Mapping[s
         "latency_mean_seconds": mean,
         **{f"latency_{name}_seconds": quantile.value_seconds for name, quantile in percentiles.items()},
         "latency_max_seconds": tenant["max_seconds"],
-        "throughput_hz": count / window_seconds,
+        "throughput_hz": count / seconds,
+        "completion_seconds": (tenant.get("job") or {}).get("completion_seconds"),
         "coverage_ratio": tenant["coverage_ratio"],
         "device_mean_seconds": on_device,
         "device_to_host_ratio": on_device / mean if on_device is not None and mean else None,
