@@ -108,7 +108,7 @@ def _telemetry(turns: Sequence[Record], replicas: int) -> dict[str, Any]:
         return None if None in known else float(reduce(known))
 
     def mean(values: list[float]) -> float:
-        return sum(value * weight for value, weight in zip(values, seconds, strict=True)) / sum(seconds)
+        return float(sum(value * weight for value, weight in zip(values, seconds, strict=True)) / sum(seconds))
 
     summary: dict[str, Any] = dict(NOTHING_KNOWN)
     for key in summary.keys() - {"samples", "tenant_memory_mib", "throttle_reasons", "foreign_processes"}:

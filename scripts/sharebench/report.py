@@ -19,6 +19,7 @@ from sharebench.files import read_json, replace_atomically
 from sharebench.mixes import in_words
 from sharebench.report_audit import audit
 from sharebench.report_interference import verdicts
+from sharebench.report_jobs import of_jobs
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 LISTED = 100
@@ -65,6 +66,8 @@ def context(data: Path, results: Path) -> dict[str, Any]:
         rows[row["workload"]].append({str(column): value for column, value in row.items()})
     for of_workload in rows.values():
         of_workload.sort(key=lambda row: strategies.index(row["strategy"]))
+    # A queue is in the table of jobs alone.
+    described = [*strategies, *(name for name in manifest["requested"]["strategies"] if name not in strategies)]
     common = {workload: remark(of_workload) for workload, of_workload in rows.items()}
     style = looks(study.catalogue, strategies)
     drawn = [(name, figures.NAMES[name]) for name in figures.names_for(study.config)]
@@ -77,19 +80,21 @@ def context(data: Path, results: Path) -> dict[str, Any]:
         "manifest": manifest,
         "created": f"{datetime.fromtimestamp(manifest['created_epoch_seconds'], UTC):%d %B %Y, %H:%M} UTC",
         "command": shlex.join(manifest["argv"]),
-        "colors": {name: style[name].color for name in strategies},
+        "colors": {name: look.color for name, look in style.items()},
         "summary": rows,
         "common": common,
         "mixes": {workload for workload in rows if study.is_mix(workload)},
         "findings": all_findings(rows),
         "interference": verdicts(study),
+        "jobs": of_jobs(study),
+        "job_facts": study.job_facts,
         "powered": {workload: known for workload, of_workload in rows.items() if (known := powered(of_workload))},
         "power_and_energy": POWER_AND_ENERGY,
         "bucket_error_percent": summary.filter(like="bucket_error_percent").max().max(),
         "figures": [(entry, picture(results / "figures" / f"{name}.svg")) for name, entry in drawn],
         "audit": audit(study),
         "device": device(study.node),
-        "strategies": [(name, *_strategy(study.config["strategy_catalogue"].get(name, {}))) for name in strategies],
+        "strategies": [(name, *_strategy(study.config["strategy_catalogue"].get(name, {}))) for name in described],
         "workloads": [
             (name, entry["description"], words(entry.get("params", {})), load(entry.get("load", {})))
             for name, entry in study.config["workload_catalogue"].items()
@@ -253,8 +258,8 @@ class Estimate(NamedTuple):
 
 
 def estimate(row: Row, metric: str, factor: float = 1.0) -> Estimate:
-    """`metric` of a row of the summary, times `factor`."""
-    ends = [factor * row[f"{metric}{end}"] for end in ("", "_low", "_high")]
+    """`metric` of a row of the summary or another table, times `factor`; not every metric has an interval."""
+    ends = [factor * row.get(f"{metric}{end}", math.nan) for end in ("", "_low", "_high")]
     decimals = 0 if math.isnan(ends[0]) else _decimals(ends[0])
     return Estimate(*("" if math.isnan(end) else _fixed(end, decimals) for end in ends))
 

@@ -22,14 +22,20 @@ from sharebench.matrix import Cell
 from sharebench.mixes import job_iterations
 
 Group = tuple[str, str, int]
-# With an interval over the repeats; the others are means (or ends) over the valid cells.
-WITH_INTERVAL = ("completion_mean_seconds", "makespan_seconds", "speedup", "energy_per_job_joules")
+# Means over the valid cells.
 MEANS = (
     "makespan_with_startup_seconds",
     "gpu_util_percent",
     "memory_per_tenant_mib",
     "server_memory_mib",
     "power_mean_watts",
+)
+# With an interval over the repeats.
+ESTIMATES = ("completion_mean_seconds", "makespan_seconds", "speedup", "energy_per_job_joules")
+COLUMNS = (
+    *("strategy", "workload", "replicas", "status", "reason", "n_expected", "n"),
+    *(f"{name}{end}" for name in ESTIMATES for end in ("", "_low", "_high")),
+    *("completion_min_seconds", "completion_max_seconds", *MEANS),
 )
 # What a tenant needs before its first iteration; warming up is the measurement's, not the job's.
 STARTUP = ("process_seconds", "import_seconds", "context_seconds", "load_seconds")
@@ -50,16 +56,6 @@ class JobCell:
     valid: bool
     completions_seconds: tuple[float, ...]
     values: Mapping[str, float]
-
-
-def columns() -> list[str]:
-    """All columns of jobs.csv, in order."""
-    names = ["strategy", "workload", "replicas", "status", "reason", "n_expected", "n"]
-    for name in ("completion_mean_seconds", "makespan_seconds"):
-        names += [name, f"{name}_low", f"{name}_high"]
-    names[10:10] = ["completion_min_seconds", "completion_max_seconds"]
-    names += ["makespan_with_startup_seconds", "speedup", "speedup_low", "speedup_high", *MEANS[1:]]
-    return [*names, "energy_per_job_joules", "energy_per_job_joules_low", "energy_per_job_joules_high"]
 
 
 def job_cell(record: Mapping[str, Any]) -> JobCell | None:
@@ -116,7 +112,7 @@ def jobs_table(cells: Iterable[JobCell], expected: Iterable[Cell], queues: Itera
     rows = [
         _row(group, len(repeats), found[group], found.get((queue, *group[1:]), [])) for group, repeats in wanted.items()
     ]
-    return pd.DataFrame(rows, columns=columns())
+    return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def _row(group: Group, n_expected: int, cells: Sequence[JobCell], queue: Sequence[JobCell]) -> dict[str, Any]:
@@ -135,7 +131,7 @@ def _row(group: Group, n_expected: int, cells: Sequence[JobCell], queue: Sequenc
     for name in MEANS:
         known = [cell.values[name] for cell in valid if name in cell.values]
         row[name] = sum(known) / len(known) if known else None
-    for name in WITH_INTERVAL:
+    for name in ESTIMATES:
         if name == "speedup":
             estimate = speedup(valid, [cell for cell in queue if cell.valid])
         else:

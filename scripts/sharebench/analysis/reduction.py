@@ -135,9 +135,9 @@ def reduced(record: Mapping[str, Any], tenant_workload: str | None = None) -> Me
     count = sum(tenant["count"] for tenant in tenants)
     device = device_columns(record, count)
     histograms = [Histogram.from_sparse(tenant["histogram"]) for tenant in tenants]
-    seconds = None if record["window"] is None else window_seconds(record)
+    length_seconds = None if record["window"] is None else window_seconds(record)
     rows = [
-        TenantRow(**{**row, **device, **_measures(tenant, histogram, seconds), "memory_mib": mib})
+        TenantRow(**{**row, **device, **_measures(tenant, histogram, length_seconds), "memory_mib": mib})
         for (tenant, mib), histogram in zip(chosen, histograms, strict=True)
     ]
     return MeasuredCell(
@@ -158,7 +158,7 @@ def reduced(record: Mapping[str, Any], tenant_workload: str | None = None) -> Me
     )
 
 
-def _measures(tenant: Mapping[str, Any], histogram: Histogram, seconds: float | None) -> dict[str, Any]:
+def _measures(tenant: Mapping[str, Any], histogram: Histogram, length_seconds: float | None) -> dict[str, Any]:
     """The columns of one tenant; those of the window only where it delivered a record."""
     measures: dict[str, Any] = {
         "tenant": tenant["index"],
@@ -167,7 +167,7 @@ def _measures(tenant: Mapping[str, Any], histogram: Histogram, seconds: float | 
     }
     for part, seconds in (tenant["startup"] or {}).items():
         measures[f"startup_{part}"] = seconds
-    if tenant["load"] is None or seconds is None:
+    if tenant["load"] is None or length_seconds is None:
         return measures
     count = tenant["count"]
     percentiles = _percentiles(histogram, tenant["min_seconds"], tenant["max_seconds"])
@@ -182,7 +182,7 @@ def _measures(tenant: Mapping[str, Any], histogram: Histogram, seconds: float | 
         "latency_mean_seconds": mean,
         **{f"latency_{name}_seconds": quantile.value_seconds for name, quantile in percentiles.items()},
         "latency_max_seconds": tenant["max_seconds"],
-        "throughput_hz": count / seconds,
+        "throughput_hz": count / length_seconds,
         "completion_seconds": (tenant.get("job") or {}).get("completion_seconds"),
         "coverage_ratio": tenant["coverage_ratio"],
         "device_mean_seconds": on_device,

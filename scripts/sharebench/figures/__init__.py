@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sharebench.mixes import has_jobs
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -19,6 +21,8 @@ class Entry:
     caption: str
     is_of_pairs: bool = False
     """Whether there is nothing to draw in a study without `interference`."""
+    is_of_jobs: bool = False
+    """Whether there is nothing to draw in a study without jobs."""
 
 
 NAMES: dict[str, Entry] = {
@@ -66,12 +70,26 @@ NAMES: dict[str, Entry] = {
         "of them one that others suffer from.",
         is_of_pairs=True,
     ),
+    "jobs": Entry(
+        "sharebench.figures.jobs",
+        "Makespan of jobs by their number",
+        "How long N jobs take, from the moment at which all begin to the end of the last, with the 95 % "
+        "interval over the repeats. Start-up is not in it. The line of the queue is the jobs one after "
+        "another, each alone on the device: a strategy below it saves time, one above it costs time. Where "
+        "no queue was measured, the dashed grey line is N times one exclusive job. A cross below the axis "
+        "is a combination without a value, with the reason beside it.",
+        is_of_jobs=True,
+    ),
 }
 
 
 def names_for(config: Mapping[str, Any]) -> list[str]:
     """The figures that a study with this config has."""
-    return [name for name, entry in NAMES.items() if config["interference"] or not entry.is_of_pairs]
+    return [
+        name
+        for name, entry in NAMES.items()
+        if (config["interference"] or not entry.is_of_pairs) and (has_jobs(config) or not entry.is_of_jobs)
+    ]
 
 
 def draw(name: str, data: Path, results: Path) -> None:
