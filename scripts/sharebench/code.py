@@ -74,7 +74,7 @@ READING = [
 STAGES = {
     "export": ["export_histograms.py", "sharebench/analysis/export.py", *READING],
     "tables": ["sharebench/aggregate.py", "sharebench/dataset.py", *READING, *_all("sharebench/analysis")],
-    "figures": _all("sharebench/figures"),
+    "figures": ["sharebench/mixes.py", *_all("sharebench/figures")],
     "timeslice": ["sharebench/timeslice.py", "sharebench/turns.py", "tenant/spin.py", "tenant/cuda.py"],
     "report": ["sharebench/mixes.py", *_all("sharebench", "report*.py"), *_all("sharebench/figures")],
 }

@@ -304,7 +304,10 @@ class Study:
         """Canonical text of what the workload's calibration depends on: closed load, exclusive device."""
         spec = self.spec_of(self.calibration_cell(workload))
         spec["workload"] = _as_loop(spec["workload"]) | {"load": {"arrival": "closed"}}
-        spec["window_seconds"] = min(self.config["window_seconds"], CALIBRATION_SECONDS)
+        # The study's window has no effect on jobs.
+        entry = self.config["workload_catalogue"][workload]
+        seconds = max(entry["min_window_seconds"], 1) if entry["kind"] == "job" else self.config["window_seconds"]
+        spec["window_seconds"] = min(seconds, CALIBRATION_SECONDS)
         return canonical(spec)
 
     def node_spec(self) -> str:

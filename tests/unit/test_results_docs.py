@@ -12,7 +12,7 @@ import pytest
 from unit.factories import Load, lognormal, poisson_load, record
 
 from sharebench import aggregate, config, gates, ownership
-from sharebench.analysis import export, interference, summary
+from sharebench.analysis import export, interference, jobs, summary
 from sharebench.analysis.baseline import Baseline
 from sharebench.analysis.cells import cells_table
 from sharebench.analysis.reduction import NEEDED_COUNT, reduced
@@ -142,6 +142,10 @@ def test_columns_of_summary_csv() -> None:
 
 def test_columns_of_interference_csv() -> None:
     assert tuple(table("`tables/interference.csv`")) == interference.COLUMNS
+
+
+def test_columns_of_jobs_csv() -> None:
+    assert tuple(table("`tables/jobs.csv`")) == jobs.COLUMNS
 
 
 def test_columns_of_histograms_and_telemetry() -> None:

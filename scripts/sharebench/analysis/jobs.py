@@ -19,7 +19,7 @@ from sharebench.analysis.statistics import Estimate, log_interval, welch_ratio
 from sharebench.findings import window_seconds
 from sharebench.gates import is_valid
 from sharebench.matrix import Cell
-from sharebench.mixes import job_iterations
+from sharebench.mixes import runs_jobs
 
 Group = tuple[str, str, int]
 # Means over the valid cells.
@@ -60,7 +60,7 @@ class JobCell:
 
 def job_cell(record: Mapping[str, Any]) -> JobCell | None:
     """What the table needs of a record; None if it is not one of jobs."""
-    if job_iterations(json.loads(record["spec"])) is None:
+    if not runs_jobs(json.loads(record["spec"])):
         return None
     tenants, valid = record["tenants"], is_valid(record)
     completions = tuple(tenant["job"]["completion_seconds"] for tenant in tenants) if valid else ()

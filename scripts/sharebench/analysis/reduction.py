@@ -46,6 +46,7 @@ class TenantRow:
     latency_p99_seconds: float | None
     latency_max_seconds: float | None
     throughput_hz: float | None
+    flop_per_second: float | None
     completion_seconds: float | None
     coverage_ratio: float | None
     device_mean_seconds: float | None
@@ -174,6 +175,7 @@ def _measures(tenant: Mapping[str, Any], histogram: Histogram, length_seconds: f
     cpu = tenant["cpu"] or {}
     mean = tenant["sum_seconds"] / count if count else None
     timed = tenant["device_histogram"]
+    flop = (tenant["work"] or {}).get("flop")
     on_device = timed["sum_seconds"] / timed["count"] if timed and timed["count"] else None
     return measures | {
         "count": count,
@@ -183,6 +185,7 @@ def _measures(tenant: Mapping[str, Any], histogram: Histogram, length_seconds: f
         **{f"latency_{name}_seconds": quantile.value_seconds for name, quantile in percentiles.items()},
         "latency_max_seconds": tenant["max_seconds"],
         "throughput_hz": count / length_seconds,
+        "flop_per_second": None if flop is None else flop * count / length_seconds,
         "completion_seconds": (tenant.get("job") or {}).get("completion_seconds"),
         "coverage_ratio": tenant["coverage_ratio"],
         "device_mean_seconds": on_device,

@@ -20,7 +20,7 @@ from sharebench import figures
 from sharebench.figures import data, distribution, latency, palette, sheet, style, throughput, timeline
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "plot_figures.py"
-PLAIN = figures.names_for({"interference": []})
+PLAIN = figures.names_for({"interference": [], "workloads": []})
 MODULES = {"latency": latency, "throughput": throughput, "distribution": distribution, "timeline": timeline}
 LOOKS = palette.looks(list(fabricated.MECHANISMS), [])
 
