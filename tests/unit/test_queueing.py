@@ -11,6 +11,7 @@ import yaml
 from unit.config_cases import study
 
 from sharebench import record as records
+from sharebench.cell import run_cell
 from sharebench.config import load
 from sharebench.gates import is_valid
 from sharebench.matrix import Cell, Study
@@ -129,3 +130,35 @@ def test_a_queue_has_cells_of_jobs_only() -> None:
     cells = Study(load(study(changes))).cells
     queued = {(cell.workload, cell.replicas) for cell in cells if cell.strategy == "sequential"}
     assert queued == {("batch-matmul", 1), ("batch-matmul", 2), ("pair-of-jobs", 2)}
+
+
+def test_a_simulated_job_is_alone_when_its_neighbour_is_done(tmp_path: Path) -> None:
+    catalogue = {
+        name: {
+            **{"kind": "job", "job": {"iterations": iterations}},
+            "simulated": {"serial_seconds": 0.001, "parallel_sm_seconds": 0},
+        }
+        for name, iterations in (("long", 1000), ("short", 500))
+    }
+    exact = {"node": "simulated", "simulated.noise.cell_cv": 0, "simulated.noise.iteration_cv": 0}
+    added = {f"workload_catalogue.{name}": entry for name, entry in catalogue.items()}
+    both = {"workload_catalogue.both": {"tenants": ["long", "short"]}}
+    shared = Study(
+        load(study(exact | added | both | {"strategies": "time-slicing", "workloads": "both", "replicas": 2}))
+    )
+    node = SimulatedNode(shared.config["simulated"], tmp_path)
+    calibration = {"output_digest": [1.0], "capacity_hz": None, "roofs": None, "idle_power_watts": None}
+    measured, _ = run_cell(
+        node,
+        shared.strategies["time-slicing"],
+        shared.spec(Cell("time-slicing", "both", 2, 1)),
+        1,
+        SETTINGS,
+        dict.fromkeys(("long", "short"), calibration),
+    )
+    turns = 2 * 0.001 * (1 + shared.config["simulated"]["time_slicing_overhead"])
+    took = [tenant["job"]["completion_seconds"] for tenant in measured["tenants"]]
+    # Both in turns until the short one is done, then the rest of the long one alone.
+    assert took == pytest.approx([500 * turns + 500 * 0.001, 500 * turns], rel=0.01)
+    window = measured["window"]
+    assert window["end_monotonic_seconds"] - window["start_monotonic_seconds"] == pytest.approx(took[0])
