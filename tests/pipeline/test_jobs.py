@@ -49,9 +49,11 @@ def test_jobs_side_by_side_one_after_another_and_beside_a_loop(untouched: Checko
         rows = {(row["strategy"], row["workload"]): row for row in csv.DictReader(file)}
     assert set(rows) == {(s, w) for s in ("exclusive", "sequential", "mps") for w in ("product", "endless")}
     queued = sum(tenant["job"]["completion_seconds"] for tenant in queue["tenants"])
-    row = rows["mps", "product"]
-    assert float(row["makespan_seconds"]) == pytest.approx(max(took))
-    if row["n"] == rows["sequential", "product"]["n"] == "1":
+    # On a busy machine a gate may have excluded a cell.
+    row, is_valid = rows["mps", "product"], rows["mps", "product"]["n"] == "1"
+    assert row["status"] == "ok" and bool(row["makespan_seconds"]) is is_valid
+    assert not is_valid or float(row["makespan_seconds"]) == pytest.approx(max(took))
+    if is_valid and rows["sequential", "product"]["n"] == "1":
         assert float(row["speedup"]) == pytest.approx(queued / max(took))
     assert (rows["mps", "endless"]["status"], rows["mps", "endless"]["makespan_seconds"]) == ("hung", "")
     with (untouched.results / "tables/summary.csv").open(newline="") as file:
