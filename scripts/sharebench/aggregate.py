@@ -20,13 +20,14 @@ from sharebench.analysis.cells import cells_table
 from sharebench.analysis.contrasts import contrasts_table
 from sharebench.analysis.interference import interference_table
 from sharebench.analysis.isolation import Case, cases, isolation_table
+from sharebench.analysis.jobs import JobCell, job_cell, jobs_table
 from sharebench.analysis.reduction import by_workload, reduced
 from sharebench.analysis.stages import stage_rows, stages_table
 from sharebench.analysis.startup import Start, Switches, starts, startup_table
 from sharebench.analysis.summary import summary_table
 from sharebench.files import read_json, replace_atomically, write_json
 from sharebench.matrix import Cell, Study
-from sharebench.mixes import reference
+from sharebench.mixes import has_jobs, reference
 from sharebench.record import RecordError, RecordMismatch, check, read
 
 PACKAGES = ("snakemake", "numpy", "pandas", "matplotlib", "seaborn", "scipy", "prometheus-client")
@@ -176,11 +177,10 @@ def aggregate(data: Path, results: Path, tabled: Path) -> None:
     run = ownership.read_run(results)
     study = Study(run["config"])
     table(study, data, results, run)
-    for name, has in (("interference", study.interference), ("isolation", study.faults)):
-        if not has:
-            # Those of another study in this folder.
-            for leftover in (results / f"tables/{name}.csv", *results.glob(f"figures/{name}.*")):
-                leftover.unlink(missing_ok=True)
+    for name, is_there in _own_tables(study).items():
+        # Those of another study in this folder.
+        for leftover in () if is_there else (results / f"tables/{name}.csv", *results.glob(f"figures/{name}.*")):
+            leftover.unlink(missing_ok=True)
     for outdated in (results / "partial", tabled.parent):
         shutil.rmtree(outdated, ignore_errors=True)
     tabled.parent.mkdir()
@@ -216,6 +216,15 @@ def partial(results: Path) -> str:
     return f"{sound} of {len(study.cells)} cells are measured; their tables are in {results / 'partial'}"
 
 
+def _own_tables(study: Study) -> dict[str, bool]:
+    """Whether the study has those tables, with a figure of the same name, that not every study has."""
+    return {
+        "interference": bool(study.interference),
+        "jobs": has_jobs(study.config),
+        "isolation": bool(study.faults),
+    }
+
+
 def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
     """The tables that come from the records, by name."""
     study = checker.study
@@ -223,20 +232,22 @@ def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
     stages: list[dict[str, Any]] = []
     started: list[Start] = []
     victims: list[Case] = []
+    jobs: list[JobCell] = []
     switches = _switches(checker)
     for record in checker.records(study.tabled()):
+        cell = Cell(**{key: record["cell"][key] for key in ("strategy", "workload", "replicas", "repeat")})
         cells.append(reduced(record))
         started += starts(record)
-        switches.add(record["cell"]["strategy"], record.get("switch"))
-        if record["cell"]["workload"] in study.faults:
-            # A window with a fault in it is in no mean.
+        switches.add(cell.strategy, record.get("switch"))
+        if cell.workload in study.faults:
             victims += cases(record)
-            continue
-        apart += by_workload(record, cells[-1])
-        stages += stage_rows(record)
+        elif job := job_cell(record):
+            jobs.append(job)
+        if study.is_compared(cell):
+            apart += by_workload(record, cells[-1])
+            stages += stage_rows(record)
     baseline = Baseline(cells, study.baseline)
-    plain = [cell for cell in study.tabled() if cell.workload not in study.faults]
-    expected = [(cell, name) for cell in plain for name in study.components(cell)]
+    expected = [(cell, name) for cell in study.tabled() if study.is_compared(cell) for name in study.components(cell)]
     summary = summary_table(apart, expected, baseline)
     tables = {
         "cells": cells_table(cells, baseline),
@@ -247,6 +258,9 @@ def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
     }
     if names := study.config["interference"]:
         tables["interference"] = interference_table(summary, names)
+    if has_jobs(study.config):
+        queues = [strategy.name for strategy in study.strategies.values() if strategy.is_queue]
+        tables["jobs"] = jobs_table(jobs, (cell for cell in study.tabled() if study.is_job(cell.workload)), queues)
     if study.faults:
         faulty = [(cell.strategy, cell.workload) for cell in study.tabled() if cell.workload in study.faults]
         repeats = study.config["fault_repeats"]

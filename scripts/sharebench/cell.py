@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from sharebench import SCHEMA_VERSION, gates
 from sharebench.collect.rows import Row
-from sharebench.mixes import aggressor_of, tenant_workloads
+from sharebench.mixes import aggressor_of, job_iterations, tenant_workloads
 from sharebench.nodes.base import Evidence, Grant, Node, NodeError, State, Tenants, TenantsFailed
 from sharebench.strategies import Strategy
 from sharebench.window import measure, noticing_death, settle
@@ -76,6 +76,10 @@ def finished(record: dict[str, Any], steady: dict[str, Any], outcome: Mapping[st
     if outcome["status"] == "ok" and load["arrival"] == "closed" and load["censored"]:
         reason = "its last iteration did not end within the record's deadline"
         outcome = {"status": "hung", "exit": {"code": None, "reason": reason, "log_tail": ""}}
+    job = record.get("job")
+    if outcome["status"] == "ok" and job and job["completion_seconds"] is None:
+        reason = f"{job['completed']} of its job's {job['iterations']} iterations were done at the deadline"
+        outcome = {"status": "hung", "exit": {"code": None, "reason": reason, "log_tail": ""}}
     kept = {key: value for key, value in record.items() if key not in ("environment", "outside")}
     return {**kept, "steady": steady, **outcome}
 
@@ -116,7 +120,7 @@ class Course:
         """Run the window, and see what was in force. Raises TenantsFailed, TenantUnreachable or NodeError."""
         sampler = self.node.sampler(tenants)
         window, measured, rows, telemetry = measure(
-            tenants, sampler, self.spec["window_seconds"], self.deadline_seconds
+            tenants, sampler, self.spec["window_seconds"], self.deadline_seconds, job_iterations(self.spec)
         )
         evidence = self.node.evidence(self.strategy, grants, measured)
         return Observed(window, measured, rows, telemetry, evidence, common_environment(measured))

@@ -25,6 +25,7 @@ CORE = [
     "sharebench/gates_gpu.py",
     "sharebench/gates_programs.py",
     "sharebench/mixes.py",
+    "sharebench/queueing.py",
     "sharebench/window.py",
     "sharebench/strategies.py",
 ]

@@ -20,9 +20,11 @@ from sharebench.cell import Course, run_cell
 from sharebench.collect.rows import to_csv
 from sharebench.fault_cell import FaultCourse
 from sharebench.files import read_json, replace_atomically, write_json
+from sharebench.findings import window_seconds
 from sharebench.matrix import Cell, Study
 from sharebench.nodes import open_node
 from sharebench.nodes.base import Node, NodeError, State, TenantUnreachable, Wedged
+from sharebench.queueing import run_queue
 from sharebench.strategies import Strategy
 
 # Overhead of a cell, before any has been measured here.
@@ -211,16 +213,20 @@ def measure_cell(
         print(progress(ownership.count_cell(results), wanted, study), flush=True)
         folder = str(raw.parent.relative_to(results))
         known = {calibration["workload"]: calibration for calibration in map(read_json, calibrations)}
-        course = FaultCourse if "fault" in wanted else Course
-        settings = _settings(study, folder)
-        measured, rows = run_cell(node_of(study, results), strategy, spec, block, settings, known, course)
+        opened, settings = node_of(study, results), _settings(study, folder)
+        if strategy.is_queue:
+            measured, rows = run_queue(opened, strategy, spec, block, settings, known)
+        else:
+            course = FaultCourse if "fault" in wanted else Course
+            measured, rows = run_cell(opened, strategy, spec, block, settings, known, course)
         ownership.verify(results)
         environment = measured.pop("environment")
         provenance = _provenance(run, environment, started)
         replace_atomically(telemetry, to_csv(rows))
         record.write(raw, measured | {"code": code, "provenance": provenance})
         if measured["window"] is not None:
-            ownership.add_overhead(results, time.time() - started - wall_window_seconds(study))
+            wall = 0.0 if study.node_kind == "simulated" else window_seconds(measured)
+            ownership.add_overhead(results, time.time() - started - wall)
 
     return job
 

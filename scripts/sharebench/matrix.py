@@ -14,6 +14,7 @@ from typing import Any
 from sharebench import code, faults, programs
 from sharebench.capabilities import resolve_node
 from sharebench.code import SCRIPTS
+from sharebench.mixes import is_job
 from sharebench.strategies import Strategy, catalogue
 
 ENVS = SCRIPTS.parent / "envs"
@@ -93,6 +94,13 @@ def tenant_environment(lock: str) -> str:
     return " ".join(sorted(pins))
 
 
+def _as_loop(workload: dict[str, Any]) -> dict[str, Any]:
+    """The spec of a workload, of a job that of its iterations alone."""
+    if workload["kind"] != "job":
+        return workload
+    return {key: value for key, value in workload.items() if key != "job"} | {"kind": "loop"}
+
+
 class Study:
     """The matrix of one normalised config (`sharebench.config.load`)."""
 
@@ -139,9 +147,23 @@ class Study:
         cycle = self._cycle(cell.workload)[: cell.replicas]
         return list(dict.fromkeys(cycle[:1] if cell.workload in self.faults else cycle))
 
+    def is_job(self, workload: str) -> bool:
+        """Whether all its tenants run jobs, so that its cells end with the last of them."""
+        is_own = workload in self.interference or workload in self.faults
+        return not is_own and is_job(self.config, workload)
+
+    def is_compared(self, cell: Cell) -> bool:
+        """Whether it is in the summary: a window with a fault in it is in no mean, and a queue shares nothing.
+
+        Iterations in a queue run as alone, whatever their number, so that it would win every comparison.
+        """
+        return cell.workload not in self.faults and not self.strategies[cell.strategy].is_queue
+
     def _sizes(self, strategy: str, workload: str, replicas: Sequence[int]) -> list[int]:
-        """Numbers of tenants: a pair has two, and one tenant is no mix."""
+        """Numbers of tenants: a pair has two, one tenant is no mix, and only jobs can stand in a queue."""
         own = self.strategies[strategy].replicas
+        if self.strategies[strategy].is_queue and not self.is_job(workload):
+            return []
         if workload in self.interference or workload in self.faults:
             return [2] if own is None or 2 in own else []
         return [n for n in own or replicas if n > 1 or not self.is_mix(workload)]
@@ -165,14 +187,13 @@ class Study:
     def _alone(self) -> list[Cell]:
         """The baseline of each workload, and the same again where the config asks for it and the catalogue has it.
 
-        What is there for a fault only is compared with itself, and needs nothing again.
+        What is there for a fault or a queue only is in no comparison, and needs nothing again.
         """
         if self.baseline is None:
             return []
-        compared = [cell for cell in self.requested if cell.workload not in self.faults]
         of = {self.baseline: self.requested}
         if self.config["null_cells"] and again(self.baseline) in self.strategies:
-            of[again(self.baseline)] = compared
+            of[again(self.baseline)] = [cell for cell in self.requested if self.is_compared(cell)]
         return [
             alone
             for strategy, cells in of.items()
@@ -280,12 +301,23 @@ class Study:
         if self.node_kind != "simulated" and programs.is_program(entry):
             return kept | programs.spec_of(entry)
         how = "simulated" if self.node_kind == "simulated" else "module"
-        return kept | {how: entry[how]}
+        job = {"job": entry["job"]} if entry["job"] else {}
+        return kept | job | {how: entry[how]}
 
     def _workload_of(self, cell: Cell) -> dict[str, Any]:
         if not self.is_mix(cell.workload):
             return self._workload(cell.workload)
-        return {"name": cell.workload, "tenants": [self._workload(name) for name in self.tenants_of(cell)]}
+        tenants = [self._workload(name) for name in self.tenants_of(cell)]
+        if cell.workload in self.interference:
+            # Pairs are measured over one window: a job that ends would leave its neighbour alone.
+            tenants = [_as_loop(tenant) for tenant in tenants]
+        return {"name": cell.workload, "tenants": tenants}
+
+    def _window_seconds(self, workload: str) -> Any:
+        """Length of the window; of jobs, their deadline."""
+        if not self.is_job(workload):
+            return self.config["window_seconds"]
+        return max(self.config["workload_catalogue"][name]["job"]["max_seconds"] for name in self._cycle(workload))
 
     def spec_of(self, cell: Cell) -> dict[str, Any]:
         """Exactly what the cell's measurement depends on."""
@@ -294,7 +326,7 @@ class Study:
             "workload": self._workload_of(cell),
             "replicas": cell.replicas,
             "repeat": cell.repeat,
-            "window_seconds": self.config["window_seconds"],
+            "window_seconds": self._window_seconds(cell.workload),
             "node": self._node(),
         }
         if cell.workload in self.faults:
@@ -336,8 +368,11 @@ class Study:
     def calibration_spec(self, workload: str) -> str:
         """Canonical text of what the workload's calibration depends on: closed load, exclusive device."""
         spec = self.spec_of(self.calibration_cell(workload))
-        spec["workload"]["load"] = {"arrival": "closed"}
-        spec["window_seconds"] = min(spec["window_seconds"], CALIBRATION_SECONDS)
+        spec["workload"] = _as_loop(spec["workload"]) | {"load": {"arrival": "closed"}}
+        # The study's window has no effect on jobs.
+        entry = self.config["workload_catalogue"][workload]
+        seconds = max(entry["min_window_seconds"], 1) if entry["kind"] == "job" else self.config["window_seconds"]
+        spec["window_seconds"] = min(seconds, CALIBRATION_SECONDS)
         return canonical(spec)
 
     def node_spec(self) -> str:

@@ -89,6 +89,7 @@ def tenant_record(
     outcome: Outcome,
     warm_up: tuple[float, float | None],
     steady: Verdict | None,
+    job: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The tenant's entry of raw.json without `status` and `exit`, and its `environment`.
 
@@ -133,6 +134,7 @@ def tenant_record(
             "drops": window.drops,
             "censored": outcome.censored,
         },
+        "job": job,
         "coverage_ratio": window.active_ns / window_ns,
         "drain_seconds": outcome.drain_seconds,
         "cpu": _cpu(outcome),

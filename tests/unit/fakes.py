@@ -102,6 +102,9 @@ class FakeEndpoint:
         self.changes: dict[str, Any] = {}
         """What its record has instead of the usual."""
         self.raises: dict[str, Exception] = {}
+        self.job_ns = NS
+        """How long a job takes it."""
+        self.job: dict[str, Any] | None = None
 
     def _asked(self, what: str, given: Any = None) -> None:
         with self.tenants.lock:
@@ -120,24 +123,36 @@ class FakeEndpoint:
         round_trip = self.round_trips[(reading - 1) % len(self.round_trips)]
         return self.tenants.clock_ns, self.tenants.clock_ns + 10**18, round_trip
 
-    def set_window(self, start_ns: int, end_ns: int) -> bool:
-        self._asked("window", (start_ns, end_ns))
+    def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
+        self._asked("window", (start_ns, end_ns) if iterations is None else (start_ns, end_ns, iterations))
+        self.job = None
         if self.refuses:
             self.refuses -= 1
             return False
         if self.holds is not None or start_ns < self.tenants.clock_ns:
             return False
         self.holds = end_ns
+        if iterations is not None:
+            took_ns = min(self.job_ns, end_ns - start_ns)
+            is_done = took_ns == self.job_ns
+            self.holds = start_ns + took_ns
+            self.job = {
+                "iterations": iterations,
+                "completed": iterations if is_done else iterations // 2,
+                "start_delay_seconds": 0.0,
+                "completion_seconds": took_ns / NS if is_done else None,
+            }
         return True
 
-    def record(self, deadline_seconds: float) -> dict[str, Any]:
+    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> dict[str, Any]:
         self._asked("record", deadline_seconds)
         assert self.holds is not None
-        self.tenants.clock_ns = max(self.tenants.clock_ns, self.holds)
+        with self.tenants.lock:
+            self.tenants.clock_ns = max(self.tenants.clock_ns, self.holds)
         self.holds = None
         entry = factories.tenant(self.index, factories.back_to_back(self.latencies))
         given = {key: value for key, value in entry.items() if key not in ("status", "exit", "steady")}
-        return given | {"environment": ENVIRONMENT} | self.changes
+        return given | {"environment": ENVIRONMENT, "job": self.job} | self.changes
 
 
 class FakeSampler:

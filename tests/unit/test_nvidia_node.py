@@ -89,6 +89,21 @@ def test_the_compute_mode_that_the_owner_set(
     assert (node.infeasible(STRATEGIES[strategy], replicas) is None) is feasible
 
 
+def test_a_queue_is_one_exclusive_tenant_at_a_time_without_a_daemon(
+    node: NvidiaNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOCK_COMPUTE_MODE", "EXCLUSIVE_PROCESS")
+    queue = STRATEGIES["sequential"]
+    assert queue.is_queue and not STRATEGIES["exclusive"].is_queue
+    assert node.infeasible(queue, 7) is None
+    node.ensure(state("mps"))
+    node.ensure(state("sequential"))
+    assert node._daemons() == []
+    (grant,) = node.grants(queue, 1)
+    assert grant == node.grants(STRATEGIES["exclusive"], 1)[0]
+    assert node.plan(queue) == "changes nothing on this GPU; tenants end with their cell"
+
+
 def test_streams_need_a_captured_graph(node: NvidiaNode) -> None:
     streams = STRATEGIES["streams"]
     graph, loop = ({"name": name, "params": {"graph": name == "graph"}} for name in ("graph", "loop"))

@@ -21,6 +21,7 @@ from sharebench.analysis import (
     export,
     interference,
     isolation,
+    jobs,
     model,
     stages,
     startup,
@@ -192,6 +193,10 @@ def test_columns_of_stages_csv() -> None:
 def test_columns_of_startup_and_isolation_csv() -> None:
     assert tuple(table("`tables/startup.csv`")) == startup.COLUMNS
     assert tuple(table("`tables/isolation.csv`")) == isolation.COLUMNS
+
+
+def test_columns_of_jobs_csv() -> None:
+    assert tuple(table("`tables/jobs.csv`")) == jobs.COLUMNS
 
 
 def test_columns_of_histograms_and_telemetry() -> None:

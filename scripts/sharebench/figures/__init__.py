@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sharebench.mixes import has_jobs
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -19,6 +21,8 @@ class Entry:
     caption: str
     is_of_pairs: bool = False
     """Whether there is nothing to draw in a study without `interference`."""
+    is_of_jobs: bool = False
+    """Whether there is nothing to draw in a study without jobs."""
     is_of_faults: bool = False
     """Whether there is nothing to draw in a study without `faults`."""
     needs_power: bool = False
@@ -34,6 +38,7 @@ class Entry:
         return (
             (bool(config["interference"]) or not self.is_of_pairs)
             and (bool(config["faults"]) or not self.is_of_faults)
+            and (has_jobs(config) or not self.is_of_jobs)
             and (node_kind in WITH_POWER or not self.needs_power)
         )
 
@@ -141,6 +146,16 @@ NAMES: dict[str, Entry] = {
         "diagonal a workload is beside its like. A row of dark cells is a workload that suffers, a column "
         "of them one that others suffer from.",
         is_of_pairs=True,
+    ),
+    "jobs": Entry(
+        "sharebench.figures.jobs",
+        "Makespan of jobs by their number",
+        "How long N jobs take, from the moment at which all begin to the end of the last, with the 95 % "
+        "interval over the repeats. Start-up is not in it. The line of the queue is the jobs one after "
+        "another, each alone on the device: a strategy below it saves time, one above it costs time. Where "
+        "no queue was measured, the dashed grey line is N times one exclusive job. A cross below the axis "
+        "is a combination without a value, with the reason beside it.",
+        is_of_jobs=True,
     ),
     "startup": Entry(
         "sharebench.figures.startup",

@@ -52,6 +52,11 @@ class Study:
         ]
         return [fact for fact in facts if fact]
 
+    @property
+    def job_facts(self) -> list[str]:
+        """The same of jobs, which have no window of fixed length."""
+        return [fact for fact in self.facts if not fact.endswith(" s window")]
+
     def strategies(self, table: pd.DataFrame) -> list[str]:
         """Strategies of `table`, in the catalogue's order, any that it does not know last."""
         present = set(table["strategy"])
@@ -125,6 +130,13 @@ def isolation(study: Study) -> pd.DataFrame:
     """tables/isolation.csv: one row per strategy, fault and victim."""
     texts = ("strategy", "fault", "victim", "aggressor", "notes")
     table = pd.read_csv(study.results / "tables" / "isolation.csv", dtype=dict.fromkeys(texts, str))
+    return table.fillna(dict.fromkeys(texts, ""))
+
+
+def jobs(study: Study) -> pd.DataFrame:
+    """tables/jobs.csv: one row per strategy, workload and number of jobs."""
+    texts = ("strategy", "workload", "status", "reason")
+    table = pd.read_csv(study.results / "tables" / "jobs.csv", dtype=dict.fromkeys(texts, str))
     return table.fillna(dict.fromkeys(texts, ""))
 
 

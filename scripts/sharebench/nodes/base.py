@@ -87,11 +87,17 @@ class Endpoint(Protocol):
     def clock(self) -> tuple[int, int, float]:
         """Monotonic and real time in ns, and the round trip in seconds."""
 
-    def set_window(self, start_ns: int, end_ns: int) -> bool:
-        """Announce the window; False when the tenant refused it as past."""
+    def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
+        """Announce the window; False when the tenant refused it as past.
 
-    def record(self, deadline_seconds: float) -> dict[str, Any]:
-        """What the tenant measured in the window; waits for its end and up to the deadline beyond it."""
+        With `iterations` it is a job: so many from the start on, and the end is their deadline.
+        """
+
+    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> dict[str, Any]:
+        """What the tenant measured in the window; waits for its end and up to the deadline beyond it.
+
+        A job's record is there when the job is done; `ahead_seconds` is how far ahead the window's end may be.
+        """
 
 
 class Tenants(Protocol):

@@ -26,14 +26,13 @@ from sharebench.figures import (
     percentiles,
     sheet,
     slowdown,
-    startup,
     style,
     throughput,
     timeline,
 )
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "plot_figures.py"
-PLAIN = figures.names_for({"interference": [], "faults": []}, "nvidia")
+PLAIN = figures.names_for({"interference": [], "faults": [], "workloads": []}, "nvidia")
 MODULES = {name: importlib.import_module(entry.module) for name, entry in figures.NAMES.items()}
 LOOKS = palette.looks(list(fabricated.MECHANISMS), [])
 
@@ -333,7 +332,8 @@ def test_figures_for_papers_have_a_papers_widths(root: Path, tmp_path: Path, nam
 
 def test_power_is_drawn_where_it_may_be_known() -> None:
     known = {
-        kind: figures.names_for({"interference": [], "faults": []}, kind) for kind in ("cpu", "simulated", "nvidia")
+        kind: figures.names_for({"interference": [], "faults": [], "workloads": []}, kind)
+        for kind in ("cpu", "simulated", "nvidia")
     }
     assert "power" in known["nvidia"]
     assert known["cpu"] == known["simulated"] == [name for name in known["nvidia"] if name != "power"]
