@@ -12,6 +12,7 @@ from unittest import mock
 import pytest
 import yaml
 from snakemake.utils import update_config
+from unit.config_cases_neighbours import NEIGHBOURS, SIMULATED, W
 
 from sharebench import workload_modules
 from sharebench.config import ConfigError, load
@@ -51,15 +52,9 @@ def refusal(changes: dict[str, Any]) -> str:
     return str(caught.value)
 
 
-S, W = "strategy_catalogue", "workload_catalogue"
-SIMULATED = {"node": "simulated"}
+S = "strategy_catalogue"
 DEEP: list[Any] = []
 DEEP.append(DEEP)
-
-
-def mix(*tenants: str, **more: Any) -> dict[str, Any]:
-    """The change that adds a mix of these, called new."""
-    return {f"{W}.new": {"tenants": list(tenants)} | more}
 
 
 # What is changed, and what the line must say: key, value, remedy.
@@ -257,6 +252,10 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"contrasts": ["mps/time-slicin"]},
         ["contrasts: 'mps/time-slicin'", "did you mean 'time-slicing'?"],
     ),
+    "contrast of a queue": (
+        {"contrasts": ["mps/sequential"]},
+        ["contrasts: 'mps/sequential'", "'sequential' is a queue", "tables/jobs.csv", "leave it out"],
+    ),
     "contrast that never meets": (
         {"contrasts": ["mps/exclusive"], "replicas": [2, 4]},
         ["contrasts: 'mps/exclusive'", "never have the same number of tenants"],
@@ -381,97 +380,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {f"{W}.matmul.params": {"Size": 1}},
         [f"{W}.matmul.params:", "'Size'", "lower-case"],
     ),
-    # mixes and pairs
-    "mix of what is not there": (
-        mix("matmul", "memcpy"),
-        [f"{W}.new.tenants:", "'memcpy'", "not in the catalogue", "did you mean 'memcopy'?"],
-    ),
-    "mix of mixes": (
-        mix("matmul", "other") | {f"{W}.other": {"tenants": ["matmul", "empty"]}},
-        [f"{W}.new.tenants:", "'other'", "a mix itself", "name workloads that are none"],
-    ),
-    "mix of itself": (mix("matmul", "new"), [f"{W}.new.tenants:", "'new'", "a mix itself"]),
-    "mix of one": (mix("matmul"), [f"{W}.new.tenants:", "[matmul]", "too few", "at least 2"]),
-    "mix with a module": (
-        mix("matmul", "empty", module="matmul"),
-        [f"{W}.new.module:", "'matmul'", "no effect on a mix", "remove it"],
-    ),
-    "mix with params": (
-        mix("matmul", "empty", params={"size": 64}),
-        [f"{W}.new.params:", '{"size": 64}', "no effect on a mix", "remove it"],
-    ),
-    "mix with a load": (
-        mix("matmul", "empty", load={"arrival": "poisson", "rate_hz": 5}),
-        [f"{W}.new.load:", "poisson", "no effect on a mix", "remove it"],
-    ),
-    "mix with a model": (
-        mix("matmul", "empty", simulated={"serial_seconds": 1}),
-        [f"{W}.new.simulated:", "no effect on a mix", "remove it"],
-    ),
-    "mix alone": (
-        mix("matmul", "empty") | {"workloads": "new", "replicas": [1]},
-        ["replicas:", "no mix", "'new'", "use 2 or more"],
-    ),
-    "mix that the stand-in cannot run": (
-        mix("matmul", "matmul-256-graph") | {"workloads": "new"},
-        [f"{W}.new.tenants:", "'matmul-256-graph'", "'cpu'", "graph"],
-    ),
-    "mix that has no model": (
-        SIMULATED | mix("matmul", "memcopy") | {"workloads": "new"},
-        [f"{W}.new.tenants:", "'memcopy'", "no model", f"add {W}.memcopy.simulated"],
-    ),
-    "open load in a simulated mix": (
-        SIMULATED | {"interference": "matmul,matmul-light"},
-        ["interference:", "'matmul-light'", "open load", "'simulated'", "leave it out"],
-    ),
-    "window too short for a mix": (
-        mix("matmul", "empty") | {"workloads": "new", "window_seconds": 0.5},
-        ["window_seconds:", "0.5", "'matmul'", "use 1 or more"],
-    ),
-    "no workloads": ({"workloads": []}, ["workloads:", "[]", "empty", "name at least one", "interference"]),
-    "pairs of what is not there": ({"interference": ["matmul", "mem"]}, ["interference:", "'mem'", "catalogue"]),
-    "pairs of one": ({"interference": "matmul"}, ["interference:", "[matmul]", "name at least two"]),
-    "pairs of one twice": ({"interference": "matmul,matmul"}, ["interference:", "'matmul'", "listed twice"]),
-    "pairs of a mix": (
-        mix("matmul", "empty") | {"interference": "matmul,new"},
-        ["interference:", "'new'", "a mix itself"],
-    ),
-    "pairs without a strategy for two": (
-        {"interference": "matmul,memcopy", "strategies": "exclusive"},
-        ["interference:", "[matmul, memcopy]", "two tenants", "[exclusive] has none", "add one"],
-    ),
-    # faults
-    "unknown fault": ({"faults": "kill"}, ["faults:", "'kill'", "did you mean 'killed'?"]),
-    "unknown victim": (
-        {"faults": "killed", "fault_victims": "matmull"},
-        ["fault_victims:", "'matmull'", "did you mean 'matmul'?"],
-    ),
-    "mix as a victim": (
-        {"faults": "killed", "fault_victims": "new"} | mix("matmul", "memcopy"),
-        ["fault_victims:", "'new'", "a mix itself"],
-    ),
-    "faults without a victim": (
-        {"faults": "killed", "workloads": "new"} | mix("matmul", "memcopy"),
-        ["fault_victims:", "[] is empty", "[killed]", "name at least one"],
-    ),
-    "faults without a strategy for two": (
-        {"faults": "killed", "strategies": "exclusive"},
-        ["faults:", "[killed]", "two tenants", "[exclusive] has none", "add one"],
-    ),
-    "faults on the simulator": ({"faults": "killed"} | SIMULATED, ["faults:", "'simulated'", "node: cpu"]),
-    "faults on a GPU": (
-        {"faults": "killed", "node": "nvidia"},
-        ["faults:", "[killed]", "'nvidia'", "allow_faults: true"],
-    ),
-    "workload with the name of a fault": (
-        {f"{W}.fault-killed": {"module": "matmul"}},
-        [f"{W}.fault-killed:", "name of a fault", "choose another"],
-    ),
-    "fault as a workload": ({f"{W}.new": {"module": "fault"}}, [f"{W}.new.module:", "'fault'", "in faults"]),
-    "victim that cannot run": (
-        {"faults": "killed", "fault_victims": "yolos"},
-        ["fault_victims:", "'yolos'", "impossible on the node 'cpu'"],
-    ),
+    **NEIGHBOURS,
     # what is no plain data
     "number as a key": ({f"{W}.matmul.params": {1: 2}}, [f"{W}.matmul.params:", "key 1", "in quotes"]),
     "date": ({"results": datetime.date(2026, 1, 2)}, ["results:", "date", "in quotes"]),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from unit import factories
 
@@ -12,6 +14,7 @@ from sharebench import gates
 from sharebench.analysis.baseline import Baseline
 from sharebench.analysis.isolation import COLUMNS, Case, Effect, cases, effect, isolation_table
 from sharebench.analysis.reduction import reduced
+from sharebench.analysis.verdicts import measured_faults
 
 SLOTS, SLOT_SECONDS = 40, 0.05
 AT_SECONDS = 0.8  # slot 16
@@ -174,3 +177,21 @@ def test_gates_are_about_the_victims() -> None:
     assert names["output_digest"]
     assert "drift" not in names
     assert "foreign_cpu" not in names
+
+
+def test_the_verdict_on_faults_reads_the_table_as_it_is_written(tmp_path: Path) -> None:
+    node = {"new_tenant_seconds": 0.3, "recovery_seconds": 0.4, "set_up_again": False}
+    outcomes = {"mps": ("unharmed", "failed"), "time-slicing": ("slowed", "unjudged"), "mig": (None, None)}
+    found = [
+        Case(strategy, name, outcome, "", None, "killed", node)
+        for strategy, both in outcomes.items()
+        for name, outcome in zip(FAULTS, both, strict=True)
+    ]
+    expected = [(strategy, name) for strategy in (*outcomes, "streams") for name in FAULTS]
+    path = tmp_path / "isolation.csv"
+    isolation_table(found, expected, FAULTS, 1, Baseline([], None)).to_csv(path, index=False)
+    verdicts = measured_faults(pd.read_csv(path))
+    assert {name: (each.holds, each.text) for name, each in verdicts.items()} == {
+        "mps": (False, "neighbours failed after spin"),
+        "time-slicing": (True, "no neighbour failed after killed, spin"),
+    }
