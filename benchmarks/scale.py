@@ -211,7 +211,7 @@ def main() -> None:
             folder, [sys.executable, SCRIPTS / "aggregate.py", *there, "--tabled", results / ".sharebench/tabled/x"]
         )
         report("aggregate 10000 cells", f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB", "≤ 30 s, 2 GiB")
-        for figure in names_for({"interference": []}, "simulated"):
+        for figure in names_for({"interference": [], "faults": [], "workloads": []}, "simulated"):
             done = run(folder, [sys.executable, SCRIPTS / "plot_figures.py", *there, "--figures", figure])
             report(f"figure {figure}, 10000 cells", f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB", "≤ 30 s, 2 GiB")
         done = run(folder, [sys.executable, SCRIPTS / "render_report.py", *there])

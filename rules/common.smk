@@ -10,6 +10,7 @@ from sharebench import config as configuration
 from sharebench import code, dataset
 from sharebench.figures import names_for
 from sharebench.matrix import SCRIPTS, Study, canonical, cell_of
+from sharebench.mixes import has_jobs
 
 
 def config_of_files():

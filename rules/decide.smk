@@ -1,21 +1,24 @@
 # Decisions: what the tables say beyond what was measured, and what follows for a user.
 #
-# Inputs:  tables/{cells.csv,summary.csv}, manifest.json, nodes/device.json, cells/{strategy}/{workload}/histograms.csv
+# Inputs:  tables/{cells.csv,summary.csv}, of a study with faults tables/isolation.csv, manifest.json, nodes/device.json,
+#          cells/{strategy}/{workload}/histograms.csv
 # Outputs: tables/{model.csv,predictions.csv,which.csv,rankings.csv}, tables/{cost.csv,capacity.csv,advice.csv,advice.md}
 # Steps:   model fits the scaling model and says what suits which class of workload. decide answers what the config asks
 #          (slo_ms, tenants, isolation, price_per_hour), which no other job depends on. advise answers on the terminal,
 #          from finished results, and never measures: of results at hand it has no inputs, so that nothing is made again.
 
 QUESTION = dataset.question(ASKED, STUDY)
+DECIDED_FROM = [
+    "<results>/tables/cells.csv",
+    "<results>/tables/summary.csv",
+    "<results>/manifest.json",
+    *(["<results>/tables/isolation.csv"] if STUDY.config["faults"] else []),
+]
 
 
 rule model:
     input:
-        tables=[
-            "<results>/tables/cells.csv",
-            "<results>/tables/summary.csv",
-            "<results>/manifest.json",
-        ],
+        tables=DECIDED_FROM,
         device="<data>/nodes/device.json",
     output:
         "<results>/tables/model.csv",
@@ -48,11 +51,7 @@ rule model:
 
 rule decide:
     input:
-        tables=[
-            "<results>/tables/cells.csv",
-            "<results>/tables/summary.csv",
-            "<results>/manifest.json",
-        ],
+        tables=DECIDED_FROM,
         model="<results>/tables/predictions.csv",
         exports=exports(),
         device="<data>/nodes/device.json",

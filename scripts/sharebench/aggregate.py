@@ -19,12 +19,15 @@ from sharebench.analysis.baseline import Baseline
 from sharebench.analysis.cells import cells_table
 from sharebench.analysis.contrasts import contrasts_table
 from sharebench.analysis.interference import interference_table
+from sharebench.analysis.isolation import Case, cases, isolation_table
+from sharebench.analysis.jobs import JobCell, job_cell, jobs_table
 from sharebench.analysis.reduction import by_workload, reduced
 from sharebench.analysis.stages import stage_rows, stages_table
+from sharebench.analysis.startup import Start, Switches, starts, startup_table
 from sharebench.analysis.summary import summary_table
 from sharebench.files import read_json, replace_atomically, write_json
 from sharebench.matrix import Cell, Study
-from sharebench.mixes import reference
+from sharebench.mixes import has_jobs, reference
 from sharebench.record import RecordError, RecordMismatch, check, read
 
 PACKAGES = ("snakemake", "numpy", "pandas", "matplotlib", "seaborn", "scipy", "prometheus-client")
@@ -64,7 +67,8 @@ class Checker:
         try:
             calibration: dict[str, Any] = read_json(path)
             self._check(path, calibration, self.study.calibration_spec(workload), workload)
-            return {key: calibration[key] for key in ("output_digest", "capacity_hz", "roofs", "idle_power_watts")}
+            kept = {key: calibration[key] for key in ("output_digest", "capacity_hz", "roofs", "idle_power_watts")}
+            return kept | {"strategy": calibration.get("strategy"), "switch": calibration.get("switch")}
         except RecordMismatch as mismatch:
             self.odd[path] = str(mismatch)
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -173,9 +177,9 @@ def aggregate(data: Path, results: Path, tabled: Path) -> None:
     run = ownership.read_run(results)
     study = Study(run["config"])
     table(study, data, results, run)
-    if not study.interference:
+    for name, is_there in _own_tables(study).items():
         # Those of another study in this folder.
-        for leftover in (results / "tables/interference.csv", *results.glob("figures/interference.*")):
+        for leftover in () if is_there else (results / f"tables/{name}.csv", *results.glob(f"figures/{name}.*")):
             leftover.unlink(missing_ok=True)
     for outdated in (results / "partial", tabled.parent):
         shutil.rmtree(outdated, ignore_errors=True)
@@ -212,27 +216,68 @@ def partial(results: Path) -> str:
     return f"{sound} of {len(study.cells)} cells are measured; their tables are in {results / 'partial'}"
 
 
+def _own_tables(study: Study) -> dict[str, bool]:
+    """Whether the study has those tables, with a figure of the same name, that not every study has."""
+    return {
+        "interference": bool(study.interference),
+        "jobs": has_jobs(study.config),
+        "isolation": bool(study.faults),
+    }
+
+
 def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
     """The tables that come from the records, by name."""
     study = checker.study
     cells, apart = [], []
     stages: list[dict[str, Any]] = []
+    started: list[Start] = []
+    victims: list[Case] = []
+    jobs: list[JobCell] = []
+    switches = _switches(checker)
     for record in checker.records(study.tabled()):
+        cell = Cell(**{key: record["cell"][key] for key in ("strategy", "workload", "replicas", "repeat")})
         cells.append(reduced(record))
-        apart += by_workload(record, cells[-1])
-        stages += stage_rows(record)
+        started += starts(record)
+        switches.add(cell.strategy, record.get("switch"))
+        if cell.workload in study.faults:
+            victims += cases(record)
+        elif job := job_cell(record):
+            jobs.append(job)
+        if study.is_compared(cell):
+            apart += by_workload(record, cells[-1])
+            stages += stage_rows(record)
     baseline = Baseline(cells, study.baseline)
-    expected = [(cell, name) for cell in study.tabled() for name in study.components(cell)]
+    expected = [(cell, name) for cell in study.tabled() if study.is_compared(cell) for name in study.components(cell)]
     summary = summary_table(apart, expected, baseline)
     tables = {
         "cells": cells_table(cells, baseline),
         "summary": summary,
         "contrasts": contrasts_table(apart, study, baseline),
         "stages": stages_table(stages),
+        "startup": startup_table(started, switches, [(cell.strategy, name, cell.replicas) for cell, name in expected]),
     }
     if names := study.config["interference"]:
         tables["interference"] = interference_table(summary, names)
+    if has_jobs(study.config):
+        queues = [strategy.name for strategy in study.strategies.values() if strategy.is_queue]
+        tables["jobs"] = jobs_table(jobs, (cell for cell in study.tabled() if study.is_job(cell.workload)), queues)
+    if study.faults:
+        faulty = [(cell.strategy, cell.workload) for cell in study.tabled() if cell.workload in study.faults]
+        repeats = study.config["fault_repeats"]
+        tables["isolation"] = isolation_table(victims, faulty, study.faults, repeats, baseline)
     return tables
+
+
+def _switches(checker: Checker) -> Switches:
+    """The switches of the node that no cell made: while strategies were tried, and by calibrations."""
+    switches = Switches()
+    for strategy in checker.study.strategies:
+        gate = checker.data / "nodes" / f"{strategy}.json"
+        if gate.exists():
+            switches.add_gate(read_json(gate))
+    for calibration in filter(None, checker.calibrations.values()):
+        switches.add(calibration["strategy"], calibration["switch"])
+    return switches
 
 
 def _write(

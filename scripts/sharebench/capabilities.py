@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sharebench.strategies import MECHANISMS
+
 Layers = tuple[str, str]
 
 # Layers that make sense, outer first: only MIG cuts a device into parts that can be shared again.
@@ -27,11 +29,9 @@ class Capability:
 
 CAPABILITIES: Mapping[str, Capability] = {
     # A stand-in shares cores by affinity: nothing caps a share of threads or memory, there are no streams.
-    "cpu": Capability(frozenset({"exclusive", "time-slicing", "mps", "mig"}), KNOWN_LAYERS, limits=False),
-    "nvidia": Capability(frozenset({"exclusive", "time-slicing", "mps", "mig", "streams"}), KNOWN_LAYERS, limits=True),
-    "simulated": Capability(
-        frozenset({"exclusive", "time-slicing", "mps", "mig", "streams"}), KNOWN_LAYERS, limits=True
-    ),
+    "cpu": Capability(frozenset(MECHANISMS) - {"streams"}, KNOWN_LAYERS, limits=False),
+    "nvidia": Capability(frozenset(MECHANISMS), KNOWN_LAYERS, limits=True),
+    "simulated": Capability(frozenset(MECHANISMS), KNOWN_LAYERS, limits=True),
 }
 BUILT_KINDS: tuple[str, ...] = tuple(CAPABILITIES)
 

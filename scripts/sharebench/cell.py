@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sharebench import SCHEMA_VERSION, gates
 from sharebench.collect.rows import Row
-from sharebench.mixes import tenant_workloads
-from sharebench.nodes.base import Evidence, Node, NodeError, State, TenantsFailed
+from sharebench.mixes import aggressor_of, job_iterations, tenant_workloads
+from sharebench.nodes.base import Evidence, Grant, Node, NodeError, State, Tenants, TenantsFailed
 from sharebench.strategies import Strategy
 from sharebench.window import measure, noticing_death, settle
 
@@ -76,6 +76,10 @@ def finished(record: dict[str, Any], steady: dict[str, Any], outcome: Mapping[st
     if outcome["status"] == "ok" and load["arrival"] == "closed" and load["censored"]:
         reason = "its last iteration did not end within the record's deadline"
         outcome = {"status": "hung", "exit": {"code": None, "reason": reason, "log_tail": ""}}
+    job = record.get("job")
+    if outcome["status"] == "ok" and job and job["completion_seconds"] is None:
+        reason = f"{job['completed']} of its job's {job['iterations']} iterations were done at the deadline"
+        outcome = {"status": "hung", "exit": {"code": None, "reason": reason, "log_tail": ""}}
     kept = {key: value for key, value in record.items() if key not in ("environment", "outside")}
     return {**kept, "steady": steady, **outcome}
 
@@ -91,12 +95,48 @@ def refuse_contradiction(strategy: Strategy, evidence: Evidence) -> None:
             raise NodeError(f"{strategy.name} was not in force: {item['name']}: {expected}")
 
 
+class Observed(NamedTuple):
+    """What was seen of tenants that had settled; `measured` has None for a tenant that delivered nothing."""
+
+    window: dict[str, Any]
+    measured: Sequence[dict[str, Any] | None]
+    rows: list[Row]
+    telemetry: dict[str, Any]
+    evidence: Evidence
+    environment: dict[str, Any]
+
+
+class Course:
+    """What happens to tenants that have settled: all of them are to be well throughout the window."""
+
+    def __init__(self, node: Node, strategy: Strategy, spec: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+        self.node = node
+        self.strategy = strategy
+        self.spec = spec
+        self.settings = settings
+        self.deadline_seconds: float = settings["timeouts"]["record_seconds"]
+
+    def observe(self, tenants: Tenants, grants: Sequence[Grant]) -> Observed:
+        """Run the window, and see what was in force. Raises TenantsFailed, TenantUnreachable or NodeError."""
+        sampler = self.node.sampler(tenants)
+        window, measured, rows, telemetry = measure(
+            tenants, sampler, self.spec["window_seconds"], self.deadline_seconds, job_iterations(self.spec)
+        )
+        evidence = self.node.evidence(self.strategy, grants, measured)
+        return Observed(window, measured, rows, telemetry, evidence, common_environment(measured))
+
+    def after(self, record: dict[str, Any], state: State, grants: Sequence[Grant]) -> None:
+        """Complete the record once the tenants are gone: their status becomes the cell's."""
+        record["status"], record["reason"] = judge(record["tenants"], record["reason"])
+
+
 def used_calibration(spec: Mapping[str, Any], calibrations: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The record's `calibration`: what the cell took from the calibration files of its workloads, by their names.
 
     A mix has digests and capacities by workload.
     """
-    workloads, used = tenant_workloads(spec), {}
+    aggressor, used = aggressor_of(spec), {}
+    workloads = [workload for index, workload in enumerate(tenant_workloads(spec)) if index != aggressor]
     for workload in workloads:
         alone = calibrations[workload["name"]]
         needs_capacity = workload["load"].get("rate_of_capacity") is not None
@@ -124,6 +164,7 @@ def run_cell(
     block: int,
     settings: Mapping[str, Any],
     calibrations: Mapping[str, Mapping[str, Any]],
+    course: type[Course] = Course,
 ) -> tuple[dict[str, Any], list[Row]]:
     """Measure one cell; returns its record, but for `code` and `provenance`, and the rows of telemetry.csv.
 
@@ -152,8 +193,10 @@ def run_cell(
         "limits": strategy.limits(replicas),
         "evidence": [],
         "calibration": None,
+        "switch": None,
         "window": None,
         "telemetry": None,
+        "fault": None,
     }
     environment: dict[str, Any] = {}
     rows: list[Row] = []
@@ -164,11 +207,15 @@ def run_cell(
     if calibrations:
         record["calibration"] = used_calibration(spec, calibrations)
 
-    node.ensure(State(strategy, replicas if strategy.depends_on_replicas else None, block))
+    state = State(strategy, replicas if strategy.depends_on_replicas else None, block)
+    node.ensure(state)
+    record["switch"] = node.switched
     watch.lap("configure")
     grants = node.grants(strategy, replicas)
-    tenants = node.tenants(spec, {**settings, "loads": loads})
-    measured: list[dict[str, Any]] = []
+    settings = {**settings, "loads": loads}
+    tenants = node.tenants(spec, settings)
+    way = course(node, strategy, spec, settings)
+    measured: Sequence[dict[str, Any] | None] = [None] * replicas
     steady: list[dict[str, Any]] = []
     try:
         tenants.sweep()
@@ -180,15 +227,11 @@ def run_cell(
             is_alone = replicas == 1 and loads[0]["arrival"] == "closed"
             steady = settle(tenants, settings["timeouts"]["start_seconds"], as_warmed_up=is_alone)
             watch.lap("settle")
-            deadline = settings["timeouts"]["record_seconds"]
-            window, measured, rows, telemetry = measure(
-                tenants, node.sampler(tenants), spec["window_seconds"], deadline
-            )
+            seen = way.observe(tenants, grants)
             watch.lap("window")
-        record |= {"window": window, "telemetry": telemetry}
-        record["evidence"] = node.evidence(strategy, grants, measured)
-        refuse_contradiction(strategy, record["evidence"])
-        environment = common_environment(measured)
+        record |= {"window": seen.window, "telemetry": seen.telemetry, "evidence": seen.evidence}
+        refuse_contradiction(strategy, seen.evidence)
+        measured, rows, environment = seen.measured, seen.rows, seen.environment
     except TenantsFailed as failure:
         why = str(failure)
         node.doubt()
@@ -199,10 +242,12 @@ def run_cell(
             tenants.stop()
             watch.lap("stop")
     record["tenants"] = [
-        finished(measured[i], steady[i], outcomes[i]) if measured else empty_tenant(i, workload["name"], outcomes[i])
+        empty_tenant(i, workload["name"], outcomes[i])
+        if (own := measured[i]) is None
+        else finished(own, steady[i], outcomes[i])
         for i, workload in enumerate(workloads)
     ]
-    record["status"], record["reason"] = judge(record["tenants"], why)
-    record["timing"] = watch.seconds
+    record |= {"timing": watch.seconds, "reason": why}
+    way.after(record, state, grants)
     record["gates"] = gates.evaluate(record)
     return record | {"environment": environment}, rows

@@ -25,9 +25,12 @@ CORE = [
     "sharebench/gates_gpu.py",
     "sharebench/gates_programs.py",
     "sharebench/mixes.py",
+    "sharebench/queueing.py",
     "sharebench/window.py",
     "sharebench/strategies.py",
 ]
+# What measures cells in which a tenant goes wrong, besides what measures all.
+FAULT_CELL = ["sharebench/fault_cell.py"]
 # What of a tenant runs on a GPU only, and what is no tenant but the probe of time slices.
 GPU_ONLY = {f"tenant/{name}.py" for name in ("cuda", "models", "roofs", "torch_device")}
 PROBE = {"tenant/spin.py"}
@@ -131,7 +134,8 @@ def of_node(kind: str) -> str:
 def of_cell(kind: str, *modules: str, has_programs: bool = False) -> str:
     """Fingerprint of the code that measures workloads (their files `modules`; none if simulated) on a kind of node."""
     own = [f"tenant/workloads/{module}.py" for module in ("__init__", *sorted(set(modules)))] if modules else []
-    return _fingerprint(tuple(CORE + NODES[kind] + own + (PROGRAMS if has_programs else [])))
+    of_faults = FAULT_CELL if "fault" in modules else []
+    return _fingerprint(tuple(CORE + NODES[kind] + own + of_faults + (PROGRAMS if has_programs else [])))
 
 
 def of_stage(stage: str) -> str:

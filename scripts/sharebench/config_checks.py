@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
-from sharebench import programs, workload_modules
+from sharebench import fault_checks, programs, workload_modules
 from sharebench.capabilities import (
     BUILT_KINDS,
     KNOWN_LAYERS,
@@ -24,6 +24,7 @@ from sharebench.capabilities import (
 from sharebench.config_comparisons import again_entry, contrasts, datasets
 from sharebench.config_words import shown as _shown
 from sharebench.config_words import unknown as _unknown
+from sharebench.mixes import has_jobs
 
 Json = dict[str, Any]
 
@@ -146,7 +147,9 @@ def cross_key_problems(config: Json) -> Iterator[str]:
     for name in config["strategy_catalogue"]:
         yield from again_entry(name, config["strategy_catalogue"])
     yield from _neighbours(config)
+    yield from _queues(config)
     yield from contrasts(config)
+    yield from fault_checks.problems(config, kind)
     if config["datasets"]:
         yield from datasets(config["datasets"])
     elif config["from"] is None:
@@ -209,6 +212,12 @@ def _workload_entry(name: str, entry: Json) -> Iterator[str]:
     if arrival != "closed" and len(rates) != 1:
         given = "both are" if rates else "none is"
         yield f"{key}.load: {arrival} needs rate_hz or rate_of_capacity, {given} given; give exactly one"
+    if entry["kind"] == "job" and entry["job"] is None:
+        yield f"{key}.job: null is not enough for a job; say how much work it is, such as {{iterations: 1000}}"
+    if entry["kind"] != "job" and entry["job"] is not None:
+        yield f"{key}.job: {_shown(entry['job'])} has no effect on a {entry['kind']}; remove it or set kind: job"
+    if entry["kind"] == "job" and arrival != "closed":
+        yield f"{key}.load.arrival: {arrival!r} is not possible, a job's iterations follow each other; remove it"
     if entry["simulated"] is not None and not any(entry["simulated"].values()):
         yield f"{key}.simulated: 0 seconds of work; set serial_seconds, parallel_sm_seconds or both"
 
@@ -219,7 +228,7 @@ def _mix_entry(name: str, catalogue: Json) -> Iterator[str]:
     if entry["tenants"] is None:
         return
     key = f"workload_catalogue.{name}"
-    for option in ("module", "params", "simulated"):
+    for option in ("module", "params", "job", "simulated"):
         if entry[option]:
             yield f"{key}.{option}: {_shown(entry[option])} {OF_A_MIX}"
     if entry["load"]["arrival"] != "closed":
@@ -238,11 +247,12 @@ def _names(config: Json) -> Iterator[str]:
         ("strategy_catalogue", "strategies"),
         ("workload_catalogue", "workloads"),
         ("workload_catalogue", "interference"),
+        ("workload_catalogue", "fault_victims"),
     ):
         for name in config[plural]:
             if name not in config[key]:
                 yield f"{plural}: {_unknown(name, config[key], 'is not in the catalogue')}"
-    if not config["workloads"] and not config["interference"]:
+    if not (config["workloads"] or config["interference"] or (config["faults"] and config["fault_victims"])):
         yield "workloads: [] is empty; name at least one, or workloads to pair in interference"
     for name in config["interference"]:
         if config["workload_catalogue"][name]["tenants"] is not None:
@@ -266,6 +276,18 @@ def _neighbours(config: Json) -> Iterator[str]:
     for name in config["workloads"]:
         if config["workload_catalogue"][name]["tenants"] is not None and most < 2:
             yield f"replicas: one tenant alone is no mix, and {name!r} is one; use 2 or more"
+
+
+def _queues(config: Json) -> Iterator[str]:
+    """A strategy that needs jobs, in a study that has none."""
+    queues = [
+        name for name in config["strategies"] if config["strategy_catalogue"][name]["mechanism"] == ["sequential"]
+    ]
+    if queues and not has_jobs(config):
+        yield (
+            f"strategies: {queues[0]!r} runs jobs one after another, and no workload of the study is a job "
+            "(kind: job); add one, such as batch-matmul, or leave it out"
+        )
 
 
 def _used_strategies(config: Json, kind: str) -> Iterator[str]:
@@ -327,6 +349,8 @@ def _tenants_workloads(config: Json) -> Iterator[tuple[str, str]]:
         else:
             yield from ((f"workload_catalogue.{name}.tenants", tenant) for tenant in tenants)
     yield from (("interference", name) for name in config["interference"])
+    if config["faults"]:
+        yield from (("fault_victims", name) for name in config["fault_victims"])
 
 
 def _possible_on_cpu(config: Json) -> Iterator[str]:

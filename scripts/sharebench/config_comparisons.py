@@ -36,6 +36,8 @@ def contrasts(config: Json) -> Iterator[str]:
             if name not in catalogue:
                 yield f"contrasts: {shown(contrast)}: {unknown(name, catalogue, 'is not in the catalogue')}"
                 return
+            if catalogue[name]["mechanism"] == ["sequential"]:
+                yield f"contrasts: {shown(contrast)}: {name!r} is a queue, which tables/jobs.csv compares; leave it out"
         if pair[0] == pair[1]:
             yield f"contrasts: {shown(contrast)} compares a strategy with itself; name two"
         one, other = (set(catalogue[name]["replicas"] or config["replicas"]) for name in pair)

@@ -14,7 +14,17 @@ from sharebench import config as configuration
 from sharebench.files import read_json
 from sharebench.matrix import Study, canonical
 
-MATRIX_KEYS = ("strategies", "replicas", "workloads", "interference", "repeats", "null_cells")
+MATRIX_KEYS = (
+    "strategies",
+    "replicas",
+    "workloads",
+    "interference",
+    "faults",
+    "fault_victims",
+    "fault_repeats",
+    "repeats",
+    "null_cells",
+)
 # What the advice is asked; nothing that is measured depends on it.
 QUESTION_KEYS = ("slo_ms", "tenants", "isolation", "price_per_hour")
 

@@ -18,6 +18,7 @@ from sharebench.analysis.options import options
 from sharebench.analysis.sharing import Device, device_of
 from sharebench.capabilities import can
 from sharebench.files import read_json, replace_atomically
+from sharebench.matrix import is_again
 from sharebench.strategies import Strategy, catalogue
 
 TEXTS = ("strategy", "workload", "tenant_workload", "status", "reason", "notes")
@@ -38,10 +39,10 @@ class Results:
     product: str
     label: str
     strategies: Mapping[str, Strategy]
-    """Those that this kind of node can do at all."""
+    """Those that this kind of node can do at all, each once."""
     device: Device
     summary: pd.DataFrame
-    """Only plain workloads: the tenants of a mix are not alike."""
+    """Only plain workloads: the tenants of a mix are not alike, and what counts of jobs is in the table of jobs."""
     cells: pd.DataFrame
 
     @property
@@ -61,18 +62,21 @@ def read(data: Path, root: Path) -> Results:
         raise Undecided(f"no finished results in {root} ({error.filename} is missing); measure first") from None
     config = manifest["config"]
     kind, entries = manifest["node_kind"], config["strategy_catalogue"]
-    known = {name: each for name, each in catalogue(config).items() if can(kind, entries[name]) is None}
+    # A second measurement of the same thing is no choice, and tells a model nothing new; a queue shares nothing.
+    own = {name: each for name, each in catalogue(config).items() if not (is_again(name) or each.is_queue)}
+    known = {name: each for name, each in own.items() if can(kind, entries[name]) is None}
     summary = summary.fillna(dict.fromkeys(TEXTS, ""))
-    of_mix = summary["workload"].map(_is_mix(config)).astype(bool)
-    plain = summary[(summary["workload"] == summary["tenant_workload"]) & ~of_mix]
+    is_plain = summary["workload"].map(_is_plain(config)).astype(bool)
+    plain = summary[(summary["workload"] == summary["tenant_workload"]) & is_plain]
     return Results(data, root, config, node["product"], node["label"], known, device_of(node, config), plain, cells)
 
 
-def _is_mix(config: Mapping[str, Any]) -> Any:
-    def is_mix(workload: str) -> bool:
-        return "+" in workload or config["workload_catalogue"].get(workload, {}).get("tenants") is not None
+def _is_plain(config: Mapping[str, Any]) -> Any:
+    def is_plain(workload: str) -> bool:
+        entry = config["workload_catalogue"].get(workload, {})
+        return "+" not in workload and entry.get("tenants") is None and entry.get("kind") != "job"
 
-    return is_mix
+    return is_plain
 
 
 def write_model(results: Results, classes: Mapping[str, str]) -> None:

@@ -26,7 +26,7 @@ def at_most(value: float, limit: float, message: str) -> Finding:
 
 
 def window_seconds(record: Record) -> float:
-    """Length of the record's window."""
+    """Length of the record's window; of jobs one after another, the sum of their turns."""
     window = record["window"]
-    seconds: float = window["end_monotonic_seconds"] - window["start_monotonic_seconds"]
-    return seconds
+    whole = [(window["start_monotonic_seconds"], window["end_monotonic_seconds"])]
+    return float(sum(end - start for start, end in window.get("turns", whole)))

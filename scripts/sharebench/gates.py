@@ -40,6 +40,8 @@ FOREIGN_PERCENT = 10.0
 LITTLES_LAW_RATIO = 0.05
 # Standard deviations by which Poisson arrivals may miss their plan (1 clean tenant in 16 000 misses by more).
 POISSON_DEVIATIONS = 4.0
+# A fault in mid-window is a change of the window, and the CPU time of a process that has died is nobody's.
+NOT_BESIDE_A_FAULT = ("drift", "foreign_cpu")
 # A window's edges take or give one request; the half keeps rounding out of it.
 EDGE_REQUESTS = 1.5
 
@@ -54,14 +56,20 @@ def evaluate(record: Record) -> list[dict[str, Any]]:
     """The record's `gates`: one entry per check that applies to a cell of its kind.
 
     A cell whose status is not `ok` is in no mean anyway and gets none. What this kind of node cannot know
-    (CPU steal on macOS) passes with the value None and a message that says so.
+    (CPU steal on macOS) passes with the value None and a message that says so. Where a tenant goes wrong on purpose,
+    only its victims are judged.
     """
     if record["status"] != "ok":
         return []
+    skipped: tuple[str, ...] = ()
+    if record.get("fault"):
+        skipped = NOT_BESIDE_A_FAULT
+        aggressor = record["fault"]["aggressor"]
+        record = {**record, "tenants": [each for each in record["tenants"] if each["index"] != aggressor]}
     gates = []
     for severity, checks in (("invalid", INVALID), ("warning", WARNING)):
         for name, check in checks.items():
-            finding = check(record)
+            finding = None if name in skipped else check(record)
             if finding is not None:
                 gates.append({"name": name, "severity": severity, **finding._asdict()})
                 if finding.passed and finding.value is not None:

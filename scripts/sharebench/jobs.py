@@ -16,12 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from sharebench import ownership, record
-from sharebench.cell import run_cell
+from sharebench.cell import Course, run_cell
 from sharebench.collect.rows import to_csv
+from sharebench.fault_cell import FaultCourse
 from sharebench.files import read_json, replace_atomically, write_json
+from sharebench.findings import window_seconds
 from sharebench.matrix import Cell, Study
 from sharebench.nodes import open_node
-from sharebench.nodes.base import Node, NodeError, State, TenantUnreachable
+from sharebench.nodes.base import Node, NodeError, State, TenantUnreachable, Wedged
+from sharebench.queueing import run_queue
 from sharebench.strategies import Strategy
 
 # Overhead of a cell, before any has been measured here.
@@ -52,7 +55,8 @@ def guarded(results: Path, job: Callable[[dict[str, Any]], None]) -> int:
                 if not isinstance(failure, HARNESS_FAILURES):
                     # Unforeseen: the log gets all there is to know.
                     traceback.print_exc()
-                ownership.report(results, f"{type(failure).__name__}: {failure}")
+                line = f"{type(failure).__name__}: {failure}"
+                ownership.report(results, line, is_final=isinstance(failure, Wedged))
                 raise JobFailed(str(failure) or type(failure).__name__) from failure
             ownership.report(results, None)
     except (JobFailed, ownership.OwnershipError, OSError) as failure:
@@ -151,6 +155,7 @@ def calibrate(
                 "spec": spec,
                 "code": code,
                 "strategy": strategy.name,
+                "switch": measured["switch"],
                 "capacity_hz": tenant["load"]["achieved_rate_hz"],
                 "output_digest": tenant["output_digest"],
                 "work": tenant["work"],
@@ -184,6 +189,7 @@ def configure_node(results: Path, strategy: str, out: Path) -> Callable[[dict[st
             {
                 "strategy": strategy,
                 "configure_seconds": time.monotonic() - began,
+                "switch": node.switched,
                 "changes": node.plan(entry),
                 "infeasible": {str(n): reason for n, reason in sorted(reasons.items()) if reason is not None},
                 "run_id": run["run_id"],
@@ -207,14 +213,20 @@ def measure_cell(
         print(progress(ownership.count_cell(results), wanted, study), flush=True)
         folder = str(raw.parent.relative_to(results))
         known = {calibration["workload"]: calibration for calibration in map(read_json, calibrations)}
-        measured, rows = run_cell(node_of(study, results), strategy, spec, block, _settings(study, folder), known)
+        opened, settings = node_of(study, results), _settings(study, folder)
+        if strategy.is_queue:
+            measured, rows = run_queue(opened, strategy, spec, block, settings, known)
+        else:
+            course = FaultCourse if "fault" in wanted else Course
+            measured, rows = run_cell(opened, strategy, spec, block, settings, known, course)
         ownership.verify(results)
         environment = measured.pop("environment")
         provenance = _provenance(run, environment, started)
         replace_atomically(telemetry, to_csv(rows))
         record.write(raw, measured | {"code": code, "provenance": provenance})
         if measured["window"] is not None:
-            ownership.add_overhead(results, time.time() - started - wall_window_seconds(study))
+            wall = 0.0 if study.node_kind == "simulated" else window_seconds(measured)
+            ownership.add_overhead(results, time.time() - started - wall)
 
     return job
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import combinations_with_replacement, product
 from typing import Any
 
-from sharebench import code, programs
+from sharebench import code, faults, programs
 from sharebench.capabilities import resolve_node
 from sharebench.code import SCRIPTS
+from sharebench.mixes import is_job
 from sharebench.strategies import Strategy, catalogue
 
 ENVS = SCRIPTS.parent / "envs"
@@ -93,6 +94,13 @@ def tenant_environment(lock: str) -> str:
     return " ".join(sorted(pins))
 
 
+def _as_loop(workload: dict[str, Any]) -> dict[str, Any]:
+    """The spec of a workload, of a job that of its iterations alone."""
+    if workload["kind"] != "job":
+        return workload
+    return {key: value for key, value in workload.items() if key != "job"} | {"kind": "loop"}
+
+
 class Study:
     """The matrix of one normalised config (`sharebench.config.load`)."""
 
@@ -110,14 +118,23 @@ class Study:
         named = sorted(self.config["interference"])
         return {pair_name(*pair): pair for pair in combinations_with_replacement(named, 2)}
 
+    @cached_property
+    def faults(self) -> dict[str, tuple[str, str]]:
+        """Of each cell name of `faults` what the victim runs and what the aggressor, the last tenant, does."""
+        asked = product(sorted(self.config["faults"]), faults.victims(self.config))
+        return {faults.cell_name(kind, victim): (victim, faults.PREFIX + kind) for kind, victim in asked}
+
     def is_mix(self, workload: str) -> bool:
         """Whether it names what each tenant runs, instead of one workload for all."""
-        return workload in self.interference or self.config["workload_catalogue"][workload]["tenants"] is not None
+        own = self.interference.keys() | self.faults.keys()
+        return workload in own or self.config["workload_catalogue"][workload]["tenants"] is not None
 
     def _cycle(self, workload: str) -> Sequence[str]:
         """What the tenants run, from the first on, repeated to their number."""
         if workload in self.interference:
             return self.interference[workload]
+        if workload in self.faults:
+            return self.faults[workload]
         return self.config["workload_catalogue"][workload]["tenants"] or [workload]
 
     def tenants_of(self, cell: Cell) -> list[str]:
@@ -126,45 +143,68 @@ class Study:
         return [cycle[index % len(cycle)] for index in range(cell.replicas)]
 
     def components(self, cell: Cell) -> list[str]:
-        """The workloads of the cell's tenants, each once."""
-        return list(dict.fromkeys(self._cycle(cell.workload)[: cell.replicas]))
+        """The workloads of the cell's tenants, each once; an aggressor that goes wrong runs none."""
+        cycle = self._cycle(cell.workload)[: cell.replicas]
+        return list(dict.fromkeys(cycle[:1] if cell.workload in self.faults else cycle))
+
+    def is_job(self, workload: str) -> bool:
+        """Whether all its tenants run jobs, so that its cells end with the last of them."""
+        is_own = workload in self.interference or workload in self.faults
+        return not is_own and is_job(self.config, workload)
+
+    def is_compared(self, cell: Cell) -> bool:
+        """Whether it is in the summary: a window with a fault in it is in no mean, and a queue shares nothing.
+
+        Iterations in a queue run as alone, whatever their number, so that it would win every comparison.
+        """
+        return cell.workload not in self.faults and not self.strategies[cell.strategy].is_queue
 
     def _sizes(self, strategy: str, workload: str, replicas: Sequence[int]) -> list[int]:
-        """Numbers of tenants: a pair has two, and one tenant is no mix."""
+        """Numbers of tenants: a pair has two, one tenant is no mix, and only jobs can stand in a queue."""
         own = self.strategies[strategy].replicas
-        if workload in self.interference:
+        if self.strategies[strategy].is_queue and not self.is_job(workload):
+            return []
+        if workload in self.interference or workload in self.faults:
             return [2] if own is None or 2 in own else []
         return [n for n in own or replicas if n > 1 or not self.is_mix(workload)]
 
     def _expand(self, strategies: Iterable[str], workloads: Sequence[str], replicas: Sequence[int]) -> list[Cell]:
-        repeats = range(1, self.config["repeats"] + 1)
         return [
             Cell(strategy, workload, n, repeat)
             for strategy, workload in product(strategies, workloads)
-            for n, repeat in product(self._sizes(strategy, workload, replicas), repeats)
+            for n, repeat in product(self._sizes(strategy, workload, replicas), self._repeats(workload))
         ]
+
+    def _repeats(self, workload: str) -> range:
+        return range(1, self.config["fault_repeats" if workload in self.faults else "repeats"] + 1)
 
     @cached_property
     def requested(self) -> list[Cell]:
         """The cells that the config names."""
-        workloads = [*self.config["workloads"], *self.interference]
+        workloads = [*self.config["workloads"], *self.interference, *self.faults]
         return self._expand(self.config["strategies"], workloads, self.config["replicas"])
 
-    def _measured_alone(self) -> list[str]:
-        """The baseline, and the same again where the config asks for it and the catalogue has it."""
-        assert self.baseline is not None, "asked for the baseline of a study without"
-        has_nulls = self.config["null_cells"] and again(self.baseline) in self.strategies
-        return [self.baseline, *([again(self.baseline)] if has_nulls else [])]
+    def _alone(self) -> list[Cell]:
+        """The baseline of each workload, and the same again where the config asks for it and the catalogue has it.
+
+        What is there for a fault or a queue only is in no comparison, and needs nothing again.
+        """
+        if self.baseline is None:
+            return []
+        of = {self.baseline: self.requested}
+        if self.config["null_cells"] and again(self.baseline) in self.strategies:
+            of[again(self.baseline)] = [cell for cell in self.requested if self.is_compared(cell)]
+        return [
+            alone
+            for strategy, cells in of.items()
+            for alone in self._expand([strategy], sorted({name for c in cells for name in self.components(c)}), [1])
+            if alone.replicas == 1
+        ]
 
     @cached_property
     def cells(self) -> list[Cell]:
         """All cells, the baseline's among them, in the order in which they run."""
-        cells = list(self.requested)
-        if self.baseline is not None:
-            known = set(cells)
-            alone = sorted({name for cell in cells for name in self.components(cell)})
-            for strategy in self._measured_alone():
-                cells += [c for c in self._expand([strategy], alone, [1]) if c.replicas == 1 and c not in known]
+        cells = {*self.requested, *self._alone()}
         plots: dict[Plot, list[Cell]] = {}
         for cell in sorted(cells):
             plots.setdefault(self.plot(cell), []).append(cell)
@@ -185,7 +225,13 @@ class Study:
     def tabled(self) -> list[Cell]:
         """All cells in the order in which people read them: by workload, strategy and replicas."""
         config, strategies = self.config, list(self.strategies)
-        workloads = [*config["workloads"], *config["interference"], *self.calibrated(), *self.interference]
+        workloads = [
+            *config["workloads"],
+            *config["interference"],
+            *self.calibrated(),
+            *self.interference,
+            *self.faults,
+        ]
         return sorted(
             self.cells,
             key=lambda c: (workloads.index(c.workload), strategies.index(c.strategy), c.replicas, c.repeat),
@@ -243,19 +289,35 @@ class Study:
             "limits": strategy.limits(replicas),
         }
 
+    def _entry(self, name: str) -> Mapping[str, Any]:
+        catalogue: dict[str, dict[str, Any]] = self.config["workload_catalogue"]
+        kind = faults.kind_of(name)
+        return catalogue[name] if kind is None else faults.aggressor_entry(kind, next(iter(catalogue.values())))
+
     def _workload(self, name: str) -> dict[str, Any]:
-        entry = self.config["workload_catalogue"][name]
+        entry = self._entry(name)
         kept = {key: entry[key] for key in ("kind", "params", "load", "output_tolerance")}
         kept["name"] = name
         if self.node_kind != "simulated" and programs.is_program(entry):
             return kept | programs.spec_of(entry)
         how = "simulated" if self.node_kind == "simulated" else "module"
-        return kept | {how: entry[how]}
+        job = {"job": entry["job"]} if entry["job"] else {}
+        return kept | job | {how: entry[how]}
 
     def _workload_of(self, cell: Cell) -> dict[str, Any]:
         if not self.is_mix(cell.workload):
             return self._workload(cell.workload)
-        return {"name": cell.workload, "tenants": [self._workload(name) for name in self.tenants_of(cell)]}
+        tenants = [self._workload(name) for name in self.tenants_of(cell)]
+        if cell.workload in self.interference:
+            # Pairs are measured over one window: a job that ends would leave its neighbour alone.
+            tenants = [_as_loop(tenant) for tenant in tenants]
+        return {"name": cell.workload, "tenants": tenants}
+
+    def _window_seconds(self, workload: str) -> Any:
+        """Length of the window; of jobs, their deadline."""
+        if not self.is_job(workload):
+            return self.config["window_seconds"]
+        return max(self.config["workload_catalogue"][name]["job"]["max_seconds"] for name in self._cycle(workload))
 
     def spec_of(self, cell: Cell) -> dict[str, Any]:
         """Exactly what the cell's measurement depends on."""
@@ -264,9 +326,12 @@ class Study:
             "workload": self._workload_of(cell),
             "replicas": cell.replicas,
             "repeat": cell.repeat,
-            "window_seconds": self.config["window_seconds"],
+            "window_seconds": self._window_seconds(cell.workload),
             "node": self._node(),
         }
+        if cell.workload in self.faults:
+            kind = faults.kind_of(cell.workload)
+            spec["fault"] = {"kind": kind, "at_fraction": faults.AT_FRACTION, "aggressor": cell.replicas - 1}
         if self.node_kind != "simulated":
             spec["warmup"] = self.config["warmup"]
             spec["environment"] = self._environment()
@@ -285,7 +350,7 @@ class Study:
 
     def code(self, workload: str) -> str:
         """Labelled fingerprint of the code that measures this workload, or all of a mix, on this kind of node."""
-        entries = [self.config["workload_catalogue"][name] for name in self._cycle(workload)]
+        entries = [self._entry(name) for name in self._cycle(workload)]
         if self.node_kind == "simulated":
             return f"measuring code {code.of_cell(self.node_kind)}"
         modules = [module for entry in entries if (module := programs.module(entry)) is not None]
@@ -303,8 +368,11 @@ class Study:
     def calibration_spec(self, workload: str) -> str:
         """Canonical text of what the workload's calibration depends on: closed load, exclusive device."""
         spec = self.spec_of(self.calibration_cell(workload))
-        spec["workload"]["load"] = {"arrival": "closed"}
-        spec["window_seconds"] = min(spec["window_seconds"], CALIBRATION_SECONDS)
+        spec["workload"] = _as_loop(spec["workload"]) | {"load": {"arrival": "closed"}}
+        # The study's window has no effect on jobs.
+        entry = self.config["workload_catalogue"][workload]
+        seconds = max(entry["min_window_seconds"], 1) if entry["kind"] == "job" else self.config["window_seconds"]
+        spec["window_seconds"] = min(seconds, CALIBRATION_SECONDS)
         return canonical(spec)
 
     def node_spec(self) -> str:

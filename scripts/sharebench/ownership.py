@@ -179,8 +179,11 @@ def verify(results: Path) -> dict[str, Any]:
     return record
 
 
-def report(results: Path, failure: str | None) -> None:
-    """Count a finished cell, or trip the circuit breaker after two harness failures in a row with one cause."""
+def report(results: Path, failure: str | None, is_final: bool = False) -> None:
+    """Count a finished cell, or trip the circuit breaker: after two harness failures in a row with one cause, or now.
+
+    `is_final` says that nothing else needs to be tried.
+    """
     record = read_run(results)
     if failure is None:
         if record["failure"] is not None:
@@ -188,7 +191,7 @@ def report(results: Path, failure: str | None) -> None:
         return
     previous = record["failure"] or {"cause": None, "count": 0}
     count = previous["count"] + 1 if previous["cause"] == failure else 1
-    down = failure if count >= FAILURES_BEFORE_DOWN else None
+    down = failure if is_final or count >= FAILURES_BEFORE_DOWN else None
     write_run(results, record | {"failure": {"cause": failure, "count": count}, "down": down})
 
 

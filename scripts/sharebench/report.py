@@ -21,6 +21,8 @@ from sharebench.report_audit import Audit, add, records
 from sharebench.report_details import BUDGET_BYTES, Details
 from sharebench.report_findings import all_findings
 from sharebench.report_interference import verdicts
+from sharebench.report_isolation import survivals
+from sharebench.report_jobs import of_jobs
 from sharebench.report_literature import comparisons
 from sharebench.report_matrix import matrices
 from sharebench.report_pictures import pictures
@@ -81,6 +83,8 @@ def context(data: Path, results: Path) -> dict[str, Any]:
         rows[row["workload"]].append({str(column): value for column, value in row.items()})
     for of_workload in rows.values():
         of_workload.sort(key=lambda row: strategies.index(row["strategy"]))
+    # A queue is in the table of jobs alone.
+    described = [*strategies, *(name for name in manifest["requested"]["strategies"] if name not in strategies)]
     common = {workload: remark(of_workload) for workload, of_workload in rows.items()}
     style = looks(study.catalogue, strategies)
     audit, details = Audit(), Details()
@@ -99,7 +103,7 @@ def context(data: Path, results: Path) -> dict[str, Any]:
         "manifest": manifest,
         "created": f"{datetime.fromtimestamp(manifest['created_epoch_seconds'], UTC):%d %B %Y, %H:%M} UTC",
         "command": shlex.join(manifest["argv"]),
-        "colors": {name: style[name].color for name in strategies},
+        "colors": {name: look.color for name, look in style.items()},
         "summary": rows,
         "common": common,
         "mixes": {workload for workload in rows if study.is_mix(workload)},
@@ -109,6 +113,9 @@ def context(data: Path, results: Path) -> dict[str, Any]:
         "capacity": report_advice.capacity(study),
         "cost": report_advice.cost(study),
         "interference": verdicts(study),
+        "jobs": of_jobs(study),
+        "job_facts": study.job_facts,
+        "isolation": survivals(study),
         "contrasts": report_comparisons.contrasts(study),
         "nulls": report_comparisons.nulls(rows),
         "together": report_comparisons.together(rows),
@@ -125,7 +132,7 @@ def context(data: Path, results: Path) -> dict[str, Any]:
         # No other script may run, whatever the data say.
         "script_hash": "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         "device": device(study.node),
-        "strategies": [(name, *_strategy(study.config["strategy_catalogue"].get(name, {}))) for name in strategies],
+        "strategies": [(name, *_strategy(study.config["strategy_catalogue"].get(name, {}))) for name in described],
         "workloads": [
             (name, entry["description"], words(entry.get("params", {})), load(entry.get("load", {})))
             for name, entry in study.config["workload_catalogue"].items()

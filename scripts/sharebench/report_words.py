@@ -40,8 +40,8 @@ class Estimate(NamedTuple):
 
 
 def estimate(row: Row, metric: str, factor: float = 1.0) -> Estimate:
-    """`metric` of a row of the summary, times `factor`."""
-    ends = [factor * row[f"{metric}{end}"] for end in ("", "_low", "_high")]
+    """`metric` of a row of the summary or another table, times `factor`; not every metric has an interval."""
+    ends = [factor * row.get(f"{metric}{end}", math.nan) for end in ("", "_low", "_high")]
     decimals = 0 if math.isnan(ends[0]) else _decimals(ends[0])
     return Estimate(*("" if math.isnan(end) else _fixed(end, decimals) for end in ends))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Limit = float | str
-MECHANISMS = ("exclusive", "time-slicing", "mps", "mig", "streams")
+MECHANISMS = ("exclusive", "time-slicing", "mps", "mig", "streams", "sequential")
 
 
 def parse_limit(limit: Limit, replicas: int) -> float:
@@ -62,6 +62,11 @@ class Strategy:
         if self.mechanisms[0] != "mig":
             return 1
         return self.instances if self.instances is not None and len(self.mechanisms) > 1 else replicas
+
+    @property
+    def is_queue(self) -> bool:
+        """Whether its tenants run one after another, each on the exclusive device, instead of sharing it."""
+        return self.mechanisms == ("sequential",)
 
     @property
     def depends_on_replicas(self) -> bool:

@@ -66,14 +66,14 @@ class ClosedLoop:
         self._filled = 0
         self._running = False
 
-    def run(self, until_ns: int) -> None:
-        """See Loop. A failed iteration ends the chunk too."""
+    def run(self, until_ns: int, most: int | None = None) -> None:
+        """See Loop; no more than `most` iterations, if that is given. A failed iteration ends the chunk too."""
         step, clock, times = self._step, self._clock, self._times
         index = 0
         times[0] = clock()
         self._running = True
         try:
-            for index in range(1, len(times)):
+            for index in range(1, len(times) if most is None else min(len(times), most + 1)):
                 step()
                 now = times[index] = clock()
                 if now >= until_ns:

@@ -14,6 +14,7 @@ from threading import Condition, Lock
 from typing import Any
 
 from tenant.exposition import CONTENT_TYPE, exposition
+from tenant.job import Job
 from tenant.load import ArrivalQueue, Load, arrival_times_ns
 from tenant.loop import ClosedLoop, Loop, OpenLoop
 from tenant.record import Identity, Outcome, tenant_record
@@ -24,6 +25,8 @@ from tenant.warmup import Judge, Rule, Verdict
 from tenant.workloads import Workload
 
 CHUNK_NS = 50_000_000
+# A signal that comes just before the main thread begins to wait is seen when it wakes, not earlier.
+REST_SECONDS = 0.2
 
 
 class Measurement:
@@ -46,7 +49,7 @@ class Measurement:
         self._clock = clock
         self._sleep = sleep
         self._lock = Lock()
-        self._recorded = Condition(self._lock)
+        self._changed = Condition(self._lock)
         self._recorder = Recorder()
         self._meter = CpuMeter(of_thread=identity.process_tenants > 1)
         self._begun_ns = clock()
@@ -55,10 +58,13 @@ class Measurement:
         self._first_verdict: Verdict | None = None
         self._last_verdict: Verdict | None = None
         self._warmup_seconds = 0.0
+        self._first_seconds: float | None = None
         # The last window that was set, and its record once complete; the recorder has it while it is open.
         self._window: Window | None = None
         self._outcome = Outcome()
         self._record: dict[str, Any] | None = None
+        # What the last window asked for, if that was fixed work.
+        self._job: Job | None = None
         self._metrics = b""
 
     # The loop thread.
@@ -77,17 +83,22 @@ class Measurement:
             self._loop = OpenLoop(self._workload.step, queue, self._lock, self._clock, self._sleep)
 
     def turn(self) -> None:
-        """Run one chunk and count it; completes the window when this was its last."""
+        """Run one chunk and count it; completes the window when this was its last. After a job, wait for a window."""
+        with self._lock:
+            job, window = self._job, self._recorder.window
+            if job is not None and window is None:
+                self._changed.wait(REST_SECONDS)
+                return
+        if job is not None and window is not None and self._clock() >= window.start_ns:
+            self._work(job, window)
+            return
         self._loop.run(self._chunk_end_ns())
         window = self._window_over()
         if window is None:
             with self._lock:
                 self._fold()
             return
-        begin_ns = self._clock()
-        self._workload.synchronize()
-        drain_seconds = (self._clock() - begin_ns) / 1e9
-        digest = self._workload.output_digest()
+        drain_seconds, digest = self._drain()
         with self._lock:
             self._fold()
             # Unless the deadline passed meanwhile.
@@ -95,6 +106,37 @@ class Measurement:
                 self._outcome.drain_seconds = drain_seconds
                 self._outcome.output_digest = digest
                 self._close(window)
+
+    def _drain(self) -> tuple[float, list[float]]:
+        """How long a synchronise takes, and the digest of the last output."""
+        begin_ns = self._clock()
+        self._workload.synchronize()
+        drain_seconds = (self._clock() - begin_ns) / 1e9
+        return drain_seconds, self._workload.output_digest()
+
+    def _work(self, job: Job, window: Window) -> None:
+        """Run what is left of the job, or as much as the loop has room for; with its last iteration the window ends."""
+        assert isinstance(self._loop, ClosedLoop), "a job has a closed load"
+        with self._lock:
+            self._meet_window()
+        self._loop.run(window.end_ns, job.left)
+        with self._lock:
+            job.take(self._loop.rows(), self._samples.drain())
+            self._loop.clear()
+            if job.left and self._clock() < window.end_ns:
+                return
+            self._outcome.cpu_end = self._meter.read()
+            self._outcome.drain_begin_ns = self._clock()
+        drain_seconds, digest = self._drain()
+        with self._lock:
+            if self._recorder.window is window:
+                self._outcome.drain_seconds = drain_seconds
+                self._outcome.output_digest = digest
+                self._recorder.window = counted = Window(window.start_ns, job.end_ns(window))
+                # The rest of the iteration of warm-up that was under way at the start.
+                counted.active_ns, counted.in_flight_ns = window.active_ns, window.in_flight_ns
+                job.fold(self._recorder)
+                self._close(counted)
 
     def _chunk_end_ns(self) -> int:
         # Within a window only a full array is folded: nothing but the work runs, and no timer wakes anything.
@@ -125,6 +167,8 @@ class Measurement:
 
     def _fold(self) -> None:
         rows = self._loop.rows()
+        if self._first_seconds is None and rows.ended.size:
+            self._first_seconds = (int(rows.ended[0]) - self._begun_ns) / 1e9
         self._recorder.fold(rows, self._samples.drain())
         good = rows.successful()
         self._judge.add(good.intended if good.begun is None else good.begun, good.ended)
@@ -144,10 +188,11 @@ class Measurement:
                 self._last_verdict = verdict
             return verdict
 
-    def set_window(self, start_ns: int, end_ns: int) -> None:
+    def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> None:
         """Announce a window. The loop hears of it within CHUNK_NS or an iteration, whichever is longer.
 
-        Raises RefusedError when it cannot be.
+        With `iterations` it is a job: the load goes on until the start, from then on so many iterations run and no
+        more, and `end_ns` is their deadline. Raises RefusedError when it cannot be.
         """
         window = Window(start_ns, end_ns)
         with self._lock:
@@ -159,10 +204,15 @@ class Measurement:
                 raise RefusedError("the window ends before it starts")
             if start_ns < self._clock():
                 raise RefusedError("the window starts in the past")
+            if iterations is not None and self._load.rate_hz is not None:
+                raise RefusedError("a job has a closed load")
             self._metrics = self._exposition()
             self._window = self._recorder.window = window
             self._outcome = Outcome()
             self._record = None
+            self._workload.window_set(start_ns, end_ns)
+            self._job = None if iterations is None else Job(iterations)
+            self._changed.notify_all()
 
     def wait_record(self, deadline_seconds: float) -> dict[str, Any]:
         """The record of the last window; what has not finished `deadline_seconds` after its end is censored.
@@ -176,7 +226,7 @@ class Measurement:
             while self._window is window and self._record is None:
                 left_seconds = (window.end_ns - self._clock()) / 1e9 + deadline_seconds
                 if left_seconds > 0:
-                    self._recorded.wait(left_seconds)
+                    self._changed.wait(left_seconds)
                 else:
                     self._censor(window)
             if self._record is None:
@@ -191,6 +241,8 @@ class Measurement:
         """
         now_ns, outcome = self._clock(), self._outcome
         counted = copy.deepcopy(window)
+        if self._job is not None:
+            self._job.fold(Recorder(counted))
         unfinished = self._loop.unfinished(window.end_ns)
         Recorder(counted).fold(self._loop.peek(now_ns), self._samples.pending())
         counted.in_flight_ns += sum(counted.overlap_ns(start, now_ns) for start in unfinished)
@@ -208,10 +260,11 @@ class Measurement:
             self._load,
             counted,
             self._outcome,
-            self._warmup_seconds,
+            (self._warmup_seconds, self._first_seconds),
             self._last_verdict,
+            None if self._job is None else self._job.record(counted),
         )
-        self._recorded.notify_all()
+        self._changed.notify_all()
 
     def metrics(self) -> tuple[bytes, str]:
         """Prometheus text of the totals and its content type.

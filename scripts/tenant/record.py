@@ -87,10 +87,14 @@ def tenant_record(
     load: Load,
     window: Window,
     outcome: Outcome,
-    warmup_seconds: float,
+    warm_up: tuple[float, float | None],
     steady: Verdict | None,
+    job: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The tenant's entry of raw.json without `status` and `exit`, and its `environment`."""
+    """The tenant's entry of raw.json without `status` and `exit`, and its `environment`.
+
+    `warm_up` is the time from loaded to steady, and to the end of the first iteration.
+    """
     latencies = window.latencies
     window_ns = window.end_ns - window.start_ns
     timed = {kind: _timed(tally) for kind, tally in window.samples.items()}
@@ -103,7 +107,8 @@ def tenant_record(
             "import_seconds": identity.import_seconds,
             "context_seconds": identity.context_seconds,
             "load_seconds": identity.load_seconds,
-            "warmup_seconds": warmup_seconds,
+            "warmup_seconds": warm_up[0],
+            "first_iteration_seconds": warm_up[1],
         },
         "steady": None if steady is None else steady._asdict(),
         "count": latencies.count,
@@ -129,6 +134,7 @@ def tenant_record(
             "drops": window.drops,
             "censored": outcome.censored,
         },
+        "job": job,
         "coverage_ratio": window.active_ns / window_ns,
         "drain_seconds": outcome.drain_seconds,
         "cpu": _cpu(outcome),

@@ -76,12 +76,14 @@ def _clock(_state: State, _request: Request) -> Reply:
 def _window(state: State, request: Request) -> Reply:
     try:
         body = json.loads(request.body)
-        start_ns, end_ns = body["start_ns"], body["end_ns"]
-    except (ValueError, KeyError, TypeError) as error:
+        start_ns, end_ns, iterations = body["start_ns"], body["end_ns"], body.get("iterations")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MalformedError("the body must be JSON with start_ns and end_ns") from error
     if type(start_ns) is not int or type(end_ns) is not int:
         raise MalformedError("start_ns and end_ns must be integers")
-    state.loaded().set_window(start_ns, end_ns)
+    if iterations is not None and (type(iterations) is not int or iterations < 1):
+        raise MalformedError("iterations must be an integer above 0")
+    state.loaded().set_window(start_ns, end_ns, iterations)
     return _json(HTTPStatus.OK, {"accepted": True})
 
 

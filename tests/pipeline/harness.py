@@ -265,7 +265,7 @@ class Checkout:
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
-                if process.environ().get("TMPDIR", "").startswith(str(self.root / "tmp")):
+                if Path(process.environ().get("TMPDIR", "/")).is_relative_to(self.root / "tmp"):
                     found.append(process)
         return found
 

@@ -48,7 +48,7 @@ def test_what_is_published_is_drawn_for_papers(finished: Checkout) -> None:
     assert result.jobs.pop("paper") == {""}
     assert set(result.jobs) == {"paper_data_set"}, "no cell of the study at hand is measured"
     made = finished.results / "paper/small"
-    names = names_for({"interference": []}, "simulated")
+    names = names_for({"interference": [], "faults": [], "workloads": []}, "simulated")
     expected = {f"{name}-{width}.{suffix}" for name in names for width in PAPER for suffix in ("svg", "pdf", "png")}
     assert {path.name for path in (made / "figures").iterdir()} == expected
     with (made / "tables/summary.csv").open(newline="") as file:

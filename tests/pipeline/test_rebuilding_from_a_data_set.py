@@ -29,7 +29,9 @@ def test_a_data_set_is_tabled_again_and_drawn_again_to_the_byte(finished: Checko
     assert not [path for path in new if not path.startswith(("results/from", ".snakemake"))]
 
     figures = {path.name: path.read_bytes() for path in (made / "figures").glob("*.svg")}
-    assert set(figures) == {f"{name}.svg" for name in names_for({"interference": []}, "simulated")}
+    assert set(figures) == {
+        f"{name}.svg" for name in names_for({"interference": [], "faults": [], "workloads": []}, "simulated")
+    }
     assert all(len(svg) > 10_000 for svg in figures.values()), "these are drawings, not the stubs of other tests"
     again = ["distribution.svg", "timeline.svg"]
     for name in again:

@@ -12,6 +12,7 @@ from unittest import mock
 import pytest
 import yaml
 from snakemake.utils import update_config
+from unit.config_cases_neighbours import NEIGHBOURS, SIMULATED, W
 
 from sharebench import workload_modules
 from sharebench.config import ConfigError, load
@@ -51,15 +52,9 @@ def refusal(changes: dict[str, Any]) -> str:
     return str(caught.value)
 
 
-S, W = "strategy_catalogue", "workload_catalogue"
-SIMULATED = {"node": "simulated"}
+S = "strategy_catalogue"
 DEEP: list[Any] = []
 DEEP.append(DEEP)
-
-
-def mix(*tenants: str, **more: Any) -> dict[str, Any]:
-    """The change that adds a mix of these, called new."""
-    return {f"{W}.new": {"tenants": list(tenants)} | more}
 
 
 # What is changed, and what the line must say: key, value, remedy.
@@ -257,6 +252,10 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"contrasts": ["mps/time-slicin"]},
         ["contrasts: 'mps/time-slicin'", "did you mean 'time-slicing'?"],
     ),
+    "contrast of a queue": (
+        {"contrasts": ["mps/sequential"]},
+        ["contrasts: 'mps/sequential'", "'sequential' is a queue", "tables/jobs.csv", "leave it out"],
+    ),
     "contrast that never meets": (
         {"contrasts": ["mps/exclusive"], "replicas": [2, 4]},
         ["contrasts: 'mps/exclusive'", "never have the same number of tenants"],
@@ -319,7 +318,32 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         [f"{W}.matmul.module:", "'matmull'", "no file", "did you mean 'matmul'?", "memcopy"],
     ),
     "module as a path": ({f"{W}.matmul.module": "../x"}, [f"{W}.matmul.module:", "'../x'", "Python module"]),
-    "kind": ({f"{W}.matmul.kind": "job"}, [f"{W}.matmul.kind:", "'job'", "Known: loop"]),
+    "kind": ({f"{W}.matmul.kind": "jop"}, [f"{W}.matmul.kind:", "'jop'", "did you mean 'job'?", "loop"]),
+    "job without work": (
+        {f"{W}.matmul.kind": "job"},
+        [f"{W}.matmul.job:", "null is not enough", "{iterations: 1000}"],
+    ),
+    "job without iterations": (
+        {f"{W}.batch-matmul.job": {"max_seconds": 5}},
+        [f"{W}.batch-matmul.job:", "iterations is missing", "add it"],
+    ),
+    "work of a loop": (
+        {f"{W}.matmul.job": {"iterations": 5}},
+        [f"{W}.matmul.job:", "no effect on a loop", "remove it or set kind: job"],
+    ),
+    "open load of a job": (
+        {f"{W}.batch-matmul.load": {"arrival": "poisson", "rate_hz": 5}},
+        [f"{W}.batch-matmul.load.arrival:", "'poisson'", "not possible", "remove it"],
+    ),
+    "no iteration": ({f"{W}.batch-matmul.job": {"iterations": 0}}, [".iterations:", "0", "below 1"]),
+    "queue without jobs": (
+        {"strategies": "exclusive,sequential"},
+        ["strategies:", "'sequential'", "one after another", "(kind: job)", "batch-matmul", "leave it out"],
+    ),
+    "work of a mix": (
+        {f"{W}.new": {"tenants": ["matmul", "matmul"], "kind": "job", "job": {"iterations": 5}}},
+        [f"{W}.new.job:", "no effect on a mix"],
+    ),
     "closed with a rate": (
         {f"{W}.matmul.load": {"rate_hz": 5}},
         [f"{W}.matmul.load.rate_hz:", "5", "no effect on a closed load", "remove it"],
@@ -356,65 +380,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {f"{W}.matmul.params": {"Size": 1}},
         [f"{W}.matmul.params:", "'Size'", "lower-case"],
     ),
-    # mixes and pairs
-    "mix of what is not there": (
-        mix("matmul", "memcpy"),
-        [f"{W}.new.tenants:", "'memcpy'", "not in the catalogue", "did you mean 'memcopy'?"],
-    ),
-    "mix of mixes": (
-        mix("matmul", "other") | {f"{W}.other": {"tenants": ["matmul", "empty"]}},
-        [f"{W}.new.tenants:", "'other'", "a mix itself", "name workloads that are none"],
-    ),
-    "mix of itself": (mix("matmul", "new"), [f"{W}.new.tenants:", "'new'", "a mix itself"]),
-    "mix of one": (mix("matmul"), [f"{W}.new.tenants:", "[matmul]", "too few", "at least 2"]),
-    "mix with a module": (
-        mix("matmul", "empty", module="matmul"),
-        [f"{W}.new.module:", "'matmul'", "no effect on a mix", "remove it"],
-    ),
-    "mix with params": (
-        mix("matmul", "empty", params={"size": 64}),
-        [f"{W}.new.params:", '{"size": 64}', "no effect on a mix", "remove it"],
-    ),
-    "mix with a load": (
-        mix("matmul", "empty", load={"arrival": "poisson", "rate_hz": 5}),
-        [f"{W}.new.load:", "poisson", "no effect on a mix", "remove it"],
-    ),
-    "mix with a model": (
-        mix("matmul", "empty", simulated={"serial_seconds": 1}),
-        [f"{W}.new.simulated:", "no effect on a mix", "remove it"],
-    ),
-    "mix alone": (
-        mix("matmul", "empty") | {"workloads": "new", "replicas": [1]},
-        ["replicas:", "no mix", "'new'", "use 2 or more"],
-    ),
-    "mix that the stand-in cannot run": (
-        mix("matmul", "matmul-256-graph") | {"workloads": "new"},
-        [f"{W}.new.tenants:", "'matmul-256-graph'", "'cpu'", "graph"],
-    ),
-    "mix that has no model": (
-        SIMULATED | mix("matmul", "memcopy") | {"workloads": "new"},
-        [f"{W}.new.tenants:", "'memcopy'", "no model", f"add {W}.memcopy.simulated"],
-    ),
-    "open load in a simulated mix": (
-        SIMULATED | {"interference": "matmul,matmul-light"},
-        ["interference:", "'matmul-light'", "open load", "'simulated'", "leave it out"],
-    ),
-    "window too short for a mix": (
-        mix("matmul", "empty") | {"workloads": "new", "window_seconds": 0.5},
-        ["window_seconds:", "0.5", "'matmul'", "use 1 or more"],
-    ),
-    "no workloads": ({"workloads": []}, ["workloads:", "[]", "empty", "name at least one", "interference"]),
-    "pairs of what is not there": ({"interference": ["matmul", "mem"]}, ["interference:", "'mem'", "catalogue"]),
-    "pairs of one": ({"interference": "matmul"}, ["interference:", "[matmul]", "name at least two"]),
-    "pairs of one twice": ({"interference": "matmul,matmul"}, ["interference:", "'matmul'", "listed twice"]),
-    "pairs of a mix": (
-        mix("matmul", "empty") | {"interference": "matmul,new"},
-        ["interference:", "'new'", "a mix itself"],
-    ),
-    "pairs without a strategy for two": (
-        {"interference": "matmul,memcopy", "strategies": "exclusive"},
-        ["interference:", "[matmul, memcopy]", "two tenants", "[exclusive] has none", "add one"],
-    ),
+    **NEIGHBOURS,
     # what is no plain data
     "number as a key": ({f"{W}.matmul.params": {1: 2}}, [f"{W}.matmul.params:", "key 1", "in quotes"]),
     "date": ({"results": datetime.date(2026, 1, 2)}, ["results:", "date", "in quotes"]),

@@ -88,6 +88,7 @@ def tenant(index: int, load: Load, window_seconds: float = 2.0, workload: str = 
             "context_seconds": 0.0,
             "load_seconds": 0.1,
             "warmup_seconds": 0.5,
+            "first_iteration_seconds": 0.01,
         },
         "steady": {"is_steady": True, "batches": 2, "change_percent": 0.4},
         "count": count,

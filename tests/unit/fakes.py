@@ -9,7 +9,7 @@ from typing import Any
 from unit import factories
 
 from sharebench.collect.rows import NOTHING_KNOWN, Row
-from sharebench.nodes.base import Endpoint, Grant, TenantsFailed
+from sharebench.nodes.base import Endpoint, Grant, TenantsFailed, TenantUnreachable
 
 NS = 1_000_000_000
 OK = {"status": "ok", "exit": None}
@@ -32,6 +32,8 @@ class FakeTenants:
         self.statuses: list[dict[str, Any]] = [OK] * count
         self.dies_at_ns: int | None = None
         """When tenant 0 is killed."""
+        self.ends: dict[int, tuple[float, dict[str, Any]]] = {}
+        """Of tenants that end while they are watched: seconds from then, and how."""
         self.life: list[str] = []
         """What the driver did to the tenants, in order."""
         self.on: dict[str, Callable[[], None]] = {}
@@ -67,6 +69,14 @@ class FakeTenants:
             raise TenantsFailed("a tenant ended early")
         self.clock_ns = max(self.clock_ns, monotonic_ns)
 
+    def watch_until(self, monotonic_ns: int) -> dict[int, int]:
+        began_ns, self.clock_ns = self.clock_ns, max(self.clock_ns, monotonic_ns)
+        self._live("watch_until")
+        for index, (_, outcome) in self.ends.items():
+            self.statuses = [outcome if i == index else each for i, each in enumerate(self.statuses)]
+            self.fakes[index].raises["record"] = TenantUnreachable("connection refused")
+        return {index: began_ns + int(seconds * NS) for index, (seconds, _) in self.ends.items()}
+
     def stop(self) -> None:
         self._live("stop")
 
@@ -92,6 +102,9 @@ class FakeEndpoint:
         self.changes: dict[str, Any] = {}
         """What its record has instead of the usual."""
         self.raises: dict[str, Exception] = {}
+        self.job_ns = NS
+        """How long a job takes it."""
+        self.job: dict[str, Any] | None = None
 
     def _asked(self, what: str, given: Any = None) -> None:
         with self.tenants.lock:
@@ -112,24 +125,36 @@ class FakeEndpoint:
         round_trip = self.round_trips[(reading - 1) % len(self.round_trips)]
         return self.tenants.clock_ns, self.tenants.clock_ns + 10**18, round_trip
 
-    def set_window(self, start_ns: int, end_ns: int) -> bool:
-        self._asked("window", (start_ns, end_ns))
+    def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
+        self._asked("window", (start_ns, end_ns) if iterations is None else (start_ns, end_ns, iterations))
+        self.job = None
         if self.refuses:
             self.refuses -= 1
             return False
         if self.holds is not None or start_ns < self.tenants.clock_ns:
             return False
         self.holds = end_ns
+        if iterations is not None:
+            took_ns = min(self.job_ns, end_ns - start_ns)
+            is_done = took_ns == self.job_ns
+            self.holds = start_ns + took_ns
+            self.job = {
+                "iterations": iterations,
+                "completed": iterations if is_done else iterations // 2,
+                "start_delay_seconds": 0.0,
+                "completion_seconds": took_ns / NS if is_done else None,
+            }
         return True
 
-    def record(self, deadline_seconds: float) -> dict[str, Any]:
+    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> dict[str, Any]:
         self._asked("record", deadline_seconds)
         assert self.holds is not None
-        self.tenants.clock_ns = max(self.tenants.clock_ns, self.holds)
+        with self.tenants.lock:
+            self.tenants.clock_ns = max(self.tenants.clock_ns, self.holds)
         self.holds = None
         entry = factories.tenant(self.index, factories.back_to_back(self.latencies))
         given = {key: value for key, value in entry.items() if key not in ("status", "exit", "steady")}
-        return given | {"environment": ENVIRONMENT} | self.changes
+        return given | {"environment": ENVIRONMENT, "job": self.job} | self.changes
 
 
 class FakeSampler:

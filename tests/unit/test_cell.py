@@ -148,6 +148,16 @@ def test_a_cell_that_goes_well(node: FakeNode) -> None:
     assert node.current() == "mps block 3"
 
 
+def test_a_change_of_the_nodes_state_is_on_record_where_the_cell_made_one(node: FakeNode) -> None:
+    first = run(node)["switch"]
+    assert first["from"] is None
+    assert first["out_seconds"] is None, "this node does not tell when it has left a state"
+    assert first["in_seconds"] >= 0
+    node.switched = None
+    assert run(node)["switch"] is None
+    assert run(node, LIMITED)["switch"]["from"] == "mps block 3"
+
+
 def test_the_time_of_a_cell_is_split_into_its_parts(node: FakeNode) -> None:
     node.fakes.on["wait_ready"] = lambda: time.sleep(0.05)
     node.fakes.on["stop"] = lambda: time.sleep(0.03)

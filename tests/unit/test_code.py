@@ -107,6 +107,7 @@ WHAT = {
     "cpu memcopy": lambda: code.of_cell("cpu", "memcopy"),
     "cpu program": lambda: code.of_cell("cpu", has_programs=True),
     "cpu mix": lambda: code.of_cell("cpu", "memcopy", "matmul", "memcopy"),
+    "cpu fault": lambda: code.of_cell("cpu", "matmul", "fault"),
     "simulated": lambda: code.of_cell("simulated"),
     "cpu node": lambda: code.of_node("cpu"),
     "export": lambda: code.of_stage("export"),
@@ -115,14 +116,16 @@ WHAT = {
     "figures": lambda: code.of_stage("figures"),
     "report": lambda: code.of_stage("report"),
 }
-ON_CPU = {"cpu matmul", "cpu memcopy", "cpu mix", "cpu node", "cpu program"}
+ON_CPU = {"cpu matmul", "cpu memcopy", "cpu mix", "cpu fault", "cpu node", "cpu program"}
 CELLS = ON_CPU | {"simulated"}
 
 
 @pytest.mark.parametrize(
     "file, stale",
     [
-        ("tenant/workloads/matmul.py", {"cpu matmul", "cpu mix"}),
+        ("tenant/workloads/matmul.py", {"cpu matmul", "cpu mix", "cpu fault"}),
+        ("tenant/workloads/fault.py", {"cpu fault"}),
+        ("sharebench/fault_cell.py", {"cpu fault"}),
         ("tenant/workloads/detector.py", set()),
         ("tenant/loop.py", ON_CPU),
         ("sharebench/nodes/simulated.py", {"simulated"}),

@@ -18,6 +18,7 @@ from unit.config_cases import COMMAND_LINES, CONFIG, MALFORMED, S, W, files, ref
 
 from sharebench import capabilities, workload_modules
 from sharebench.config import ConfigError, load, resolve_node
+from sharebench.matrix import Study
 from sharebench.strategies import catalogue, parse_limit
 from tenant import workloads
 from tenant.parameters import ParameterError
@@ -151,7 +152,7 @@ def test_every_built_in_strategy_runs_somewhere() -> None:
         assert "simulated" in capabilities.kinds_that_can(entry)
 
 
-@pytest.mark.parametrize("name", files()[W])
+@pytest.mark.parametrize("name", [name for name, entry in files()[W].items() if "tenants" not in entry])
 def test_a_built_in_workload_runs_on_the_stand_in_or_the_config_says_why_not(name: str) -> None:
     entry = load(study({}))[W][name]
 
@@ -163,6 +164,19 @@ def test_a_built_in_workload_runs_on_the_stand_in_or_the_config_says_why_not(nam
             create()
     else:
         create().step()
+
+
+@pytest.mark.parametrize("name", [name for name, entry in files()[W].items() if "tenants" in entry])
+def test_a_built_in_mix_is_a_study(name: str) -> None:
+    needed = max(load(study({}))[W][tenant]["min_window_seconds"] for tenant in files()[W][name]["tenants"])
+    changes = {"workloads": name, "replicas": 2, "strategies": "mps", "window_seconds": max(needed, 1)}
+    is_for_gpus = name.startswith("yolos")
+    if is_for_gpus:
+        with pytest.raises(ConfigError, match="impossible on the node 'cpu'"):
+            load(study(changes))
+    else:
+        cells = Study(load(study(changes))).cells
+        assert {cell.workload for cell in cells} == {name, *files()[W][name]["tenants"]}
 
 
 def without(framework: str, monkeypatch: pytest.MonkeyPatch) -> None:

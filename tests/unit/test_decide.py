@@ -78,6 +78,25 @@ def test_the_question_that_was_answered_is_in_the_name_of_a_file(root: Path, tmp
     assert [path.name for path in (tmp_path / "copy/.sharebench/decided").iterdir()] == ["another"]
 
 
+def test_neither_what_is_measured_again_nor_a_queue_nor_a_job_is_decided_about(root: Path, tmp_path: Path) -> None:
+    asked(root, tmp_path)
+    folder = tmp_path / "copy"
+    manifest = json.loads((folder / "manifest.json").read_text())
+    catalogue = manifest["config"]["strategy_catalogue"]
+    catalogue["exclusive-again"] = catalogue["exclusive"]
+    catalogue["sequential"] = catalogue["exclusive"] | {"mechanism": ["sequential"], "replicas": None}
+    manifest["config"]["workload_catalogue"]["hashing"]["kind"] = "job"
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    summary = pd.read_csv(folder / "tables/summary.csv")
+    again = summary[summary["strategy"] == "exclusive"].assign(strategy="exclusive-again")
+    pd.concat([summary, again]).to_csv(folder / "tables/summary.csv", index=False)
+    results = decide.read(root, folder)
+    assert list(results.strategies) == ["exclusive", "time-slicing", "mps", "mig"] and results.workloads == ["matmul"]
+    decide.write_model(results, {})
+    predictions = pd.read_csv(folder / "tables/predictions.csv")
+    assert set(predictions["strategy"]) <= set(results.strategies) and set(predictions["workload"]) == {"matmul"}
+
+
 def test_measured_faults_count(root: Path, tmp_path: Path) -> None:
     table, _ = asked(root, tmp_path, tenants=2, isolation="fault")
     assert "mps" not in set(table.loc[table["rank"].notna(), "strategy"])

@@ -89,6 +89,21 @@ def test_the_compute_mode_that_the_owner_set(
     assert (node.infeasible(STRATEGIES[strategy], replicas) is None) is feasible
 
 
+def test_a_queue_is_one_exclusive_tenant_at_a_time_without_a_daemon(
+    node: NvidiaNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOCK_COMPUTE_MODE", "EXCLUSIVE_PROCESS")
+    queue = STRATEGIES["sequential"]
+    assert queue.is_queue and not STRATEGIES["exclusive"].is_queue
+    assert node.infeasible(queue, 7) is None
+    node.ensure(state("mps"))
+    node.ensure(state("sequential"))
+    assert node._daemons() == []
+    (grant,) = node.grants(queue, 1)
+    assert grant == node.grants(STRATEGIES["exclusive"], 1)[0]
+    assert node.plan(queue) == "changes nothing on this GPU; tenants end with their cell"
+
+
 def test_streams_need_a_captured_graph(node: NvidiaNode) -> None:
     streams = STRATEGIES["streams"]
     graph, loop = ({"name": name, "params": {"graph": name == "graph"}} for name in ("graph", "loop"))
@@ -282,3 +297,27 @@ def test_what_the_host_lacks_is_one_line(
     with pytest.raises(ConfigError, match=line) as raised:
         load(study({"node": "nvidia", "nvidia": options}))
     assert "\n" not in str(raised.value)
+
+
+def test_a_switch_is_timed_out_of_the_old_state_and_into_the_new(
+    node: NvidiaNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("sharebench.nodes.base.time.monotonic", lambda: now[0])
+    took = {"stop": 2.0, "start": 5.0}
+
+    daemons: list[mps.MpsDaemon] = []
+    monkeypatch.setattr(
+        mps.MpsDaemon, "start", lambda daemon, *_: (daemons.append(daemon), advance(now, took["start"]))
+    )
+    monkeypatch.setattr(mps.MpsDaemon, "stop", lambda _: advance(now, took["stop"]))
+    monkeypatch.setattr(node, "_daemons", lambda: daemons)
+    monkeypatch.setattr(mps, "foreign_daemon", lambda *_: None)
+    node.ensure(state("mps"))
+    assert node.switched == {"from": None, "out_seconds": 0.0, "in_seconds": 5.0}
+    node._move(state("exclusive"))
+    assert node.switched == {"from": "mps block 1", "out_seconds": 2.0, "in_seconds": 0.0}
+
+
+def advance(now: list[float], seconds: float) -> None:
+    now[0] += seconds

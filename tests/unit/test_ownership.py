@@ -17,7 +17,8 @@ from typing import Any
 import psutil
 import pytest
 
-from sharebench import ownership
+from sharebench import jobs, ownership
+from sharebench.nodes.base import Wedged
 from sharebench.ownership import RUN_ID_VARIABLE, OwnershipError, claim, interruptible, read_run, report, verify
 
 SCRIPTS = Path(ownership.__file__).resolve().parents[1]
@@ -233,6 +234,24 @@ def test_two_failures_in_a_row_with_one_cause_take_the_node_down(
     else:
         with pytest.raises(OwnershipError, match=down):
             verify(results)
+
+
+def test_one_final_failure_takes_the_node_down(results: Path, run: ownership.Claim) -> None:
+    report(results, A, is_final=True)
+    with pytest.raises(OwnershipError, match=A):
+        verify(results)
+
+
+def test_a_wedged_device_is_a_final_failure(
+    results: Path, run: ownership.Claim, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def job(_: object) -> None:
+        raise Wedged("the device takes no new tenant")
+
+    assert jobs.guarded(results, job) == 1
+    assert "failed: the device takes no new tenant" in capsys.readouterr().out
+    assert jobs.guarded(results, job) == 1
+    assert "not tried, the node is down" in capsys.readouterr().out
 
 
 def test_the_next_run_starts_clean(results: Path, run: ownership.Claim) -> None:

@@ -191,6 +191,51 @@ def test_sleeping_ends_on_time_while_all_live(launch: Callable[..., ProcessTenan
     assert until <= tenants.now_ns() < until + NS // 5
 
 
+def test_a_death_that_is_watched_ends_nothing_and_is_told_to_the_moment(launch: Callable[..., ProcessTenants]) -> None:
+    tenants = launch(FOREVER, "import time; time.sleep(0.2); raise SystemExit(3)", FOREVER)
+    began = tenants.now_ns()
+    os.kill(tenants.pids()[2], signal.SIGKILL)
+    until = began + 20 * NS
+    while not {1, 2} <= (ended := tenants.watch_until(tenants.now_ns() + NS // 2)).keys():
+        assert tenants.now_ns() < until
+    assert ended.keys() == {1, 2}
+    assert [outcome["status"] for outcome in tenants.outcomes()] == ["ok", "crashed", "killed"]
+
+
+def test_when_a_watched_tenant_ended_is_known_though_nobody_looked(launch: Callable[..., ProcessTenants]) -> None:
+    tenants = launch("import sys; sys.stdin.read()")
+    began = tenants.now_ns()
+    os.kill(tenants.pids()[0], signal.SIGKILL)
+    ended = tenants.watch_until(began + 2 * NS)
+    assert tenants.now_ns() >= began + 2 * NS
+    assert began < ended[0] < began + 2 * NS
+
+
+TEMPORARY = """
+import os, tempfile, time
+handle, name = tempfile.mkstemp()
+print(name, os.getcwd(), oct(os.stat(os.getcwd()).st_mode), flush=True)
+time.sleep(60)
+"""
+
+
+def test_each_tenant_works_in_a_private_folder_that_goes_with_it(launch: Callable[..., ProcessTenants]) -> None:
+    tenants = launch(TEMPORARY, TEMPORARY)
+    said = []
+    for number in range(2):
+        wait_for(lambda: tenants._out(number).read_text().endswith("\n"))  # noqa: B023
+        said.append(tenants._out(number).read_text().split())
+    folders = [Path(home) for _, home, _ in said]
+    assert len(set(folders)) == 2
+    for (temporary, home, mode), folder in zip(said, folders, strict=True):
+        assert Path(temporary).parent == folder == Path(home)
+        assert folder.parent == tenants.scratch
+        assert mode == oct(0o40700)
+    assert tenants.scratch.stat().st_mode & 0o777 == 0o700
+    tenants.stop()
+    assert not tenants.scratch.exists()
+
+
 def test_what_fits_into_memory_is_waited_for(launch: Callable[..., ProcessTenants]) -> None:
     tenants = launch(OUT_OF_MEMORY, None, OUT_OF_MEMORY)
     with pytest.raises(TenantsFailed):

@@ -20,8 +20,11 @@ from sharebench.analysis import (
     cost,
     export,
     interference,
+    isolation,
+    jobs,
     model,
     stages,
+    startup,
     summary,
     verdicts,
 )
@@ -185,6 +188,15 @@ def test_columns_of_the_decision(name: str, columns: tuple[str, ...]) -> None:
 
 def test_columns_of_stages_csv() -> None:
     assert tuple(table("`tables/stages.csv`")) == stages.COLUMNS
+
+
+def test_columns_of_startup_and_isolation_csv() -> None:
+    assert tuple(table("`tables/startup.csv`")) == startup.COLUMNS
+    assert tuple(table("`tables/isolation.csv`")) == isolation.COLUMNS
+
+
+def test_columns_of_jobs_csv() -> None:
+    assert tuple(table("`tables/jobs.csv`")) == jobs.COLUMNS
 
 
 def test_columns_of_histograms_and_telemetry() -> None:

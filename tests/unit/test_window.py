@@ -188,3 +188,55 @@ def test_silence_of_the_dying_is_told_from_silence_of_the_living() -> None:
     dying.dies_at_ns = dying.clock_ns + NS // 20
     with pytest.raises(TenantsFailed, match="ended early"), noticing_death(dying):
         raise TenantUnreachable("silent")
+
+
+def test_jobs_begin_together_and_the_window_ends_with_the_last_of_them() -> None:
+    tenants = FakeTenants(3)
+    for fake, seconds in zip(tenants.fakes, (2, 5, 3), strict=True):
+        fake.job_ns = seconds * NS
+    sampler = FakeSampler(tenants)
+    window, records, rows, _ = measure(tenants, sampler, 60.0, 30.0, [10, 20, 10])
+    windows = [given for _, what, _, given in tenants.calls if what == "window"]
+    assert {given[:2] for given in windows} == {windows[0][:2]} and windows[0][1] - windows[0][0] == 60 * NS
+    assert [given[2] for given in windows] == [10, 20, 10]
+    assert window["start_monotonic_seconds"] == windows[0][0] / NS
+    assert window["end_monotonic_seconds"] - window["start_monotonic_seconds"] == pytest.approx(5)
+    assert window["end_epoch_seconds"] - window["start_epoch_seconds"] == pytest.approx(5)
+    assert [record["job"]["completion_seconds"] for record in records] == [2, 5, 3]
+    assert rows == [{"t_seconds": pytest.approx(5)}]
+
+
+def test_the_window_of_a_job_that_is_not_done_ends_at_the_deadline() -> None:
+    tenants = FakeTenants(2)
+    tenants.fakes[1].job_ns = 500 * NS
+    window, records, *_ = measure(tenants, FakeSampler(tenants), 60.0, 30.0, [10, 10])
+    assert window["end_monotonic_seconds"] - window["start_monotonic_seconds"] == pytest.approx(60)
+    assert [record["job"]["completion_seconds"] for record in records] == [1, None]
+
+
+def test_the_driver_is_patient_with_a_job_but_notices_a_death() -> None:
+    tenants = FakeTenants(2)
+    hangs = threading.Event()
+    asked = []
+    tenants.fakes[0].record = lambda deadline, ahead: asked.append((deadline, ahead)) or hangs.wait(20)
+    tenants.fakes[1].record = lambda deadline, ahead: hangs.wait(20)
+    tenants.dies_at_ns = tenants.clock_ns + NS // 5
+    try:
+        with pytest.raises(TenantsFailed, match="ended early"):
+            for fake in tenants.fakes:
+                fake.holds = None
+            # The clock stands still but for the driver's looks at its tenants.
+            tenants.sleep_until, sleep = lambda at: sleep(at + NS), tenants.sleep_until
+            measure(tenants, FakeSampler(tenants), 60.0, 30.0, [10, 10])
+        assert asked == [(30.0, 60.0)]
+    finally:
+        hangs.set()
+
+
+def test_jobs_that_some_refused_are_waited_for_as_long_as_they_take() -> None:
+    tenants = FakeTenants(2)
+    tenants.fakes[1].refuses = 1
+    window, *_ = measure(tenants, FakeSampler(tenants), 600.0, 30.0, [10, 10])
+    starts = [given[0] for _, what, _, given in tenants.calls if what == "window"]
+    assert starts[-1] - starts[0] < 5 * NS, "not until the deadline"
+    assert window["start_monotonic_seconds"] == starts[-1] / NS

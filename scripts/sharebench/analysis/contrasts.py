@@ -68,14 +68,15 @@ def declared(study: Study) -> list[tuple[str, str]]:
     if study.config["contrasts"]:
         pairs = (contrast.split("/") for contrast in study.config["contrasts"])
         return [(strategy, reference) for strategy, reference in pairs]
-    sharing = [name for name in study.config["strategies"] if study.strategies[name].mechanisms != ("exclusive",)]
+    alone = {("exclusive",), ("sequential",)}
+    sharing = [name for name in study.config["strategies"] if study.strategies[name].mechanisms not in alone]
     return [(name, sharing[0]) for name in sharing[1:]]
 
 
 def _points(study: Study, strategy: str, reference: str) -> list[tuple[str, str, int]]:
     """Workload, workload of the tenants and the largest number of tenants that the study has of both strategies."""
     of = {
-        name: {(cell.workload, cell.replicas): cell for cell in study.tabled() if cell.strategy == name}
+        name: {(c.workload, c.replicas): c for c in study.tabled() if c.strategy == name and study.is_compared(c)}
         for name in (strategy, reference)
     }
     largest: dict[str, int] = {}

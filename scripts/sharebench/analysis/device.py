@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from sharebench.findings import window_seconds
+
 MIB = 1 << 20
 # Memory is divided among their tenants before anything runs, or belongs to all of them together.
 MEMORY_NOT_FREE = {"mig", "streams"}
@@ -25,8 +27,7 @@ def device_columns(record: Mapping[str, Any], count: int) -> dict[str, float | N
     if energy is not None and window is not None and is_comparable:
         each = energy / count
         if idle_watts is not None:
-            seconds = window["end_monotonic_seconds"] - window["start_monotonic_seconds"]
-            above_idle = (energy - idle_watts * seconds) / count
+            above_idle = (energy - idle_watts * window_seconds(record)) / count
     return {
         "server_memory_mib": telemetry.get("server_memory_mib"),
         "power_mean_watts": telemetry.get("power_mean_watts"),

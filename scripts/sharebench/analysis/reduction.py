@@ -11,6 +11,7 @@ from typing import Any
 from sharebench.analysis.device import device_columns, tenant_memory_mib, tenants_that_fit
 from sharebench.analysis.effective import effective_count
 from sharebench.analysis.statistics import required_count
+from sharebench.findings import window_seconds
 from sharebench.gates import is_valid
 from sharebench.histogram import ForeignHistogram, Histogram, Quantile, merged, merged_foreign
 from sharebench.mixes import components
@@ -51,6 +52,8 @@ class TenantRow:
     latency_max_seconds: float | None
     throughput_hz: float | None
     scrape_error_percent: float | None
+    flop_per_second: float | None
+    completion_seconds: float | None
     coverage_ratio: float | None
     device_mean_seconds: float | None
     device_to_host_ratio: float | None
@@ -67,6 +70,7 @@ class TenantRow:
     startup_context_seconds: float | None
     startup_load_seconds: float | None
     startup_warmup_seconds: float | None
+    startup_first_iteration_seconds: float | None
     cpu_seconds: float | None
     run_queue_seconds: float | None
     run_id: str
@@ -144,8 +148,9 @@ def reduced(record: Mapping[str, Any], tenant_workload: str | None = None) -> Me
     count = sum(tenant["count"] for tenant in tenants)
     device = device_columns(record, count)
     histograms = [Histogram.from_sparse(tenant["histogram"]) for tenant in tenants]
+    length_seconds = None if record["window"] is None else window_seconds(record)
     rows = [
-        TenantRow(**{**row, **device, **_measures(tenant, histogram, record["window"]), "memory_mib": mib})
+        TenantRow(**{**row, **device, **_measures(tenant, histogram, length_seconds), "memory_mib": mib})
         for (tenant, mib), histogram in zip(chosen, histograms, strict=True)
     ]
     made = tuple(rows or [TenantRow(**row)])
@@ -166,7 +171,7 @@ def reduced(record: Mapping[str, Any], tenant_workload: str | None = None) -> Me
     )
 
 
-def _measures(tenant: Mapping[str, Any], histogram: Histogram, window: Mapping[str, Any] | None) -> dict[str, Any]:
+def _measures(tenant: Mapping[str, Any], histogram: Histogram, length_seconds: float | None) -> dict[str, Any]:
     """The columns of one tenant; those of the window only where it delivered a record."""
     measures: dict[str, Any] = {
         "tenant": tenant["index"],
@@ -175,7 +180,7 @@ def _measures(tenant: Mapping[str, Any], histogram: Histogram, window: Mapping[s
     }
     for part, seconds in (tenant["startup"] or {}).items():
         measures[f"startup_{part}"] = seconds
-    if tenant["load"] is None or window is None:
+    if tenant["load"] is None or length_seconds is None:
         return measures
     count = tenant["count"]
     worth = effective_count([tenant], [histogram])
@@ -183,6 +188,9 @@ def _measures(tenant: Mapping[str, Any], histogram: Histogram, window: Mapping[s
     cpu = tenant["cpu"] or {}
     mean = tenant["sum_seconds"] / count if count else None
     timed = tenant["device_histogram"]
+    flop = (tenant["work"] or {}).get("flop")
+    # A job's own rate ends with it; in the cell it is one of several.
+    job = tenant.get("job")
     on_device = timed["sum_seconds"] / timed["count"] if timed and timed["count"] else None
     return measures | {
         "count": count,
@@ -192,8 +200,10 @@ def _measures(tenant: Mapping[str, Any], histogram: Histogram, window: Mapping[s
         "latency_mean_seconds": mean,
         **{f"latency_{name}_seconds": quantile.value_seconds for name, quantile in percentiles.items()},
         "latency_max_seconds": tenant["max_seconds"],
-        "throughput_hz": tenant["load"]["achieved_rate_hz"],
+        "throughput_hz": tenant["load"]["achieved_rate_hz"] if job is None else count / length_seconds,
         "scrape_error_percent": _scrape_error_percent(tenant),
+        "flop_per_second": None if flop is None else flop * count / length_seconds,
+        "completion_seconds": None if job is None else job["completion_seconds"],
         "coverage_ratio": tenant["coverage_ratio"],
         "device_mean_seconds": on_device,
         "device_to_host_ratio": on_device / mean if on_device is not None and mean else None,

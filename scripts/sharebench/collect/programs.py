@@ -139,8 +139,9 @@ class ScrapedEndpoint:
         """This host's own clocks: the scrapes' errors are told apart."""
         return time.monotonic_ns(), time.time_ns(), 0.0
 
-    def set_window(self, start_ns: int, end_ns: int) -> bool:
+    def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
         """Plan the scrapes; False when the window has begun."""
+        assert iterations is None, "a program runs no job of ours"
         if start_ns <= time.monotonic_ns():
             return False
         self._window = (start_ns, end_ns)
@@ -150,14 +151,14 @@ class ScrapedEndpoint:
     def _look(self) -> tuple[Scrape, float]:
         return self._scrape(LATE_SECONDS), self.outside.cpu_seconds()
 
-    def record(self, deadline_seconds: float) -> dict[str, Any]:
+    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> dict[str, Any]:
         """What the scrapes at the window's ends tell.
 
         Raises TenantUnreachable when one was not answered, NodeError when the series is gone or began anew.
         """
         assert self._edges is not None
         start_ns, end_ns = self._window
-        left_seconds = max(0, end_ns - time.monotonic_ns()) / 1e9
+        left_seconds = max(ahead_seconds, (end_ns - time.monotonic_ns()) / 1e9)
         try:
             seen = self._edges.seen(left_seconds + deadline_seconds + LATE_SECONDS)
             if seen is None:
@@ -242,16 +243,16 @@ class ServedEndpoint(HttpEndpoint):
         self.outside = outside
         self._edges: AtEdges[float] | None = None
 
-    def set_window(self, start_ns: int, end_ns: int) -> bool:
+    def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
         """Announce the window, and look at the server's CPU time at its ends."""
-        taken = super().set_window(start_ns, end_ns)
+        taken = super().set_window(start_ns, end_ns, iterations)
         if taken and self.outside is not None:
             self._edges = AtEdges(self.outside.cpu_seconds, start_ns, end_ns)
         return taken
 
-    def record(self, deadline_seconds: float) -> dict[str, Any]:
+    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> dict[str, Any]:
         """The client's record; `cpu` and `memory_bytes` are the server's, `generator` is what the client used."""
-        record = super().record(deadline_seconds)
+        record = super().record(deadline_seconds, ahead_seconds)
         own = record["cpu"] or {}
         record |= {
             "measured_by": "client",

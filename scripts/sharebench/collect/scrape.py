@@ -72,14 +72,18 @@ class HttpEndpoint:
         is_ours = answer["boot_id"] == boot_id() and before_ns <= answer["monotonic_ns"] <= after_ns
         return int(answer["monotonic_ns"]), int(answer["realtime_ns"]), 0.0 if is_ours else (after_ns - before_ns) / 1e9
 
-    def set_window(self, start_ns: int, end_ns: int) -> bool:
-        """Announce the window; False when the tenant refused it."""
-        return self._call("POST", "/window", {"start_ns": start_ns, "end_ns": end_ns})[0] == 200
+    def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
+        """Announce the window, or with `iterations` a job; False when the tenant refused it."""
+        body = {"start_ns": start_ns, "end_ns": end_ns} | ({} if iterations is None else {"iterations": iterations})
+        return self._call("POST", "/window", body)[0] == 200
 
-    def record(self, deadline_seconds: float) -> dict[str, Any]:
-        """The tenant's record of the window; waits for it up to `deadline_seconds` beyond the window's end."""
+    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> dict[str, Any]:
+        """The tenant's record of the window; waits for it up to `deadline_seconds` beyond the window's end.
+
+        `ahead_seconds` is how far ahead that end may be: what a job's record is asked for before its deadline.
+        """
         path = f"/record?deadline_seconds={deadline_seconds}"
-        status, answer = self._call("GET", path, timeout_seconds=deadline_seconds + TIMEOUT_SECONDS)
+        status, answer = self._call("GET", path, timeout_seconds=ahead_seconds + deadline_seconds + TIMEOUT_SECONDS)
         if status != 200:
             raise TenantUnreachable(f"GET /record: status {status} {answer.get('error', '')}")
         return answer

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sharebench.mixes import has_jobs
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -19,6 +21,10 @@ class Entry:
     caption: str
     is_of_pairs: bool = False
     """Whether there is nothing to draw in a study without `interference`."""
+    is_of_jobs: bool = False
+    """Whether there is nothing to draw in a study without jobs."""
+    is_of_faults: bool = False
+    """Whether there is nothing to draw in a study without `faults`."""
     needs_power: bool = False
     """Whether there is nothing to draw on a node that does not know its power."""
 
@@ -26,6 +32,15 @@ class Entry:
     def labels(self) -> dict[str, str]:
         """What Snakemake's own report says of it in a list."""
         return {"figure": self.title, "shows": self.caption.split(". ")[0] + "."}
+
+    def is_there(self, config: Mapping[str, Any], node_kind: str) -> bool:
+        """Whether a study with this config has it on this kind of node."""
+        return (
+            (bool(config["interference"]) or not self.is_of_pairs)
+            and (bool(config["faults"]) or not self.is_of_faults)
+            and (has_jobs(config) or not self.is_of_jobs)
+            and (node_kind in WITH_POWER or not self.needs_power)
+        )
 
 
 WITH_POWER = ("nvidia", "kubernetes")
@@ -132,16 +147,39 @@ NAMES: dict[str, Entry] = {
         "of them one that others suffer from.",
         is_of_pairs=True,
     ),
+    "jobs": Entry(
+        "sharebench.figures.jobs",
+        "Makespan of jobs by their number",
+        "How long N jobs take, from the moment at which all begin to the end of the last, with the 95 % "
+        "interval over the repeats. Start-up is not in it. The line of the queue is the jobs one after "
+        "another, each alone on the device: a strategy below it saves time, one above it costs time. Where "
+        "no queue was measured, the dashed grey line is N times one exclusive job. A cross below the axis "
+        "is a combination without a value, with the reason beside it.",
+        is_of_jobs=True,
+    ),
+    "startup": Entry(
+        "sharebench.figures.startup",
+        "Time to the first result",
+        "From a node in another state to a tenant's first result, in parts, each strategy at its smallest and at its "
+        "largest number of tenants: setting the strategy, starting the process, importing the framework, opening a "
+        "context on the device, loading model and data, and the first iteration. Means over tenants and cells. How "
+        "long a strategy takes to be left, and a tenant to be warm, is in tables/startup.csv.",
+    ),
+    "isolation": Entry(
+        "sharebench.figures.isolation",
+        "Who dies",
+        "One of two tenants goes wrong in the middle of the window, as the column says; the cell says what became of "
+        "the other, at worst over victims and repeats. Unharmed: as fast as before the fault. Slowed: by how much at "
+        "worst, and for how long. Failed: it ended, or gave no answer any more. Survived: it went on, but its "
+        "latencies cannot be judged.",
+        is_of_faults=True,
+    ),
 }
 
 
 def names_for(config: Mapping[str, Any], node_kind: str) -> list[str]:
     """The figures that a study with this config has on this kind of node."""
-    return [
-        name
-        for name, entry in NAMES.items()
-        if (config["interference"] or not entry.is_of_pairs) and (node_kind in WITH_POWER or not entry.needs_power)
-    ]
+    return [name for name, entry in NAMES.items() if entry.is_there(config, node_kind)]
 
 
 def draw(name: str, data: Path, results: Path, for_paper: bool = False) -> None:

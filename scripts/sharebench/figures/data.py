@@ -52,6 +52,11 @@ class Study:
         ]
         return [fact for fact in facts if fact]
 
+    @property
+    def job_facts(self) -> list[str]:
+        """The same of jobs, which have no window of fixed length."""
+        return [fact for fact in self.facts if not fact.endswith(" s window")]
+
     def strategies(self, table: pd.DataFrame) -> list[str]:
         """Strategies of `table`, in the catalogue's order, any that it does not know last."""
         present = set(table["strategy"])
@@ -113,6 +118,25 @@ def interference(study: Study) -> pd.DataFrame:
     """tables/interference.csv: one row per strategy, victim and aggressor."""
     texts = ("strategy", "victim", "aggressor", "status", "reason")
     table = pd.read_csv(study.results / "tables" / "interference.csv", dtype=dict.fromkeys(texts, str))
+    return table.fillna(dict.fromkeys(texts, ""))
+
+
+def startup(study: Study) -> pd.DataFrame:
+    """tables/startup.csv: one row per strategy, workload and number of tenants."""
+    return pd.read_csv(study.results / "tables" / "startup.csv", dtype=dict.fromkeys(("strategy", "workload"), str))
+
+
+def isolation(study: Study) -> pd.DataFrame:
+    """tables/isolation.csv: one row per strategy, fault and victim."""
+    texts = ("strategy", "fault", "victim", "aggressor", "notes")
+    table = pd.read_csv(study.results / "tables" / "isolation.csv", dtype=dict.fromkeys(texts, str))
+    return table.fillna(dict.fromkeys(texts, ""))
+
+
+def jobs(study: Study) -> pd.DataFrame:
+    """tables/jobs.csv: one row per strategy, workload and number of jobs."""
+    texts = ("strategy", "workload", "status", "reason")
+    table = pd.read_csv(study.results / "tables" / "jobs.csv", dtype=dict.fromkeys(texts, str))
     return table.fillna(dict.fromkeys(texts, ""))
 
 

@@ -55,12 +55,15 @@ def panels(
     metric: str,
     draw: Callable[[Axes, Panel], None],
     legend: Sequence[Line2D] = (),
+    table: pd.DataFrame | None = None,
 ) -> Sheet:
     """One panel per workload, drawn by `draw` from the lines that have values.
 
-    Whatever has no value of `metric` is marked by a cross below the axis, with the reason in a word.
+    `table` takes the place of the summary, and has its columns of strategy, workload, replicas, n and status. Whatever
+    has no value of `metric` is marked by a cross below the axis, with the reason in a word.
     """
-    table = study.without_mixes(data.summary(study))
+    facts, note = (study.facts, study.left_out) if table is None else (study.job_facts, study.not_shown)
+    table = study.without_mixes(data.summary(study)) if table is None else table
     names = study.strategies(table)
     style = looks(study.catalogue, names)
     entries = [Line2D([], [], label=name, **style[name].line) for name in names]
@@ -71,12 +74,12 @@ def panels(
     def page_with(lines: int) -> Sheet:
         return sheet(
             title,
-            study.facts,
+            facts,
             max(len(workloads), 1),
             x_label="Number of tenants",
             y_label=y_label,
             legend=[*entries, *legend],
-            note=study.left_out,
+            note=note,
             below_inches=lines * CROSS_ROW_INCHES,
         )
 

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from sharebench.collect.rows import Row
 from sharebench.files import write_json
@@ -25,6 +25,10 @@ def is_elsewhere(record: Mapping[str, Any]) -> bool:
 
 class NodeError(Exception):
     """The node did not do what was asked; a harness failure."""
+
+
+class Wedged(NodeError):
+    """The node is good for nothing any more: no later cell needs to try."""
 
 
 class TenantUnreachable(Exception):
@@ -83,11 +87,17 @@ class Endpoint(Protocol):
     def clock(self) -> tuple[int, int, float]:
         """Monotonic and real time in ns, and the round trip in seconds."""
 
-    def set_window(self, start_ns: int, end_ns: int) -> bool:
-        """Announce the window; False when the tenant refused it as past."""
+    def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
+        """Announce the window; False when the tenant refused it as past.
 
-    def record(self, deadline_seconds: float) -> dict[str, Any]:
-        """What the tenant measured in the window; waits for its end and up to the deadline beyond it."""
+        With `iterations` it is a job: so many from the start on, and the end is their deadline.
+        """
+
+    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> dict[str, Any]:
+        """What the tenant measured in the window; waits for its end and up to the deadline beyond it.
+
+        A job's record is there when the job is done; `ahead_seconds` is how far ahead the window's end may be.
+        """
 
 
 class Tenants(Protocol):
@@ -123,6 +133,14 @@ class Tenants(Protocol):
         """Remove all tenants, whatever state they are in."""
 
 
+@runtime_checkable
+class MortalTenants(Tenants, Protocol):
+    """Tenants of which some are expected to end within the window."""
+
+    def watch_until(self, monotonic_ns: int) -> dict[int, int]:
+        """Wait in the node's clock, whoever ends; of those that did, when that was, in ns, by index."""
+
+
 class TenantsFailed(Exception):
     """A tenant ended, hung or never got ready: a measured outcome."""
 
@@ -141,6 +159,9 @@ class Node(ABC):
     def __init__(self, options: Mapping[str, Any], folder: Path) -> None:
         self.options = options
         self.folder = folder
+        self.switched: dict[str, Any] | None = None
+        """The last change of state by this object: the record's `switch`."""
+        self._left_seconds: float | None = None
 
     @property
     def lock_path(self) -> Path | None:
@@ -183,7 +204,14 @@ class Node(ABC):
 
     @abstractmethod
     def switch(self, state: State | None) -> None:
-        """Bring the device into the state, None being the original one; raises NodeError."""
+        """Bring the device into the state, None being the original one; raises NodeError.
+
+        Calls `has_left` in between, so that the way out of the old state and the way into the new one are told apart.
+        """
+
+    def has_left(self) -> None:
+        """Nothing of the old state is left; what follows leads into the new one."""
+        self._left_seconds = time.monotonic()
 
     @abstractmethod
     def plan(self, strategy: Strategy) -> str:
@@ -220,9 +248,16 @@ class Node(ABC):
         # The way back must work on a full disk, too.
         with contextlib.suppress(OSError) if state is None else contextlib.nullcontext():
             self._note("unknown")
+        began, self._left_seconds = time.monotonic(), None
         self.switch(state)
+        left, ended = self._left_seconds, time.monotonic()
+        self.switched = {
+            "from": before,
+            "out_seconds": None if left is None else left - began,
+            "in_seconds": ended - (began if left is None else left),
+        }
         with (self.folder / "journal.jsonl").open("a") as journal:
-            line = {"epoch_seconds": time.time(), "from": before, "to": after}
+            line = {"epoch_seconds": time.time(), "to": after} | self.switched
             journal.write(json.dumps(line) + "\n")
         self._note(after)
 

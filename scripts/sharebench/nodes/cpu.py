@@ -137,6 +137,7 @@ class CpuNode(Node):
 
     def switch(self, state: State | None) -> None:
         """Nothing on the host changes: affinity belongs to the tenants."""
+        self.has_left()
 
     def plan(self, strategy: Strategy) -> str:
         """Nothing changes."""

@@ -276,6 +276,7 @@ class NvidiaNode(Node):
         self._refuse_a_folder_of_others()
         for daemon in self._daemons():
             daemon.stop()
+        self.has_left()
         if state is None:
             self._put_back_layout()
             shutil.rmtree(self.host_folder, ignore_errors=True)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -322,6 +323,23 @@ class ProcessTenants:
             time.sleep(min(left / 1e9, WATCH_SECONDS))
             if any(process.code() is not None for process in self.processes):
                 raise TenantsFailed("a tenant ended early")
+
+    def watch_until(self, monotonic_ns: int) -> dict[int, int]:
+        """Sleep until then; when tenants ended meanwhile, in ns, by index: to the moment, since each is waited for."""
+        ended: dict[int, int] = {}
+
+        def watch(process: TenantProcess, popen: subprocess.Popen[bytes]) -> None:
+            popen.wait()
+            now_ns = time.monotonic_ns()
+            for grant in process.grants:
+                # A tenant has ended with the first of its processes.
+                ended.setdefault(grant.index, now_ns)
+
+        for process in self.processes:
+            for popen in process.popens:
+                threading.Thread(target=watch, args=(process, popen), daemon=True).start()
+        time.sleep(max(0.0, (monotonic_ns - time.monotonic_ns()) / 1e9))
+        return ended.copy()
 
     @_undisturbed()
     def stop(self) -> None:

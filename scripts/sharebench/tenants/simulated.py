@@ -124,6 +124,18 @@ class SimulatedTenant:
             },
         }
 
+    def job(self, iterations: int | None) -> dict[str, Any] | None:
+        """The record's `job`, None without one."""
+        if iterations is None:
+            return None
+        completed = len(self.requests)
+        return {
+            "iterations": iterations,
+            "completed": completed,
+            "start_delay_seconds": 0.0,
+            "completion_seconds": self.window_seconds if completed == iterations else None,
+        }
+
 
 class SimulatedTenants:
     """The tenants of one cell in virtual time; `failing` ends tenant 0 with that status."""
@@ -146,6 +158,7 @@ class SimulatedTenants:
         self.grants: Sequence[Grant] = ()
         self.clock_ns = 0
         self.window: tuple[int, int] | None = None
+        self.iterations: dict[int, int] = {}
         self._measured: list[dict[str, Any]] | None = None
 
     def sweep(self) -> None:
@@ -208,7 +221,10 @@ class SimulatedTenants:
         tenants = [SimulatedTenant(load, seconds) for load in self.loads]
         for group in members.values():
             shares = [tenants[index] for index in group]
-            if all(share.load["arrival"] == "closed" for share in shares):
+            if self.iterations:
+                models = [_scaled(cell_factor, self._model, workloads[index]) for index in group]
+                _jobs(shares, [self.iterations[index] for index in group], models, noise["iteration_cv"], draw)
+            elif all(share.load["arrival"] == "closed" for share in shares):
                 means = [cell_factor * self._model(len(group), workloads[index]) for index in group]
                 _closed(shares, means, noise, seconds, draw)
             else:
@@ -228,7 +244,9 @@ class SimulatedTenants:
                     "context_seconds": 0.0,
                     "load_seconds": 0.0,
                     "warmup_seconds": START_SECONDS,
+                    "first_iteration_seconds": None,
                 },
+                "job": tenant.job(self.iterations.get(index)),
                 "coverage_ratio": 1.0,
                 "drain_seconds": 0.0,
                 "cpu": None,
@@ -258,6 +276,38 @@ def _closed(
             end = start + mean_seconds * noise.factor(start)
             tenant.requests.append((start, end))
             start = end
+
+
+def _scaled(factor: float, model: Callable[[int, Any], float], work: Any) -> Callable[[int], float]:
+    return lambda active: factor * model(active, work)
+
+
+def _jobs(
+    tenants: Sequence[SimulatedTenant],
+    iterations: Sequence[int],
+    models: Sequence[Callable[[int], float]],
+    cv: float,
+    draw: random.Random,
+) -> None:
+    """Each tenant runs its iterations back to back; each takes as long as the jobs that run when it begins make it.
+
+    `models` give a tenant's mean seconds by how many are active. A tenant's window shrinks to its own run.
+    """
+    deadline_seconds = tenants[0].window_seconds
+    means = [[model(active) for active in range(1, len(tenants) + 1)] for model in models]
+    begins = [(0.0, index) for index in range(len(tenants))]
+    while begins:
+        start, index = begins[0]
+        tenant = tenants[index]
+        if len(tenant.requests) == iterations[index] or start >= deadline_seconds:
+            heapq.heappop(begins)
+            is_done = len(tenant.requests) == iterations[index]
+            tenant.window_seconds = start if is_done else deadline_seconds
+            tenant.in_flight_seconds = tenant.window_seconds
+            continue
+        end = start + means[index][len(begins) - 1] * lognormal(draw, cv)
+        tenant.requests.append((start, end))
+        heapq.heapreplace(begins, (end, index))
 
 
 def _open(
@@ -324,12 +374,14 @@ class SimulatedEndpoint:
         """Virtual time, also as real time."""
         return self.tenants.clock_ns, self.tenants.clock_ns, 0.0
 
-    def set_window(self, start_ns: int, end_ns: int) -> bool:
-        """Note the window."""
+    def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
+        """Note the window, or the job."""
         self.tenants.window = (start_ns, end_ns)
+        if iterations is not None:
+            self.tenants.iterations[self.index] = iterations
         return True
 
-    def record(self, deadline_seconds: float) -> dict[str, Any]:
+    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> dict[str, Any]:
         """This tenant's record."""
         return self.tenants.measured()[self.index]
 

@@ -87,6 +87,10 @@ class Workload(ABC):
         """Called once, in the thread that will call `step`, before it does."""
         return
 
+    def window_set(self, start_ns: int, end_ns: int) -> None:
+        """Called from another thread when a window is announced, in ns of the monotonic clock."""
+        return
+
     @abstractmethod
     def step(self) -> None:
         """Run one iteration; returns when the device has finished it. Raises RequestError when it failed."""

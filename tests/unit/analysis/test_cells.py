@@ -16,10 +16,11 @@ HEADER = (
     "strategy,workload,replicas,repeat,block,tenant,tenant_workload,status,tenant_status,valid,reason,warnings,"
     "count,errors,censored,effective_count,latency_mean_seconds,latency_p50_seconds,latency_p95_seconds,"
     "latency_p99_seconds,latency_p999_seconds,latency_max_seconds,throughput_hz,slowdown,scrape_error_percent,"
-    "coverage_ratio,device_mean_seconds,device_to_host_ratio,memory_mib,"
+    "flop_per_second,completion_seconds,coverage_ratio,device_mean_seconds,device_to_host_ratio,memory_mib,"
     "server_memory_mib,power_mean_watts,energy_joules,energy_per_iteration_joules,energy_above_idle_per_iteration_joules,"
     "sm_clock_mean_mhz,temperature_max_celsius,startup_process_seconds,startup_import_seconds,"
-    "startup_context_seconds,startup_load_seconds,startup_warmup_seconds,cpu_seconds,run_queue_seconds,run_id,device"
+    "startup_context_seconds,startup_load_seconds,startup_warmup_seconds,startup_first_iteration_seconds,"
+    "cpu_seconds,run_queue_seconds,run_id,device"
 )
 
 
@@ -47,6 +48,7 @@ def test_each_tenant_has_a_row_with_its_own_numbers():
             exact = np.quantile(values, q, method="inverted_cdf")
             assert row[f"latency_{name}_seconds"] == pytest.approx(exact, rel=0.011)
         assert row["throughput_hz"] == pytest.approx(values.size / 2.0)
+        assert row["flop_per_second"] == pytest.approx(1e9 * values.size / 2.0)
         assert row["memory_mib"] == 64
         assert (row["startup_context_seconds"], row["startup_warmup_seconds"]) == (0.0, 0.5)
         assert row["cpu_seconds"] == 1.9

@@ -42,12 +42,19 @@ def test_without_a_declaration_every_sharing_strategy_is_compared_with_the_first
     assert declared(of()) == [("time-slicing", "mps"), ("mig", "mps")]
     assert declared(of(strategies=["exclusive", "mps"])) == []
     assert declared(of(contrasts=["mps/time-slicing"])) == [("mps", "time-slicing")]
+    jobs = of(strategies=["sequential", "mps", "time-slicing"], workloads=["batch-matmul"])
+    assert declared(jobs) == [("time-slicing", "mps")], "a queue shares nothing"
 
 
 def test_what_a_part_of_the_study_leaves_out_is_not_compared():
     part = of(contrasts=["mps/time-slicing", "mps/mig"], strategies=["mps", "mig"])
     rows = table([*cells("mps", *MPS), *cells("mig", *MIG)], part)
     assert rows["reference"].tolist() == ["mig"]
+
+
+def test_windows_with_a_fault_are_not_compared():
+    planned = of(node="cpu", strategies=["mps", "time-slicing"], faults=["killed"])
+    assert table([*cells("mps", *MPS), *cells("time-slicing", *SLICED)], planned)["workload"].tolist() == ["matmul"]
 
 
 def test_pairs_of_blocks_are_tested_together():

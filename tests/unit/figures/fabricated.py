@@ -15,6 +15,7 @@ from scipy import stats
 from unit import factories
 
 from sharebench import decide
+from sharebench.analysis import startup
 from sharebench.analysis.contrasts import COLUMNS as CONTRASTS
 from sharebench.report import POWER_AND_ENERGY
 from sharebench.report_comparisons import TOGETHER
@@ -62,6 +63,8 @@ def config() -> dict[str, Any]:
         "replicas": [1, 2, 4],
         "workloads": list(ALONE_SECONDS),
         "interference": [],
+        "faults": [],
+        "fault_repeats": 1,
         "repeats": 3,
         "window_seconds": WINDOW_SECONDS,
         "baseline": "exclusive",
@@ -133,6 +136,7 @@ def write(root: Path, label: str = LABEL, strategies: list[str] | None = None) -
     study = config()
     study["strategies"] = strategies or study["strategies"]
     all_rows: list[dict[str, Any]] = []
+    started: list[startup.Start] = []
     histograms: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for point in points(study):
         raw = record(point)
@@ -140,6 +144,7 @@ def write(root: Path, label: str = LABEL, strategies: list[str] | None = None) -
         strategy, workload, replicas, repeat = point
         path = root / "cells" / strategy / workload / f"n{replicas}" / f"r{repeat}" / "raw.json"
         _write_json(path, raw)
+        started += startup.starts(raw)
         rows = _cell_rows(raw)
         all_rows += rows
         if rows[0]["valid"]:
@@ -149,6 +154,9 @@ def write(root: Path, label: str = LABEL, strategies: list[str] | None = None) -
     (root / "tables").mkdir()
     cells = pd.DataFrame(all_rows)
     cells.to_csv(root / "tables" / "cells.csv", index=False)
+    order = [(start.strategy, start.workload, start.replicas) for start in started]
+    table = startup.startup_table(started, startup.Switches(), order)
+    table.to_csv(root / "tables" / "startup.csv", index=False)
     groups = cells.groupby(["strategy", "workload", "replicas"], sort=False)
     pd.DataFrame([_group(key, rows, cells) for key, rows in groups]).to_csv(
         root / "tables" / "summary.csv", index=False

@@ -122,7 +122,7 @@ def test_nothing_runs_out_of_the_page(page: Sheet) -> None:
 def test_it_is_drawn_only_for_pairs(paired: Path, tmp_path: Path) -> None:
     config = fabricated.config()
     assert "interference" not in figures.names_for(config, "nvidia")
-    assert figures.names_for(config | {"interference": NAMES}, "nvidia") == list(figures.NAMES)
+    assert "interference" in figures.names_for(config | {"interference": NAMES}, "nvidia")
     (tmp_path / "tables").mkdir()
     for name in ("tables/interference.csv", "manifest.json"):
         (tmp_path / name).write_text((paired / name).read_text())

@@ -32,7 +32,7 @@ from sharebench.figures import (
 )
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "plot_figures.py"
-PLAIN = figures.names_for({"interference": []}, "nvidia")
+PLAIN = figures.names_for({"interference": [], "faults": [], "workloads": []}, "nvidia")
 MODULES = {name: importlib.import_module(entry.module) for name, entry in figures.NAMES.items()}
 LOOKS = palette.looks(list(fabricated.MECHANISMS), [])
 
@@ -148,7 +148,7 @@ def test_a_real_gpu_has_no_label_and_a_subset_says_what_is_left_out(tmp_path: Pa
     assert LOOKS["time-slicing"].color not in (root / "figures" / "throughput.svg").read_text()
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("name", [name for name in PLAIN if name != "startup"])
 def test_a_figure_without_data_says_so(root: Path, tmp_path: Path, name: str) -> None:
     folder = copy_of(root, tmp_path)
     for table in ("cells", "summary"):
@@ -165,7 +165,7 @@ def test_a_figure_without_data_says_so(root: Path, tmp_path: Path, name: str) ->
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_figure_of_an_empty_table_says_so(root: Path, tmp_path: Path, name: str) -> None:
     folder = copy_of(root, tmp_path)
-    for table in ("cells", "summary"):
+    for table in ("cells", "summary", "startup"):
         path = folder / "tables" / f"{table}.csv"
         path.write_text(path.read_text().splitlines()[0] + "\n")
     fabricated.decide_again(folder, root)
@@ -331,7 +331,10 @@ def test_figures_for_papers_have_a_papers_widths(root: Path, tmp_path: Path, nam
 
 
 def test_power_is_drawn_where_it_may_be_known() -> None:
-    known = {kind: figures.names_for({"interference": []}, kind) for kind in ("cpu", "simulated", "nvidia")}
+    known = {
+        kind: figures.names_for({"interference": [], "faults": [], "workloads": []}, kind)
+        for kind in ("cpu", "simulated", "nvidia")
+    }
     assert "power" in known["nvidia"]
     assert known["cpu"] == known["simulated"] == [name for name in known["nvidia"] if name != "power"]
 

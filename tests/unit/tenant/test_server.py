@@ -23,10 +23,10 @@ class Stub:
         self.since.append(since_ns)
         return self.verdict
 
-    def set_window(self, start_ns: int, end_ns: int) -> None:
+    def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> None:
         if start_ns > end_ns:
             raise RefusedError("planted")
-        self.windows.append((start_ns, end_ns))
+        self.windows.append((start_ns, end_ns, iterations))
 
     def wait_record(self, deadline_seconds: float) -> dict[str, Any]:
         self.deadlines.append(deadline_seconds)
@@ -116,7 +116,8 @@ def test_the_clock_is_the_node_s(client: Client) -> None:
 
 def test_a_window_is_handed_over(loaded: Client) -> None:
     assert loaded.ask("POST", "/window", '{"start_ns": 1, "end_ns": 2}') == (200, {"accepted": True})
-    assert loaded.stub.windows == [(1, 2)]
+    assert loaded.ask("POST", "/window", '{"start_ns": 1, "end_ns": 2, "iterations": 7}') == (200, {"accepted": True})
+    assert loaded.stub.windows == [(1, 2, None), (1, 2, 7)]
     assert loaded.ask("POST", "/window", '{"start_ns": 2, "end_ns": 1}') == (409, {"error": "planted"})
 
 

@@ -1,0 +1,39 @@
+"""Makespan of jobs against their number, beside that of a queue."""
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from sharebench.figures import NAMES, data, replicas
+from sharebench.figures.sheet import Sheet
+from sharebench.figures.style import GREY
+
+MAKESPAN = "makespan_seconds"
+
+
+def draw(study: data.Study) -> Sheet:
+    """One panel per job: seconds until the last is done, with their interval; a line per strategy, one for a queue."""
+    catalogue = study.config["strategy_catalogue"]
+    queues = {name for name, entry in catalogue.items() if entry["mechanism"] == ["sequential"]}
+
+    def panel(ax: Axes, panel: replicas.Panel) -> None:
+        rows = panel.rows
+        if queues.isdisjoint(rows.loc[rows[MAKESPAN].notna(), "strategy"]):
+            _reckoned(ax, panel)
+        for line in panel.lines:
+            bars = replicas.intervals(line.rows, MAKESPAN)
+            ax.errorbar(
+                line.x, line.rows[MAKESPAN], yerr=bars, capsize=1.8, capthick=0.8, elinewidth=0.8, **line.look.line
+            )
+        ax.set_ylim(0, 1.08 * float(rows[[MAKESPAN, f"{MAKESPAN}_high"]].max().max()))
+
+    return replicas.panels(study, NAMES["jobs"].title, "Makespan (s)", MAKESPAN, panel, table=data.jobs(study))
+
+
+def _reckoned(ax: Axes, panel: replicas.Panel) -> None:
+    """N times one exclusive job, where no queue was measured."""
+    rows = panel.rows
+    alone = rows.loc[(rows["strategy"] == "exclusive") & (rows["replicas"] == 1), MAKESPAN].dropna()
+    if not alone.empty:
+        n = np.geomspace(1, float(rows["replicas"].max()), 100)
+        places = [panel.place(value) for value in n]
+        ax.plot(places, n * float(alone.iloc[0]), color=GREY, lw=0.8, ls=(0, (4, 3)), zorder=1)

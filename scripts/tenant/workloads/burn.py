@@ -1,0 +1,149 @@
+"""Burns the device: one large product after another into a declared part of the memory, every result compared.
+
+As gpu-burn does: the same product goes into each of many result matrices in turn, and each is held against the first
+one that was computed. An iteration is one product and its comparison; one with elements that differ is an error.
+
+Params: `size` (rows and columns), `dtype` (float32 or float64; on CUDA also float16, bfloat16 and tf32), and how much
+memory is filled: `memory_fraction` of what is free when the tenant starts (CUDA), `mebibytes` (CPU).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tenant.failures import is_out_of_memory
+from tenant.parameters import ParameterError, one_of, positive_integer, positive_number, with_defaults
+from tenant.torch_device import TorchWorkload
+from tenant.workloads import RequestError, Work, Workload
+
+if TYPE_CHECKING:
+    import torch
+
+FRAMEWORKS = {"cuda": ("torch",)}
+# Name of the precision, bytes of an element, and the relative difference that is still the same result.
+CPU_DTYPES = {"float32": ("fp32", 4, 1e-3), "float64": ("fp64", 8, 1e-7)}
+CUDA_DTYPES = {
+    **CPU_DTYPES,
+    "tf32": ("tf32", 4, 1e-3),
+    "float16": ("fp16", 2, 1e-2),
+    "bfloat16": ("bf16", 2, 1e-2),
+}
+
+
+def _work(size: int, kind: tuple[str, int, float]) -> Work:
+    precision, element_bytes, _ = kind
+    # Two factors are read and the result written; it and the reference are read to be compared.
+    return Work(2.0 * size**3, 5.0 * size**2 * element_bytes, 1, precision)
+
+
+def _error(number: int, wrong: int) -> RequestError:
+    return RequestError(f"{wrong} elements of result {number} are wrong")
+
+
+class Burn(Workload):
+    """With numpy, on a CPU."""
+
+    def __init__(self, size: int, dtype: str, mebibytes: int) -> None:
+        generator = np.random.default_rng(0)
+        self._left, self._right = generator.standard_normal((2, size, size)).astype(dtype)
+        self._reference = self._left @ self._right
+        count = mebibytes * 2**20 // self._reference.nbytes - 3
+        if count < 1:
+            raise ParameterError(f"burn mebibytes: {mebibytes} cannot hold four matrices of {size} x {size}; set more")
+        # Filled, so that the memory is really taken.
+        self.results = np.full((count, size, size), np.nan, dtype)
+        self._limit = CPU_DTYPES[dtype][2] * float(np.abs(self._reference).max())
+        self._next = 0
+        self.work = _work(size, CPU_DTYPES[dtype])
+
+    def step(self) -> None:
+        """One product into the next result, compared. Raises RequestError when it is wrong."""
+        number, self._next = self._next, (self._next + 1) % len(self.results)
+        result = self.results[number]
+        np.matmul(self._left, self._right, out=result)
+        # Written so that NaN counts as wrong.
+        wrong = int(result.size - np.count_nonzero(np.abs(result - self._reference) <= self._limit))
+        if wrong:
+            raise _error(number, wrong)
+
+    def output_digest(self) -> list[float]:
+        """Mean magnitude, largest and negated smallest element of the last result."""
+        last = self.results[self._next - 1].astype(np.float64)
+        return [float(np.abs(last).mean()), float(last.max()), float(-last.min())]
+
+    def packages(self) -> dict[str, str]:
+        """The version of numpy, which brings its BLAS along."""
+        return {"numpy": np.__version__}
+
+
+class TorchBurn(TorchWorkload):
+    """The same with torch, which takes what memory it gets: first come, first served."""
+
+    def __init__(self, device: str, size: int, dtype: str, memory_bytes: int) -> None:
+        import torch
+
+        super().__init__(device)
+        torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
+        kind = torch.float32 if dtype == "tf32" else getattr(torch, dtype)
+        self.work = _work(size, CUDA_DTYPES[dtype])
+        self._next = 0
+        with self.building():
+            # Drawn on the CPU, because what a GPU draws depends on how many SMs it shows.
+            left, right = torch.randn(2, size, size, dtype=torch.float64).to(self.device, kind)
+            # Before the memory is full: this is when the libraries take theirs.
+            reference = torch.mm(left, right)
+            limit = CUDA_DTYPES[dtype][2] * reference.abs().max()
+            self._wrong = ((reference - reference).abs() > limit).sum()
+            self.synchronize()
+            self.results = self._fill(reference, memory_bytes)
+
+            def burn() -> torch.Tensor:
+                result = self.results[self._next]
+                torch.mm(left, right, out=result)
+                # Written so that NaN counts as wrong.
+                self._wrong = (~((result - reference).abs() <= limit)).sum()
+                return result
+
+            self.prepare(burn)
+
+    def _fill(self, reference: torch.Tensor, memory_bytes: int) -> torch.Tensor:
+        """So many results as fit, one at least; fewer where another tenant was faster."""
+        import torch
+
+        # The factors and the reference are there already, and what a comparison needs.
+        count = max(1, memory_bytes // (reference.numel() * reference.element_size()) - 6)
+        while True:
+            try:
+                return torch.full((count, *reference.shape), torch.nan, dtype=reference.dtype, device=self.device)
+            except RuntimeError as error:
+                if count == 1 or not is_out_of_memory(error):
+                    raise
+                count //= 2
+
+    def step(self) -> None:
+        """One product into the next result, compared. Raises RequestError when it is wrong."""
+        number = self._next
+        self.run()
+        self._next = (number + 1) % len(self.results)
+        if wrong := int(self._wrong):
+            raise _error(number, wrong)
+
+
+def create(params: Mapping[str, Any], device: str) -> Workload:
+    """Raises ParameterError for a parameter that does not exist or is not possible."""
+    values = with_defaults(params, {"size": 512, "dtype": "float32", "memory_fraction": 0.9, "mebibytes": 64}, "burn")
+    size = positive_integer(values["size"], "burn size")
+    mebibytes = positive_integer(values["mebibytes"], "burn mebibytes")
+    fraction = positive_number(values["memory_fraction"], "burn memory_fraction")
+    if fraction > 1:
+        raise ParameterError(f"burn memory_fraction must be at most 1, not {fraction:g}")
+    dtype = one_of(values["dtype"], CUDA_DTYPES if device == "cuda" else CPU_DTYPES, "burn dtype")
+    if device != "cuda":
+        return Burn(size, dtype, mebibytes)
+    import torch
+
+    free_bytes, _ = torch.cuda.mem_get_info()
+    return TorchBurn(device, size, dtype, int(fraction * free_bytes))

@@ -1,0 +1,88 @@
+"""A tenant goes wrong beside another: that one is measured on, the next cell is clean, a wedged device ends the run."""
+
+from __future__ import annotations
+
+import csv
+from typing import Any
+
+from pipeline.harness import Checkout, draw_really
+
+ENDS = {
+    "oom": "oom",
+    "leak": "oom",
+    "illegal-address": "crashed",
+    "assert": "crashed",
+    "killed": "killed",
+    "stopped": "hung",
+    "spin": "hung",
+}
+
+
+def rows(checkout: Checkout, table: str) -> list[dict[str, Any]]:
+    with (checkout.results / f"tables/{table}.csv").open() as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_every_fault_is_a_measured_outcome_and_the_next_cell_is_clean(untouched: Checkout) -> None:
+    untouched.study = "faults.yaml"
+    draw_really(untouched)
+    result = untouched.run(seconds=400).ok()
+    assert untouched.processes() == []
+    assert untouched.scratch() == []
+    records = {cell.split("/")[1]: untouched.record(cell) for cell in result.cells}
+    assert records.keys() == {"calm", *(f"fault-{kind}+calm" for kind in ENDS)}
+
+    # Each came after another, and its victim was well to the end.
+    assert {name: record["status"] for name, record in records.items()} == dict.fromkeys(records, "ok")
+    assert records["calm"]["fault"] is None
+    for kind, ends in ENDS.items():
+        record = records[f"fault-{kind}+calm"]
+        victim, aggressor = record["tenants"]
+        fault = record["fault"]
+        assert (victim["status"], victim["workload"], victim["exit"]) == ("ok", "calm", None)
+        assert victim["count"] > 0
+        assert sum(victim["timeline"]["count"][30:]) > 0, "it is measured to the window's end"
+        assert (aggressor["status"], aggressor["workload"]) == (ends, f"fault-{kind}"), aggressor["exit"]
+        assert (fault["kind"], fault["aggressor"], fault["happened"]) == (kind, 1, True)
+        assert fault["ended_seconds"][0] is None
+        assert (fault["set_up_again"], fault["refused_tenants"]) == (False, 0)
+        assert 0 < fault["new_tenant_seconds"] <= fault["recovery_seconds"]
+        assert all(item["holds"] for item in record["evidence"])
+        assert len(record["evidence"]) == 2, "the aggressor was pinned, too"
+    assert records["fault-killed+calm"]["fault"]["ended_seconds"][1] >= 0.4
+
+    isolation = {row["fault"]: row for row in rows(untouched, "isolation")}
+    assert isolation.keys() == ENDS.keys()
+    for kind, row in isolation.items():
+        assert (row["strategy"], row["victim"], row["n"], row["failed"]) == ("mps", "calm", "1", "0")
+        assert row["aggressor"] == ENDS[kind]
+        assert int(row["unharmed"]) + int(row["slowed"]) + int(row["unjudged"]) == 1
+    assert {row["workload"] for row in rows(untouched, "summary")} == {"calm"}, "a fault is in no mean"
+    marked = {row["tenant_workload"]: row["tenant_status"] for row in rows(untouched, "cells") if row["tenant"] == "1"}
+    assert marked == {"calm": "ok"} | {f"fault-{kind}": ends for kind, ends in ENDS.items()}
+    (start,) = rows(untouched, "startup")
+    assert float(start["first_result_seconds"]) > 0
+    for name in ("isolation", "startup"):
+        assert (untouched.results / f"figures/{name}.svg").stat().st_size > 0
+    report = (untouched.results / "report.html").read_text()
+    assert '<section id="isolation">' in report and "A victim failed" not in report
+
+    assert untouched.run().ok().jobs == {}, "an outcome is not measured again"
+    without = untouched.run(config=["faults=[]"]).ok()
+    assert without.cells == set()
+    assert not (untouched.results / "tables/isolation.csv").exists()
+    assert not list(untouched.results.glob("figures/isolation.*"))
+
+
+def test_a_device_that_takes_no_new_tenant_ends_the_run(untouched: Checkout) -> None:
+    untouched.study = "faults.yaml"
+    wedging = ["workloads=[]", "faults=[killed,assert]", "fault_victims=[wedging]", "timeouts={start_seconds: 3}"]
+    result = untouched.run(config=wedging)
+    assert result.code != 0
+    assert "the device takes no new tenant within 3 s after the fault" in result.out
+    assert "not tried, the node is down" in result.out
+    assert result.failed.keys() >= {"run_cell"}
+    assert len(result.failed["run_cell"]) == 2
+    assert untouched.cells() == set()
+    assert untouched.processes() == []
+    assert untouched.scratch() == []

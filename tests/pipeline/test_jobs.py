@@ -1,0 +1,70 @@
+"""Jobs: what such a study measures, what is recorded and tabled of them, and what a change redoes."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+from pipeline.harness import Checkout, measured
+
+STUDY = "jobs.yaml"
+BASELINE = {f"exclusive/{name}/1/1" for name in ("product", "endless", "loop")}
+OF_PRODUCT = {"exclusive/product/1/1", "sequential/product/2/1", "mps/product/2/1"}
+CELLS = BASELINE | OF_PRODUCT | {"sequential/endless/2/1", "mps/endless/2/1", "mps/both/2/1"}
+
+
+def test_jobs_side_by_side_one_after_another_and_beside_a_loop(untouched: Checkout) -> None:
+    untouched.study = STUDY
+    result = untouched.run().ok()
+    assert result.jobs == {
+        "characterise_node": {""},
+        "calibrate": {"product", "endless", "loop"},
+        "configure_node": {"exclusive", "sequential", "mps"},
+        **measured(CELLS),
+    }
+
+    shared, queue = (untouched.record(f"{strategy}/product/2/1") for strategy in ("mps", "sequential"))
+    for record in (shared, queue):
+        assert record["status"] == "ok"
+        assert [tenant["count"] for tenant in record["tenants"]] == [60, 60]
+        assert [tenant["job"]["completed"] for tenant in record["tenants"]] == [60, 60]
+    took = [tenant["job"]["completion_seconds"] for tenant in shared["tenants"]]
+    window = shared["window"]
+    length = window["end_monotonic_seconds"] - window["start_monotonic_seconds"]
+    assert length == pytest.approx(max(took), abs=1e-6) and "turns" not in window
+    (first_start, first_end), (second_start, second_end) = queue["window"]["turns"]
+    assert first_start < first_end < second_start < second_end
+
+    late = untouched.record("mps/endless/2/1")
+    assert late["status"] == "hung" and "of its job's 9000000 iterations" in late["reason"]
+    assert 0 < late["tenants"][0]["job"]["completed"] < 9_000_000
+    assert late["tenants"][0]["job"]["completion_seconds"] is None
+    assert [t["status"] for t in untouched.record("sequential/endless/2/1")["tenants"]] == ["hung", "not-measured"]
+
+    mix = untouched.record("mps/both/2/1")
+    assert [tenant["job"] for tenant in mix["tenants"]] == [None, None]
+    assert all(tenant["timeline"]["slot_seconds"] * 40 == pytest.approx(0.2) for tenant in mix["tenants"])
+
+    with (untouched.results / "tables/jobs.csv").open(newline="") as file:
+        rows = {(row["strategy"], row["workload"]): row for row in csv.DictReader(file)}
+    assert set(rows) == {(s, w) for s in ("exclusive", "sequential", "mps") for w in ("product", "endless")}
+    queued = sum(tenant["job"]["completion_seconds"] for tenant in queue["tenants"])
+    # On a busy machine a gate may have excluded a cell.
+    row, is_valid = rows["mps", "product"], rows["mps", "product"]["n"] == "1"
+    assert row["status"] == "ok" and bool(row["makespan_seconds"]) is is_valid
+    assert not is_valid or float(row["makespan_seconds"]) == pytest.approx(max(took))
+    if is_valid and rows["sequential", "product"]["n"] == "1":
+        assert float(row["speedup"]) == pytest.approx(queued / max(took))
+    assert (rows["mps", "endless"]["status"], rows["mps", "endless"]["makespan_seconds"]) == ("hung", "")
+    with (untouched.results / "tables/summary.csv").open(newline="") as file:
+        assert {row["strategy"] for row in csv.DictReader(file)} == {"exclusive", "mps"}, "a queue shares nothing"
+    assert (untouched.results / "figures/jobs.png").exists()
+
+    assert untouched.run().ok().jobs == {}
+    # Another number of iterations is other work of the same workload, alone and in the mix.
+    untouched.edit(STUDY, "iterations: 60", "iterations: 40")
+    assert untouched.run().ok().jobs == measured(OF_PRODUCT | {"mps/both/2/1"})
+    # The window is the loop's: jobs have none.
+    untouched.edit(STUDY, "window_seconds: 0.2", "window_seconds: 0.3")
+    result = untouched.run().ok()
+    assert result.jobs == {"calibrate": {"loop"}, **measured({"exclusive/loop/1/1", "mps/both/2/1"})}

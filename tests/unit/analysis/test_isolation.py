@@ -1,0 +1,197 @@
+"""Who was unharmed, slowed or failed beside a fault: judged from timelines, and counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from unit import factories
+
+from sharebench import gates
+from sharebench.analysis.baseline import Baseline
+from sharebench.analysis.isolation import COLUMNS, Case, Effect, cases, effect, isolation_table
+from sharebench.analysis.reduction import reduced
+from sharebench.analysis.verdicts import measured_faults
+
+SLOTS, SLOT_SECONDS = 40, 0.05
+AT_SECONDS = 0.8  # slot 16
+FAULTS = {"fault-killed+matmul": ("matmul", "fault-killed"), "fault-spin+matmul": ("matmul", "fault-spin")}
+
+
+def timeline(means: list[float], count: int = 10) -> dict[str, Any]:
+    """Slots with these mean latencies; 0 is a slot in which nothing began."""
+    counts = [count if mean else 0 for mean in means]
+    sums = [mean * number for mean, number in zip(means, counts, strict=True)]
+    return {"slot_seconds": SLOT_SECONDS, "count": counts, "sum_seconds": sums, "max_seconds": means}
+
+
+def shape(**changes: float) -> list[float]:
+    """A level timeline of 5 ms with other means from slot A to B (inclusive): `from_A_to_B=mean`."""
+    means = [0.005] * SLOTS
+    for name, mean in changes.items():
+        _, first, _, last = name.split("_")
+        means[int(first) : int(last) + 1] = [mean] * (int(last) - int(first) + 1)
+    return means
+
+
+def seen(means: list[float], ended_seconds: float | None = None) -> Effect:
+    found = effect(timeline(means), AT_SECONDS, ended_seconds)
+    assert found is not None
+    return found
+
+
+def test_a_level_line_is_unharmed() -> None:
+    found = seen(shape(), ended_seconds=0.8)
+    assert (found.slowed_seconds, found.recovery_seconds, found.slowed_ratio) == (0.0, 0.0, None)
+    assert found.slowdown_during == pytest.approx(1.0)
+    assert found.slowdown_after == pytest.approx(1.0)
+
+
+def test_how_much_and_how_long_it_was_slower() -> None:
+    found = seen(shape(from_17_to_21=0.015), ended_seconds=0.9)
+    assert found.slowed_seconds == pytest.approx(5 * SLOT_SECONDS)
+    assert found.slowed_ratio == pytest.approx(3.0)
+    assert found.recovery_seconds == pytest.approx(22 * SLOT_SECONDS - AT_SECONDS)
+    # The slots of the aggressor's time: 15, the one before the fault, to 18, the one in which it ended.
+    assert found.slowdown_during == pytest.approx((5 + 5 + 15 + 15) / 4 / 5)
+    assert found.slowdown_after == pytest.approx((15 * 3 + 5 * 18) / 21 / 5)
+
+
+def test_what_never_gets_better_has_no_recovery_and_a_hang_no_time_after_it() -> None:
+    found = seen(shape(from_16_to_39=0.010))
+    assert found.recovery_seconds is None
+    assert found.slowdown_after is None
+    assert found.slowdown_during == pytest.approx((5 + 24 * 10) / 25 / 5)
+
+
+def test_a_stall_is_time_in_which_nothing_begins() -> None:
+    # One iteration of a quarter of a second begins in slot 15, in which the fault finds it.
+    found = seen(shape(from_15_to_15=0.25, from_16_to_19=0.0), ended_seconds=0.8)
+    assert found.slowed_seconds == pytest.approx(5 * SLOT_SECONDS)
+    assert found.recovery_seconds == pytest.approx(20 * SLOT_SECONDS - AT_SECONDS)
+
+
+def test_slots_without_an_iteration_say_nothing_where_there_were_some_before() -> None:
+    sparse = [0.1 if slot % 2 else 0.0 for slot in range(SLOTS)]
+    assert seen(sparse).slowed_seconds == 0.0
+
+
+@pytest.mark.parametrize("last", [16, 17])
+def test_one_or_two_slow_slots_are_anybodys(last: int) -> None:
+    assert seen(shape(**{f"from_16_to_{last}": 0.1})).slowed_seconds == 0.0
+
+
+def test_what_happened_before_the_fault_too_is_no_effect_of_it() -> None:
+    noisy = shape(from_3_to_4=0.02, from_20_to_25=0.015)
+    assert seen(noisy).slowed_seconds == 0.0
+    # One outlier is no licence.
+    assert seen(shape(from_3_to_3=0.02, from_20_to_25=0.015)).slowed_seconds == pytest.approx(6 * SLOT_SECONDS)
+
+
+def test_without_an_iteration_before_the_fault_nothing_can_be_said() -> None:
+    assert effect(timeline([0.0] * 20 + [0.005] * 20), AT_SECONDS, None) is None
+
+
+def record(kind: str = "killed", victim: str = "ok", happened: bool = True, **fault: Any) -> dict[str, Any]:
+    """The record of a cell with a fault, with gates; the victim has that status."""
+    name = f"fault-{kind}"
+    made = factories.record(
+        "mps", [np.full(400, 0.005)] * 2, workload=f"{name}+matmul", tenants_run=["matmul", name], replicas=2
+    )
+    made["fault"] = {
+        **{"kind": kind, "aggressor": 1, "at_seconds": 0.8, "happened": happened, "ended_seconds": [None, 0.81]},
+        **{"new_tenant_seconds": 1.5, "recovery_seconds": 2.5, "set_up_again": False, "refused_tenants": 0},
+        **fault,
+    }
+    made["tenants"][1] = factories.absent_tenant(1, "killed", name)
+    if victim != "ok":
+        made["tenants"][0] = factories.absent_tenant(0, victim)
+        made |= {"status": victim, "reason": f"1 of 1 tenants {victim}"}
+    return made | {"gates": gates.evaluate(made)}
+
+
+def outcome(made: dict[str, Any]) -> Case:
+    (case,) = cases(made)
+    return case
+
+
+def test_a_victim_that_was_as_fast_as_before_is_unharmed() -> None:
+    case = outcome(record())
+    assert (case.outcome, case.aggressor, case.note) == ("unharmed", "killed", "")
+
+
+def test_a_slower_victim_is_slowed() -> None:
+    made = record()
+    made["tenants"][0]["timeline"] = timeline(shape(from_16_to_30=0.02))
+    assert outcome(made).outcome == "slowed"
+
+
+def test_a_victim_that_ended_has_failed_with_its_error() -> None:
+    case = outcome(record(victim="crashed"))
+    assert (case.outcome, case.note) == ("failed", "ended")
+
+
+def test_a_gate_about_latencies_leaves_survival_standing() -> None:
+    made = record()
+    made["gates"] = [gate | {"passed": gate["name"] != "cpu_stolen"} for gate in made["gates"]]
+    case = outcome(made)
+    assert (case.outcome, case.note) == ("unjudged", "latencies excluded by cpu_stolen")
+
+
+def test_without_evidence_the_cell_says_nothing() -> None:
+    made = record()
+    made["gates"] = [gate | {"passed": gate["name"] != "evidence"} for gate in made["gates"]]
+    assert outcome(made).outcome is None
+
+
+def test_without_a_fault_the_cell_says_nothing() -> None:
+    case = outcome(record(happened=False))
+    assert (case.outcome, case.note) == (None, "the fault did not happen")
+
+
+def test_the_table_counts_victims_and_has_the_worst() -> None:
+    slow = record(new_tenant_seconds=4.0, set_up_again=True)
+    slow["tenants"][0]["timeline"] = timeline(shape(from_16_to_30=0.02))
+    made = [record(), slow, record(victim="crashed"), record(happened=False)]
+    alone = Baseline([reduced(factories.record(latencies=[np.full(400, 0.004)]))], "exclusive")
+    expected = [("mps", name) for name in FAULTS for _ in range(4)]
+    table = isolation_table([case for each in made for case in cases(each)], expected, FAULTS, 4, alone)
+    assert list(table.columns) == list(COLUMNS)
+    killed, spin = table.to_dict("records")
+    assert (killed["strategy"], killed["fault"], killed["victim"]) == ("mps", "killed", "matmul")
+    assert [killed[name] for name in ("n_expected", "n", "n_excluded")] == [4, 3, 1]
+    assert [killed[name] for name in ("unharmed", "slowed", "failed", "unjudged")] == [1, 1, 1, 0]
+    assert killed["slowed_ratio"] == pytest.approx(4.0)
+    assert killed["worst_slowdown_of_baseline"] == pytest.approx((9 + 1) * 0.005 / 0.004 / 25 + 15 * 0.02 / 0.004 / 25)
+    assert (killed["new_tenant_seconds"], killed["set_up_again"]) == (4.0, 1)
+    assert set(killed["notes"].split("; ")) == {"ended", "the fault did not happen"}
+    assert (spin["n"], spin["n_excluded"], spin["n_expected"]) == (0, 0, 4)
+
+
+def test_gates_are_about_the_victims() -> None:
+    names = {gate["name"]: gate["passed"] for gate in record()["gates"]}
+    assert names["window_coverage"], "the aggressor covered nothing of its window"
+    assert names["output_digest"]
+    assert "drift" not in names
+    assert "foreign_cpu" not in names
+
+
+def test_the_verdict_on_faults_reads_the_table_as_it_is_written(tmp_path: Path) -> None:
+    node = {"new_tenant_seconds": 0.3, "recovery_seconds": 0.4, "set_up_again": False}
+    outcomes = {"mps": ("unharmed", "failed"), "time-slicing": ("slowed", "unjudged"), "mig": (None, None)}
+    found = [
+        Case(strategy, name, outcome, "", None, "killed", node)
+        for strategy, both in outcomes.items()
+        for name, outcome in zip(FAULTS, both, strict=True)
+    ]
+    expected = [(strategy, name) for strategy in (*outcomes, "streams") for name in FAULTS]
+    path = tmp_path / "isolation.csv"
+    isolation_table(found, expected, FAULTS, 1, Baseline([], None)).to_csv(path, index=False)
+    verdicts = measured_faults(pd.read_csv(path))
+    assert {name: (each.holds, each.text) for name, each in verdicts.items()} == {
+        "mps": (False, "neighbours failed after spin"),
+        "time-slicing": (True, "no neighbour failed after killed, spin"),
+    }

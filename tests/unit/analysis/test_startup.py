@@ -1,0 +1,79 @@
+"""Start-up in parts that add up, and switches of the node by what was set and what was left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from unit import factories
+
+from sharebench.analysis.startup import COLUMNS, Switches, starts, startup_table
+
+ORDER = [("exclusive", "matmul", 1), ("mps", "matmul", 2), ("mig", "matmul", 2)]
+
+
+def record(strategy: str = "mps", tenants: int = 2, **more: Any) -> dict[str, Any]:
+    return factories.record(strategy, [np.full(400, 0.005)] * tenants, **more)
+
+
+def row(records: list[dict[str, Any]], switches: Switches | None = None) -> dict[str, Any]:
+    table = startup_table([start for each in records for start in starts(each)], switches or Switches(), ORDER)
+    assert list(table.columns) == list(COLUMNS)
+    (only,) = table.to_dict("records")
+    return {str(column): value for column, value in only.items()}
+
+
+def test_parts_are_means_over_tenants_and_cells_and_add_up() -> None:
+    slow = record(repeat=2)
+    slow["tenants"][0]["startup"]["import_seconds"] = 1.0
+    found = row([record(), slow])
+    assert (found["strategy"], found["workload"], found["replicas"], found["n"]) == ("mps", "matmul", 2, 2)
+    assert found["import_seconds"] == pytest.approx((0.2 + (1.0 + 0.2) / 2) / 2)
+    assert found["first_result_seconds"] == pytest.approx(0.05 + found["import_seconds"] + 0.0 + 0.1 + 0.01)
+    assert found["steady_seconds"] == pytest.approx(0.05 + found["import_seconds"] + 0.0 + 0.1 + 0.5)
+    assert found["all_ready_seconds"] == pytest.approx(0.2)
+
+
+def test_tenants_of_a_pair_count_for_their_own_workloads() -> None:
+    pair = record(workload="matmul+memcopy", tenants_run=["matmul", "memcopy"])
+    pair["tenants"][1]["startup"]["load_seconds"] = 9.0
+    assert row([pair])["load_seconds"] == pytest.approx(0.1)
+
+
+def test_older_records_have_no_first_iteration() -> None:
+    old = record()
+    for tenant in old["tenants"]:
+        del tenant["startup"]["first_iteration_seconds"]
+    found = row([old])
+    assert pd.isna(found["first_result_seconds"])
+    assert found["steady_seconds"] == pytest.approx(0.85)
+
+
+@pytest.mark.parametrize("how", [{"status": "crashed"}, {"fault": {"kind": "killed"}}])
+def test_cells_that_did_not_end_well_and_those_with_a_fault_are_left_out(how: dict[str, Any]) -> None:
+    assert starts(record() | how) == []
+
+
+def test_a_switch_counts_for_what_was_set_and_for_what_was_left() -> None:
+    switches = Switches()
+    switches.add("mps", {"from": None, "out_seconds": 0.5, "in_seconds": 6.0})
+    switches.add("mps", None)
+    switches.add("mig", {"from": "mps block 2", "out_seconds": 2.0, "in_seconds": 4.0})
+    switches.add("mps", {"from": "mig n2 block 2", "out_seconds": None, "in_seconds": 8.0})
+    found = row([record()], switches)
+    assert (found["switch_in_seconds"], found["switch_in_n"]) == (7.0, 2)
+    assert (found["switch_out_seconds"], found["switch_out_n"]) == (2.0, 1)
+
+
+def test_an_older_gate_has_leaving_and_setting_together() -> None:
+    switches = Switches()
+    switches.add_gate({"strategy": "mps", "configure_seconds": 3.0})
+    switches.add_gate({"strategy": "mps", "configure_seconds": 0.0, "switch": None})
+    found = row([record()], switches)
+    assert (found["switch_in_seconds"], found["switch_in_n"], found["switch_out_n"]) == (3.0, 1, 0)
+
+
+def test_a_strategy_without_a_cell_has_no_row() -> None:
+    assert startup_table([], Switches(), ORDER).empty

@@ -1,0 +1,109 @@
+"""Configs that are refused for what tenants do beside each other: mixes, pairs, and faults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+W = "workload_catalogue"
+SIMULATED = {"node": "simulated"}
+
+
+def mix(*tenants: str, **more: Any) -> dict[str, Any]:
+    """The change that adds a mix of these, called new."""
+    return {f"{W}.new": {"tenants": list(tenants)} | more}
+
+
+# What is changed, and what the line must say: key, value, remedy.
+NEIGHBOURS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    # mixes and pairs
+    "mix of what is not there": (
+        mix("matmul", "memcpy"),
+        [f"{W}.new.tenants:", "'memcpy'", "not in the catalogue", "did you mean 'memcopy'?"],
+    ),
+    "mix of mixes": (
+        mix("matmul", "other") | {f"{W}.other": {"tenants": ["matmul", "empty"]}},
+        [f"{W}.new.tenants:", "'other'", "a mix itself", "name workloads that are none"],
+    ),
+    "mix of itself": (mix("matmul", "new"), [f"{W}.new.tenants:", "'new'", "a mix itself"]),
+    "mix of one": (mix("matmul"), [f"{W}.new.tenants:", "[matmul]", "too few", "at least 2"]),
+    "mix with a module": (
+        mix("matmul", "empty", module="matmul"),
+        [f"{W}.new.module:", "'matmul'", "no effect on a mix", "remove it"],
+    ),
+    "mix with params": (
+        mix("matmul", "empty", params={"size": 64}),
+        [f"{W}.new.params:", '{"size": 64}', "no effect on a mix", "remove it"],
+    ),
+    "mix with a load": (
+        mix("matmul", "empty", load={"arrival": "poisson", "rate_hz": 5}),
+        [f"{W}.new.load:", "poisson", "no effect on a mix", "remove it"],
+    ),
+    "mix with a model": (
+        mix("matmul", "empty", simulated={"serial_seconds": 1}),
+        [f"{W}.new.simulated:", "no effect on a mix", "remove it"],
+    ),
+    "mix alone": (
+        mix("matmul", "empty") | {"workloads": "new", "replicas": [1]},
+        ["replicas:", "no mix", "'new'", "use 2 or more"],
+    ),
+    "mix that the stand-in cannot run": (
+        mix("matmul", "matmul-256-graph") | {"workloads": "new"},
+        [f"{W}.new.tenants:", "'matmul-256-graph'", "'cpu'", "graph"],
+    ),
+    "mix that has no model": (
+        SIMULATED | mix("matmul", "memcopy") | {"workloads": "new"},
+        [f"{W}.new.tenants:", "'memcopy'", "no model", f"add {W}.memcopy.simulated"],
+    ),
+    "open load in a simulated mix": (
+        SIMULATED | {"interference": "matmul,matmul-light"},
+        ["interference:", "'matmul-light'", "open load", "'simulated'", "leave it out"],
+    ),
+    "window too short for a mix": (
+        mix("matmul", "empty") | {"workloads": "new", "window_seconds": 0.5},
+        ["window_seconds:", "0.5", "'matmul'", "use 1 or more"],
+    ),
+    "no workloads": ({"workloads": []}, ["workloads:", "[]", "empty", "name at least one", "interference"]),
+    "pairs of what is not there": ({"interference": ["matmul", "mem"]}, ["interference:", "'mem'", "catalogue"]),
+    "pairs of one": ({"interference": "matmul"}, ["interference:", "[matmul]", "name at least two"]),
+    "pairs of one twice": ({"interference": "matmul,matmul"}, ["interference:", "'matmul'", "listed twice"]),
+    "pairs of a mix": (
+        mix("matmul", "empty") | {"interference": "matmul,new"},
+        ["interference:", "'new'", "a mix itself"],
+    ),
+    "pairs without a strategy for two": (
+        {"interference": "matmul,memcopy", "strategies": "exclusive"},
+        ["interference:", "[matmul, memcopy]", "two tenants", "[exclusive] has none", "add one"],
+    ),
+    # faults
+    "unknown fault": ({"faults": "kill"}, ["faults:", "'kill'", "did you mean 'killed'?"]),
+    "unknown victim": (
+        {"faults": "killed", "fault_victims": "matmull"},
+        ["fault_victims:", "'matmull'", "did you mean 'matmul'?"],
+    ),
+    "mix as a victim": (
+        {"faults": "killed", "fault_victims": "new"} | mix("matmul", "memcopy"),
+        ["fault_victims:", "'new'", "a mix itself"],
+    ),
+    "faults without a victim": (
+        {"faults": "killed", "workloads": "new"} | mix("matmul", "memcopy"),
+        ["fault_victims:", "[] is empty", "[killed]", "name at least one"],
+    ),
+    "faults without a strategy for two": (
+        {"faults": "killed", "strategies": "exclusive"},
+        ["faults:", "[killed]", "two tenants", "[exclusive] has none", "add one"],
+    ),
+    "faults on the simulator": ({"faults": "killed"} | SIMULATED, ["faults:", "'simulated'", "node: cpu"]),
+    "faults on a GPU": (
+        {"faults": "killed", "node": "nvidia"},
+        ["faults:", "[killed]", "'nvidia'", "allow_faults: true"],
+    ),
+    "workload with the name of a fault": (
+        {f"{W}.fault-killed": {"module": "matmul"}},
+        [f"{W}.fault-killed:", "name of a fault", "choose another"],
+    ),
+    "fault as a workload": ({f"{W}.new": {"module": "fault"}}, [f"{W}.new.module:", "'fault'", "in faults"]),
+    "victim that cannot run": (
+        {"faults": "killed", "fault_victims": "yolos"},
+        ["fault_victims:", "'yolos'", "impossible on the node 'cpu'"],
+    ),
+}

@@ -1,0 +1,140 @@
+"""The matrix of who dies: what each cell says, colours that can be told in grey, and the report's sentences."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib.colors
+import pandas as pd
+import pytest
+from matplotlib.patches import Rectangle
+from unit.figures import fabricated
+
+from sharebench import figures, report
+from sharebench.analysis.isolation import COLUMNS
+from sharebench.figures import data, isolation, style
+from sharebench.figures.sheet import Sheet
+
+KINDS = ["oom", "illegal-address", "killed", "spin"]
+
+
+def row(strategy: str, fault: str, **values: Any) -> dict[str, Any]:
+    """A row of isolation.csv: one victim that was unharmed, but for `values`."""
+    counts = {"n_expected": 1, "n": 1, "n_excluded": 0, "unharmed": 0, "slowed": 0, "failed": 0, "unjudged": 0}
+    base = {"strategy": strategy, "fault": fault, "victim": "matmul", "aggressor": "oom", "set_up_again": 0}
+    return {**dict.fromkeys(COLUMNS), **counts, **base, "new_tenant_seconds": 1.5, "notes": ""} | values
+
+
+ROWS = [
+    row("time-slicing", "oom", unharmed=1),
+    row("time-slicing", "illegal-address", unharmed=1),
+    row("time-slicing", "killed", unjudged=1),
+    row("time-slicing", "spin", slowed=2, unharmed=1, slowed_ratio=2.04, slowed_seconds=0.9),
+    row("mps", "oom", unharmed=1),
+    row("mps", "illegal-address", failed=1, set_up_again=1, new_tenant_seconds=6.25),
+    row("mps", "killed", failed=1, unharmed=2),
+    row("mps", "spin", n=0, n_excluded=1, new_tenant_seconds=None),
+]
+
+
+@pytest.fixture(autouse=True)
+def themed() -> Iterator[None]:
+    """Pages made here look like those of a run."""
+    with style.theme():
+        yield
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The made-up study with faults besides; read only."""
+    root = fabricated.write(tmp_path_factory.mktemp("faults") / "results")
+    manifest = json.loads((root / "manifest.json").read_text())
+    manifest["config"]["faults"] = KINDS
+    (root / "manifest.json").write_text(json.dumps(manifest))
+    pd.DataFrame(ROWS, columns=list(COLUMNS)).to_csv(root / "tables" / "isolation.csv", index=False)
+    return root
+
+
+@pytest.fixture
+def page(faulty: Path) -> Sheet:
+    return isolation.draw(data.load(faulty, faulty))
+
+
+def cells_of(page: Sheet) -> dict[tuple[str, str], str]:
+    """The text of each cell by strategy and fault."""
+    (ax,) = page.axes
+    strategies = [tick.get_text() for tick in ax.get_yticklabels()]
+    kinds = [tick.get_text() for tick in ax.get_xticklabels()]
+    places = [(text.get_position(), text.get_text()) for text in ax.texts]
+    return {(strategies[round(y)], kinds[round(x)]): text for (x, y), text in places}
+
+
+def test_each_cell_says_the_worst_of_its_victims(page: Sheet) -> None:
+    assert cells_of(page) == {
+        ("time-slicing", "oom"): "unharmed",
+        ("time-slicing", "illegal-address"): "unharmed",
+        ("time-slicing", "killed"): "survived",
+        ("time-slicing", "spin"): "slowed 2 of 3\n2 × for 0.9 s",
+        ("mps", "oom"): "unharmed",
+        ("mps", "illegal-address"): "failed",
+        ("mps", "killed"): "failed 1 of 3",
+        ("mps", "spin"): "no value",
+    }
+    assert "mps, killed: failed 1 of 3" in page.words
+    assert "1 repeat" in page.words and "3 repeats" not in page.words
+
+
+def test_outcomes_can_be_told_in_grey() -> None:
+    weights = (0.2126, 0.7152, 0.0722)
+    lightness = [
+        sum(
+            weight * part
+            for weight, part in zip(weights, matplotlib.colors.to_rgb(isolation.COLORS[name]), strict=True)
+        )
+        for name in ("unharmed", "survived", "slowed", "failed")
+    ]
+    assert lightness == sorted(lightness, reverse=True)
+    steps = [lightness[0] - lightness[2], lightness[2] - lightness[3]]
+    assert min(steps) > 0.2
+
+
+def test_cells_have_the_colour_of_their_outcome(page: Sheet) -> None:
+    patches = [patch for patch in page.axes[0].patches if isinstance(patch, Rectangle)]
+    colors = {matplotlib.colors.to_hex(patch.get_facecolor()) for patch in patches}
+    assert colors == {*isolation.COLORS.values(), "#ffffff"}
+    assert len(patches) == 8
+
+
+def test_nothing_runs_out_of_the_page(page: Sheet) -> None:
+    page.figure.draw_without_rendering()
+    (ax,) = page.axes
+    box = ax.get_tightbbox()
+    assert box is not None
+    assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= page.figure.bbox.width
+    for text, patch in zip(ax.texts, ax.patches, strict=True):
+        assert text.get_window_extent().width <= patch.get_window_extent().width, text.get_text()
+
+
+def test_it_is_drawn_only_for_faults(faulty: Path, tmp_path: Path) -> None:
+    config = fabricated.config()
+    assert "isolation" not in figures.names_for(config, "cpu")
+    assert "isolation" in figures.names_for(config | {"faults": KINDS}, "cpu")
+
+
+def test_the_report_says_who_survives_whose_fault(faulty: Path) -> None:
+    found = dict(report.context(faulty, faulty)["isolation"])
+    assert found == {
+        "time-slicing": "Slowed, but alive, beside: spin. Unharmed beside: oom, illegal-address. Survived, with "
+        "latencies that cannot be judged, beside: killed. Afterwards a new tenant was ready within 1.5 s.",
+        "mps": "A victim failed beside: illegal-address, killed. Unharmed beside: oom. Not known beside: spin. "
+        "Afterwards a new tenant was ready within 6.2 s. Had to be set up again after: illegal-address.",
+    }
+    report.write(faulty, faulty)
+    assert '<section id="isolation">' in (faulty / "report.html").read_text()
+
+
+def test_without_faults_there_is_no_section(tmp_path: Path) -> None:
+    root = fabricated.write(tmp_path / "results")
+    report.write(root, root)
+    assert '<section id="isolation">' not in (root / "report.html").read_text()

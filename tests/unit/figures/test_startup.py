@@ -1,0 +1,60 @@
+"""The bars of start-up: which, how long, and in which parts."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from matplotlib.patches import Rectangle
+from unit.figures import fabricated
+
+from sharebench.figures import data, startup, style
+from sharebench.figures.sheet import Sheet
+
+
+@pytest.fixture(autouse=True)
+def themed() -> Iterator[None]:
+    """Pages made here look like those of a run."""
+    with style.theme():
+        yield
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Sheet:
+    root = fabricated.write(tmp_path / "results")
+    path = root / "tables" / "startup.csv"
+    table = pd.read_csv(path)
+    table.loc[table["strategy"] == "mps", "switch_in_seconds"] = 6.0
+    table.to_csv(path, index=False)
+    return startup.draw(data.load(root, root))
+
+
+def test_each_strategy_has_its_smallest_and_its_largest_number(page: Sheet) -> None:
+    labels = [[tick.get_text() for tick in ax.get_yticklabels()] for ax in page.axes]
+    shown = ["exclusive × 1", "time-slicing × 1", "time-slicing × 4", "mps × 1", "mps × 4", "mig × 1", "mig × 2"]
+    assert labels == [shown, shown], "mig has no cell with 4"
+
+
+def test_parts_are_stacked_and_their_sum_is_written(page: Sheet) -> None:
+    bars = [patch for patch in page.axes[0].patches if isinstance(patch, Rectangle)]
+    mps = sorted((bar.get_x(), bar.get_width()) for bar in bars if round(bar.get_y() + 0.35) == 3)
+    # Set the strategy, process, import, load, first iteration; there is no context.
+    assert [width for _, width in mps] == pytest.approx([6.0, 0.05, 0.2, 0.1, 0.01])
+    for (left, width), (following, _) in itertools.pairwise(mps):
+        assert left + width == pytest.approx(following)
+    assert "matmul, mps × 1: 6.4 s" in page.words
+    assert "6.4 s" in [text.get_text() for text in page.axes[0].texts]
+    (legend,) = page.figure.legends
+    words = [text.get_text() for text in legend.get_texts()]
+    assert words == ["set the strategy", "process", "import", "load", "first iteration"]
+
+
+def test_neighbouring_parts_differ_in_lightness() -> None:
+    import matplotlib.colors
+
+    light = []
+    for _, color in startup.PARTS.values():
+        red, green, blue = matplotlib.colors.to_rgb(color)
+        light.append(0.2126 * red + 0.7152 * green + 0.0722 * blue)
+    assert min(abs(one - other) for one, other in itertools.pairwise(light)) > 0.2

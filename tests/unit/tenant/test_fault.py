@@ -1,0 +1,215 @@
+"""A tenant that goes wrong: when it does, how it ends on the stand-in, and what it asks of a CUDA driver."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import psutil
+import pytest
+from unit.tenant.conftest import SCRIPTS
+from unit.tenant.test_cuda import stub
+
+from sharebench import faults
+from sharebench.config import config_schema
+from tenant import cuda
+from tenant.parameters import ParameterError
+from tenant.workloads import fault
+
+__all__ = ["stub"]
+
+# One step of a workload that is due at once; what it raises ends the process as the tenant's own would.
+PROGRAM = """
+import sys, time
+from tenant.failures import exit_code
+from tenant.workloads import fault
+fault.SPIN_BEYOND_NS = 50_000_000
+fault.LIMIT_BYTES = 32 << 20
+workload = fault.create({"kind": sys.argv[1], "at_fraction": 0.01}, "cpu")
+now = time.monotonic_ns()
+workload.window_set(now, now + 1)
+workload.window_set(now, now + 200_000_000)
+print("ready", flush=True)
+try:
+    while time.monotonic_ns() < now + 5_000_000_000:
+        workload.step()
+        if sys.argv[1] == "spin" and time.monotonic_ns() >= now + 250_000_000:
+            sys.exit(0)
+except Exception as error:
+    sys.exit(exit_code(error))
+sys.exit(99)
+"""
+
+
+def start(kind: str) -> subprocess.Popen[str]:
+    """A process in which this goes wrong at once."""
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, kind],
+        env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    "kind, code",
+    [
+        ("killed", -signal.SIGKILL),
+        ("illegal-address", -signal.SIGSEGV),
+        ("assert", -signal.SIGABRT),
+        ("oom", 12),
+        ("leak", 12),
+        ("spin", 0),
+    ],
+)
+def test_how_it_ends_on_the_stand_in(kind: str, code: int) -> None:
+    process = start(kind)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == code
+    if code == 12:
+        (mib,) = re.findall(r"^out of memory: refused after (\d+) MiB$", said.strip())
+        assert 16 <= int(mib) <= 32, "the limit is the tenant's own"
+
+
+def test_a_stopped_tenant_is_there_and_does_nothing() -> None:
+    process = start("stopped")
+    try:
+        until = time.monotonic() + 30
+        while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+class Watched(fault.Fault):
+    """Notes when it goes wrong."""
+
+    def __init__(self) -> None:
+        super().__init__("killed", 0.5)
+        self.wrong: list[int] = []
+        self._go_wrong = lambda: self.wrong.append(time.monotonic_ns())
+
+
+def test_it_goes_wrong_in_the_second_window_only_and_on_time() -> None:
+    workload = Watched()
+    now_ns = time.monotonic_ns()
+    workload.window_set(now_ns, now_ns + 1)
+    for _ in range(3):
+        workload.step()
+    assert workload.wrong == [], "the first window is a rehearsal"
+    start_ns = time.monotonic_ns()
+    workload.window_set(start_ns, start_ns + 60_000_000)
+    while not workload.wrong:
+        workload.step()
+    assert workload.wrong[0] >= start_ns + 30_000_000
+
+
+def test_a_leak_grows_with_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fault, "_limit_address_space", lambda _: None)
+    workload = fault.Fault("leak", 0.5)
+    workload._limit_bytes = 64 << 20
+    now_ns = time.monotonic_ns()
+    # A quarter of what is left has passed.
+    workload._due_ns, workload._end_ns = now_ns - 10**12, now_ns + 3 * 10**12
+    workload._leak()
+    assert workload._held_bytes / workload._limit_bytes == pytest.approx(0.25 / fault.LEAK_SHARE, abs=1 / 64 + 0.001)
+
+
+@pytest.mark.parametrize(
+    "params, said",
+    [
+        ({"kind": "drowned"}, "fault kind must be one of oom, leak"),
+        ({"kind": "oom", "at_fraction": 1.0}, "below 1"),
+        ({"kind": "oom", "when": 1}, "unknown parameter when"),
+    ],
+)
+def test_parameters_that_make_no_sense_are_one_line(params: dict[str, Any], said: str) -> None:
+    with pytest.raises(ParameterError, match=said):
+        fault.create(params, "cpu")
+
+
+def made(kind: str) -> fault.FaultOnDevice:
+    """The workload on the driver's stand-in, in the middle of its window."""
+    workload = fault.create({"kind": kind}, "cuda")
+    assert isinstance(workload, fault.FaultOnDevice)
+    workload.attach()
+    now_ns = time.monotonic_ns()
+    workload._due_ns, workload._end_ns = now_ns, now_ns + 1_000_000_000
+    return workload
+
+
+def extents(library: ctypes.CDLL) -> list[int]:
+    return list((ctypes.c_uint * 6).in_dll(library, "launched_extents"))
+
+
+def arguments(library: ctypes.CDLL) -> list[int]:
+    return list((ctypes.c_uint64 * 9).in_dll(library, "launched_arguments"))
+
+
+def test_a_hang_on_a_gpu_fills_it_and_ends_by_itself(stub: ctypes.CDLL) -> None:
+    made("spin").step()
+    assert extents(stub) == [2 * 132, 1, 1, 1024, 1, 1]
+    assert 3_000_000_000 < arguments(stub)[0] <= 1_000_000_000 + fault.SPIN_BEYOND_NS
+
+
+def test_a_tenant_of_a_gpu_is_killed_while_a_kernel_runs(stub: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda _, number: killed.append(number))
+    made("killed").step()
+    assert killed == [signal.SIGKILL]
+    assert extents(stub)[0] == 2 * 132
+    assert arguments(stub)[0] == fault.KERNEL_NS
+
+
+@pytest.mark.parametrize("kind", ["illegal-address", "assert"])
+def test_a_kernel_that_fails_ends_the_tenant(stub: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    workload = made(kind)
+    launches = ctypes.c_int.in_dll(stub, "launches")
+    before = launches.value
+    workload.step()
+    assert launches.value == before + 2, "a quiet kernel, and the one that goes wrong"
+
+
+def test_memory_of_a_gpu_is_taken_until_it_is_refused(stub: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[cuda.Buffer] = []
+
+    class Kept(cuda.Buffer):
+        def __init__(self, size_bytes: int) -> None:
+            super().__init__(size_bytes)
+            taken.append(self)
+
+    monkeypatch.setattr(cuda, "Buffer", Kept)
+    with pytest.raises(MemoryError, match="refused after 1 MiB"):
+        made("oom").step()
+    assert cuda.view()["memory_free_bytes"] == 0
+    for buffer in taken:
+        buffer.free()
+
+
+def test_a_quiet_tenant_of_a_gpu_keeps_its_context_busy(stub: ctypes.CDLL) -> None:
+    workload = fault.create({"kind": "oom"}, "cuda")
+    before = ctypes.c_int.in_dll(stub, "launches").value
+    workload.step()
+    assert ctypes.c_int.in_dll(stub, "launches").value == before + 1
+    assert workload.packages() == {"cuda-driver": "13.2"}
+
+
+def test_the_text_of_every_kernel_is_there() -> None:
+    entries = re.findall(r"\.visible \.entry (\w+)\(", fault.PTX)
+    assert entries == ["quiet", "spin1", "illegal", "fail"]
+
+
+def test_the_config_knows_exactly_these_kinds() -> None:
+    assert config_schema()["properties"]["faults"]["items"]["enum"] == list(fault.KINDS)
+    assert {kind.ends for kind in fault.KINDS.values()} == {"oom", "crashed", "killed", "hung"}
+    assert all(faults.kind_of(faults.cell_name(kind, "matmul")) == kind for kind in fault.KINDS)
+    assert faults.kind_of("fault-drill") is faults.kind_of("matmul+fault-killed") is None

@@ -1,0 +1,124 @@
+"""Fixed work: exact counts, the deadline, and what the record says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tenant.load import Load
+from tenant.loop import CAPACITY
+from tenant.measure import Measurement
+from tenant.state import RefusedError
+
+from .conftest import MS, FakeClock, Tenant
+from .test_measure import SECOND, warm
+
+
+def work(
+    measurement: Measurement, clock: FakeClock, lead_ns: int, iterations: int, deadline_ns: int = 99 * SECOND
+) -> dict:
+    start = clock.now_ns + lead_ns
+    measurement.set_window(start, start + deadline_ns, iterations)
+    while measurement._recorder.window is not None:
+        measurement.turn()
+    return measurement.wait_record(0)
+
+
+def test_a_job_is_exactly_its_iterations_from_the_start_on(clock: FakeClock) -> None:
+    measurement, workload = warm(clock, [7 * MS])
+    before = workload.steps
+    record = work(measurement, clock, 10 * MS, 30)
+    # Warm-up goes on to 14 ms, 4 ms into the window.
+    assert workload.steps - before == 2 + 30
+    assert record["job"] == {
+        "iterations": 30,
+        "completed": 30,
+        "start_delay_seconds": pytest.approx(0.004),
+        "completion_seconds": pytest.approx(0.004 + 30 * 0.007),
+    }
+    assert record["count"] == 30 == sum(record["timeline"]["count"]) == sum(record["histogram"].values())
+    assert record["sum_seconds"] == pytest.approx(30 * 0.007)
+    assert record["timeline"]["slot_seconds"] * 40 == pytest.approx(0.214), "the timeline ends with the job"
+    assert record["coverage_ratio"] == pytest.approx(1)
+    assert record["load"]["achieved_rate_hz"] == pytest.approx(30 / 0.214)
+    assert record["cpu"] is not None and record["output_digest"] is not None
+
+
+def test_a_job_that_does_not_fit_the_array_is_still_exact(clock: FakeClock) -> None:
+    measurement, _ = warm(clock, [MS])
+    record = work(measurement, clock, MS, 2 * CAPACITY + 5)
+    assert record["count"] == record["job"]["completed"] == 2 * CAPACITY + 5
+    assert record["job"]["completion_seconds"] == pytest.approx((2 * CAPACITY + 5) / 1000)
+
+
+def test_an_iteration_that_failed_is_not_made_again(clock: FakeClock) -> None:
+    measurement, workload = warm(clock, [MS])
+    workload.failing = {workload.steps + 5, workload.steps + 7}
+    record = work(measurement, clock, MS, 20)
+    assert (record["count"], record["errors"], record["job"]["completed"]) == (18, 2, 20)
+    assert record["job"]["completion_seconds"] == pytest.approx(0.02)
+
+
+def test_a_job_ends_at_its_deadline_with_what_it_has(clock: FakeClock) -> None:
+    measurement, workload = warm(clock, [MS])
+    record = work(measurement, clock, MS, 1000, deadline_ns=50 * MS)
+    assert record["job"]["completed"] == 50 == record["count"]
+    assert record["job"]["completion_seconds"] is None
+    assert workload.steps < 1000
+
+
+def test_a_job_that_hangs_is_censored_with_its_progress(clock: FakeClock) -> None:
+    measurement, workload = warm(clock, [MS])
+    start = clock.now_ns + 10 * MS
+    records = []
+
+    def hang() -> None:
+        if clock.now_ns == start + (CAPACITY + 30) * MS:
+            clock.advance_ns(60 * SECOND)
+            records.append(measurement.wait_record(0.5))
+
+    workload.before = hang
+    measurement.set_window(start, start + 50 * SECOND, 10**6)
+    while not records:
+        measurement.turn()
+    (record,) = records
+    # One array full before, and what of the next had finished.
+    assert record["count"] == record["job"]["completed"] == CAPACITY + 30
+    assert record["job"]["completion_seconds"] is None and record["load"]["censored"] == 1
+
+
+def test_after_a_job_the_tenant_rests_until_the_next_window(clock: FakeClock) -> None:
+    measurement, workload = warm(clock, [MS])
+    work(measurement, clock, MS, 20)
+    steps = workload.steps
+    for _ in range(3):
+        measurement.turn()
+    assert workload.steps == steps
+    measurement.set_window(clock.now_ns + MS, clock.now_ns + 31 * MS)
+    while measurement._recorder.window is not None:
+        measurement.turn()
+    assert measurement.wait_record(0)["count"] == 30
+    assert measurement.wait_record(0)["job"] is None
+    assert measurement._recorder.totals().count == workload.steps
+
+
+def test_an_open_load_is_no_job(clock: FakeClock) -> None:
+    measurement, _ = warm(clock, [MS], Load("constant", rate_hz=100.0))
+    with pytest.raises(RefusedError, match="closed"):
+        measurement.set_window(clock.now_ns + MS, clock.now_ns + SECOND, 10)
+
+
+def test_a_real_tenant_delivers_its_job_when_it_is_done_and_ends_when_told_to(launch: Callable[..., Tenant]) -> None:
+    tenant = launch("--workload", "empty", "--warmup", '{"max_seconds": 0.3}')
+    tenant.wait_ready()
+    start_ns = tenant.get("/clock")["monotonic_ns"] + 200 * MS
+    window = {"start_ns": start_ns, "end_ns": start_ns + 100 * SECOND}
+    assert tenant.call("POST", "/window", window | {"iterations": 0})[0] == 400
+    assert tenant.call("POST", "/window", window | {"iterations": 20_000})[0] == 200
+    record = tenant.get("/record?deadline_seconds=1")
+    assert record["count"] == 20_000
+    assert 0 < record["job"]["completion_seconds"] < 50
+    # It rests now, and must still hear a signal.
+    tenant.process.terminate()
+    assert tenant.end()[0] == 0

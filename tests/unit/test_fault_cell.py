@@ -1,0 +1,217 @@
+"""A cell with a fault: the window goes on, its status is the victim's, and the node must take a new tenant."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.fakes import FakeTenants, ended
+from unit.test_cell import CALIBRATION, MPS, SETTINGS, FakeNode, load_of, raising
+
+from sharebench import fault_cell, record
+from sharebench.cell import run_cell
+from sharebench.fault_cell import REHEARSAL_SECONDS, FaultCourse
+from sharebench.matrix import canonical
+from sharebench.nodes.base import State, Tenants, TenantsFailed, TenantUnreachable, Wedged
+
+NS = 1_000_000_000
+
+
+class FaultNode(FakeNode):
+    """Its first tenants are the cell's; of the new ones afterwards, `refused` do not get ready."""
+
+    refused = 0
+    loses_state = False
+
+    def tenants(self, spec: Mapping[str, Any], settings: Mapping[str, Any]) -> Tenants:
+        self.given.append(settings)
+        if len(self.given) == 1:
+            return self.fakes
+        fresh = FakeTenants(1)
+        self.fresh = [*getattr(self, "fresh", []), fresh]
+        if len(self.fresh) <= self.refused:
+            fresh.on["wait_ready"] = raising(TenantsFailed("not every tenant got ready"))
+        return fresh
+
+    def ensure(self, state: State) -> None:
+        if self.given and self.loses_state:
+            self._note("unknown")
+        super().ensure(state)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> FaultNode:
+    """A node with a victim and an aggressor, tenant 1, that is killed a second into the window."""
+    node = FaultNode(tmp_path / "node", FakeTenants(2))
+    node.fakes.ends = {1: (1.0, ended("killed", -9))}
+    node.fakes.fakes[1].changes = {"workload": "fault-killed"}
+    return node
+
+
+def spec(kind: str = "killed") -> str:
+    """The canonical spec of a cell with that fault."""
+    victim = {"name": "matmul", "params": {}, "load": {"arrival": "closed"}, "output_tolerance": 1e-6}
+    workload = {"name": f"fault-{kind}+matmul", "tenants": [victim, victim | {"name": f"fault-{kind}"}]}
+    fault = {"kind": kind, "at_fraction": 0.4, "aggressor": 1}
+    return canonical(
+        {"strategy": {"mechanisms": ["mps"]}, "replicas": 2, "repeat": 1, "window_seconds": 2}
+        | {"workload": workload, "fault": fault}
+    )
+
+
+def run(node: FaultNode, kind: str = "killed") -> dict[str, Any]:
+    """The cell's record; refused if it breaks the schema."""
+    measured, _ = run_cell(node, MPS, spec(kind), 1, SETTINGS, {"matmul": CALIBRATION}, FaultCourse)
+    made = {"run_id": "run-1", "started_epoch_seconds": 1.0, "python": "3", "platform": "Linux", "packages": {}}
+    whole = {key: value for key, value in measured.items() if key != "environment"}
+    path = node.folder / "raw.json"
+    record.write(path, whole | {"code": "code", "provenance": made | {"git_commit": None, "git_dirty": None}})
+    return record.read(path)
+
+
+def test_the_victim_is_measured_to_the_windows_end_and_its_status_is_the_cells(node: FaultNode) -> None:
+    measured = run(node)
+    assert (measured["status"], measured["reason"]) == ("ok", None)
+    assert [tenant["status"] for tenant in measured["tenants"]] == ["ok", "killed"]
+    assert [tenant["count"] for tenant in measured["tenants"]] == [100, 0]
+    assert measured["tenants"][1]["exit"]["log_tail"] == "last words"
+    assert measured["window"]["end_monotonic_seconds"] - measured["window"]["start_monotonic_seconds"] == 2
+    assert [gate["name"] for gate in measured["gates"] if not gate["passed"]] == []
+    assert measured["calibration"]["workloads"].keys() == {"matmul"}, "an aggressor has no calibration"
+    fault = measured["fault"]
+    assert (fault["kind"], fault["aggressor"], fault["happened"]) == ("killed", 1, True)
+    assert fault["at_seconds"] == pytest.approx(0.8)
+    assert fault["ended_seconds"][0] is None
+    assert (fault["set_up_again"], fault["refused_tenants"]) == (False, 0)
+
+
+def test_evidence_is_that_of_a_rehearsal_in_which_all_live(node: FaultNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def evidence(_: object, grants: list[Any], records: list[Any]) -> list[dict[str, Any]]:
+        seen.append(len(node.fakes.asked("window")))
+        assert len(grants) == len(records) == 2
+        return [{"name": "mask", "expected": 1, "observed": 1, "holds": True, "source": "node"}]
+
+    monkeypatch.setattr(node, "evidence", evidence)
+    run(node)
+    windows = [given for _, what, _, given in node.fakes.calls if what == "window"]
+    assert seen == [2]
+    assert [end - start for start, end in windows] == [int(REHEARSAL_SECONDS * NS)] * 2 + [2 * NS] * 2
+
+
+def test_the_aggressor_is_told_of_a_window_only_when_its_victims_have_taken_it(node: FaultNode) -> None:
+    node.fakes.fakes[0].refuses = 1
+    run(node)
+    told = [index for _, what, index, _ in node.fakes.calls if what == "window"]
+    assert told == [0, 0, 1, 0, 1]
+
+
+def test_a_victim_that_dies_too_is_the_cells_status(node: FaultNode) -> None:
+    node.fakes.ends = {0: (1.1, ended("crashed", 1, "an error of the driver")), **node.fakes.ends}
+    measured = run(node)
+    assert (measured["status"], measured["reason"]) == ("crashed", "1 of 1 tenants crashed: an error of the driver")
+    assert measured["gates"] == []
+    assert None not in measured["fault"]["ended_seconds"]
+
+
+def test_an_aggressor_that_hangs_is_not_waited_for(node: FaultNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fault_cell, "HANG_SECONDS", 0.05)
+    monkeypatch.setattr(fault_cell, "ANSWER_SECONDS", 0.05)
+    node.fakes.ends = {}
+    real = node.fakes.fakes[1].record
+    asked: list[float] = []
+    over = threading.Event()
+
+    def silent(deadline_seconds: float) -> dict[str, Any]:
+        asked.append(deadline_seconds)
+        if len(asked) > 1:
+            over.wait(60)
+        return real(deadline_seconds)
+
+    monkeypatch.setattr(node.fakes.fakes[1], "record", silent)
+    began = time.monotonic()
+    try:
+        measured = run(node, "stopped")
+    finally:
+        over.set()
+    assert time.monotonic() - began < 30
+    assert [tenant["status"] for tenant in measured["tenants"]] == ["ok", "hung"]
+    assert measured["status"] == "ok"
+    assert measured["fault"]["ended_seconds"] == [None, None]
+
+
+def test_an_iteration_that_never_ended_is_a_hang(node: FaultNode) -> None:
+    node.fakes.ends = {}
+    node.fakes.fakes[1].changes |= load_of(1, "closed")
+    measured = run(node, "spin")
+    assert [tenant["status"] for tenant in measured["tenants"]] == ["ok", "hung"]
+    assert measured["fault"]["happened"]
+
+
+def test_an_aggressor_that_is_well_in_the_end_had_no_fault(node: FaultNode) -> None:
+    node.fakes.ends = {}
+    measured = run(node)
+    assert measured["status"] == "ok"
+    assert not measured["fault"]["happened"]
+
+
+def test_a_death_before_the_window_is_told_as_in_every_cell(node: FaultNode) -> None:
+    node.fakes.on["wait_ready"] = raising(TenantsFailed("not every tenant got ready"))
+    node.fakes.statuses = [ended("oom", 12), ended("oom", 12)]
+    measured = run(node)
+    assert (measured["status"], measured["reason"]) == ("oom", "0 of 2 tenants fit into memory")
+    assert not measured["fault"]["happened"]
+
+
+def test_a_new_tenant_is_started_and_removed_when_the_others_are_gone(node: FaultNode) -> None:
+    run(node)
+    assert node.fakes.life[-1] == "stop"
+    (fresh,) = node.fresh
+    assert fresh.life == ["start 1", "wait_ready", "stop"]
+
+
+def test_a_state_that_was_lost_is_set_up_again_and_said_so(node: FaultNode) -> None:
+    node.loses_state = True
+    assert run(node)["fault"]["set_up_again"]
+
+
+def test_a_second_new_tenant_is_tried_after_setting_up_anew(node: FaultNode) -> None:
+    node.refused = 1
+    fault = run(node)["fault"]
+    assert fault["refused_tenants"] == 1
+    assert fault["recovery_seconds"] >= fault["new_tenant_seconds"]
+
+
+def test_a_device_that_takes_no_new_tenant_is_wedged(node: FaultNode) -> None:
+    node.refused = 2
+    with pytest.raises(Wedged, match="no new tenant within 60 s after the fault killed"):
+        run(node)
+    assert [fresh.life[-1] for fresh in node.fresh] == ["stop", "stop"]
+
+
+def test_after_a_fault_the_state_is_in_doubt(node: FaultNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    doubts: list[str] = []
+    monkeypatch.setattr(node, "doubt", lambda: doubts.append("doubt"))
+    run(node)
+    assert doubts
+
+
+def test_a_victim_that_lives_but_gives_no_record_hangs(node: FaultNode) -> None:
+    real = node.fakes.fakes[0].record
+
+    def silent(deadline_seconds: float) -> dict[str, Any]:
+        if len(node.fakes.asked("window")) > 2:
+            raise TenantUnreachable("timed out")
+        return real(deadline_seconds)
+
+    node.fakes.fakes[0].record = silent  # type: ignore[method-assign]
+    measured = run(node)
+    assert measured["status"] == "hung"
+    assert "within the deadline" in measured["reason"]
+    assert json.loads(measured["spec"])["fault"]["kind"] == "killed"

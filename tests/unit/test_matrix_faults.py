@@ -1,0 +1,108 @@
+"""Config to cells with a fault, and which cells are for faults and queues only."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from unit.config_cases import study
+
+from sharebench import fault_checks, faults
+from sharebench.config import load
+from sharebench.matrix import Cell, Study
+
+
+def of(**changes: Any) -> Study:
+    """The default study with these keys changed, and nothing measured again unless they say so."""
+    return Study(load(study({"null_cells": False} | changes)))
+
+
+def faulty(*kinds: str, **changes: Any) -> Study:
+    """A study of the stand-in with these faults, and nothing else to measure."""
+    own = {"node": "cpu", "faults": list(kinds), "strategies": ["mps", "time-slicing"], "workloads": ["matmul"]}
+    return of(**own | changes)
+
+
+def test_every_fault_has_a_cell_beside_every_victim_under_every_strategy_for_two() -> None:
+    planned = faulty(
+        "killed", "spin", fault_victims=["memcopy", "matmul"], strategies=["exclusive", "mps", "mig"], workloads=[]
+    )
+    cells = [cell for cell in planned.requested if cell.workload.startswith("fault-")]
+    assert {(cell.strategy, cell.workload) for cell in cells} == {
+        (strategy, f"fault-{kind}+{victim}")
+        for strategy in ("mps", "mig")
+        for kind in ("killed", "spin")
+        for victim in ("matmul", "memcopy")
+    }
+    assert {(cell.replicas, cell.repeat) for cell in cells} == {(2, 1)}
+    assert {cell for cell in planned.cells if cell.replicas == 1} == {
+        Cell("exclusive", victim, 1, repeat) for victim in ("matmul", "memcopy") for repeat in (1, 2, 3)
+    }, "the baselines of the victims, and none of the aggressor"
+    assert planned.calibrated() == ["matmul", "memcopy"]
+
+
+def test_faults_have_repeats_of_their_own() -> None:
+    planned = faulty("killed", fault_repeats=2, repeats=1)
+    repeats = {cell.repeat for cell in planned.requested if cell.workload == "fault-killed+matmul"}
+    assert repeats == {1, 2}
+
+
+@pytest.mark.parametrize(
+    "changes, victims",
+    [
+        ({"workloads": ["detector", "matmul"]}, ["detector", "matmul"]),
+        ({"interference": ["memcopy", "empty"]}, ["empty", "memcopy"]),
+        ({"interference": ["memcopy", "empty"], "fault_victims": ["matmul"]}, ["matmul"]),
+    ],
+)
+def test_victims_are_those_named_else_those_of_the_study(changes: dict[str, Any], victims: list[str]) -> None:
+    assert [victim for victim, _ in faulty("killed", **changes).faults.values()] == victims
+
+
+def test_the_spec_of_a_fault_names_victim_aggressor_and_moment() -> None:
+    planned = faulty("spin")
+    cell = Cell("mps", "fault-spin+matmul", 2, 1)
+    found = planned.spec_of(cell)
+    assert [tenant["name"] for tenant in found["workload"]["tenants"]] == ["matmul", "fault-spin"]
+    assert found["workload"]["tenants"][1]["module"] == "fault"
+    assert found["workload"]["tenants"][1]["params"] == {"kind": "spin", "at_fraction": 0.4}
+    assert found["fault"] == {"kind": "spin", "at_fraction": 0.4, "aggressor": 1}
+    assert planned.components(cell) == ["matmul"]
+    assert planned.tenants_of(cell) == ["matmul", "fault-spin"]
+    plain = Cell("exclusive", "matmul", 1, 1)
+    assert planned.spec(plain) == of(node="cpu", workloads=["matmul"]).spec(plain), "a fault stales no other cell"
+
+
+def test_a_cell_with_a_fault_has_code_of_its_own() -> None:
+    planned = faulty("spin", "killed")
+    codes = [planned.code(name) for name in ("fault-spin+matmul", "fault-killed+matmul", "matmul")]
+    assert codes[0] == codes[1] != codes[2]
+
+
+def test_only_a_loop_can_be_a_victim() -> None:
+    config = copy.deepcopy(faulty("killed", workloads=["matmul", "memcopy"]).config)
+    config["workload_catalogue"]["memcopy"]["kind"] = "job"
+    assert faults.victims(config) == ["matmul"]
+    config["fault_victims"] = ["memcopy"]
+    (line, *_) = fault_checks.problems(config, "cpu")
+    assert line == "fault_victims: 'memcopy' is of the kind job; name workloads of the kind loop"
+
+
+def test_what_is_there_for_faults_or_a_queue_only_is_not_measured_again() -> None:
+    planned = faulty("killed", fault_victims=["memcopy"], null_cells=True)
+    again = {cell.workload for cell in planned.cells if cell.strategy == "exclusive-again"}
+    assert again == {"matmul"} and Cell("exclusive", "memcopy", 1, 1) in planned.cells
+    queued = of(node="cpu", workloads=["batch-matmul", "matmul"], strategies=["sequential"], null_cells=True)
+    assert {cell.strategy for cell in queued.cells} == {"exclusive", "sequential"}
+    shared = of(node="cpu", workloads=["batch-matmul"], strategies=["sequential", "mps"], null_cells=True)
+    assert {cell.workload for cell in shared.cells if cell.strategy == "exclusive-again"} == {"batch-matmul"}
+
+
+def test_windows_with_a_fault_and_queues_are_in_no_comparison() -> None:
+    planned = faulty("killed", workloads=["batch-matmul", "matmul"], strategies=["sequential", "mps"])
+    left_out = [cell for cell in planned.cells if not planned.is_compared(cell)]
+    assert {(cell.strategy, cell.workload) for cell in left_out} == {
+        ("sequential", "batch-matmul"),
+        ("mps", "fault-killed+matmul"),
+    }
