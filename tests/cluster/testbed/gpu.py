@@ -6,12 +6,18 @@ import json
 import subprocess
 from pathlib import Path
 
-from cluster.testbed import programs
-from cluster.testbed.lifecycle import run, wait_for
+from cluster.testbed import images, programs
+from cluster.testbed.instance import NODE, Instance
+from cluster.testbed.lifecycle import import_images, run, wait_for
 
 MANIFESTS = Path(__file__).parent / "manifests"
 PARTS = ("device-plugin.yaml", "gfd.yaml", "mps.yaml")
 READY_SECONDS = 120.0
+MIG_LAYOUT = "/run/nvidia/mock/layout"
+MIG_CLIENTS = {
+    "nvidia-device-plugin": "nvidia.com/gpu.deploy.device-plugin",
+    "gpu-feature-discovery": "nvidia.com/gpu.deploy.gpu-feature-discovery",
+}
 
 
 def install(kubeconfig: Path, kubectl: str | Path | None = None) -> None:
@@ -35,3 +41,22 @@ def install(kubeconfig: Path, kubectl: str | Path | None = None) -> None:
         )
 
     wait_for("an allocatable GPU with labels", is_usable, READY_SECONDS)
+
+
+def install_mig(found: Instance) -> None:
+    """Make the mock GPU of a test bed one that can do MIG, with NVIDIA's mig-manager; `install` came before.
+
+    The manager stops and starts plugin and GPU feature discovery by node labels, as in the GPU operator.
+    """
+    import_images(found, images.mig_archive())
+    command = [str(programs.obtain(programs.KUBE)["kubectl"]), f"--kubeconfig={found.kubeconfig}"]
+    namespace = "--namespace=nvidia-device-plugin"
+    layout = json.dumps({"data": {"MOCK_MIG_LAYOUT": MIG_LAYOUT}})
+    run(*command, namespace, "patch", "configmap", "mock-gpu", "--patch", layout)
+    for name, label in MIG_CLIENTS.items():
+        run(*command, "label", "node", NODE, f"{label}=true")
+        template = {"spec": {"nodeSelector": {label: "true"}}}
+        run(*command, namespace, "patch", "daemonset", name, "--patch", json.dumps({"spec": {"template": template}}))
+    run(*command, "apply", "-f", MANIFESTS / "mig-manager.yaml")
+    for name in (*MIG_CLIENTS, "nvidia-mig-manager"):
+        run(*command, namespace, "rollout", "status", "daemonset", name, "--timeout=90s")

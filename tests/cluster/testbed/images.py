@@ -22,7 +22,7 @@ from cluster.testbed.instance import cache, locked
 SUITE = "bookworm"
 PACKAGES = "python3,python3-numpy,python3-prometheus-client,mount"  # mount: for `mps-control-daemon mount-shm`
 REGISTRY = "testbed.local"  # nobody's, so that nothing is ever pulled
-PAUSE, PYTHON, GPU = f"{REGISTRY}/pause:1", f"{REGISTRY}/python:1", f"{REGISTRY}/nvidia:1"
+PAUSE, PYTHON, GPU, MIG = (f"{REGISTRY}/{name}:1" for name in ("pause", "python", "nvidia", "mig"))
 STANDINS = Path(__file__).parent / "standins"
 SHARED_STANDINS = Path(__file__).parents[2] / "standins"
 
@@ -112,35 +112,46 @@ def _pause() -> bytes:
     return target.read_bytes()
 
 
-def gpu_files(binaries: dict[str, Path]) -> dict[str, bytes]:
+def _with_standins(binaries: dict[str, Path]) -> dict[str, bytes]:
     """NVIDIA's programs with the stand-ins that they need."""
-    files = {f"/usr/bin/{name}": file.read_bytes() for name, file in binaries.items() if file.suffix != ".yaml"}
-    for name in ("nvidia-smi", "with-mock-driver"):
+    programs_only = {name: file for name, file in binaries.items() if file.suffix != ".yaml"}
+    files = {f"/usr/bin/{name}": file.read_bytes() for name, file in programs_only.items()}
+    for name in ("nvidia-smi", "with-mock-driver", "fake-dbus.py"):
         files[f"/usr/bin/{name}"] = (STANDINS / name).read_bytes()
     control = (SHARED_STANDINS / "nvidia-cuda-mps-control").read_text().replace("#!PYTHON", "#!/usr/bin/python3", 1)
     files["/usr/bin/nvidia-cuda-mps-control"] = control.encode()
-    library = nvml.build(cache() / "images", [file for file in binaries.values() if file.suffix != ".yaml"])
+    library = nvml.build(cache() / "images", list(programs_only.values()))
     files["/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"] = library.read_bytes()
     return files
 
 
-def archive() -> Path:
-    """All images in one file, made anew when something in them changed."""
-    gpu = {name: file for program in programs.GPU_PROGRAMS for name, file in programs.obtain(program).items()}
+def _archived(name: str, images: list[Image]) -> Path:
+    """The archive of these images; made anew when something in them changed."""
     root = root_file_system()
-    with locked("images"):
-        images = [
-            Image(PAUSE, {"/pause": _pause()}, on_root=False, entry=("/pause",), user="65535:65535"),
-            Image(PYTHON, {}),
-            Image(GPU, gpu_files(gpu)),
-        ]
-        digest = hashlib.sha256(f"{root.name} {root.stat().st_mtime_ns}".encode())
-        for image in images:
-            for path, content in sorted(image.files.items()):
-                digest.update(path.encode() + hashlib.sha256(content).digest())
-        target = root.parent / f"images-{digest.hexdigest()[:12]}.tar"
-        if not target.exists():
-            building = target.with_suffix(".building.tar")
-            write_archive(building, root.read_bytes(), images)
-            building.rename(target)
+    digest = hashlib.sha256(f"{root.name} {root.stat().st_mtime_ns}".encode())
+    for image in images:
+        digest.update(repr((image.name, image.on_root, image.entry, image.user)).encode())
+        for path, content in sorted(image.files.items()):
+            digest.update(path.encode() + hashlib.sha256(content).digest())
+    target = root.parent / f"{name}-{digest.hexdigest()[:12]}.tar"
+    if not target.exists():
+        building = target.with_suffix(".building.tar")
+        write_archive(building, root.read_bytes(), images)
+        building.rename(target)
     return target
+
+
+def archive() -> Path:
+    """What every cluster of the tests has."""
+    binaries = {name: file for program in programs.GPU_PROGRAMS for name, file in programs.obtain(program).items()}
+    root_file_system()
+    with locked("images"):
+        pause = Image(PAUSE, {"/pause": _pause()}, on_root=False, entry=("/pause",), user="65535:65535")
+        return _archived("images", [pause, Image(PYTHON, {}), Image(GPU, _with_standins(binaries))])
+
+
+def mig_archive() -> Path:
+    """NVIDIA's mig-manager."""
+    binaries = programs.obtain(programs.MIG)
+    with locked("images"):
+        return _archived("mig", [Image(MIG, _with_standins(binaries))])

@@ -107,8 +107,10 @@ def start_node(found: Instance, binaries: dict[str, Path]) -> None:
     run("ip", "route", "add", found.pod_subnet, "via", found.node_ip)
 
 
-def import_images(found: Instance, ctr: Path, archive: Path) -> None:
+def import_images(found: Instance, archive: Path) -> None:
+    """Into the containerd of a running instance."""
     pid = found.init_pid()
+    ctr = programs.obtain(programs.CONTAINERD)["ctr"]
     inside: list[str | Path] = ["nsenter", f"--target={pid}", "--mount", "--net", "--pid", "--uts"]
     run(*inside, ctr, "--namespace=k8s.io", "images", "import", "--snapshotter=overlayfs", archive)
 
@@ -142,7 +144,7 @@ def up(name: str) -> Instance:
         start_node(found, binaries)
         containerd_socket = Path(f"/proc/{found.init_pid()}/root/run/containerd/containerd.sock")
         wait_for("the start of containerd", containerd_socket.exists)
-        import_images(found, binaries["ctr"], archive)
+        import_images(found, archive)
         wait_for("a ready API server", lambda: node.is_api_ready(found))
         kubectl: list[str | Path] = [binaries["kubectl"], f"--kubeconfig={found.kubeconfig}"]
         binding = [API_TO_KUBELET, f"--user={API_TO_KUBELET}", "--clusterrole=system:kubelet-api-admin"]

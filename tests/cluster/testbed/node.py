@@ -42,7 +42,7 @@ def mount_folders(instance: Instance) -> None:
     """Private folders on every path that components, containers and manifests write to."""
     run("mount", "--make-rshared", "/")
     for path in ("/run", "/var/lib", "/var/log"):
-        run("mount", "-t", "tmpfs", "tmpfs", path)
+        run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", path)
     for path in ("/run/lock", "/run/netns", "/run/cdi"):
         Path(path).mkdir()
     for name in ("kubelet", "containerd"):

@@ -65,6 +65,12 @@ NFD = Program(
     stamps=("sigs.k8s.io/node-feature-discovery/pkg/version.version=v0.18.3",),
     files=(("nfd-api-crds.yaml", "sigs.k8s.io/node-feature-discovery", "deployment/base/nfd-crds/nfd-api-crds.yaml"),),
 )
+MIG = Program(
+    "mig",
+    ("nvidia-mig-parted", "nvidia-mig-manager"),
+    stamps=("github.com/NVIDIA/mig-parted/internal/info.version=v0.13.1",),
+    nvml=True,
+)
 NODE_PROGRAMS = (KUBE, CONTAINERD)
 GPU_PROGRAMS = (NVIDIA, NFD)
 
