@@ -13,23 +13,22 @@ from cluster.testbed import gpu, kind, lifecycle, requirements
 KINDS = ("testbed", "kind", "existing")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "existing: safe on a cluster that serves others too")
-    config.addinivalue_line("markers", "testbed: needs the test bed, not another cluster")
-
-
 def chosen() -> str:
     return os.environ.get("SHAREBENCH_CLUSTER", "testbed")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what the chosen cluster is not for: that is a choice, not a lack of this machine."""
-    for item in items:
-        own = not {"existing"} & {mark.name for mark in item.iter_markers()}
-        if chosen() == "existing" and own:
-            item.add_marker(pytest.mark.skip(reason="not safe on a cluster that serves others"))
-        if chosen() != "testbed" and item.get_closest_marker("testbed"):
-            item.add_marker(pytest.mark.skip(reason="needs the test bed: SHAREBENCH_CLUSTER=testbed"))
+def is_for(kind: str, item: pytest.Item) -> bool:
+    """Whether a test may run on that kind of cluster."""
+    marks = {mark.name for mark in item.iter_markers()}
+    return kind == "testbed" or (kind == "kind" and "testbed" not in marks) or "existing" in marks
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what the chosen cluster is not for; a choice, and so no skip."""
+    here = Path(__file__).parent
+    others = [item for item in items if item.path.is_relative_to(here) and not is_for(chosen(), item)]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if item not in others]
 
 
 @pytest.fixture(scope="session")

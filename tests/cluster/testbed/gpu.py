@@ -48,7 +48,7 @@ def install_mig(found: Instance) -> None:
 
     The manager stops and starts plugin and GPU feature discovery by node labels, as in the GPU operator.
     """
-    import_images(found, images.mig_archive())
+    import_images(found, images.further_archive(images.MIG, programs.MIG))
     command = [str(programs.obtain(programs.KUBE)["kubectl"]), f"--kubeconfig={found.kubeconfig}"]
     namespace = "--namespace=nvidia-device-plugin"
     layout = json.dumps({"data": {"MOCK_MIG_LAYOUT": MIG_LAYOUT}})
@@ -60,3 +60,12 @@ def install_mig(found: Instance) -> None:
     run(*command, "apply", "-f", MANIFESTS / "mig-manager.yaml")
     for name in (*MIG_CLIENTS, "nvidia-mig-manager"):
         run(*command, namespace, "rollout", "status", "daemonset", name, "--timeout=90s")
+
+
+def install_dra(found: Instance) -> None:
+    """NVIDIA's DRA driver into a running test bed, which offers the mock GPU in a ResourceSlice."""
+    import_images(found, images.further_archive(images.DRA, programs.DRA))
+    command = [str(programs.obtain(programs.KUBE)["kubectl"]), f"--kubeconfig={found.kubeconfig}"]
+    run(*command, "apply", "-f", MANIFESTS / "dra.yaml")
+    daemon_set = ["daemonset", "dra-driver-kubelet-plugin", "--namespace=dra-driver-nvidia-gpu"]
+    run(*command, "rollout", "status", *daemon_set, "--timeout=90s")

@@ -22,7 +22,7 @@ from cluster.testbed.instance import cache, locked
 SUITE = "bookworm"
 PACKAGES = "python3,python3-numpy,python3-prometheus-client,mount"  # mount: for `mps-control-daemon mount-shm`
 REGISTRY = "testbed.local"  # nobody's, so that nothing is ever pulled
-PAUSE, PYTHON, GPU, MIG = (f"{REGISTRY}/{name}:1" for name in ("pause", "python", "nvidia", "mig"))
+PAUSE, PYTHON, GPU, MIG, DRA = (f"{REGISTRY}/{name}:1" for name in ("pause", "python", "nvidia", "mig", "dra"))
 STANDINS = Path(__file__).parent / "standins"
 SHARED_STANDINS = Path(__file__).parents[2] / "standins"
 
@@ -150,8 +150,8 @@ def archive() -> Path:
         return _archived("images", [pause, Image(PYTHON, {}), Image(GPU, _with_standins(binaries))])
 
 
-def mig_archive() -> Path:
-    """NVIDIA's mig-manager."""
-    binaries = programs.obtain(programs.MIG)
+def further_archive(image: str, program: programs.Program) -> Path:
+    """An image of one more of NVIDIA's programs, for those clusters that need it: MIG, DRA."""
+    binaries = programs.obtain(program)
     with locked("images"):
-        return _archived("mig", [Image(MIG, _with_standins(binaries))])
+        return _archived(program.folder, [Image(image, _with_standins(binaries))])

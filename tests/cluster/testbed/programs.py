@@ -71,6 +71,12 @@ MIG = Program(
     stamps=("github.com/NVIDIA/mig-parted/internal/info.version=v0.13.1",),
     nvml=True,
 )
+DRA = Program(
+    "dra",
+    ("gpu-kubelet-plugin",),
+    stamps=("sigs.k8s.io/dra-driver-nvidia-gpu/internal/info.version=v0.4.1",),
+    nvml=True,
+)
 NODE_PROGRAMS = (KUBE, CONTAINERD)
 GPU_PROGRAMS = (NVIDIA, NFD)
 
