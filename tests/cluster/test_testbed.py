@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster.harness import FOREVER, RESTRICTED, Cluster
+from cluster.harness import FOREVER, Cluster, eventually
 from cluster.testbed import instance, lifecycle, requirements
 from cluster.testbed.errors import TestbedError
 from cluster.testbed.instance import Instance
@@ -67,21 +68,21 @@ def test_two_run_side_by_side_and_nothing_is_left_of_the_one_that_ends(cluster: 
     before = host()
     found = lifecycle.up(other_name)
     other = Cluster(found.kubeconfig, found)
-    with other.namespace(RESTRICTED) as namespace:
-        other.start(namespace, "stays", FOREVER)
-        other.wait_for_phase(namespace, "stays")
-        assert other.core.read_namespaced_pod("stays", namespace).status.pod_ip.startswith(f"10.88.{found.slot}.")
-        pid = found.init_pid()
-        assert pid
-        mount_namespace = str(Path(f"/proc/{pid}/ns/mnt").readlink())
-        assert ids_in(mount_namespace)
-        assert {kind for kind, left in traces(found).items() if left} == {"links", "routes", "cgroups", "folders"}
-        assert lifecycle.up(other_name) == found
-        assert found.init_pid() == pid
-        lifecycle.down(other_name)
-        assert ids_in(mount_namespace) == []
-        assert not any(traces(found).values())
-        assert host() == before
+    eventually("a service account", lambda: other.core.list_namespaced_service_account("default").items)
+    other.start("default", "stays", FOREVER)
+    other.wait_for_phase("default", "stays")
+    assert other.core.read_namespaced_pod("stays", "default").status.pod_ip.startswith(f"10.88.{found.slot}.")
+    pid = found.init_pid()
+    assert pid
+    mount_namespace = str(Path(f"/proc/{pid}/ns/mnt").readlink())
+    assert ids_in(mount_namespace)
+    assert {kind for kind, left in traces(found).items() if left} == {"links", "routes", "cgroups", "folders"}
+    assert lifecycle.up(other_name) == found
+    assert found.init_pid() == pid
+    lifecycle.down(other_name)
+    assert ids_in(mount_namespace) == []
+    assert not any(traces(found).values())
+    assert host() == before
     assert cluster.core.list_node(_request_timeout=5).items
 
 
@@ -89,7 +90,8 @@ def test_one_that_was_killed_is_cleared_away_by_the_next_start(machine: None, ot
     found = lifecycle.up(other_name)
     pid = found.init_pid()
     assert pid
-    os.kill(pid, 9)
+    os.kill(pid, signal.SIGKILL)
+    eventually("the end of the node", lambda: found.init_pid() is None)
     again = lifecycle.up(other_name)
     assert again.init_pid() not in (None, pid)
 
