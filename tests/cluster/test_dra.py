@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,7 +22,7 @@ SHOW_DEVICES = "import glob, time; print(sorted(glob.glob('/dev/nvidia*'))); tim
 @pytest.fixture(scope="module")
 def dra(machine: None) -> Iterator[Cluster]:
     """A test bed of its own, without the device plugin: only one of the two may own a GPU."""
-    name = "dra-tests"
+    name = f"dra-tests-{os.getpid()}"
     found = lifecycle.up(name)
     try:
         gpu.install_dra(found)

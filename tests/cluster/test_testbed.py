@@ -51,16 +51,13 @@ def traces(found: Instance) -> dict[str, list[str]]:
     }
 
 
-def host() -> dict[str, str]:
-    """What a kubelet and containerd use to change on a machine."""
-    folders = ("/var/lib", "/var/log", "/run", "/etc/cni", "/etc/cdi", "/opt")
+def host() -> dict[str, object]:
+    """What a kubelet, containerd and their pods would make or set on the machine that they run on."""
     settings = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward")
-    names = {
-        folder: " ".join(sorted(path.name for path in Path(folder).iterdir()))
-        for folder in folders
-        if Path(folder).exists()
-    }
-    return names | {setting: Path("/proc/sys", setting).read_text() for setting in settings}
+    folders = ("/var/lib/kubelet", "/var/lib/containerd", "/var/log/pods", "/var/log/containers", "/run/containerd")
+    folders += ("/run/nvidia", "/run/cni", "/run/netns", "/etc/cni", "/etc/cdi", "/opt/containerd")
+    contents = {folder: sorted(Path(folder).glob("*")) for folder in folders}
+    return contents | {setting: Path("/proc/sys", setting).read_text() for setting in settings}
 
 
 def test_two_run_side_by_side_and_nothing_is_left_of_the_one_that_ends(cluster: Cluster, other_name: str) -> None:

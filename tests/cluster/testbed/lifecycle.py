@@ -42,8 +42,8 @@ def run(*command: str | Path, text: str | None = None) -> str:
 
 
 def cgroups(found: Instance) -> list[Path]:
-    """One folder below each hierarchy of cgroup v1."""
-    return [folder / found.cgroup for folder in CGROUPS.iterdir() if folder.is_dir() and folder.name != "unified"]
+    """One folder below each hierarchy; runc makes that of the unified one where there is one beside those of v1."""
+    return [folder / found.cgroup for folder in CGROUPS.iterdir() if folder.is_dir()]
 
 
 def write_config(found: Instance) -> None:
