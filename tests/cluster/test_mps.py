@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import yaml
 from cluster.harness import PLUGIN_NAMESPACE, Cluster, eventually
 from cluster.test_device_plugin import ONE_GPU, start_many
 from cluster.testbed import gpu, programs
@@ -60,3 +61,25 @@ def test_seven_tenants_share_threads_and_memory_by_limits(plugin: Cluster, names
     said = plugin.execute(PLUGIN_NAMESPACE, daemon.metadata.name, *command, container=f"{DAEMON}-ctr")
     assert float(said) == 100 // 7
     assert plugin.labels()["gpu.sharing-strategy"] == "mps"
+
+
+def test_started_by_its_bare_name_the_daemon_works_and_its_sidecar_crash_loops(without_daemon: Cluster) -> None:
+    """As in the plugin's chart: its sidecar looks for /usr/bin/mps-control-daemon, which no process is called then."""
+    cluster = without_daemon
+    (body,) = [part for part in yaml.safe_load_all((gpu.MANIFESTS / "mps.yaml").read_text()) if part]
+    daemon = body["spec"]["template"]["spec"]["containers"][1]
+    assert daemon["command"] == [f"/usr/bin/{DAEMON}"]
+    daemon["command"] = [DAEMON]
+    cluster.apps.create_namespaced_daemon_set(PLUGIN_NAMESPACE, body)
+    try:
+        cluster.switch("mps7", 7, seconds=3 * RETRY_SECONDS)
+
+        def is_crash_looping() -> bool:
+            waiting = cluster.containers(DAEMON)[f"{DAEMON}-sidecar"].state.waiting
+            return bool(waiting and waiting.reason == "CrashLoopBackOff")
+
+        eventually("CrashLoopBackOff of the sidecar", is_crash_looping, 90.0)
+        assert cluster.containers(DAEMON)[f"{DAEMON}-ctr"].ready
+        assert cluster.allocatable() == 7
+    finally:
+        cluster.apps.delete_namespaced_daemon_set(DAEMON, PLUGIN_NAMESPACE)

@@ -121,3 +121,23 @@ def test_a_folder_that_lacks_binaries_is_refused_in_one_line(machine: None, tmp_
     assert done.stderr.strip().startswith(f"SHAREBENCH_TESTBED_BIN={tmp_path} lacks kube, etcd")
     assert len(done.stderr.splitlines()) == 1
     assert instance.find("never") is None
+
+
+def test_what_a_machine_lacks_is_said_with_its_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert "needs root" in str(requirements.missing())
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("SHAREBENCH_TESTBED_BIN", raising=False)
+    assert "no Go compiler" in str(requirements.missing())
+    monkeypatch.setenv("SHAREBENCH_TESTBED_BIN", str(tmp_path))
+    assert requirements.missing() == "no runc on PATH: apt-get install runc"
+
+
+def test_cgroups_are_checked_before_anything_starts(
+    machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requirements, "CGROUPS", tmp_path)
+    assert "no cgroup rights" in str(requirements.missing())
+    (tmp_path / "cgroup.controllers").touch()
+    assert "cgroup v2 only" in str(requirements.missing())
