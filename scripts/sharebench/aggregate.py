@@ -134,11 +134,22 @@ def published(config: dict[str, Any]) -> dict[str, Any]:
     """The config without what is only this host's business: paths that lead out of here, and which GPU it was."""
     nvidia = config["nvidia"]
     gpu = nvidia["gpu"] if nvidia["gpu"].isdecimal() else "0"
+    cluster = config["kubernetes"] | {"context": None, "node": "auto", "namespace": "sharebench", "tolerations": []}
     return config | {
         "results": dataset.portable(config["results"]),
         "from": dataset.portable(config["from"]) if config["from"] else None,
         "nvidia": nvidia | {"python": dataset.portable(nvidia["python"]), "gpu": gpu},
+        "kubernetes": cluster,
     }
+
+
+def unnamed(argv: list[str], config: dict[str, Any]) -> list[str]:
+    """The command without the names of a cluster's context and node."""
+    cluster = config["kubernetes"]
+    for name in filter(None, (cluster["context"], cluster["node"])):
+        if name != "auto":
+            argv = [word.replace(name, "…") for word in argv]
+    return argv
 
 
 def _manifest(study: Study, run: dict[str, Any]) -> dict[str, Any]:
@@ -151,7 +162,7 @@ def _manifest(study: Study, run: dict[str, Any]) -> dict[str, Any]:
         "versions": {"python": sys.version.split()[0], **{name: version(name) for name in PACKAGES}},
         "git_commit": run["git_commit"],
         "git_dirty": run["git_dirty"],
-        "argv": run["argv"],
+        "argv": unnamed(run["argv"], study.config),
         "run_id": run["run_id"],
         "created_epoch_seconds": time.time(),
     }

@@ -30,6 +30,8 @@ CORE = [
 # What of a tenant runs on a GPU only, and what is no tenant but the probe of time slices.
 GPU_ONLY = {f"tenant/{name}.py" for name in ("cuda", "models", "roofs", "torch_device")}
 PROBE = {"tenant/spin.py"}
+# What looks at a cluster before anything is measured.
+PREFLIGHT = {f"sharebench/nodes/kubernetes/{name}.py" for name in ("preflight", "rights")}
 TENANT = [file for file in _all("tenant") if file not in PROBE]
 NODES = {
     "cpu": [
@@ -53,6 +55,18 @@ NODES = {
         "sharebench/collect/telemetry.py",
         "sharebench/collect/gpu_telemetry.py",
         "sharebench/collect/nvml_sampler.py",
+    ],
+    "kubernetes": [
+        *TENANT,
+        "sharebench/nodes/base.py",
+        *(file for file in _all("sharebench/nodes/kubernetes") if file not in PREFLIGHT),
+        "sharebench/tenants/__init__.py",
+        "sharebench/tenants/bundle.py",
+        "sharebench/tenants/pod_spec.py",
+        "sharebench/tenants/pod_status.py",
+        "sharebench/tenants/pods.py",
+        "sharebench/tenants/processes.py",
+        "sharebench/collect/scrape.py",
     ],
     "simulated": [
         "sharebench/nodes/base.py",
