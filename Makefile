@@ -4,6 +4,7 @@
 #               start and end one by hand
 # make bench    the benchmarks: what the pipeline itself costs
 # make gpu-env  the frameworks that tenants on a GPU need; `make run` does it where there is an NVIDIA GPU
+# make cluster-install   namespace and rights for `node: kubernetes`, as a dry run; APPLY=1 makes them
 # make clean    remove what these commands made
 #
 # `make run ARGS="--config 'strategies=[mps,mig]'"` passes arguments on to snakemake.
@@ -17,12 +18,15 @@ GPU_VENV := .venv-gpu
 GPU_ENV ?= $(if $(wildcard /dev/nvidia0),$(GPU_VENV)/run.stamp)
 SUPPORTED := import sys; sys.exit(sys.version_info < (3, 11) and \
 	f'needs Python 3.11 or newer, {sys.executable} is {sys.version.split()[0]}; name another: make PYTHON=python3.12')
+PLUGIN_NAMESPACE ?= nvidia-device-plugin
+APPLY ?=
+KUBECTL_APPLY := kubectl apply $(if $(APPLY),,--dry-run=client)
 INSTALL := -m pip install --quiet --disable-pip-version-check --require-hashes
 
 NAME := main
 TESTBED := PYTHONPATH=tests $(BIN)/python -m cluster.testbed
 
-.PHONY: run test lint bench gpu-env clean cluster-up cluster-down test-cluster
+.PHONY: run test lint bench gpu-env clean cluster-install cluster-up cluster-down test-cluster
 
 run: $(VENV)/run.stamp $(GPU_ENV)
 	@$(BIN)/snakemake $(ARGS)
@@ -51,6 +55,10 @@ bench: $(VENV)/dev.stamp
 	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(BIN)/python $$benchmark || exit 1; done
 
 gpu-env: $(GPU_VENV)/run.stamp
+
+cluster-install:
+	@for file in namespace rbac; do $(KUBECTL_APPLY) -f config/cluster/$$file.yaml || exit 1; done
+	@$(KUBECTL_APPLY) --namespace $(PLUGIN_NAMESPACE) -f config/cluster/rbac-plugin.yaml
 
 clean:
 	@$(PYTHON) scripts/clean.py
