@@ -24,6 +24,8 @@ HOPELESS = {
     "RunContainerError",
     "CrashLoopBackOff",
 }
+# How a container ends whose program never ran: no interpreter of that name, say.
+NEVER_RAN = {"StartError", "ContainerCannotRun"}
 # Signals of a kernel or a container runtime that ends a container: 128 + number.
 SIGNALLED = 128
 
@@ -47,7 +49,7 @@ def is_running(pod: Json) -> bool:
 def ended(pod: Json) -> tuple[str, str, int] | None:
     """Status, reason and exit code of a tenant whose container has ended by itself; None for every other."""
     terminated = container(pod).get("terminated")
-    if terminated is None or pod.get("status", {}).get("reason"):
+    if terminated is None or terminated.get("reason") in NEVER_RAN or pod.get("status", {}).get("reason"):
         # With a reason for the whole pod it was ended by the cluster.
         return None
     code = int(terminated.get("exitCode", 0))
@@ -71,9 +73,10 @@ def trouble(pod: Json, pending_seconds: float) -> str | None:
         return _line(status["reason"], status.get("message"))
     if pod["metadata"].get("deletionTimestamp"):
         return "somebody deleted the pod"
-    waiting = container(pod).get("waiting") or {}
-    if waiting.get("reason") in HOPELESS:
-        return _line(waiting["reason"], waiting.get("message"))
+    state = container(pod)
+    refused = state.get("waiting") or state.get("terminated") or {}
+    if refused.get("reason") in HOPELESS | NEVER_RAN:
+        return _line(refused["reason"], refused.get("message"))
     for condition in status.get("conditions") or []:
         if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
             return _line(condition.get("reason"), condition.get("message"))

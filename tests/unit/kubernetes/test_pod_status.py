@@ -26,6 +26,10 @@ def waiting(reason: str, message: str = "") -> dict[str, Any]:
         (waiting("ErrImagePull", "not found"), ["ErrImagePull", "not found"]),
         (waiting("CreateContainerError", "no runtime"), ["CreateContainerError", "no runtime"]),
         (
+            tenant_pod("Failed", {"terminated": {"reason": "StartError", "exitCode": 128, "message": "no such file"}}),
+            ["StartError", "no such file"],
+        ),
+        (
             tenant_pod("Failed", reason="UnexpectedAdmissionError", message="Allocate failed due to no devices"),
             ["UnexpectedAdmissionError", "no devices"],
         ),

@@ -397,14 +397,14 @@ class DevicePluginNode(Node):
         A config-manager whose label names a key that it does not see yet ends, and is started again ever later. The
         kubelet looks at a pod's volumes when the pod changes.
         """
-        pods = self.pods()
-        stamp = str(time.time())
-        for part in (self.installed.plugin, self.installed.discovery, self.installed.mps):
-            pod = part.pod_of(pods) if part else None
-            if part is not None and pod is not None:
-                path = f"/api/v1/namespaces/{part.namespace}/pods/{pod['metadata']['name']}"
-                self.api.patch(path, {"metadata": {"annotations": {POKE_ANNOTATION: stamp}}})
-        time.sleep(self.options["publish_seconds"])
+        for text in (str(time.time()), None):
+            pods = self.pods()
+            for part in (self.installed.plugin, self.installed.discovery, self.installed.mps):
+                pod = part.pod_of(pods) if part else None
+                if part is not None and pod is not None:
+                    path = f"/api/v1/namespaces/{part.namespace}/pods/{pod['metadata']['name']}"
+                    self.api.patch(path, {"metadata": {"annotations": {POKE_ANNOTATION: text}}})
+            time.sleep(self.options["publish_seconds"] / 2)
 
     def _set_taint(self, present: bool) -> None:
         for attempt in range(5):
