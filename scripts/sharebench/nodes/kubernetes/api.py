@@ -70,7 +70,9 @@ class Api:
             if context is None and is_in_cluster() and "KUBECONFIG" not in os.environ:
                 loaders.load_incluster_config(client_configuration=settings)
             else:
-                loaders.load_kube_config(context=context, client_configuration=settings)
+                # The library looks at the variable when it is imported.
+                file = os.environ.get("KUBECONFIG")
+                loaders.load_kube_config(config_file=file, context=context, client_configuration=settings)
         except (config.ConfigException, OSError) as error:
             line = " ".join(str(error).split())
             raise NodeError(f"no way to a cluster: {line}; set KUBECONFIG or kubernetes.context") from None
