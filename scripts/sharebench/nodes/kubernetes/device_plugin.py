@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -34,6 +35,8 @@ GPU_LABEL = "nvidia.com/gpu.present"
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 # From this version on the plugin can put replicas on one GPU of several.
 PACKED_SINCE = (0, 20)
+# Seen after an API server had been away: the master of NFD went on without noticing that it was back.
+LABELS_ONLY = " (only labels are behind: GPU Feature Discovery or the master of NFD may hang; restart them)"
 POKE_ANNOTATION = "sharebench/configs-changed"
 
 
@@ -271,6 +274,7 @@ class DevicePluginNode(Node):
         """Remove what a run that died left in our namespace, and bring the node back if one left it changed."""
         sweep(self.api, self.options["namespace"], {strangers.OWNER_LABEL: node_digest(self.name)})
         if original.of(self.read()) is not None:
+            print("bringing the node back to how a run that did not end well had found it", file=sys.stderr)
             self._move(None)
         self._refuse_strangers()
 
@@ -351,7 +355,8 @@ class DevicePluginNode(Node):
         stability = Stability(self.options["stable_seconds"])
         while not stability.holds(time.monotonic(), found := problems()):
             if time.monotonic() > deadline:
-                raise NodeError(f"{what} within {limit:g} s: {'; '.join(found) or 'it does not stay so'}")
+                hint = LABELS_ONLY if found and all(each.startswith("label ") for each in found) else ""
+                raise NodeError(f"{what} within {limit:g} s: {'; '.join(found) or 'it does not stay so'}{hint}")
             time.sleep(POLL_SECONDS)
 
     def _delete_pod_of(self, part: Part | None) -> None:
