@@ -17,7 +17,8 @@ from cluster.testbed import lifecycle
 from sharebench.matrix import Study
 from sharebench.nodes.base import NodeError
 from sharebench.nodes.kubernetes import original
-from sharebench.nodes.kubernetes.device_plugin import DevicePluginNode, NoSampler
+from sharebench.nodes.kubernetes.cluster_node import NoSampler
+from sharebench.nodes.kubernetes.device_plugin import DevicePluginNode
 from sharebench.window import measure
 
 RUN = "20261120-000000-aaaa"

@@ -9,7 +9,8 @@ import pytest
 
 from sharebench.nodes.base import NodeError
 from sharebench.nodes.kubernetes import strangers
-from sharebench.nodes.kubernetes.device_plugin import chosen, version_of
+from sharebench.nodes.kubernetes.cluster_node import chosen
+from sharebench.nodes.kubernetes.device_plugin import version_of
 from sharebench.nodes.kubernetes.lease import TIME_FORMAT, is_live
 
 
