@@ -26,7 +26,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check --require-hashes
 NAME := main
 TESTBED := PYTHONPATH=tests $(BIN)/python -m cluster.testbed
 
-.PHONY: run test lint bench gpu-env clean cluster-install cluster-up cluster-down test-cluster
+.PHONY: run test lint bench gpu-env clean cluster-up cluster-down test-cluster
 
 run: $(VENV)/run.stamp $(GPU_ENV)
 	@$(BIN)/snakemake $(ARGS)
@@ -56,6 +56,7 @@ bench: $(VENV)/dev.stamp
 
 gpu-env: $(GPU_VENV)/run.stamp
 
+.PHONY: cluster-install
 cluster-install:
 	@for file in namespace rbac; do $(KUBECTL_APPLY) -f config/cluster/$$file.yaml || exit 1; done
 	@$(KUBECTL_APPLY) --namespace $(PLUGIN_NAMESPACE) -f config/cluster/rbac-plugin.yaml
