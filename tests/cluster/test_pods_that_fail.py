@@ -12,11 +12,13 @@ import pytest
 import yaml
 from cluster.driving import grants, node_of, normalised, state, study_of, tenants_of
 from cluster.harness import Cluster, eventually
+from cluster.testbed import lifecycle
 
 from sharebench.matrix import Study
 from sharebench.nodes.base import NodeError, TenantsFailed
 from sharebench.nodes.kubernetes.api import Api
 from sharebench.nodes.kubernetes.device_plugin import DevicePluginNode
+from sharebench.tenants import pod_status
 
 # From what the cluster shows to the driver's line. The machine may be busy; a time-out of ours would be 60 s.
 NAMED_SECONDS = 25.0
@@ -165,3 +167,20 @@ def test_a_token_that_has_expired(node: DevicePluginNode, plugin: Cluster, tmp_p
     with pytest.MonkeyPatch.context() as patched, pytest.raises(NodeError, match="has the token expired"):
         patched.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
         Api(None).get("/api/v1/nodes")
+
+
+@pytest.mark.testbed
+def test_a_node_that_falls_silent(node: DevicePluginNode, study: Study, plugin: Cluster) -> None:
+    """The cluster takes most of a minute to notice; the driver then says so at once."""
+    assert plugin.instance is not None
+    tenants = tenants_of(node, study, 1)
+    try:
+        tenants.start(grants(1))
+        tenants.wait_ready()
+        lifecycle.hold(plugin.instance, "kubelet")
+        with pytest.raises(NodeError, match="the node is not ready: NodeStatusUnknown: Kubelet stopped posting"):
+            tenants.sleep_until(tenants.now_ns() + 120 * 10**9)
+    finally:
+        lifecycle.release(plugin.instance, "kubelet")
+        tenants.stop()
+    eventually("the node", lambda: pod_status.node_trouble(node.read()) is None)
