@@ -5,6 +5,7 @@
 # make test-cluster  the tests on a real Kubernetes (tests/cluster/README.md); `make cluster-up` and `cluster-down`
 #               start and end one by hand
 # make gpu-env  the frameworks that tenants on a GPU need; `make run` does it where there is an NVIDIA GPU
+# make cluster-install   namespace and rights for `node: kubernetes`, as a dry run; APPLY=1 makes them
 # make clean    remove what these commands made
 #
 # `make run ARGS="--config 'strategies=[mps,mig]'"` passes arguments on to snakemake.
@@ -18,6 +19,9 @@ GPU_VENV := .venv-gpu
 GPU_ENV ?= $(if $(wildcard /dev/nvidia0),$(GPU_VENV)/run.stamp)
 SUPPORTED := import sys; sys.exit(sys.version_info < (3, 11) and \
 	f'needs Python 3.11 or newer, {sys.executable} is {sys.version.split()[0]}; name another: make PYTHON=python3.12')
+PLUGIN_NAMESPACE ?= nvidia-device-plugin
+APPLY ?=
+KUBECTL_APPLY := kubectl apply $(if $(APPLY),,--dry-run=client)
 INSTALL := -m pip install --quiet --disable-pip-version-check --require-hashes
 
 NAME := main
@@ -55,6 +59,11 @@ bench: $(VENV)/dev.stamp
 	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(BIN)/python $$benchmark || exit 1; done
 
 gpu-env: $(GPU_VENV)/run.stamp
+
+.PHONY: cluster-install
+cluster-install:
+	@for file in namespace rbac; do $(KUBECTL_APPLY) -f config/cluster/$$file.yaml || exit 1; done
+	@$(KUBECTL_APPLY) --namespace $(PLUGIN_NAMESPACE) -f config/cluster/rbac-plugin.yaml
 
 clean:
 	@$(PYTHON) scripts/clean.py

@@ -14,7 +14,7 @@ from typing import Any
 from sharebench import code, programs
 from sharebench.capabilities import resolve_node
 from sharebench.code import SCRIPTS
-from sharebench.strategies import Strategy, catalogue
+from sharebench.strategies import Strategy, by_device_plugin, catalogue
 
 ENVS = SCRIPTS.parent / "envs"
 
@@ -100,6 +100,8 @@ class Study:
         self.config = config
         self.node_kind = resolve_node(config)
         self.strategies: dict[str, Strategy] = catalogue(config)
+        if self.node_kind == "kubernetes":
+            self.strategies = {name: by_device_plugin(each) for name, each in self.strategies.items()}
         self.baseline: str | None = None if config["baseline"] == "none" else config["baseline"]
         order = config["order"]
         self.order = order if order != "auto" else ("strategy" if self.node_kind in SLOW_SWITCH_KINDS else "blocks")
@@ -224,6 +226,16 @@ class Study:
         """The workloads that tenants run, sorted: those that need a calibration."""
         return sorted({name for cell in self.cells for name in self.components(cell)})
 
+    def node_options(self) -> dict[str, Any]:
+        """The config section of the node; in a cluster also the study's numbers of tenants by mechanism."""
+        options = dict(self.config[self.node_kind])
+        if self.node_kind == "kubernetes":
+            tenants: dict[str, set[int]] = {}
+            for cell in self.cells:
+                tenants.setdefault(self.strategies[cell.strategy].mechanisms[-1], set()).add(cell.replicas)
+            options["tenants"] = {mechanism: sorted(sizes) for mechanism, sizes in tenants.items()}
+        return options
+
     def _node(self) -> dict[str, Any]:
         options = dict(self.config[self.node_kind])
         if self.node_kind == "simulated":
@@ -231,6 +243,9 @@ class Study:
         if self.node_kind == "nvidia":
             # Where GPU and interpreter are on this host is nobody else's business; the record tells what they are.
             options = {"may_change": options["may_change"]}
+        if self.node_kind == "kubernetes":
+            # Nor is which cluster and node it is, or how it is reached.
+            options = {key: options[key] for key in ("access", "device", "image", "python", "resources")}
         return {"kind": self.node_kind, "options": options}
 
     def _strategy(self, name: str, replicas: int) -> dict[str, Any]:
@@ -277,6 +292,8 @@ class Study:
         if self.node_kind == "nvidia":
             is_own = self.config["nvidia"]["python"] != "auto"
             return "own interpreter" if is_own else tenant_environment("tenant-gpu.txt")
+        if self.node_kind == "kubernetes":
+            return f"image {self.config['kubernetes']['image']}"
         return tenant_environment("tenant-cpu.txt")
 
     def spec(self, cell: Cell) -> str:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 Limit = float | str
+# What NVIDIA's device plugin sets as each MPS client's share of the SMs, whatever else is asked for.
+EVEN_WHOLE_PERCENT = "100//N"
 MECHANISMS = ("exclusive", "time-slicing", "mps", "mig", "streams")
 
 
 def parse_limit(limit: Limit, replicas: int) -> float:
     """A tenant's share in percent, at most 100; `limit` is a number of percent, or 100/N with N = `replicas`.
 
-    MPS refuses more than 100, so that 200/N at one tenant is the whole device.
+    MPS refuses more than 100, so that 200/N at one tenant is the whole device. `100//N` is in whole percent.
     """
+    if limit == EVEN_WHOLE_PERCENT:
+        return float(100 // replicas)
     if isinstance(limit, str):
         total, _, _ = limit.partition("/N")
         return min(100.0, int(total) / replicas)
@@ -67,6 +71,13 @@ class Strategy:
     def depends_on_replicas(self) -> bool:
         """Whether the node must be set anew for another number of tenants."""
         return isinstance(self.thread_percent, str) or isinstance(self.memory_percent, str)
+
+
+def by_device_plugin(strategy: Strategy) -> Strategy:
+    """The strategy as NVIDIA's device plugin does it: under MPS it caps every client at an even share."""
+    if strategy.mechanisms != ("mps",):
+        return strategy
+    return replace(strategy, thread_percent=EVEN_WHOLE_PERCENT, memory_percent="100/N")
 
 
 def catalogue(config: Mapping[str, Any]) -> dict[str, Strategy]:

@@ -24,7 +24,7 @@ def is_for(kind: str, item: pytest.Item) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the chosen cluster is not for; a choice, and so no skip. Where nobody chose, a skip is no failure."""
+    """Leave out what the chosen cluster is not for; a choice, and so no skip. If nobody chose, a skip is no failure."""
     mine = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
     for item in mine if "SHAREBENCH_CLUSTER" not in os.environ else ():
         item.add_marker("cluster")
