@@ -96,6 +96,7 @@ def test_a_study_with_only_the_rights_of_the_manifests(plugin: Cluster, account:
     cells = {(row["strategy"], row["replicas"]): row for row in rows(run.folder, "summary")}
     assert {key: row["status"] for key, row in cells.items()} == {
         ("exclusive", "1"): "ok",
+        ("exclusive-again", "1"): "ok",
         ("time-slicing", "1"): "ok",
         ("time-slicing", "3"): "ok",
         ("mps", "1"): "infeasible",
