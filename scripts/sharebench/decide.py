@@ -18,7 +18,7 @@ from sharebench.analysis.options import options
 from sharebench.analysis.sharing import Device, device_of
 from sharebench.capabilities import can
 from sharebench.files import read_json, replace_atomically
-from sharebench.strategies import Strategy, catalogue
+from sharebench.strategies import Strategy, on_node
 
 TEXTS = ("strategy", "workload", "tenant_workload", "status", "reason", "notes")
 OF_PREDICTIONS = ("strategy", "workload", "basis", "reason")
@@ -61,7 +61,7 @@ def read(data: Path, root: Path) -> Results:
         raise Undecided(f"no finished results in {root} ({error.filename} is missing); measure first") from None
     config = manifest["config"]
     kind, entries = manifest["node_kind"], config["strategy_catalogue"]
-    known = {name: each for name, each in catalogue(config).items() if can(kind, entries[name]) is None}
+    known = {name: each for name, each in on_node(config, kind).items() if can(kind, entries[name]) is None}
     summary = summary.fillna(dict.fromkeys(TEXTS, ""))
     of_mix = summary["workload"].map(_is_mix(config)).astype(bool)
     plain = summary[(summary["workload"] == summary["tenant_workload"]) & ~of_mix]

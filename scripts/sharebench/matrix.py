@@ -14,7 +14,7 @@ from typing import Any
 from sharebench import code, programs
 from sharebench.capabilities import resolve_node
 from sharebench.code import SCRIPTS
-from sharebench.strategies import Strategy, by_device_plugin, catalogue
+from sharebench.strategies import Strategy, on_node
 
 ENVS = SCRIPTS.parent / "envs"
 
@@ -99,9 +99,7 @@ class Study:
     def __init__(self, config: dict[str, Any]) -> None:
         self.config = config
         self.node_kind = resolve_node(config)
-        self.strategies: dict[str, Strategy] = catalogue(config)
-        if self.node_kind == "kubernetes":
-            self.strategies = {name: by_device_plugin(each) for name, each in self.strategies.items()}
+        self.strategies: dict[str, Strategy] = on_node(config, self.node_kind)
         self.baseline: str | None = None if config["baseline"] == "none" else config["baseline"]
         order = config["order"]
         self.order = order if order != "auto" else ("strategy" if self.node_kind in SLOW_SWITCH_KINDS else "blocks")

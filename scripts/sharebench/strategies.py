@@ -94,3 +94,11 @@ def catalogue(config: Mapping[str, Any]) -> dict[str, Strategy]:
         )
         for name, entry in sorted(config["strategy_catalogue"].items(), key=lambda item: reading_order(*item))
     }
+
+
+def on_node(config: Mapping[str, Any], kind: str) -> dict[str, Strategy]:
+    """The strategies of `catalogue` as this kind of node does them."""
+    known = catalogue(config)
+    if kind == "kubernetes":
+        return {name: by_device_plugin(strategy) for name, strategy in known.items()}
+    return known
