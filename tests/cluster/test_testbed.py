@@ -94,7 +94,7 @@ def test_one_that_was_killed_is_cleared_away_by_the_next_start(machine: None, ot
 
 
 def test_a_stranger_under_an_old_process_number_is_not_the_node(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHAREBENCH_TESTBED_CACHE", str(tmp_path))
     found = instance.create("old")
@@ -104,7 +104,7 @@ def test_a_stranger_under_an_old_process_number_is_not_the_node(
     assert found.init_pid() == os.getpid()
 
 
-def test_instances_get_addresses_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instances_get_addresses_of_their_own(machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHAREBENCH_TESTBED_CACHE", str(tmp_path))
     first, second = instance.create("first"), instance.create("second")
     assert first.slot != second.slot
