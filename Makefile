@@ -1,8 +1,11 @@
 # make run      measure on this machine and write tables, figures and a report into results/
-# make test     linters, types and every test that this machine can run
+# make test     linters, types and every test that this machine can run, but those on a Kubernetes
 # make paper    draw the data sets of published/ again, in the widths of papers, into results/paper/
 # make bench    the benchmarks: what the pipeline itself costs, and whether its intervals cover what was planted
+# make test-cluster  the tests on a real Kubernetes (tests/cluster/README.md); `make cluster-up` and `cluster-down`
+#               start and end one by hand
 # make gpu-env  the frameworks that tenants on a GPU need; `make run` does it where there is an NVIDIA GPU
+# make cluster-install   namespace and rights for `node: kubernetes`, as a dry run; APPLY=1 makes them
 # make clean    remove what these commands made
 #
 # `make run ARGS="--config 'strategies=[mps,mig]'"` passes arguments on to snakemake.
@@ -16,9 +19,15 @@ GPU_VENV := .venv-gpu
 GPU_ENV ?= $(if $(wildcard /dev/nvidia0),$(GPU_VENV)/run.stamp)
 SUPPORTED := import sys; sys.exit(sys.version_info < (3, 11) and \
 	f'needs Python 3.11 or newer, {sys.executable} is {sys.version.split()[0]}; name another: make PYTHON=python3.12')
+PLUGIN_NAMESPACE ?= nvidia-device-plugin
+APPLY ?=
+KUBECTL_APPLY := kubectl apply $(if $(APPLY),,--dry-run=client)
 INSTALL := -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: run paper test lint bench gpu-env clean
+NAME := main
+TESTBED := PYTHONPATH=tests $(BIN)/python -m cluster.testbed
+
+.PHONY: run paper test lint bench gpu-env clean cluster-up cluster-down test-cluster
 
 run: $(VENV)/run.stamp $(GPU_ENV)
 	@$(BIN)/snakemake $(ARGS)
@@ -27,7 +36,7 @@ paper: $(VENV)/run.stamp
 	@$(BIN)/snakemake paper $(ARGS)
 
 test: lint
-	@$(BIN)/pytest --ignore=tests/pipeline
+	@$(BIN)/pytest --ignore=tests/pipeline --ignore=tests/cluster
 	@$(BIN)/pytest -n 2 tests/pipeline
 
 lint: $(VENV)/dev.stamp
@@ -37,10 +46,24 @@ lint: $(VENV)/dev.stamp
 	@$(BIN)/mypy scripts
 	@$(BIN)/snakemake --lint --quiet --config node=cpu
 
+test-cluster: $(VENV)/dev.stamp
+	@$(BIN)/pytest tests/cluster
+
+cluster-up: $(VENV)/dev.stamp
+	@$(TESTBED) up --name $(NAME)
+
+cluster-down: $(VENV)/dev.stamp
+	@$(TESTBED) down --name $(NAME)
+
 bench: $(VENV)/dev.stamp
 	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(BIN)/python $$benchmark || exit 1; done
 
 gpu-env: $(GPU_VENV)/run.stamp
+
+.PHONY: cluster-install
+cluster-install:
+	@for file in namespace rbac; do $(KUBECTL_APPLY) -f config/cluster/$$file.yaml || exit 1; done
+	@$(KUBECTL_APPLY) --namespace $(PLUGIN_NAMESPACE) -f config/cluster/rbac-plugin.yaml
 
 clean:
 	@$(PYTHON) scripts/clean.py

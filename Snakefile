@@ -24,6 +24,7 @@ include: "rules/run.smk"
 if not FROM:
 
     include: "rules/node.smk"
+    include: "rules/cluster.smk"
     include: "rules/probe.smk"
     include: "rules/measure.smk"
 

@@ -15,7 +15,7 @@ def begin_run():
     # Snakemake's default limit of jobs per second starts a timer for every job, which never ends: after n jobs its
     # scheduler would look at all ready jobs n times a second, beside each measurement. There is nothing to limit here.
     workflow.scheduler.job_rate_limiter = None
-    if set(needed) in ({"plan"}, {"compare"}):
+    if set(needed) <= {"plan", "preflight", "compare"}:
         return
     try:
         CLAIM = lifecycle.begin(STUDY, RESULTS, needed, sys.argv, NOT_SHOWN)

@@ -144,13 +144,24 @@ def published(config: dict[str, Any]) -> dict[str, Any]:
         name: entry | {"command": entry["command"] and [dataset.portable(word) for word in entry["command"]]}
         for name, entry in config["workload_catalogue"].items()
     }
+    cluster = config["kubernetes"] | {"context": None, "node": "auto", "namespace": "sharebench", "tolerations": []}
     return config | {
         "workload_catalogue": workloads,
         "results": dataset.portable(config["results"]),
         "from": dataset.portable(config["from"]) if config["from"] else None,
         "datasets": [dataset.portable(folder) for folder in config["datasets"]],
         "nvidia": nvidia | {"python": dataset.portable(nvidia["python"]), "gpu": gpu},
+        "kubernetes": cluster,
     }
+
+
+def unnamed(argv: list[str], config: dict[str, Any]) -> list[str]:
+    """The command without the names of a cluster's context and node."""
+    cluster = config["kubernetes"]
+    for name in filter(None, (cluster["context"], cluster["node"])):
+        if name != "auto":
+            argv = [word.replace(name, "…") for word in argv]
+    return argv
 
 
 def _manifest(study: Study, run: dict[str, Any]) -> dict[str, Any]:
@@ -163,7 +174,7 @@ def _manifest(study: Study, run: dict[str, Any]) -> dict[str, Any]:
         "versions": {"python": sys.version.split()[0], **{name: version(name) for name in PACKAGES}},
         "git_commit": run["git_commit"],
         "git_dirty": run["git_dirty"],
-        "argv": run["argv"],
+        "argv": unnamed(run["argv"], study.config),
         "run_id": run["run_id"],
         "created_epoch_seconds": time.time(),
     }

@@ -25,6 +25,8 @@ class Capability:
     mechanisms: frozenset[str]
     layers: frozenset[Layers]
     limits: bool
+    # A share other than the even one of 100/N is out of reach.
+    only_even_limits: bool = False
 
 
 CAPABILITIES: Mapping[str, Capability] = {
@@ -32,6 +34,10 @@ CAPABILITIES: Mapping[str, Capability] = {
     "cpu": Capability(frozenset(MECHANISMS) - {"streams"}, KNOWN_LAYERS, limits=False),
     "nvidia": Capability(frozenset(MECHANISMS), KNOWN_LAYERS, limits=True),
     "simulated": Capability(frozenset(MECHANISMS), KNOWN_LAYERS, limits=True),
+    # By the device plugin, whose MPS always caps a tenant at its even share.
+    "kubernetes": Capability(
+        frozenset({"exclusive", "time-slicing", "mps"}), frozenset(), limits=True, only_even_limits=True
+    ),
 }
 BUILT_KINDS: tuple[str, ...] = tuple(CAPABILITIES)
 
@@ -53,6 +59,8 @@ def can(kind: str, entry: Mapping[str, Any]) -> str | None:
     limits = [key for key in ("thread_percent", "memory_percent") if entry[key] is not None]
     if limits and not capability.limits:
         return f"it cannot enforce {' and '.join(limits)}"
+    if capability.only_even_limits and any(entry[key] != "100/N" for key in limits):
+        return f"its device plugin caps every tenant at 100/N, no other {' or '.join(limits)}"
     return None
 
 

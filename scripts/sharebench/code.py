@@ -42,6 +42,8 @@ PROGRAMS = [
     "sharebench/tenants/programs.py",
     "tenant/door.py",
 ]
+# What looks at a cluster before anything is measured.
+PREFLIGHT = {f"sharebench/nodes/kubernetes/{name}.py" for name in ("preflight", "rights")}
 TENANT = [file for file in _all("tenant") if file not in {*PROBE, *PROGRAMS}]
 NODES = {
     "cpu": [
@@ -67,6 +69,19 @@ NODES = {
         "sharebench/collect/telemetry.py",
         "sharebench/collect/gpu_telemetry.py",
         "sharebench/collect/nvml_sampler.py",
+    ],
+    "kubernetes": [
+        *TENANT,
+        "sharebench/nodes/base.py",
+        *(file for file in _all("sharebench/nodes/kubernetes") if file not in PREFLIGHT),
+        "sharebench/tenants/__init__.py",
+        "sharebench/tenants/bundle.py",
+        "sharebench/tenants/kinds.py",
+        "sharebench/tenants/pod_spec.py",
+        "sharebench/tenants/pod_status.py",
+        "sharebench/tenants/pods.py",
+        "sharebench/tenants/processes.py",
+        "sharebench/collect/scrape.py",
     ],
     "simulated": [
         "sharebench/nodes/base.py",

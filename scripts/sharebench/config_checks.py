@@ -315,6 +315,12 @@ def _used_workloads(config: Json, kind: str) -> Iterator[str]:
     for asked, name in _tenants_workloads(config):
         entry = config["workload_catalogue"][name]
         key = f"workload_catalogue.{name}"
+        if kind == "kubernetes" and programs.is_program(entry):
+            yield (
+                f"{asked}: {name!r} is impossible on the node 'kubernetes': kind: {entry['kind']} runs on a host only "
+                "so far; leave it out, or set node to one that can: cpu, nvidia"
+            )
+            continue
         if kind == "simulated" and entry["simulated"] is None:
             yield f"{asked}: {name!r} has no model for the node 'simulated'; add {key}.simulated"
         if kind == "simulated" and asked != "workloads" and entry["load"]["arrival"] != "closed":

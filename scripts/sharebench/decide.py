@@ -18,8 +18,7 @@ from sharebench.analysis.options import options
 from sharebench.analysis.sharing import Device, device_of
 from sharebench.capabilities import can
 from sharebench.files import read_json, replace_atomically
-from sharebench.matrix import is_again
-from sharebench.strategies import Strategy, catalogue
+from sharebench.strategies import Strategy, is_again, on_node
 
 TEXTS = ("strategy", "workload", "tenant_workload", "status", "reason", "notes")
 OF_PREDICTIONS = ("strategy", "workload", "basis", "reason")
@@ -63,7 +62,7 @@ def read(data: Path, root: Path) -> Results:
     config = manifest["config"]
     kind, entries = manifest["node_kind"], config["strategy_catalogue"]
     # A second measurement of the same thing is no choice, and tells a model nothing new; a queue shares nothing.
-    own = {name: each for name, each in catalogue(config).items() if not (is_again(name) or each.is_queue)}
+    own = {name: each for name, each in on_node(config, kind).items() if not (is_again(name) or each.is_queue)}
     known = {name: each for name, each in own.items() if can(kind, entries[name]) is None}
     summary = summary.fillna(dict.fromkeys(TEXTS, ""))
     is_plain = summary["workload"].map(_is_plain(config)).astype(bool)

@@ -28,7 +28,7 @@ from sharebench.queueing import run_queue
 from sharebench.strategies import Strategy
 
 # Overhead of a cell, before any has been measured here.
-FIRST_OVERHEAD_SECONDS = {"cpu": 1.5, "simulated": 0.2, "nvidia": 10.0}
+FIRST_OVERHEAD_SECONDS = {"cpu": 1.5, "simulated": 0.2, "nvidia": 10.0, "kubernetes": 15.0}
 # What spoils a calibration (a burst of steal, a throttled CPU) is usually gone a second later.
 CALIBRATION_ATTEMPTS = 3
 # Failures with a line that says it all.
@@ -73,7 +73,7 @@ def guarded(results: Path, job: Callable[[dict[str, Any]], None]) -> int:
 
 def node_of(study: Study, results: Path) -> Node:
     """The study's node; its state lives beside the results."""
-    return open_node(study.node_kind, study.config[study.node_kind], ownership.state_folder(results) / "node")
+    return open_node(study.node_kind, study.node_options(), ownership.state_folder(results) / "node")
 
 
 def _provenance(run: Mapping[str, Any], environment: Mapping[str, Any], started: float) -> dict[str, Any]:

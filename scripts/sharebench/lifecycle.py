@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import os
 import subprocess
@@ -15,10 +16,11 @@ from typing import Any
 from sharebench import dataset, ownership
 from sharebench.code import SCRIPTS
 from sharebench.jobs import duration, node_of, seconds_per_cell
-from sharebench.matrix import Cell, Study, cell_of, is_again
+from sharebench.matrix import Cell, Study, cell_of
 from sharebench.mixes import in_words
-from sharebench.nodes.base import NodeError
+from sharebench.nodes.base import Node, NodeError
 from sharebench.record import RecordError, RecordMismatch, check, read
+from sharebench.strategies import is_again
 
 LOG_LINES = 20
 # Rules that need the node.
@@ -106,6 +108,12 @@ def relative_argv(argv: Sequence[str]) -> list[str]:
     return [Path(argv[0]).name, *map(dataset.portable, argv[1:])]
 
 
+def _let_go(node: Node) -> None:
+    # What cannot be let go of ends by itself: nobody renews it any more.
+    with contextlib.suppress(NodeError, OSError):
+        node.release()
+
+
 def begin(
     study: Study, results: Path, needed: Mapping[str, Sequence[str]], argv: Sequence[str], not_shown: str
 ) -> ownership.Claim:
@@ -138,10 +146,12 @@ def begin(
     os.environ[ownership.RUN_ID_VARIABLE] = claim.run_id
     if node is not None:
         try:
+            node.claim(claim.run_id)
+            claim.endings.append(lambda: _let_go(node))
             node.sweep()
         except (NodeError, OSError) as error:
             claim.release()
-            raise ownership.OwnershipError(f"what a dead run left cannot be removed: {error}") from None
+            raise ownership.OwnershipError(str(error)) from None
     print(headline(study, ownership.read_run(results), cells, jobs), file=sys.stderr)
     return claim
 

@@ -15,7 +15,7 @@ from sharebench import code, faults, programs
 from sharebench.capabilities import resolve_node
 from sharebench.code import SCRIPTS
 from sharebench.mixes import is_job
-from sharebench.strategies import Strategy, catalogue
+from sharebench.strategies import Strategy, again, on_node
 
 ENVS = SCRIPTS.parent / "envs"
 
@@ -23,7 +23,6 @@ ENVS = SCRIPTS.parent / "envs"
 SLOW_SWITCH_KINDS = {"kubernetes"}
 # Capacity and output need no longer a run than this.
 CALIBRATION_SECONDS = 10
-AGAIN = "-again"
 
 
 @dataclass(frozen=True, order=True)
@@ -67,16 +66,6 @@ def cell_of(path: str) -> Cell:
     return Cell(strategy, workload, int(replicas), int(repeat))
 
 
-def again(strategy: str) -> str:
-    """Name of the strategy that is the same, set up and measured a second time: an A/A comparison."""
-    return f"{strategy}{AGAIN}"
-
-
-def is_again(strategy: str) -> bool:
-    """Whether the strategy is there for an A/A comparison only; config_checks keeps the name for it."""
-    return strategy.endswith(AGAIN)
-
-
 def pair_name(one: str, other: str) -> str:
     """Name of the pair of these workloads, whichever comes first."""
     return "+".join(sorted((one, other)))
@@ -107,7 +96,7 @@ class Study:
     def __init__(self, config: dict[str, Any]) -> None:
         self.config = config
         self.node_kind = resolve_node(config)
-        self.strategies: dict[str, Strategy] = catalogue(config)
+        self.strategies: dict[str, Strategy] = on_node(config, self.node_kind)
         self.baseline: str | None = None if config["baseline"] == "none" else config["baseline"]
         order = config["order"]
         self.order = order if order != "auto" else ("strategy" if self.node_kind in SLOW_SWITCH_KINDS else "blocks")
@@ -270,6 +259,16 @@ class Study:
         """The workloads that tenants run, sorted: those that need a calibration."""
         return sorted({name for cell in self.cells for name in self.components(cell)})
 
+    def node_options(self) -> dict[str, Any]:
+        """The config section of the node; in a cluster also the study's numbers of tenants by mechanism."""
+        options = dict(self.config[self.node_kind])
+        if self.node_kind == "kubernetes":
+            tenants: dict[str, set[int]] = {}
+            for cell in self.cells:
+                tenants.setdefault(self.strategies[cell.strategy].mechanisms[-1], set()).add(cell.replicas)
+            options["tenants"] = {mechanism: sorted(sizes) for mechanism, sizes in tenants.items()}
+        return options
+
     def _node(self) -> dict[str, Any]:
         options = dict(self.config[self.node_kind])
         if self.node_kind == "simulated":
@@ -277,6 +276,9 @@ class Study:
         if self.node_kind == "nvidia":
             # Where GPU and interpreter are on this host is nobody else's business; the record tells what they are.
             options = {"may_change": options["may_change"]}
+        if self.node_kind == "kubernetes":
+            # Nor is which cluster and node it is, or how it is reached.
+            options = {key: options[key] for key in ("access", "device", "image", "python", "resources")}
         return {"kind": self.node_kind, "options": options}
 
     def _strategy(self, name: str, replicas: int) -> dict[str, Any]:
@@ -342,6 +344,8 @@ class Study:
         if self.node_kind == "nvidia":
             is_own = self.config["nvidia"]["python"] != "auto"
             return "own interpreter" if is_own else tenant_environment("tenant-gpu.txt")
+        if self.node_kind == "kubernetes":
+            return f"image {self.config['kubernetes']['image']}"
         return tenant_environment("tenant-cpu.txt")
 
     def spec(self, cell: Cell) -> str:

@@ -15,8 +15,8 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +42,13 @@ class Claim:
     run_id: str
     results: Path
     descriptors: list[int]
+    endings: list[Callable[[], None]] = field(default_factory=list)
+    """What else is done when the run lets go."""
 
     def release(self) -> None:
         """Mark the run as ended and let go of its locks."""
+        for ending in self.endings:
+            ending()
         record = read_run(self.results)
         if record.get("run_id") == self.run_id:
             # On a full disk the run must still be able to say why it failed.

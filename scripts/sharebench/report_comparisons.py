@@ -6,8 +6,8 @@ from typing import Any
 import pandas as pd
 
 from sharebench.figures.data import Study
-from sharebench.matrix import is_again
 from sharebench.mixes import in_words
+from sharebench.strategies import is_again
 
 TOGETHER = ("antt", "stp", "harmonic_speedup", "jain_index", "worst_slowdown", "isolation_index")
 """Metrics of the summary that are about all tenants of a cell."""

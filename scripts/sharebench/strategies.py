@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 Limit = float | str
+# What NVIDIA's device plugin sets as each MPS client's share of the SMs, whatever else is asked for.
+EVEN_WHOLE_PERCENT = "100//N"
 MECHANISMS = ("exclusive", "time-slicing", "mps", "mig", "streams", "sequential")
+
+AGAIN = "-again"
+
+
+def again(strategy: str) -> str:
+    """Name of the strategy that is the same, set up and measured a second time: an A/A comparison."""
+    return f"{strategy}{AGAIN}"
+
+
+def is_again(strategy: str) -> bool:
+    """Whether the strategy is there for an A/A comparison only; config_checks keeps the name for it."""
+    return strategy.endswith(AGAIN)
 
 
 def parse_limit(limit: Limit, replicas: int) -> float:
     """A tenant's share in percent, at most 100; `limit` is a number of percent, or 100/N with N = `replicas`.
 
-    MPS refuses more than 100, so that 200/N at one tenant is the whole device.
+    MPS refuses more than 100, so that 200/N at one tenant is the whole device. `100//N` is in whole percent.
     """
+    if limit == EVEN_WHOLE_PERCENT:
+        return float(100 // replicas)
     if isinstance(limit, str):
         total, _, _ = limit.partition("/N")
         return min(100.0, int(total) / replicas)
@@ -74,6 +90,13 @@ class Strategy:
         return isinstance(self.thread_percent, str) or isinstance(self.memory_percent, str)
 
 
+def by_device_plugin(strategy: Strategy) -> Strategy:
+    """The strategy as NVIDIA's device plugin does it: under MPS it caps every client at an even share."""
+    if strategy.mechanisms != ("mps",):
+        return strategy
+    return replace(strategy, thread_percent=EVEN_WHOLE_PERCENT, memory_percent="100/N")
+
+
 def catalogue(config: Mapping[str, Any]) -> dict[str, Strategy]:
     """All strategies of a normalised config (`sharebench.config.load`), by name."""
     return {
@@ -88,3 +111,11 @@ def catalogue(config: Mapping[str, Any]) -> dict[str, Strategy]:
         )
         for name, entry in sorted(config["strategy_catalogue"].items(), key=lambda item: reading_order(*item))
     }
+
+
+def on_node(config: Mapping[str, Any], kind: str) -> dict[str, Strategy]:
+    """The strategies of `catalogue` as this kind of node does them."""
+    known = catalogue(config)
+    if kind == "kubernetes":
+        return {name: by_device_plugin(strategy) for name, strategy in known.items()}
+    return known

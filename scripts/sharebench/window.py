@@ -13,6 +13,8 @@ from sharebench.nodes.base import Endpoint, Sampler, Tenants, TenantsFailed, Ten
 NS = 1_000_000_000
 # Long enough to reach every tenant before the window starts; doubled when one of them was too slow.
 LEAD_SECONDS = 0.1
+# The same where a network lies between, and each question may need a connection of its own first.
+REMOTE_LEAD_SECONDS = 1.0
 ATTEMPTS = 6
 CLOCK_READINGS = 3
 # Each question costs a tenant about a millisecond of what it is judged by.
@@ -77,8 +79,9 @@ def announce(
     endpoints = tenants.endpoints()
     # Only who runs a job is told of one.
     work = [(count,) for count in jobs] if jobs else [()] * len(endpoints)
+    lead_seconds = LEAD_SECONDS if tenants.are_local else REMOTE_LEAD_SECONDS
     for attempt in range(ATTEMPTS):
-        start_ns = tenants.now_ns() + int(LEAD_SECONDS * 2**attempt * NS)
+        start_ns = tenants.now_ns() + int(lead_seconds * 2**attempt * NS)
         end_ns = start_ns + int(seconds * NS)
 
         def is_taken(index: int) -> bool:

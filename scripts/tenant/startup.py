@@ -6,7 +6,7 @@ import time
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from tenant import FIRST_LINE_NS, workloads
+from tenant import FIRST_LINE_NS, granted, workloads
 from tenant.parameters import ParameterError
 from tenant.workloads import Workload
 
@@ -26,12 +26,13 @@ class _Watch:
 
 
 def _open_device(device: str) -> dict[str, Any] | None:
+    given = granted.view()
     if device != "cuda":
-        return None
+        return given
     from tenant import cuda
 
     cuda.open_context()
-    return cuda.view()
+    return (given or {}) | cuda.view()
 
 
 def load(arguments: Namespace) -> list[tuple[Workload, Identity]]:

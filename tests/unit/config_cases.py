@@ -53,6 +53,7 @@ def refusal(changes: dict[str, Any]) -> str:
 
 
 S = "strategy_catalogue"
+KUBERNETES = {"node": "kubernetes", "strategies": ["exclusive", "time-slicing", "mps"]}
 DEEP: list[Any] = []
 DEEP.append(DEEP)
 
@@ -71,7 +72,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "strategy typo": ({f"{S}.mps.thread_precent": 5}, [f"{S}.mps:", "did you mean 'thread_percent'?"]),
     "workload typo": ({f"{W}.matmul.modul": "x"}, [f"{W}.matmul:", "did you mean 'module'?"]),
     "load typo": ({f"{W}.matmul.load.rate": 5}, [f"{W}.matmul.load:", "'rate'", "rate_hz"]),
-    "reserved section": ({"kubernetes.node": "x"}, ["kubernetes:", "'node'", "unknown key", "remove it"]),
+    "nested typo of a cluster": ({"kubernetes.nod": "x"}, ["kubernetes:", "'nod'", "did you mean 'node'?"]),
     "nested typo of a GPU": ({"nvidia.pyton": "x"}, ["nvidia:", "'pyton'", "did you mean 'python'?"]),
     "no space after the colon": ({"warmup": {"max_seconds:3": ""}}, ["warmup:", "space after the colon"]),
     # strategies
@@ -114,9 +115,26 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "baseline on the stand-in": ({"baseline": "streams"}, ["baseline:", "'streams'", "can: nvidia, simulated"]),
     "nvidia": ({"node": "nvidia"}, ["node:", "'nvidia'", "no NVIDIA GPU", "use cpu for the stand-in, or simulated"]),
-    "kubernetes": (
-        {"node": "kubernetes"},
-        ["node:", "'kubernetes'", "not built yet", "use cpu or nvidia or simulated"],
+    "mig in a cluster": (
+        KUBERNETES | {"strategies": ["mig"]},
+        ["strategies:", "'mig'", "'kubernetes'", "it has no mig", "can: cpu, nvidia, simulated"],
+    ),
+    "another share in a cluster": (
+        KUBERNETES | {"strategies": ["mps-limited-200"]},
+        ["'mps-limited-200'", "'kubernetes'", "caps every tenant at 100/N, no other thread_percent"],
+    ),
+    "namespace": (
+        KUBERNETES | {"kubernetes.namespace": "My Space"},
+        ["kubernetes.namespace:", "'My Space'", "cannot be a namespace"],
+    ),
+    "program in a cluster": (
+        KUBERNETES | {"workloads": ["matmul", "served"]} | {f"{W}.served": {"kind": "http", "command": ["x"]}},
+        ["workloads:", "'served'", "'kubernetes'", "kind: http runs on a host only so far", "leave it out", "cpu"],
+    ),
+    "access": (KUBERNETES | {"kubernetes.access": "magic"}, ["kubernetes.access:", "'magic'", "device-plugin"]),
+    "toleration": (
+        KUBERNETES | {"kubernetes.tolerations": [{"keys": "x"}]},
+        ["kubernetes.tolerations:", "'keys'", "did you mean 'key'?"],
     ),
     "node typo": ({"node": "gpu"}, ["node:", "'gpu'", "Known: auto, cpu, nvidia, simulated, kubernetes"]),
     "two nodes": ({"node": ["cpu", "simulated"]}, ["node:", "[cpu, simulated]", "not text"]),

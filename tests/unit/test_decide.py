@@ -15,6 +15,7 @@ import pytest
 from unit.figures import fabricated
 
 from sharebench import decide
+from sharebench.analysis import verdicts
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 QUESTION: dict[str, Any] = {"slo_ms": None, "tenants": None, "isolation": "none", "price_per_hour": None}
@@ -106,6 +107,18 @@ def test_measured_faults_count(root: Path, tmp_path: Path) -> None:
     assert {"mps", "time-slicing"} <= set(table.loc[table["rank"].notna(), "strategy"])
     of_mps = table[table["strategy"] == "mps"].iloc[0]
     assert of_mps["fault_isolation_basis"] == "measured: no neighbour failed after oom"
+
+
+def test_the_mps_of_a_clusters_plugin_has_limits(root: Path, tmp_path: Path) -> None:
+    families = {}
+    for kind in ("nvidia", "kubernetes"):
+        folder = tmp_path / kind
+        shutil.copytree(root / "tables", folder / "tables")
+        manifest = json.loads((root / "manifest.json").read_text())
+        (folder / "manifest.json").write_text(json.dumps(manifest | {"node_kind": kind}))
+        results = decide.read(root, folder)
+        families[kind] = [name for name, belongs in verdicts.FAMILIES.items() if belongs(results.strategies["mps"])]
+    assert families == {"nvidia": ["MPS"], "kubernetes": ["MPS with limits"]}
 
 
 def test_results_from_before_the_model_are_advised_from_measurements_alone(root: Path, tmp_path: Path) -> None:

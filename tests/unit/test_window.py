@@ -9,7 +9,7 @@ import pytest
 from unit.fakes import NS, STEADY, FakeSampler, FakeTenants
 
 from sharebench.nodes.base import TenantsFailed, TenantUnreachable
-from sharebench.window import ATTEMPTS, LEAD_SECONDS, measure, noticing_death, settle
+from sharebench.window import ATTEMPTS, LEAD_SECONDS, REMOTE_LEAD_SECONDS, measure, noticing_death, settle
 
 
 def test_settling_waits_for_a_verdict_on_what_ran_after_the_last_was_ready() -> None:
@@ -83,6 +83,7 @@ def test_one_window_for_all_and_nothing_sent_inside_it() -> None:
 
 def test_the_sampler_covers_the_window_and_hardly_more() -> None:
     tenants = FakeTenants(2)
+    tenants.are_local = True
     sampler = FakeSampler(tenants)
     window, *_ = measure(tenants, sampler, 2.0, 30.0)
     began, stopped = sampler.ran
@@ -113,9 +114,17 @@ def leads(tenants: FakeTenants) -> list[float]:
     return [(start - min(at for of, at in announced if of == start)) / NS for start in dict(announced)]
 
 
+def test_tenants_behind_a_network_get_a_longer_lead() -> None:
+    # Too long for the lead of a host: each of them would have refused.
+    tenants = FakeTenants(2, answer_seconds=0.15)
+    measure(tenants, FakeSampler(tenants), 1.0, 30.0)
+    assert leads(tenants) == [REMOTE_LEAD_SECONDS]
+
+
 def test_a_late_announcement_is_made_again_with_twice_the_lead() -> None:
     # Each answer takes so long that only the third lead is enough for all.
     tenants = FakeTenants(2, answer_seconds=0.15)
+    tenants.are_local = True
     sampler = FakeSampler(tenants)
     window, *_ = measure(tenants, sampler, 1.0, 30.0)
     assert leads(tenants) == [LEAD_SECONDS, 2 * LEAD_SECONDS, 4 * LEAD_SECONDS]

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from sharebench.analysis.baseline import Baseline
 from sharebench.analysis.reduction import MeasuredCell
 from sharebench.analysis.slowdown import group_slowdown
-from sharebench.matrix import is_again
+from sharebench.strategies import is_again
 
 # Logs that differ by less are equal but for rounding.
 ROUNDING = 1e-9

@@ -21,7 +21,8 @@ from sharebench.analysis.reduction import MeasuredCell
 from sharebench.analysis.separability import Separability
 from sharebench.analysis.slowdown import group_slowdown, latency_ratio
 from sharebench.analysis.statistics import Estimate, log_interval
-from sharebench.matrix import Cell, is_again
+from sharebench.matrix import Cell
+from sharebench.strategies import is_again
 
 Group = tuple[str, str, str, int]
 # Only a GPU knows them; elsewhere a note on each would say nothing.

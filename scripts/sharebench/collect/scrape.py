@@ -30,6 +30,9 @@ class HttpEndpoint:
         self.port = port
         self.headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
 
+    def _connection(self, timeout_seconds: float) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(self.host, self.port, timeout=timeout_seconds)
+
     def _call(
         self,
         method: str,
@@ -37,15 +40,17 @@ class HttpEndpoint:
         body: dict[str, Any] | None = None,
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> tuple[int, dict[str, Any]]:
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout_seconds)
+        connection = None
         try:
+            connection = self._connection(timeout_seconds)
             connection.request(method, path, json.dumps(body) if body is not None else None, self.headers)
             response = connection.getresponse()
             return response.status, json.loads(response.read())
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise TenantUnreachable(f"{method} {path.split('?')[0]}: {error}") from error
         finally:
-            connection.close()
+            if connection is not None:
+                connection.close()
 
     def ready(self) -> bool:
         """Whether the tenant is warm for the first time."""

@@ -10,8 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sharebench.files import read_json
-from sharebench.matrix import is_again
-from sharebench.strategies import reading_order
+from sharebench.strategies import is_again, reading_order
 
 Floats = npt.NDArray[np.float64]
 

@@ -23,4 +23,8 @@ def open_node(kind: str, options: Mapping[str, Any], folder: Path) -> Node:
         from sharebench.nodes.simulated import SimulatedNode
 
         return SimulatedNode(options, folder)
+    if kind == "kubernetes":
+        from sharebench.nodes.kubernetes.device_plugin import DevicePluginNode
+
+        return DevicePluginNode(options, folder)
     raise ValueError(f"no driver for node {kind}")

@@ -217,6 +217,12 @@ class Node(ABC):
     def plan(self, strategy: Strategy) -> str:
         """In a few words: what the strategy changes on the node and how that is undone."""
 
+    def claim(self, run_id: str) -> None:  # noqa: B027
+        """Make the node this run's, where no lock file of a host can. Raises NodeError, with the owner's name."""
+
+    def release(self) -> None:  # noqa: B027
+        """Let go of what `claim` took. Raises NodeError."""
+
     def sweep(self) -> None:  # noqa: B027
         """Remove what a run that died left on the device. Raises NodeError."""
 

@@ -18,7 +18,8 @@ from sharebench.analysis.statistics import holm
 from sharebench.config import load as load_config
 from sharebench.dataset import DataSetError, contents, names
 from sharebench.figures.compare import draw
-from sharebench.matrix import Study, again
+from sharebench.matrix import Study
+from sharebench.strategies import again
 
 ALONE, SHARED = (0.0040, 0.0043, 0.0041), (0.0080, 0.0087, 0.0081)
 

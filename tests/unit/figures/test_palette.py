@@ -8,8 +8,7 @@ import yaml
 from matplotlib.colors import to_rgb
 
 from sharebench.figures.palette import COLORS, looks
-from sharebench.matrix import is_again
-from sharebench.strategies import reading_order
+from sharebench.strategies import is_again, reading_order
 
 CONFIG = Path(__file__).parents[3] / "config"
 

@@ -1,0 +1,19 @@
+# A cluster: what it has, what it lacks, and whether we may do what we need to.
+#
+# Inputs:  nothing but the config and the cluster.
+# Outputs: none; preflight prints, and changes nothing.
+
+
+rule preflight:
+    log:
+        "<results>/logs/preflight.log",
+    conda:
+        "../envs/sharebench.yaml"
+    params:
+        python=PYTHON,
+        script=SCRIPTS / "preflight.py",
+        config=canonical(STUDY.config),
+    message:
+        "Looking at the cluster"
+    shell:
+        "{params.python:q} {params.script:q} --config {params.config:q} 2> {log:q}"

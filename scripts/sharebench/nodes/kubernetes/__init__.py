@@ -1,0 +1,1 @@
+"""A node of a Kubernetes cluster, whose GPU reaches pods through NVIDIA's device plugin."""

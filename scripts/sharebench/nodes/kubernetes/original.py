@@ -1,0 +1,93 @@
+"""The node as it was found: noted on the node itself before the first change, and brought back from there.
+
+A note on the node outlives the driver, so that any later run can undo what a dead one left.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sharebench.nodes.kubernetes import keys
+from sharebench.nodes.kubernetes.readiness import (
+    CONFIG_LABEL,
+    MPS_LABEL,
+    REPLICAS_LABEL,
+    SHARING_LABEL,
+    allocatable,
+)
+
+Json = Mapping[str, Any]
+
+ANNOTATION = "sharebench/original-state"
+TAINT = "sharebench/measuring"
+SHOWN_LABELS = (SHARING_LABEL, REPLICAS_LABEL, MPS_LABEL)
+
+
+def noted(node: Json, namespace: str, name: str, data: Mapping[str, str]) -> str:
+    """Text of the annotation: the config label, what the node shows with it, and keys of ours that were there before.
+
+    `namespace` and `name` are those of the plugin's ConfigMap, `data` its content.
+    """
+    labels = node["metadata"].get("labels", {})
+    return json.dumps(
+        {
+            "label": labels.get(CONFIG_LABEL),
+            "shown": {label: labels.get(label) for label in SHOWN_LABELS},
+            "allocatable": allocatable(node),
+            "configs": {"namespace": namespace, "name": name},
+            "keys": {key: text for key, text in data.items() if key.startswith(keys.PREFIX)},
+        },
+        sort_keys=True,
+    )
+
+
+def of(node: Json) -> dict[str, Any] | None:
+    """What the node's annotation says; None where nothing of it was changed."""
+    text = (node["metadata"].get("annotations") or {}).get(ANNOTATION)
+    found: dict[str, Any] | None = json.loads(text) if text else None
+    return found
+
+
+def label_patch(node: Json, original: Json) -> dict[str, Any] | None:
+    """The patch that brings the config label back, absence as absence.
+
+    None where somebody else has set it since: that is theirs.
+    """
+    current = node["metadata"].get("labels", {}).get(CONFIG_LABEL)
+    if current is not None and not current.startswith(keys.PREFIX):
+        return None
+    return {"metadata": {"labels": {CONFIG_LABEL: original["label"]}}}
+
+
+def unrestored(node: Json, original: Json) -> list[str]:
+    """What still differs from the node as it was found, in words."""
+    labels = node["metadata"].get("labels", {})
+    wanted = {CONFIG_LABEL: original["label"], **original["shown"]}
+    found = [
+        f"label {name} is {labels.get(name) or 'absent'}, not {value or 'absent'}"
+        for name, value in wanted.items()
+        if labels.get(name) != value
+    ]
+    if allocatable(node) != original["allocatable"]:
+        found.append(f"allocatable is {allocatable(node)}, not {original['allocatable']}")
+    return found
+
+
+def keys_patch(data: Mapping[str, str], original: Json) -> dict[str, Any]:
+    """The patch that brings our keys in the ConfigMap back; empty where nothing differs."""
+    before = original["keys"]
+    ours = {key for key in data if key.startswith(keys.PREFIX)} | set(before)
+    changed = {key: before.get(key) for key in sorted(ours) if data.get(key) != before.get(key)}
+    return {"data": changed} if changed else {}
+
+
+def taints_without_ours(node: Json) -> list[Json]:
+    """The node's taints but ours."""
+    return [taint for taint in node["spec"].get("taints") or [] if taint["key"] != TAINT]
+
+
+def others_in_use(nodes: Sequence[Json], name: str) -> bool:
+    """Whether another node is being measured too, whose runs may need the keys that all nodes share."""
+    return any(of(node) is not None for node in nodes if node["metadata"]["name"] != name)

@@ -1,0 +1,127 @@
+"""When a node counts as switched: labels, allocatable values and DaemonSet pods agree, twice in a row.
+
+No signal is trusted alone. GPU Feature Discovery writes the labels, the kubelet the values, in either order; a name
+that was registered once stays in the node's status with the value 0, and capacity lags behind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sharebench.nodes.kubernetes.keys import RESOURCE
+
+Json = Mapping[str, Any]
+
+CONFIG_LABEL = "nvidia.com/device-plugin.config"
+COUNT_LABEL = "nvidia.com/gpu.count"
+REPLICAS_LABEL = "nvidia.com/gpu.replicas"
+SHARING_LABEL = "nvidia.com/gpu.sharing-strategy"
+MPS_LABEL = "nvidia.com/mps.capable"
+GPU_RESOURCES = re.compile(r"nvidia\.com/(gpu|mig-).*")
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a switched node must show; the config label is None where it must be absent."""
+
+    config: str | None
+    sharing: str
+    replicas: int
+    gpus: int
+
+    @property
+    def allocatable(self) -> int:
+        """Tenants that the node has room for."""
+        return self.gpus * self.replicas
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """A DaemonSet of NVIDIA's and its pod on the node, None where there is none; `main` is the container that counts.
+
+    Without `main` all containers must be ready.
+    """
+
+    name: str
+    daemon_set: Json
+    pod: Json | None
+    main: str | None = None
+
+    def unready(self) -> str | None:
+        """Why it is not up to date and ready on the node; None if it is."""
+        status, wanted = self.daemon_set.get("status", {}), self.daemon_set["metadata"].get("generation", 0)
+        if status.get("observedGeneration", 0) < wanted:
+            return f"{self.name}: its last change is not rolled out yet"
+        if self.pod is None:
+            return f"{self.name} has no pod on the node"
+        if self.pod["metadata"].get("deletionTimestamp"):
+            return f"the pod of {self.name} is ending"
+        for container in self.pod.get("status", {}).get("containerStatuses") or [{"name": "it", "ready": False}]:
+            if not container["ready"] and self.main in (None, container["name"]):
+                return f"{self.name}: {container['name']} is not ready{_why(container)}"
+        return None
+
+
+def _why(container: Json) -> str:
+    waiting = (container.get("state") or {}).get("waiting") or {}
+    ended = (container.get("lastState") or {}).get("terminated") or {}
+    said = ", ".join(filter(None, [waiting.get("reason"), ended.get("reason")]))
+    return f" ({said})" if said else ""
+
+
+def allocatable(node: Json) -> dict[str, int]:
+    """GPU resources of the node that pods can ask for, by name; those that are 0 left out."""
+    values = node.get("status", {}).get("allocatable", {})
+    return {name: int(value) for name, value in values.items() if GPU_RESOURCES.fullmatch(name) and int(value)}
+
+
+def unmet(node: Json, daemons: Sequence[Daemon], mps: Daemon | None, expected: Expected) -> list[str]:
+    """What still differs from the expected state, in words; empty when nothing does.
+
+    `daemons` must run in any state. `mps` is the MPS control daemon, which must run under MPS and be gone otherwise.
+    """
+    labels = node["metadata"].get("labels", {})
+    is_mps = expected.sharing == "mps"
+    wanted = {
+        CONFIG_LABEL: expected.config,
+        SHARING_LABEL: expected.sharing,
+        REPLICAS_LABEL: str(expected.replicas),
+        MPS_LABEL: "true" if is_mps else "false",
+    }
+    found = [
+        f"label {name} is {labels.get(name, 'absent')}, not {value or 'absent'}"
+        for name, value in wanted.items()
+        if labels.get(name) != value
+    ]
+    values = allocatable(node)
+    if values != {RESOURCE: expected.allocatable}:
+        seen = ", ".join(f"{name} {value}" for name, value in sorted(values.items())) or "nothing"
+        found.append(f"allocatable is {seen}, not {RESOURCE} {expected.allocatable}")
+    found += filter(None, (daemon.unready() for daemon in daemons))
+    if is_mps:
+        missing = "the MPS control daemon has no DaemonSet" if mps is None else mps.unready()
+        found += [missing] if missing else []
+    elif mps is not None and mps.pod is not None:
+        found.append("the MPS control daemon still runs")
+    return found
+
+
+class Stability:
+    """Two polls in a row, `apart_seconds` or more from the first to the last, without anything unmet."""
+
+    def __init__(self, apart_seconds: float) -> None:
+        self._apart_seconds = apart_seconds
+        self._since: float | None = None
+
+    def holds(self, now_seconds: float, problems: Sequence[str]) -> bool:
+        """Take one poll's findings; True once nothing was found for long enough."""
+        if problems:
+            self._since = None
+            return False
+        if self._since is None:
+            self._since = now_seconds
+            return False
+        return now_seconds - self._since >= self._apart_seconds

@@ -1,0 +1,66 @@
+"""What the driver must be allowed to do, verb by verb; config/cluster/rbac.yaml grants exactly this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from sharebench.nodes.kubernetes.api import Api
+
+
+class Right(NamedTuple):
+    """A verb on a resource: `where` is `cluster`, `plugin` (its namespace) or `tenants` (theirs)."""
+
+    where: str
+    group: str
+    resource: str
+    verb: str
+
+    def __str__(self) -> str:
+        resource = f"{self.resource}.{self.group}" if self.group else self.resource
+        return f"{self.verb} {resource}"
+
+
+def _rights(where: str, group: str, resource: str, *verbs: str) -> list[Right]:
+    return [Right(where, group, resource, verb) for verb in verbs]
+
+
+# Restoring and draining need nothing beyond these.
+NEEDED: tuple[Right, ...] = (
+    *_rights("cluster", "", "nodes", "get", "list", "patch"),
+    *_rights("cluster", "", "pods", "list"),
+    *_rights("cluster", "apps", "daemonsets", "list"),
+    *_rights("plugin", "", "configmaps", "get", "patch"),
+    *_rights("plugin", "", "pods", "delete", "patch"),
+    *_rights("plugin", "coordination.k8s.io", "leases", "create", "delete", "get", "update"),
+    *_rights("tenants", "", "configmaps", "create", "delete", "list"),
+    *_rights("tenants", "", "pods", "create", "delete", "list", "watch"),
+    *_rights("tenants", "", "pods/log", "get"),
+)
+# From outside of the cluster; from 1.35 on the API server asks for `create`, before for `get`.
+FORWARDING: tuple[Right, ...] = tuple(_rights("tenants", "", "pods/portforward", "create", "get"))
+# Only with kubernetes.drain.
+DRAINING: tuple[Right, ...] = (
+    *_rights("cluster", "", "pods", "get"),
+    *_rights("cluster", "", "pods/eviction", "create"),
+)
+
+
+def needed(options: Mapping[str, Any], is_inside: bool) -> list[Right]:
+    """The rights for a study with these options; `is_inside` says that tenants are reached by their addresses."""
+    return [*NEEDED, *(() if is_inside else FORWARDING), *(DRAINING if options["drain"] else ())]
+
+
+def is_allowed(api: Api, right: Right, namespace: str | None) -> bool:
+    """Whether the API server would let us, by SelfSubjectAccessReview."""
+    resource, _, part = right.resource.partition("/")
+    attributes = {"verb": right.verb, "group": right.group, "resource": resource, "subresource": part}
+    if namespace is not None:
+        attributes["namespace"] = namespace
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    review = api.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
+    return bool(review["status"]["allowed"])

@@ -1,0 +1,148 @@
+"""The objects of one cell in a cluster: a ConfigMap with the tenants' code, and one Pod per tenant that it owns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sharebench.mixes import workload_of
+from sharebench.tenants import bundle
+
+Json = dict[str, Any]
+
+PORT = 8000
+CODE_FOLDER = "/sharebench"
+CODE_FILE = "tenant.pyz"
+DIGEST_ANNOTATION = "sharebench/code-sha256"
+NODE_LABEL = "sharebench/node"
+CELL_LABEL = "sharebench/cell"
+TOKEN_VARIABLE = "SHAREBENCH_TOKEN"
+# Tells a tenant to report which device its pod was given.
+GRANTED_VARIABLE = "SHAREBENCH_GRANTED"
+# What Kubernetes calls nobody: images without a user of their own run as root, which restricted namespaces refuse.
+USER = 65532
+GRACE_SECONDS = 2
+# Autoscalers that know one of these leave the pod's node alone.
+UNDISTURBED = {"karpenter.sh/do-not-disrupt": "true", "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the tenants of a cell run: node, namespace, what they ask for, and our names for node and cell."""
+
+    node: str
+    node_digest: str
+    namespace: str
+    cell: str
+    resource: str
+    taint: str
+    options: Mapping[str, Any]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels of every object of the cell."""
+        return {NODE_LABEL: self.node_digest, CELL_LABEL: self.cell}
+
+    @property
+    def name(self) -> str:
+        """Name of the cell's ConfigMap, and the beginning of its pods' names."""
+        return f"sharebench-{self.cell}"
+
+
+def config_map(place: Place, code: bytes) -> Json:
+    """The cell's ConfigMap; whoever deletes it deletes the cell's pods with it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": place.name,
+            "labels": place.labels,
+            "annotations": {DIGEST_ANNOTATION: bundle.digest(code)},
+        },
+        "immutable": True,
+        "binaryData": {CODE_FILE: bundle.as_text(code)},
+    }
+
+
+def command(spec: Mapping[str, Any], load: Mapping[str, Any], index: int, options: Mapping[str, Any]) -> list[str]:
+    """The tenant's command line; `spec` is the cell's, `load` this tenant's."""
+    workload = workload_of(spec, index)
+    arguments = {
+        "workload": workload["module"],
+        "name": workload["name"],
+        "params": json.dumps(workload["params"]),
+        "device": options["device"],
+        "load": json.dumps(load),
+        "warmup": json.dumps(spec["warmup"]),
+        # Of the pod; what matters needs the cell's token.
+        "bind": "0.0.0.0",
+        "port": str(PORT),
+        "index": str(index),
+    }
+    started = [options["python"], f"{CODE_FOLDER}/{CODE_FILE}"]
+    return [*started, *(part for key, value in arguments.items() for part in (f"--{key}", value))]
+
+
+def pod(
+    place: Place, owner: Mapping[str, Any], index: int, arguments: list[str], token: str, deadline_seconds: int
+) -> Json:
+    """One tenant; `owner` is the cell's ConfigMap as the API server made it."""
+    options = place.options
+    asked = {"cpu": options["resources"]["cpu"], "memory": options["resources"]["memory"]}
+    limits = {name: value for name, value in asked.items() if value is not None} | {place.resource: "1"}
+    tolerations = [
+        {"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in (place.taint, "nvidia.com/gpu")
+    ]
+    given = [{key: value for key, value in each.items() if value is not None} for each in options["tolerations"]]
+    on_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [place.node]}]}
+    container: Json = {
+        "name": "tenant",
+        "image": options["image"],
+        "command": arguments,
+        "env": [
+            {"name": TOKEN_VARIABLE, "value": token},
+            {"name": GRANTED_VARIABLE, "value": "1"},
+            {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+            {"name": "HOME", "value": "/tmp"},
+        ],
+        "ports": [{"name": "metrics", "containerPort": PORT}],
+        "resources": {"limits": limits, "requests": limits},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+        },
+        "volumeMounts": [{"name": "code", "mountPath": CODE_FOLDER, "readOnly": True}],
+    }
+    spec: Json = {
+        "restartPolicy": "Never",
+        "activeDeadlineSeconds": deadline_seconds,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "affinity": {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [on_node]}}
+        },
+        "tolerations": [*tolerations, *given],
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+        "volumes": [{"name": "code", "configMap": {"name": place.name}}],
+    }
+    if options["priority_class"] is not None:
+        spec["priorityClassName"] = options["priority_class"]
+    owned = {"apiVersion": "v1", "kind": "ConfigMap", "name": place.name, "uid": owner["metadata"]["uid"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{place.name}-{index}",
+            "labels": place.labels,
+            "annotations": UNDISTURBED,
+            "ownerReferences": [owned | {"controller": True}],
+        },
+        "spec": spec,
+    }

@@ -1,0 +1,367 @@
+"""Tenants as plain Pods of one node of a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from secrets import token_hex
+from typing import Any
+
+from sharebench.collect.scrape import HttpEndpoint
+from sharebench.nodes.base import Grant, NodeError, TenantsFailed, TenantUnreachable
+from sharebench.nodes.kubernetes.api import (
+    FIRST_PAUSE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    PATIENCE_SECONDS,
+    Api,
+    ApiRefused,
+)
+from sharebench.tenants import bundle, pod_spec, pod_status
+from sharebench.tenants.pod_spec import PORT, Place
+from sharebench.tenants.processes import EXIT_USAGE
+
+Json = dict[str, Any]
+
+NS = 1_000_000_000
+POLL_SECONDS = 0.2
+# Beyond what a cell may take at most, so that pods end by themselves when nobody is left to delete them.
+SPARE_SECONDS = 300
+GONE_SECONDS = 60.0
+LOG_LINES = 40
+LOG_TAIL_CHARACTERS = 2000
+
+
+class Watcher:
+    """Keeps the latest status of every pod of a cell, from a thread; the API server may be away for a minute."""
+
+    def __init__(self, api: Api, collection: str, selector: str) -> None:
+        self.api, self.collection, self.selector = api, collection, selector
+        self.pods: dict[str, Json] = {}
+        self.failure: NodeError | None = None
+        self.changed = threading.Condition()
+        self._is_over = False
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """Watch no more; the thread is left to its connection."""
+        self._is_over = True
+
+    def _set(self, pods: dict[str, Json]) -> None:
+        with self.changed:
+            self.pods = pods
+            self.changed.notify_all()
+
+    def _follow(self) -> None:
+        found = self.api.get(self.collection, labelSelector=self.selector)
+        self._set({pod["metadata"]["name"]: pod for pod in found["items"]})
+        version = found["metadata"]["resourceVersion"]
+        for event in self.api.watch(self.collection, version, labelSelector=self.selector):
+            if self._is_over:
+                return
+            if event["type"] == "ERROR":
+                # The version is too old: list again.
+                return
+            name = event["object"]["metadata"].get("name")
+            rest = {key: pod for key, pod in self.pods.items() if key != name}
+            self._set(rest if event["type"] == "DELETED" else rest | {name: event["object"]})
+
+    def _run(self) -> None:
+        from urllib3.exceptions import HTTPError
+
+        pause, silent_since = FIRST_PAUSE_SECONDS, None
+        while not self._is_over:
+            try:
+                self._follow()
+                pause, silent_since = FIRST_PAUSE_SECONDS, None
+            except (HTTPError, OSError, ValueError):
+                silent_since = silent_since or time.monotonic()
+                if time.monotonic() - silent_since > PATIENCE_SECONDS:
+                    self.failure = NodeError(f"the API server cannot be reached since {PATIENCE_SECONDS:g} s")
+                time.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            except NodeError as failure:
+                self.failure = failure
+            if self.failure is not None:
+                with self.changed:
+                    self.changed.notify_all()
+                return
+
+
+class PodEndpoint(HttpEndpoint):
+    """A tenant behind its pod's address, or behind a port that the API server forwards."""
+
+    def __init__(self, host: str, token: str, forward: Callable[[float], Any] | None) -> None:
+        super().__init__(host, PORT, token)
+        self._forward = forward
+
+    def _connection(self, timeout_seconds: float) -> http.client.HTTPConnection:
+        connection = super()._connection(timeout_seconds)
+        if self._forward is not None:
+            connection.sock = self._forward(timeout_seconds)
+        return connection
+
+    def clock(self) -> tuple[int, int, float]:
+        """The node's monotonic and real time in ns, and 0: the tenants read one kernel's clock (see `_same_clock`).
+
+        How long the answer took says nothing about how far their windows are apart.
+        """
+        monotonic_ns, realtime_ns, _ = super().clock()
+        return monotonic_ns, realtime_ns, 0.0
+
+    def reading(self) -> tuple[str | None, int, int, int]:
+        """The name of the kernel's start, its monotonic time, and this process's before and after the question."""
+        before_ns = time.monotonic_ns()
+        status, answer = self._call("GET", "/clock")
+        after_ns = time.monotonic_ns()
+        if status != 200:
+            raise TenantUnreachable(f"GET /clock: status {status}")
+        return answer["boot_id"], int(answer["monotonic_ns"]), before_ns, after_ns
+
+
+class PodTenants:
+    """The tenants of one cell; `spec` is the cell's, `settings` has `timeouts` and the resolved `loads`, by tenant."""
+
+    are_local = False
+
+    def __init__(
+        self,
+        api: Api,
+        place: Place,
+        spec: Mapping[str, Any],
+        settings: Mapping[str, Any],
+        node: Callable[[], Mapping[str, Any]],
+        reach: str,
+    ) -> None:
+        self.api, self.place, self.spec = api, place, spec
+        self.loads, self.timeouts = settings["loads"], settings["timeouts"]
+        self.read_node, self.reach = node, reach
+        self.token = token_hex(16)
+        core = f"/api/v1/namespaces/{place.namespace}"
+        self.collection, self.config_maps = f"{core}/pods", f"{core}/configmaps"
+        self.watcher = Watcher(api, self.collection, _selector({pod_spec.CELL_LABEL: place.cell}))
+        self.names: list[str] = []
+        self._created: float = time.monotonic()
+        self._endpoints: list[PodEndpoint] = []
+        self._hung: set[int] = set()
+        self._logs: dict[str, str] = {}
+        self._offset_ns = 0
+
+    # Objects.
+
+    def sweep(self) -> None:
+        """Remove every object of ours for this node, of whatever cell, and wait until the pods are gone."""
+        sweep(self.api, self.place.namespace, {pod_spec.NODE_LABEL: self.place.node_digest})
+
+    def start(self, grants: Sequence[Grant]) -> None:
+        """Create the cell's ConfigMap and all pods. Raises NodeError when the cluster refuses one."""
+        code = bundle.archive()
+        owner = self.api.create(self.config_maps, pod_spec.config_map(self.place, code))
+        cell_seconds = self.timeouts["start_seconds"] + self.spec["window_seconds"] + self.timeouts["record_seconds"]
+        deadline_seconds = int(2 * cell_seconds) + SPARE_SECONDS
+        bodies = []
+        for grant in grants:
+            options = self.place.options
+            arguments = pod_spec.command(self.spec, self.loads[grant.index], grant.index, options)
+            bodies.append(pod_spec.pod(self.place, owner, grant.index, arguments, self.token, deadline_seconds))
+        self.names = [body["metadata"]["name"] for body in bodies]
+        self._created = time.monotonic()
+        with ThreadPoolExecutor(len(bodies)) as pool:
+            list(pool.map(lambda body: self.api.create(self.collection, body), bodies))
+        self.watcher.start()
+
+    def stop(self) -> None:
+        """Put the tenants' logs into this job's log, and remove the cell's objects."""
+        for index, name in enumerate(self.names):
+            for line in self._log(name).splitlines():
+                print(f"tenant {index}: {line}", file=sys.stderr)
+        self.watcher.end()
+        sweep(self.api, self.place.namespace, {pod_spec.CELL_LABEL: self.place.cell})
+
+    def _log(self, name: str) -> str:
+        if name not in self._logs:
+            text = ""
+            with contextlib.suppress(NodeError):
+                text = self.api.text(f"{self.collection}/{name}/log", tailLines=LOG_LINES)
+            self._logs[name] = text
+        return self._logs[name]
+
+    # Watching.
+
+    def pods(self) -> list[Json]:
+        """The pods as last seen, in order. Raises NodeError when one cannot be had, or the API server stays away."""
+        if self.watcher.failure is not None:
+            raise self.watcher.failure
+        known = self.watcher.pods
+        found = [known[name] for name in self.names if name in known]
+        if known and len(found) < len(self.names):
+            missing = next(name for name in self.names if name not in known)
+            raise NodeError(f"tenant {self.names.index(missing)}: its pod is gone; somebody deleted it")
+        for index, pod in enumerate(found):
+            if pod_status.ended(pod) is not None:
+                continue
+            why = pod_status.trouble(pod, time.monotonic() - self._created)
+            if why is None and pod_status.is_ready_no_more(pod):
+                why = pod_status.node_trouble(self.read_node())
+            if why is not None:
+                raise NodeError(f"tenant {index}: {why}")
+        return found
+
+    def _ended(self) -> list[tuple[str, str, int] | None]:
+        return [pod_status.ended(pod) for pod in self.pods()]
+
+    def _pause(self, seconds: float) -> None:
+        """Until something of a pod changes, at most so long."""
+        with self.watcher.changed:
+            self.watcher.changed.wait(seconds)
+
+    def wait_ready(self) -> None:
+        """Until every tenant is warm. Raises TenantsFailed when one ended or time ran out, NodeError as `pods` does."""
+        deadline = time.monotonic() + self.timeouts["start_seconds"]
+        waiting = set(range(len(self.names)))
+        endpoints: dict[int, PodEndpoint] = {}
+        while waiting and time.monotonic() < deadline:
+            pods, ended = self.pods(), self._ended()
+            if any(end is not None and end[0] != "oom" for end in ended):
+                break
+            for index in sorted(waiting & set(range(len(pods)))):
+                if ended[index] is not None:
+                    waiting.discard(index)
+                elif pod_status.is_running(pods[index]):
+                    endpoint = endpoints.setdefault(index, self._endpoint(index, pods[index]))
+                    with contextlib.suppress(TenantUnreachable):
+                        if endpoint.ready():
+                            waiting.discard(index)
+            if waiting:
+                self._pause(POLL_SECONDS)
+        ended = self._ended()
+        for name, end in zip(self.names, ended, strict=False):
+            if end is not None and end[2] == EXIT_USAGE:
+                said = self._log(name).strip() or "a tenant refused its arguments"
+                raise NodeError(said.splitlines()[-1])
+        if any(ended) or waiting:
+            self._hung = {index for index in waiting if not any(ended)}
+            self._refuse_what_never_ran(waiting)
+            raise TenantsFailed("not every tenant got ready")
+        self._endpoints = [endpoints[index] for index in range(len(self.names))]
+        self._same_clock()
+
+    def _refuse_what_never_ran(self, waiting: set[int]) -> None:
+        """Raise NodeError for a pod that did not even start: that says nothing about sharing."""
+        for index in sorted(waiting):
+            pod = self.watcher.pods.get(self.names[index], {})
+            if pod and not pod_status.is_running(pod) and pod_status.ended(pod) is None:
+                phase = pod.get("status", {}).get("phase", "unknown")
+                raise NodeError(f"tenant {index}: its pod did not start within its time (phase {phase})")
+
+    def _endpoint(self, index: int, pod: Json) -> PodEndpoint:
+        if self.reach == "pod-ip":
+            return PodEndpoint(pod["status"]["podIP"], self.token, None)
+        name = self.names[index]
+        return PodEndpoint("localhost", self.token, lambda seconds: self._forward(name, seconds))
+
+    def _forward(self, name: str, timeout_seconds: float) -> Any:
+        """A socket to the tenant's port through the API server; tried again while the server is away."""
+        from kubernetes import client
+        from kubernetes.stream import portforward
+        from websocket import WebSocketException
+
+        deadline = time.monotonic() + min(timeout_seconds, PATIENCE_SECONDS)
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                call = client.CoreV1Api(client.ApiClient(self.api.client.configuration))
+                tunnel = portforward(
+                    call.connect_get_namespaced_pod_portforward,
+                    name,
+                    self.place.namespace,
+                    ports=str(PORT),
+                    _request_timeout=timeout_seconds,
+                )
+            except (client.ApiException, WebSocketException, OSError) as error:
+                if time.monotonic() > deadline:
+                    raise ConnectionError(f"port-forward: {' '.join(str(error).split())}") from error
+                time.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+                continue
+            socket = tunnel.socket(PORT)
+            socket.settimeout(timeout_seconds)
+            return socket
+
+    def _same_clock(self) -> None:
+        """Learn the node's clock. Raises NodeError when the tenants are not under one kernel."""
+        readings = [endpoint.reading() for endpoint in self._endpoints]
+        if len({boot for boot, *_ in readings}) != 1:
+            raise NodeError("the tenants do not run under one kernel, so that they share no clock and no GPU")
+        _, node_ns, before_ns, after_ns = min(readings, key=lambda reading: reading[3] - reading[2])
+        self._offset_ns = node_ns - (before_ns + after_ns) // 2
+
+    # What a cell asks.
+
+    def endpoints(self) -> Sequence[PodEndpoint]:
+        """The tenants' endpoints, in order."""
+        return self._endpoints
+
+    def outcomes(self) -> list[Json]:
+        """`status` and `exit` of each tenant, in order; a running one is `ok`."""
+        outcomes: list[Json] = []
+        for index, name in enumerate(self.names):
+            end = pod_status.ended(self.watcher.pods.get(name, {"metadata": {}}))
+            if end is not None:
+                status, reason, code = end
+                given: Json | None = {
+                    "code": code,
+                    "reason": reason,
+                    "log_tail": self._log(name)[-LOG_TAIL_CHARACTERS:],
+                }
+            elif index in self._hung:
+                status, reason = "hung", f"not ready after {self.timeouts['start_seconds']:g} s"
+                given = {"code": None, "reason": reason, "log_tail": self._log(name)[-LOG_TAIL_CHARACTERS:]}
+            else:
+                status, given = "ok", None
+            outcomes.append({"status": status, "exit": given})
+        return outcomes
+
+    def now_ns(self) -> int:
+        """The node's monotonic clock, as far as this process knows it."""
+        return time.monotonic_ns() + self._offset_ns
+
+    def sleep_until(self, monotonic_ns: int) -> None:
+        """Wait in the node's clock. Raises TenantsFailed when a tenant ends, NodeError when its pod is taken away."""
+        while (left_ns := monotonic_ns - self.now_ns()) > 0:
+            self._pause(left_ns / NS)
+            if any(end is not None for end in self._ended()):
+                raise TenantsFailed("a tenant ended early")
+
+
+def _selector(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in labels.items())
+
+
+def sweep(api: Api, namespace: str, labels: Mapping[str, str]) -> None:
+    """Remove the ConfigMaps and pods with these labels and wait until the pods are gone. Raises NodeError."""
+    core, selector = f"/api/v1/namespaces/{namespace}", _selector(labels)
+    try:
+        found = api.get(f"{core}/configmaps", labelSelector=selector)["items"]
+        for each in found:
+            api.delete(f"{core}/configmaps/{each['metadata']['name']}", propagationPolicy="Background")
+        deadline = time.monotonic() + GONE_SECONDS
+        # The garbage collector would do it too, a little later.
+        for pod in (left := api.get(f"{core}/pods", labelSelector=selector)["items"]):
+            api.delete(f"{core}/pods/{pod['metadata']['name']}", grace_seconds=pod_spec.GRACE_SECONDS)
+        while left:
+            if time.monotonic() > deadline:
+                raise NodeError(f"{len(left)} pods of ours did not go within {GONE_SECONDS:g} s")
+            time.sleep(POLL_SECONDS)
+            left = api.get(f"{core}/pods", labelSelector=selector)["items"]
+    except ApiRefused as refused:
+        if refused.status != 404:
+            raise

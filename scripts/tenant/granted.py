@@ -1,0 +1,33 @@
+"""What a pod was given of a GPU, by the variables that a device plugin sets in it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+# Set by whoever starts tenants in pods: elsewhere the other variables mean something else, or nothing.
+GRANTED_VARIABLE = "SHAREBENCH_GRANTED"
+DEVICES_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
+PIPE_VARIABLE = "CUDA_MPS_PIPE_DIRECTORY"
+# How the variable says that devices come by another way.
+NO_DEVICE = ("", "all", "none", "void")
+
+
+def view(environment: Mapping[str, str] = os.environ) -> dict[str, Any] | None:
+    """The record's `view` of a tenant that asks no GPU itself; None outside of a pod of ours.
+
+    A device is told by the digest of its id, as in `tenant.cuda`; None where the variable names no single one.
+    """
+    if GRANTED_VARIABLE not in environment:
+        return None
+    device = environment.get(DEVICES_VARIABLE, "")
+    is_named = device not in NO_DEVICE and "," not in device
+    unknown = dict.fromkeys(("sm_count", "memory_free_bytes", "memory_total_bytes", "over_limit_refused"))
+    return {
+        "pid": os.getpid(),
+        "device": hashlib.sha256(device.lower().encode()).hexdigest()[:16] if is_named else None,
+        **unknown,
+        "mps_pipe": environment.get(PIPE_VARIABLE),
+    }

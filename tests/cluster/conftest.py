@@ -1,0 +1,98 @@
+"""The cluster that the tests run on: SHAREBENCH_CLUSTER says which."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster.harness import GPU, LABEL, PLUGIN_NAMESPACE, RESTRICTED, Cluster, eventually
+from cluster.testbed import gpu, kind, lifecycle, requirements
+
+KINDS = ("testbed", "kind", "existing")
+
+
+def chosen() -> str:
+    return os.environ.get("SHAREBENCH_CLUSTER", "testbed")
+
+
+def is_for(kind: str, item: pytest.Item) -> bool:
+    """Whether a test may run on that kind of cluster."""
+    marks = {mark.name for mark in item.iter_markers()}
+    return kind == "testbed" or (kind == "kind" and "testbed" not in marks) or "existing" in marks
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what the chosen cluster is not for; a choice, and so no skip. If nobody chose, a skip is no failure."""
+    mine = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
+    for item in mine if "SHAREBENCH_CLUSTER" not in os.environ else ():
+        item.add_marker("cluster")
+    others = [item for item in mine if not is_for(chosen(), item)]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if item not in others]
+
+
+@pytest.fixture(scope="session")
+def machine() -> None:
+    """Skips where the test bed cannot run."""
+    lack = requirements.missing()
+    if lack:
+        pytest.skip(lack)
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A cluster with the device plugin on a mock GPU; one that was running before keeps running."""
+    if chosen() not in KINDS:
+        pytest.exit(f"SHAREBENCH_CLUSTER={chosen()}: must be one of {', '.join(KINDS)}", returncode=4)
+    if chosen() == "existing":
+        yield Cluster(Path(os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config"))
+    elif chosen() == "kind":
+        lack = kind.missing()
+        if lack:
+            pytest.skip(lack)
+        with kind.cluster(f"sharebench-{os.getpid()}") as kubeconfig:
+            yield Cluster(kubeconfig)
+    else:
+        request.getfixturevalue("machine")
+        named = os.environ.get("SHAREBENCH_TESTBED_NAME")
+        name = named or f"tests-{os.getpid()}"
+        instance = lifecycle.up(name)
+        try:
+            gpu.install(instance.kubeconfig)
+            yield Cluster(instance.kubeconfig, instance)
+        finally:
+            if not named:
+                lifecycle.down(name)
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> Iterator[str]:
+    """A namespace with restricted Pod Security."""
+    with cluster.namespace(RESTRICTED) as name:
+        yield name
+
+
+@pytest.fixture
+def plugin(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster with one GPU, not shared, before and after."""
+
+    def reset() -> None:
+        cluster.set_label("exclusive")
+        names = [container for container in ("nvidia-device-plugin", "gpu-feature-discovery")]
+        for name in names:
+            if any(not status.ready for status in cluster.containers(name).values()):
+                for pod in cluster.plugin_pods(name):  # out of its back-off at once
+                    cluster.core.delete_namespaced_pod(pod.metadata.name, PLUGIN_NAMESPACE)
+        eventually("one GPU, not shared", is_exclusive, 90.0)
+
+    def is_exclusive() -> bool:
+        shared = [count for name, (_, count) in cluster.resources().items() if name != GPU]
+        labels = cluster.labels()
+        return cluster.allocatable() == 1 and not any(shared) and labels.get("gpu.sharing-strategy") == "none"
+
+    reset()
+    yield cluster
+    reset()
+    cluster.set_label(None, LABEL)

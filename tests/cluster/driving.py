@@ -1,0 +1,125 @@
+"""The driver on a test cluster: a node, cells by hand, and whole runs of snakemake."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from cluster.harness import PYTHON_IMAGE
+
+from sharebench import config as configuration
+from sharebench.matrix import Study
+from sharebench.nodes.base import Grant, State
+from sharebench.nodes.kubernetes.device_plugin import DevicePluginNode
+from sharebench.tenants.pods import PodTenants
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SNAKEMAKE = Path(sys.executable).parent / "snakemake"
+RUN_SECONDS = 400
+TIMEOUTS = {"start_seconds": 60, "record_seconds": 20}
+
+
+def study_of(namespace: str, **changes: Any) -> dict[str, Any]:
+    """The config of a study whose tenants work on the CPU; `changes` of the kubernetes section in `kubernetes`."""
+    cluster = {
+        "namespace": namespace,
+        "image": PYTHON_IMAGE,
+        "device": "cpu",
+        "stable_seconds": 2,
+        "publish_seconds": 4,
+        "switch_seconds": 120,
+    } | changes.pop("kubernetes", {})
+    given = {
+        "results": "results",
+        "node": "kubernetes",
+        "strategies": ["exclusive", "time-slicing", "mps"],
+        "replicas": [1, 3],
+        "workloads": ["matmul-small"],
+        # A small product and a lenient rule: what is tested is control, on whatever machine.
+        "workload_catalogue": {"matmul-small": {"module": "matmul", "params": {"size": 64}}},
+        "repeats": 1,
+        "window_seconds": 1,
+        "warmup": {"max_seconds": 3, "tolerance_percent": 50},
+    }
+    return given | changes | {"kubernetes": cluster}
+
+
+def normalised(given: Mapping[str, Any]) -> Study:
+    """The study of a config on top of the catalogues."""
+    merged: dict[str, Any] = {}
+    for name in ("strategies", "workloads", "config"):
+        merged |= yaml.safe_load((REPOSITORY / "config" / f"{name}.yaml").read_text())
+    for key, value in given.items():
+        merged[key] = {**merged[key], **value} if isinstance(merged.get(key), dict) else value
+    return Study(configuration.load(merged))
+
+
+def node_of(study: Study, folder: Path, run_id: str) -> DevicePluginNode:
+    """The study's node, its Lease taken for the run as its first process does."""
+    os.environ["SHAREBENCH_RUN_ID"] = run_id
+    node = DevicePluginNode(study.node_options(), folder)
+    node.claim(run_id)
+    return node
+
+
+def state(study: Study, strategy: str, replicas: int | None = None) -> State:
+    """A state of the node."""
+    return State(study.strategies[strategy], replicas, 0)
+
+
+def tenants_of(node: DevicePluginNode, study: Study, count: int, **workload: Any) -> PodTenants:
+    """So many tenants, not started yet; `workload` changes what the spec says of it."""
+    cell = next(each for each in study.cells)
+    spec = study.spec_of(cell)
+    spec["workload"] |= workload
+    loads = [{"arrival": "closed", "seed": 1}] * count
+    made = node.tenants(spec, {"timeouts": TIMEOUTS, "loads": loads, "cell_folder": f"cells/{time.time()}"})
+    assert isinstance(made, PodTenants)
+    return made
+
+
+def grants(count: int) -> list[Grant]:
+    """One for each tenant."""
+    return [Grant(index, 0) for index in range(count)]
+
+
+@dataclass
+class Run:
+    """A run of snakemake in a folder of its own."""
+
+    folder: Path
+    kubeconfig: Path
+    given: dict[str, Any]
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start it, in a process group that a test can end."""
+        (self.folder / "study.yaml").write_text(yaml.safe_dump(self.given))
+        command = [str(SNAKEMAKE), "--snakefile", str(REPOSITORY / "Snakefile"), "--cores", "1", *arguments]
+        command += ["--profile", str(REPOSITORY / "profiles" / "default"), "--configfile", "study.yaml"]
+        return subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=os.environ | {"KUBECONFIG": str(self.kubeconfig)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def finish(self, *arguments: str) -> tuple[int, str]:
+        """Run it to its end; exit code and what it printed."""
+        process = self.start(*arguments)
+        try:
+            out, _ = process.communicate(timeout=RUN_SECONDS)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+        return process.returncode, out

@@ -1,0 +1,169 @@
+"""What tests do with a cluster: objects, pods, the node's GPUs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cluster.testbed.instance import Instance
+from kubernetes import client, config
+from kubernetes.stream import stream
+
+T = TypeVar("T")
+LABEL = "nvidia.com/device-plugin.config"
+GPU = "nvidia.com/gpu"
+PLUGIN_NAMESPACE = "nvidia-device-plugin"
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+PYTHON_IMAGE = os.environ.get("SHAREBENCH_CLUSTER_IMAGE", "testbed.local/python:1")
+FOREVER = "import time; time.sleep(3600)"
+
+
+def eventually(what: str, probe: Callable[[], T | None], seconds: float = 60.0) -> T:
+    """The first truthy answer of `probe`; fails the test after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = probe()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s"
+        time.sleep(0.1)
+
+
+@dataclass
+class Cluster:
+    """`instance` is None where the cluster is not the test bed's own."""
+
+    kubeconfig: Path
+    instance: Instance | None = None
+    api: client.ApiClient = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.api = config.new_client_from_config(str(self.kubeconfig))
+
+    @cached_property
+    def core(self) -> client.CoreV1Api:
+        return client.CoreV1Api(self.api)
+
+    @cached_property
+    def apps(self) -> client.AppsV1Api:
+        return client.AppsV1Api(self.api)
+
+    @cached_property
+    def node_name(self) -> str:
+        return str(self.core.list_node().items[0].metadata.name)
+
+    def node(self) -> client.V1Node:
+        return self.core.read_node(self.node_name)
+
+    def resources(self) -> dict[str, tuple[int, int]]:
+        """NVIDIA's resources of the node: name -> (capacity, allocatable), and 0 for what is not listed."""
+        status = self.node().status
+        names = {name for name in (*status.capacity, *status.allocatable) if name.startswith("nvidia.com/")}
+        return {name: (int(status.capacity.get(name, 0)), int(status.allocatable.get(name, 0))) for name in names}
+
+    def allocatable(self, name: str = GPU) -> int:
+        return self.resources().get(name, (0, 0))[1]
+
+    def labels(self) -> dict[str, str]:
+        """NVIDIA's labels of the node, without their prefix."""
+        prefix = "nvidia.com/"
+        return {
+            key.removeprefix(prefix): value
+            for key, value in self.node().metadata.labels.items()
+            if key.startswith(prefix)
+        }
+
+    def set_label(self, value: str | None, key: str = LABEL) -> None:
+        self.core.patch_node(self.node_name, {"metadata": {"labels": {key: value}}})
+
+    def switch(
+        self, value: str, count: int, name: str = GPU, seconds: float = 60.0
+    ) -> list[dict[str, tuple[int, int]]]:
+        """Set the plugin's config label and wait for so many allocatable; all states that were seen on the way."""
+        seen = [self.resources()]
+        self.set_label(value)
+
+        def is_there() -> bool:
+            now = self.resources()
+            if now != seen[-1]:
+                seen.append(now)
+            return now.get(name, (0, 0))[1] == count
+
+        eventually(f"{count} {name} after label {value}", is_there, seconds)
+        return seen
+
+    def plugin_pods(self, name: str = "nvidia-device-plugin") -> list[client.V1Pod]:
+        selector = f"app.kubernetes.io/name={name}"
+        return list(self.core.list_namespaced_pod(PLUGIN_NAMESPACE, label_selector=selector).items)
+
+    def containers(self, name: str = "nvidia-device-plugin") -> dict[str, client.V1ContainerStatus]:
+        """State of each container of a daemon set's pod."""
+        (pod,) = self.plugin_pods(name)
+        return {status.name: status for status in pod.status.container_statuses or []}
+
+    @contextmanager
+    def namespace(self, labels: dict[str, str]) -> Iterator[str]:
+        """A namespace of the test's own with Pod Security; gone afterwards, with all that is in it."""
+        body = {"metadata": {"generateName": "sharebench-test-", "labels": labels}}
+        name = self.core.create_namespace(body).metadata.name
+        try:
+            eventually("a service account", lambda: self.core.list_namespaced_service_account(name).items)
+            yield name
+        finally:
+            for pod in self.core.list_namespaced_pod(name).items:
+                self.core.delete_namespaced_pod(pod.metadata.name, name, grace_period_seconds=0)
+            eventually("the end of the pods", lambda: not self.core.list_namespaced_pod(name).items)
+            self.core.delete_namespace(name)
+
+    def start(self, namespace: str, name: str, code: str = FOREVER, **changes: Any) -> None:
+        """A restricted pod that runs Python code; `changes` go into its one container."""
+        self.core.create_namespaced_pod(namespace, pod(name, code, **changes))
+
+    def phase(self, namespace: str, name: str) -> str:
+        return str(self.core.read_namespaced_pod(name, namespace).status.phase)
+
+    def wait_for_phase(self, namespace: str, name: str, phase: str = "Running", seconds: float = 60.0) -> None:
+        eventually(f"{phase} of pod {name}", lambda: self.phase(namespace, name) == phase, seconds)
+
+    def execute(self, namespace: str, name: str, *command: str, **choice: str) -> str:
+        """What a command in a pod prints; `container=...` chooses one of several."""
+        run = self.core.connect_get_namespaced_pod_exec
+        return str(stream(run, name, namespace, command=list(command), stdout=True, stderr=True, **choice))
+
+    def unschedulable(self, namespace: str, name: str) -> str | None:
+        """The scheduler's words, if it finds no place for the pod."""
+        for condition in self.core.read_namespaced_pod(name, namespace).status.conditions or []:
+            if condition.type == "PodScheduled" and condition.reason == "Unschedulable":
+                return str(condition.message)
+        return None
+
+
+def pod(name: str, code: str = FOREVER, **changes: Any) -> dict[str, Any]:
+    """A pod that restricted Pod Security lets in."""
+    container = {
+        "name": "main",
+        "image": PYTHON_IMAGE,
+        "command": ["python3", "-u", "-c", code],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        **changes,
+    }
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": False,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": 65534,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [container],
+        },
+    }

@@ -1,0 +1,114 @@
+"""What every part of the pipeline takes for granted in a cluster."""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+
+import pytest
+from cluster.harness import PLUGIN_NAMESPACE, Cluster, eventually, pod
+from cluster.testbed import lifecycle
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+SERVER = """
+import http.server
+http.server.HTTPServer(("", 8000), http.server.SimpleHTTPRequestHandler).serve_forever()
+"""
+SERVER_POD = {"workingDir": "/etc", "ports": [{"containerPort": 8000}]}
+
+
+@pytest.mark.existing
+def test_a_restricted_pod_computes_and_its_log_is_readable(cluster: Cluster, namespace: str) -> None:
+    cluster.start(namespace, "sum", "print(sum(range(10)))")
+    cluster.wait_for_phase(namespace, "sum", "Succeeded", 120.0)
+    assert cluster.core.read_namespaced_pod_log("sum", namespace) == "45\n"
+
+
+@pytest.mark.existing
+def test_pod_security_refuses_a_privileged_pod(cluster: Cluster, namespace: str) -> None:
+    body = pod("privileged")
+    body["spec"]["containers"][0]["securityContext"] = {"privileged": True}
+    with pytest.raises(ApiException, match="violates PodSecurity"):
+        cluster.core.create_namespaced_pod(namespace, body)
+
+
+@pytest.mark.existing
+def test_rbac_forbids_what_no_role_allows(cluster: Cluster, namespace: str) -> None:
+    spec = client.V1TokenRequestSpec(audiences=[])
+    request = client.AuthenticationV1TokenRequest(spec=spec)
+    token = cluster.core.create_namespaced_service_account_token("default", namespace, request).status.token
+    settings = client.Configuration()
+    settings.host, settings.ssl_ca_cert = cluster.api.configuration.host, cluster.api.configuration.ssl_ca_cert
+    settings.api_key = {"authorization": f"Bearer {token}"}
+    nobody = client.CoreV1Api(client.ApiClient(settings))
+    with pytest.raises(ApiException) as refused:
+        nobody.list_node()
+    assert refused.value.status == 403
+
+
+@pytest.mark.existing
+def test_commands_run_in_a_pod(cluster: Cluster, namespace: str) -> None:
+    cluster.start(namespace, "stays")
+    cluster.wait_for_phase(namespace, "stays", seconds=120.0)
+    assert cluster.execute(namespace, "stays", "echo", "hello") == "hello\n"
+
+
+@pytest.mark.existing
+def test_a_server_in_a_pod_answers_through_the_api_proxy(cluster: Cluster, namespace: str) -> None:
+    cluster.start(namespace, "server", SERVER, **SERVER_POD)
+    cluster.wait_for_phase(namespace, "server", seconds=120.0)
+
+    def ask() -> str | None:
+        try:
+            proxy = cluster.core.connect_get_namespaced_pod_proxy_with_path
+            answer = proxy("server:8000", namespace, "hostname", _preload_content=False)  # it is no JSON
+            return str(answer.data.decode())
+        except ApiException:
+            return None
+
+    assert eventually("an answer", ask).strip() == "server"
+
+
+@pytest.mark.testbed
+def test_a_pod_answers_the_host_on_its_own_address(cluster: Cluster, namespace: str) -> None:
+    cluster.start(namespace, "server", SERVER, **SERVER_POD)
+    cluster.wait_for_phase(namespace, "server")
+    address = cluster.core.read_namespaced_pod("server", namespace).status.pod_ip
+
+    def answer() -> str | None:
+        try:
+            with urllib.request.urlopen(f"http://{address}:8000/hostname", timeout=5) as response:
+                return str(response.read().decode())
+        except OSError:
+            return None
+
+    assert eventually("an answer", answer).strip() == "server"
+
+
+@pytest.mark.testbed
+def test_pods_outlive_the_api_server(cluster: Cluster, namespace: str) -> None:
+    assert cluster.instance
+    cluster.start(namespace, "stays")
+    cluster.wait_for_phase(namespace, "stays")
+    lifecycle.hold(cluster.instance, "kube-apiserver")
+    try:
+        eventually("an API server that is down", lambda: not is_api_up(cluster))
+        time.sleep(5.0)
+        assert not is_api_up(cluster)
+    finally:
+        lifecycle.release(cluster.instance, "kube-apiserver")
+        eventually("an API server that is up", lambda: is_api_up(cluster))
+        # NFD's master makes no labels any more after its watch was cut off so, until it is started anew.
+        cluster.core.delete_collection_namespaced_pod(PLUGIN_NAMESPACE, label_selector="app=nfd-master")
+    assert cluster.phase(namespace, "stays") == "Running"
+    (status,) = cluster.core.read_namespaced_pod("stays", namespace).status.container_statuses
+    assert status.restart_count == 0
+
+
+def is_api_up(cluster: Cluster) -> bool:
+    try:
+        cluster.core.list_namespace(_request_timeout=2)
+    except Exception:  # the client raises whatever its transport does
+        return False
+    return True

@@ -1,0 +1,186 @@
+"""What a cluster may do to tenants: named with its own words, within seconds, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cluster.driving import grants, node_of, normalised, state, study_of, tenants_of
+from cluster.harness import Cluster, eventually
+from cluster.testbed import lifecycle
+
+from sharebench.matrix import Study
+from sharebench.nodes.base import NodeError, TenantsFailed
+from sharebench.nodes.kubernetes.api import Api
+from sharebench.nodes.kubernetes.device_plugin import DevicePluginNode
+from sharebench.tenants import pod_status
+
+# From what the cluster shows to the driver's line. The machine may be busy; a time-out of ours would be 60 s.
+NAMED_SECONDS = 25.0
+
+
+@pytest.fixture
+def node(
+    plugin: Cluster, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[DevicePluginNode]:
+    monkeypatch.setenv("KUBECONFIG", str(plugin.kubeconfig))
+    monkeypatch.setitem(os.environ, "SHAREBENCH_RUN_ID", "")
+    made = node_of(normalised(study_of(namespace)), tmp_path / "node", "20261120-000000-aaaa")
+    yield made
+    made.restore()
+    made.release()
+
+
+@pytest.fixture
+def study(namespace: str) -> Study:
+    return normalised(study_of(namespace))
+
+
+def left(cluster: Cluster, namespace: str) -> list[str]:
+    """Objects of ours that are still there."""
+    found = cluster.core.list_namespaced_config_map(namespace, label_selector="sharebench/node").items
+    found += cluster.core.list_namespaced_pod(namespace, label_selector="sharebench/node").items
+    return [each.metadata.name for each in found]
+
+
+def failure(node: DevicePluginNode, study: Study, count: int = 1, **workload: Any) -> str:
+    """The line with which tenants fail that cannot be had."""
+    tenants = tenants_of(node, study, count, **workload)
+    began = time.monotonic()
+    try:
+        with pytest.raises(NodeError) as caught:
+            tenants.start(grants(count))
+            tenants.wait_ready()
+        assert time.monotonic() - began < NAMED_SECONDS
+    finally:
+        tenants.stop()
+    return str(caught.value)
+
+
+def test_more_tenants_than_room(node: DevicePluginNode, study: Study, plugin: Cluster, namespace: str) -> None:
+    node.ensure(state(study, "time-slicing"))
+    line = failure(node, study, 4)
+    assert "Unschedulable: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu" in line
+    assert left(plugin, namespace) == []
+
+
+def test_an_image_that_cannot_be_had(node: DevicePluginNode, study: Study, plugin: Cluster, namespace: str) -> None:
+    node.options = {**node.options, "image": "testbed.local/no-such-image:1"}
+    line = failure(node, study)
+    assert "ErrImagePull" in line or "ImagePullBackOff" in line
+    assert "no-such-image" in line
+    assert left(plugin, namespace) == []
+
+
+def test_an_image_without_that_interpreter(node: DevicePluginNode, study: Study) -> None:
+    node.options = {**node.options, "python": "/no/such/python"}
+    line = failure(node, study)
+    assert "StartError" in line or "RunContainerError" in line
+    assert "/no/such/python" in line
+
+
+def test_a_quota(node: DevicePluginNode, study: Study, plugin: Cluster, namespace: str) -> None:
+    plugin.core.create_namespaced_resource_quota(
+        namespace, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}}
+    )
+    eventually("the quota's status", lambda: plugin.core.read_namespaced_resource_quota("q", namespace).status.hard)
+    assert "the namespace's quota is used up" in failure(node, study)
+    assert left(plugin, namespace) == []
+
+
+def test_a_namespace_that_is_not_there(node: DevicePluginNode, study: Study) -> None:
+    node.options = {**node.options, "namespace": "no-such-namespace"}
+    assert 'namespaces "no-such-namespace" not found' in failure(node, study)
+
+
+def test_pod_security_is_named(node: DevicePluginNode, namespace: str) -> None:
+    container = {"name": "c", "image": "x", "securityContext": {"privileged": True}}
+    body = {"metadata": {"name": "p"}, "spec": {"containers": [container]}}
+    with pytest.raises(NodeError, match=r"Pod Security refuses the pod: .*privileged"):
+        node.api.create(f"/api/v1/namespaces/{namespace}/pods", body)
+
+
+def test_a_workload_that_the_image_cannot_run(node: DevicePluginNode, study: Study) -> None:
+    assert "onnxruntime" in failure(node, study, module="detector", params={})
+
+
+def test_a_tenant_beyond_its_memory_is_a_result(node: DevicePluginNode, study: Study) -> None:
+    node.options = {**node.options, "resources": {"cpu": None, "memory": "48Mi"}}
+    tenants = tenants_of(node, study, 1, params={"size": 4000})
+    try:
+        tenants.start(grants(1))
+        with pytest.raises(TenantsFailed):
+            tenants.wait_ready()
+        (outcome,) = tenants.outcomes()
+    finally:
+        tenants.stop()
+    assert outcome["status"] == "oom"
+    assert "OOMKilled" in outcome["exit"]["reason"]
+
+
+def test_a_pod_that_somebody_deletes(node: DevicePluginNode, study: Study, plugin: Cluster, namespace: str) -> None:
+    tenants = tenants_of(node, study, 1)
+    try:
+        tenants.start(grants(1))
+        tenants.wait_ready()
+        plugin.core.delete_namespaced_pod(tenants.names[0], namespace)
+        began = time.monotonic()
+        with pytest.raises(NodeError, match="somebody deleted"):
+            tenants.sleep_until(tenants.now_ns() + 60 * 10**9)
+        assert time.monotonic() - began < NAMED_SECONDS
+    finally:
+        tenants.stop()
+    assert left(plugin, namespace) == []
+
+
+def test_the_config_map_takes_its_pods_along(
+    node: DevicePluginNode, study: Study, plugin: Cluster, namespace: str
+) -> None:
+    tenants = tenants_of(node, study, 1)
+    try:
+        tenants.start(grants(1))
+        plugin.core.delete_namespaced_config_map(tenants.place.name, namespace)
+        eventually("the garbage collector", lambda: left(plugin, namespace) == [])
+    finally:
+        tenants.stop()
+
+
+def test_what_an_earlier_run_left_is_swept(
+    node: DevicePluginNode, study: Study, plugin: Cluster, namespace: str
+) -> None:
+    tenants_of(node, study, 1).start(grants(1))
+    assert left(plugin, namespace)
+    node.sweep()
+    assert left(plugin, namespace) == []
+
+
+def test_a_token_that_has_expired(node: DevicePluginNode, plugin: Cluster, tmp_path: Path) -> None:
+    kubeconfig = yaml.safe_load(plugin.kubeconfig.read_text())
+    for user in kubeconfig["users"]:
+        user["user"] = {"token": "nobodys"}
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(NodeError, match="has the token expired"):
+        patched.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+        Api(None).get("/api/v1/nodes")
+
+
+@pytest.mark.testbed
+def test_a_node_that_falls_silent(node: DevicePluginNode, study: Study, plugin: Cluster) -> None:
+    """The cluster takes most of a minute to notice; the driver then says so at once."""
+    assert plugin.instance is not None
+    tenants = tenants_of(node, study, 1)
+    try:
+        tenants.start(grants(1))
+        tenants.wait_ready()
+        lifecycle.hold(plugin.instance, "kubelet")
+        with pytest.raises(NodeError, match="the node is not ready: NodeStatusUnknown: Kubelet stopped posting"):
+            tenants.sleep_until(tenants.now_ns() + 120 * 10**9)
+    finally:
+        lifecycle.release(plugin.instance, "kubelet")
+        tenants.stop()
+    eventually("the node", lambda: pod_status.node_trouble(node.read()) is None)

@@ -1,0 +1,211 @@
+"""Whole runs on a cluster, with the rights of config/cluster and no others."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cluster.driving import REPOSITORY, Run, study_of
+from cluster.harness import PLUGIN_NAMESPACE, RESTRICTED, Cluster, eventually
+from cluster.test_switching import shown
+from kubernetes import client, utils
+
+MANIFESTS = REPOSITORY / "config" / "cluster"
+NAMESPACE = "sharebench"
+CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "Namespace"}
+
+
+def objects(name: str) -> list[dict[str, Any]]:
+    return [each for each in yaml.safe_load_all((MANIFESTS / f"{name}.yaml").read_text()) if each]
+
+
+def apply(cluster: Cluster, name: str, namespace: str, **options: Any) -> None:
+    for each in objects(name):
+        place = {} if each["kind"] in CLUSTER_WIDE else {"namespace": namespace}
+        utils.create_from_dict(cluster.api, each, **place, **options)
+
+
+@pytest.fixture
+def account(plugin: Cluster, tmp_path: Path) -> Iterator[Path]:
+    """Kubeconfig of the service account that the manifests make, and nothing else."""
+    rbac = client.RbacAuthorizationV1Api(plugin.api)
+    apply(plugin, "namespace", NAMESPACE)
+    try:
+        eventually("the namespace", lambda: plugin.core.list_namespaced_service_account(NAMESPACE).items)
+        apply(plugin, "rbac", NAMESPACE)
+        apply(plugin, "rbac-plugin", PLUGIN_NAMESPACE)
+        body = {"spec": {"expirationSeconds": 3600}}
+        token = plugin.core.create_namespaced_service_account_token("sharebench", NAMESPACE, body).status.token
+        kubeconfig = yaml.safe_load(plugin.kubeconfig.read_text())
+        for user in kubeconfig["users"]:
+            user["user"] = {"token": token}
+        path = tmp_path / "kubeconfig"
+        path.write_text(yaml.safe_dump(kubeconfig))
+        yield path
+    finally:
+        plugin.core.delete_namespace(NAMESPACE)
+        for role in objects("rbac"):
+            if role["kind"] == "ClusterRole":
+                rbac.delete_cluster_role(role["metadata"]["name"])
+            if role["kind"] == "ClusterRoleBinding":
+                rbac.delete_cluster_role_binding(role["metadata"]["name"])
+        rbac.delete_namespaced_role("sharebench-plugin", PLUGIN_NAMESPACE)
+        rbac.delete_namespaced_role_binding("sharebench-plugin", PLUGIN_NAMESPACE)
+        eventually("the namespace's end", lambda: NAMESPACE not in names(plugin))
+
+
+def names(cluster: Cluster) -> set[str]:
+    return {each.metadata.name for each in cluster.core.list_namespace().items}
+
+
+def left(cluster: Cluster, namespace: str) -> list[str]:
+    """Objects of a study that are still there."""
+    found = cluster.core.list_namespaced_config_map(namespace, label_selector="sharebench/node").items
+    found += cluster.core.list_namespaced_pod(namespace).items
+    found += client.CoordinationV1Api(cluster.api).list_namespaced_lease(PLUGIN_NAMESPACE).items
+    return [each.metadata.name for each in found if each.metadata.name.startswith("sharebench")]
+
+
+def rows(folder: Path, table: str) -> list[dict[str, str]]:
+    with (folder / "results" / "tables" / f"{table}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def run_in(folder: Path, kubeconfig: Path, given: dict[str, Any]) -> Run:
+    folder.mkdir()
+    return Run(folder, kubeconfig, given)
+
+
+def test_a_study_with_only_the_rights_of_the_manifests(plugin: Cluster, account: Path, tmp_path: Path) -> None:
+    before = shown(plugin)
+    run = run_in(tmp_path / "study", account, study_of(NAMESPACE))
+    code, out = run.finish("preflight")
+    assert code == 0, out
+    assert "all that is needed" in out
+    assert "refuses replicas: 1" in out
+    code, out = run.finish()
+    assert code == 0, out
+    cells = {(row["strategy"], row["replicas"]): row for row in rows(run.folder, "summary")}
+    assert {key: row["status"] for key, row in cells.items()} == {
+        ("exclusive", "1"): "ok",
+        ("exclusive-again", "1"): "ok",
+        ("time-slicing", "1"): "ok",
+        ("time-slicing", "3"): "ok",
+        ("mps", "1"): "infeasible",
+        ("mps", "3"): "ok",
+    }
+    records = [json.loads(path.read_text()) for path in run.folder.glob("results/cells/*/*/*/*/raw.json")]
+    three = [record for record in records if record["cell"]["replicas"] == 3]
+    for record in three:
+        assert len({tenant["view"]["device"] for tenant in record["tenants"]}) == 1
+        assert all(item["holds"] for item in record["evidence"])
+        assert record["node"]["label"] == "mock GPU, CPU work in pods"
+        assert min(tenant["count"] for tenant in record["tenants"]) > 10
+    report = (run.folder / "results" / "report.html").read_text()
+    assert "mock GPU, CPU work in pods" in report
+    assert left(plugin, NAMESPACE) == []
+    assert shown(plugin) == before
+    unnamed(run.folder / "results", plugin)
+    code, out = run.finish()
+    assert code == 0, out
+    assert "cell 1 of" not in out
+
+
+def unnamed(results: Path, cluster: Cluster) -> None:
+    """Nothing of the cluster is in the results; `.sharebench` is this driver's own memory."""
+    node = cluster.node()
+    secrets = {cluster.node_name, node.metadata.uid, node.status.node_info.system_uuid, cluster.api.configuration.host}
+    secrets |= {address.address for address in node.status.addresses}
+    for path in results.rglob("*"):
+        if path.is_file() and ".sharebench" not in path.parts:
+            content = path.read_bytes()
+            found = [secret for secret in secrets if secret and secret.encode() in content]
+            assert not found, f"{path}: {found}"
+
+
+def test_a_right_that_is_missing(plugin: Cluster, account: Path, tmp_path: Path) -> None:
+    rbac = client.RbacAuthorizationV1Api(plugin.api)
+    role = rbac.read_namespaced_role("sharebench-tenants", NAMESPACE)
+    for rule in role.rules:
+        if rule.resources == ["pods"]:
+            rule.verbs.remove("create")
+    rbac.replace_namespaced_role("sharebench-tenants", NAMESPACE, role)
+    code, out = run_in(tmp_path / "study", account, study_of(NAMESPACE)).finish("preflight")
+    assert code == 1
+    assert "not allowed" in out
+    assert f"create pods (in {NAMESPACE})" in out
+
+
+def test_a_driver_that_is_killed_and_another_one_beside_it(plugin: Cluster, namespace: str, tmp_path: Path) -> None:
+    before = shown(plugin)
+    given = study_of(namespace, strategies=["time-slicing"], replicas=[2], baseline="none", window_seconds=20)
+    first = run_in(tmp_path / "first", plugin.kubeconfig, given)
+    process = first.start()
+    try:
+        eventually("tenants", lambda: len(running(plugin, namespace)) == 2, 240)
+        second = run_in(tmp_path / "second", plugin.kubeconfig, given)
+        code, out = second.finish()
+        owner = json.loads((first.folder / "results/.sharebench/run.json").read_text())["run_id"]
+        assert code == 1
+        assert f"not started: the node is in use by run {owner}" in out
+    finally:
+        kill(process)
+    assert left(plugin, namespace)
+    assert shown(plugin) != before
+    given["window_seconds"] = 2
+    code, out = first.finish()
+    assert code == 0, out
+    assert "bringing the node back" in out
+    assert [row["status"] for row in rows(first.folder, "summary")] == ["ok"]
+    assert left(plugin, namespace) == []
+    assert shown(plugin) == before
+
+
+def running(cluster: Cluster, namespace: str) -> list[str]:
+    pods = cluster.core.list_namespaced_pod(namespace, label_selector="sharebench/cell").items
+    return [pod.metadata.name for pod in pods if pod.status.phase == "Running"]
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """The run, and every job of it: a job in another session is ended by its group."""
+    import psutil
+
+    started = [process.pid, *(child.pid for child in psutil.Process(process.pid).children(recursive=True))]
+    for pid in started:
+        os.kill(pid, signal.SIGKILL)
+    process.communicate()
+
+
+def test_an_end_by_a_signal(plugin: Cluster, namespace: str, tmp_path: Path) -> None:
+    """As a Job's pod is ended: the cell removes its tenants, and the node is brought back."""
+    before = shown(plugin)
+    given = study_of(namespace, strategies=["exclusive"], replicas=[1], window_seconds=60)
+    process = run_in(tmp_path / "study", plugin.kubeconfig, given).start()
+    eventually("tenants", lambda: running(plugin, namespace), 240)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=200)
+    assert process.returncode != 0, out
+    assert left(plugin, namespace) == []
+    assert shown(plugin) == before
+
+
+@pytest.mark.parametrize("name", ["namespace", "rbac", "rbac-plugin", "rbac-drain", "driver"])
+def test_manifests_are_what_the_server_takes(cluster: Cluster, namespace: str, name: str) -> None:
+    """A server-side dry run. The driver's pod satisfies the namespace's Pod Security: a refusal of it would warn."""
+    for each in objects(name):
+        each.get("metadata", {}).pop("namespace", None)
+        place = {} if each["kind"] in CLUSTER_WIDE else {"namespace": namespace}
+        utils.create_from_dict(cluster.api, each, dry_run="All", **place)
+
+
+def test_the_namespace_asks_for_what_its_pods_satisfy() -> None:
+    (made,) = objects("namespace")
+    assert made["metadata"]["labels"] == RESTRICTED

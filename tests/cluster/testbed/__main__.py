@@ -1,0 +1,61 @@
+"""`python -m cluster.testbed up | down | list | hold | release`: see README.md in the folder above."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from cluster.testbed import gpu, instance, lifecycle, node
+from cluster.testbed.errors import TestbedError
+from cluster.testbed.instance import Instance
+
+
+def existing(name: str) -> Instance:
+    found = instance.find(name)
+    if found is None or found.init_pid() is None:
+        raise TestbedError(f"no test bed {name!r} is running; there are: {', '.join(lifecycle.names()) or 'none'}")
+    return found
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="testbed", description="A one-node Kubernetes on this machine.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for command, description in {
+        "up": "start it, with the device plugin on a mock GPU",
+        "down": "end it and remove everything",
+        "list": "names of what there is",
+        "hold": "kill a component and keep it down",
+        "release": "let a held component start again",
+    }.items():
+        sub = commands.add_parser(command, help=description)
+        if command != "list":
+            sub.add_argument("--name", default="main", help="several test beds run side by side (default: main)")
+        if command in ("hold", "release"):
+            sub.add_argument("component", choices=node.NAMES)
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parsed()
+    try:
+        if options.command == "up":
+            begun = time.monotonic()
+            found = lifecycle.up(options.name)
+            gpu.install(found.kubeconfig)
+            print(f"test bed {found.name} is up after {time.monotonic() - begun:.0f} s")
+            print(f"export KUBECONFIG={found.kubeconfig}")
+        elif options.command == "down":
+            print("removed" if lifecycle.down(options.name) else f"there is no test bed {options.name!r}")
+        elif options.command == "list":
+            print("\n".join(lifecycle.names()))
+        elif options.command == "hold":
+            lifecycle.hold(existing(options.name), options.component)
+        else:
+            lifecycle.release(existing(options.name), options.component)
+    except TestbedError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

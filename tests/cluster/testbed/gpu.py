@@ -1,0 +1,71 @@
+"""NVIDIA's device plugin, GPU feature discovery and MPS control daemon on a mock GPU, in a test cluster."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from cluster.testbed import images, programs
+from cluster.testbed.instance import NODE, Instance
+from cluster.testbed.lifecycle import import_images, run, wait_for
+
+MANIFESTS = Path(__file__).parent / "manifests"
+PARTS = ("device-plugin.yaml", "gfd.yaml", "mps.yaml")
+READY_SECONDS = 120.0
+MIG_LAYOUT = "/run/nvidia/mock/layout"
+MIG_CLIENTS = {
+    "nvidia-device-plugin": "nvidia.com/gpu.deploy.device-plugin",
+    "gpu-feature-discovery": "nvidia.com/gpu.deploy.gpu-feature-discovery",
+}
+
+
+def install(kubeconfig: Path, kubectl: str | Path | None = None) -> None:
+    """Apply the manifests, and wait for one GPU to be allocatable and described by labels.
+
+    `kubectl` is the test bed's own by default. Raises TestbedError if that takes longer than 120 s.
+    """
+    command = [str(kubectl or programs.obtain(programs.KUBE)["kubectl"]), f"--kubeconfig={kubeconfig}"]
+    definitions = programs.obtain(programs.NFD)["nfd-api-crds.yaml"]
+    run(*command, "apply", "-f", definitions)
+    run(*command, "wait", "--for=condition=Established", "--timeout=30s", "-f", definitions)
+    run(*command, "apply", *(f"--filename={MANIFESTS / part}" for part in PARTS))
+
+    def is_usable() -> bool:
+        done = subprocess.run([*command, "get", "nodes", "-o", "json"], capture_output=True)
+        nodes = json.loads(done.stdout)["items"] if done.returncode == 0 else []
+        return any(
+            int(node["status"]["allocatable"].get("nvidia.com/gpu", 0)) > 0
+            and "nvidia.com/gpu.product" in node["metadata"]["labels"]
+            for node in nodes
+        )
+
+    wait_for("an allocatable GPU with labels", is_usable, READY_SECONDS)
+
+
+def install_mig(found: Instance) -> None:
+    """Make the mock GPU of a test bed one that can do MIG, with NVIDIA's mig-manager; `install` came before.
+
+    The manager stops and starts plugin and GPU feature discovery by node labels, as in the GPU operator.
+    """
+    import_images(found, images.further_archive(images.MIG, programs.MIG))
+    command = [str(programs.obtain(programs.KUBE)["kubectl"]), f"--kubeconfig={found.kubeconfig}"]
+    namespace = "--namespace=nvidia-device-plugin"
+    layout = json.dumps({"data": {"MOCK_MIG_LAYOUT": MIG_LAYOUT}})
+    run(*command, namespace, "patch", "configmap", "mock-gpu", "--patch", layout)
+    for name, label in MIG_CLIENTS.items():
+        run(*command, "label", "node", NODE, f"{label}=true")
+        template = {"spec": {"nodeSelector": {label: "true"}}}
+        run(*command, namespace, "patch", "daemonset", name, "--patch", json.dumps({"spec": {"template": template}}))
+    run(*command, "apply", "-f", MANIFESTS / "mig-manager.yaml")
+    for name in (*MIG_CLIENTS, "nvidia-mig-manager"):
+        run(*command, namespace, "rollout", "status", "daemonset", name, "--timeout=90s")
+
+
+def install_dra(found: Instance) -> None:
+    """NVIDIA's DRA driver into a running test bed, which offers the mock GPU in a ResourceSlice."""
+    import_images(found, images.further_archive(images.DRA, programs.DRA))
+    command = [str(programs.obtain(programs.KUBE)["kubectl"]), f"--kubeconfig={found.kubeconfig}"]
+    run(*command, "apply", "-f", MANIFESTS / "dra.yaml")
+    daemon_set = ["daemonset", "dra-driver-kubelet-plugin", "--namespace=dra-driver-nvidia-gpu"]
+    run(*command, "rollout", "status", *daemon_set, "--timeout=90s")

@@ -1,0 +1,157 @@
+"""Container images without Docker or a registry: one archive in the format of `docker save`.
+
+containerd (`ctr images import`) and kind (`kind load image-archive`) read it. All images but `pause` stand on one root
+file system: Debian with Python, numpy and prometheus_client, which is what a tenant needs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+import subprocess
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.testbed import nvml, programs
+from cluster.testbed.errors import TestbedError
+from cluster.testbed.instance import cache, locked
+
+SUITE = "bookworm"
+PACKAGES = "python3,python3-numpy,python3-prometheus-client,mount"  # mount: for `mps-control-daemon mount-shm`
+REGISTRY = "testbed.local"  # nobody's, so that nothing is ever pulled
+PAUSE, PYTHON, GPU, MIG, DRA = (f"{REGISTRY}/{name}:1" for name in ("pause", "python", "nvidia", "mig", "dra"))
+STANDINS = Path(__file__).parent / "standins"
+SHARED_STANDINS = Path(__file__).parents[2] / "standins"
+
+
+@dataclass(frozen=True)
+class Image:
+    """files: path in the image -> content, all executable."""
+
+    name: str
+    files: dict[str, bytes]
+    on_root: bool = True
+    entry: tuple[str, ...] = ()
+    user: str = ""
+
+
+def _layer(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for path, content in sorted(files.items()):
+            entry = tarfile.TarInfo(path.lstrip("/"))
+            entry.size, entry.mode = len(content), 0o755
+            archive.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def write_archive(target: Path, root: bytes, images: list[Image]) -> None:
+    """A layer that several images share is in the archive once."""
+    written: set[str] = set()
+    manifest = []
+    with tarfile.open(target, "w") as archive:
+
+        def put(name: str, content: bytes) -> None:
+            if name not in written:
+                written.add(name)
+                entry = tarfile.TarInfo(name)
+                entry.size = len(content)
+                archive.addfile(entry, io.BytesIO(content))
+
+        for image in images:
+            layers = [root] * image.on_root + [_layer(image.files)] * bool(image.files)
+            digests = [hashlib.sha256(layer).hexdigest() for layer in layers]
+            config = {
+                "architecture": "amd64",
+                "os": "linux",
+                "config": {
+                    "Env": ["PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"],
+                    "Entrypoint": list(image.entry),
+                    "User": image.user,
+                },
+                "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in digests]},
+            }
+            text = json.dumps(config).encode()
+            file = f"{hashlib.sha256(text).hexdigest()}.json"
+            put(file, text)
+            for digest, layer in zip(digests, layers, strict=True):
+                put(f"{digest}.tar", layer)
+            manifest.append(
+                {"Config": file, "RepoTags": [image.name], "Layers": [f"{digest}.tar" for digest in digests]}
+            )
+        put("manifest.json", json.dumps(manifest).encode())
+
+
+def root_file_system() -> Path:
+    """The tar of it; made by mmdebstrap once."""
+    folder = cache() / "images"
+    target = folder / f"root-{SUITE}-{hashlib.sha256(PACKAGES.encode()).hexdigest()[:8]}.tar"
+    with locked("root"):
+        if not target.exists():
+            if not shutil.which("mmdebstrap"):
+                raise TestbedError("no mmdebstrap to make the root file system of pods: apt-get install mmdebstrap")
+            print("test bed: making a root file system for pods (once)", flush=True)
+            folder.mkdir(parents=True, exist_ok=True)
+            building = target.with_suffix(".building.tar")
+            without = [f"--dpkgopt=path-exclude=/usr/share/{part}/*" for part in ("doc", "man", "locale")]
+            command = ["mmdebstrap", "--variant=essential", f"--include={PACKAGES}", *without, SUITE, str(building)]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                raise TestbedError(f"mmdebstrap failed:\n{done.stderr[-1000:]}")
+            building.rename(target)
+    return target
+
+
+def _pause() -> bytes:
+    """What holds a pod's namespaces: a static binary."""
+    target = cache() / "images" / "pause"
+    subprocess.run(["gcc", "-Os", "-static", "-s", "-o", str(target), str(STANDINS / "pause.c")], check=True)
+    return target.read_bytes()
+
+
+def _with_standins(binaries: dict[str, Path]) -> dict[str, bytes]:
+    """NVIDIA's programs with the stand-ins that they need."""
+    programs_only = {name: file for name, file in binaries.items() if file.suffix != ".yaml"}
+    files = {f"/usr/bin/{name}": file.read_bytes() for name, file in programs_only.items()}
+    for name in ("nvidia-smi", "with-mock-driver", "fake-dbus.py"):
+        files[f"/usr/bin/{name}"] = (STANDINS / name).read_bytes()
+    control = (SHARED_STANDINS / "nvidia-cuda-mps-control").read_text().replace("#!PYTHON", "#!/usr/bin/python3", 1)
+    files["/usr/bin/nvidia-cuda-mps-control"] = control.encode()
+    library = nvml.build(cache() / "images", list(programs_only.values()))
+    files["/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"] = library.read_bytes()
+    return files
+
+
+def _archived(name: str, images: list[Image]) -> Path:
+    """The archive of these images; made anew when something in them changed."""
+    root = root_file_system()
+    digest = hashlib.sha256(f"{root.name} {root.stat().st_mtime_ns}".encode())
+    for image in images:
+        digest.update(repr((image.name, image.on_root, image.entry, image.user)).encode())
+        for path, content in sorted(image.files.items()):
+            digest.update(path.encode() + hashlib.sha256(content).digest())
+    target = root.parent / f"{name}-{digest.hexdigest()[:12]}.tar"
+    if not target.exists():
+        building = target.with_suffix(".building.tar")
+        write_archive(building, root.read_bytes(), images)
+        building.rename(target)
+    return target
+
+
+def archive() -> Path:
+    """What every cluster of the tests has."""
+    binaries = {name: file for program in programs.GPU_PROGRAMS for name, file in programs.obtain(program).items()}
+    root_file_system()
+    with locked("images"):
+        pause = Image(PAUSE, {"/pause": _pause()}, on_root=False, entry=("/pause",), user="65535:65535")
+        return _archived("images", [pause, Image(PYTHON, {}), Image(GPU, _with_standins(binaries))])
+
+
+def further_archive(image: str, program: programs.Program) -> Path:
+    """An image of one more of NVIDIA's programs, for those clusters that need it: MIG, DRA."""
+    binaries = programs.obtain(program)
+    with locked("images"):
+        return _archived(program.folder, [Image(image, _with_standins(binaries))])

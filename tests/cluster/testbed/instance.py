@@ -1,0 +1,124 @@
+"""One test bed among several on a machine: its name, its folder, its addresses."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from cluster.testbed.errors import TestbedError
+
+NODE = "gpu-node"
+SERVICE_IP = "10.96.0.1"  # on the loopback of the node's network namespace: the same in every instance
+SLOTS = range(256)
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
+
+
+def cache() -> Path:
+    """Where binaries, images and running instances lie: SHAREBENCH_TESTBED_CACHE, else below the XDG cache."""
+    named = os.environ.get("SHAREBENCH_TESTBED_CACHE")
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return (Path(named) if named else base / "sharebench-testbed").absolute()
+
+
+@contextmanager
+def locked(name: str) -> Iterator[None]:
+    """One process at a time; waits."""
+    folder = cache() / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / name).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@dataclass(frozen=True)
+class Instance:
+    """`slot` sets the addresses and the name of the network link, `name` the folder and the cgroup."""
+
+    name: str
+    slot: int
+
+    @property
+    def folder(self) -> Path:
+        return cache() / "instances" / self.name
+
+    @property
+    def pki(self) -> Path:
+        return self.folder / "pki"
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.pki / "admin.kubeconfig"
+
+    @property
+    def link(self) -> str:
+        return f"sbtb{self.slot}"
+
+    @property
+    def host_ip(self) -> str:
+        return f"10.87.{self.slot}.1"
+
+    @property
+    def node_ip(self) -> str:
+        return f"10.87.{self.slot}.2"
+
+    @property
+    def pod_subnet(self) -> str:
+        return f"10.88.{self.slot}.0/24"
+
+    @property
+    def cgroup(self) -> str:
+        return f"sharebench-testbed-{self.name}"
+
+    @property
+    def init_file(self) -> Path:
+        """Process id and start time of the node's first process."""
+        return self.folder / "init.json"
+
+    def init_pid(self) -> int | None:
+        """The node's first process, if it lives: a stranger under its old number does not count."""
+        try:
+            pid, started = json.loads(self.init_file.read_text())
+        except FileNotFoundError:
+            return None
+        return pid if started_ticks(pid) == started else None
+
+
+def started_ticks(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot; None if there is no such process, or only its zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def find(name: str) -> Instance | None:
+    """The instance of that name, running or not; raises TestbedError for a name that is none."""
+    if not NAME.fullmatch(name):
+        raise TestbedError(f"{name!r} is no name for a test bed: use up to 32 lower-case letters, digits and dashes")
+    try:
+        return Instance(**json.loads((cache() / "instances" / name / "instance.json").read_text()))
+    except FileNotFoundError:
+        return None
+
+
+def create(name: str) -> Instance:
+    """A new instance on addresses that no other uses; raises TestbedError when all are taken."""
+    with locked("slots"):
+        routes = subprocess.run(["ip", "-4", "route"], check=True, capture_output=True, text=True).stdout
+        others = [json.loads(file.read_text())["slot"] for file in (cache() / "instances").glob("*/instance.json")]
+        for slot in SLOTS:
+            instance = Instance(name, slot)
+            taken = slot in others or Path("/sys/class/net", instance.link).exists()
+            if not taken and instance.pod_subnet not in routes and f"10.87.{slot}.0/30" not in routes:
+                instance.folder.mkdir(parents=True)
+                (instance.folder / "instance.json").write_text(json.dumps(asdict(instance)))
+                return instance
+    raise TestbedError("all 256 addresses for test beds are in use; end some with `make cluster-down NAME=...`")

@@ -1,0 +1,208 @@
+"""Start and end of an instance."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from cluster.testbed import certificates, images, instance, node, programs, requirements
+from cluster.testbed.errors import TestbedError
+from cluster.testbed.instance import NODE, Instance
+from cluster.testbed.requirements import CGROUPS
+
+CONFIG = Path(__file__).parent / "config"
+TESTS = Path(__file__).parents[2]
+START_SECONDS = 120.0
+API_TO_KUBELET = "apiserver-to-kubelet"  # the name in its certificate
+
+
+def wait_for(what: str, is_true: Callable[[], bool], seconds: float = START_SECONDS) -> None:
+    """Raises TestbedError after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        if time.monotonic() > deadline:
+            raise TestbedError(f"{what} did not happen within {seconds:.0f} s")
+        time.sleep(0.1)
+
+
+def run(*command: str | Path, text: str | None = None) -> str:
+    """Standard output; raises TestbedError with what the command said when it fails."""
+    done = subprocess.run([str(part) for part in command], input=text, capture_output=True, text=True)
+    if done.returncode:
+        raise TestbedError(f"{' '.join(map(str, command))}: {done.stderr.strip()[-1000:]}")
+    return done.stdout
+
+
+def cgroups(found: Instance) -> list[Path]:
+    """One folder below each hierarchy; runc makes that of the unified one where there is one beside those of v1."""
+    return [folder / found.cgroup for folder in CGROUPS.iterdir() if folder.is_dir()]
+
+
+def write_config(found: Instance) -> None:
+    values = {
+        "@PKI@": str(found.pki),
+        "@CONFIG@": str(found.folder / "config"),
+        "@CGROUP@": found.cgroup,
+        "@PODS@": found.pod_subnet,
+        "@CNI@": str(requirements.cni_folder()),
+    }
+    for source, target in {
+        "kubelet.yaml": "",
+        "containerd.toml": "",
+        "cni.conflist": "cni/10-testbed.conflist",
+    }.items():
+        text = (CONFIG / source).read_text()
+        for mark, value in values.items():
+            text = text.replace(mark, value)
+        file = found.folder / "config" / (target or source)
+        file.parent.mkdir(exist_ok=True, parents=True)
+        file.write_text(text)
+
+
+def make_cgroups(found: Instance) -> None:
+    for folder in cgroups(found):
+        folder.mkdir(exist_ok=True)
+        if folder.parent.name == "cpuset":  # empty at first, and then nothing may run in it
+            for name in ("cpuset.cpus", "cpuset.mems"):
+                (folder / name).write_text((folder.parent / name).read_text())
+
+
+def start_node(found: Instance, binaries: dict[str, Path]) -> None:
+    """The node's first process in namespaces of its own, and the link to it."""
+    folders = list(dict.fromkeys(str(file.parent) for file in binaries.values()))
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(TESTS),
+        "PATH": ":".join([*folders, "/usr/sbin:/usr/bin:/sbin:/bin"]),
+    }
+    namespaces = ["--mount", "--net", "--pid", "--ipc", "--uts", "--mount-proc", "--propagation=private"]
+    command = [
+        "unshare",
+        *namespaces,
+        "--fork",
+        sys.executable,
+        "-m",
+        "cluster.testbed.node",
+        json.dumps(asdict(found)),
+    ]
+    with (found.folder / "log" / "node.log").open("wb") as log:
+        outer = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
+    wait_for("the start of the node's first process", lambda: bool(children.read_text().strip()), 10.0)
+    pid = int(children.read_text())
+    found.init_file.write_text(json.dumps([pid, instance.started_ticks(pid)]))
+    run("ip", "link", "add", found.link, "type", "veth", "peer", "name", node.LINK, "netns", str(pid))
+    run("ip", "address", "add", f"{found.host_ip}/30", "dev", found.link)
+    run("ip", "link", "set", found.link, "up")
+    run("ip", "route", "add", found.pod_subnet, "via", found.node_ip)
+
+
+def import_images(found: Instance, archive: Path) -> None:
+    """Into the containerd of a running instance."""
+    pid = found.init_pid()
+    ctr = programs.obtain(programs.CONTAINERD)["ctr"]
+    inside: list[str | Path] = ["nsenter", f"--target={pid}", "--mount", "--net", "--pid", "--uts"]
+    run(*inside, ctr, "--namespace=k8s.io", "images", "import", "--snapshotter=overlayfs", archive)
+
+
+def is_node_ready(kubectl: list[str | Path]) -> bool:
+    condition = 'jsonpath={.status.conditions[?(@.type=="Ready")].status}'
+    return run(*kubectl, "get", "nodes", NODE, "--ignore-not-found", "--output", condition) == "True"
+
+
+def up(name: str) -> Instance:
+    """The instance of that name, with its node Ready and images imported; started if it is not running.
+
+    Raises TestbedError with what this machine lacks, or with what failed; then nothing is left behind.
+    """
+    found = instance.find(name)
+    if found and found.init_pid():
+        return found
+    lack = requirements.missing()
+    if lack:
+        raise TestbedError(lack)
+    binaries = {key: file for program in programs.NODE_PROGRAMS for key, file in programs.obtain(program).items()}
+    archive = images.archive()
+    down(name)
+    found = instance.create(name)
+    try:
+        for part in ("log", "hold"):
+            (found.folder / part).mkdir()
+        certificates.write(found)
+        write_config(found)
+        make_cgroups(found)
+        start_node(found, binaries)
+        containerd_socket = Path(f"/proc/{found.init_pid()}/root/run/containerd/containerd.sock")
+        wait_for("the start of containerd", containerd_socket.exists)
+        import_images(found, archive)
+        wait_for("a ready API server", lambda: node.is_api_ready(found))
+        kubectl: list[str | Path] = [binaries["kubectl"], f"--kubeconfig={found.kubeconfig}"]
+        binding = [API_TO_KUBELET, f"--user={API_TO_KUBELET}", "--clusterrole=system:kubelet-api-admin"]
+        run(*kubectl, "create", "clusterrolebinding", *binding)
+        wait_for("a ready node", lambda: is_node_ready(kubectl))
+    except BaseException as error:
+        logs = found.folder / "log"
+        kept = instance.cache() / "logs" / name
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(logs, kept)
+        down(name)
+        if isinstance(error, TestbedError):
+            raise TestbedError(f"{error}\nlogs: {kept}") from error
+        raise
+    return found
+
+
+def remove_cgroups(found: Instance) -> None:
+    """Deepest first; a cgroup stays busy for a moment after its last process."""
+    for folder in cgroups(found):
+        if folder.exists():
+            for path in sorted(folder.rglob("*/"), key=lambda path: -len(path.parts)):
+                path.rmdir()
+            folder.rmdir()
+
+
+def down(name: str) -> bool:
+    """End the instance and remove all that it left: cgroups and its folder. False if there was none."""
+    found = instance.find(name)
+    if found is None:
+        return False
+    pid = found.init_pid()
+    if pid:
+        os.kill(pid, signal.SIGKILL)  # and with it all processes, mounts and links of its namespaces
+        wait_for("the end of the node", lambda: found.init_pid() is None, 30.0)
+
+    def is_removed() -> bool:
+        try:
+            remove_cgroups(found)
+        except OSError:
+            return False
+        return not Path("/sys/class/net", found.link).exists()
+
+    wait_for("the removal of cgroups and link", is_removed, 30.0)
+    shutil.rmtree(found.folder)
+    return True
+
+
+def names() -> list[str]:
+    """All instances that have a folder, running or not."""
+    return sorted(file.parent.name for file in (instance.cache() / "instances").glob("*/instance.json"))
+
+
+def hold(found: Instance, component: str) -> None:
+    """Kill a component of the node (`node.components`) and keep it down."""
+    (found.folder / "hold" / component).touch()
+
+
+def release(found: Instance, component: str) -> None:
+    """Let a component start again."""
+    (found.folder / "hold" / component).unlink(missing_ok=True)

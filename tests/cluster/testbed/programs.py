@@ -1,0 +1,161 @@
+"""The binaries: from the folder SHAREBENCH_TESTBED_BIN, else from the cache, else built from pinned sources.
+
+Every folder below `programs/` is a Go module whose go.mod and go.sum pin what is built. The cache knows a build by the
+hash of these files, so that checkouts with other pins live side by side.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.testbed.errors import TestbedError
+from cluster.testbed.instance import cache, locked
+
+SOURCES = Path(__file__).parent / "programs"
+KUBERNETES = "v1.34.4"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A Go module of `programs/`.
+
+    binaries: names that the build leaves behind. package: what is built, `tool` for the module's tool lines.
+    aliases: names under which the one binary is also called. stamps: Go variables set to a version.
+    files: name -> (module, path in it) of a file that is taken from the sources. nvml: linked against NVML at run time.
+    """
+
+    folder: str
+    binaries: tuple[str, ...]
+    package: str = "tool"
+    aliases: tuple[str, ...] = ()
+    stamps: tuple[str, ...] = ()
+    files: tuple[tuple[str, str, str], ...] = ()
+    nvml: bool = False
+
+
+KUBE = Program(
+    "kube",
+    ("kube",),
+    package=".",
+    aliases=("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"),
+    stamps=tuple(
+        f"k8s.io/component-base/version.{variable}"
+        for variable in (f"gitVersion={KUBERNETES}", "gitMajor=1", f"gitMinor={KUBERNETES.split('.')[1]}")
+    ),
+)
+CONTAINERD = Program(
+    "containerd",
+    ("containerd", "ctr", "containerd-shim-runc-v2"),
+    stamps=("github.com/containerd/containerd/v2/version.Version=2.2.9",),
+)
+NVIDIA = Program(
+    "nvidia",
+    ("nvidia-device-plugin", "gpu-feature-discovery", "config-manager", "mps-control-daemon"),
+    stamps=("github.com/NVIDIA/k8s-device-plugin/internal/info.version=v0.19.3",),
+    nvml=True,
+)
+NFD = Program(
+    "nfd",
+    ("nfd-master",),
+    stamps=("sigs.k8s.io/node-feature-discovery/pkg/version.version=v0.18.3",),
+    files=(("nfd-api-crds.yaml", "sigs.k8s.io/node-feature-discovery", "deployment/base/nfd-crds/nfd-api-crds.yaml"),),
+)
+MIG = Program(
+    "mig",
+    ("nvidia-mig-parted", "nvidia-mig-manager"),
+    stamps=("github.com/NVIDIA/mig-parted/internal/info.version=v0.13.1",),
+    nvml=True,
+)
+DRA = Program(
+    "dra",
+    ("gpu-kubelet-plugin",),
+    stamps=("sigs.k8s.io/dra-driver-nvidia-gpu/internal/info.version=v0.4.1",),
+    nvml=True,
+)
+NODE_PROGRAMS = (KUBE, CONTAINERD)
+GPU_PROGRAMS = (NVIDIA, NFD)
+
+
+def _environment(program: Program) -> dict[str, str]:
+    environment = {**os.environ, "CGO_ENABLED": "1" if program.nvml else "0"}
+    environment["GOFLAGS"] = f"-trimpath -buildvcs=false {os.environ.get('GOFLAGS', '')}".strip()
+    if program.nvml:  # the library is opened at run time: its functions stay unresolved, and are bound when called
+        environment["CGO_LDFLAGS"] = "-Wl,--unresolved-symbols=ignore-in-object-files"
+    return environment
+
+
+def _linker_flags(program: Program) -> str:
+    lazy = ["-extldflags=-Wl,-z,lazy"] if program.nvml else []
+    return " ".join(["-s", "-w", *lazy, *(f"-X {stamp}" for stamp in program.stamps)])
+
+
+def _go(program: Program, *arguments: str) -> str:
+    """Standard output of go in the program's module; raises TestbedError with what it said."""
+    command = ["nice", "go", *arguments]
+    folder = SOURCES / program.folder
+    done = subprocess.run(command, cwd=folder, env=_environment(program), capture_output=True, text=True)
+    if done.returncode:
+        last = "\n".join(done.stderr.strip().splitlines()[-5:])
+        raise TestbedError(f"building {program.folder} failed (go {arguments[0]} in {folder}):\n{last}")
+    return done.stdout.strip()
+
+
+def _build(program: Program, target: Path) -> None:
+    if not shutil.which("go"):
+        raise TestbedError(
+            "no Go compiler (go) on PATH: install Go, or name a folder of binaries: SHAREBENCH_TESTBED_BIN"
+        )
+    print(f"test bed: building {program.folder} from source (once)", flush=True)
+    target.mkdir(parents=True)
+    _go(
+        program,
+        "build",
+        "-p",
+        str(os.cpu_count() or 1),
+        "-ldflags",
+        _linker_flags(program),
+        "-o",
+        f"{target}/",
+        program.package,
+    )
+    if program.package == ".":  # named after the module
+        (only,) = target.iterdir()
+        only.rename(target / program.binaries[0])
+    for alias in program.aliases:
+        (target / alias).symlink_to(program.binaries[0])
+    for name, module, path in program.files:
+        shutil.copyfile(Path(_go(program, "list", "-m", "-f", "{{.Dir}}", module), path), target / name)
+
+
+def _key(program: Program) -> str:
+    digest = hashlib.sha256(repr(program).encode())
+    for file in sorted((SOURCES / program.folder).iterdir()):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def obtain(program: Program) -> dict[str, Path]:
+    """Name -> file of all that the program consists of; builds it if need be."""
+    names = (*program.binaries, *program.aliases, *(name for name, _, _ in program.files))
+    given = os.environ.get("SHAREBENCH_TESTBED_BIN")
+    if given:
+        missing = [name for name in names if not Path(given, name).exists()]
+        if missing:
+            raise TestbedError(
+                f"SHAREBENCH_TESTBED_BIN={given} lacks {', '.join(missing)}: add them, or unset it to build"
+            )
+        folder = Path(given).absolute()
+    else:
+        folder = cache() / "programs" / f"{program.folder}-{_key(program)}"
+        with locked(folder.name):
+            if not folder.exists():
+                building = folder.with_name(f"{folder.name}.building")
+                shutil.rmtree(building, ignore_errors=True)
+                _build(program, building)
+                building.rename(folder)
+    return {name: folder / name for name in names}

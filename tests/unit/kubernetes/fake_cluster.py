@@ -1,0 +1,151 @@
+"""A cluster in memory whose device plugin does what its label says, a little later; time moves when somebody sleeps."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+from unit.kubernetes.objects import CONFIG, Json, daemon_pod, daemon_set, node
+
+from sharebench.nodes.kubernetes.api import ApiRefused
+
+NODE = "/api/v1/nodes/gpu-node"
+CONFIGS = "/api/v1/namespaces/nvidia/configmaps/sharing"
+PODS = "/api/v1/namespaces/nvidia/pods/"
+DELAY_SECONDS = 3.0
+
+
+def merged(old: Any, patch: Any) -> Any:
+    """RFC 7386."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(old) if isinstance(old, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+def manager(container: str) -> Json:
+    """A config-manager's part of the plugin's DaemonSet."""
+    volumes = [{"name": "available-configs", "configMap": {"name": "sharing"}}]
+    made = daemon_set("plugin", container, volumes=volumes)
+    variables = [{"name": "CONFIG_FILE_SRCDIR", "value": "/configs"}, {"name": "DEFAULT_CONFIG", "value": "default"}]
+    made["spec"]["template"]["spec"]["containers"].append(
+        {
+            "name": "nvidia-device-plugin-sidecar",
+            "image": "testbed.local/nvidia:v0.19.3",
+            "env": variables,
+            "volumeMounts": [{"name": "available-configs", "mountPath": "/configs"}],
+        }
+    )
+    return made
+
+
+class FakeCluster:
+    """Stands in for `Api`; `log` has every change that somebody asked for."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.log: list[tuple[str, str, Any]] = []
+        self.store: dict[str, Json] = {
+            NODE: node(),
+            CONFIGS: {"data": {"default": "version: v1\nflags: {migStrategy: none}\n"}},
+        }
+        self.daemon_sets = [
+            manager("nvidia-device-plugin-ctr"),
+            daemon_set("discovery", "gpu-feature-discovery-ctr"),
+            daemon_set("mps", "mps-control-daemon-ctr"),
+        ]
+        self.daemons = {
+            "plugin": daemon_pod("plugin", "nvidia-device-plugin-ctr"),
+            "discovery": daemon_pod("discovery", "gpu-feature-discovery-ctr"),
+        }
+        self.strangers: list[Json] = []
+        self.tenants: list[Json] = []
+        self.is_stuck = False
+        """The plugin heeds no label any more."""
+        self._due: tuple[float, Callable[[], None]] | None = None
+
+    # Time.
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    # The plugin.
+
+    def _react(self) -> None:
+        if self._due is not None and self.now >= self._due[0]:
+            act, self._due = self._due[1], None
+            act()
+
+    def _switch(self) -> None:
+        here = self.store[NODE]
+        key = here["metadata"]["labels"].get(CONFIG, "default")
+        config = yaml.safe_load(self.store[CONFIGS]["data"][key])
+        sharing = config.get("sharing", {})
+        kind = "mps" if "mps" in sharing else "time-slicing" if sharing else "none"
+        (section,) = sharing.values() or [{"resources": [{"replicas": 1}]}]
+        count = section["resources"][0]["replicas"]
+        shown = node(here["metadata"]["labels"].get(CONFIG), kind, count)
+        here["metadata"]["labels"] = shown["metadata"]["labels"]
+        here["status"] = shown["status"]
+        self.daemons.pop("mps", None)
+        if kind == "mps":
+            self.daemons["mps"] = daemon_pod("mps", "mps-control-daemon-ctr")
+
+    # The API.
+
+    def get(self, path: str, **query: Any) -> Json:
+        self._react()
+        found = self.find(path)
+        if found is None:
+            raise ApiRefused(404, f"{path} not found")
+        return found
+
+    def find(self, path: str) -> Json | None:
+        self._react()
+        lists = {
+            "/api/v1/nodes": [self.store[NODE]],
+            "/apis/apps/v1/daemonsets": self.daemon_sets,
+            "/api/v1/pods": [*self.daemons.values(), *self.strangers],
+            "/api/v1/namespaces/sharebench/pods": self.tenants,
+            "/api/v1/namespaces/sharebench/configmaps": [],
+        }
+        if path in lists:
+            return copy.deepcopy({"items": lists[path], "metadata": {"resourceVersion": "1"}})
+        return copy.deepcopy(self.store.get(path))
+
+    def create(self, path: str, body: Json) -> Json:
+        self.log.append(("create", path, body))
+        self.store[f"{path}/{body['metadata']['name']}"] = body
+        return body
+
+    def replace(self, path: str, body: Json) -> Json:
+        self.log.append(("replace", path, body))
+        self.store[path] = body
+        return body
+
+    def patch(self, path: str, body: Json) -> Json:
+        self.log.append(("patch", path, body))
+        if path.startswith(PODS):
+            return {}
+        self.store[path] = merged(self.store[path], body)
+        if path == NODE and CONFIG in body.get("metadata", {}).get("labels", {}) and not self.is_stuck:
+            self._due = (self.now + DELAY_SECONDS, self._switch)
+        return self.store[path]
+
+    def delete(self, path: str, grace_seconds: int | None = None, **query: Any) -> None:
+        self.log.append(("delete", path, None))
+        self.store.pop(path, None)
+        self.strangers = [each for each in self.strangers if not path.endswith(each["metadata"]["name"])]

@@ -1,0 +1,135 @@
+"""Calls of the API over a server of our own: what is tried again, what is not, and what is said."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sharebench.nodes.base import NodeError
+from sharebench.nodes.kubernetes import api as module
+from sharebench.nodes.kubernetes.api import Api, ApiRefused
+
+
+class Server(HTTPServer):
+    """Answers with what `answers` holds, the last one for ever; `asked` are method, path and body of each call."""
+
+    answers: list[tuple[int, Any]]
+    asked: list[tuple[str, str, str]]
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+        self.server.asked.append((self.command, self.path, body))
+        status, content = self.server.answers.pop(0) if len(self.server.answers) > 1 else self.server.answers[0]
+        data = content.encode() if isinstance(content, str) else json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_POST = do_PATCH = do_DELETE = answer
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server(("127.0.0.1", 0), Handler)
+    made.answers, made.asked = [(200, {})], []
+    threading.Thread(target=made.serve_forever, daemon=True).start()
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+def opened(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Api:
+    cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}
+    context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
+    config = {"clusters": [cluster], "contexts": [context], "users": [{"name": "u", "user": {}}]}
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config | {"current-context": "x"}))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.6)
+    monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 0.01)
+    return Api(None)
+
+
+@pytest.fixture
+def api(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Api:
+    return opened(server.server_port, tmp_path, monkeypatch)
+
+
+def test_what_passes_is_tried_again(api: Api, server: Server) -> None:
+    server.answers = [(503, "starting"), (429, {"message": "slow down"}), (200, {"kind": "Node"})]
+    assert api.get("/api/v1/nodes/x", limit=5) == {"kind": "Node"}
+    assert [path for _, path, _ in server.asked] == ["/api/v1/nodes/x?limit=5"] * 3
+
+
+def test_a_server_that_stays_away_is_given_up_with_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    with pytest.raises(NodeError, match=r"the API server cannot be reached since 0\.6 s"):
+        opened(port, tmp_path, monkeypatch).get("/version")
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "line"),
+    [
+        (401, "Unauthorized", "has the token expired"),
+        (403, 'nodes "x" is forbidden: User "u" cannot get', "not allowed: .*cannot get.*snakemake preflight"),
+        (403, 'pods "p" is forbidden: violates PodSecurity "restricted:latest"', "^Pod Security refuses the pod"),
+        (403, 'pods "p" is forbidden: exceeded quota: q', "^the namespace's quota is used up"),
+        (422, "spec.x:\n  Invalid", r"the API server refused \(422\): spec\.x: Invalid"),
+    ],
+)
+def test_a_refusal_is_not_tried_again_and_says_why(
+    api: Api, server: Server, status: int, message: str, line: str
+) -> None:
+    server.answers = [(status, {"message": message})]
+    with pytest.raises(ApiRefused, match=line) as caught:
+        api.create("/api/v1/namespaces/x/pods", {"kind": "Pod"})
+    assert caught.value.status == status
+    assert len(server.asked) == 1
+
+
+def test_what_is_not_there_is_none_or_fine(api: Api, server: Server) -> None:
+    server.answers = [(404, {"message": "not found"})]
+    assert api.find("/api/v1/nodes/x") is None
+    api.delete("/api/v1/nodes/x")
+    with pytest.raises(ApiRefused):
+        api.get("/api/v1/nodes/x")
+
+
+def test_a_patch_removes_what_is_none(api: Api, server: Server) -> None:
+    api.patch("/api/v1/nodes/x", {"metadata": {"labels": {"a": None}}})
+    method, _, body = server.asked[0]
+    assert (method, json.loads(body)) == ("PATCH", {"metadata": {"labels": {"a": None}}})
+
+
+def test_events_of_a_watch(api: Api, server: Server) -> None:
+    events = [{"type": "ADDED", "object": {"n": 1}}, {"type": "DELETED", "object": {"n": 1}}]
+    server.answers = [(200, "".join(json.dumps(event) + "\n" for event in events))]
+    assert list(api.watch("/api/v1/pods", "7", labelSelector="a=b")) == events
+    assert "resourceVersion=7" in server.asked[0][1]
+    server.answers = [(410, {"message": "too old"})]
+    with pytest.raises(ApiRefused):
+        list(api.watch("/api/v1/pods", "7"))
+
+
+def test_without_a_way_to_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    with pytest.raises(NodeError, match=r"no way to a cluster: .*set KUBECONFIG or kubernetes.context"):
+        Api(None)

@@ -1,0 +1,219 @@
+"""A node's whole way into a state and back, over a cluster in memory."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.config_cases import study
+from unit.kubernetes.fake_cluster import CONFIGS, NODE, PODS, FakeCluster
+from unit.kubernetes.objects import CONFIG
+from unit.kubernetes.test_strangers import pod
+
+from sharebench.config import load
+from sharebench.matrix import Study
+from sharebench.nodes.base import NodeError, State
+from sharebench.nodes.kubernetes import device_plugin, original
+from sharebench.nodes.kubernetes.device_plugin import DevicePluginNode
+from sharebench.ownership import RUN_ID_VARIABLE
+
+STUDY = Study(
+    load(study({"node": "kubernetes", "strategies": ["exclusive", "time-slicing", "mps"], "replicas": [1, 3, 7]}))
+)
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/nvidia/leases"
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    made = FakeCluster()
+    monkeypatch.setattr(device_plugin, "time", made)
+    monkeypatch.setenv(RUN_ID_VARIABLE, "a-run")
+    return made
+
+
+def opened(cluster: FakeCluster, folder: Path, **options: Any) -> DevicePluginNode:
+    """The node with its Lease, as a job of the run sees it."""
+    node = DevicePluginNode(STUDY.node_options() | options, folder)
+    node.__dict__["api"] = cluster
+    node._lease.acquire("a-run", None)
+    return node
+
+
+def state(name: str, replicas: int | None = None) -> State:
+    return State(STUDY.strategies[name], replicas, 0)
+
+
+def label(cluster: FakeCluster) -> str | None:
+    found: str | None = cluster.store[NODE]["metadata"]["labels"].get(CONFIG)
+    return found
+
+
+def taints(cluster: FakeCluster) -> list[str]:
+    return [taint["key"] for taint in cluster.store[NODE]["spec"].get("taints", [])]
+
+
+def test_time_slicing_is_set_once_for_all_numbers_of_tenants(cluster: FakeCluster, tmp_path: Path) -> None:
+    node = opened(cluster, tmp_path)
+    node.ensure(state("time-slicing"))
+    assert label(cluster) == "sharebench-ts-7"
+    assert cluster.store[NODE]["status"]["allocatable"]["nvidia.com/gpu"] == "7"
+    assert taints(cluster) == [original.TAINT]
+    changes = len(cluster.log)
+    node.ensure(state("time-slicing"))
+    # but for the Lease
+    assert [path for _, path, _ in cluster.log[changes:] if not path.startswith(LEASES)] == []
+
+
+def test_mps_is_set_for_each_number(cluster: FakeCluster, tmp_path: Path) -> None:
+    node = opened(cluster, tmp_path)
+    node.ensure(state("mps", 3))
+    assert label(cluster) == "sharebench-mps-3"
+    assert "mps" in cluster.daemons
+    before = len(cluster.log)
+    node.ensure(state("mps", 7))
+    assert label(cluster) == "sharebench-mps-7"
+    # it would go on with the shares of three
+    assert ("delete", f"{PODS}mps-x", None) in cluster.log[before:]
+    node.ensure(state("exclusive"))
+    assert "mps" not in cluster.daemons
+
+
+def test_every_key_of_the_study_is_published_at_once(cluster: FakeCluster, tmp_path: Path) -> None:
+    node = opened(cluster, tmp_path)
+    node.ensure(state("exclusive"))
+    keys = set(cluster.store[CONFIGS]["data"])
+    assert keys == {"default", "sharebench-exclusive", "sharebench-ts-7", "sharebench-mps-3", "sharebench-mps-7"}
+    node.ensure(state("time-slicing"))
+    assert [path for verb, path, _ in cluster.log if path == CONFIGS] == [CONFIGS]
+
+
+def test_everything_is_put_back_absence_as_absence(cluster: FakeCluster, tmp_path: Path) -> None:
+    before = copy.deepcopy(cluster.store)
+    node = opened(cluster, tmp_path)
+    node.ensure(state("mps", 3))
+    assert node.restore()
+    after = {path: each for path, each in cluster.store.items() if not path.startswith(LEASES)}
+    after[NODE]["metadata"].pop("annotations")
+    after[NODE]["spec"].pop("taints", None)
+    assert after[CONFIGS] == before[CONFIGS]
+    assert after[NODE]["metadata"]["labels"] == before[NODE]["metadata"]["labels"]
+    assert after[NODE]["status"] == before[NODE]["status"]
+    assert not node.restore()
+
+
+def test_a_later_run_puts_back_what_a_dead_one_left(cluster: FakeCluster, tmp_path: Path) -> None:
+    opened(cluster, tmp_path / "one").ensure(state("time-slicing"))
+    opened(cluster, tmp_path / "other").sweep()
+    assert label(cluster) is None
+    assert taints(cluster) == []
+    assert original.of(cluster.store[NODE]) is None
+
+
+def test_other_taints_stay(cluster: FakeCluster, tmp_path: Path) -> None:
+    theirs = {"key": "team", "value": "a", "effect": "NoSchedule"}
+    cluster.store[NODE]["spec"]["taints"] = [theirs]
+    node = opened(cluster, tmp_path)
+    node.ensure(state("exclusive"))
+    assert taints(cluster) == ["team", original.TAINT]
+    node.restore()
+    assert cluster.store[NODE]["spec"]["taints"] == [theirs]
+
+
+def test_a_node_that_does_not_follow_fails_with_what_differs(cluster: FakeCluster, tmp_path: Path) -> None:
+    cluster.is_stuck = True
+    with pytest.raises(NodeError, match=r"did not become time-slicing within 300 s: .*allocatable is nvidia.com/gpu 1"):
+        opened(cluster, tmp_path).ensure(state("time-slicing"))
+
+
+def test_a_label_that_somebody_changes_meanwhile_is_named_and_left(cluster: FakeCluster, tmp_path: Path) -> None:
+    node = opened(cluster, tmp_path)
+    node.ensure(state("time-slicing"))
+    cluster.patch(NODE, {"metadata": {"labels": {CONFIG: "default"}}})
+    cluster.sleep(10)
+    with pytest.raises(NodeError, match=r"somebody set the node's label .* to default, it was sharebench-ts-7"):
+        node.ensure(state("time-slicing"))
+    node.restore()
+    assert label(cluster) == "default"
+
+
+def test_a_plugin_that_lost_its_pod_is_waited_for(cluster: FakeCluster, tmp_path: Path) -> None:
+    node = opened(cluster, tmp_path)
+    node.ensure(state("time-slicing"))
+    plugin = cluster.daemons.pop("plugin")
+    with pytest.raises(NodeError, match="plugin has no pod on the node"):
+        node.ensure(state("time-slicing"))
+    cluster.daemons["plugin"] = plugin
+    node.ensure(state("time-slicing"))
+
+
+def test_pods_of_others_are_refused_with_their_names(cluster: FakeCluster, tmp_path: Path) -> None:
+    cluster.strangers = [pod("training")]
+    node = opened(cluster, tmp_path)
+    with pytest.raises(NodeError, match="team/training"):
+        node.sweep()
+    with pytest.raises(NodeError, match="team/training"):
+        node.ensure(state("time-slicing"))
+    assert label(cluster) is None
+
+
+def test_a_node_in_use_by_another_run(cluster: FakeCluster, tmp_path: Path) -> None:
+    opened(cluster, tmp_path)
+    other = DevicePluginNode(STUDY.node_options(), tmp_path)
+    other.__dict__["api"] = cluster
+    with pytest.raises(NodeError, match="the node is in use by run a-run"):
+        other._lease.acquire("another", None)
+    # what is known to be dead is taken over at once
+    other._lease.acquire("another", "a-run")
+    with pytest.raises(NodeError, match="held by another"):
+        other._lease.renew("a-run")
+    other._lease.release("a-run")
+    assert any(path.startswith(LEASES) for path in cluster.store)
+    other._lease.release("another")
+    assert not any(path.startswith(LEASES) for path in cluster.store)
+
+
+@pytest.mark.parametrize(
+    ("name", "replicas", "word"),
+    [("mps", 1, "refuses replicas: 1"), ("mps", 3, None), ("time-slicing", 1, None), ("exclusive", 1, None)],
+)
+def test_what_is_feasible(cluster: FakeCluster, tmp_path: Path, name: str, replicas: int, word: str | None) -> None:
+    why = opened(cluster, tmp_path).infeasible(STUDY.strategies[name], replicas)
+    assert why is None if word is None else word in (why or "")
+
+
+def test_what_a_cluster_may_lack(cluster: FakeCluster, tmp_path: Path) -> None:
+    strategy = STUDY.strategies["mps"]
+    plugin, discovery, mps = cluster.daemon_sets
+    for there, word in (
+        ([discovery, mps], "no NVIDIA device plugin"),
+        ([plugin, mps], "GPU Feature Discovery is not installed"),
+        ([plugin, discovery], "MPS control daemon is not installed"),
+    ):
+        cluster.daemon_sets = [plugin]
+        node = opened(cluster, tmp_path)
+        node.__dict__.pop("installed", None)
+        cluster.daemon_sets = there
+        assert word in (node.infeasible(strategy, 3) or "")
+
+
+def test_several_gpus_need_a_plugin_that_can_keep_tenants_together(cluster: FakeCluster, tmp_path: Path) -> None:
+    cluster.store[NODE]["metadata"]["labels"]["nvidia.com/gpu.count"] = "2"
+    node = opened(cluster, tmp_path)
+    assert "spreads the tenants" in (node.infeasible(STUDY.strategies["time-slicing"], 3) or "")
+    assert node.infeasible(STUDY.strategies["exclusive"], 1) is None
+
+
+def test_the_plugins_caps_are_the_strategys() -> None:
+    # the daemon divides in whole numbers (mps-control-daemon of the plugin)
+    assert [STUDY.strategies["mps"].limits(n)["thread_percent"] for n in (2, 3, 7, 8)] == [50.0, 33.0, 14.0, 12.0]
+    assert STUDY.strategies["mps"].depends_on_replicas
+    assert STUDY.strategies["time-slicing"].limits(7) == {"thread_percent": None, "memory_percent": None}
+
+
+def test_where_it_is_measured_is_not_in_the_spec() -> None:
+    elsewhere = study({"node": "kubernetes", "strategies": ["exclusive"]})
+    elsewhere["kubernetes"] = {"node": "a-node", "context": "a-context", "namespace": "a-namespace"}
+    text = Study(load(elsewhere)).spec(STUDY.cells[0])
+    assert not any(name in text for name in ("a-node", "a-context", "a-namespace"))

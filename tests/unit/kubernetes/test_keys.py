@@ -1,0 +1,58 @@
+"""Our keys in the plugin's ConfigMap."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from sharebench.nodes.kubernetes import keys
+from sharebench.strategies import Strategy
+
+PLAIN = "version: v1\n"
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "replicas", "most", "key", "count"),
+    [
+        ("exclusive", 1, 1, "sharebench-exclusive", 1),
+        # the largest serves all, and the plugin takes no fewer than two
+        ("time-slicing", 3, 7, "sharebench-ts-7", 7),
+        ("time-slicing", 1, 1, "sharebench-ts-2", 2),
+        # one for each number
+        ("mps", 3, 7, "sharebench-mps-3", 3),
+    ],
+)
+def test_key(mechanism: str, replicas: int, most: int, key: str, count: int) -> None:
+    strategy = Strategy(mechanism, (mechanism,), None, None, None, None, None)
+    assert keys.key_of(strategy, replicas, most) == (key, count)
+
+
+@pytest.mark.parametrize(
+    ("key", "mechanism"),
+    [("sharebench-exclusive", "none"), ("sharebench-ts-7", "time-slicing"), ("sharebench-mps-3", "mps")],
+)
+def test_what_the_labels_call_it(key: str, mechanism: str) -> None:
+    assert keys.mechanism_of(key) == mechanism
+
+
+def test_exclusive_has_no_sharing() -> None:
+    # the plugin refuses replicas: 1
+    assert yaml.safe_load(keys.render("sharebench-exclusive", PLAIN)) == {"version": "v1"}
+
+
+@pytest.mark.parametrize(("key", "section"), [("sharebench-ts-7", "timeSlicing"), ("sharebench-mps-7", "mps")])
+def test_sharing(key: str, section: str) -> None:
+    sharing = yaml.safe_load(keys.render(key, PLAIN))["sharing"]
+    resources = [{"name": "nvidia.com/gpu", "replicas": 7}]
+    assert sharing == {section: {"renameByDefault": False, "resources": resources}}
+
+
+def test_the_flags_in_force_are_kept_and_their_sharing_is_not() -> None:
+    flags = {"migStrategy": "single", "plugin": {"deviceListStrategy": ["cdi-cri"]}}
+    base = yaml.safe_dump({"version": "v1", "flags": flags, "sharing": {"mps": {"resources": []}}})
+    config = yaml.safe_load(keys.render("sharebench-ts-3", base, packed=True))
+    assert config["flags"] == {
+        "migStrategy": "single",
+        "plugin": {"deviceListStrategy": ["cdi-cri"], "sharedDevicesAllocationPolicy": "packed"},
+    }
+    assert list(config["sharing"]) == ["timeSlicing"]

@@ -1,0 +1,69 @@
+"""The node as it was found, and the way back to it."""
+
+from __future__ import annotations
+
+from unit.kubernetes.objects import CONFIG, node
+
+from sharebench.nodes.kubernetes import original
+from sharebench.nodes.kubernetes.original import ANNOTATION
+
+OURS = {"sharebench-ts-7": "x"}
+
+
+def noted(config: str | None, data: dict[str, str] | None = None) -> dict[str, object]:
+    found = node(config)
+    text = original.noted(found, "nvidia", "configs", data or {})
+    return original.of(node(config, annotations={ANNOTATION: text})) or {}
+
+
+def test_an_untouched_node_has_no_note() -> None:
+    assert original.of(node()) is None
+
+
+def test_absence_comes_back_as_absence() -> None:
+    patch = original.label_patch(node("sharebench-ts-7"), noted(None))
+    assert patch == {"metadata": {"labels": {CONFIG: None}}}
+
+
+def test_a_label_comes_back() -> None:
+    patch = original.label_patch(node("sharebench-ts-7"), noted("theirs"))
+    assert patch == {"metadata": {"labels": {CONFIG: "theirs"}}}
+
+
+def test_a_label_that_somebody_else_set_since_is_left_alone() -> None:
+    assert original.label_patch(node("new"), noted("theirs")) is None
+
+
+def test_what_is_not_back_yet() -> None:
+    note = noted(None)
+    assert original.unrestored(node(), note) == []
+    shared = node("sharebench-ts-7", "time-slicing", 7)
+    found = original.unrestored(shared, note)
+    assert len(found) == 4
+    assert f"label {CONFIG} is sharebench-ts-7, not absent" in found
+
+
+def test_keys_of_ours_go_and_those_of_others_stay() -> None:
+    data = {"default": "a", **OURS}
+    assert original.keys_patch(data, noted(None)) == {"data": {"sharebench-ts-7": None}}
+    assert original.keys_patch({"default": "a"}, noted(None)) == {}
+
+
+def test_keys_that_were_there_before_come_back_as_they_were() -> None:
+    note = noted(None, {"sharebench-ts-7": "before", "default": "a"})
+    assert original.keys_patch(OURS, note) == {"data": {"sharebench-ts-7": "before"}}
+    assert original.keys_patch({}, note) == {"data": {"sharebench-ts-7": "before"}}
+
+
+def test_only_our_taint_goes() -> None:
+    theirs = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
+    tainted = node()
+    tainted["spec"]["taints"] = [theirs, {"key": original.TAINT, "effect": "NoSchedule"}]
+    assert original.taints_without_ours(tainted) == [theirs]
+
+
+def test_keys_that_another_node_may_need_are_known() -> None:
+    busy = node(annotations={ANNOTATION: original.noted(node(), "nvidia", "configs", {})})
+    busy["metadata"]["name"] = "other"
+    assert original.others_in_use([node(), busy], "gpu-node")
+    assert not original.others_in_use([node(), busy], "other")

@@ -1,0 +1,122 @@
+"""The objects of a cell, and the code that they carry."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit import factories
+from unit.config_cases import study
+
+from sharebench.config import load
+from sharebench.tenants import bundle, pod_spec
+from sharebench.tenants.pod_spec import Place
+
+OPTIONS = load(study({"node": "kubernetes", "strategies": ["exclusive"]}))["kubernetes"]
+OWNER = {"metadata": {"uid": "the-uid"}}
+
+
+def place(**options: Any) -> Place:
+    return Place("gpu-node", "0123", "sharebench", "abc", "nvidia.com/gpu", "sharebench/measuring", OPTIONS | options)
+
+
+def pod(**options: Any) -> dict[str, Any]:
+    return pod_spec.pod(place(**options), OWNER, 2, ["python3"], "secret", 60)
+
+
+def test_restricted_pod_security() -> None:
+    """What the standard of that name demands of a pod (Kubernetes, Pod Security Standards)."""
+    spec = pod()["spec"]
+    container = spec["containers"][0]["securityContext"]
+    assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert container["allowPrivilegeEscalation"] is False
+    assert container["capabilities"] == {"drop": ["ALL"]}
+    assert container["runAsUser"] != 0
+    assert {key for volume in spec["volumes"] for key in volume} == {"name", "configMap"}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+
+
+def test_the_config_map_owns_the_pods() -> None:
+    made = pod()
+    (owner,) = made["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("ConfigMap", "sharebench-abc", "the-uid")
+    assert made["metadata"]["labels"] == pod_spec.config_map(place(), b"x")["metadata"]["labels"]
+
+
+def test_a_pod_ends_for_good() -> None:
+    spec = pod()["spec"]
+    assert spec["restartPolicy"] == "Never"
+    assert spec["activeDeadlineSeconds"] == 60
+    assert spec["automountServiceAccountToken"] is False
+
+
+def test_it_asks_for_one_unit_and_what_the_config_says() -> None:
+    resources = {"cpu": "2", "memory": None}
+    asked = pod(resources=resources)["spec"]["containers"][0]["resources"]
+    assert asked == {"limits": {"cpu": "2", "nvidia.com/gpu": "1"}, "requests": {"cpu": "2", "nvidia.com/gpu": "1"}}
+
+
+def test_it_runs_on_this_node_only_and_tolerates_its_taints() -> None:
+    own = {"key": "team", "operator": "Equal", "value": "a", "effect": None}
+    spec = pod(tolerations=[own])["spec"]
+    terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert terms == [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gpu-node"]}]}]
+    assert [each["key"] for each in spec["tolerations"]] == ["sharebench/measuring", "nvidia.com/gpu", "team"]
+    assert spec["tolerations"][-1] == {"key": "team", "operator": "Equal", "value": "a"}
+
+
+def test_the_priority_is_the_configs() -> None:
+    assert "priorityClassName" not in pod()["spec"]
+    assert pod(priority_class="high")["spec"]["priorityClassName"] == "high"
+
+
+def test_every_tenant_runs_its_own_workload() -> None:
+    spec = json.loads(factories.spec()) | {"warmup": {"max_seconds": 1}}
+    spec["workload"] |= {"module": "matmul", "params": {"size": 16}}
+    line = pod_spec.command(spec, {"arrival": "closed"}, 1, OPTIONS)
+    assert line[:2] == ["python3", "/sharebench/tenant.pyz"]
+    given = dict(zip(line[2::2], line[3::2], strict=True))
+    assert given["--index"] == "1"
+    assert given["--device"] == "cuda"
+    assert given["--port"] == "8000"
+
+
+def test_the_archive_is_the_same_every_time_and_is_told_by_its_digest() -> None:
+    code = bundle.archive()
+    bundle.archive.cache_clear()
+    assert bundle.archive() == code
+    made = pod_spec.config_map(place(), code)
+    assert base64.b64decode(made["binaryData"]["tenant.pyz"]) == code
+    assert made["metadata"]["annotations"] == {"sharebench/code-sha256": bundle.digest(code)}
+    # the largest that an API server takes is 1 MiB
+    assert len(bundle.as_text(code)) < 1 << 20
+
+
+def test_the_archive_holds_no_path_of_this_machine(tmp_path: Path) -> None:
+    packed = tmp_path / "tenant.pyz"
+    packed.write_bytes(bundle.archive())
+    names = zipfile.ZipFile(packed).namelist()
+    assert "tenant/workloads/matmul.py" in names
+    assert all(name == "__main__.py" or name.split("/")[0] in ("tenant", "prometheus_client") for name in names)
+
+
+@pytest.mark.parametrize(("workload", "code"), [("matmul", 0), ("no-such", 2)])
+def test_the_archive_runs_a_tenant(tmp_path: Path, workload: str, code: int) -> None:
+    packed = tmp_path / "tenant.pyz"
+    packed.write_bytes(bundle.archive())
+    command = [sys.executable, "-P", str(packed), "--workload", workload, "--params", '{"size": 16}']
+    tenant = subprocess.Popen(
+        command, cwd=tmp_path, env={"SHAREBENCH_TOKEN": "x"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert tenant.stdout is not None
+    assert tenant.stdout.readline().startswith('{"ports"')
+    if code == 0:
+        tenant.terminate()
+    _, said = tenant.communicate(timeout=60)
+    assert tenant.returncode == code, said

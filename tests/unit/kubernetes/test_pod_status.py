@@ -1,0 +1,91 @@
+"""What a pod's status says of its tenant, over statuses as kubelet and scheduler write them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from unit.kubernetes.objects import tenant_pod
+
+from sharebench.tenants import pod_status
+
+SCHEDULER = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. no new claims to deallocate"
+NOWHERE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": SCHEDULER}
+TAINTED = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "not ready"}
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    return tenant_pod("Pending", {"waiting": {"reason": reason, "message": message}})
+
+
+@pytest.mark.parametrize(
+    ("pod", "words"),
+    [
+        (tenant_pod("Pending", conditions=[NOWHERE]), ["Unschedulable", "1 Insufficient nvidia.com/gpu"]),
+        (waiting("ImagePullBackOff", 'Back-off pulling image "x:1"'), ["ImagePullBackOff", "x:1"]),
+        (waiting("ErrImagePull", "not found"), ["ErrImagePull", "not found"]),
+        (waiting("CreateContainerError", "no runtime"), ["CreateContainerError", "no runtime"]),
+        (
+            tenant_pod("Failed", {"terminated": {"reason": "StartError", "exitCode": 128, "message": "no such file"}}),
+            ["StartError", "no such file"],
+        ),
+        (
+            tenant_pod("Failed", reason="UnexpectedAdmissionError", message="Allocate failed due to no devices"),
+            ["UnexpectedAdmissionError", "no devices"],
+        ),
+        (tenant_pod("Failed", reason="Evicted", message="low on memory"), ["Evicted", "low on memory"]),
+        (tenant_pod(state={"running": {}}, conditions=[TAINTED]), ["DeletionByTaintManager"]),
+    ],
+)
+def test_what_the_cluster_refuses_is_named(pod: dict[str, Any], words: list[str]) -> None:
+    why = pod_status.trouble(pod, pending_seconds=8.0)
+    assert why is not None
+    assert all(word in why for word in words)
+    assert pod_status.ended(pod) is None
+
+
+def test_a_scheduler_may_change_its_mind_at_first() -> None:
+    assert pod_status.trouble(tenant_pod("Pending", conditions=[NOWHERE]), pending_seconds=1.0) is None
+
+
+def test_a_deleted_pod() -> None:
+    pod = tenant_pod(state={"running": {}})
+    pod["metadata"]["deletionTimestamp"] = "2026-11-20T16:00:00Z"
+    assert pod_status.trouble(pod, 0.0) == "somebody deleted the pod"
+    assert not pod_status.is_running(pod)
+
+
+@pytest.mark.parametrize(
+    "pod", [tenant_pod("Pending"), waiting("ContainerCreating"), tenant_pod(state={"running": {}})]
+)
+def test_nothing_wrong(pod: dict[str, Any]) -> None:
+    assert pod_status.trouble(pod, 100.0) is None
+    assert pod_status.ended(pod) is None
+
+
+@pytest.mark.parametrize(
+    ("terminated", "status", "code"),
+    [
+        ({"exitCode": 137, "reason": "OOMKilled"}, "oom", 137),
+        ({"exitCode": 12, "reason": "Error"}, "oom", 12),
+        ({"exitCode": 137, "reason": "Error"}, "killed", -9),
+        ({"exitCode": 139, "reason": "Error"}, "crashed", -11),
+        ({"exitCode": 1, "reason": "Error"}, "crashed", 1),
+        ({"exitCode": 0, "reason": "Completed"}, "crashed", 0),
+    ],
+)
+def test_a_tenant_that_ended_is_a_measured_outcome(terminated: dict[str, Any], status: str, code: int) -> None:
+    pod = tenant_pod("Failed", {"terminated": terminated})
+    end = pod_status.ended(pod)
+    assert end is not None
+    assert (end[0], end[2]) == (status, code)
+    assert pod_status.trouble(pod, 0.0) is None
+
+
+def test_a_pod_of_a_silent_node() -> None:
+    silent = tenant_pod(state={"running": {}}, conditions=[{"type": "Ready", "status": "False"}])
+    assert pod_status.is_ready_no_more(silent)
+    ready = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting"}
+    why = pod_status.node_trouble({"status": {"conditions": [ready]}})
+    assert why == "the node is not ready: NodeStatusUnknown: Kubelet stopped posting"
+    assert pod_status.node_trouble({"status": {"conditions": [ready | {"status": "True"}]}}) is None

@@ -1,0 +1,66 @@
+"""GPU pods of others, and who holds a node."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from sharebench.nodes.base import NodeError
+from sharebench.nodes.kubernetes import strangers
+from sharebench.nodes.kubernetes.cluster_node import chosen
+from sharebench.nodes.kubernetes.device_plugin import version_of
+from sharebench.nodes.kubernetes.lease import TIME_FORMAT, is_live
+
+
+def pod(name: str, asks: str | None = "nvidia.com/gpu", phase: str = "Running", **more: Any) -> dict[str, Any]:
+    resources = {"limits": {asks: "1"}} if asks else {}
+    spec = {"containers": [{"name": "c", "resources": resources}]} | more
+    return {"metadata": {"namespace": "team", "name": name}, "spec": spec, "status": {"phase": phase}}
+
+
+def test_who_holds_a_gpu() -> None:
+    ours = pod("ours")
+    ours["metadata"]["labels"] = {"sharebench/node": "0123"}
+    early = pod("init", asks=None, initContainers=[{"name": "i", "resources": {"requests": {"nvidia.com/gpu": "1"}}}])
+    claims = pod("claim", asks=None, resourceClaims=[{"name": "gpu"}])
+    pods = [pod("a"), pod("mig", "nvidia.com/mig-1g.5gb"), pod("cpu", asks=None), pod("done", phase="Succeeded")]
+    found = strangers.gpu_pods([*pods, ours, early, claims])
+    assert [each["metadata"]["name"] for each in found] == ["a", "mig", "init", "claim"]
+
+
+def test_the_refusal_lists_them() -> None:
+    line = strangers.refusal([pod(f"p{number}") for number in range(7)])
+    assert "team/p0, team/p1" in line
+    assert "and 2 more" in line
+    assert "kubernetes.drain: true" in line
+
+
+def test_a_lease_lives_as_long_as_it_is_renewed() -> None:
+    now = datetime.now(UTC)
+    spec = {"holderIdentity": "a run", "leaseDurationSeconds": 60, "renewTime": now.strftime(TIME_FORMAT)}
+    assert is_live({"spec": spec}, now + timedelta(seconds=59))
+    assert not is_live({"spec": spec}, now + timedelta(seconds=61))
+    assert not is_live({"spec": spec | {"holderIdentity": ""}}, now)
+
+
+def node(name: str, **labels: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": labels}, "status": {"capacity": {}}}
+
+
+def test_the_only_node_with_a_gpu_is_taken() -> None:
+    gpu = {"nvidia.com/gpu.present": "true"}
+    assert chosen([node("a"), node("b", **gpu)], "auto")["metadata"]["name"] == "b"
+    assert chosen([node("a"), node("b", **gpu)], "a")["metadata"]["name"] == "a"
+    with pytest.raises(NodeError, match=r"2 nodes have GPUs \(b, c\); name the one"):
+        chosen([node("b", **gpu), node("c", **gpu)], "auto")
+    with pytest.raises(NodeError, match="no node has a GPU"):
+        chosen([node("a")], "auto")
+    with pytest.raises(NodeError, match="no node 'x'"):
+        chosen([node("a")], "x")
+
+
+@pytest.mark.parametrize(("text", "numbers"), [("v0.19.3", (0, 19, 3)), ("0.20.0-ubi9", (0, 20, 0)), ("latest", ())])
+def test_versions_can_be_compared(text: str, numbers: tuple[int, ...]) -> None:
+    assert version_of(text) == numbers
