@@ -337,31 +337,6 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "module as a path": ({f"{W}.matmul.module": "../x"}, [f"{W}.matmul.module:", "'../x'", "Python module"]),
     "kind": ({f"{W}.matmul.kind": "jop"}, [f"{W}.matmul.kind:", "'jop'", "did you mean 'job'?", "loop"]),
-    "job without work": (
-        {f"{W}.matmul.kind": "job"},
-        [f"{W}.matmul.job:", "null is not enough", "{iterations: 1000}"],
-    ),
-    "job without iterations": (
-        {f"{W}.batch-matmul.job": {"max_seconds": 5}},
-        [f"{W}.batch-matmul.job:", "iterations is missing", "add it"],
-    ),
-    "work of a loop": (
-        {f"{W}.matmul.job": {"iterations": 5}},
-        [f"{W}.matmul.job:", "no effect on a loop", "remove it or set kind: job"],
-    ),
-    "open load of a job": (
-        {f"{W}.batch-matmul.load": {"arrival": "poisson", "rate_hz": 5}},
-        [f"{W}.batch-matmul.load.arrival:", "'poisson'", "not possible", "remove it"],
-    ),
-    "no iteration": ({f"{W}.batch-matmul.job": {"iterations": 0}}, [".iterations:", "0", "below 1"]),
-    "queue without jobs": (
-        {"strategies": "exclusive,sequential"},
-        ["strategies:", "'sequential'", "one after another", "(kind: job)", "batch-matmul", "leave it out"],
-    ),
-    "work of a mix": (
-        {f"{W}.new": {"tenants": ["matmul", "matmul"], "kind": "job", "job": {"iterations": 5}}},
-        [f"{W}.new.job:", "no effect on a mix"],
-    ),
     "closed with a rate": (
         {f"{W}.matmul.load": {"rate_hz": 5}},
         [f"{W}.matmul.load.rate_hz:", "5", "no effect on a closed load", "remove it"],

@@ -1,4 +1,4 @@
-"""Configs that are refused for what tenants do beside each other: mixes, pairs, and faults."""
+"""Configs that are refused for what tenants do beside or after each other: mixes, pairs, faults, and jobs."""
 
 from __future__ import annotations
 
@@ -73,6 +73,32 @@ NEIGHBOURS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "pairs without a strategy for two": (
         {"interference": "matmul,memcopy", "strategies": "exclusive"},
         ["interference:", "[matmul, memcopy]", "two tenants", "[exclusive] has none", "add one"],
+    ),
+    # jobs
+    "job without work": (
+        {f"{W}.matmul.kind": "job"},
+        [f"{W}.matmul.job:", "null is not enough", "{iterations: 1000}"],
+    ),
+    "job without iterations": (
+        {f"{W}.batch-matmul.job": {"max_seconds": 5}},
+        [f"{W}.batch-matmul.job:", "iterations is missing", "add it"],
+    ),
+    "work of a loop": (
+        {f"{W}.matmul.job": {"iterations": 5}},
+        [f"{W}.matmul.job:", "no effect on a loop", "remove it or set kind: job"],
+    ),
+    "open load of a job": (
+        {f"{W}.batch-matmul.load": {"arrival": "poisson", "rate_hz": 5}},
+        [f"{W}.batch-matmul.load.arrival:", "'poisson'", "not possible", "remove it"],
+    ),
+    "no iteration": ({f"{W}.batch-matmul.job": {"iterations": 0}}, [".iterations:", "0", "below 1"]),
+    "queue without jobs": (
+        {"strategies": "exclusive,sequential"},
+        ["strategies:", "'sequential'", "one after another", "(kind: job)", "batch-matmul", "leave it out"],
+    ),
+    "work of a mix": (
+        {f"{W}.new": {"tenants": ["matmul", "matmul"], "kind": "job", "job": {"iterations": 5}}},
+        [f"{W}.new.job:", "no effect on a mix"],
     ),
     # faults
     "unknown fault": ({"faults": "kill"}, ["faults:", "'kill'", "did you mean 'killed'?"]),
