@@ -10,7 +10,6 @@ Limit = float | str
 # What NVIDIA's device plugin sets as each MPS client's share of the SMs, whatever else is asked for.
 EVEN_WHOLE_PERCENT = "100//N"
 MECHANISMS = ("exclusive", "time-slicing", "mps", "mig", "streams", "sequential")
-
 AGAIN = "-again"
 
 
