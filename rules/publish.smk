@@ -20,7 +20,7 @@ rule paper_data_set:
         python=PYTHON,
         script=SCRIPTS / "paper.py",
         data=lambda wildcards: PUBLISHED / wildcards.data_set,
-        code=[code.of_stage("tables"), code.of_stage("figures")],
+        code=[code.of_stage(stage) for stage in ("tables", "decisions", "figures")],
     message:
         "Drawing {wildcards.data_set} for papers"
     shell:

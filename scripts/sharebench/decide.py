@@ -103,9 +103,18 @@ def _faults(results: Results) -> pd.DataFrame | None:
 
 
 def decide(results: Results, asked: Mapping[str, Any], decided: Path) -> str:
-    """Write tables/cost.csv, capacity.csv and advice.csv and .md, and the only file in the folder that `decided` names.
+    """Write the answer, and the only file in the folder that `decided` names. Returns the advice for people."""
+    text = write_answer(results, asked)
+    shutil.rmtree(decided.parent, ignore_errors=True)
+    decided.parent.mkdir(parents=True)
+    decided.touch()
+    return text
 
-    `asked` holds the config's keys of `dataset.QUESTION_KEYS`. Returns the advice for people.
+
+def write_answer(results: Results, asked: Mapping[str, Any]) -> str:
+    """Write tables/cost.csv, capacity.csv and advice.csv and .md; returns the advice for people.
+
+    `asked` holds the config's keys of `dataset.QUESTION_KEYS`.
     """
     folder, slo_ms = results.root / "tables", asked["slo_ms"]
     question = Question(
@@ -125,9 +134,6 @@ def decide(results: Results, asked: Mapping[str, Any], decided: Path) -> str:
     table, text = advice(results, question)
     replace_atomically(folder / "advice.csv", table.to_csv(index=False))
     replace_atomically(folder / "advice.md", text)
-    shutil.rmtree(decided.parent, ignore_errors=True)
-    decided.parent.mkdir(parents=True)
-    decided.touch()
     return text
 
 

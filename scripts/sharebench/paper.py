@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sharebench import aggregate, dataset, figures, lifecycle
+from sharebench import aggregate, dataset, decide, figures, lifecycle
 from sharebench.files import read_json
 
 
@@ -18,5 +18,9 @@ def draw(data: Path, out: Path) -> None:
     made_by = read_json(data / "manifest.json")
     run = {key: made_by[key] for key in ("not_shown", "run_id")} | {"argv": ["snakemake", "paper"]}
     aggregate.table(study, data, out, run | lifecycle.git_state())
+    results = decide.read(data, out)
+    catalogue = study.config["workload_catalogue"]
+    decide.write_model(results, {name: catalogue[name]["class"] for name in study.calibrated()})
+    decide.write_answer(results, study.config)
     for name in figures.names_for(study.config, study.node_kind):
         figures.draw(name, data, out, for_paper=True)

@@ -35,7 +35,10 @@ def test_a_failed_cell_is_shown_and_the_rest_is_tabled_as_partial(finished: Chec
     caption = (finished.results / "partial/summary.md").read_text().splitlines()[0]
     assert "PARTIAL: 27 of 28 cells." in caption
     tables = {path.name for path in (finished.results / "partial").iterdir()}
-    assert tables == {"cells.csv", "contrasts.csv", "summary.csv", "summary.md", "summary.tex", "stages.csv"}
+    assert tables == {f"{name}.csv" for name in ("cells", "contrasts", "summary", "stages", "startup")} | {
+        "summary.md",
+        "summary.tex",
+    }
 
     finished.plant(None)
     assert finished.run().ok().jobs == measured({bad})
