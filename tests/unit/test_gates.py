@@ -189,6 +189,14 @@ def test_streams_may_wait_for_the_turns_of_their_process(strategy, passes):
     assert gate(record, "drained_queue")["passed"] is passes
 
 
+@pytest.mark.parametrize("drain_seconds, passes", [(9e-5, True), (1.1e-4, False)])
+def test_a_call_that_waits_for_nothing_is_no_queue_however_short_an_iteration_is(drain_seconds, passes):
+    record = factories.record("mps", [[4e-6] * 333] * 2)
+    for tenant in record["tenants"]:
+        tenant["drain_seconds"] = drain_seconds
+    assert gate(record, "drained_queue")["passed"] is passes
+
+
 def test_zeros_in_a_digest_equal_zeros():
     record = factories.record()
     record["calibration"]["output_digest"] = record["tenants"][0]["output_digest"] = [0.0]
