@@ -40,19 +40,19 @@ def fill(folder: Path, leave_bytes: int) -> Path:
 @pytest.mark.root
 def test_nothing_is_half_written_and_a_plain_rerun_completes(untouched: Checkout, tiny_disk: Path) -> None:
     results = tiny_disk / "results"
-    record = results / "cells/mps/alpha/n32/r1/raw.json"
+    record = results / "cells/mps/alpha/n64/r1/raw.json"
     how = {
-        "config": [f"results={results}", "strategies=[mps]", "replicas=[32]", "workloads=alpha", "repeats=1"],
+        "config": [f"results={results}", "strategies=[mps]", "replicas=[64]", "workloads=alpha", "repeats=1"],
         "results": results,
     }
-    assert untouched.run(str(record), **how).ok().cells == {"mps/alpha/32/1"}
+    assert untouched.run(str(record), **how).ok().cells == {"mps/alpha/64/1"}
     assert record.stat().st_size > 12 * BLOCK
     record.unlink()
 
     ballast = fill(tiny_disk, 12 * BLOCK)
     failed = untouched.run(str(record), **how)
     assert failed.code == 1
-    assert failed.failed == {"run_cell": {"mps/alpha/32/1"}}
+    assert failed.failed == {"run_cell": {"mps/alpha/64/1"}}
     assert "No space left on device" in failed.out
     assert "Traceback" not in failed.out
     assert not record.exists()
@@ -66,4 +66,4 @@ def test_nothing_is_half_written_and_a_plain_rerun_completes(untouched: Checkout
 
     ballast.unlink()
     more.unlink()
-    assert untouched.run(str(record), **how).ok().cells == {"mps/alpha/32/1"}
+    assert untouched.run(str(record), **how).ok().cells == {"mps/alpha/64/1"}

@@ -28,7 +28,7 @@ with open(sys.argv[1], "w") as notes:
         print(begun, time.monotonic(), file=notes, flush=True)
 """
 DIES = """
-import os, sys
+import os, sys, time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 asked = []
 class Dies(BaseHTTPRequestHandler):
@@ -38,6 +38,8 @@ class Dies(BaseHTTPRequestHandler):
         if sys.argv[2] == "1" and len(asked) == 8:
             print("out of tokens", flush=True)
             os._exit(3)
+        # So that the client is not what is measured.
+        time.sleep(0.01)
         self.send_response(200)
         self.send_header("Content-Length", "0")
         self.end_headers()
