@@ -10,7 +10,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
     """With SHAREBENCH_NO_SKIP=1, a test that skips fails, unless it is marked for what this machine lacks."""
     report = yield
     if report.skipped and os.environ.get("SHAREBENCH_NO_SKIP") == "1" and not hasattr(report, "wasxfail"):
-        excused = {"browser", "cluster", "gpu", "interpreters", "root"} & {mark.name for mark in item.iter_markers()}
+        excused = {"browser", "cluster", "gpu", "interpreters", "networks", "root", "torch"} & {
+            mark.name for mark in item.iter_markers()
+        }
         if not excused:
             report.outcome = "failed"
             report.longrepr = f"skipped although SHAREBENCH_NO_SKIP=1: {report.longrepr}"

@@ -50,6 +50,7 @@ HTTPServer(("127.0.0.1", int(sys.argv[1])), Dies).serve_forever()
 BUSY = {"cpu_stolen", "cpu_throttled", "window_coverage"}
 
 
+@pytest.mark.networks
 @pytest.mark.skipif(_no_networks() is not None, reason="this user may not make network namespaces")
 def test_a_script_that_measures_itself_runs_unmodified_for_two_tenants(untouched: Checkout) -> None:
     port = free_port()

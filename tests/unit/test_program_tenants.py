@@ -132,6 +132,7 @@ def test_a_program_that_measures_itself(tmp_path: Path) -> None:
     assert all(item["holds"] for item in measured["evidence"])
 
 
+@pytest.mark.networks
 @pytest.mark.skipif(not has_networks, reason="this user may not make network namespaces")
 def test_programs_with_one_fixed_port_each_have_a_network(tmp_path: Path) -> None:
     port = free_port()
@@ -279,6 +280,7 @@ def asked(port: int) -> bytes:
         return b""
 
 
+@pytest.mark.networks
 @pytest.mark.skipif(not has_networks, reason="this user may not make network namespaces")
 def test_the_door_ends_with_its_program() -> None:
     port, inside = free_port(), free_port()
@@ -304,6 +306,7 @@ def test_the_door_ends_with_its_program() -> None:
     assert not relay.is_running() or relay.status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.networks
 @pytest.mark.skipif(not has_networks, reason="this user may not make network namespaces")
 def test_a_door_to_a_program_that_is_not_there() -> None:
     tried = subprocess.run(

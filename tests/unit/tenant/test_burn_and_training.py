@@ -99,6 +99,7 @@ def test_burn_refuses_what_cannot_be(params: dict[str, Any], message: str) -> No
     assert str(caught.value) == message
 
 
+@pytest.mark.torch
 @needs_torch
 def test_burn_with_torch_takes_its_share_and_computes_every_result(torch_burn: Any) -> None:
     assert len(torch_burn.results) == 10 - 6
@@ -108,6 +109,7 @@ def test_burn_with_torch_takes_its_share_and_computes_every_result(torch_burn: A
     assert np.allclose(torch_burn.results, torch_burn.results[0])
 
 
+@pytest.mark.torch
 @needs_torch
 @pytest.mark.parametrize("planted", [float("nan"), 1e6])
 def test_burn_with_torch_finds_a_planted_fault(
@@ -129,6 +131,7 @@ def test_burn_with_torch_finds_a_planted_fault(
     torch_burn.step()
 
 
+@pytest.mark.torch
 @needs_torch
 def test_burn_with_torch_takes_less_where_another_was_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
@@ -188,6 +191,7 @@ def test_the_digest_of_training_does_not_depend_on_the_number_of_steps(steps: in
     assert other.output_digest() != fresh.output_digest(), "the optimiser's step is in it"
 
 
+@pytest.mark.torch
 @needs_torch
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_training_with_torch_is_the_same_training(optimizer: str) -> None:
