@@ -66,7 +66,8 @@ def read(data: Path, root: Path) -> Results:
     known = {name: each for name, each in own.items() if can(kind, entries[name]) is None}
     summary = summary.fillna(dict.fromkeys(TEXTS, ""))
     is_plain = summary["workload"].map(_is_plain(config)).astype(bool)
-    plain = summary[(summary["workload"] == summary["tenant_workload"]) & is_plain]
+    is_once = ~summary["strategy"].map(is_again).astype(bool)
+    plain = summary[(summary["workload"] == summary["tenant_workload"]) & is_plain & is_once]
     return Results(data, root, config, node["product"], node["label"], known, device_of(node, config), plain, cells)
 
 

@@ -101,12 +101,12 @@ def test_neither_what_is_measured_again_nor_a_queue_nor_a_job_is_decided_about(r
 def test_measured_faults_count(root: Path, tmp_path: Path) -> None:
     table, _ = asked(root, tmp_path, tenants=2, isolation="fault")
     assert "mps" not in set(table.loc[table["rank"].notna(), "strategy"])
-    rows = [{"strategy": name, "fault": "oom", "n": 3, "failed": 0} for name in ("mps", "time-slicing")]
+    rows = [{"strategy": name, "fault": "assert", "n": 3, "failed": 0} for name in ("mps", "time-slicing")]
     pd.DataFrame(rows).to_csv(tmp_path / "copy/tables/isolation.csv", index=False)
     table, _ = asked(root, tmp_path, tenants=2, isolation="fault")
     assert {"mps", "time-slicing"} <= set(table.loc[table["rank"].notna(), "strategy"])
     of_mps = table[table["strategy"] == "mps"].iloc[0]
-    assert of_mps["fault_isolation_basis"] == "measured: no neighbour failed after oom"
+    assert of_mps["fault_isolation_basis"] == "measured: no neighbour failed after assert"
 
 
 def test_the_mps_of_a_clusters_plugin_has_limits(root: Path, tmp_path: Path) -> None:

@@ -60,6 +60,8 @@ PARTITIONS: Sequence[tuple[str, str]] = (
 EASE = ("time-slicing", "MPS", "MPS with limits", "MIG")
 FAULTS = ("MIG", "time-slicing", "MPS", "MPS with limits")
 """The order of KUBECON, where limits are not told apart from MPS."""
+DEVICE_FAULTS = frozenset({"illegal-address", "assert"})
+"""Faults of a kernel, which MPS reports to all clients of the server (NVIDIA MPS documentation, error containment)."""
 
 
 def _limited(strategy: Strategy) -> bool:
@@ -178,12 +180,18 @@ def _judged(metric: str, value: float, low: float, high: float, is_latency: bool
 
 
 def measured_faults(isolation: pd.DataFrame | None) -> dict[str, Evidence]:
-    """What tables/isolation.csv says of each strategy: whether the neighbours survived every fault that was tried."""
+    """What tables/isolation.csv says of each strategy: whether the neighbours survived every fault that was tried.
+
+    Surviving proves isolation only where one of DEVICE_FAULTS was among them: a process that runs out of memory or is
+    killed leaves the device's context to nobody else. Without one there is no entry, unless a neighbour failed.
+    """
     found: dict[str, Evidence] = {}
     if isolation is None:
         return found
     for strategy, rows in isolation[isolation["n"] > 0].groupby("strategy", sort=False):
         fatal = list(dict.fromkeys(rows.loc[rows["failed"] > 0, "fault"]))
+        if not fatal and DEVICE_FAULTS.isdisjoint(rows["fault"]):
+            continue
         tried = ", ".join(dict.fromkeys(rows["fault"]))
         text = f"neighbours failed after {', '.join(fatal)}" if fatal else f"no neighbour failed after {tried}"
         found[str(strategy)] = Evidence(not fatal, MEASURED, text)

@@ -193,5 +193,4 @@ def test_the_verdict_on_faults_reads_the_table_as_it_is_written(tmp_path: Path) 
     verdicts = measured_faults(pd.read_csv(path))
     assert {name: (each.holds, each.text) for name, each in verdicts.items()} == {
         "mps": (False, "neighbours failed after spin"),
-        "time-slicing": (True, "no neighbour failed after killed, spin"),
-    }
+    }, "surviving what happens to a process proves nothing of the device"

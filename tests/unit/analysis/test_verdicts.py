@@ -67,7 +67,8 @@ def test_measured_faults_replace_the_documented_order() -> None:
         [
             {"strategy": "mps", "fault": "oom", "n": 3, "failed": 0},
             {"strategy": "mps", "fault": "illegal-address", "n": 3, "failed": 2},
-            {"strategy": "time-slicing", "fault": "oom", "n": 3, "failed": 0},
+            {"strategy": "time-slicing", "fault": "assert", "n": 3, "failed": 0},
+            {"strategy": "streams", "fault": "killed", "n": 3, "failed": 0},
             {"strategy": "mig", "fault": "oom", "n": 0, "failed": 0},
         ]
     )
