@@ -24,16 +24,20 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 
+import numpy as np
 from scipy import stats
 
+from sharebench.analysis import scaling
 from sharebench.analysis.baseline import Baseline
 from sharebench.analysis.multiprogram import group_metrics
 from sharebench.analysis.reduction import MeasuredCell, reduced
+from sharebench.analysis.sharing import Device, parts
 from sharebench.analysis.slowdown import group_slowdown, latency_ratio
 from sharebench.analysis.summary import summary_table
 from sharebench.matrix import Cell
 from sharebench.nodes.base import Grant
 from sharebench.nodes.simulated import iteration_seconds
+from sharebench.strategies import Strategy
 from sharebench.tenants.simulated import NS, SimulatedTenants
 
 STUDIES = 2000
@@ -75,13 +79,15 @@ class Planted:
         Under closed load a drift d over the window makes n = ∫ dt / (m (1 + d (t/W - 1/2))) iterations of a window W,
         so that their mean is W / n = m d / ln((1 + d/2) / (1 - d/2)).
         """
-        noise = self.node["noise"]
         active = 1 if strategy == "mig" else replicas
-        mean = iteration_seconds(_strategy(strategy), active, self.node, self.work)
-        drift = noise["drift"]
-        if drift:
-            mean *= drift / math.log((1 + drift / 2) / (1 - drift / 2))
-        return mean * (1 + noise["straggler_ratio"] * (noise["straggler_factor"] - 1))
+        return iteration_seconds(_strategy(strategy), active, self.node, self.work) * self.longer
+
+    @property
+    def longer(self) -> float:
+        """By how much drift and stragglers lengthen every mean."""
+        noise, drift = self.node["noise"], self.node["noise"]["drift"]
+        drifting = drift / math.log((1 + drift / 2) / (1 - drift / 2)) if drift else 1.0
+        return float(drifting * (1 + noise["straggler_ratio"] * (noise["straggler_factor"] - 1)))
 
 
 def planted(seed: int) -> Planted:
@@ -111,6 +117,11 @@ def _strategy(name: str) -> dict[str, Any]:
     mechanism = MECHANISMS.get(name, name)
     profile = "1g" if mechanism == "mig" else None
     return {"name": name, "mechanisms": [mechanism], "profile": profile, "limits": {"thread_percent": None}}
+
+
+def _as_entry(name: str) -> Strategy:
+    """The strategy as an entry of the catalogue has it."""
+    return Strategy(name, (name,), "1g" if name == "mig" else None, None, None, None, None)
 
 
 def simulate(study: Planted, points: Sequence[tuple[str, int]], repeats: int) -> list[MeasuredCell]:
@@ -200,8 +211,33 @@ def intervals(study: Planted, cells: Sequence[MeasuredCell]) -> Iterator[Interva
     truth = study.mean_seconds("time-slicing", 4) / study.mean_seconds("mps", 4)
     yield Interval("time-slicing/mps", "× 4", test.ratio.low, test.ratio.high, truth)
     yield from _unpaired(cells, study.mean_seconds("mps", 4) / alone)
+    yield from _fitted(study, cells, table)
     again = table.loc["exclusive-again", 1]
     yield Interval("A/A", "× 1", again["slowdown_low"], again["slowdown_high"], 1.0)
+
+
+def _fitted(study: Planted, cells: Sequence[MeasuredCell], table: Any) -> Iterator[Interval]:
+    """The parameters of the scaling model, which are those that were planted."""
+    device = Device("simulated", study.node["sms"], {"1g": study.node["mig_slice_sms"]}, 7)
+    points, repeats = [], []
+    for name, replicas in POINTS:
+        if name != "exclusive-again":
+            shared = parts(_as_entry(name), replicas, device)
+            assert shared is not None
+            mean = table.loc[name, replicas]["latency_mean_seconds"]
+            points.append(scaling.Point(name, replicas, shared, mean))
+            own = [cell for cell in cells if (cell.strategy, cell.replicas) == (name, replicas)]
+            repeats.append([cell.latency_mean_seconds for cell in sorted(own, key=lambda cell: cell.repeat)])
+    fitted = scaling.fit(points, "affine")
+    assert fitted is not None
+    found = scaling.intervals(fitted, points, np.array(repeats).T)
+    truths = {
+        scaling.SERIAL: study.work["serial_seconds"] * study.longer,
+        scaling.PARALLEL: study.work["parallel_sm_seconds"] * study.longer,
+        scaling.SWITCHING: study.node["time_slicing_overhead"],
+    }
+    for name, truth in truths.items():
+        yield Interval(f"fitted {name}", "all", *found[name], truth)
 
 
 def _unpaired(cells: Sequence[MeasuredCell], slowdown: float) -> Iterator[Interval]:

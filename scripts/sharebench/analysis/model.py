@@ -70,6 +70,8 @@ class Model:
     choice: Choice | None
     draws: Sequence[Fit]
     """Fits to draws of the repeats; empty where a cell has no repeats."""
+    intervals: Mapping[str, tuple[float, float]]
+    """Of the chosen shape's parameters; empty where no two repeats have all cells."""
     left_out: Mapping[tuple[str, int], float | None]
     reason: str
 
@@ -107,14 +109,15 @@ def is_modelled(workload: str, config: Mapping[str, Any]) -> str | None:
     return None if entry["kind"] == "loop" else f"iterations of kind {entry['kind']} are not those of a loop"
 
 
-def repeat_means(cells: pd.DataFrame) -> dict[tuple[str, str, int], list[float]]:
-    """Mean latency of all tenants' iterations in each valid cell, by strategy, workload and replicas."""
+def repeat_means(cells: pd.DataFrame) -> dict[tuple[str, str, int], dict[int, float]]:
+    """Mean latency of all tenants' iterations in each valid cell by repeat, by strategy, workload and replicas."""
     keys = ["strategy", "workload", "replicas", "repeat"]
     used = cells[(cells["valid"].astype(str) == "True") & (cells["count"] > 0)]
     sums = used.assign(total=used["count"] * used[MEAN]).groupby(keys)[["total", "count"]].sum()
-    means: dict[tuple[str, str, int], list[float]] = {}
+    means: dict[tuple[str, str, int], dict[int, float]] = {}
     for row in (sums["total"] / sums["count"]).reset_index(name="seconds").to_dict("records"):
-        means.setdefault((row["strategy"], row["workload"], int(row["replicas"])), []).append(float(row["seconds"]))
+        key = (row["strategy"], row["workload"], int(row["replicas"]))
+        means.setdefault(key, {})[int(row["repeat"])] = float(row["seconds"])
     return means
 
 
@@ -144,14 +147,17 @@ def models(
     return found
 
 
-def _model(workload: str, points: Sequence[Point], repeats: Sequence[Sequence[float]], reason: str) -> Model:
+def _model(workload: str, points: Sequence[Point], repeats: Sequence[Mapping[int, float]], reason: str) -> Model:
     choice = scaling.choose(points)
     if choice is None:
-        return Model(workload, points, None, [], {}, reason or "no valid cell of a known share of the device")
+        return Model(workload, points, None, [], {}, {}, reason or "no valid cell of a known share of the device")
     rng = np.random.default_rng(list(workload.encode()))
-    drawn = np.array([mean_draws(values, DRAWS, rng) for values in repeats]).T
+    drawn = np.array([mean_draws(list(values.values()), DRAWS, rng) for values in repeats]).T
     draws = scaling.refit(choice.fit, points, drawn) if np.isfinite(drawn).all() else []
-    return Model(workload, points, choice, draws, scaling.left_out_strategies(points), reason)
+    whole = sorted(set.intersection(*(set(values) for values in repeats)))
+    apart = np.array([[values[repeat] for values in repeats] for repeat in whole])
+    intervals = scaling.intervals(choice.fit, points, apart)
+    return Model(workload, points, choice, draws, intervals, scaling.left_out_strategies(points), reason)
 
 
 def model_table(models: Mapping[str, Model]) -> pd.DataFrame:
@@ -172,16 +178,16 @@ def model_table(models: Mapping[str, Model]) -> pd.DataFrame:
                 "leave_one_out_error_percent": None if error is None else 100 * math.expm1(error),
                 "reason": "" if fitted else "these cells do not tell its parameters apart",
             }
-            rows += [shared | each for each in _parameters(fitted, model.draws if shared["chosen"] else [])]
+            rows += [shared | each for each in _parameters(fitted, model.intervals if shared["chosen"] else {})]
     return pd.DataFrame(rows, columns=list(MODEL_COLUMNS))
 
 
-def _parameters(fitted: Fit | None, draws: Sequence[Fit]) -> list[dict[str, Any]]:
+def _parameters(fitted: Fit | None, intervals: Mapping[str, tuple[float, float]]) -> list[dict[str, Any]]:
     if fitted is None:
         return [{}]
     rows = []
     for name, value in fitted.parameters.items():
-        low, high = np.quantile([fit.parameters[name] for fit in draws], [0.025, 0.975]) if draws else (None, None)
+        low, high = intervals.get(name, (None, None))
         rows.append({"parameter": name, "unit": UNITS[name], "value": value, "low": low, "high": high})
     return rows
 

@@ -19,8 +19,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import leastsq
+from scipy.special import stdtrit
 
 from sharebench.analysis.sharing import Part
+from sharebench.analysis.statistics import CONFIDENCE
 
 Floats = NDArray[np.float64]
 
@@ -127,6 +129,22 @@ def refit(fitted: Fit, points: Sequence[Point], seconds: Floats) -> list[Fit]:
     return [
         replace(fitted, parameters=_search(design, fitted.shape, row, fitted.parameters)[0]) for row in np.log(seconds)
     ]
+
+
+def intervals(fitted: Fit, points: Sequence[Point], repeats: Floats) -> dict[str, tuple[float, float]]:
+    """95 % interval of each parameter: Student's over the fits to each repeat, shape (repeats, points), on its own.
+
+    A repeat is a small study of all points, so its fit errs as a whole repeat does, whatever the noise of a cell. The
+    interval lies around the parameter of the fit to all. Empty for one repeat.
+    """
+    if len(repeats) < 2:
+        return {}
+    apart = refit(fitted, points, repeats)
+    factor = float(stdtrit(len(repeats) - 1, (1 + CONFIDENCE) / 2)) / math.sqrt(len(repeats))
+    halves = {
+        name: factor * float(np.std([each.parameters[name] for each in apart], ddof=1)) for name in fitted.parameters
+    }
+    return {name: (value - halves[name], value + halves[name]) for name, value in fitted.parameters.items()}
 
 
 def leave_one_out(points: Sequence[Point], fitted: Fit) -> list[float | None]:

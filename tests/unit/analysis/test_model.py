@@ -77,7 +77,7 @@ def test_the_mean_of_a_cell_is_that_of_all_its_iterations() -> None:
             )
         ]
     ).rename(columns={"s": model.MEAN})
-    assert model.repeat_means(cells) == {("mps", "w", 2): [pytest.approx(1.25), pytest.approx(5.0)]}
+    assert model.repeat_means(cells) == {("mps", "w", 2): {1: pytest.approx(1.25), 2: pytest.approx(5.0)}}
 
 
 def test_parameters_have_intervals_that_hold_what_was_planted() -> None:
