@@ -1,5 +1,7 @@
 """Distribution of the latencies of each strategy at its largest number of tenants."""
 
+from collections.abc import Callable
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -13,17 +15,35 @@ MARKED_SHARES = (0.2, 0.5, 0.8)
 """Shares at which a curve carries its strategy's marker."""
 
 
+Buckets = tuple[data.Floats, data.Floats]
+"""Upper bounds in seconds, ascending, and counts."""
+
+
 def draw(study: data.Study) -> Sheet:
     """One panel per workload: the share of iterations that took at most so many milliseconds."""
+    return per_workload(study, "distribution", "Latency (ms)", "Share of iterations", _panel)
+
+
+def per_workload(
+    study: data.Study,
+    name: str,
+    x_label: str,
+    y_label: str,
+    panel: Callable[[Axes, dict[str, Buckets], dict[str, Look]], bool],
+) -> Sheet:
+    """Figure `name` with a panel for each workload, from the histograms of its strategies at their largest N.
+
+    `panel` draws these; False when none of them has anything to draw.
+    """
     samples = data.samples(study)
     style = looks(study.catalogue, {sample.strategy for sample in samples})
     workloads = list(dict.fromkeys(sample.workload for sample in samples))
     page = sheet(
-        NAMES["distribution"].title,
+        NAMES[name].title,
         study.facts,
         max(len(workloads), 1),
-        x_label="Latency (ms)",
-        y_label="Share of iterations",
+        x_label=x_label,
+        y_label=y_label,
         legend=legend(samples, style),
         note=study.left_out,
     )
@@ -36,15 +56,14 @@ def draw(study: data.Study) -> Sheet:
         buckets = {
             sample.strategy: data.histogram(study, sample) for sample in of_workload if sample.replicas is not None
         }
-        if not buckets:
+        if buckets and panel(ax, buckets, style):
+            ax.set_title(f"{workload}, N = {of_workload[0].largest}")
+        else:
             say(page, ax, f"{workload}: no valid measurement")
-            continue
-        ax.set_title(f"{workload}, N = {of_workload[0].largest}")
-        _panel(ax, buckets, style)
     return page
 
 
-def _panel(ax: Axes, buckets: dict[str, tuple[data.Floats, data.Floats]], style: dict[str, Look]) -> None:
+def _panel(ax: Axes, buckets: dict[str, Buckets], style: dict[str, Look]) -> bool:
     bounds_ms = []
     for strategy, (upper_seconds, count) in buckets.items():
         # What overflowed the buckets has no upper bound: the curve ends below 1.
@@ -60,6 +79,7 @@ def _panel(ax: Axes, buckets: dict[str, tuple[data.Floats, data.Floats]], style:
     ax.set_ylim(0, 1.02)
     if bounds_ms:
         log_axis(ax, "x", min(bounds_ms) / 1.15, max(bounds_ms) * 1.15)
+    return True
 
 
 def legend(samples: list[data.Sample], style: dict[str, Look]) -> list[Line2D]:

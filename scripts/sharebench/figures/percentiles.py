@@ -6,14 +6,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from sharebench.figures import NAMES, data
-from sharebench.figures.distribution import legend
-from sharebench.figures.palette import Look, looks
-from sharebench.figures.sheet import Sheet, say, sheet
+from sharebench.figures import data
+from sharebench.figures.distribution import Buckets, per_workload
+from sharebench.figures.palette import Look
+from sharebench.figures.sheet import Sheet
 from sharebench.figures.style import log_axis
 
 NEEDED_BEYOND = 3
-"""So many iterations must lie beyond a percentile: p99 needs 300, as the tables have it."""
+"""So many iterations must lie beyond a percentile: p99 needs 300, whatever they are worth (the tables ask that too)."""
 PERCENTILES = {0.5: "50", 0.9: "90", 0.99: "99", 0.999: "99.9", 0.9999: "99.99", 0.99999: "99.999", 0.999999: "99.9999"}
 """Share of iterations → name."""
 LEFT = 1 / (1 - 0.1)
@@ -24,36 +24,7 @@ NAME_INCHES = 0.42
 
 def draw(study: data.Study) -> Sheet:
     """One panel per workload: each strategy's latency by percentile at its largest number of tenants, both axes log."""
-    samples = data.samples(study)
-    style = looks(study.catalogue, {sample.strategy for sample in samples})
-    workloads = list(dict.fromkeys(sample.workload for sample in samples))
-    page = sheet(
-        NAMES["percentiles"].title,
-        study.facts,
-        max(len(workloads), 1),
-        x_label="Percentile",
-        y_label="Latency (ms)",
-        legend=legend(samples, style),
-        note=study.left_out,
-    )
-    if not workloads:
-        say(page, page.axes[0], "Nothing to draw: there are no cells.")
-    for ax, workload in zip(page.axes, workloads, strict=False):
-        of_workload = [sample for sample in samples if sample.workload == workload]
-        absent = [sample.strategy for sample in of_workload if sample.replicas is None]
-        page.words.extend(f"{workload}: {strategy} has no valid cell" for strategy in absent)
-        curves = {
-            sample.strategy: curve(*data.histogram(study, sample))
-            for sample in of_workload
-            if sample.replicas is not None
-        }
-        curves = {strategy: found for strategy, found in curves.items() if len(found[0])}
-        if not curves:
-            say(page, ax, f"{workload}: no valid measurement")
-            continue
-        ax.set_title(f"{workload}, N = {of_workload[0].largest}")
-        _panel(ax, curves, style)
-    return page
+    return per_workload(study, "percentiles", "Percentile", "Latency (ms)", _panel)
 
 
 def curve(upper_seconds: data.Floats, count: data.Floats) -> tuple[data.Floats, data.Floats]:
@@ -69,7 +40,10 @@ def curve(upper_seconds: data.Floats, count: data.Floats) -> tuple[data.Floats, 
     return one_over_beyond[is_carried], 1e3 * upper_seconds[is_carried]
 
 
-def _panel(ax: Axes, curves: dict[str, tuple[data.Floats, data.Floats]], style: dict[str, Look]) -> None:
+def _panel(ax: Axes, buckets: dict[str, Buckets], style: dict[str, Look]) -> bool:
+    curves = {strategy: found for strategy, own in buckets.items() if len((found := curve(*own))[0])}
+    if not curves:
+        return False
     places = np.array([1 / (1 - q) for q in PERCENTILES])
     right = max(2.5, *(1.3 * x[-1] for x, _ in curves.values()))
     bounds_ms = []
@@ -90,3 +64,4 @@ def _panel(ax: Axes, curves: dict[str, tuple[data.Floats, data.Floats]], style: 
     ax.xaxis.set_major_formatter(FixedFormatter(names))
     ax.xaxis.set_minor_locator(NullLocator())
     log_axis(ax, "y", min(bounds_ms) / 1.15, max(bounds_ms) * 1.15)
+    return True
