@@ -41,7 +41,7 @@ SCRIPTS = ROOT / "scripts"
 PER_REPEAT = 40
 VIRTUAL_WINDOW_SECONDS = 5
 # Virtual, too, so it costs no time; calibration needs some iterations.
-SHORT_WINDOW_SECONDS = 0.5
+SHORT_WINDOW_SECONDS = 0.2
 
 
 PROVENANCE = {

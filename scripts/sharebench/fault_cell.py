@@ -27,7 +27,7 @@ from sharebench.nodes.base import (
     Wedged,
 )
 from sharebench.window import announce, as_recorded, clock_of
-from tenant.workloads.fault import KINDS
+from tenant.faults import KINDS
 
 NS = 1_000_000_000
 REHEARSAL_SECONDS = 0.2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tenant.workloads.fault import KINDS
+from tenant.faults import KINDS
 
 MODULE = "fault"
 PREFIX = f"{MODULE}-"

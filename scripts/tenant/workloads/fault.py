@@ -1,6 +1,6 @@
 """A tenant that goes wrong at a set moment of its second window, beside others that should not notice.
 
-Params: `kind` (a key of KINDS), `at_fraction` (of the window, when it goes wrong).
+Params: `kind` (a key of faults.KINDS), `at_fraction` (of the window, when it goes wrong).
 
 Until then it is a quiet neighbour: 5 ms of sleep, on CUDA an empty kernel before it. The first window is a rehearsal,
 in which all is well. Nothing here is endless: what spins ends by itself, and memory is limited before it is taken (on
@@ -16,9 +16,10 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tenant import cuda
+from tenant.faults import KINDS
 from tenant.parameters import ParameterError, one_of, positive_number, with_defaults
 from tenant.workloads import Work, Workload
 
@@ -33,28 +34,6 @@ LIMIT_BYTES = 128 << 20
 LEAK_SHARE = 0.8
 THREADS_PER_BLOCK, BLOCKS_PER_SM = 1024, 2
 
-
-class Kind(NamedTuple):
-    """A fault: how the tenant's status reads afterwards, and what it does on the stand-in and on a GPU."""
-
-    ends: str
-    on_cpu: str
-    on_cuda: str
-
-
-KINDS = {
-    "oom": Kind("oom", "takes memory at once, up to a limit (rlimit)", "takes the device's memory at once"),
-    "leak": Kind("oom", "takes memory bit by bit, up to a limit (rlimit)", "takes the device's memory bit by bit"),
-    "illegal-address": Kind(
-        "crashed", "reads address 0 (SIGSEGV)", "a kernel writes to an address that is not its own"
-    ),
-    "assert": Kind("crashed", "fails an assertion (SIGABRT)", "an assertion fails in a kernel"),
-    "killed": Kind("killed", "is killed (SIGKILL)", "is killed (SIGKILL) while a kernel of it runs"),
-    "stopped": Kind("hung", "is stopped (SIGSTOP)", "is stopped (SIGSTOP)"),
-    "spin": Kind(
-        "hung", "spins on its core, beyond the window's end", "its kernel spins on all SMs, beyond the window"
-    ),
-}
 
 PTX = """
 .version 7.0
