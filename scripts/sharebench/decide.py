@@ -21,6 +21,7 @@ from sharebench.files import read_json, replace_atomically
 from sharebench.strategies import Strategy, is_again, on_node
 
 TEXTS = ("strategy", "workload", "tenant_workload", "status", "reason", "notes")
+NOTHING_SHARED = "none: no workload by itself was run under a strategy that shares"
 OF_PREDICTIONS = ("strategy", "workload", "basis", "reason")
 
 
@@ -48,6 +49,11 @@ class Results:
     def workloads(self) -> list[str]:
         """Plain workloads, in the order of the summary."""
         return list(dict.fromkeys(self.summary["workload"]))
+
+    def is_shared(self, workload: str) -> bool:
+        """Whether it was run under a strategy that shares; one that is only the baseline of mixes leaves no choice."""
+        own = self.summary.loc[self.summary["workload"] == workload, "strategy"]
+        return any(name in self.strategies and self.strategies[name].mechanisms != ("exclusive",) for name in own)
 
 
 def read(data: Path, root: Path) -> Results:
@@ -148,6 +154,8 @@ def advice(results: Results, question: Question) -> tuple[pd.DataFrame, str]:
     rows: list[dict[str, Any]] = []
     paragraphs = []
     for workload in results.workloads:
+        if not results.is_shared(workload):
+            continue
         found = options(workload, results.summary, predictions, results.strategies, results.device, faults)
         shares = confidence(found, question)
         rows += advice_text.rows(workload, found, question, results.strategies, shares)
@@ -158,4 +166,4 @@ def advice(results: Results, question: Question) -> tuple[pd.DataFrame, str]:
         f"{results.product}{f' ({results.label})' if results.label and results.label not in results.product else ''}"
     )
     caption = f"Advice for {advice_text.asked(question)}, from {about}"
-    return table, advice_text.markdown(table, paragraphs, caption)
+    return table, advice_text.markdown(table, paragraphs or [NOTHING_SHARED], caption)

@@ -162,3 +162,14 @@ def test_without_results_there_is_one_line(tmp_path: Path) -> None:
     assert ended.returncode == 1 and ended.stdout == ""
     assert ended.stderr == f"no finished results in {tmp_path} ({tmp_path}/manifest.json is missing); measure first\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_workload_that_is_only_the_baseline_of_mixes_leaves_no_choice(root: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(root / "tables", folder / "tables")
+    summary = pd.read_csv(folder / "tables/summary.csv")
+    summary[summary["strategy"] == "exclusive"].to_csv(folder / "tables/summary.csv", index=False)
+    shutil.copy(root / "manifest.json", folder)
+    table, text = asked(root, tmp_path)
+    assert table.empty
+    assert "- none: no workload by itself was run under a strategy that shares" in text
