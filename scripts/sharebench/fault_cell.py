@@ -62,7 +62,7 @@ class FaultCourse(Course):
             self.ended = {i: (at_ns - start_ns) / NS for i, at_ns in tenants.watch_until(end_ns).items()}
             rows, telemetry = sampler.stop(start_ns / NS, end_ns / NS)
             measured = self._records(pool, endpoints)
-            if self.aggressor not in self.ended and KINDS[self.spec["fault"]["kind"]].ends != "hung":
+            if self.aggressor not in self.ended and KINDS[self.spec["fault"]["kind"]] != "hung":
                 # It was to end, and is late.
                 tenants.watch_until(end_ns + int(HANG_SECONDS * NS))
         finally:
