@@ -7,9 +7,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import psutil
 import pytest
 
 from sharebench import capabilities
@@ -56,12 +57,21 @@ def mock_nvml(nvml_library: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def mps_control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The MPS control program's stand-in on PATH; what a test leaves running under its folder ends with it."""
+    """The MPS control program's stand-in on PATH; what a test leaves running under its folder ends with it.
+
+    MPS processes of this machine that are not the test's own are not seen: a GPU's, a cluster's of tests/cluster.
+    """
     program = tmp_path / "bin" / mps.CONTROL
     program.parent.mkdir()
     # Named directly in the first line, so that the process bears the program's name.
     program.write_text((STANDINS / mps.CONTROL).read_text().replace("PYTHON", sys.executable, 1))
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    on_this_machine = mps._daemons
+
+    def of_this_test() -> Iterator[tuple[psutil.Process, Mapping[str, str]]]:
+        return (found for found in on_this_machine() if mps._pipe(found[1]).is_relative_to(tmp_path))
+
+    monkeypatch.setattr(mps, "_daemons", of_this_test)
     yield program
     mps.kill_leftovers(tmp_path)
