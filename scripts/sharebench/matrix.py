@@ -205,6 +205,11 @@ class Study:
             if block == min(plot.block for plot in plots):
                 # Calibration has just measured the exclusive device: beginning there saves a switch.
                 in_block.sort(key=lambda plot: plot.strategy != self.baseline)
+            if self.order == "strategy":
+                # The gate sets the state of a strategy's first feasible cell, at the rank of its first cell. What comes
+                # between these two would have the state set up twice.
+                met = list(dict.fromkeys(plot.strategy for plot in in_block))
+                in_block.sort(key=lambda plot: met.index(plot.strategy))
             for plot in in_block:
                 inside = plots[plot]
                 draw.shuffle(inside)

@@ -101,6 +101,30 @@ def test_order_strategy_sets_every_state_once() -> None:
     assert {planned.block(cell) for cell in planned.cells} == {0}
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_order_strategy_sets_a_state_once_also_where_the_first_cells_are_infeasible(seed: int) -> None:
+    """The gate of a strategy goes straight to its first feasible cell, whatever was to be before it."""
+    planned = of(strategies=["mps", "mps-limited", "time-slicing"], replicas=[1, 2, 4], order="strategy", seed=seed)
+    infeasible = {"mps-limited": {1, 4}, "mps": {2}}
+    asked: list[Plot] = []
+    for cell in planned.cells:
+        mine = [each for each in planned.cells if each.strategy == cell.strategy]
+        feasible = [each for each in mine if each.replicas not in infeasible.get(each.strategy, set())]
+        if planned.rank(cell) == planned.strategy_rank(cell.strategy):
+            asked.append(planned.plot(feasible[0]))
+        asked += [planned.plot(cell)] if cell in feasible else []
+    states = [plot for plot, _ in groupby(asked)]
+    assert len(states) == len(set(states))
+
+
+def test_order_strategy_still_draws_the_strategies() -> None:
+    firsts = {
+        tuple(dict.fromkeys(plot.strategy for plot in plots_in_order(of(order="strategy", seed=seed))))
+        for seed in range(8)
+    }
+    assert len(firsts) > 3
+
+
 def test_order_auto_is_blocks_where_a_switch_is_cheap() -> None:
     assert of(order="auto").order == "blocks"
 
