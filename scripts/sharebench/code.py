@@ -43,7 +43,7 @@ PROGRAMS = [
     "tenant/door.py",
 ]
 # What looks at a cluster before anything is measured.
-PREFLIGHT = {f"sharebench/nodes/kubernetes/{name}.py" for name in ("preflight", "rights")}
+PREFLIGHT = {f"sharebench/nodes/kubernetes/{name}.py" for name in ("parts", "preflight", "rights", "survey")}
 TENANT = [file for file in _all("tenant") if file not in {*PROBE, *PROGRAMS}]
 NODES = {
     "cpu": [

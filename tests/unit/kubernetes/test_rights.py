@@ -6,11 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+from unit.config_cases import study
 
-from sharebench.nodes.kubernetes.rights import DRAINING, FORWARDING, NEEDED, Right, needed
+from sharebench.config import load
+from sharebench.matrix import Study
+from sharebench.nodes.kubernetes.rights import FEATURES, FORWARDING, NEEDED, Right, needed
 
 FOLDER = Path(__file__).parents[3] / "config" / "cluster"
+# A study that uses no feature.
+NONE = Study(load(study({"node": "kubernetes", "strategies": ["exclusive"]}))).node_options()
 
 
 def objects(name: str) -> list[dict[str, Any]]:
@@ -18,24 +24,39 @@ def objects(name: str) -> list[dict[str, Any]]:
 
 
 def granted(name: str) -> Iterator[Right]:
-    places = {"sharebench": "cluster", "sharebench-drain": "cluster"}
-    places |= {"sharebench-tenants": "tenants", "sharebench-plugin": "plugin"}
     for role in objects(name):
         for rule in role.get("rules", ()):
             for group in rule["apiGroups"]:
                 for resource in rule["resources"]:
                     for verb in rule["verbs"]:
-                        yield Right(places[role["metadata"]["name"]], group, resource, verb)
+                        yield Right(place(role), group, resource, verb)
+
+
+def place(role: dict[str, Any]) -> str:
+    """Roles of the plugin's namespace name none: it is not the same everywhere."""
+    if role["kind"] == "ClusterRole":
+        return "cluster"
+    return "tenants" if "namespace" in role["metadata"] else "plugin"
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_a_feature_is_granted_what_it_needs(feature: str) -> None:
+    assert set(granted(f"rbac-{feature}.yaml")) == set(FEATURES[feature].rights)
+
+
+def test_every_manifest_of_rights_is_used() -> None:
+    names = {path.name for path in FOLDER.glob("rbac*.yaml")}
+    assert names == {"rbac.yaml", "rbac-plugin.yaml", *(f"rbac-{name}.yaml" for name in FEATURES)}
 
 
 def test_the_roles_are_what_is_needed() -> None:
-    assert {*granted("rbac.yaml"), *granted("rbac-plugin.yaml")} == {*NEEDED, *FORWARDING}
-    assert set(granted("rbac-drain.yaml")) == set(DRAINING)
+    for manifest, rights in needed(NONE, is_inside=False).items():
+        assert set(granted(manifest)) == set(rights)
 
 
 def test_every_binding_names_the_account_and_its_role() -> None:
-    for name in ("rbac.yaml", "rbac-plugin.yaml", "rbac-drain.yaml"):
-        made = objects(name)
+    for path in FOLDER.glob("rbac*.yaml"):
+        made = objects(path.name)
         roles = {(each["kind"], each["metadata"]["name"]) for each in made if "rules" in each}
         bindings = [each for each in made if "roleRef" in each]
         assert {(each["roleRef"]["kind"], each["roleRef"]["name"]) for each in bindings} == roles
@@ -44,8 +65,11 @@ def test_every_binding_names_the_account_and_its_role() -> None:
 
 
 def test_what_is_not_used_is_not_asked_for() -> None:
-    assert set(needed({"drain": False}, is_inside=True)) == set(NEEDED)
-    assert set(needed({"drain": True}, is_inside=False)) == {*NEEDED, *FORWARDING, *DRAINING}
+    inside = needed(NONE, is_inside=True)
+    assert {right for rights in inside.values() for right in rights} == set(NEEDED)
+    outside = needed(NONE | {"drain": True}, is_inside=False)
+    drain = FEATURES["drain"].rights
+    assert {right for rights in outside.values() for right in rights} == {*NEEDED, *FORWARDING, *drain}
 
 
 def test_the_driver_and_its_account_are_in_one_namespace() -> None:

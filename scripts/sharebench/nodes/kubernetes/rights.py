@@ -1,8 +1,9 @@
-"""What the driver must be allowed to do, verb by verb; config/cluster/rbac.yaml grants exactly this."""
+"""What the driver must be allowed to do, verb by verb; the manifests in config/cluster grant exactly this."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sharebench.nodes.kubernetes.api import Api
@@ -21,11 +22,11 @@ class Right(NamedTuple):
         return f"{self.verb} {resource}"
 
 
-def _rights(where: str, group: str, resource: str, *verbs: str) -> list[Right]:
-    return [Right(where, group, resource, verb) for verb in verbs]
+def _rights(where: str, group: str, resource: str, *verbs: str) -> tuple[Right, ...]:
+    return tuple(Right(where, group, resource, verb) for verb in verbs)
 
 
-# Restoring and draining need nothing beyond these.
+# Restoring needs nothing beyond these. Granted by rbac.yaml and rbac-plugin.yaml.
 NEEDED: tuple[Right, ...] = (
     *_rights("cluster", "", "nodes", "get", "list", "patch"),
     *_rights("cluster", "", "pods", "list"),
@@ -37,18 +38,41 @@ NEEDED: tuple[Right, ...] = (
     *_rights("tenants", "", "pods", "create", "delete", "list", "watch"),
     *_rights("tenants", "", "pods/log", "get"),
 )
-# From outside of the cluster; from 1.35 on the API server asks for `create`, before for `get`.
-FORWARDING: tuple[Right, ...] = tuple(_rights("tenants", "", "pods/portforward", "create", "get"))
-# Only with kubernetes.drain.
-DRAINING: tuple[Right, ...] = (
-    *_rights("cluster", "", "pods", "get"),
-    *_rights("cluster", "", "pods/eviction", "create"),
-)
+# From outside of the cluster; from 1.35 on the API server asks for `create`, before for `get`. In rbac.yaml too.
+FORWARDING: tuple[Right, ...] = _rights("tenants", "", "pods/portforward", "create", "get")
 
 
-def needed(options: Mapping[str, Any], is_inside: bool) -> list[Right]:
-    """The rights for a study with these options; `is_inside` says that tenants are reached by their addresses."""
-    return [*NEEDED, *(() if is_inside else FORWARDING), *(DRAINING if options["drain"] else ())]
+@dataclass(frozen=True)
+class Feature:
+    """Rights that only some studies need, granted by a manifest of their own: rbac-NAME.yaml.
+
+    `is_used` takes the node's options (`Study.node_options`).
+    """
+
+    is_used: Callable[[Mapping[str, Any]], bool]
+    rights: tuple[Right, ...]
+
+
+FEATURES: dict[str, Feature] = {
+    "drain": Feature(
+        lambda options: bool(options["drain"]),
+        (*_rights("cluster", "", "pods", "get"), *_rights("cluster", "", "pods/eviction", "create")),
+    ),
+}
+
+
+def needed(options: Mapping[str, Any], is_inside: bool) -> dict[str, tuple[Right, ...]]:
+    """The rights for a study with these options, by the manifest that grants them.
+
+    `is_inside` says that tenants are reached by their addresses.
+    """
+    common = (*NEEDED, *(() if is_inside else FORWARDING))
+    found = {
+        "rbac-plugin.yaml": tuple(right for right in common if right.where == "plugin"),
+        "rbac.yaml": tuple(right for right in common if right.where != "plugin"),
+    }
+    used = {name: feature for name, feature in FEATURES.items() if feature.is_used(options)}
+    return found | {f"rbac-{name}.yaml": feature.rights for name, feature in used.items()}
 
 
 def is_allowed(api: Api, right: Right, namespace: str | None) -> bool:

@@ -1,0 +1,121 @@
+"""Rows of preflight on what is installed and on what the GPU can do, with the command that brings what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sharebench.nodes.kubernetes import installed
+from sharebench.nodes.kubernetes.cluster_node import PRODUCT_LABEL
+from sharebench.nodes.kubernetes.readiness import COUNT_LABEL, allocatable
+from sharebench.nodes.kubernetes.survey import HIDDEN, Row, Survey
+
+ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"
+CLUSTER_POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
+PLUGIN_VALUES = "config/cluster/plugin-values.yaml"
+# From this compute capability on 48 clients may share an MPS server, before it 16 (MPS documentation, and the plugin).
+MANY_CLIENTS_SINCE = (7, 5)
+
+
+def _part(part: installed.Part | None) -> str:
+    if part is None:
+        return "not installed"
+    manager = "GPU operator" if part.is_operators else "standalone"
+    return f"{part.version} ({manager}, {part.namespace}/{part.name})"
+
+
+def operator(survey: Survey) -> Iterator[Row]:
+    """The GPU operator by its ClusterPolicy."""
+    found = survey.look(CLUSTER_POLICIES)
+    if found is None:
+        yield Row("GPU operator", HIDDEN)
+    elif not found.get("items"):
+        yield Row("GPU operator", "not installed")
+    for policy in (found or {}).get("items", ()):
+        version = (policy["metadata"].get("labels") or {}).get("app.kubernetes.io/version", "version unknown")
+        state = (policy.get("status") or {}).get("state", "unknown")
+        yield Row("GPU operator", f"{version} (ClusterPolicy {policy['metadata']['name']}, state {state})")
+
+
+def device_plugin(survey: Survey) -> Iterator[Row]:
+    """The plugin, and the ConfigMap by which a node is switched."""
+    plugin, configs = survey.node.installed.plugin, survey.node.installed.configs
+    yield Row("device plugin", _part(plugin))
+    if plugin is None:
+        yield Row("", f"install it, or the GPU operator: helm upgrade --install, {PLUGIN_VALUES} says how")
+        return
+    if configs is not None:
+        yield Row("  its ConfigMap", f"{configs.namespace}/{configs.name}, default {configs.default or 'not set'}")
+        return
+    yield Row("  its ConfigMap", "none: it cannot be switched")
+    if not plugin.is_operators:
+        yield Row("", f"install it anew with a config.map: helm upgrade, {PLUGIN_VALUES} says how")
+
+
+def discovery(survey: Survey) -> Iterator[Row]:
+    """What makes the labels that prove a state."""
+    found = survey.node.installed
+    yield Row("GPU Feature Discovery", _part(found.discovery))
+    if found.discovery is None and found.plugin is not None:
+        yield Row("", "a value of the plugin's chart: gfd.enabled=true")
+    yield Row("Node Feature Discovery", survey.presence("/apis/nfd.k8s-sigs.io/v1alpha1"))
+
+
+def mps(survey: Survey) -> Iterator[Row]:
+    """The MPS control daemon."""
+    yield Row("MPS control daemon", _part(survey.node.installed.mps))
+
+
+def mig_manager(survey: Survey) -> Iterator[Row]:
+    """What changes MIG instances."""
+    yield Row("MIG manager", _part(survey.node.installed.mig_manager))
+
+
+def dra_driver(survey: Survey) -> Iterator[Row]:
+    """What serves claims."""
+    yield Row("DRA driver", survey.presence("/apis/resource.k8s.io/v1/deviceclasses/gpu.nvidia.com"))
+
+
+def prometheus(survey: Survey) -> Iterator[Row]:
+    """What scrapes tenants."""
+    yield Row("Prometheus operator", survey.presence("/apis/monitoring.coreos.com/v1"))
+
+
+def gpu(survey: Survey) -> Iterator[Row]:
+    """What the node's GPUs are and can do, by the labels of GPU Feature Discovery."""
+    labels, prefix = survey.labels, "nvidia.com/"
+    count = labels.get(COUNT_LABEL)
+    if count is None:
+        yield Row("GPU", f"unknown: the node has no label {COUNT_LABEL}, so that nothing is known of its GPUs")
+        return
+
+    def numbers(name: str) -> tuple[int, ...]:
+        found = (labels.get(f"{prefix}{name}.{part}", "") for part in ("major", "minor"))
+        return tuple(int(each) for each in found if each.isdecimal())
+
+    driver = labels.get(f"{prefix}cuda.driver-version.full")
+    compute = numbers("gpu.compute")
+    said = [
+        f"{count} x {labels.get(PRODUCT_LABEL, 'unknown').removesuffix('-SHARED')}",
+        f"{labels.get(f'{prefix}gpu.memory', '?')} MiB",
+        f"compute capability {'.'.join(map(str, compute)) or 'unknown'}",
+        f"driver {driver or 'unknown'}",
+    ]
+    yield Row("GPU", ", ".join(said))
+    yield Row("  MPS", f"up to {48 if compute >= MANY_CLIENTS_SINCE else 16} tenants")
+    is_capable = labels.get(f"{prefix}mig.capable") == "true"
+    instances = [name for name in allocatable(survey.node.read()) if name.startswith(f"{prefix}mig-")]
+    is_cut = instances or "-MIG-" in labels.get(PRODUCT_LABEL, "")
+    yield Row("  MIG", "not possible" if not is_capable else "in use now" if is_cut else "possible, not in use now")
+
+
+def namespace(survey: Survey) -> Iterator[Row]:
+    """What the tenants' namespace demands of pods; ours satisfy the strictest."""
+    name = survey.options["namespace"]
+    found = survey.look(f"/api/v1/namespaces/{name}")
+    if found is None:
+        yield Row(f"namespace {name}", HIDDEN)
+    elif not found:
+        yield Row(f"namespace {name}", "does not exist: make cluster-install APPLY=1")
+    else:
+        level = (found["metadata"].get("labels") or {}).get(ENFORCE_LABEL, "not set")
+        yield Row(f"namespace {name}", f"Pod Security {level}; the tenants satisfy restricted")

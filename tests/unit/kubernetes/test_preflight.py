@@ -1,0 +1,138 @@
+"""What preflight says of a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.config_cases import study
+from unit.kubernetes.fake_cluster import NODE, FakeCluster
+
+from sharebench.config import load
+from sharebench.matrix import Study
+from sharebench.nodes.kubernetes import cluster_node, parts, preflight, survey
+from sharebench.nodes.kubernetes.api import ApiRefused
+from sharebench.nodes.kubernetes.rights import needed
+
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+STUDY = {"node": "kubernetes", "strategies": ["exclusive", "time-slicing", "mps"], "replicas": [1, 3]}
+
+
+class Cluster(FakeCluster):
+    """One that answers what preflight asks; `refused` are rights (verb, resource) that we lack."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: set[tuple[str, str]] = set()
+        self.hidden: set[str] = set()
+        self.store["/version"] = {"gitVersion": "v1.34.4"}
+        self.store["/api/v1/namespaces/sharebench"] = {
+            "metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}
+        }
+
+    def find(self, path: str) -> dict[str, Any] | None:
+        if path in self.hidden:
+            raise ApiRefused(403, "not allowed")
+        return super().find(path)
+
+    def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        assert path == REVIEWS, "preflight changes nothing"
+        asked = body["spec"]["resourceAttributes"]
+        return {"status": {"allowed": (asked["verb"], asked["resource"]) not in self.refused}}
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    made = Cluster()
+    monkeypatch.setattr(cluster_node, "Api", lambda context: made)
+    return made
+
+
+def inspected(**options: Any) -> tuple[str, bool]:
+    lines, is_fit = preflight.inspect(Study(load(study(STUDY | {"kubernetes": options}))))
+    return "\n".join(lines), is_fit
+
+
+def test_a_cluster_that_has_it_all(cluster: Cluster) -> None:
+    text, is_fit = inspected()
+    assert is_fit
+    assert "device plugin             v0.19.3 (standalone, nvidia/plugin)" in text
+    assert "its ConfigMap           nvidia/sharing, default default" in text
+    assert "Pod Security restricted" in text
+    assert "feasible with 1, 3 tenants" in text
+    assert "all that is needed" in text
+    assert cluster.log == []
+
+
+def test_each_missing_part_comes_with_what_brings_it(cluster: Cluster) -> None:
+    del cluster.daemon_sets[1:], cluster.store["/api/v1/namespaces/sharebench"]
+    text, is_fit = inspected()
+    assert not is_fit
+    assert "gfd.enabled=true" in text
+    assert "make cluster-install APPLY=1" in text
+    cluster.daemon_sets.clear()
+    text, is_fit = inspected()
+    assert not is_fit
+    assert "config/cluster/plugin-values.yaml" in text
+
+
+def test_a_right_that_is_missing_comes_with_the_command_that_grants_it(cluster: Cluster) -> None:
+    cluster.refused = {("evict", "x"), ("create", "pods"), ("delete", "leases")}
+    text, is_fit = inspected(drain=True)
+    assert not is_fit
+    assert "create pods (in sharebench)" in text
+    assert "create pods/eviction (in the whole cluster)" in text
+    assert "delete leases.coordination.k8s.io (in nvidia)" in text
+    assert "kubectl apply --namespace nvidia -f config/cluster/rbac-plugin.yaml" in text
+    assert "kubectl apply -f config/cluster/rbac.yaml" in text
+    assert "kubectl apply -f config/cluster/rbac-drain.yaml" in text
+
+
+def test_what_we_may_not_look_at_is_unknown_and_not_absent(cluster: Cluster) -> None:
+    cluster.hidden = {parts.CLUSTER_POLICIES, "/api/v1/namespaces/sharebench"}
+    text, is_fit = inspected()
+    assert f"GPU operator              {survey.HIDDEN}" in text
+    assert is_fit
+
+
+@pytest.mark.parametrize(("compute", "most"), [(("7", "0"), 16), (("7", "5"), 48), (("9", "0"), 48), ((), 16)])
+def test_what_the_gpu_can_do(cluster: Cluster, compute: tuple[str, ...], most: int) -> None:
+    labels = cluster.store[NODE]["metadata"]["labels"]
+    labels["nvidia.com/mig.capable"] = "true"
+    for name, value in zip(("major", "minor"), compute, strict=False):
+        labels[f"nvidia.com/gpu.compute.{name}"] = value
+    text, _ = inspected()
+    assert "1 x NVIDIA-Mock-A100-SXM4-40GB" in text
+    assert f"MPS                     up to {most} tenants" in text
+    assert "MIG                     possible, not in use now" in text
+
+
+def test_the_operators_version_and_state_are_said(cluster: Cluster) -> None:
+    policy = {"name": "cluster-policy", "labels": {"app.kubernetes.io/version": "v26.7.0"}}
+    cluster.store[parts.CLUSTER_POLICIES] = {"items": [{"metadata": policy, "status": {"state": "ready"}}]}
+    text, _ = inspected()
+    assert "v26.7.0 (ClusterPolicy cluster-policy, state ready)" in text
+
+
+def test_every_right_has_a_place(cluster: Cluster) -> None:
+    options = Study(load(study(STUDY | {"kubernetes": {"drain": True}}))).node_options()
+    assert {right.where for rights in needed(options, False).values() for right in rights} <= {
+        "cluster",
+        "plugin",
+        "tenants",
+    }
+
+
+def test_a_node_in_use_is_not_fit(cluster: Cluster, tmp_path: Path) -> None:
+    limits = {"limits": {"nvidia.com/gpu": "1"}}
+    cluster.strangers.append(
+        {
+            "metadata": {"name": "training", "namespace": "theirs", "labels": {}},
+            "spec": {"containers": [{"name": "x", "resources": limits}]},
+            "status": {"phase": "Running"},
+        }
+    )
+    text, is_fit = inspected()
+    assert not is_fit
+    assert "theirs/training" in text
