@@ -191,12 +191,18 @@ def _strategy_entry(name: str, entry: Json) -> Iterator[str]:
     if "exclusive" in mechanisms and entry["replicas"] != [1]:
         own = _shown(entry["replicas"])
         yield f"{key}.replicas: {own} is not possible, exclusive means one tenant; set [1]"
-    needs = {"profile": "mig", "instances": "mig", "thread_percent": "mps", "memory_percent": "mps"}
+    needs = dict.fromkeys(("profile", "profiles", "instances"), "mig")
+    needs |= dict.fromkeys(("thread_percent", "memory_percent"), "mps")
     for option, mechanism in needs.items():
         if entry[option] is not None and mechanism not in mechanisms:
-            yield f"{key}.{option}: {entry[option]!r} has no effect without {mechanism}; remove it"
+            yield f"{key}.{option}: {_shown(entry[option])} has no effect without {mechanism}; remove it"
+    if entry["profiles"] is not None:
+        for option in ("profile", "instances"):
+            if entry[option] is not None:
+                yield f"{key}.{option}: {entry[option]!r} has no effect beside profiles, which has both; remove it"
+        return
     if "mig" in mechanisms and entry["profile"] is None:
-        yield f"{key}.profile: null is not enough for mig; give a profile such as 1g"
+        yield f"{key}.profile: null is not enough for mig; give a profile such as 1g, or several as profiles"
     if len(mechanisms) == 2 and entry["instances"] is None:
         yield f"{key}.instances: null is not enough for layers; say how many the tenants share, such as 2"
 

@@ -292,6 +292,8 @@ class Study:
             "name": name,
             "mechanisms": list(strategy.mechanisms),
             "profile": strategy.profile,
+            # Only where there are some: it came later, and no older cell has become stale by it.
+            **({"profiles": list(strategy.profiles)} if strategy.profiles else {}),
             "instances": strategy.instances,
             "limits": strategy.limits(replicas),
         }

@@ -47,6 +47,11 @@ def reading_order(name: str, entry: Mapping[str, Any]) -> tuple[int, list[int], 
     return len(names), ranks, name
 
 
+def slices_of(profile: str) -> int:
+    """How many slices a MIG instance has: 3 for the profiles `3g` and `3g.40gb`."""
+    return int(profile.split("g")[0])
+
+
 @dataclass(frozen=True)
 class Strategy:
     """One way to share a device; a key of the strategy catalogue."""
@@ -60,6 +65,8 @@ class Strategy:
     memory_percent: Limit | None
     replicas: tuple[int, ...] | None
     """Numbers of tenants for this strategy, in place of the study's; None takes the study's."""
+    profiles: tuple[str, ...] | None = None
+    """MIG profile of each instance, where they differ; in place of `profile`."""
 
     def limits(self, replicas: int) -> dict[str, float | None]:
         """Effective limits of one of `replicas` tenants, in percent; None where there is none."""
@@ -68,15 +75,30 @@ class Strategy:
             "memory_percent": None if self.memory_percent is None else parse_limit(self.memory_percent, replicas),
         }
 
-    def slices(self) -> int:
-        """How many slices one MIG instance has: 3 for the profiles `3g` and `3g.40gb`; 0 without MIG."""
-        return int(self.profile.split("g")[0]) if self.profile else 0
-
     def groups(self, replicas: int) -> int:
         """Into how many parts the device is cut for `replicas` tenants: one, or as many as there are MIG instances."""
         if self.mechanisms[0] != "mig":
             return 1
-        return self.instances if self.instances is not None and len(self.mechanisms) > 1 else replicas
+        if len(self.mechanisms) > 1:
+            return self.instances or len(self.profiles or ())
+        return replicas
+
+    def layout(self, replicas: int) -> tuple[str, ...]:
+        """MIG profile of the instance of each group, `replicas` being possible; empty without MIG."""
+        if self.mechanisms[0] != "mig":
+            return ()
+        return self.profiles or (str(self.profile),) * self.groups(replicas)
+
+    def slices(self) -> int:
+        """How many slices the MIG instance of the first tenant has; 0 without MIG."""
+        layout = self.layout(1)
+        return slices_of(layout[0]) if layout else 0
+
+    def too_many(self, replicas: int) -> str | None:
+        """Why a list of profiles is too short for so many tenants; None if it is not."""
+        if self.profiles is None or self.groups(replicas) <= len(self.profiles):
+            return None
+        return f"{replicas} tenants need {replicas} MIG instances, the strategy has {len(self.profiles)}"
 
     @property
     def is_queue(self) -> bool:
@@ -107,6 +129,7 @@ def catalogue(config: Mapping[str, Any]) -> dict[str, Strategy]:
             thread_percent=entry["thread_percent"],
             memory_percent=entry["memory_percent"],
             replicas=None if entry["replicas"] is None else tuple(entry["replicas"]),
+            profiles=None if entry["profiles"] is None else tuple(entry["profiles"]),
         )
         for name, entry in sorted(config["strategy_catalogue"].items(), key=lambda item: reading_order(*item))
     }

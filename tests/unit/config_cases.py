@@ -236,6 +236,20 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {f"{S}.mps.profile": "1g"},
         [f"{S}.mps.profile:", "'1g'", "without mig", "remove"],
     ),
+    "unequal profiles beside one": (
+        {f"{S}.mig.profiles": ["1g", "2g"]},
+        [f"{S}.mig.profile:", "'1g'", "beside profiles", "remove"],
+    ),
+    "profiles without mig": ({f"{S}.mps.profiles": ["1g"]}, [f"{S}.mps.profiles:", "[1g]", "without mig", "remove"]),
+    "instances beside profiles": (
+        {f"{S}.mig-mps.profile": None, f"{S}.mig-mps.profiles": ["3g", "2g"]},
+        [f"{S}.mig-mps.instances:", "2", "beside profiles", "remove"],
+    ),
+    "too many profiles": ({f"{S}.mig-unequal.profiles": ["1g"] * 8}, [f"{S}.mig-unequal.profiles:", "more than 7"]),
+    "wrong one of profiles": (
+        {f"{S}.mig-unequal.profiles": ["big"]},
+        [f"{S}.mig-unequal.profiles:", "big", "such as 1g, 3g"],
+    ),
     "wrong profile": ({f"{S}.mig.profile": "one"}, [f"{S}.mig.profile:", "'one'", "such as 1g, 3g"]),
     "a warm-up as long as the wait for it": (
         {"warmup.max_seconds": 60},

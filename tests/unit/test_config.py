@@ -327,6 +327,7 @@ def test_catalogue() -> None:
     assert strategies["mps-limited-200"].limits(4) == {"thread_percent": 50, "memory_percent": None}
     assert strategies["mps"].limits(4) == {"thread_percent": None, "memory_percent": None}
     assert not strategies["mps"].depends_on_replicas
+    assert strategies["mig-unequal"].layout(2) == ("3g", "2g", "1g", "1g")
     layered = strategies["mig-mps"]
     assert (layered.mechanisms, layered.profile, layered.instances) == (("mig", "mps"), "3g", 2)
     assert layered.replicas is None

@@ -15,7 +15,7 @@ from sharebench.config import load
 from sharebench.nodes import open_node
 from sharebench.nodes.base import State
 from sharebench.nodes.cpu import LABEL, CpuNode
-from sharebench.strategies import Strategy, catalogue
+from sharebench.strategies import Strategy, catalogue, slices_of
 
 STRATEGIES = catalogue(load(study({"node": "simulated"})))
 
@@ -64,6 +64,9 @@ ONE, TWO, EIGHT = {5}, {0, 3}, set(range(8))
         (EIGHT, "mig-time-slicing", 4, [[0], [3], [0], [3]]),
         (EIGHT, "mig-mps", 3, [[0, 1, 2], [3, 4, 5], [0, 1, 2]]),
         (EIGHT, "mig-mps", 1, [[0, 1, 2]]),
+        # the first tenant has the largest instance
+        (EIGHT, "mig-unequal", 4, [[0, 1, 2], [3, 4], [5], [6]]),
+        (EIGHT, "mig-unequal", 2, [[0, 1, 2], [3, 4]]),
     ],
 )
 def test_masks_by_mechanism(host: Any, cores: set[int], strategy: str, replicas: int, masks: list[list[int]]) -> None:
@@ -81,7 +84,7 @@ def test_masks_by_mechanism(host: Any, cores: set[int], strategy: str, replicas:
 def test_larger_profiles_take_more_cores(host: Any) -> None:
     grants = host(EIGHT).grants(layered(("mig",), "2g.20gb"), 3)
     assert [grant.cores for grant in grants] == [(0, 1), (2, 3), (4, 5)]
-    assert [layered(("mig",), profile).slices() for profile in ("1g", "3g.40gb", "1g.10gb+me")] == [1, 3, 1]
+    assert [slices_of(profile) for profile in ("1g", "3g.40gb", "1g.10gb+me")] == [1, 3, 1]
 
 
 @pytest.mark.parametrize(
@@ -90,6 +93,8 @@ def test_larger_profiles_take_more_cores(host: Any) -> None:
         (TWO, "mig", 3, ["3 instances", "1 core", "need 3", "there are 2"]),
         (ONE, "mig-mps", 1, ["2 instances", "3 core", "need 6", "there are 1"]),
         (EIGHT, "mig", 9, ["need 9", "there are 8"]),
+        (TWO, "mig-unequal", 1, ["4 instances", "1/2/3 core", "need 7", "there are 2"]),
+        (EIGHT, "mig-unequal", 5, ["5 tenants need 5 MIG instances", "has 4"]),
         (None, "time-slicing", 1, ["no CPU affinity"]),
         (None, "mig", 1, ["no CPU affinity"]),
         (None, "mig-mps", 2, ["no CPU affinity"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,11 @@ def mechanism(*mechanisms: str, profile: str | None = None, instances: int | Non
     return Strategy(f"own-{profile}", mechanisms, profile, instances, None, None, None)
 
 
+def unequal(*profiles: str) -> Strategy:
+    """A MIG strategy with these instances."""
+    return replace(mechanism("mig"), profiles=profiles)
+
+
 def test_facts_name_the_product_and_hide_the_uuid(node: NvidiaNode) -> None:
     facts = node.facts()
     assert (facts["product"], facts["units"], facts["is_gpu"], facts["label"]) == ("NVIDIA H200", 132, True, "")
@@ -60,6 +66,14 @@ def test_facts_name_the_product_and_hide_the_uuid(node: NvidiaNode) -> None:
         ("gpu 0: 1g.18gb", "time-slicing", 2, "MIG mode is on"),
         ("gpu 0: 3g.71gb 3g.71gb", "mig-mps", 7, None),
         ("gpu 0: 3g.71gb", "mig-mps", 7, "2 MIG instances of profile 3g are needed, 1 exist"),
+        ("gpu 0: 1g.18gb 3g.71gb 1g.18gb 2g.35gb", "mig-unequal", 4, None),
+        (
+            "gpu 0: 1g.18gb 3g.71gb 1g.18gb",
+            "mig-unequal",
+            3,
+            "4 MIG instances of profile 3g and 2g and 1g are needed, 3",
+        ),
+        ("gpu 0: 1g.18gb 3g.71gb 1g.18gb 2g.35gb", "mig-unequal", 5, "5 tenants need 5 MIG instances"),
         ("", "time-slicing", 7, None),
         ("", "mps", 48, None),
         ("", "mps", 49, "49 clients of one MPS server are more than 48"),
@@ -276,6 +290,23 @@ def test_mig_instances_are_made_only_where_the_owner_allowed_it(
     assert len(allowed.gpu.instances()) == 7
     allowed.restore()
     assert sorted(mock_nvml.read_text().split()) == sorted(before.split())
+
+
+def test_unequal_instances_are_dealt_in_the_strategys_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mock_nvml: Path
+) -> None:
+    mock_nvml.write_text("gpu 0: 7g.141gb@0\n")
+    allowed = make(tmp_path, monkeypatch, ("mig",))
+    assert "do not fit" in (allowed.infeasible(unequal("3g", "3g", "2g"), 1) or "")
+    assert "no MIG profile 5g" in (allowed.infeasible(unequal("5g", "1g"), 1) or "")
+    assert allowed.infeasible(STRATEGIES["mig-unequal"], 4) is None
+    allowed.ensure(state("mig-unequal"))
+    profiles = {found.uuid: found.profile for found in allowed.gpu.instances()}
+    given = [grant.environment["CUDA_VISIBLE_DEVICES"] for grant in allowed.grants(STRATEGIES["mig-unequal"], 4)]
+    assert [profiles[uuid] for uuid in given] == ["3g.71gb", "2g.35gb", "1g.18gb", "1g.18gb"]
+    assert len(set(given)) == 4
+    allowed.restore()
+    assert mock_nvml.read_text().split() == ["gpu", "0:", "7g.141gb@0"]
 
 
 @pytest.mark.parametrize(

@@ -103,8 +103,9 @@ def test_an_unknown_profile_changes_nothing(mock_nvml: Path) -> None:
     mock_nvml.write_text("gpu 0: 2g.35gb@0\n")
     gpu = Gpu("0")
     before = mig.layout(gpu)
-    with pytest.raises(NodeError, match=r"no MIG profile 5g; it has 1g\.18gb"):
-        mig.cut(gpu, "5g")
+    for change in (lambda: mig.cut(gpu, "5g"), lambda: mig.cut_unequally(gpu, ["1g", "5g"])):
+        with pytest.raises(NodeError, match=r"no MIG profile 5g; it has 1g\.18gb"):
+            change()
     assert mig.capacity(gpu, "5g") == 0
     assert mig.layout(gpu) == before
 

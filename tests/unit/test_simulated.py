@@ -261,9 +261,18 @@ def test_tenants_of_unequal_groups_feel_only_their_own(tmp_path: Path) -> None:
     assert means == pytest.approx([2 * alone * 1.1097, alone, 2 * alone * 1.1097])
 
 
+def test_each_tenant_of_an_unequal_layout_has_its_own_slices(tmp_path: Path) -> None:
+    noise = {"simulated.noise": SILENT}
+    planned = simulated_study(strategies=["mig-unequal"], replicas=[4], repeats=1, baseline="none", **noise)
+    measured = measure(planned, planned.cells[0], tmp_path)
+    means = [tenant["sum_seconds"] / tenant["count"] for tenant in measured["tenants"]]
+    assert means == pytest.approx([0.05004 + 4.106 / (slices * 14) for slices in (3, 2, 1, 1)])
+
+
 @pytest.mark.parametrize(
     "strategy, replicas, reason",
     [
+        ("mig-unequal", 5, "5 tenants need 5 MIG instances, the strategy has 4"),
         ("mig", 7, None),
         ("mig", 8, "8 instances of 1 slice(s) do not fit into 7 slices"),
         ("mig-mps", 9, None),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sharebench.strategies import Strategy
+from sharebench.strategies import Strategy, slices_of
 
 # SMs of a MIG instance by GPU and profile, after NVIDIA's MIG user guide and `nvidia-smi mig -lgip`; the first name
 # that is part of the product's name counts.
@@ -38,8 +38,10 @@ class Device:
             return "exclusive means one tenant"
         if strategy.replicas is not None and replicas not in strategy.replicas:
             return "the strategy has other numbers of tenants"
-        if strategy.mechanisms[0] == "mig" and strategy.groups(replicas) * strategy.slices() > self.mig_slices:
+        if sum(map(slices_of, strategy.layout(replicas))) > self.mig_slices:
             return f"more than {self.mig_slices} MIG slices"
+        if (why := strategy.too_many(replicas)) is not None:
+            return why
         if strategy.mechanisms[-1] == "mps" and self.kind != "cpu":
             crowded = math.ceil(replicas / strategy.groups(replicas))
             return f"more than {MPS_CLIENTS} MPS clients" if crowded > MPS_CLIENTS else None
@@ -75,15 +77,17 @@ class Part:
 
 def parts(strategy: Strategy, replicas: int, device: Device) -> tuple[Part, ...] | None:
     """The parts that `replicas` tenants have; None where the size of an instance is not known."""
-    units = device.units
-    if strategy.mechanisms[0] == "mig":
-        known = device.mig_units.get(str(strategy.profile).split(".")[0])
-        if known is None:
-            return None
-        units = known
     groups = strategy.groups(replicas)
+    units = [device.units] * groups
+    if strategy.mechanisms[0] == "mig":
+        known = [device.mig_units.get(profile.split(".")[0]) for profile in strategy.layout(replicas)]
+        if None in known:
+            return None
+        units = [each for each in known if each is not None][:groups]
     sizes = [replicas // groups + (index < replicas % groups) for index in range(groups)]
-    return tuple(_part(strategy, replicas, size, units, device.kind) for size in sizes if size)
+    return tuple(
+        _part(strategy, replicas, size, each, device.kind) for size, each in zip(sizes, units, strict=False) if size
+    )
 
 
 def _part(strategy: Strategy, replicas: int, tenants: int, units: int, kind: str) -> Part:

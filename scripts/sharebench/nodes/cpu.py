@@ -8,6 +8,7 @@ cores. MIG: disjoint sets of cores. Layers: MIG sets, shared inside by the inner
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import platform
 import re
@@ -20,7 +21,7 @@ import psutil
 
 from sharebench.collect.telemetry import HostSampler
 from sharebench.nodes.base import Evidence, Grant, Node, Sampler, State, Tenants, is_elsewhere
-from sharebench.strategies import Strategy
+from sharebench.strategies import Strategy, slices_of
 from sharebench.tenants.processes import ProcessTenants, impossible_together
 
 LABEL = "CPU stand-in, not a GPU"
@@ -84,9 +85,12 @@ class CpuNode(Node):
         if strategy.mechanisms[0] in ("time-slicing", "mig") and not self.can_pin:
             return f"{platform.system()} has no CPU affinity, so tenants cannot be pinned to cores"
         if strategy.mechanisms[0] == "mig":
-            sets, each = strategy.groups(replicas), strategy.slices()
-            if sets * each > len(self.cores):
-                return f"{sets} instances of {each} core(s) need {sets * each} cores, there are {len(self.cores)}"
+            if (why := strategy.too_many(replicas)) is not None:
+                return why
+            sizes = list(map(slices_of, strategy.layout(replicas)))
+            if sum(sizes) > len(self.cores):
+                each = "/".join(map(str, sorted(set(sizes))))
+                return f"{len(sizes)} instances of {each} core(s) need {sum(sizes)} cores, there are {len(self.cores)}"
         return impossible_together(replicas, workloads)
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
@@ -94,8 +98,8 @@ class CpuNode(Node):
         inner = strategy.mechanisms[-1]
         sets = [self.cores]
         if strategy.mechanisms[0] == "mig":
-            each = strategy.slices()
-            sets = [self.cores[k * each : (k + 1) * each] for k in range(strategy.groups(replicas))]
+            ends = list(itertools.accumulate(map(slices_of, strategy.layout(replicas)), initial=0))
+            sets = [self.cores[start:end] for start, end in itertools.pairwise(ends)]
         grants = []
         for index in range(replicas):
             group = index % len(sets)

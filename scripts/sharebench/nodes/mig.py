@@ -6,7 +6,8 @@ can be put back exactly. NVIDIA, Multi-Instance GPU User Guide, and NVML's "Mult
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pynvml
@@ -101,23 +102,54 @@ def _fill(instance: Any, slices: int) -> None:
     raise NodeError(f"no compute instance profile has {slices} slices")
 
 
+def _info(gpu: Gpu, wanted: str) -> Any:
+    """NVML's info of the smallest profile of that name. Raises NodeError for one that this GPU does not have."""
+    matching = [info for name, info in _profiles(gpu) if profile_matches(name, wanted)]
+    if not matching:
+        raise NodeError(f"this GPU has no MIG profile {wanted}; it has {', '.join(profiles(gpu))}")
+    return matching[0]
+
+
+def fits(gpu: Gpu, wanted: Sequence[str]) -> bool:
+    """Whether the empty GPU has room for these profiles side by side, by their compute and memory slices."""
+    infos = [_info(gpu, each) for each in wanted]
+    _, whole = list(_profiles(gpu))[-1]
+    compute, memory = sum(info.sliceCount for info in infos), sum(_size(gpu, info) for info in infos)
+    return bool(compute <= whole.sliceCount and memory <= _size(gpu, whole))
+
+
 def cut(gpu: Gpu, wanted: str) -> None:
     """Replace the layout by as many instances of one profile as fit.
 
     Raises NodeError for a profile that this GPU does not have, and when it is in use.
     """
-    matching = [info for name, info in _profiles(gpu) if profile_matches(name, wanted)]
-    if not matching:
-        raise NodeError(f"this GPU has no MIG profile {wanted}; it has {', '.join(profiles(gpu))}")
-    info = matching[0]
-    try:
+    info = _info(gpu, wanted)
+    with _words():
         _clear(gpu)
-        while True:
-            try:
-                instance = pynvml.nvmlDeviceCreateGpuInstance(gpu.handle, info.id)
-            except pynvml.NVMLError_InsufficientResources:
-                return
-            _fill(instance, info.sliceCount)
+        with contextlib.suppress(pynvml.NVMLError_InsufficientResources):
+            while True:
+                _make(gpu, info)
+
+
+def cut_unequally(gpu: Gpu, wanted: Sequence[str]) -> None:
+    """Replace the layout by one instance of each of these profiles. Raises NodeError as `cut` does."""
+    # The largest first: they fit at few places.
+    infos = sorted((_info(gpu, each) for each in wanted), key=lambda info: -info.sliceCount)
+    with _words():
+        _clear(gpu)
+        for info in infos:
+            _make(gpu, info)
+
+
+def _make(gpu: Gpu, info: Any) -> None:
+    _fill(pynvml.nvmlDeviceCreateGpuInstance(gpu.handle, info.id), info.sliceCount)
+
+
+@contextlib.contextmanager
+def _words() -> Iterator[None]:
+    """NVML's errors as a NodeError with a hint."""
+    try:
+        yield
     except pynvml.NVMLError as error:
         raise NodeError(f"the MIG layout cannot be changed: {error}; is something still using the GPU?") from None
 
@@ -141,8 +173,8 @@ def put_back(gpu: Gpu, original: list[Placement]) -> None:
         raise NodeError(f"the MIG layout was not put back exactly; it was {original}")
 
 
-def _size(gpu: Gpu, info: Any, start: int) -> int:
-    """How many memory slices an instance of that profile takes at that start."""
+def _size(gpu: Gpu, info: Any, start: int | None = None) -> int:
+    """How many memory slices an instance of that profile takes at that start, or at its first one."""
     array = (pynvml.c_nvmlGpuInstancePlacement_t * 32)()
     count = pynvml.c_uint(32)
     pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(gpu.handle, info.id, array, pynvml.byref(count))

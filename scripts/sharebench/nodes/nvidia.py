@@ -136,18 +136,20 @@ class NvidiaNode(Node):
 
     # What each strategy gets.
 
-    def _instances(self, strategy: Strategy) -> list[Target]:
-        assert strategy.profile is not None
-        return [
-            Target(found.uuid, found.sm_count, found.memory_bytes)
-            for found in self.gpu.instances()
-            if mig.profile_matches(found.profile, strategy.profile)
-        ]
+    def _instances(self, layout: Sequence[str]) -> list[Target]:
+        """An instance for each profile of the layout that has one, in its order, the first that exist."""
+        left, chosen = self.gpu.instances(), []
+        for wanted in layout:
+            found = next((each for each in left if mig.profile_matches(each.profile, wanted)), None)
+            if found is not None:
+                left.remove(found)
+                chosen.append(Target(found.uuid, found.sm_count, found.memory_bytes))
+        return chosen
 
     def targets(self, strategy: Strategy, replicas: int) -> list[Target]:
         """What `replicas` tenants share, one entry per group."""
         if strategy.mechanisms[0] == "mig":
-            return self._instances(strategy)[: strategy.groups(replicas)]
+            return self._instances(strategy.layout(replicas)[: strategy.groups(replicas)])
         return [Target(self.gpu.uuid, self.facts()["units"], self.gpu.memory_bytes)]
 
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Mapping[str, Any]] = ()) -> str | None:
@@ -182,17 +184,20 @@ class NvidiaNode(Node):
             return f"{self.gpu.product} has no MIG"
         if not mode:
             return "MIG mode is off; only the host's owner can change that (nvidia-smi -mig 1)"
-        wanted, needed = str(strategy.profile), strategy.groups(replicas)
-        if self.may_change_mig:
-            room = mig.capacity(self.gpu, wanted)
-            if room == 0:
-                return f"this GPU has no MIG profile {wanted}; it has {', '.join(mig.profiles(self.gpu))}"
-        else:
-            room = len(self._instances(strategy))
-        if room < needed:
-            which = "fit" if self.may_change_mig else "exist"
-            return f"{needed} MIG instances of profile {wanted} are needed, {room} {which}"
-        return None
+        if (why := strategy.too_many(replicas)) is not None:
+            return why
+        layout = strategy.layout(replicas)
+        wanted, needed = " and ".join(dict.fromkeys(layout)), len(layout)
+        if not self.may_change_mig:
+            room = len(self._instances(layout))
+            return None if room == needed else f"{needed} MIG instances of profile {wanted} are needed, {room} exist"
+        for profile in layout:
+            if mig.capacity(self.gpu, profile) == 0:
+                return f"this GPU has no MIG profile {profile}; it has {', '.join(mig.profiles(self.gpu))}"
+        if strategy.profiles is not None:
+            return None if mig.fits(self.gpu, layout) else f"MIG instances {', '.join(layout)} do not fit on this GPU"
+        room = mig.capacity(self.gpu, wanted)
+        return None if room >= needed else f"{needed} MIG instances of profile {wanted} are needed, {room} fit"
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
         """Device, pipe directory and memory probe of each tenant; under `streams` all are in one process."""
@@ -286,7 +291,7 @@ class NvidiaNode(Node):
             raise NodeError(line)
         self.host_folder.mkdir(mode=0o700, exist_ok=True)
         if state.strategy.mechanisms[0] == "mig" and self.may_change_mig:
-            self._cut(str(state.strategy.profile))
+            self._cut(state.strategy)
         limits = state.strategy.limits(state.replicas or mps.MAX_CLIENTS)
         for group, target in enumerate(self._shared(state)):
             share = limits["memory_percent"]
@@ -297,10 +302,13 @@ class NvidiaNode(Node):
     def _layout_file(self) -> Path:
         return self.host_folder / "mig-layout.json"
 
-    def _cut(self, profile: str) -> None:
+    def _cut(self, strategy: Strategy) -> None:
         if not self._layout_file.exists():
             write_json(self._layout_file, {"layout": mig.layout(self.gpu)})
-        mig.cut(self.gpu, profile)
+        if strategy.profiles is not None:
+            mig.cut_unequally(self.gpu, strategy.profiles)
+        else:
+            mig.cut(self.gpu, str(strategy.profile))
 
     def _put_back_layout(self) -> None:
         if self._layout_file.exists():
@@ -318,7 +326,8 @@ class NvidiaNode(Node):
         changes = []
         if strategy.mechanisms[0] == "mig":
             if self.may_change_mig:
-                changes.append(f"makes MIG instances of profile {strategy.profile}, the layout found is put back")
+                which = " and ".join(dict.fromkeys(strategy.layout(1)))
+                changes.append(f"makes MIG instances of profile {which}, the layout found is put back")
             else:
                 changes.append("uses the MIG instances that exist")
         if strategy.mechanisms[-1] == "mps":

@@ -24,16 +24,16 @@ from pathlib import Path
 from typing import Any
 
 from sharebench.nodes.base import Evidence, Grant, Node, NodeError, Sampler, State, Tenants
-from sharebench.strategies import Strategy
+from sharebench.strategies import Strategy, slices_of
 from sharebench.tenants.simulated import SimulatedSampler, SimulatedTenants
 
 LABEL = "simulated"
 
 
 def iteration_seconds(
-    strategy: Mapping[str, Any], active: int, node: Mapping[str, Any], work: Mapping[str, Any]
+    strategy: Mapping[str, Any], active: int, node: Mapping[str, Any], work: Mapping[str, Any], group: int = 0
 ) -> float:
-    """Mean latency of one iteration while `active` tenants share one group (the whole device, or an instance).
+    """Mean latency of one iteration while `active` tenants share one `group` (the whole device, or an instance).
 
     `strategy` is the spec's strategy, `node` the config's `simulated` section, `work` the workload's `simulated`
     parameters (`serial_seconds` a, `parallel_sm_seconds` w).
@@ -41,7 +41,8 @@ def iteration_seconds(
     a, w, sms = work["serial_seconds"], work["parallel_sm_seconds"], node["sms"]
     mechanisms = strategy["mechanisms"]
     if mechanisms[0] == "mig":
-        sms = int(strategy["profile"].split("g")[0]) * node["mig_slice_sms"]
+        profile = strategy["profiles"][group] if "profiles" in strategy else strategy["profile"]
+        sms = slices_of(profile) * node["mig_slice_sms"]
     inner = mechanisms[-1]
     if inner == "time-slicing":
         overhead = node["time_slicing_overhead"] if active > 1 else 0.0
@@ -77,10 +78,11 @@ class SimulatedNode(Node):
         """MIG has a fixed number of slices."""
         if strategy.mechanisms[0] != "mig":
             return None
-        instances, each = strategy.groups(replicas), strategy.slices()
-        if instances * each > self.options["mig_slices"]:
-            return f"{instances} instances of {each} slice(s) do not fit into {self.options['mig_slices']} slices"
-        return None
+        sizes = list(map(slices_of, strategy.layout(replicas)))
+        if sum(sizes) > self.options["mig_slices"]:
+            each = "/".join(map(str, sorted(set(sizes))))
+            return f"{len(sizes)} instances of {each} slice(s) do not fit into {self.options['mig_slices']} slices"
+        return strategy.too_many(replicas)
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
         """Tenants spread evenly over the groups: instances under MIG, else the one device."""

@@ -7,6 +7,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from sharebench.collect.rows import NOTHING_KNOWN, Row
@@ -21,7 +22,7 @@ OVERFLOW = 1915
 START_SECONDS = 1.0
 # Enough for a queue at 85 % of its capacity; after 50, it is still 7 % short of its stationary latency.
 LEAD_ITERATIONS = 200
-Model = Callable[[Mapping[str, Any], int, Mapping[str, Any], Mapping[str, Any]], float]
+Model = Callable[[Mapping[str, Any], int, Mapping[str, Any], Mapping[str, Any], int], float]
 
 
 def lognormal(draw: random.Random, cv: float) -> float:
@@ -206,8 +207,8 @@ class SimulatedTenants:
             self._measured = self._simulate((self.window[1] - self.window[0]) / NS)
         return self._measured
 
-    def _model(self, active: int, workload: Mapping[str, Any]) -> float:
-        return self.model(self.spec["strategy"], active, self.node, workload["simulated"])
+    def _model(self, group: int, active: int, workload: Mapping[str, Any]) -> float:
+        return self.model(self.spec["strategy"], active, self.node, workload["simulated"], group)
 
     def _simulate(self, seconds: float) -> list[dict[str, Any]]:
         cell = [self.spec["node"]["options"]["seed"], self.spec["strategy"], self.spec["workload"]["name"]]
@@ -219,18 +220,19 @@ class SimulatedTenants:
             members.setdefault(grant.group, []).append(grant.index)
         workloads = tenant_workloads(self.spec)
         tenants = [SimulatedTenant(load, seconds) for load in self.loads]
-        for group in members.values():
+        for part, group in members.items():
             shares = [tenants[index] for index in group]
+            model = partial(self._model, part)
             if self.iterations:
-                models = [_scaled(cell_factor, self._model, workloads[index]) for index in group]
+                models = [_scaled(cell_factor, model, workloads[index]) for index in group]
                 _jobs(shares, [self.iterations[index] for index in group], models, noise["iteration_cv"], draw)
             elif all(share.load["arrival"] == "closed" for share in shares):
-                means = [cell_factor * self._model(len(group), workloads[index]) for index in group]
+                means = [cell_factor * model(len(group), workloads[index]) for index in group]
                 _closed(shares, means, noise, seconds, draw)
             else:
                 # There is no model of open loads beside others: all of the group run the same.
                 alike = workloads[group[0]]
-                per_active = [cell_factor * self._model(active, alike) for active in range(1, len(group) + 1)]
+                per_active = [cell_factor * model(active, alike) for active in range(1, len(group) + 1)]
                 _open(shares, per_active, noise, seconds, draw)
         return [
             {

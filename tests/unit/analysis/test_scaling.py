@@ -226,3 +226,13 @@ def test_refits_follow_their_data() -> None:
     assert doubled.parameters[SERIAL] == pytest.approx(0.1, rel=1e-4)
     assert doubled.parameters[PARALLEL] == pytest.approx(8.2, rel=1e-4)
     assert doubled.parameters[SWITCHING] == pytest.approx(0.11, rel=1e-3)
+
+
+def test_the_parts_of_an_unequal_layout_are_of_its_sizes() -> None:
+    unequal = strategy("mig-unequal", "mig", profiles=("3g", "2g", "1g.5gb"))
+    found = parts(unequal, 3, A100) or ()
+    assert [part.share for part in found] == pytest.approx([1 / 42, 1 / 28, 1 / 14])
+    assert len(parts(unequal, 1, A100) or ()) == 1
+    assert A100.infeasible(unequal, 4) is not None
+    layered = strategy("layered", "mig", "time-slicing", profiles=("3g", "1g"))
+    assert [part.turns for part in parts(layered, 3, A100) or ()] == [2, 1]
