@@ -34,12 +34,15 @@ CAPABILITIES: Mapping[str, Capability] = {
     "cpu": Capability(frozenset(MECHANISMS) - {"streams"}, KNOWN_LAYERS, limits=False),
     "nvidia": Capability(frozenset(MECHANISMS), KNOWN_LAYERS, limits=True),
     "simulated": Capability(frozenset(MECHANISMS), KNOWN_LAYERS, limits=True),
-    # By the device plugin, whose MPS always caps a tenant at its even share.
-    "kubernetes": Capability(
+}
+# What a cluster can do depends on how tenants reach the GPU.
+OF_ACCESS: Mapping[str, Capability] = {
+    # Its MPS always caps a tenant at its even share.
+    "device-plugin": Capability(
         frozenset({"exclusive", "time-slicing", "mps"}), frozenset(), limits=True, only_even_limits=True
     ),
 }
-BUILT_KINDS: tuple[str, ...] = tuple(CAPABILITIES)
+BUILT_KINDS: tuple[str, ...] = (*CAPABILITIES, "kubernetes")
 
 GPU_DEVICE_FILE = Path("/dev/nvidia0")
 GPU_PROC_FOLDER = Path("/proc/driver/nvidia/gpus")
@@ -47,9 +50,21 @@ GPU_PROC_FOLDER = Path("/proc/driver/nvidia/gpus")
 GPU_ENVIRONMENT = Path(__file__).resolve().parents[2] / ".venv-gpu" / "bin" / "python"
 
 
-def can(kind: str, entry: Mapping[str, Any]) -> str | None:
-    """Why a built kind of node can never do the strategy of a normalised catalogue entry; None if it can."""
-    capability = CAPABILITIES[kind]
+def can(kind: str, entry: Mapping[str, Any], access: str | None) -> str | None:
+    """Why a built kind of node can never do the strategy of a normalised catalogue entry; None if it can.
+
+    `access` is how tenants reach the GPU in a cluster where the entry does not say so itself.
+    """
+    own = entry.get("access")
+    if kind == "kubernetes":
+        way = str(own or access)
+        if way not in OF_ACCESS:
+            return f"access {way} is not built yet"
+        capability = OF_ACCESS[way]
+    elif own is not None:
+        return f"access {own} is a way to the GPU of a cluster"
+    else:
+        capability = CAPABILITIES[kind]
     mechanisms = tuple(entry["mechanism"])
     missing = [name for name in mechanisms if name not in capability.mechanisms]
     if missing:
@@ -64,9 +79,9 @@ def can(kind: str, entry: Mapping[str, Any]) -> str | None:
     return None
 
 
-def kinds_that_can(entry: Mapping[str, Any]) -> list[str]:
-    """The built kinds of node that can do the strategy of a normalised catalogue entry."""
-    return [kind for kind in BUILT_KINDS if can(kind, entry) is None]
+def kinds_that_can(entry: Mapping[str, Any], access: str | None) -> list[str]:
+    """The built kinds of node that can do the strategy of a normalised catalogue entry; `access` as in `can`."""
+    return [kind for kind in BUILT_KINDS if can(kind, entry, access) is None]
 
 
 def has_nvidia_gpu() -> bool:

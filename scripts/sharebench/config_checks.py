@@ -298,15 +298,15 @@ def _queues(config: Json) -> Iterator[str]:
 
 def _used_strategies(config: Json, kind: str) -> Iterator[str]:
     """Strategies of the study that this kind of node can never do."""
-    baseline = config["baseline"]
+    baseline, access = config["baseline"], config["kubernetes"]["access"]
     used = [("strategies", name) for name in config["strategies"]]
     if baseline != "none":
         used.append(("baseline", baseline))
     for key, name in used:
         entry = config["strategy_catalogue"][name]
-        reason = can(kind, entry)
+        reason = can(kind, entry, access)
         if reason is not None:
-            able = ", ".join(kinds_that_can(entry)) or "none yet"
+            able = ", ".join(kinds_that_can(entry, access)) or "none yet"
             yield (
                 f"{key}: {name!r} is impossible on the node {kind!r}: {reason}; "
                 f"leave it out, or set node to one that can: {able}"

@@ -69,7 +69,7 @@ def read(data: Path, root: Path) -> Results:
     kind, entries = manifest["node_kind"], config["strategy_catalogue"]
     # A second measurement of the same thing is no choice, and tells a model nothing new; a queue shares nothing.
     own = {name: each for name, each in on_node(config, kind).items() if not (is_again(name) or each.is_queue)}
-    known = {name: each for name, each in own.items() if can(kind, entries[name]) is None}
+    known = {name: each for name, each in own.items() if can(kind, entries[name], each.access) is None}
     summary = summary.fillna(dict.fromkeys(TEXTS, ""))
     is_plain = summary["workload"].map(_is_plain(config)).astype(bool)
     is_once = ~summary["strategy"].map(is_again).astype(bool)

@@ -265,12 +265,19 @@ class Study:
         return sorted({name for cell in self.cells for name in self.components(cell)})
 
     def node_options(self) -> dict[str, Any]:
-        """The config section of the node; in a cluster also the study's numbers of tenants by mechanism."""
+        """The config section of the node; in a cluster also the study's accesses, and numbers of tenants by mechanism.
+
+        The numbers are of the device plugin, whose settings depend on them.
+        """
         options = dict(self.config[self.node_kind])
         if self.node_kind == "kubernetes":
             tenants: dict[str, set[int]] = {}
-            for cell in self.cells:
-                tenants.setdefault(self.strategies[cell.strategy].mechanisms[-1], set()).add(cell.replicas)
+            strategies = [(self.strategies[cell.strategy], cell.replicas) for cell in self.cells]
+            for strategy, replicas in strategies:
+                if strategy.access == "device-plugin":
+                    tenants.setdefault(strategy.mechanisms[-1], set()).add(replicas)
+            used = [self.strategies["exclusive"], *(strategy for strategy, _ in strategies)]
+            options["accesses"] = sorted({str(strategy.access) for strategy in used})
             options["tenants"] = {mechanism: sorted(sizes) for mechanism, sizes in tenants.items()}
         return options
 
@@ -283,12 +290,14 @@ class Study:
             options = {"may_change": options["may_change"]}
         if self.node_kind == "kubernetes":
             # Nor is which cluster and node it is, or how it is reached.
-            options = {key: options[key] for key in ("access", "device", "image", "python", "resources")}
+            options = {key: options[key] for key in ("device", "image", "python", "resources")}
         return {"kind": self.node_kind, "options": options}
 
     def _strategy(self, name: str, replicas: int) -> dict[str, Any]:
         strategy = self.strategies[name]
+        of_cluster = {} if strategy.access is None else {"access": strategy.access}
         return {
+            **of_cluster,
             "name": name,
             "mechanisms": list(strategy.mechanisms),
             "profile": strategy.profile,

@@ -67,6 +67,8 @@ class Strategy:
     """Numbers of tenants for this strategy, in place of the study's; None takes the study's."""
     profiles: tuple[str, ...] | None = None
     """MIG profile of each instance, where they differ; in place of `profile`."""
+    access: str | None = None
+    """How its tenants reach the GPU of a cluster; None on every other kind of node."""
 
     def limits(self, replicas: int) -> dict[str, float | None]:
         """Effective limits of one of `replicas` tenants, in percent; None where there is none."""
@@ -113,7 +115,7 @@ class Strategy:
 
 def by_device_plugin(strategy: Strategy) -> Strategy:
     """The strategy as NVIDIA's device plugin does it: under MPS it caps every client at an even share."""
-    if strategy.mechanisms != ("mps",):
+    if strategy.mechanisms != ("mps",) or strategy.access != "device-plugin":
         return strategy
     return replace(strategy, thread_percent=EVEN_WHOLE_PERCENT, memory_percent="100/N")
 
@@ -129,7 +131,9 @@ def catalogue(config: Mapping[str, Any]) -> dict[str, Strategy]:
             thread_percent=entry["thread_percent"],
             memory_percent=entry["memory_percent"],
             replicas=None if entry["replicas"] is None else tuple(entry["replicas"]),
-            profiles=None if entry["profiles"] is None else tuple(entry["profiles"]),
+            # Data sets of before these keys have none.
+            profiles=tuple(entry["profiles"]) if entry.get("profiles") else None,
+            access=entry.get("access"),
         )
         for name, entry in sorted(config["strategy_catalogue"].items(), key=lambda item: reading_order(*item))
     }
@@ -138,6 +142,9 @@ def catalogue(config: Mapping[str, Any]) -> dict[str, Strategy]:
 def on_node(config: Mapping[str, Any], kind: str) -> dict[str, Strategy]:
     """The strategies of `catalogue` as this kind of node does them."""
     known = catalogue(config)
-    if kind == "kubernetes":
-        return {name: by_device_plugin(strategy) for name, strategy in known.items()}
-    return known
+    if kind != "kubernetes":
+        return known
+    default = config["kubernetes"]["access"]
+    return {
+        name: by_device_plugin(replace(strategy, access=strategy.access or default)) for name, strategy in known.items()
+    }

@@ -18,7 +18,7 @@ from cluster.harness import PYTHON_IMAGE
 from sharebench import config as configuration
 from sharebench.matrix import Study
 from sharebench.nodes.base import Grant, State
-from sharebench.nodes.kubernetes.device_plugin import DevicePluginNode
+from sharebench.nodes.kubernetes.cluster_node import ClusterNode
 from sharebench.tenants.pods import PodTenants
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -62,10 +62,10 @@ def normalised(given: Mapping[str, Any]) -> Study:
     return Study(configuration.load(merged))
 
 
-def node_of(study: Study, folder: Path, run_id: str) -> DevicePluginNode:
+def node_of(study: Study, folder: Path, run_id: str) -> ClusterNode:
     """The study's node, its Lease taken for the run as its first process does."""
     os.environ["SHAREBENCH_RUN_ID"] = run_id
-    node = DevicePluginNode(study.node_options(), folder)
+    node = ClusterNode(study.node_options(), folder)
     node.claim(run_id)
     return node
 
@@ -75,7 +75,7 @@ def state(study: Study, strategy: str, replicas: int | None = None) -> State:
     return State(study.strategies[strategy], replicas, 0)
 
 
-def tenants_of(node: DevicePluginNode, study: Study, count: int, **workload: Any) -> PodTenants:
+def tenants_of(node: ClusterNode, study: Study, count: int, **workload: Any) -> PodTenants:
     """So many tenants, not started yet; `workload` changes what the spec says of it."""
     cell = next(each for each in study.cells)
     spec = study.spec_of(cell)

@@ -17,7 +17,7 @@ from cluster.testbed import lifecycle
 from sharebench.matrix import Study
 from sharebench.nodes.base import NodeError, TenantsFailed
 from sharebench.nodes.kubernetes.api import Api
-from sharebench.nodes.kubernetes.device_plugin import DevicePluginNode
+from sharebench.nodes.kubernetes.cluster_node import ClusterNode
 from sharebench.tenants import pod_status
 
 # From what the cluster shows to the driver's line. The machine may be busy; a time-out of ours would be 60 s.
@@ -25,9 +25,7 @@ NAMED_SECONDS = 25.0
 
 
 @pytest.fixture
-def node(
-    plugin: Cluster, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[DevicePluginNode]:
+def node(plugin: Cluster, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterNode]:
     monkeypatch.setenv("KUBECONFIG", str(plugin.kubeconfig))
     monkeypatch.setitem(os.environ, "SHAREBENCH_RUN_ID", "")
     made = node_of(normalised(study_of(namespace)), tmp_path / "node", "20261120-000000-aaaa")
@@ -48,7 +46,7 @@ def left(cluster: Cluster, namespace: str) -> list[str]:
     return [each.metadata.name for each in found]
 
 
-def failure(node: DevicePluginNode, study: Study, count: int = 1, **workload: Any) -> str:
+def failure(node: ClusterNode, study: Study, count: int = 1, **workload: Any) -> str:
     """The line with which tenants fail that cannot be had."""
     tenants = tenants_of(node, study, count, **workload)
     began = time.monotonic()
@@ -62,14 +60,14 @@ def failure(node: DevicePluginNode, study: Study, count: int = 1, **workload: An
     return str(caught.value)
 
 
-def test_more_tenants_than_room(node: DevicePluginNode, study: Study, plugin: Cluster, namespace: str) -> None:
+def test_more_tenants_than_room(node: ClusterNode, study: Study, plugin: Cluster, namespace: str) -> None:
     node.ensure(state(study, "time-slicing"))
     line = failure(node, study, 4)
     assert "Unschedulable: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu" in line
     assert left(plugin, namespace) == []
 
 
-def test_an_image_that_cannot_be_had(node: DevicePluginNode, study: Study, plugin: Cluster, namespace: str) -> None:
+def test_an_image_that_cannot_be_had(node: ClusterNode, study: Study, plugin: Cluster, namespace: str) -> None:
     node.options = {**node.options, "image": "testbed.local/no-such-image:1"}
     line = failure(node, study)
     assert "ErrImagePull" in line or "ImagePullBackOff" in line
@@ -77,14 +75,14 @@ def test_an_image_that_cannot_be_had(node: DevicePluginNode, study: Study, plugi
     assert left(plugin, namespace) == []
 
 
-def test_an_image_without_that_interpreter(node: DevicePluginNode, study: Study) -> None:
+def test_an_image_without_that_interpreter(node: ClusterNode, study: Study) -> None:
     node.options = {**node.options, "python": "/no/such/python"}
     line = failure(node, study)
     assert "StartError" in line or "RunContainerError" in line
     assert "/no/such/python" in line
 
 
-def test_a_quota(node: DevicePluginNode, study: Study, plugin: Cluster, namespace: str) -> None:
+def test_a_quota(node: ClusterNode, study: Study, plugin: Cluster, namespace: str) -> None:
     plugin.core.create_namespaced_resource_quota(
         namespace, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}}
     )
@@ -93,23 +91,23 @@ def test_a_quota(node: DevicePluginNode, study: Study, plugin: Cluster, namespac
     assert left(plugin, namespace) == []
 
 
-def test_a_namespace_that_is_not_there(node: DevicePluginNode, study: Study) -> None:
+def test_a_namespace_that_is_not_there(node: ClusterNode, study: Study) -> None:
     node.options = {**node.options, "namespace": "no-such-namespace"}
     assert 'namespaces "no-such-namespace" not found' in failure(node, study)
 
 
-def test_pod_security_is_named(node: DevicePluginNode, namespace: str) -> None:
+def test_pod_security_is_named(node: ClusterNode, namespace: str) -> None:
     container = {"name": "c", "image": "x", "securityContext": {"privileged": True}}
     body = {"metadata": {"name": "p"}, "spec": {"containers": [container]}}
     with pytest.raises(NodeError, match=r"Pod Security refuses the pod: .*privileged"):
         node.api.create(f"/api/v1/namespaces/{namespace}/pods", body)
 
 
-def test_a_workload_that_the_image_cannot_run(node: DevicePluginNode, study: Study) -> None:
+def test_a_workload_that_the_image_cannot_run(node: ClusterNode, study: Study) -> None:
     assert "onnxruntime" in failure(node, study, module="detector", params={})
 
 
-def test_a_tenant_beyond_its_memory_is_a_result(node: DevicePluginNode, study: Study) -> None:
+def test_a_tenant_beyond_its_memory_is_a_result(node: ClusterNode, study: Study) -> None:
     node.options = {**node.options, "resources": {"cpu": None, "memory": "48Mi"}}
     tenants = tenants_of(node, study, 1, params={"size": 4000})
     try:
@@ -123,7 +121,7 @@ def test_a_tenant_beyond_its_memory_is_a_result(node: DevicePluginNode, study: S
     assert "OOMKilled" in outcome["exit"]["reason"]
 
 
-def test_a_pod_that_somebody_deletes(node: DevicePluginNode, study: Study, plugin: Cluster, namespace: str) -> None:
+def test_a_pod_that_somebody_deletes(node: ClusterNode, study: Study, plugin: Cluster, namespace: str) -> None:
     tenants = tenants_of(node, study, 1)
     try:
         tenants.start(grants(1))
@@ -138,9 +136,7 @@ def test_a_pod_that_somebody_deletes(node: DevicePluginNode, study: Study, plugi
     assert left(plugin, namespace) == []
 
 
-def test_the_config_map_takes_its_pods_along(
-    node: DevicePluginNode, study: Study, plugin: Cluster, namespace: str
-) -> None:
+def test_the_config_map_takes_its_pods_along(node: ClusterNode, study: Study, plugin: Cluster, namespace: str) -> None:
     tenants = tenants_of(node, study, 1)
     try:
         tenants.start(grants(1))
@@ -150,16 +146,14 @@ def test_the_config_map_takes_its_pods_along(
         tenants.stop()
 
 
-def test_what_an_earlier_run_left_is_swept(
-    node: DevicePluginNode, study: Study, plugin: Cluster, namespace: str
-) -> None:
+def test_what_an_earlier_run_left_is_swept(node: ClusterNode, study: Study, plugin: Cluster, namespace: str) -> None:
     tenants_of(node, study, 1).start(grants(1))
     assert left(plugin, namespace)
     node.sweep()
     assert left(plugin, namespace) == []
 
 
-def test_a_token_that_has_expired(node: DevicePluginNode, plugin: Cluster, tmp_path: Path) -> None:
+def test_a_token_that_has_expired(node: ClusterNode, plugin: Cluster, tmp_path: Path) -> None:
     kubeconfig = yaml.safe_load(plugin.kubeconfig.read_text())
     for user in kubeconfig["users"]:
         user["user"] = {"token": "nobodys"}
@@ -170,7 +164,7 @@ def test_a_token_that_has_expired(node: DevicePluginNode, plugin: Cluster, tmp_p
 
 
 @pytest.mark.testbed
-def test_a_node_that_falls_silent(node: DevicePluginNode, study: Study, plugin: Cluster) -> None:
+def test_a_node_that_falls_silent(node: ClusterNode, study: Study, plugin: Cluster) -> None:
     """The cluster takes most of a minute to notice; the driver then says so at once."""
     assert plugin.instance is not None
     tenants = tenants_of(node, study, 1)

@@ -17,8 +17,7 @@ from cluster.testbed import lifecycle
 from sharebench.matrix import Study
 from sharebench.nodes.base import NodeError
 from sharebench.nodes.kubernetes import original
-from sharebench.nodes.kubernetes.cluster_node import NoSampler
-from sharebench.nodes.kubernetes.device_plugin import DevicePluginNode
+from sharebench.nodes.kubernetes.cluster_node import ClusterNode, NoSampler
 from sharebench.window import measure
 
 RUN = "20261120-000000-aaaa"
@@ -30,7 +29,7 @@ def study(namespace: str) -> Study:
 
 
 @pytest.fixture
-def node(plugin: Cluster, study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DevicePluginNode]:
+def node(plugin: Cluster, study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterNode]:
     monkeypatch.setenv("KUBECONFIG", str(plugin.kubeconfig))
     monkeypatch.setenv("SHAREBENCH_RUN_ID", RUN)
     made = node_of(study, tmp_path / "node", RUN)
@@ -61,7 +60,7 @@ def shown(cluster: Cluster) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("label", ["exclusive", None])
-def test_through_all_states_and_back(node: DevicePluginNode, study: Study, plugin: Cluster, label: str | None) -> None:
+def test_through_all_states_and_back(node: ClusterNode, study: Study, plugin: Cluster, label: str | None) -> None:
     plugin.set_label(label)
     before = eventually("the label", lambda: shown(plugin))
     node.ensure(state(study, "time-slicing"))
@@ -83,7 +82,7 @@ def test_through_all_states_and_back(node: DevicePluginNode, study: Study, plugi
     assert all(status.restart_count <= 1 for status in plugin.containers().values())
 
 
-def test_a_plugin_pod_that_is_deleted_during_a_switch(node: DevicePluginNode, study: Study, plugin: Cluster) -> None:
+def test_a_plugin_pod_that_is_deleted_during_a_switch(node: ClusterNode, study: Study, plugin: Cluster) -> None:
     failures: list[BaseException] = []
 
     def switching() -> None:
@@ -102,7 +101,7 @@ def test_a_plugin_pod_that_is_deleted_during_a_switch(node: DevicePluginNode, st
     assert shown(plugin)["allocatable"] == {"nvidia.com/gpu": 7}
 
 
-def test_a_label_that_somebody_changes_meanwhile(node: DevicePluginNode, study: Study, plugin: Cluster) -> None:
+def test_a_label_that_somebody_changes_meanwhile(node: ClusterNode, study: Study, plugin: Cluster) -> None:
     node.ensure(state(study, "time-slicing"))
     plugin.set_label("ts3")
     with pytest.raises(NodeError, match=r"somebody set the node's label .* to ts3"):
@@ -113,7 +112,7 @@ def test_a_label_that_somebody_changes_meanwhile(node: DevicePluginNode, study: 
     assert plugin.labels()["device-plugin.config"] == "ts3"
 
 
-def test_pods_of_others(node: DevicePluginNode, study: Study, plugin: Cluster, namespace: str) -> None:
+def test_pods_of_others(node: ClusterNode, study: Study, plugin: Cluster, namespace: str) -> None:
     plugin.start(namespace, "training", resources={"limits": {"nvidia.com/gpu": "1"}})
     plugin.wait_for_phase(namespace, "training")
     with pytest.raises(NodeError, match=f"GPU pods of others run on the node: {namespace}/training"):
@@ -124,15 +123,13 @@ def test_pods_of_others(node: DevicePluginNode, study: Study, plugin: Cluster, n
     assert shown(plugin)["allocatable"] == {"nvidia.com/gpu": 7}
 
 
-def test_another_driver_on_the_node(node: DevicePluginNode, study: Study, tmp_path: Path) -> None:
+def test_another_driver_on_the_node(node: ClusterNode, study: Study, tmp_path: Path) -> None:
     with pytest.raises(NodeError, match=f"the node is in use by run {RUN}"):
         node_of(study, tmp_path / "other", "20261120-000000-bbbb")
 
 
 @pytest.mark.testbed
-def test_an_api_server_that_is_away_while_the_window_runs(
-    node: DevicePluginNode, study: Study, plugin: Cluster
-) -> None:
+def test_an_api_server_that_is_away_while_the_window_runs(node: ClusterNode, study: Study, plugin: Cluster) -> None:
     assert plugin.instance is not None
     node.ensure(state(study, "time-slicing"))
     tenants = tenants_of(node, study, 2)
@@ -163,7 +160,7 @@ def test_an_api_server_that_is_away_while_the_window_runs(
 
 
 @pytest.mark.testbed
-def test_a_kubelet_that_is_restarted_while_tenants_run(node: DevicePluginNode, study: Study, plugin: Cluster) -> None:
+def test_a_kubelet_that_is_restarted_while_tenants_run(node: ClusterNode, study: Study, plugin: Cluster) -> None:
     assert plugin.instance is not None
     node.ensure(state(study, "time-slicing"))
     tenants = tenants_of(node, study, 1)

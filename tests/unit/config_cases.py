@@ -131,6 +131,10 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         KUBERNETES | {"workloads": ["matmul", "served"]} | {f"{W}.served": {"kind": "http", "command": ["x"]}},
         ["workloads:", "'served'", "'kubernetes'", "kind: http runs on a host only so far", "leave it out", "cpu"],
     ),
+    "access of a strategy on a host": (
+        {f"{S}.mps.access": "device-plugin", "strategies": ["mps"]},
+        ["strategies:", "'mps'", "'cpu'", "access device-plugin is a way to the GPU of a cluster", "can: kubernetes"],
+    ),
     "access": (KUBERNETES | {"kubernetes.access": "magic"}, ["kubernetes.access:", "'magic'", "device-plugin"]),
     "toleration": (
         KUBERNETES | {"kubernetes.tolerations": [{"keys": "x"}]},

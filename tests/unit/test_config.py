@@ -149,7 +149,7 @@ def test_from_an_existing_folder_asks_nothing_of_this_node(tmp_path: Path) -> No
 def test_every_built_in_strategy_runs_somewhere() -> None:
     loaded = load(study({}))
     for entry in loaded[S].values():
-        assert "simulated" in capabilities.kinds_that_can(entry)
+        assert ("kubernetes" if entry["access"] else "simulated") in capabilities.kinds_that_can(entry, "device-plugin")
 
 
 @pytest.mark.parametrize("name", [name for name, entry in files()[W].items() if "tenants" not in entry])

@@ -115,6 +115,7 @@ def test_the_mps_of_a_clusters_plugin_has_limits(root: Path, tmp_path: Path) -> 
         folder = tmp_path / kind
         shutil.copytree(root / "tables", folder / "tables")
         manifest = json.loads((root / "manifest.json").read_text())
+        manifest["config"]["kubernetes"] = {"access": "device-plugin"}
         (folder / "manifest.json").write_text(json.dumps(manifest | {"node_kind": kind}))
         results = decide.read(root, folder)
         families[kind] = [name for name, belongs in verdicts.FAMILIES.items() if belongs(results.strategies["mps"])]

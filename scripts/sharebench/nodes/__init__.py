@@ -24,7 +24,7 @@ def open_node(kind: str, options: Mapping[str, Any], folder: Path) -> Node:
 
         return SimulatedNode(options, folder)
     if kind == "kubernetes":
-        from sharebench.nodes.kubernetes.device_plugin import DevicePluginNode
+        from sharebench.nodes.kubernetes.cluster_node import ClusterNode
 
-        return DevicePluginNode(options, folder)
+        return ClusterNode(options, folder)
     raise ValueError(f"no driver for node {kind}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sharebench.mixes import workload_of
+from sharebench.nodes.kubernetes.access import PodNeeds
 from sharebench.tenants import bundle
 
 Json = dict[str, Any]
@@ -30,13 +31,12 @@ UNDISTURBED = {"karpenter.sh/do-not-disrupt": "true", "cluster-autoscaler.kubern
 
 @dataclass(frozen=True)
 class Place:
-    """Where the tenants of a cell run: node, namespace, what they ask for, and our names for node and cell."""
+    """Where the tenants of a cell run: node, namespace, and our names for node and cell."""
 
     node: str
     node_digest: str
     namespace: str
     cell: str
-    resource: str
     taint: str
     options: Mapping[str, Any]
 
@@ -49,6 +49,22 @@ class Place:
     def name(self) -> str:
         """Name of the cell's ConfigMap, and the beginning of its pods' names."""
         return f"sharebench-{self.cell}"
+
+
+def owned(place: Place, owner: Mapping[str, Any]) -> Json:
+    """The reference to the cell's ConfigMap, as the API server made it, in what goes with it."""
+    return {"apiVersion": "v1", "kind": "ConfigMap", "name": place.name, "uid": owner["metadata"]["uid"]}
+
+
+def collection(place: Place, body: Mapping[str, Any]) -> str:
+    """Path of the collection that an object belongs to, of any group but the core."""
+    return f"/apis/{body['apiVersion']}/namespaces/{place.namespace}/{body['kind'].lower()}s"
+
+
+def belonging(place: Place, owner: Mapping[str, Any], body: Mapping[str, Any]) -> Json:
+    """An object that an access wants beside the pods, under its name in the cluster, with the cell's labels."""
+    metadata = {"name": f"{place.name}-{body['metadata']['name']}", "labels": place.labels}
+    return {**body, "metadata": metadata | {"ownerReferences": [owned(place, owner)]}}
 
 
 def config_map(place: Place, code: bytes) -> Json:
@@ -86,12 +102,18 @@ def command(spec: Mapping[str, Any], load: Mapping[str, Any], index: int, option
 
 
 def pod(
-    place: Place, owner: Mapping[str, Any], index: int, arguments: list[str], token: str, deadline_seconds: int
+    place: Place,
+    owner: Mapping[str, Any],
+    index: int,
+    arguments: list[str],
+    needs: PodNeeds,
+    token: str,
+    deadline_seconds: int,
 ) -> Json:
-    """One tenant; `owner` is the cell's ConfigMap as the API server made it."""
+    """One tenant; `owner` is the cell's ConfigMap as the API server made it, `needs` what its access asks for."""
     options = place.options
     asked = {"cpu": options["resources"]["cpu"], "memory": options["resources"]["memory"]}
-    limits = {name: value for name, value in asked.items() if value is not None} | {place.resource: "1"}
+    limits = {name: value for name, value in asked.items() if value is not None} | dict(needs.limits)
     tolerations = [
         {"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in (place.taint, "nvidia.com/gpu")
     ]
@@ -106,6 +128,7 @@ def pod(
             {"name": GRANTED_VARIABLE, "value": "1"},
             {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
             {"name": "HOME", "value": "/tmp"},
+            *({"name": name, "value": value} for name, value in needs.environment.items()),
         ],
         "ports": [{"name": "metrics", "containerPort": PORT}],
         "resources": {"limits": limits, "requests": limits},
@@ -134,15 +157,21 @@ def pod(
     }
     if options["priority_class"] is not None:
         spec["priorityClassName"] = options["priority_class"]
-    owned = {"apiVersion": "v1", "kind": "ConfigMap", "name": place.name, "uid": owner["metadata"]["uid"]}
+    if needs.claims:
+        spec["resourceClaims"] = [{"name": name, "resourceClaimName": f"{place.name}-{name}"} for name in needs.claims]
+        container["resources"]["claims"] = [{"name": name} for name in needs.claims]
+    if needs.node_selector:
+        spec["nodeSelector"] = dict(needs.node_selector)
+    if needs.scheduler is not None:
+        spec["schedulerName"] = needs.scheduler
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
             "name": f"{place.name}-{index}",
-            "labels": place.labels,
-            "annotations": UNDISTURBED,
-            "ownerReferences": [owned | {"controller": True}],
+            "labels": place.labels | dict(needs.labels),
+            "annotations": UNDISTURBED | dict(needs.annotations),
+            "ownerReferences": [owned(place, owner) | {"controller": True}],
         },
         "spec": spec,
     }

@@ -14,6 +14,7 @@ from typing import Any
 
 from sharebench.collect.scrape import HttpEndpoint
 from sharebench.nodes.base import Grant, NodeError, TenantsFailed, TenantUnreachable
+from sharebench.nodes.kubernetes.access import Access
 from sharebench.nodes.kubernetes.api import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
@@ -140,8 +141,9 @@ class PodTenants:
         settings: Mapping[str, Any],
         node: Callable[[], Mapping[str, Any]],
         reach: str,
+        access: Access,
     ) -> None:
-        self.api, self.place, self.spec = api, place, spec
+        self.api, self.place, self.spec, self.access = api, place, spec, access
         self.loads, self.timeouts = settings["loads"], settings["timeouts"]
         self.read_node, self.reach = node, reach
         self.token = token_hex(16)
@@ -160,18 +162,21 @@ class PodTenants:
     def sweep(self) -> None:
         """Remove every object of ours for this node, of whatever cell, and wait until the pods are gone."""
         sweep(self.api, self.place.namespace, {pod_spec.NODE_LABEL: self.place.node_digest})
+        self.access.clean()
 
     def start(self, grants: Sequence[Grant]) -> None:
-        """Create the cell's ConfigMap and all pods. Raises NodeError when the cluster refuses one."""
+        """Create the cell's ConfigMap, what its access wants, and all pods. Raises NodeError when one is refused."""
         code = bundle.archive()
         owner = self.api.create(self.config_maps, pod_spec.config_map(self.place, code))
         cell_seconds = self.timeouts["start_seconds"] + self.spec["window_seconds"] + self.timeouts["record_seconds"]
         deadline_seconds = int(2 * cell_seconds) + SPARE_SECONDS
+        for wanted in self.access.objects(self.spec):
+            self.api.create(pod_spec.collection(self.place, wanted), pod_spec.belonging(self.place, owner, wanted))
         bodies = []
         for grant in grants:
-            options = self.place.options
+            options, needs = self.place.options, self.access.pod(self.spec, grant)
             arguments = pod_spec.command(self.spec, self.loads[grant.index], grant.index, options)
-            bodies.append(pod_spec.pod(self.place, owner, grant.index, arguments, self.token, deadline_seconds))
+            bodies.append(pod_spec.pod(self.place, owner, grant.index, arguments, needs, self.token, deadline_seconds))
         self.names = [body["metadata"]["name"] for body in bodies]
         self._created = time.monotonic()
         with ThreadPoolExecutor(len(bodies)) as pool:
@@ -185,6 +190,7 @@ class PodTenants:
                 print(f"tenant {index}: {line}", file=sys.stderr)
         self.watcher.end()
         sweep(self.api, self.place.namespace, {pod_spec.CELL_LABEL: self.place.cell})
+        self.access.clean()
 
     def _log(self, name: str) -> str:
         if name not in self._logs:

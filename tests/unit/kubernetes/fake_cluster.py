@@ -98,7 +98,7 @@ class FakeCluster:
         (section,) = sharing.values() or [{"resources": [{"replicas": 1}]}]
         count = section["resources"][0]["replicas"]
         shown = node(here["metadata"]["labels"].get(CONFIG), kind, count)
-        here["metadata"]["labels"] = shown["metadata"]["labels"]
+        here["metadata"]["labels"] |= shown["metadata"]["labels"]
         here["status"] = shown["status"]
         self.daemons.pop("mps", None)
         if kind == "mps":

@@ -16,7 +16,7 @@ from sharebench.config import load
 from sharebench.matrix import Study
 from sharebench.nodes.base import NodeError, State
 from sharebench.nodes.kubernetes import device_plugin, original
-from sharebench.nodes.kubernetes.device_plugin import DevicePluginNode
+from sharebench.nodes.kubernetes.cluster_node import ClusterNode
 from sharebench.ownership import RUN_ID_VARIABLE
 
 STUDY = Study(
@@ -33,9 +33,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     return made
 
 
-def opened(cluster: FakeCluster, folder: Path, **options: Any) -> DevicePluginNode:
+def opened(cluster: FakeCluster, folder: Path, **options: Any) -> ClusterNode:
     """The node with its Lease, as a job of the run sees it."""
-    node = DevicePluginNode(STUDY.node_options() | options, folder)
+    node = ClusterNode(STUDY.node_options() | options, folder)
     node.__dict__["api"] = cluster
     node._lease.acquire("a-run", None)
     return node
@@ -160,7 +160,7 @@ def test_pods_of_others_are_refused_with_their_names(cluster: FakeCluster, tmp_p
 
 def test_a_node_in_use_by_another_run(cluster: FakeCluster, tmp_path: Path) -> None:
     opened(cluster, tmp_path)
-    other = DevicePluginNode(STUDY.node_options(), tmp_path)
+    other = ClusterNode(STUDY.node_options(), tmp_path)
     other.__dict__["api"] = cluster
     with pytest.raises(NodeError, match="the node is in use by run a-run"):
         other._lease.acquire("another", None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from unit.kubernetes.objects import CONFIG, node
 
 from sharebench.nodes.kubernetes import original
@@ -10,10 +12,11 @@ from sharebench.nodes.kubernetes.original import ANNOTATION
 OURS = {"sharebench-ts-7": "x"}
 
 
-def noted(config: str | None, data: dict[str, str] | None = None) -> dict[str, object]:
+def noted(config: str | None, data: dict[str, str] | None = None) -> dict[str, Any]:
     found = node(config)
-    text = original.noted(found, "nvidia", "configs", data or {})
-    return original.of(node(config, annotations={ANNOTATION: text})) or {}
+    text = original.text({"device-plugin": original.noted(found, "nvidia", "configs", data or {})})
+    found = original.of(node(config, annotations={ANNOTATION: text})) or {}
+    return found["device-plugin"]
 
 
 def test_an_untouched_node_has_no_note() -> None:
@@ -63,7 +66,7 @@ def test_only_our_taint_goes() -> None:
 
 
 def test_keys_that_another_node_may_need_are_known() -> None:
-    busy = node(annotations={ANNOTATION: original.noted(node(), "nvidia", "configs", {})})
+    busy = node(annotations={ANNOTATION: original.text({})})
     busy["metadata"]["name"] = "other"
     assert original.others_in_use([node(), busy], "gpu-node")
     assert not original.others_in_use([node(), busy], "other")

@@ -15,6 +15,7 @@ from unit import factories
 from unit.config_cases import study
 
 from sharebench.config import load
+from sharebench.nodes.kubernetes.access import PodNeeds
 from sharebench.tenants import bundle, pod_spec
 from sharebench.tenants.pod_spec import Place
 
@@ -23,11 +24,14 @@ OWNER = {"metadata": {"uid": "the-uid"}}
 
 
 def place(**options: Any) -> Place:
-    return Place("gpu-node", "0123", "sharebench", "abc", "nvidia.com/gpu", "sharebench/measuring", OPTIONS | options)
+    return Place("gpu-node", "0123", "sharebench", "abc", "sharebench/measuring", OPTIONS | options)
 
 
-def pod(**options: Any) -> dict[str, Any]:
-    return pod_spec.pod(place(**options), OWNER, 2, ["python3"], "secret", 60)
+UNIT = PodNeeds(limits={"nvidia.com/gpu": "1"})
+
+
+def pod(needs: PodNeeds = UNIT, **options: Any) -> dict[str, Any]:
+    return pod_spec.pod(place(**options), OWNER, 2, ["python3"], needs, "secret", 60)
 
 
 def test_restricted_pod_security() -> None:
@@ -60,6 +64,42 @@ def test_it_asks_for_one_unit_and_what_the_config_says() -> None:
     resources = {"cpu": "2", "memory": None}
     asked = pod(resources=resources)["spec"]["containers"][0]["resources"]
     assert asked == {"limits": {"cpu": "2", "nvidia.com/gpu": "1"}, "requests": {"cpu": "2", "nvidia.com/gpu": "1"}}
+
+
+def test_it_asks_for_what_its_access_needs() -> None:
+    needs = PodNeeds(
+        claims=("gpu",),
+        annotations={"team/share": "0.5"},
+        labels={"team/queue": "q"},
+        node_selector={"team/pool": "p"},
+        environment={"SHARE": "1"},
+        scheduler="theirs",
+    )
+    made = pod(needs)
+    spec = made["spec"]
+    (container,) = spec["containers"]
+    # the claim is one of the cell's own objects, known by the cell's name
+    assert spec["resourceClaims"] == [{"name": "gpu", "resourceClaimName": "sharebench-abc-gpu"}]
+    assert container["resources"] == {"limits": {}, "requests": {}, "claims": [{"name": "gpu"}]}
+    assert made["metadata"]["annotations"].items() >= needs.annotations.items() | pod_spec.UNDISTURBED.items()
+    assert made["metadata"]["labels"].items() >= needs.labels.items() | place().labels.items()
+    assert (spec["nodeSelector"], spec["schedulerName"]) == ({"team/pool": "p"}, "theirs")
+    assert {"name": "SHARE", "value": "1"} in container["env"]
+    assert not {"nodeSelector", "schedulerName", "resourceClaims"} & set(pod()["spec"])
+
+
+def test_an_object_of_the_access_goes_with_the_cells_config_map() -> None:
+    wanted = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "gpu"},
+        "spec": {"a": 1},
+    }
+    made = pod_spec.belonging(place(), OWNER, wanted)
+    (owner,) = made["metadata"]["ownerReferences"]
+    assert (made["metadata"]["name"], owner["uid"], made["spec"]) == ("sharebench-abc-gpu", "the-uid", {"a": 1})
+    assert made["metadata"]["labels"] == place().labels
+    assert pod_spec.collection(place(), wanted) == "/apis/resource.k8s.io/v1/namespaces/sharebench/resourceclaims"
 
 
 def test_it_runs_on_this_node_only_and_tolerates_its_taints() -> None:

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from sharebench.collect.rows import NOTHING_KNOWN, Row
 from sharebench.files import read_json, write_json
-from sharebench.nodes.base import Node, NodeError, Sampler, Tenants
-from sharebench.nodes.kubernetes import keys, original, strangers
+from sharebench.nodes.base import Evidence, Grant, Node, NodeError, Sampler, State, Tenants
+from sharebench.nodes.kubernetes import original, strangers
+from sharebench.nodes.kubernetes.access import Access, open_access
 from sharebench.nodes.kubernetes.api import Api, ApiRefused, Json, is_in_cluster
-from sharebench.nodes.kubernetes.installed import Configs, Installed, Part, look
+from sharebench.nodes.kubernetes.installed import Installed, look
 from sharebench.nodes.kubernetes.lease import NodeLease, node_digest
-from sharebench.nodes.kubernetes.readiness import COUNT_LABEL
+from sharebench.nodes.kubernetes.readiness import COUNT_LABEL, PRODUCT_LABEL
 from sharebench.ownership import RUN_ID_VARIABLE
+from sharebench.strategies import Strategy
 from sharebench.tenants.pod_spec import Place
-from sharebench.tenants.pods import PodTenants
+from sharebench.tenants.pods import PodTenants, sweep
 
 GPU_LABEL = "nvidia.com/gpu.present"
-PRODUCT_LABEL = "nvidia.com/gpu.product"
 
 
 class NoSampler:
@@ -57,7 +59,10 @@ def chosen(nodes: Sequence[Json], wanted: str) -> Json:
 
 
 class ClusterNode(Node):
-    """One node, by the config's `kubernetes` section; `options` also has the study's `tenants` by mechanism."""
+    """One node, by the config's `kubernetes` section; each strategy's access does what differs between them.
+
+    `options` also has the study's `accesses`, and for the device plugin its `tenants` by mechanism.
+    """
 
     kind = "kubernetes"
     state_outlives_run = False
@@ -76,42 +81,28 @@ class ClusterNode(Node):
         return str(chosen(self.api.get("/api/v1/nodes")["items"], wanted)["metadata"]["name"])
 
     @property
-    def _path(self) -> str:
+    def path(self) -> str:
+        """The node's object in the API."""
         return f"/api/v1/nodes/{self.name}"
 
     def read(self) -> Json:
         """The node's object."""
-        return self.api.get(self._path)
+        return self.api.get(self.path)
 
     def pods(self) -> list[Json]:
         """All pods that are on the node or bound to it."""
         found: list[Json] = self.api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={self.name}")["items"]
         return found
 
-    def _daemon_sets(self) -> list[Json]:
+    def daemon_sets(self) -> list[Json]:
+        """All DaemonSets of the cluster."""
         found: list[Json] = self.api.get("/apis/apps/v1/daemonsets")["items"]
         return found
 
     @cached_property
     def installed(self) -> Installed:
         """What of NVIDIA's stack there is."""
-        return look(self._daemon_sets(), self.pods())
-
-    def _configs(self) -> tuple[Part, Configs]:
-        plugin, configs = self.installed.plugin, self.installed.configs
-        if plugin is None or configs is None:
-            raise NodeError(str(self.missing()))
-        return plugin, configs
-
-    def missing(self) -> str | None:
-        """What every strategy needs and the cluster lacks."""
-        if self.installed.plugin is None:
-            return "the cluster has no NVIDIA device plugin (a DaemonSet); install it, or the GPU operator"
-        if self.installed.configs is None:
-            return "the device plugin has no ConfigMap to switch by; install it with config.map or config.name"
-        if self.installed.discovery is None:
-            return "GPU Feature Discovery is not installed, so that nothing would prove a state; set gfd.enabled: true"
-        return None
+        return look(self.daemon_sets(), self.pods())
 
     @cached_property
     def gpus(self) -> int:
@@ -157,22 +148,53 @@ class ClusterNode(Node):
             },
         }
 
+    def access(self, name: str) -> Access:
+        """That way to the GPU."""
+        if name not in self._accesses:
+            self._accesses[name] = open_access(name, self)
+        return self._accesses[name]
+
+    @cached_property
+    def _accesses(self) -> dict[str, Access]:
+        return {}
+
+    def access_of(self, strategy: Strategy) -> Access:
+        """The way of the strategy's tenants to the GPU."""
+        assert strategy.access is not None
+        return self.access(strategy.access)
+
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Mapping[str, Any]] = ()) -> str | None:
+        """What the cluster lacks, or the strategy's access cannot do."""
+        return self.access_of(strategy).infeasible(strategy, replicas, workloads)
+
+    def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
+        """One for each tenant."""
+        return self.access_of(strategy).grants(strategy, replicas)
+
+    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
+        """What the cluster shows while the tenants still run, and what these saw of their device."""
+        return self.access_of(strategy).evidence(strategy, grants, records)
+
+    def plan(self, strategy: Strategy) -> str:
+        """What is changed, and that it is undone."""
+        return self.access_of(strategy).plan(strategy)
+
     def tenants(self, spec: Mapping[str, Any], settings: Mapping[str, Any]) -> Tenants:
         """One pod per tenant."""
-        cell = hashlib.sha256(f"{self._run_id}/{settings['cell_folder']}".encode()).hexdigest()[:12]
+        cell = hashlib.sha256(f"{self.run_id}/{settings['cell_folder']}".encode()).hexdigest()[:12]
         place = Place(
             node=self.name,
             node_digest=node_digest(self.name),
             namespace=self.options["namespace"],
             cell=cell,
-            resource=keys.RESOURCE,
             taint=original.TAINT,
             options=self.options,
         )
         reach = self.options["reach"]
         if reach == "auto":
             reach = "pod-ip" if is_in_cluster() else "port-forward"
-        return PodTenants(self.api, place, spec, settings, self.read, reach)
+        access = self.access(spec["strategy"]["access"])
+        return PodTenants(self.api, place, spec, settings, self.read, reach, access)
 
     def sampler(self, tenants: Tenants) -> Sampler:
         """None yet: NVML and DCGM are out of the driver's sight."""
@@ -181,20 +203,29 @@ class ClusterNode(Node):
     # Owning the node.
 
     @property
-    def _run_id(self) -> str:
+    def run_id(self) -> str:
+        """The run that this process works for."""
         return os.environ.get(RUN_ID_VARIABLE, "")
 
     @cached_property
     def _lease(self) -> NodeLease:
-        plugin, _ = self._configs()
-        return NodeLease(self.api, plugin.namespace, self.name)
+        plugin = self.installed.plugin
+        # The same for every driver of the cluster.
+        namespace = plugin.namespace if plugin else self.options["namespace"]
+        return NodeLease(self.api, namespace, self.name)
 
     @property
     def _lease_file(self) -> Path:
         return self.folder / "lease.json"
 
     def claim(self, run_id: str) -> None:
-        """Take the node's Lease and keep it. Raises NodeError with the owner's name when another run has it."""
+        """Take the node's Lease and keep it.
+
+        Raises NodeError with the owner's name when another run has it, and when the cluster has no way to its GPU.
+        """
+        lacking = [self.access(name).missing() for name in self.options["accesses"]]
+        if all(lacking):
+            raise NodeError(str(lacking[0]))
         # The last run that had these results is over, or we would not have them.
         dead = read_json(self._lease_file)["run_id"] if self._lease_file.exists() else None
         self._lease.acquire(run_id, dead)
@@ -203,9 +234,10 @@ class ClusterNode(Node):
 
     def release(self) -> None:
         """Let go of the node."""
-        self._lease.release(self._run_id)
+        self._lease.release(self.run_id)
 
-    def _refuse_strangers(self) -> None:
+    def refuse_strangers(self) -> None:
+        """Raise NodeError when GPU pods of others are on the node, after their eviction where that is allowed."""
         found = strangers.gpu_pods(self.pods())
         if found and self.options["drain"]:
             strangers.drain(self.api, found, self.options["switch_seconds"])
@@ -222,7 +254,77 @@ class ClusterNode(Node):
                 return
             version = {"resourceVersion": node["metadata"]["resourceVersion"]}
             try:
-                self.api.patch(self._path, {"metadata": version, "spec": {"taints": taints or None}})
+                self.api.patch(self.path, {"metadata": version, "spec": {"taints": taints or None}})
             except ApiRefused as refused:
                 if refused.status != 409 or attempt == 4:
                     raise
+
+    # States.
+
+    def sweep(self) -> None:
+        """Remove what a run that died left in our namespace, and bring the node back if one left it changed."""
+        sweep(self.api, self.options["namespace"], {strangers.OWNER_LABEL: node_digest(self.name)})
+        for name in self.options["accesses"]:
+            self.access(name).clean()
+        if original.of(self.read()) is not None:
+            print("bringing the node back to how a run that did not end well had found it", file=sys.stderr)
+            self._move(None)
+        self.refuse_strangers()
+
+    def ensure(self, state: State) -> None:
+        """Bring the node into the state; one that has suffered meanwhile is set up anew. Raises NodeError.
+
+        Raises NodeError, too, when somebody else has changed the node, or taken it.
+        """
+        self._lease.renew(self.run_id)
+        if self.current() != state.key or not self.access_of(state.strategy).holds(state):
+            self._move(state)
+
+    def restore(self) -> bool:
+        """Bring the node back to its original state; False when nothing of it was changed."""
+        if original.of(self.read()) is None:
+            self._note(None)
+            return False
+        self._move(None)
+        return True
+
+    def note(self, access: str, make: Callable[[Json], Json]) -> Json:
+        """The node's note of its original state in this way; made by `make` from the node where there is none yet."""
+        node = self.read()
+        noted = original.of(node) or {}
+        if access not in noted:
+            noted[access] = make(node)
+            self._write_note(noted)
+        found: Json = noted[access]
+        return found
+
+    def _write_note(self, noted: Mapping[str, Any] | None) -> None:
+        self.api.patch(self.path, {"metadata": {"annotations": {original.ANNOTATION: original.text(noted)}}})
+
+    def switch(self, state: State | None) -> None:
+        """Note the original state, and have the strategy's access set its own; with None bring everything back.
+
+        Raises NodeError.
+        """
+        noted = original.of(self.read())
+        if state is None:
+            if noted is not None:
+                self._leave(list(noted))
+                self._write_note(None)
+            return
+        self.refuse_strangers()
+        if noted is None:
+            self._write_note({})
+        access = self.access_of(state.strategy)
+        self._leave([name for name in noted or {} if name != access.name])
+        access.ensure(state)
+        self._set_taint(present=True)
+        self.refuse_strangers()
+
+    def _leave(self, accesses: Sequence[str]) -> None:
+        # DaemonSets do not tolerate it, and a switch starts and stops their pods.
+        self._set_taint(present=False)
+        for name in accesses:
+            noted = original.of(self.read()) or {}
+            self.access(name).restore(noted[name])
+            self._write_note({other: note for other, note in noted.items() if other != name})

@@ -25,28 +25,30 @@ TAINT = "sharebench/measuring"
 SHOWN_LABELS = (SHARING_LABEL, REPLICAS_LABEL, MPS_LABEL)
 
 
-def noted(node: Json, namespace: str, name: str, data: Mapping[str, str]) -> str:
-    """Text of the annotation: the config label, what the node shows with it, and keys of ours that were there before.
+def noted(node: Json, namespace: str, name: str, data: Mapping[str, str]) -> dict[str, Any]:
+    """The device plugin's note: the config label, what the node shows with it, and keys of ours that were there before.
 
     `namespace` and `name` are those of the plugin's ConfigMap, `data` its content.
     """
     labels = node["metadata"].get("labels", {})
-    return json.dumps(
-        {
-            "label": labels.get(CONFIG_LABEL),
-            "shown": {label: labels.get(label) for label in SHOWN_LABELS},
-            "allocatable": allocatable(node),
-            "configs": {"namespace": namespace, "name": name},
-            "keys": {key: text for key, text in data.items() if key.startswith(keys.PREFIX)},
-        },
-        sort_keys=True,
-    )
+    return {
+        "label": labels.get(CONFIG_LABEL),
+        "shown": {label: labels.get(label) for label in SHOWN_LABELS},
+        "allocatable": allocatable(node),
+        "configs": {"namespace": namespace, "name": name},
+        "keys": {key: text for key, text in data.items() if key.startswith(keys.PREFIX)},
+    }
+
+
+def text(noted: Json | None) -> str | None:
+    """The annotation with the notes of all accesses, by their names; None removes it."""
+    return None if noted is None else json.dumps(noted, sort_keys=True)
 
 
 def of(node: Json) -> dict[str, Any] | None:
-    """What the node's annotation says; None where nothing of it was changed."""
-    text = (node["metadata"].get("annotations") or {}).get(ANNOTATION)
-    found: dict[str, Any] | None = json.loads(text) if text else None
+    """The notes on the node, by access; None where nothing of it was changed."""
+    written = (node["metadata"].get("annotations") or {}).get(ANNOTATION)
+    found: dict[str, Any] | None = json.loads(written) if written else None
     return found
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sharebench.nodes.kubernetes import installed
-from sharebench.nodes.kubernetes.cluster_node import PRODUCT_LABEL
-from sharebench.nodes.kubernetes.readiness import COUNT_LABEL, allocatable
+from sharebench.nodes.kubernetes.readiness import COUNT_LABEL, PRODUCT_LABEL, allocatable
 from sharebench.nodes.kubernetes.survey import HIDDEN, Row, Survey
 
 ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"

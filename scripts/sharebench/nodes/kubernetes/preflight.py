@@ -10,7 +10,6 @@ from sharebench.matrix import Study
 from sharebench.nodes.kubernetes import parts, strangers
 from sharebench.nodes.kubernetes.api import Api, is_in_cluster
 from sharebench.nodes.kubernetes.cluster_node import ClusterNode
-from sharebench.nodes.kubernetes.device_plugin import DevicePluginNode
 from sharebench.nodes.kubernetes.rights import Right, is_allowed, needed
 from sharebench.nodes.kubernetes.survey import Part, Row, Survey
 
@@ -66,7 +65,7 @@ def strategies(study: Study, node: ClusterNode) -> tuple[list[Row], bool]:
 def inspect(study: Study) -> tuple[list[str], bool]:
     """The lines of the report, and whether the study could run. Raises NodeError where the cluster cannot be asked."""
     with tempfile.TemporaryDirectory() as folder:
-        node = DevicePluginNode(study.node_options(), Path(folder))
+        node = ClusterNode(study.node_options(), Path(folder))
         survey = Survey(study, node)
         api, options = node.api, node.options
         version = api.get("/version")["gitVersion"]

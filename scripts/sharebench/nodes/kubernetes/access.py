@@ -1,0 +1,104 @@
+"""How a strategy's tenants get to the GPU of a cluster's node: what every way of doing so must answer.
+
+`ClusterNode` has what all ways need (API, Lease, taint, the note of the original state, pods) and asks one object per
+way, each in a module of its own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sharebench.nodes.base import Evidence, Grant, State
+from sharebench.strategies import Strategy
+
+if TYPE_CHECKING:
+    from sharebench.nodes.kubernetes.cluster_node import ClusterNode
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class PodNeeds:
+    """What one tenant's pod needs to get its share of the GPU, as parts of its manifest.
+
+    `limits` are quantities by resource; `claims` are names of ResourceClaims among the cell's `objects`.
+    """
+
+    limits: Mapping[str, str] = field(default_factory=dict)
+    claims: tuple[str, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    scheduler: str | None = None
+
+
+class Access(ABC):
+    """One way to the GPU; `node` is the node that it belongs to. `spec` is a cell's spec everywhere."""
+
+    name: str
+
+    def __init__(self, node: ClusterNode) -> None:
+        self.node = node
+
+    @abstractmethod
+    def missing(self) -> str | None:
+        """What every strategy needs in this way and the cluster lacks; None if nothing."""
+
+    @abstractmethod
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Mapping[str, Any]]) -> str | None:
+        """What the cluster lacks for the strategy, or this way cannot do; None if nothing."""
+
+    def holds(self, state: State) -> bool:
+        """Whether the node, last set to this state, still is in it. Raises NodeError when somebody else changed it."""
+        return True
+
+    def ensure(self, state: State) -> None:  # noqa: B027
+        """Bring the node into the state and wait until it is. Raises NodeError.
+
+        Called with our taint off, and no stranger on the GPU. What is changed on the node is noted first (`node.note`).
+        """
+
+    def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
+        """One for each tenant."""
+        return [Grant(index, 0) for index in range(replicas)]
+
+    @abstractmethod
+    def pod(self, spec: Mapping[str, Any], grant: Grant) -> PodNeeds:
+        """What this tenant's pod needs. Changes nothing."""
+
+    def objects(self, spec: Mapping[str, Any]) -> list[Json]:
+        """What the cell needs in the tenants' namespace beside its pods; `metadata.name` is the name within the cell.
+
+        They belong to the cell's ConfigMap and go with it. Changes nothing.
+        """
+        return []
+
+    @abstractmethod
+    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
+        """What proves, while the tenants still run, that the strategy is in force."""
+
+    def clean(self) -> None:  # noqa: B027
+        """Wait until what a cell had in this way is gone; its pods and its ConfigMap are. Raises NodeError."""
+
+    def restore(self, note: Json) -> None:  # noqa: B027
+        """Undo what `ensure` changed on the node; `note` is what it had noted there before. Raises NodeError.
+
+        Called for a way that has a note, before another one is used and at the end of a run, with our taint off.
+        """
+
+    @abstractmethod
+    def plan(self, strategy: Strategy) -> str:
+        """In a few words: what the strategy changes on the node and how that is undone."""
+
+
+def open_access(name: str, node: ClusterNode) -> Access:
+    """The way of that name. Imports only its module."""
+    if name == "device-plugin":
+        from sharebench.nodes.kubernetes.device_plugin import DevicePlugin
+
+        return DevicePlugin(node)
+    raise ValueError(f"no access {name}")

@@ -1,0 +1,114 @@
+"""What a node does whatever the way to its GPU: states of several ways, one after another, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.config_cases import S, study
+from unit.kubernetes.fake_cluster import NODE, FakeCluster
+from unit.kubernetes.objects import CONFIG
+from unit.kubernetes.test_device_plugin import cluster, label, taints
+
+from sharebench.config import load
+from sharebench.matrix import Study
+from sharebench.nodes.base import Evidence, Grant, NodeError, State
+from sharebench.nodes.kubernetes import cluster_node, original
+from sharebench.nodes.kubernetes.access import Access, PodNeeds
+from sharebench.nodes.kubernetes.cluster_node import ClusterNode
+from sharebench.strategies import Strategy
+
+__all__ = ["cluster"]
+OTHER = Strategy("other", ("time-slicing",), None, None, None, None, None, access="other")
+
+
+class Other(Access):
+    """A way that notes one label of the node and sets it."""
+
+    name = "other"
+    lacks: str | None = None
+
+    def missing(self) -> str | None:
+        return self.lacks
+
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Mapping[str, Any]]) -> str | None:
+        return None
+
+    def ensure(self, state: State) -> None:
+        self.node.note(self.name, lambda node: {"before": node["metadata"]["labels"].get("other")})
+        self.node.api.patch(self.node.path, {"metadata": {"labels": {"other": "ours"}}})
+
+    def restore(self, note: dict[str, Any]) -> None:
+        self.node.api.patch(self.node.path, {"metadata": {"labels": {"other": note["before"]}}})
+
+    def pod(self, spec: Mapping[str, Any], grant: Grant) -> PodNeeds:
+        return PodNeeds()
+
+    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
+        return []
+
+    def plan(self, strategy: Strategy) -> str:
+        return "sets a label"
+
+
+@pytest.fixture
+def node(cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterNode:
+    given = load(study({"node": "kubernetes", "strategies": ["time-slicing"], "replicas": [3]}))
+    options = Study(given).node_options() | {"accesses": ["device-plugin", "other"]}
+    known = cluster_node.open_access
+    monkeypatch.setattr(cluster_node, "open_access", lambda name, n: Other(n) if name == "other" else known(name, n))
+    made = ClusterNode(options, tmp_path)
+    made.__dict__["api"] = cluster
+    made._lease.acquire("a-run", None)
+    return made
+
+
+def by_plugin() -> State:
+    plugins = Strategy("time-slicing", ("time-slicing",), None, None, None, None, None, access="device-plugin")
+    return State(plugins, None, 0)
+
+
+def notes(cluster: FakeCluster) -> set[str] | None:
+    found = original.of(cluster.store[NODE])
+    return None if found is None else set(found)
+
+
+def test_a_way_is_left_before_another_is_taken(cluster: FakeCluster, node: ClusterNode) -> None:
+    node.ensure(by_plugin())
+    assert (label(cluster), notes(cluster)) == ("sharebench-ts-3", {"device-plugin"})
+    node.ensure(State(OTHER, None, 0))
+    assert (label(cluster), notes(cluster)) == (None, {"other"})
+    assert cluster.store[NODE]["metadata"]["labels"]["other"] == "ours"
+    assert taints(cluster) == [original.TAINT]
+    node.ensure(by_plugin())
+    assert (label(cluster), notes(cluster)) == ("sharebench-ts-3", {"device-plugin"})
+    assert "other" not in cluster.store[NODE]["metadata"]["labels"]
+
+
+def test_all_of_it_comes_back(cluster: FakeCluster, node: ClusterNode) -> None:
+    cluster.store[NODE]["metadata"]["labels"]["other"] = "theirs"
+    node.ensure(by_plugin())
+    node.ensure(State(OTHER, None, 0))
+    assert node.restore()
+    labels = cluster.store[NODE]["metadata"]["labels"]
+    assert (labels["other"], CONFIG in labels, taints(cluster), notes(cluster)) == ("theirs", False, [], None)
+
+
+def test_a_cluster_without_any_way_is_refused_at_the_start(node: ClusterNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Other, "lacks", "nothing of the other way")
+    node.options = {**node.options, "accesses": ["other"]}
+    with pytest.raises(NodeError, match="nothing of the other way"):
+        node.claim("a-run")
+
+
+def test_each_strategy_has_its_own_way_and_it_is_in_the_spec() -> None:
+    given = study({"node": "kubernetes", "strategies": ["exclusive", "time-slicing"], "replicas": [1, 3]})
+    given[S]["time-slicing"] |= {"access": "device-plugin"}
+    of_study = Study(load(given))
+    spec = of_study.spec_of(of_study.cells[0])
+    assert spec["strategy"]["access"] == "device-plugin"
+    assert of_study.node_options()["accesses"] == ["device-plugin"]
+    on_host = Study(load(study({"strategies": ["exclusive"]})))
+    assert "access" not in on_host.spec_of(on_host.cells[0])["strategy"]
