@@ -32,7 +32,7 @@ CORE = [
 # What measures cells in which a tenant goes wrong, besides what measures all.
 FAULT_CELL = ["sharebench/fault_cell.py"]
 # What of a tenant runs on a GPU only, and what is no tenant but the probe of time slices.
-GPU_ONLY = {f"tenant/{name}.py" for name in ("cuda", "models", "roofs", "torch_device")}
+GPU_ONLY = {f"tenant/{name}.py" for name in ("cuda", "models", "nvml", "roofs", "telemetry", "torch_device")}
 PROBE = {"tenant/spin.py"}
 # What only programs of anyone's need (`kind: command` and `kind: http`).
 PROGRAMS = [
@@ -73,15 +73,20 @@ NODES = {
     "kubernetes": [
         *TENANT,
         "sharebench/nodes/base.py",
+        "sharebench/nodes/nvml.py",
         *(file for file in _all("sharebench/nodes/kubernetes") if file not in PREFLIGHT),
         "sharebench/tenants/__init__.py",
         "sharebench/tenants/bundle.py",
         "sharebench/tenants/kinds.py",
         "sharebench/tenants/pod_spec.py",
         "sharebench/tenants/pod_status.py",
+        "sharebench/tenants/pod_telemetry.py",
         "sharebench/tenants/pods.py",
         "sharebench/tenants/processes.py",
+        "sharebench/collect/gpu_telemetry.py",
+        "sharebench/collect/nvml_sampler.py",
         "sharebench/collect/scrape.py",
+        "sharebench/collect/telemetry.py",
     ],
     "simulated": [
         "sharebench/nodes/base.py",

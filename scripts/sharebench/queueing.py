@@ -22,6 +22,8 @@ Record = dict[str, Any]
 # What of a summary of telemetry is not a mean over the window.
 SUMS = ("energy_joules", "energy_error_joules")
 LARGEST = ("memory_used_max_mib", "server_memory_mib", "temperature_max_celsius", "sm_clock_cv")
+# And what is no number.
+APART = {"source", "reason", "samples", "tenant_memory_mib", "throttle_reasons", "foreign_processes"}
 
 
 def run_queue(
@@ -111,7 +113,15 @@ def _telemetry(turns: Sequence[Record], replicas: int) -> dict[str, Any]:
         return float(sum(value * weight for value, weight in zip(values, seconds, strict=True)) / sum(seconds))
 
     summary: dict[str, Any] = dict(NOTHING_KNOWN)
-    for key in summary.keys() - {"samples", "tenant_memory_mib", "throttle_reasons", "foreign_processes"}:
+    summary |= {"source": parts[0]["source"], "reason": parts[0]["reason"]}
+    for key in summary.keys() - {
+        "source",
+        "reason",
+        "samples",
+        "tenant_memory_mib",
+        "throttle_reasons",
+        "foreign_processes",
+    }:
         summary[key] = of(key, sum if key in SUMS else max if key in LARGEST else mean)
     summary["samples"] = sum(part["samples"] for part in parts)
     summary["temperature_start_celsius"] = parts[0]["temperature_start_celsius"]

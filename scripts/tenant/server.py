@@ -97,6 +97,24 @@ def _record(state: State, request: Request) -> Reply:
     return _json(HTTPStatus.OK, state.loaded().wait_record(deadline_seconds))
 
 
+def _begin_telemetry(state: State, _request: Request) -> Reply:
+    # Only tenants in pods are asked for it.
+    from tenant.telemetry import Sampling
+
+    if state.sampling is not None:
+        raise RefusedError("the GPU is being sampled already")
+    sampling = Sampling()
+    state.sampling = sampling if sampling.reason is None else None
+    return _json(HTTPStatus.OK, {"reason": sampling.reason})
+
+
+def _end_telemetry(state: State, _request: Request) -> Reply:
+    sampling, state.sampling = state.sampling, None
+    if sampling is None:
+        raise RefusedError("the GPU is not being sampled")
+    return _json(HTTPStatus.OK, sampling.end())
+
+
 Answer = Callable[[State, Request], Reply]
 OPEN: dict[tuple[str, str], Answer] = {
     ("GET", "/healthz"): _healthz,
@@ -106,6 +124,8 @@ OPEN: dict[tuple[str, str], Answer] = {
 GUARDED: dict[tuple[str, str], Answer] = {
     ("GET", "/clock"): _clock,
     ("GET", "/record"): _record,
+    ("GET", "/telemetry"): _end_telemetry,
+    ("POST", "/telemetry"): _begin_telemetry,
     ("POST", "/window"): _window,
 }
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     # It brings numpy along, whose import is a part of start-up that is timed while the server already
     # listens.
     from tenant.measure import Measurement
+    from tenant.telemetry import Sampling
 
 
 class RefusedError(Exception):
@@ -17,10 +18,14 @@ class RefusedError(Exception):
 
 @dataclass
 class State:
-    """`status` is loading, warming, ready or failed; `measurement` is there once the workload is loaded."""
+    """`status` is loading, warming, ready or failed; `measurement` is there once the workload is loaded.
+
+    `sampling` is there while the GPU is sampled for the driver.
+    """
 
     status: str = "loading"
     measurement: Measurement | None = None
+    sampling: Sampling | None = None
 
     def loaded(self) -> Measurement:
         """The measurement. Raises RefusedError while there is none."""

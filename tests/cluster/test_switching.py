@@ -17,7 +17,7 @@ from cluster.testbed import lifecycle
 from sharebench.matrix import Study
 from sharebench.nodes.base import NodeError
 from sharebench.nodes.kubernetes import original
-from sharebench.nodes.kubernetes.cluster_node import ClusterNode, NoSampler
+from sharebench.nodes.kubernetes.cluster_node import ClusterNode
 from sharebench.window import measure
 
 RUN = "20261120-000000-aaaa"
@@ -146,10 +146,11 @@ def test_an_api_server_that_is_away_while_the_window_runs(node: ClusterNode, stu
 
         thread = threading.Thread(target=away)
         thread.start()
-        window, records, _, _ = measure(tenants, NoSampler(), window_seconds, 60.0)
+        window, records, _, telemetry = measure(tenants, node.sampler(tenants), window_seconds, 60.0)
         thread.join()
         assert window["end_monotonic_seconds"] - window["start_monotonic_seconds"] == pytest.approx(window_seconds)
         assert all(record["coverage_ratio"] > 0.5 for record in records)
+        assert "libnvidia-ml.so.1" in telemetry["reason"]
         devices = {json.dumps(record["view"]["device"]) for record in records}
         assert len(devices) == 1
         assert {outcome["status"] for outcome in tenants.outcomes()} == {"ok"}

@@ -10,6 +10,7 @@
  * MOCK_PROCESSES names a text file, one process on GPU 0 a line: `compute 4711 710`, `mps 4712 270`, `graphics 1 8` (pid, MiB);
  *   as a real driver does, an MPS client is in the compute list too.
  * MOCK_COMPUTE_MODE (default 0).
+ * MOCK_READINGS=1: power, energy, clocks, temperature, utilisation and reasons, each a fixed number; unset: not supported.
  * MOCK_MIG_RESET=1: SetMigMode only notes "pending 0: on" (Ampere); the nvidia-smi stand-in makes it current on -r. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -539,4 +540,23 @@ static int processes(dev_t_ d, const char *kind, u32 *n, proc_t *o) {
 int nvmlDeviceGetComputeRunningProcesses_v3(dev_t_ d, u32 *n, proc_t *o) { return processes(d, "compute", n, o); }
 int nvmlDeviceGetMPSComputeRunningProcesses_v3(dev_t_ d, u32 *n, proc_t *o) { return processes(d, "mps", n, o); }
 int nvmlDeviceGetGraphicsRunningProcesses_v3(dev_t_ d, u32 *n, proc_t *o) { return processes(d, "graphics", n, o); }
+
+/* ---- readings ---- */
+static int told(void) { return getenv("MOCK_READINGS") ? OK : NOT_SUPPORTED; }
+typedef struct { u32 gpu, memory; } rates_t;
+typedef struct { u32 field, scope; long long timestamp, latency; u32 type; int status; union { double d; u32 u; u64 ull; } value; } field_t;
+int nvmlDeviceGetPowerUsage(dev_t_ d, u32 *mw) { (void)d; *mw = 61500; return told(); }
+int nvmlDeviceGetFieldValues(dev_t_ d, int n, field_t *f) {
+	(void)d;
+	for (int i = 0; i < n; i++) {
+		f[i].status = f[i].field == 186 ? told() : NOT_SUPPORTED;
+		f[i].value.u = 62250;
+	}
+	return OK;
+}
+int nvmlDeviceGetTotalEnergyConsumption(dev_t_ d, u64 *mj) { (void)d; *mj = 5000000123ull; return told(); }
+int nvmlDeviceGetClockInfo(dev_t_ d, u32 which, u32 *mhz) { (void)d; *mhz = which == 1 ? 1410 : which == 2 ? 1215 : 0; return told(); }
+int nvmlDeviceGetTemperature(dev_t_ d, u32 which, u32 *c) { (void)d; *c = which == 0 ? 41 : 0; return told(); }
+int nvmlDeviceGetUtilizationRates(dev_t_ d, rates_t *r) { (void)d; r->gpu = 87; r->memory = 12; return told(); }
+int nvmlDeviceGetCurrentClocksThrottleReasons(dev_t_ d, u64 *m) { (void)d; *m = 0x4; return told(); }
 int nvmlDeviceGetNumGpuCores(dev_t_ d, u32 *n) { (void)d; *n = h200() ? 132 * 128 : 108 * 64; return OK; }

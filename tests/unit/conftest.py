@@ -31,8 +31,8 @@ def no_gpu_on_this_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 
 
 @pytest.fixture(scope="session")
-def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The mock in place of the driver's library, for this process."""
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The mock in place of the driver's library, for this process; the folder that it is in, for others."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("needs a C compiler for the mock NVML")
@@ -43,10 +43,11 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> None:
     )
     # A library of that name is then loaded, and asking for it again gives the same one.
     ctypes.CDLL(str(built), mode=ctypes.RTLD_GLOBAL)
+    return built.parent
 
 
 @pytest.fixture
-def mock_nvml(nvml_library: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def mock_nvml(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """One mock H200; the file is its MIG layout, MIG mode being off until something is written to it."""
     file = tmp_path / "mig" / "layout"
     file.parent.mkdir()

@@ -170,8 +170,10 @@ def telemetry(tenants: int, is_gpu: bool, window_seconds: float) -> dict[str, An
     """The telemetry of a clean window: of a host, or of a GPU at a steady 300 W whose tenants have 700 MiB each."""
     host = {"host_steal_percent": 0.0, "host_throttled_percent": 0.0, "foreign_cpu_percent": 1.0}
     if not is_gpu:
-        return {**NOTHING_KNOWN, "samples": 20, **host}
+        return {**NOTHING_KNOWN, "source": "host", "samples": 20, **host}
     return {
+        "source": "nvml",
+        "reason": None,
         "samples": int(10 * window_seconds),
         "utilisation_mean_percent": 97.0,
         "memory_used_max_mib": 700.0 * tenants + 500.0,

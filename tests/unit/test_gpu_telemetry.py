@@ -15,11 +15,12 @@ import pytest
 
 from sharebench.collect import gpu_telemetry
 from sharebench.collect.gpu_telemetry import NvmlSampler, idle_power_watts, summarise
-from sharebench.collect.nvml_sampler import FIELDS, ancestors
+from sharebench.collect.nvml_sampler import ancestors
 from sharebench.collect.rows import NOTHING_KNOWN, to_csv
 from sharebench.collect.telemetry import HostCounters
 from sharebench.nodes.base import NodeError
 from sharebench.nodes.nvml import Occupant
+from tenant.telemetry import FIELDS
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 MIB = 1 << 20
@@ -122,7 +123,7 @@ def test_what_the_gpu_cannot_tell_is_null_and_the_rest_is_there() -> None:
     unknown = dict.fromkeys(FIELDS[2:])
     summary = summary_of(unknown)
     told = {key for key, value in summary.items() if value is not None}
-    assert told == {"samples", "sampler_cpu_percent"}
+    assert told == {"source", "samples", "sampler_cpu_percent"}
     assert summary_of({"temperature_celsius": None})["power_mean_watts"] == 300
 
 

@@ -16,11 +16,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sharebench.collect.nvml_sampler import FIELDS, PERIOD_SECONDS, power_watts
+from sharebench.collect.nvml_sampler import PERIOD_SECONDS, power_watts
 from sharebench.collect.rows import NOTHING_KNOWN, Row
 from sharebench.collect.telemetry import MEBIBYTE, HostCounters
 from sharebench.nodes.base import NodeError
 from sharebench.nodes.nvml import Gpu
+from tenant.telemetry import FIELDS
 
 SCRIPTS = Path(__file__).resolve().parents[2]
 # Starting Python and NVML takes a quarter of a second; on a busy host it may take seconds.
@@ -105,6 +106,7 @@ def summarise(
     inside = [each for each in samples if start_seconds <= each["t_seconds"] <= end_seconds]
     return [_row(each, start_seconds) for each in inside], {
         **NOTHING_KNOWN,
+        "source": "nvml",
         **_of_window(inside),
         **_counted(samples, start_seconds, end_seconds),
         **_occupancy(processes, tenant_pids, server_pids),

@@ -25,19 +25,6 @@ PERIOD_SECONDS = 0.1
 # The process lists are the dearest to read, and change least.
 ROUNDS_PER_PROCESS_LIST = 5
 
-FIELDS = (
-    "t_seconds",
-    "cpu_seconds",
-    "energy_joules",
-    "power_watts",
-    "sm_clock_mhz",
-    "memory_clock_mhz",
-    "temperature_celsius",
-    "gpu_util_percent",
-    "memory_used_bytes",
-    "reasons",
-)
-
 
 def power_watts(gpu: Gpu) -> float | None:
     """Power at this moment, or NVML's own mean (since Ampere of the last second) where there is no such reading."""

@@ -23,6 +23,8 @@ NOTHING_KNOWN: Mapping[str, Any] = {
     "samples": 0,
     **dict.fromkeys(
         (
+            "source",
+            "reason",
             "utilisation_mean_percent",
             "memory_used_max_mib",
             "tenant_memory_mib",

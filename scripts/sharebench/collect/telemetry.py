@@ -128,6 +128,7 @@ class HostSampler:
         ]
         return rows, {
             **NOTHING_KNOWN,
+            "source": "host",
             "samples": len(rows),
             "utilisation_mean_percent": sum(used) / len(used) if used else None,
             "memory_used_max_mib": max(memory, default=None),

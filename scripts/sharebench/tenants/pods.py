@@ -127,6 +127,21 @@ class PodEndpoint(HttpEndpoint):
             raise TenantUnreachable(f"GET /clock: status {status}")
         return answer["boot_id"], int(answer["monotonic_ns"]), before_ns, after_ns
 
+    def begin_telemetry(self) -> str | None:
+        """Have the pod's GPU sampled; why it cannot be, or None."""
+        status, answer = self._call("POST", "/telemetry")
+        if status != 200:
+            raise TenantUnreachable(f"POST /telemetry: status {status} {answer.get('error', '')}")
+        reason: str | None = answer["reason"]
+        return reason
+
+    def end_telemetry(self) -> list[list[float | None]]:
+        """The samples since `begin_telemetry`, each with a value for each of tenant.telemetry's FIELDS."""
+        status, answer = self._call("GET", "/telemetry")
+        if status != 200:
+            raise TenantUnreachable(f"GET /telemetry: status {status} {answer.get('error', '')}")
+        return list(answer["samples"])
+
 
 class PodTenants:
     """The tenants of one cell; `spec` is the cell's, `settings` has `timeouts` and the resolved `loads`, by tenant."""

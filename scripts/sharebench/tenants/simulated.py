@@ -399,4 +399,4 @@ class SimulatedSampler:
 
     def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], dict[str, Any]]:
         """No rows: the model has no utilisation, memory or power."""
-        return [], dict(NOTHING_KNOWN)
+        return [], {**NOTHING_KNOWN, "reason": "a simulated GPU has no telemetry"}

@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sharebench.collect.rows import NOTHING_KNOWN, Row
 from sharebench.files import read_json, write_json
 from sharebench.nodes.base import Evidence, Grant, Node, NodeError, Sampler, State, Tenants
 from sharebench.nodes.kubernetes import original, strangers
@@ -22,20 +21,10 @@ from sharebench.nodes.kubernetes.readiness import COUNT_LABEL, PRODUCT_LABEL
 from sharebench.ownership import RUN_ID_VARIABLE
 from sharebench.strategies import Strategy
 from sharebench.tenants.pod_spec import Place
+from sharebench.tenants.pod_telemetry import PodSampler
 from sharebench.tenants.pods import PodTenants, sweep
 
 GPU_LABEL = "nvidia.com/gpu.present"
-
-
-class NoSampler:
-    """Telemetry of a node whose GPU the driver cannot see: none."""
-
-    def start(self) -> None:
-        """Nothing to begin."""
-
-    def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], dict[str, Any]]:
-        """No rows, and a summary that knows nothing."""
-        return [], dict(NOTHING_KNOWN)
 
 
 def chosen(nodes: Sequence[Json], wanted: str) -> Json:
@@ -197,8 +186,9 @@ class ClusterNode(Node):
         return PodTenants(self.api, place, spec, settings, self.read, reach, access)
 
     def sampler(self, tenants: Tenants) -> Sampler:
-        """None yet: NVML and DCGM are out of the driver's sight."""
-        return NoSampler()
+        """NVML from within the first tenant's pod: the driver cannot see the GPU."""
+        assert isinstance(tenants, PodTenants)
+        return PodSampler(tenants.endpoints()[0])
 
     # Owning the node.
 

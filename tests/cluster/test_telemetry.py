@@ -1,0 +1,59 @@
+"""Telemetry of a GPU that only its tenants' pods can see, here the mock, which tells its memory and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster.driving import grants, node_of, normalised, state, study_of, tenants_of
+from cluster.harness import Cluster
+
+from sharebench.collect.rows import NOTHING_KNOWN
+from sharebench.matrix import Study
+from sharebench.nodes.kubernetes.cluster_node import ClusterNode
+from sharebench.window import measure
+
+# Python, and the mock where a container runtime would put the driver's library.
+WITH_NVML = "testbed.local/nvidia:1"
+RUN = "20261120-000000-aaaa"
+
+
+@pytest.fixture
+def study(namespace: str) -> Study:
+    return normalised(study_of(namespace))
+
+
+@pytest.fixture
+def node(plugin: Cluster, study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterNode]:
+    monkeypatch.setenv("KUBECONFIG", str(plugin.kubeconfig))
+    monkeypatch.setenv("SHAREBENCH_RUN_ID", RUN)
+    made = node_of(study, tmp_path / "node", RUN)
+    yield made
+    made.restore()
+    made.release()
+
+
+@pytest.mark.parametrize("has_library", [True, False])
+def test_the_first_tenant_samples_where_it_has_the_library(
+    node: ClusterNode, study: Study, has_library: bool
+) -> None:
+    if has_library:
+        node.options = {**node.options, "image": WITH_NVML}
+    node.ensure(state(study, "time-slicing"))
+    tenants = tenants_of(node, study, 2)
+    try:
+        tenants.start(grants(2))
+        tenants.wait_ready()
+        _, records, rows, telemetry = measure(tenants, node.sampler(tenants), 2.0, 60.0)
+    finally:
+        tenants.stop()
+    assert len(records) == 2
+    if has_library:
+        assert (telemetry["source"], telemetry["reason"]) == ("nvml-in-tenant-0", None)
+        assert telemetry["samples"] == len(rows) > 0
+        assert {row["memory_used_mib"] for row in rows} == {0.0}
+        assert telemetry["power_mean_watts"] is None
+    else:
+        reason = "libnvidia-ml.so.1 is not in the tenant's container"
+        assert (rows, telemetry) == ([], {**NOTHING_KNOWN, "reason": reason})
