@@ -5,7 +5,8 @@
 # make test-cluster  the tests on a real Kubernetes (tests/cluster/README.md); `make cluster-up` and `cluster-down`
 #               start and end one by hand
 # make gpu-env  the frameworks that tenants on a GPU need; `make run` does it where there is an NVIDIA GPU
-# make cluster-install   namespace and rights for `node: kubernetes`, as a dry run; APPLY=1 makes them
+# make cluster-install   namespace and rights for `node: kubernetes`, as a dry run; APPLY=1 makes them; WITH=plugin,
+#               WITH=operator or WITH="plugin prometheus" install these charts too (config/cluster/charts.yaml)
 # make clean    remove what these commands made
 #
 # `make run ARGS="--config 'strategies=[mps,mig]'"` passes arguments on to snakemake.
@@ -19,9 +20,9 @@ GPU_VENV := .venv-gpu
 GPU_ENV ?= $(if $(wildcard /dev/nvidia0),$(GPU_VENV)/run.stamp)
 SUPPORTED := import sys; sys.exit(sys.version_info < (3, 11) and \
 	f'needs Python 3.11 or newer, {sys.executable} is {sys.version.split()[0]}; name another: make PYTHON=python3.12')
-PLUGIN_NAMESPACE ?= nvidia-device-plugin
+PLUGIN_NAMESPACE ?=
 APPLY ?=
-KUBECTL_APPLY := kubectl apply $(if $(APPLY),,--dry-run=client)
+WITH ?=
 INSTALL := -m pip install --quiet --disable-pip-version-check --require-hashes
 
 NAME := main
@@ -61,9 +62,9 @@ bench: $(VENV)/dev.stamp
 gpu-env: $(GPU_VENV)/run.stamp
 
 .PHONY: cluster-install
-cluster-install:
-	@for file in namespace rbac; do $(KUBECTL_APPLY) -f config/cluster/$$file.yaml || exit 1; done
-	@$(KUBECTL_APPLY) --namespace $(PLUGIN_NAMESPACE) -f config/cluster/rbac-plugin.yaml
+cluster-install: $(VENV)/run.stamp
+	@$(BIN)/python scripts/cluster_install.py $(if $(APPLY),--apply) \
+		$(if $(PLUGIN_NAMESPACE),--plugin-namespace $(PLUGIN_NAMESPACE)) $(WITH)
 
 clean:
 	@$(PYTHON) scripts/clean.py

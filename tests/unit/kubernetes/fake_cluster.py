@@ -67,6 +67,8 @@ class FakeCluster:
         }
         self.strangers: list[Json] = []
         self.tenants: list[Json] = []
+        self.others: list[Json] = []
+        """Nodes beside the one that is measured."""
         self.is_stuck = False
         """The plugin heeds no label any more."""
         self._due: tuple[float, Callable[[], None]] | None = None
@@ -116,7 +118,7 @@ class FakeCluster:
     def find(self, path: str) -> Json | None:
         self._react()
         lists = {
-            "/api/v1/nodes": [self.store[NODE]],
+            "/api/v1/nodes": [self.store[NODE], *self.others],
             "/apis/apps/v1/daemonsets": self.daemon_sets,
             "/api/v1/pods": [*self.daemons.values(), *self.strangers],
             "/api/v1/namespaces/sharebench/pods": self.tenants,

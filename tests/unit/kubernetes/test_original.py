@@ -46,6 +46,12 @@ def test_what_is_not_back_yet() -> None:
     assert f"label {CONFIG} is sharebench-ts-7, not absent" in found
 
 
+def test_a_node_that_was_found_without_gpus_need_not_get_back_there() -> None:
+    found = original.noted(node(allocatable={}), "nvidia", "configs", {})
+    assert original.unrestored(node(), found) == []
+    assert original.unrestored(node("sharebench-ts-7", "time-slicing", 7), found)
+
+
 def test_keys_of_ours_go_and_those_of_others_stay() -> None:
     data = {"default": "a", **OURS}
     assert original.keys_patch(data, noted(None)) == {"data": {"sharebench-ts-7": None}}

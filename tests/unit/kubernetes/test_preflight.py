@@ -11,7 +11,7 @@ from unit.kubernetes.fake_cluster import NODE, FakeCluster
 
 from sharebench.config import load
 from sharebench.matrix import Study
-from sharebench.nodes.kubernetes import cluster_node, parts, preflight, survey
+from sharebench.nodes.kubernetes import cluster_node, cluster_policy, preflight, survey
 from sharebench.nodes.kubernetes.api import ApiRefused
 from sharebench.nodes.kubernetes.rights import needed
 
@@ -74,7 +74,7 @@ def test_each_missing_part_comes_with_what_brings_it(cluster: Cluster) -> None:
     cluster.daemon_sets.clear()
     text, is_fit = inspected()
     assert not is_fit
-    assert "config/cluster/plugin-values.yaml" in text
+    assert "make cluster-install WITH=plugin APPLY=1" in text
 
 
 def test_a_right_that_is_missing_comes_with_the_command_that_grants_it(cluster: Cluster) -> None:
@@ -90,7 +90,7 @@ def test_a_right_that_is_missing_comes_with_the_command_that_grants_it(cluster: 
 
 
 def test_what_we_may_not_look_at_is_unknown_and_not_absent(cluster: Cluster) -> None:
-    cluster.hidden = {parts.CLUSTER_POLICIES, "/api/v1/namespaces/sharebench"}
+    cluster.hidden = {cluster_policy.PATH, "/api/v1/namespaces/sharebench"}
     text, is_fit = inspected()
     assert f"GPU operator              {survey.HIDDEN}" in text
     assert is_fit
@@ -110,7 +110,7 @@ def test_what_the_gpu_can_do(cluster: Cluster, compute: tuple[str, ...], most: i
 
 def test_the_operators_version_and_state_are_said(cluster: Cluster) -> None:
     policy = {"name": "cluster-policy", "labels": {"app.kubernetes.io/version": "v26.7.0"}}
-    cluster.store[parts.CLUSTER_POLICIES] = {"items": [{"metadata": policy, "status": {"state": "ready"}}]}
+    cluster.store[cluster_policy.PATH] = {"items": [{"metadata": policy, "status": {"state": "ready"}}]}
     text, _ = inspected()
     assert "v26.7.0 (ClusterPolicy cluster-policy, state ready)" in text
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sharebench.nodes.base import Evidence, Grant, NodeError, State
-from sharebench.nodes.kubernetes import keys, original
+from sharebench.nodes.kubernetes import cluster_policy, keys, original
 from sharebench.nodes.kubernetes.access import Access, PodNeeds
 from sharebench.nodes.kubernetes.evidence import collect
 from sharebench.nodes.kubernetes.installed import Configs, Installed, Part, look
@@ -60,11 +60,17 @@ class DevicePlugin(Access):
         """What every strategy needs and the cluster lacks."""
         if self._installed.plugin is None:
             return "the cluster has no NVIDIA device plugin (a DaemonSet); install it, or the GPU operator"
-        if self._installed.configs is None:
-            return "the device plugin has no ConfigMap to switch by; install it with config.map or config.name"
+        if self._installed.configs is None and (why := self._refused_config_map(self._installed.plugin)) is not None:
+            return why
         if self._installed.discovery is None:
             return "GPU Feature Discovery is not installed, so that nothing would prove a state; set gfd.enabled: true"
         return None
+
+    def _refused_config_map(self, plugin: Part) -> str | None:
+        """Why a plugin without a ConfigMap cannot be given one; None if it can be."""
+        if plugin.is_operators:
+            return cluster_policy.refusal(self.node.api, self.node.options)
+        return "the device plugin has no ConfigMap to switch by; install it with config.map or config.name"
 
     # What a cell asks.
 
@@ -141,10 +147,21 @@ class DevicePlugin(Access):
         mps = installed.mps.daemon(pods, installed.mps.container) if installed.mps else None
         return unmet(self.node.read(), must, mps, expected)
 
+    def _problems_of_policy(self, is_ours: bool) -> list[str]:
+        pods = self.node.pods()
+        installed = look(self.node.daemon_sets(), pods)
+        parts = [part.daemon(pods) for part in (installed.plugin, installed.discovery) if part is not None]
+        return [*cluster_policy.awaited(installed, is_ours), *filter(None, (part.unready() for part in parts))]
+
     def ensure(self, state: State) -> None:
         """Publish our keys, set the label, and wait. Raises NodeError."""
         key, _ = self._key(state.strategy, state.replicas)
         note = self.node.note(self.name, self._noted)
+        if self._installed.configs is None:
+            cluster_policy.change(self.node.api, note["policy"], note["configs"]["namespace"])
+            what = "the device plugin did not get a ConfigMap to switch by"
+            self._wait(lambda: self._problems_of_policy(is_ours=True), what)
+            self.node.look_again()
         self._publish_keys(key, note)
         before = self.node.read()["metadata"].get("labels", {}).get(CONFIG_LABEL)
         self.node.api.patch(self.node.path, {"metadata": {"labels": {CONFIG_LABEL: key}}})
@@ -174,8 +191,17 @@ class DevicePlugin(Access):
         return path, self.node.api.get(path).get("data") or {}
 
     def _noted(self, node: Mapping[str, Any]) -> dict[str, Any]:
+        api, plugin = self.node.api, self._installed.plugin
+        if self._installed.configs is None and plugin is not None and (policy := cluster_policy.find(api)) is not None:
+            noted = original.noted(node, plugin.namespace, cluster_policy.CONFIG_MAP, {})
+            return noted | {"policy": cluster_policy.noted(policy)}
         configs = self._configs()
-        return original.noted(node, configs.namespace, configs.name, self._config_map(configs)[1])
+        noted = original.noted(node, configs.namespace, configs.name, self._config_map(configs)[1])
+        if configs.name == cluster_policy.CONFIG_MAP:
+            # Another node's run has made it, and may end before ours.
+            notes = [(original.of(each) or {}).get(self.name) for each in api.get("/api/v1/nodes")["items"]]
+            noted["policy"] = cluster_policy.note_of_others(notes)
+        return noted
 
     def _study_keys(self, now: str) -> list[str]:
         """Every key that the study needs, `now` first, so that the ConfigMap changes once."""
@@ -213,15 +239,28 @@ class DevicePlugin(Access):
             time.sleep(self.node.options["publish_seconds"] / 2)
 
     def restore(self, note: dict[str, Any]) -> None:
-        """Bring back label and ConfigMap, and wait until the node shows what it did."""
-        api = self.node.api
+        """Bring back label, ConfigMap and ClusterPolicy, and wait until the node shows what it did."""
+        api, policy = self.node.api, note.get("policy")
+        is_last = not original.others_in_use(api.get("/api/v1/nodes")["items"], self.node.name)
         patch = original.label_patch(self.node.read(), note)
         if patch is not None:
             api.patch(self.node.path, patch)
-            what = "the node did not get back to how it was found"
-            self._wait(lambda: original.unrestored(self.node.read(), note), what)
-        if not original.others_in_use(api.get("/api/v1/nodes")["items"], self.node.name):
-            configs = Configs(note["configs"]["namespace"], note["configs"]["name"], "")
-            path, data = self._config_map(configs)
-            if changed := original.keys_patch(data, note):
-                api.patch(path, changed)
+        if policy is not None and is_last:
+            cluster_policy.put_back(api, policy)
+
+        def problems() -> list[str]:
+            found = self._problems_of_policy(is_ours=False) if policy is not None and is_last else []
+            return found + (original.unrestored(self.node.read(), note) if patch is not None else [])
+
+        if patch is not None or policy is not None:
+            self._wait(problems, "the node did not get back to how it was found")
+        if not is_last:
+            return
+        configs = Configs(note["configs"]["namespace"], note["configs"]["name"], "")
+        if policy is not None:
+            cluster_policy.remove_config_map(api, configs.namespace)
+            self.node.look_again()
+            return
+        path, data = self._config_map(configs)
+        if changed := original.keys_patch(data, note):
+            api.patch(path, changed)

@@ -72,7 +72,8 @@ def unrestored(node: Json, original: Json) -> list[str]:
         for name, value in wanted.items()
         if labels.get(name) != value
     ]
-    if allocatable(node) != original["allocatable"]:
+    # A node that was found without any was on its way somewhere, or broken: there is nothing to get back to.
+    if original["allocatable"] and allocatable(node) != original["allocatable"]:
         found.append(f"allocatable is {allocatable(node)}, not {original['allocatable']}")
     return found
 

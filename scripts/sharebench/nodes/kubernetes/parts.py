@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sharebench.nodes.kubernetes import installed
+from sharebench.nodes.kubernetes import cluster_policy, installed
 from sharebench.nodes.kubernetes.readiness import COUNT_LABEL, PRODUCT_LABEL, allocatable
 from sharebench.nodes.kubernetes.survey import HIDDEN, Row, Survey
 
 ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"
-CLUSTER_POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
 PLUGIN_VALUES = "config/cluster/plugin-values.yaml"
 # From this compute capability on 48 clients may share an MPS server, before it 16 (MPS documentation, and the plugin).
 MANY_CLIENTS_SINCE = (7, 5)
@@ -24,7 +23,7 @@ def _part(part: installed.Part | None) -> str:
 
 def operator(survey: Survey) -> Iterator[Row]:
     """The GPU operator by its ClusterPolicy."""
-    found = survey.look(CLUSTER_POLICIES)
+    found = survey.look(cluster_policy.PATH)
     if found is None:
         yield Row("GPU operator", HIDDEN)
     elif not found.get("items"):
@@ -40,14 +39,19 @@ def device_plugin(survey: Survey) -> Iterator[Row]:
     plugin, configs = survey.node.installed.plugin, survey.node.installed.configs
     yield Row("device plugin", _part(plugin))
     if plugin is None:
-        yield Row("", f"install it, or the GPU operator: helm upgrade --install, {PLUGIN_VALUES} says how")
+        yield Row("", "install it, or the GPU operator: make cluster-install WITH=plugin APPLY=1, or WITH=operator")
         return
     if configs is not None:
         yield Row("  its ConfigMap", f"{configs.namespace}/{configs.name}, default {configs.default or 'not set'}")
         return
-    yield Row("  its ConfigMap", "none: it cannot be switched")
     if not plugin.is_operators:
-        yield Row("", f"install it anew with a config.map: helm upgrade, {PLUGIN_VALUES} says how")
+        yield Row("  its ConfigMap", "none: it cannot be switched")
+        yield Row("", f"install it anew with {PLUGIN_VALUES}: make cluster-install WITH=plugin APPLY=1")
+        return
+    refusal = cluster_policy.refusal(survey.api, survey.options)
+    yield Row("  its ConfigMap", "none; for a run the ClusterPolicy names one" if refusal is None else "none")
+    if refusal is not None:
+        yield Row("", refusal)
 
 
 def discovery(survey: Survey) -> Iterator[Row]:
@@ -55,7 +59,7 @@ def discovery(survey: Survey) -> Iterator[Row]:
     found = survey.node.installed
     yield Row("GPU Feature Discovery", _part(found.discovery))
     if found.discovery is None and found.plugin is not None:
-        yield Row("", "a value of the plugin's chart: gfd.enabled=true")
+        yield Row("", "a value of the plugin's chart, gfd.enabled=true; or make cluster-install WITH=plugin APPLY=1")
     yield Row("Node Feature Discovery", survey.presence("/apis/nfd.k8s-sigs.io/v1alpha1"))
 
 

@@ -41,8 +41,9 @@ def missing_rights(
             where = namespaces[right.where]
             rows.append(Row("not allowed", f"{right} ({f'in {where}' if where else 'in the whole cluster'})"))
         if lacking:
-            # One that names no namespace of its own is applied to the plugin's.
-            place = f" --namespace {namespaces['plugin']}" if manifest == "rbac-plugin.yaml" else ""
+            # Roles of the plugin's namespace name none: it is not the same everywhere.
+            in_plugin = any(right.where == "plugin" for right in rights)
+            place = f" --namespace {namespaces['plugin']}" if in_plugin else ""
             rows.append(Row("", f"kubectl apply{place} -f config/cluster/{manifest}"))
     return rows
 

@@ -1,0 +1,76 @@
+"""Install what a study needs in a cluster: namespace and rights, and by name charts and further rights.
+
+Without --apply nothing is changed: objects are checked by kubectl, and commands of Helm are only shown.
+"""
+
+import argparse
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "config" / "cluster"
+
+
+def charts() -> dict[str, dict[str, str]]:
+    """Each chart's release, chart, repository, version and namespace."""
+    found: dict[str, dict[str, str]] = yaml.safe_load((FOLDER / "charts.yaml").read_text())
+    return found
+
+
+def further_rights() -> list[str]:
+    """Features whose rights have a manifest of their own."""
+    return sorted(path.stem.removeprefix("rbac-") for path in FOLDER.glob("rbac-*.yaml") if path.stem != "rbac-plugin")
+
+
+def of_chart(name: str) -> list[str]:
+    """The command that installs a chart, or brings one that is there to the version and values of this repository."""
+    chart = charts()[name]
+    command = ["helm", "upgrade", "--install", chart["release"], chart["chart"], "--repo", chart["repository"]]
+    command += ["--version", chart["version"], "--namespace", chart["namespace"], "--create-namespace"]
+    # Values of one's own, such as those of the driver, stay.
+    return [*command, "--reset-then-reuse-values", "--values", shown(f"{name}-values.yaml"), "--wait"]
+
+
+def shown(name: str) -> str:
+    """Path of a manifest as a person would type it in the repository."""
+    return str((FOLDER / name).relative_to(ROOT))
+
+
+def commands(wanted: list[str], plugin_namespace: str, is_dry: bool) -> list[list[str]]:
+    """All commands in order: charts first, since rights are granted in the plugin's namespace."""
+    apply = ["kubectl", "apply", *(["--dry-run=client"] if is_dry else [])]
+    made = [of_chart(name) for name in wanted if name in charts()]
+    made += [[*apply, "--filename", shown(name)] for name in ("namespace.yaml", "rbac.yaml")]
+    for name in ("plugin", *(name for name in wanted if name not in charts())):
+        made.append([*apply, "--namespace", plugin_namespace, "--filename", shown(f"rbac-{name}.yaml")])
+    return made
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    names = [*charts(), *further_rights()]
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"also this: {', '.join(names)}")
+    parser.add_argument("--apply", action="store_true", help="make it; without it, only show")
+    parser.add_argument("--plugin-namespace", help="namespace of the device plugin or of the operator")
+    given = parser.parse_args()
+    for name in given.names:
+        if name not in names:
+            parser.error(f"there is no {name!r}: WITH takes {', '.join(names)}")
+    if {"plugin", "operator"} <= set(given.names):
+        parser.error("plugin and operator both bring a device plugin: name one of them")
+    chosen = "operator" if "operator" in given.names else "plugin"
+    namespace = given.plugin_namespace or charts()[chosen]["namespace"]
+    for command in commands(given.names, namespace, not given.apply):
+        is_run = given.apply or command[0] != "helm"
+        print(f"{'' if is_run else 'would run: '}{shlex.join(command)}", flush=True)
+        if is_run and subprocess.run(command, cwd=ROOT).returncode:
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
