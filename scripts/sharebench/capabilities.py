@@ -41,6 +41,8 @@ OF_ACCESS: Mapping[str, Capability] = {
     "device-plugin": Capability(
         frozenset({"exclusive", "time-slicing", "mps"}), frozenset(), limits=True, only_even_limits=True
     ),
+    # Whatever another scheduler does with a GPU; the strategy's entry says what that is.
+    "static": Capability(frozenset({"exclusive", "time-slicing", "mps", "mig"}), KNOWN_LAYERS, limits=True),
 }
 BUILT_KINDS: tuple[str, ...] = (*CAPABILITIES, "kubernetes")
 
@@ -61,6 +63,10 @@ def can(kind: str, entry: Mapping[str, Any], access: str | None) -> str | None:
         if way not in OF_ACCESS:
             return f"access {way} is not built yet"
         capability = OF_ACCESS[way]
+        if way == "static" and entry["pod"] is None and entry["mechanism"] != ["exclusive"]:
+            return "under access static the entry says what its pods ask for (pod), and this one does not"
+        if way != "static" and entry["pod"] is not None:
+            return f"pod has no effect under access {way}, only under static"
     elif own is not None:
         return f"access {own} is a way to the GPU of a cluster"
     else:

@@ -25,6 +25,7 @@ from sharebench.config_comparisons import again_entry, contrasts, datasets
 from sharebench.config_words import shown as _shown
 from sharebench.config_words import unknown as _unknown
 from sharebench.mixes import has_jobs
+from sharebench.nodes.kubernetes import pod_template
 
 Json = dict[str, Any]
 
@@ -194,8 +195,11 @@ def _strategy_entry(name: str, entry: Json) -> Iterator[str]:
     needs = dict.fromkeys(("profile", "profiles", "instances"), "mig")
     needs |= dict.fromkeys(("thread_percent", "memory_percent"), "mps")
     for option, mechanism in needs.items():
-        if entry[option] is not None and mechanism not in mechanisms:
+        is_schedulers = entry["pod"] is not None and mechanism == "mps"
+        if entry[option] is not None and mechanism not in mechanisms and not is_schedulers:
             yield f"{key}.{option}: {_shown(entry[option])} has no effect without {mechanism}; remove it"
+    if entry["pod"] is not None:
+        yield from pod_template.problems(key, entry)
     if entry["profiles"] is not None:
         for option in ("profile", "instances"):
             if entry[option] is not None:

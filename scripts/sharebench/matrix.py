@@ -295,7 +295,7 @@ class Study:
 
     def _strategy(self, name: str, replicas: int) -> dict[str, Any]:
         strategy = self.strategies[name]
-        of_cluster = {} if strategy.access is None else {"access": strategy.access}
+        of_cluster = {key: value for key in ("access", "pod") if (value := getattr(strategy, key)) is not None}
         return {
             **of_cluster,
             "name": name,

@@ -9,6 +9,12 @@ from typing import Any
 Limit = float | str
 # What NVIDIA's device plugin sets as each MPS client's share of the SMs, whatever else is asked for.
 EVEN_WHOLE_PERCENT = "100//N"
+# What a pod gets under `access: static` that asks for a GPU as everybody does.
+WHOLE_GPU: Mapping[str, Any] = {
+    **dict.fromkeys(("scheduler", "deployment", "allocated", "companions")),
+    **{part: {} for part in ("annotations", "labels", "environment", "shows")},
+    "resources": {"nvidia.com/gpu": "1"},
+}
 MECHANISMS = ("exclusive", "time-slicing", "mps", "mig", "streams", "sequential")
 AGAIN = "-again"
 
@@ -28,23 +34,31 @@ def parse_limit(limit: Limit, replicas: int) -> float:
 
     MPS refuses more than 100, so that 200/N at one tenant is the whole device. `100//N` is in whole percent.
     """
-    if limit == EVEN_WHOLE_PERCENT:
-        return float(100 // replicas)
     if isinstance(limit, str):
-        total, _, _ = limit.partition("/N")
-        return min(100.0, int(total) / replicas)
+        total, _, _ = limit.partition("/")
+        share = int(total) // replicas if "//" in limit else int(total) / replicas
+        return min(100.0, float(share))
     return min(100.0, float(limit))
 
 
-def reading_order(name: str, entry: Mapping[str, Any]) -> tuple[int, list[int], str]:
+def in_whole_percent(limit: Limit | None) -> Limit | None:
+    """The limit rounded down to whole percent: 100//N for 100/N."""
+    if isinstance(limit, str):
+        return limit if "//" in limit else limit.replace("/", "//")
+    return None if limit is None else float(int(limit))
+
+
+def reading_order(name: str, entry: Mapping[str, Any]) -> tuple[bool, int, list[int], str]:
     """Sort key of a catalogue entry: plain mechanisms before layers, limits after the mechanism without them.
+
+    Those with an access of their own come last: they are the same again in another way, in clusters only.
 
     Tables and colours follow it, because the order of a mapping's keys does not survive Snakemake's merging of configs.
     """
     mechanism = entry["mechanism"]
     names = mechanism if isinstance(mechanism, list) else [mechanism]
     ranks = [MECHANISMS.index(each) if each in MECHANISMS else len(MECHANISMS) for each in names]
-    return len(names), ranks, name
+    return entry.get("access") is not None, len(names), ranks, name
 
 
 def slices_of(profile: str) -> int:
@@ -69,6 +83,8 @@ class Strategy:
     """MIG profile of each instance, where they differ; in place of `profile`."""
     access: str | None = None
     """How its tenants reach the GPU of a cluster; None on every other kind of node."""
+    pod: Mapping[str, Any] | None = None
+    """What a tenant's pod gets where another scheduler shares the GPU (nodes/kubernetes/pod_template.py)."""
 
     def limits(self, replicas: int) -> dict[str, float | None]:
         """Effective limits of one of `replicas` tenants, in percent; None where there is none."""
@@ -109,8 +125,8 @@ class Strategy:
 
     @property
     def depends_on_replicas(self) -> bool:
-        """Whether the node must be set anew for another number of tenants."""
-        return isinstance(self.thread_percent, str) or isinstance(self.memory_percent, str)
+        """Whether the node must be set anew for another number of tenants; other schedulers look at the pods only."""
+        return self.pod is None and (isinstance(self.thread_percent, str) or isinstance(self.memory_percent, str))
 
 
 def by_device_plugin(strategy: Strategy) -> Strategy:
@@ -118,6 +134,17 @@ def by_device_plugin(strategy: Strategy) -> Strategy:
     if strategy.mechanisms != ("mps",) or strategy.access != "device-plugin":
         return strategy
     return replace(strategy, thread_percent=EVEN_WHOLE_PERCENT, memory_percent="100/N")
+
+
+def by_template(strategy: Strategy) -> Strategy:
+    """The strategy as another scheduler does it: in whole percent; exclusive is one GPU unless its entry says more."""
+    if strategy.access != "static":
+        return strategy
+    pod = strategy.pod
+    if pod is None and strategy.mechanisms == ("exclusive",):
+        pod = WHOLE_GPU
+    threads, memory = in_whole_percent(strategy.thread_percent), in_whole_percent(strategy.memory_percent)
+    return replace(strategy, thread_percent=threads, memory_percent=memory, pod=pod)
 
 
 def catalogue(config: Mapping[str, Any]) -> dict[str, Strategy]:
@@ -134,6 +161,7 @@ def catalogue(config: Mapping[str, Any]) -> dict[str, Strategy]:
             # Data sets of before these keys have none.
             profiles=tuple(entry["profiles"]) if entry.get("profiles") else None,
             access=entry.get("access"),
+            pod=entry.get("pod"),
         )
         for name, entry in sorted(config["strategy_catalogue"].items(), key=lambda item: reading_order(*item))
     }
@@ -145,6 +173,5 @@ def on_node(config: Mapping[str, Any], kind: str) -> dict[str, Strategy]:
     if kind != "kubernetes":
         return known
     default = config["kubernetes"]["access"]
-    return {
-        name: by_device_plugin(replace(strategy, access=strategy.access or default)) for name, strategy in known.items()
-    }
+    placed = {name: replace(strategy, access=strategy.access or default) for name, strategy in known.items()}
+    return {name: by_template(by_device_plugin(strategy)) for name, strategy in placed.items()}

@@ -9,6 +9,8 @@ from typing import Any
 
 # Set by whoever starts tenants in pods: elsewhere the other variables mean something else, or nothing.
 GRANTED_VARIABLE = "SHAREBENCH_GRANTED"
+# Names of variables that the record is to show, with commas between them.
+SHOWN_VARIABLE = "SHAREBENCH_SHOWN"
 DEVICES_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 PIPE_VARIABLE = "CUDA_MPS_PIPE_DIRECTORY"
 # How the variable says that devices come by another way.
@@ -25,9 +27,12 @@ def view(environment: Mapping[str, str] = os.environ) -> dict[str, Any] | None:
     device = environment.get(DEVICES_VARIABLE, "")
     is_named = device not in NO_DEVICE and "," not in device
     unknown = dict.fromkeys(("sm_count", "memory_free_bytes", "memory_total_bytes", "over_limit_refused"))
+    shown = [name for name in environment.get(SHOWN_VARIABLE, "").split(",") if name]
+    variables = {"variables": {name: environment.get(name) for name in shown}} if shown else {}
     return {
         "pid": os.getpid(),
         "device": hashlib.sha256(device.lower().encode()).hexdigest()[:16] if is_named else None,
         **unknown,
         "mps_pipe": environment.get(PIPE_VARIABLE),
+        **variables,
     }

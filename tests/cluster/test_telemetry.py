@@ -35,9 +35,7 @@ def node(plugin: Cluster, study: Study, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("has_library", [True, False])
-def test_the_first_tenant_samples_where_it_has_the_library(
-    node: ClusterNode, study: Study, has_library: bool
-) -> None:
+def test_the_first_tenant_samples_where_it_has_the_library(node: ClusterNode, study: Study, has_library: bool) -> None:
     if has_library:
         node.options = {**node.options, "image": WITH_NVML}
     node.ensure(state(study, "time-slicing"))

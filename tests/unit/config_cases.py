@@ -135,6 +135,60 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {f"{S}.mps.access": "device-plugin", "strategies": ["mps"]},
         ["strategies:", "'mps'", "'cpu'", "access device-plugin is a way to the GPU of a cluster", "can: kubernetes"],
     ),
+    **{
+        f"template: {what}": (KUBERNETES | {"strategies": [name], **changes}, [f"{S}.{name}.{where}", *substance])
+        for what, (name, changes, where, substance) in {
+            "unknown placeholder": (
+                "hami",
+                {f"{S}.hami.pod.shows": {"CUDA_DEVICE_SM_LIMIT": "$thread_precent"}},
+                "pod.shows.CUDA_DEVICE_SM_LIMIT:",
+                ["'thread_precent'", "is no placeholder", "did you mean 'thread_percent'?"],
+            ),
+            "nothing to stand for": (
+                "kai-fraction",
+                {f"{S}.kai-fraction.pod.annotations": {"gpu-memory": "$memory_mib"}},
+                "pod.annotations.gpu-memory:",
+                ["$memory_mib has nothing to stand for", "give memory_percent, such as 100/N"],
+            ),
+            "braces": (
+                "kai-fraction",
+                {f"{S}.kai-fraction.pod.annotations": {"gpu-fraction": "{share}"}},
+                "pod.annotations.gpu-fraction:",
+                ["'{share}' holds a brace or a $ that is no placeholder", "$thread_percent"],
+            ),
+            "no GPU": (
+                "kai-fraction",
+                {f"{S}.kai-fraction.pod.annotations": None},
+                "pod.resources:",
+                ["{} brings no GPU", "such as nvidia.com/gpu: 1"],
+            ),
+            "limit that no pod asks for": (
+                "kai-fraction",
+                {f"{S}.kai-fraction.memory_percent": "100/N"},
+                "memory_percent:",
+                ["'100/N' reaches no pod", "use $memory_percent in pod.resources", "remove it"],
+            ),
+            "resource without a domain": (
+                "hami",
+                {f"{S}.hami.pod.resources": {"gpu": 1}},
+                "pod.resources: the name 'gpu'",
+                ["is no name of an extended resource, such as nvidia.com/gpu"],
+            ),
+            "typo": ("hami", {f"{S}.hami.pod.sheduler": "x"}, "pod:", ["'sheduler'", "did you mean 'scheduler'?"]),
+        }.items()
+    },
+    "static without a template": (
+        KUBERNETES | {"kubernetes.access": "static"},
+        ["strategies:", "'time-slicing'", "under access static the entry says what its pods ask for (pod)"],
+    ),
+    "template without static": (
+        KUBERNETES | {"strategies": ["hami"], f"{S}.hami.access": "device-plugin"},
+        ["strategies:", "'hami'", "pod has no effect under access device-plugin, only under static"],
+    ),
+    "scheduler on a host": (
+        {"strategies": ["hami"]},
+        ["strategies:", "'hami'", "'cpu'", "access static is a way to the GPU of a cluster", "can: kubernetes"],
+    ),
     "access": (KUBERNETES | {"kubernetes.access": "magic"}, ["kubernetes.access:", "'magic'", "device-plugin"]),
     "toleration": (
         KUBERNETES | {"kubernetes.tolerations": [{"keys": "x"}]},

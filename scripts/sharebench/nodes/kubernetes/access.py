@@ -101,4 +101,8 @@ def open_access(name: str, node: ClusterNode) -> Access:
         from sharebench.nodes.kubernetes.device_plugin import DevicePlugin
 
         return DevicePlugin(node)
+    if name == "static":
+        from sharebench.nodes.kubernetes.static import Static
+
+        return Static(node)
     raise ValueError(f"no access {name}")

@@ -17,7 +17,7 @@ from sharebench.nodes.kubernetes.access import Access, open_access
 from sharebench.nodes.kubernetes.api import Api, ApiRefused, Json, is_in_cluster
 from sharebench.nodes.kubernetes.installed import Installed, look
 from sharebench.nodes.kubernetes.lease import NodeLease, node_digest
-from sharebench.nodes.kubernetes.readiness import COUNT_LABEL, PRODUCT_LABEL
+from sharebench.nodes.kubernetes.readiness import COUNT_LABEL, MEMORY_LABEL, PRODUCT_LABEL
 from sharebench.ownership import RUN_ID_VARIABLE
 from sharebench.strategies import Strategy
 from sharebench.tenants.pod_spec import Place
@@ -114,7 +114,7 @@ class ClusterNode(Node):
         node = self.read()
         labels, info = node["metadata"].get("labels", {}), node["status"]["nodeInfo"]
         product = labels.get(PRODUCT_LABEL, "unknown GPU").removesuffix("-SHARED").replace("-", " ")
-        memory_mib = labels.get("nvidia.com/gpu.memory")
+        memory_mib = labels.get(MEMORY_LABEL)
         identity = f"{info.get('systemUUID') or info.get('machineID')}/{product}"
         label = ""
         if self.is_mock:

@@ -15,8 +15,10 @@ from sharebench.nodes.kubernetes.readiness import (
 )
 
 
-def _item(name: str, expected: Any, observed: Any, source: str) -> dict[str, Any]:
-    return {"name": name, "expected": expected, "observed": observed, "holds": expected == observed, "source": source}
+def item(name: str, expected: Any, observed: Any, source: str, holds: bool | None = None) -> dict[str, Any]:
+    """One piece of evidence; it holds when what was observed is what was expected, unless said otherwise."""
+    holds = expected == observed if holds is None else holds
+    return {"name": name, "expected": expected, "observed": observed, "holds": holds, "source": source}
 
 
 def collect(
@@ -28,15 +30,15 @@ def collect(
     """
     labels = node["metadata"].get("labels", {})
     shown = {CONFIG_LABEL: expected.config, SHARING_LABEL: expected.sharing, REPLICAS_LABEL: str(expected.replicas)}
-    evidence = [_item(f"label {name}", wanted, labels.get(name), "node") for name, wanted in shown.items()]
+    evidence = [item(f"label {name}", wanted, labels.get(name), "node") for name, wanted in shown.items()]
     room = {"nvidia.com/gpu": expected.allocatable}
-    evidence.append(_item("allocatable", room, allocatable(node), "node"))
-    evidence.append(_item("what differs from the state", [], list(problems), "node"))
+    evidence.append(item("allocatable", room, allocatable(node), "node"))
+    evidence.append(item("what differs from the state", [], list(problems), "node"))
     views: list[Mapping[str, Any]] = [record.get("view") or {} for record in records]
     devices = sorted({str(view.get("device")) for view in views})
-    evidence.append(_item("devices that the tenants were given", 1, len(devices), "node"))
+    evidence.append(item("devices that the tenants were given", 1, len(devices), "node"))
     for index, view in enumerate(views):
-        evidence.append(_item("knows its device", True, view.get("device") is not None, f"tenant {index}"))
+        evidence.append(item("knows its device", True, view.get("device") is not None, f"tenant {index}"))
         under_mps = view.get("mps_pipe") is not None
-        evidence.append(_item("has the pipe of an MPS daemon", expected.sharing == "mps", under_mps, f"tenant {index}"))
+        evidence.append(item("has the pipe of an MPS daemon", expected.sharing == "mps", under_mps, f"tenant {index}"))
     return evidence

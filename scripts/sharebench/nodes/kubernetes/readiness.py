@@ -18,6 +18,7 @@ Json = Mapping[str, Any]
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
 COUNT_LABEL = "nvidia.com/gpu.count"
 PRODUCT_LABEL = "nvidia.com/gpu.product"
+MEMORY_LABEL = "nvidia.com/gpu.memory"
 REPLICAS_LABEL = "nvidia.com/gpu.replicas"
 SHARING_LABEL = "nvidia.com/gpu.sharing-strategy"
 MPS_LABEL = "nvidia.com/mps.capable"

@@ -18,10 +18,15 @@ NAMED = 5
 POLL_SECONDS = 1.0
 
 
+# Resources of GPUs by the beginning of their names, and annotations by which KAI's pods ask for a part of one.
+RESOURCES = ("nvidia.com/", "volcano.sh/vgpu")
+SHARES = ("gpu-fraction", "gpu-memory")
+
+
 def _asks_for_gpu(container: Json) -> bool:
     resources = container.get("resources") or {}
     asked = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-    return any(name.startswith("nvidia.com/") for name in asked)
+    return any(name.startswith(RESOURCES) for name in asked)
 
 
 def gpu_pods(pods: Iterable[Json]) -> list[Json]:
@@ -30,7 +35,8 @@ def gpu_pods(pods: Iterable[Json]) -> list[Json]:
     for pod in pods:
         spec, labels = pod["spec"], pod["metadata"].get("labels") or {}
         containers = [*spec["containers"], *(spec.get("initContainers") or [])]
-        holds = any(map(_asks_for_gpu, containers)) or bool(spec.get("resourceClaims"))
+        has_share = any(name in SHARES for name in pod["metadata"].get("annotations") or {})
+        holds = any(map(_asks_for_gpu, containers)) or bool(spec.get("resourceClaims")) or has_share
         if holds and OWNER_LABEL not in labels and pod.get("status", {}).get("phase") not in ENDED:
             found.append(pod)
     return found

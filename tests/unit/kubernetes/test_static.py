@@ -1,0 +1,244 @@
+"""Pods for other schedulers: what they ask for, what a cluster must have for them, and what proves that they shared."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.config_cases import S, study
+from unit.kubernetes.fake_cluster import NODE, FakeCluster
+
+from sharebench.config import load
+from sharebench.matrix import Study
+from sharebench.nodes.base import Evidence, Grant, NodeError, State
+from sharebench.nodes.kubernetes import original, static
+from sharebench.nodes.kubernetes.cluster_node import ClusterNode
+from sharebench.nodes.kubernetes.lease import node_digest
+from sharebench.ownership import RUN_ID_VARIABLE
+
+Json = dict[str, Any]
+NAMES = ["hami", "volcano-vgpu", "kai-fraction", "as-found"]
+AS_FOUND = {"mechanism": "time-slicing", "access": "static", "pod": {"resources": {"nvidia.com/gpu": 1}}}
+GIVEN = {"node": "kubernetes", "replicas": [1, 3, 7], "strategies": NAMES, f"{S}.as-found": AS_FOUND}
+STUDY = Study(load(study(GIVEN)))
+MEMORY = "nvidia.com/gpu.memory"
+
+
+def scheduler_pod(deployment: str, ready: bool = True) -> Json:
+    """A pod of a Deployment, as its ReplicaSet made it."""
+    return {
+        "metadata": {
+            "name": f"{deployment}-7d9f-x2x4z",
+            "namespace": "system",
+            "labels": {"pod-template-hash": "7d9f"},
+            "ownerReferences": [{"kind": "ReplicaSet", "name": f"{deployment}-7d9f", "uid": "r"}],
+        },
+        "spec": {"containers": [{"name": "scheduler"}]},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": str(ready)}]},
+    }
+
+
+def tenant(scheduler: str = "hami-scheduler", **annotations: str) -> Json:
+    metadata = {"name": "t", "namespace": "sharebench", "labels": {"sharebench/node": node_digest("gpu-node")}}
+    return {
+        "metadata": metadata | {"annotations": annotations},
+        "spec": {"schedulerName": scheduler, "containers": []},
+        "status": {"phase": "Running"},
+    }
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    made = FakeCluster()
+    monkeypatch.setattr(static, "time", made)
+    monkeypatch.setenv(RUN_ID_VARIABLE, "a-run")
+    for name in ("hami-scheduler", "volcano-scheduler", "kai-scheduler-default"):
+        made.strangers.append(scheduler_pod(name))
+    made.store[NODE]["status"]["allocatable"] |= {"nvidia.com/gpu": "10", "volcano.sh/vgpu-number": "10"}
+    return made
+
+
+@pytest.fixture
+def node(cluster: FakeCluster, tmp_path: Path) -> ClusterNode:
+    made = ClusterNode(STUDY.node_options(), tmp_path)
+    made.__dict__["api"] = cluster
+    made._lease.acquire("a-run", None)
+    return made
+
+
+def state(name: str) -> State:
+    return State(STUDY.strategies[name], None, 0)
+
+
+def needs(node: ClusterNode, name: str, replicas: int) -> Any:
+    cell = next(each for each in STUDY.cells if (each.strategy, each.replicas) == (name, replicas))
+    return node.access("static").pod(STUDY.spec_of(cell), Grant(0, 0))
+
+
+def test_what_pods_ask_hami_for(node: ClusterNode) -> None:
+    """The names of HAMi's documentation; 100/7 is 14 in whole percent."""
+    asked = needs(node, "hami", 7)
+    assert asked.limits == {
+        "nvidia.com/gpu": "1",
+        "nvidia.com/gpucores": "14",
+        "nvidia.com/gpumem-percentage": "14",
+    }
+    assert asked.scheduler == "hami-scheduler"
+    assert asked.annotations == {"hami.io/gpu-scheduler-policy": "binpack"}
+    assert asked.environment == {
+        "GPU_CORE_UTILIZATION_POLICY": "force",
+        "SHAREBENCH_SHOWN": "CUDA_DEVICE_SM_LIMIT",
+    }
+
+
+def test_what_pods_ask_volcano_and_kai_for(node: ClusterNode) -> None:
+    asked = needs(node, "volcano-vgpu", 3)
+    assert asked.limits["volcano.sh/vgpu-cores"] == asked.limits["volcano.sh/vgpu-memory-percentage"] == "33"
+    assert asked.scheduler == "volcano"
+    asked = needs(node, "kai-fraction", 3)
+    assert (asked.limits, asked.annotations) == ({}, {"gpu-fraction": "0.33"})
+    assert asked.labels == {"kai.scheduler/queue": "default-queue"}
+
+
+def test_a_tenant_tries_to_get_more_than_its_memory_where_its_limit_is_known(
+    cluster: FakeCluster, node: ClusterNode
+) -> None:
+    assert "SHAREBENCH_PROBE_BYTES" not in needs(node, "hami", 3).environment
+    cluster.store[NODE]["metadata"]["labels"][MEMORY] = "40960"
+    beyond = int(needs(node, "hami", 3).environment["SHAREBENCH_PROBE_BYTES"])
+    assert 0.33 * (40960 << 20) < beyond < 0.4 * (40960 << 20)
+    assert "SHAREBENCH_PROBE_BYTES" not in needs(node, "kai-fraction", 3).environment
+
+
+def why(node: ClusterNode, name: str, replicas: int = 3) -> str | None:
+    return node.infeasible(STUDY.strategies[name], replicas)
+
+
+def test_all_of_them_are_feasible_where_all_is_there(node: ClusterNode) -> None:
+    assert [why(node, name) for name in NAMES] == [None] * 4
+
+
+@pytest.mark.parametrize("ready", [None, False])
+def test_a_scheduler_that_is_not_there(cluster: FakeCluster, node: ClusterNode, ready: bool | None) -> None:
+    cluster.strangers = [] if ready is None else [scheduler_pod("hami-scheduler", ready)]
+    line = why(node, "hami")
+    assert line is not None
+    assert line.startswith("no Deployment hami-scheduler with a ready pod is in the cluster; install its scheduler")
+    with pytest.raises(NodeError, match="no Deployment hami-scheduler"):
+        node.ensure(state("hami"))
+    assert why(node, "as-found") is None
+
+
+def test_a_deployment_is_not_taken_for_another_with_a_longer_name(cluster: FakeCluster, node: ClusterNode) -> None:
+    cluster.strangers = [scheduler_pod("hami-scheduler-extender")]
+    assert why(node, "hami") is not None
+
+
+def test_a_node_that_offers_too_little(cluster: FakeCluster, node: ClusterNode) -> None:
+    offered = cluster.store[NODE]["status"]["allocatable"]
+    offered["nvidia.com/gpu"] = "4"
+    assert why(node, "as-found", 3) is None
+    assert why(node, "as-found", 7) == "the node offers 4 of nvidia.com/gpu, and 7 tenants ask for 7"
+    del offered["volcano.sh/vgpu-number"]
+    line = why(node, "volcano-vgpu")
+    assert line is not None
+    assert line.startswith("the node offers no volcano.sh/vgpu-number or")
+
+
+def test_room_under_what_another_way_has_set_says_nothing(cluster: FakeCluster, node: ClusterNode) -> None:
+    """It is left before these pods come; a reason found then would stay in the records."""
+    cluster.store[NODE]["status"]["allocatable"]["nvidia.com/gpu"] = "1"
+    note = original.text({"device-plugin": {}})
+    cluster.store[NODE]["metadata"]["annotations"] = {original.ANNOTATION: note}
+    assert why(node, "as-found", 7) is None
+    cluster.store[NODE]["metadata"]["annotations"] = {}
+    assert why(node, "as-found", 7) is not None
+
+
+def test_memory_that_is_not_known(cluster: FakeCluster, tmp_path: Path, node: ClusterNode) -> None:
+    entry = copy.deepcopy(AS_FOUND) | {"memory_percent": "100/N"}
+    entry["pod"]["resources"]["example.com/mib"] = "$memory_mib"
+    strategy = Study(load(study(GIVEN | {f"{S}.as-found": entry}))).strategies["as-found"]
+    line = node.infeasible(strategy, 3)
+    assert line is not None
+    assert "no label nvidia.com/gpu.memory" in line
+    cluster.store[NODE]["metadata"]["labels"][MEMORY] = "40960"
+    assert node.infeasible(strategy, 3) is None
+
+
+def test_nothing_is_changed_but_the_taint(cluster: FakeCluster, node: ClusterNode) -> None:
+    before = copy.deepcopy(cluster.store[NODE])
+    node.ensure(state("hami"))
+    changed = cluster.store[NODE]
+    assert changed["metadata"]["labels"] == before["metadata"]["labels"]
+    assert [taint["key"] for taint in changed["spec"]["taints"]] == [original.TAINT]
+    node.restore()
+    assert not cluster.store[NODE]["spec"].get("taints")
+    assert original.of(cluster.store[NODE]) is None
+
+
+def test_the_pods_that_hold_a_gpu_for_a_scheduler_are_waited_for(cluster: FakeCluster, node: ClusterNode) -> None:
+    holder = scheduler_pod("holder")
+    holder["metadata"]["namespace"] = "kai-resource-reservation"
+    cluster.strangers.append(holder)
+    needs(node, "hami", 3)
+    node.access("static").clean()
+    assert cluster.now == 1000.0
+    needs(node, "kai-fraction", 3)
+    node.access("static").clean()
+    assert cluster.now >= 1000.0 + static.GONE_SECONDS
+    cluster.strangers.remove(holder)
+    began = cluster.now
+    node.access("static").clean()
+    assert cluster.now == began
+
+
+def view(**changes: Any) -> Json:
+    seen = {"device": "0" * 16, "memory_total_bytes": None, "over_limit_refused": None}
+    return {"view": seen | {"variables": {"CUDA_DEVICE_SM_LIMIT": "50"}} | changes}
+
+
+def failed(evidence: Evidence) -> set[str]:
+    return {item["name"] for item in evidence if not item["holds"]}
+
+
+def of_hami(cluster: FakeCluster, node: ClusterNode, *records: Json) -> Evidence:
+    if not any(
+        "labels" in pod["metadata"] and "sharebench/node" in pod["metadata"]["labels"] for pod in cluster.strangers
+    ):
+        cluster.strangers += [tenant(**{"hami.io/vgpu-devices-allocated": "GPU-x,NVIDIA,1,50:;"})] * 2
+    grants = [Grant(index, 0) for index in range(len(records))]
+    return node.evidence(STUDY.strategies["hami"], grants, records)
+
+
+def test_evidence_of_a_share_without_cuda_is_what_pods_and_variables_show(
+    cluster: FakeCluster, node: ClusterNode
+) -> None:
+    evidence = of_hami(cluster, node, view(), view())
+    assert failed(evidence) == set()
+    assert not any("memory" in item["name"] for item in evidence)
+
+
+def test_a_share_that_was_not_given(cluster: FakeCluster, node: ClusterNode) -> None:
+    cluster.strangers += [tenant("default-scheduler"), tenant()]
+    evidence = of_hami(cluster, node, view(), view(variables={"CUDA_DEVICE_SM_LIMIT": None}, device="1" * 16))
+    assert failed(evidence) == {
+        "pods of the scheduler hami-scheduler",
+        "pods with the annotation hami.io/vgpu-devices-allocated",
+        "devices that the tenants were given",
+        "variable CUDA_DEVICE_SM_LIMIT",
+    }
+
+
+def test_an_allocation_beyond_the_limit_must_fail(cluster: FakeCluster, node: ClusterNode) -> None:
+    cluster.store[NODE]["metadata"]["labels"][MEMORY] = "40960"
+    half = 20480 << 20
+    kept = view(memory_total_bytes=half, over_limit_refused=True)
+    assert failed(of_hami(cluster, node, kept, kept)) == set()
+    loose = view(memory_total_bytes=2 * half, over_limit_refused=False)
+    assert failed(of_hami(cluster, node, kept, loose)) == {
+        "memory that CUDA shows, in bytes",
+        "allocation beyond the limit refused",
+    }
