@@ -1,9 +1,18 @@
-# What leaves here: figures for papers, and archives. Both run only when they are asked for by name.
+# What leaves here: figures for papers, archives, and data sets of published/. All run only when asked for by name.
 #
-# Inputs:  published/{data_set}/ (paper); everything that a run is for (archive)
-# Outputs: paper/{data_set}/figures/*-{column,page}.{svg,pdf,png} with its tables/; archive.zip
-# Steps:   paper draws every data set under published/ again, in the widths of papers. archive packs the study's records,
-#          tables and report with checksums and a description.
+# Inputs:  published/{data_set}/ (paper); everything that a run is for (archive); its tables (publish)
+# Outputs: paper/{data_set}/ with tables/, report.html and figures/*-{column,page}.{svg,pdf,png}; archive.zip;
+#          published/{publication}/{study}/ in the working directory
+# Steps:   paper makes every data set under published/ again, with figures in the widths of papers. archive packs the
+#          study's records, tables and report with checksums and a description. publish lays out what others read.
+
+
+def of_paper():
+    """What `paper` makes of each data set of published/."""
+    return [RESULTS / "paper" / name for name in dataset.published(PUBLISHED)]
+
+
+PAPER_STAGES = ("tables", "decisions", "figures", "report")
 
 
 rule paper_data_set:
@@ -14,27 +23,49 @@ rule paper_data_set:
         directory("<results>/paper/{data_set}"),
     log:
         "<results>/logs/paper/{data_set}.log",
+    wildcard_constraints:
+        data_set="[a-z0-9-]+(/[a-z0-9-]+)?",
     conda:
         "../envs/sharebench.yaml"
     params:
         python=PYTHON,
         script=SCRIPTS / "paper.py",
         data=lambda wildcards: PUBLISHED / wildcards.data_set,
-        code=[code.of_stage(stage) for stage in ("tables", "decisions", "figures")],
+        code=[code.of_stage(stage) for stage in PAPER_STAGES],
     message:
-        "Drawing {wildcards.data_set} for papers"
+        "Making {wildcards.data_set} again"
     shell:
         "{params.python:q} {params.script:q} --data {params.data:q} --out {output:q} > {log:q} 2>&1"
 
 
 rule paper:
     input:
-        [
-            RESULTS / "paper" / manifest.parent.name
-            for manifest in sorted(PUBLISHED.glob("*/manifest.json"))
-        ],
+        of_paper(),
     message:
-        "Every figure of published/ is drawn"
+        "Everything of published/ is there"
+
+
+rule publish:
+    input:
+        # Of a data set that is complete, and fits together.
+        rules.aggregate.output,
+    output:
+        directory("published/{publication}/{study}"),
+    log:
+        "<results>/logs/publish/{publication}/{study}.log",
+    wildcard_constraints:
+        publication="[a-z0-9-]+",
+        study="[a-z0-9-]+",
+    conda:
+        "../envs/sharebench.yaml"
+    params:
+        python=PYTHON,
+        script=SCRIPTS / "publish.py",
+        data=DATA,
+    message:
+        "Publishing {output}"
+    shell:
+        "{params.python:q} {params.script:q} --data {params.data:q} --out {output:q} 2> {log:q}"
 
 
 rule archive:

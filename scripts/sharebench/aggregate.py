@@ -176,7 +176,7 @@ def _manifest(study: Study, run: dict[str, Any]) -> dict[str, Any]:
         "git_dirty": run["git_dirty"],
         "argv": unnamed(run["argv"], study.config),
         "run_id": run["run_id"],
-        "created_epoch_seconds": time.time(),
+        "created_epoch_seconds": run.get("created_epoch_seconds", time.time()),
     }
 
 

@@ -13,6 +13,10 @@ from pathlib import Path, PurePosixPath
 
 SUFFIX = ".zip"
 CHECKSUMS = "checksums.sha256"
+PACKED = "data.zip"
+"""In a published data set whose records are many: an archive of all of it. What lies beside it is there to be read."""
+MEASURED = ("cells", "nodes", "calibration")
+"""Folders of a data set in which every file counts, and needs a checksum where there are any."""
 UNPACKED = Path(".snakemake/sharebench/archives")
 """Archives are unpacked here, beside Snakemake's other caches, by the digest of the whole file."""
 
@@ -79,16 +83,49 @@ def unpacked(path: Path) -> Path:
     return folder
 
 
+def opened(path: Path) -> Path:
+    """The folder of the data set at `path`: of an archive, or of a published one that is packed, the unpacked copy.
+
+    A folder with checksums is held against them first. Raises ArchiveError.
+    """
+    if path.is_file():
+        return unpacked(path)
+    if not (path / CHECKSUMS).is_file():
+        return path
+    sums = _parsed((path / CHECKSUMS).read_text(encoding="utf-8", errors="replace"), str(path / CHECKSUMS))
+    for name, expected in sums.items():
+        try:
+            content = (path / name).read_bytes()
+        except OSError:
+            raise ArchiveError(f"{path} lacks {name}; get the data set again") from None
+        if hashlib.sha256(content).hexdigest() != expected:
+            raise ArchiveError(f"{path}: {name} is not what was published; get the data set again")
+    measured = (file for folder in MEASURED for file in (path / folder).rglob("*") if file.is_file())
+    unlisted = sorted({file.relative_to(path).as_posix() for file in measured} - sums.keys())
+    if unlisted:
+        raise ArchiveError(f"{path}: {unlisted[0]} is not in its {CHECKSUMS}; get the data set again")
+    return unpacked(path / PACKED) if PACKED in sums else path
+
+
+def listed(files: Mapping[str, bytes]) -> str:
+    """The text of checksums of these files, as sha256sum reads it."""
+    return "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in sorted(files.items()))
+
+
 def _checksums(packed: zipfile.ZipFile, path: Path) -> dict[str, str]:
     """Name → digest, of names that stay inside the folder that they are unpacked into."""
     if CHECKSUMS not in packed.namelist():
         raise ArchiveError(f"{path} has no {CHECKSUMS}; give an archive that `snakemake archive` made")
+    return _parsed(_read(packed, CHECKSUMS, path).decode(errors="replace"), f"{path}: {CHECKSUMS}")
+
+
+def _parsed(text: str, where: str) -> dict[str, str]:
     sums = {}
-    for line in _read(packed, CHECKSUMS, path).decode(errors="replace").splitlines():
+    for line in text.splitlines():
         digest, _, name = line.partition("  ")
         place = PurePosixPath(name)
         if not name or place.is_absolute() or ".." in place.parts:
-            raise ArchiveError(f"{path}: {CHECKSUMS} is not what was archived; get the archive again")
+            raise ArchiveError(f"{where} is not what was archived; get the archive again")
         sums[name] = digest
     return sums
 

@@ -41,7 +41,7 @@ def write(data: Path, results: Path, target: Path) -> None:
     """
     manifest = read_json(results / "manifest.json")
     config = manifest["config"] | {"from": None}
-    files: dict[str, Path | bytes] = {**dict(_found(data, MEASURED)), **dict(_found(results, MADE))}
+    files: dict[str, Path | bytes] = {**dict(found(data, MEASURED)), **dict(found(results, MADE))}
     files["config.yaml"] = yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode()
     files["workflow/Snakefile"] = ROOT / "Snakefile"
     files |= {path: ROOT / path for path in ENVIRONMENT}
@@ -50,7 +50,8 @@ def write(data: Path, results: Path, target: Path) -> None:
     archive.write(target, files, manifest["created_epoch_seconds"])
 
 
-def _found(folder: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
+def found(folder: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
+    """Name and path of each file of the data set `folder` that one of the patterns is for."""
     for pattern in patterns:
         for path in folder.glob(pattern):
             yield path.relative_to(folder).as_posix(), path

@@ -47,9 +47,9 @@ def results_root(config: dict[str, Any]) -> Path:
 
 
 def located(path: Path, key: str = "from") -> Path:
-    """The folder of a data set: itself, or of an archive the one that it was unpacked into. Raises DataSetError."""
+    """The folder of a data set, with its checksums verified: see `archive.opened`. Raises DataSetError."""
     try:
-        return archive.unpacked(path) if path.is_file() else path
+        return archive.opened(path)
     except archive.ArchiveError as error:
         raise DataSetError(f"config: {key}: {error}") from None
 
@@ -102,6 +102,12 @@ def portable(text: str) -> str:
         return text
     inside = Path(value).resolve().is_relative_to(Path.cwd())
     return key + separator + (os.path.relpath(value) if inside else f"…/{Path(value).name}")
+
+
+def published(folder: Path) -> list[str]:
+    """The data sets below the folder `published`: `name` of one by itself, `publication/study` of one of several."""
+    manifests = [*folder.glob("*/manifest.json"), *folder.glob("*/*/manifest.json")]
+    return sorted(manifest.parent.relative_to(folder).as_posix() for manifest in manifests)
 
 
 def check_whole(study: Study, key: str = "from") -> None:

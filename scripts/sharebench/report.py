@@ -43,11 +43,11 @@ POWER_AND_ENERGY = ("power_mean_watts", "energy_per_iteration_joules", "energy_a
 Row = dict[str, Any]
 
 
-def write(data: Path, results: Path) -> None:
+def write(data: Path, results: Path, suffix: str = "") -> None:
     """Write `results`/report.html from the tables and figures there and the records under `data`.
 
-    A figure that is missing is said to be. Raises OSError when another input cannot be read, or the report
-    not written.
+    `suffix` follows the figures' names in those of their files. A figure that is missing is said to be. Raises OSError
+    when another input cannot be read, or the report not written.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -58,7 +58,7 @@ def write(data: Path, results: Path) -> None:
     )
     environment.filters.update(contents=contents, digits=digits, estimate=estimate, words=words)
     template = environment.get_template("report.html.j2")
-    shown = context(data, results)
+    shown = context(data, results, suffix)
     details = shown["details"]
     bare = template.render(shown | {"details": details.embedded(0)})
     room_bytes = max(0, MOST_BYTES - SPARE_BYTES - len(bare.encode()))
@@ -72,7 +72,7 @@ def contents(sections: str) -> list[tuple[str, str]]:
     return [(name, html.unescape(heading)) for name, heading in found]
 
 
-def context(data: Path, results: Path) -> dict[str, Any]:
+def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
     """Everything that the template shows; of `details` it takes what there is room for."""
     study = tables.load(data, results)
     manifest = read_json(results / "manifest.json")
@@ -93,7 +93,7 @@ def context(data: Path, results: Path) -> dict[str, Any]:
         details.add(record)
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
     names = figures.names_for(study.config, study.node["kind"])
-    drawn = pictures(results / "figures", names)
+    drawn = pictures(results / "figures", names, suffix=suffix)
     return {
         "css": (TEMPLATES / "report.css").read_text(encoding="utf-8"),
         "config": study.config,

@@ -13,20 +13,27 @@ BUDGET_BYTES = 1_600_000
 """So much all figures may take up together; base64 adds a third."""
 
 
-def pictures(folder: Path, names: Iterable[str], budget_bytes: int = BUDGET_BYTES) -> dict[str, dict[str, Any] | None]:
-    """Name → the figure: as svg, or as png where the svgs together are too large; None if not drawn, or no room.
+def pictures(
+    folder: Path, names: Iterable[str], budget_bytes: int = BUDGET_BYTES, suffix: str = ""
+) -> dict[str, dict[str, Any] | None]:
+    """Name → the figure in the files `name` + `suffix`: as svg, or as png where the svgs together are too large.
+
+    None if not drawn, or no room.
 
     Each has a data URI, its width on the screen, and what it says in words.
     """
     files = {
-        name: [path for path in (folder / f"{name}.svg", folder / f"{name}.png") if path.is_file()] for name in names
+        name: [path for kind in ("svg", "png") if (path := folder / f"{name}{suffix}.{kind}").is_file()]
+        for name in names
     }
     sizes = {name: paths[0].stat().st_size for name, paths in files.items() if paths}
     while sum(sizes.values()) > budget_bytes:
         largest = max(sizes, key=lambda name: sizes[name])
         files[largest] = files[largest][1:]
         sizes[largest] = files[largest][0].stat().st_size if files[largest] else 0
-    return {name: _picture(folder / f"{name}.svg", paths[0]) if paths else None for name, paths in files.items()}
+    return {
+        name: _picture(folder / f"{name}{suffix}.svg", paths[0]) if paths else None for name, paths in files.items()
+    }
 
 
 def _picture(svg: Path, chosen: Path) -> dict[str, Any]:

@@ -11,6 +11,9 @@ from pipeline.harness import Checkout, tabled
 
 from sharebench.figures import PAPER, names_for
 
+DRAWING_SECONDS = 600
+"""Far more than it takes: every figure is drawn, on however busy a machine."""
+
 
 def test_another_checkout_verifies_an_archive_and_rebuilds_from_it(
     finished: Checkout, untouched_template: Path, tmp_path: Path
@@ -44,7 +47,7 @@ def test_another_checkout_verifies_an_archive_and_rebuilds_from_it(
 def test_what_is_published_is_drawn_for_papers(finished: Checkout) -> None:
     data = finished.root / "published/small"
     shutil.copytree(finished.results, data, ignore=shutil.ignore_patterns(".sharebench", "tables", "figures", "logs"))
-    result = finished.run("paper", study="cpu.yaml").ok()
+    result = finished.run("paper", study="cpu.yaml", seconds=DRAWING_SECONDS).ok()
     assert result.jobs.pop("paper") == {""}
     assert set(result.jobs) == {"paper_data_set"}, "no cell of the study at hand is measured"
     made = finished.results / "paper/small"
@@ -54,3 +57,39 @@ def test_what_is_published_is_drawn_for_papers(finished: Checkout) -> None:
     with (made / "tables/summary.csv").open(newline="") as file:
         assert {row["strategy"] for row in csv.DictReader(file)} == {"exclusive", "time-slicing", "mps", "mig"}
     assert finished.run("paper", study="cpu.yaml").ok().jobs.keys() <= {"paper"}
+    assert "A100" in (made / "report.html").read_text()
+
+    before = contents(made)
+    shutil.rmtree(made)
+    finished.run("paper", study="cpu.yaml", seconds=DRAWING_SECONDS).ok()
+    after = contents(made)
+    # A pdf's fonts and a png's compression are those of libraries; what is drawn and tabled is ours.
+    assert {name: after[name] for name in after if not name.endswith((".pdf", ".png"))} == {
+        name: before[name] for name in before if not name.endswith((".pdf", ".png"))
+    }
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Of every file in the folder, by its path there."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_study_is_published_and_another_checkout_reads_it(
+    finished: Checkout, untouched_template: Path, tmp_path: Path
+) -> None:
+    assert finished.run("published/device/study").ok().jobs == {"publish": {""}}
+    assert finished.run("published/device/study").ok().jobs == {}, "once is enough"
+    shutil.copytree(untouched_template, tmp_path / "another")
+    another = Checkout(tmp_path / "another")
+    shutil.copytree(finished.root / "published", another.root / "published")
+    how = {"study": "cpu.yaml", "config": ["from=published/device/study"]}
+    assert another.run(**how).ok().jobs == tabled(set())
+    made = another.root / "results/from/study"
+    assert (made / "tables/summary.csv").read_bytes() == (finished.results / "tables/summary.csv").read_bytes()
+
+    record = another.root / "published/device/study/cells/mps/alpha/n2/r1/raw.json"
+    record.write_text(record.read_text().replace("1", "2", 1))
+    refused = another.run(**how)
+    assert refused.code == 1 and refused.jobs == {}
+    (line,) = [line for line in refused.out.splitlines() if "config:" in line]
+    assert line.endswith("cells/mps/alpha/n2/r1/raw.json is not what was published; get the data set again")

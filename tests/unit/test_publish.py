@@ -1,0 +1,121 @@
+"""What is published: whole, with checksums, packed where it is large, of one device, and read only if unchanged."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from unit.figures import fabricated
+
+from sharebench import archive, dataset, publish
+
+ROOT = Path(__file__).resolve().parents[2]
+PUBLISHED = ROOT / "published"
+DATA_SETS = dataset.published(PUBLISHED)
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A finished study, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    root = fabricated.write(tmp_path / "results")
+    (root / "cells/mps/matmul/n2/r1/run.log").write_text("/home/somebody/warned")
+    return root
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_small_study_is_there_to_be_read(study: Path, tmp_path: Path) -> None:
+    target = tmp_path / "published/device/study"
+    publish.publish(study, target)
+    made = files(target)
+    for name in ("manifest.json", "nodes/device.json", "cells/mps/matmul/n2/r1/raw.json"):
+        assert made[name] == (study / name).read_bytes()
+    assert (
+        yaml.safe_load(made["config.yaml"])["strategies"] == json.loads(made["manifest.json"])["config"]["strategies"]
+    )
+    assert not [name for name in made if name.endswith(".log")], "what tenants wrote may name paths"
+    assert archive.opened(target) == target
+    check = subprocess.run(["sha256sum", "--strict", "-c", archive.CHECKSUMS], cwd=target, capture_output=True)
+    assert check.returncode == 0
+    assert dataset.published(tmp_path / "published") == ["device/study"]
+
+
+def test_a_large_study_is_packed_and_opened_as_it_was(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish.publish(study, tmp_path / "published/device/plain")
+    monkeypatch.setattr(publish, "PLAIN_BYTES", 1000)
+    target = tmp_path / "published/device/packed"
+    publish.publish(study, target)
+    plain, packed = files(tmp_path / "published/device/plain"), files(target)
+    assert not [name for name in packed if name.startswith("cells/")]
+    assert packed["nodes/device.json"] == plain["nodes/device.json"]
+    plain.pop(archive.CHECKSUMS)
+    assert files(archive.opened(target)) == plain
+    assert dataset.located(target).is_relative_to(archive.UNPACKED)
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (lambda folder: (folder / "manifest.json").write_text("{}"), "manifest.json is not what was published"),
+        (lambda folder: (folder / "nodes/device.json").unlink(), "lacks nodes/device.json"),
+        (lambda folder: (folder / "nodes/new.json").write_text("{}"), "nodes/new.json is not in its checksums"),
+    ],
+)
+def test_what_was_changed_is_named(study: Path, tmp_path: Path, change: Any, words: str) -> None:
+    target = tmp_path / "published/device/study"
+    publish.publish(study, target)
+    change(target)
+    with pytest.raises(dataset.DataSetError, match=words):
+        dataset.located(target)
+
+
+def test_again_replaces_the_study_and_keeps_what_people_wrote(study: Path, tmp_path: Path) -> None:
+    target = tmp_path / "published/device/study"
+    publish.publish(study, target)
+    about = yaml.safe_load((target.parent / "CITATION.cff").read_text())
+    assert about["type"] == "dataset" and fabricated.LABEL in about["title"] and about["date-released"] == "2025-01-14"
+    assert "published/device/STUDY" in (target.parent / "README.md").read_text()
+    (target.parent / "README.md").write_text("by hand")
+    (target / "cells/left-over").mkdir()
+    publish.publish(study, target)
+    assert (target.parent / "README.md").read_text() == "by hand"
+    assert not (target / "cells/left-over").exists()
+    assert [path.name for path in sorted(target.parent.iterdir())] == ["CITATION.cff", "README.md", "study"]
+
+
+def test_one_publication_is_of_one_kind_of_device(study: Path, tmp_path: Path) -> None:
+    publish.publish(study, tmp_path / "published/device/study")
+    device = json.loads((study / "nodes/device.json").read_text())
+    device["node"] |= {"label": "", "product": "NVIDIA H200"}
+    (study / "nodes/device.json").write_text(json.dumps(device))
+    with pytest.raises(publish.Unpublishable, match=r"would be of NVIDIA H200.*is of .*publish it under another name"):
+        publish.publish(study, tmp_path / "published/device/other")
+    assert not (tmp_path / "published/device/other").exists()
+
+
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_what_is_published_here_is_unchanged(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = PUBLISHED / name
+    assert (folder / archive.CHECKSUMS).is_file()
+    opened = archive.opened(folder)
+    beside = files(folder) if opened != folder else {}
+    inside = files(opened)
+    assert {path: content for path, content in beside.items() if inside.get(path, content) != content} == {}
+
+
+@pytest.mark.parametrize(
+    "citation", [ROOT / "CITATION.cff", *sorted(PUBLISHED.glob("*/CITATION.cff"))], ids=lambda path: path.parent.name
+)
+def test_citations_have_what_a_repository_of_data_asks_for(citation: Path) -> None:
+    about = yaml.safe_load(citation.read_text())
+    assert {"cff-version", "message", "title", "type", "authors", "version", "license", "abstract"} <= about.keys()
