@@ -66,6 +66,23 @@ def test_time_slicing_is_set_once_for_all_numbers_of_tenants(cluster: FakeCluste
     assert [path for _, path, _ in cluster.log[changes:] if not path.startswith(LEASES)] == []
 
 
+@pytest.mark.parametrize("text", ["version: v1\n", None])
+def test_pods_are_started_anew_for_another_text_of_the_key_in_force(
+    cluster: FakeCluster, tmp_path: Path, text: str | None
+) -> None:
+    """They do not read it again by themselves. A key that is new to them is read with the label."""
+    cluster.store[NODE]["metadata"]["labels"][CONFIG] = "sharebench-ts-7"
+    if text is None:
+        opened(cluster, tmp_path / "before").ensure(state("time-slicing"))
+        del cluster.store[NODE]["metadata"]["annotations"]
+    else:
+        cluster.store[CONFIGS]["data"]["sharebench-ts-7"] = text
+    before = len(cluster.log)
+    opened(cluster, tmp_path).ensure(state("time-slicing"))
+    deleted = {path for verb, path, _ in cluster.log[before:] if verb == "delete"}
+    assert deleted == ({f"{PODS}plugin-x", f"{PODS}discovery-x"} if text else set())
+
+
 def test_mps_is_set_for_each_number(cluster: FakeCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("mps", 3))

@@ -96,8 +96,10 @@ def test_what_we_may_not_look_at_is_unknown_and_not_absent(cluster: Cluster) -> 
     assert is_fit
 
 
-@pytest.mark.parametrize(("compute", "most"), [(("7", "0"), 16), (("7", "5"), 48), (("9", "0"), 48), ((), 16)])
-def test_what_the_gpu_can_do(cluster: Cluster, compute: tuple[str, ...], most: int) -> None:
+@pytest.mark.parametrize(
+    ("compute", "most"), [(("7", "0"), 16), (("7", "5"), 48), (("9", "0"), 48), ((), "an unknown number of")]
+)
+def test_what_the_gpu_can_do(cluster: Cluster, compute: tuple[str, ...], most: int | str) -> None:
     labels = cluster.store[NODE]["metadata"]["labels"]
     labels["nvidia.com/mig.capable"] = "true"
     for name, value in zip(("major", "minor"), compute, strict=False):
@@ -106,6 +108,22 @@ def test_what_the_gpu_can_do(cluster: Cluster, compute: tuple[str, ...], most: i
     assert "1 x NVIDIA-Mock-A100-SXM4-40GB" in text
     assert f"MPS                     up to {most} tenants" in text
     assert "MIG                     possible, not in use now" in text
+
+
+def test_more_tenants_than_mps_clients_are_infeasible(cluster: Cluster) -> None:
+    labels = cluster.store[NODE]["metadata"]["labels"]
+    labels |= {"nvidia.com/gpu.compute.major": "7", "nvidia.com/gpu.compute.minor": "0"}
+    many = Study(load(study(STUDY | {"replicas": [1, 16, 17]})))
+    text = "\n".join(preflight.inspect(many)[0])
+    assert "not with 17: the GPU takes 16 MPS clients at most" in text
+    assert "feasible with 16 tenants" in text
+
+
+def test_another_version_of_the_plugin_is_said(cluster: Cluster) -> None:
+    assert "another version" not in inspected()[0]
+    containers = cluster.daemon_sets[0]["spec"]["template"]["spec"]["containers"]
+    containers[0]["image"] = "x/plugin:v0.17.1"
+    assert "another version than 0.19.3" in inspected()[0]
 
 
 def test_the_operators_version_and_state_are_said(cluster: Cluster) -> None:

@@ -20,6 +20,7 @@ CONFIG_MAP = "sharebench-measuring"
 DEFAULT = "default"
 UNSHARED = "version: v1\n"
 PERMISSION = "clusterpolicy"
+PLAN = "a ClusterPolicy that names no ConfigMap names one of ours meanwhile, which rolls the plugin on all nodes"
 
 
 def find(api: Api) -> Json | None:

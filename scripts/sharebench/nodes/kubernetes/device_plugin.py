@@ -23,6 +23,7 @@ from sharebench.nodes.kubernetes.readiness import (
     Expected,
     Stability,
     allocatable,
+    most_mps_clients,
     unmet,
 )
 from sharebench.strategies import Strategy
@@ -89,6 +90,9 @@ class DevicePlugin(Access):
         if strategy.mechanisms == ("mps",):
             if replicas == 1:
                 return "the device plugin has no MPS for one tenant: it refuses replicas: 1"
+            most = most_mps_clients(labels)
+            if most is not None and replicas > most:
+                return f"the GPU takes {most} MPS clients at most"
             if self._installed.mps is None:
                 return "the MPS control daemon is not installed (the chart's or the operator's DaemonSet)"
         if gpus > 1 and replicas > 1 and not self._can_pack():
@@ -117,6 +121,7 @@ class DevicePlugin(Access):
         return (
             f"sets the node's label {CONFIG_LABEL} to a key of ours in the device plugin's ConfigMap, "
             "and a taint while it measures; label, ConfigMap and taints are put back when the run ends"
+            + (f"; {cluster_policy.PLAN}" if cluster_policy.PERMISSION in self.node.options["may_change"] else "")
         )
 
     # States.
@@ -162,12 +167,16 @@ class DevicePlugin(Access):
             what = "the device plugin did not get a ConfigMap to switch by"
             self._wait(lambda: self._problems_of_policy(is_ours=True), what)
             self.node.look_again()
-        self._publish_keys(key, note)
+        is_changed = self._publish_keys(key, note)
         before = self.node.read()["metadata"].get("labels", {}).get(CONFIG_LABEL)
         self.node.api.patch(self.node.path, {"metadata": {"labels": {CONFIG_LABEL: key}}})
         if before != key and all(keys.PREFIX + "mps" in (each or "") for each in (before, key)):
             # Its sidecar may not reach the running daemon, which would go on with the shares of the key before.
             self._delete_pod_of(self._installed.mps)
+        if before == key and is_changed:
+            # Whoever reads the key already does not read it again.
+            for part in (self._installed.plugin, self._installed.discovery, self._installed.mps):
+                self._delete_pod_of(part)
         expected = self._expected(state.strategy, state.replicas)
         self._wait(lambda: self._problems(expected), f"the node did not become {state.setting}")
 
@@ -212,7 +221,8 @@ class DevicePlugin(Access):
             known.append(f"{keys.PREFIX}ts-{max(keys.FEWEST_REPLICAS, *slices)}")
         return list(dict.fromkeys(known))
 
-    def _publish_keys(self, now: str, note: Mapping[str, Any]) -> None:
+    def _publish_keys(self, now: str, note: Mapping[str, Any]) -> bool:
+        """Bring the study's keys into the ConfigMap; whether the text of the key `now` is another than before."""
         configs = self._configs()
         path, data = self._config_map(configs)
         base = data.get(note["label"] or configs.default, "version: v1\n")
@@ -222,6 +232,7 @@ class DevicePlugin(Access):
         if changed:
             self.node.api.patch(path, {"data": changed})
             self._hurry_volumes()
+        return now in changed
 
     def _hurry_volumes(self) -> None:
         """Have the kubelet bring the ConfigMap into the pods that read it now, not within its minute.

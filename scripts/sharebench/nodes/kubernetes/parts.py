@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sharebench.nodes.kubernetes import cluster_policy, installed
-from sharebench.nodes.kubernetes.readiness import COUNT_LABEL, PRODUCT_LABEL, allocatable
+from sharebench.nodes.kubernetes.readiness import (
+    COUNT_LABEL,
+    PRODUCT_LABEL,
+    allocatable,
+    compute_capability,
+    most_mps_clients,
+)
 from sharebench.nodes.kubernetes.survey import HIDDEN, Row, Survey
 
 ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"
 PLUGIN_VALUES = "config/cluster/plugin-values.yaml"
-# From this compute capability on 48 clients may share an MPS server, before it 16 (MPS documentation, and the plugin).
-MANY_CLIENTS_SINCE = (7, 5)
+# What the tests ran with.
+TESTED = "0.19.3"
 
 
 def _part(part: installed.Part | None) -> str:
@@ -41,6 +47,8 @@ def device_plugin(survey: Survey) -> Iterator[Row]:
     if plugin is None:
         yield Row("", "install it, or the GPU operator: make cluster-install WITH=plugin APPLY=1, or WITH=operator")
         return
+    if plugin.version.removeprefix("v") != TESTED:
+        yield Row("", f"another version than {TESTED}, with which this was tested")
     if configs is not None:
         yield Row("  its ConfigMap", f"{configs.namespace}/{configs.name}, default {configs.default or 'not set'}")
         return
@@ -91,12 +99,8 @@ def gpu(survey: Survey) -> Iterator[Row]:
         yield Row("GPU", f"unknown: the node has no label {COUNT_LABEL}, so that nothing is known of its GPUs")
         return
 
-    def numbers(name: str) -> tuple[int, ...]:
-        found = (labels.get(f"{prefix}{name}.{part}", "") for part in ("major", "minor"))
-        return tuple(int(each) for each in found if each.isdecimal())
-
     driver = labels.get(f"{prefix}cuda.driver-version.full")
-    compute = numbers("gpu.compute")
+    compute, most = compute_capability(labels), most_mps_clients(labels)
     said = [
         f"{count} x {labels.get(PRODUCT_LABEL, 'unknown').removesuffix('-SHARED')}",
         f"{labels.get(f'{prefix}gpu.memory', '?')} MiB",
@@ -104,7 +108,7 @@ def gpu(survey: Survey) -> Iterator[Row]:
         f"driver {driver or 'unknown'}",
     ]
     yield Row("GPU", ", ".join(said))
-    yield Row("  MPS", f"up to {48 if compute >= MANY_CLIENTS_SINCE else 16} tenants")
+    yield Row("  MPS", f"up to {most or 'an unknown number of'} tenants")
     is_capable = labels.get(f"{prefix}mig.capable") == "true"
     instances = [name for name in allocatable(survey.node.read()) if name.startswith(f"{prefix}mig-")]
     is_cut = instances or "-MIG-" in labels.get(PRODUCT_LABEL, "")

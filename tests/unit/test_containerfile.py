@@ -1,0 +1,54 @@
+"""The tenants' image as it is written down; nobody builds it here."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+
+ENVS = Path(__file__).parents[2] / "envs"
+CONFIG = Path(__file__).parents[2] / "config"
+KNOWN = {"COPY", "ENV", "FROM", "RUN", "USER"}
+
+
+def instructions() -> list[tuple[str, str]]:
+    lines = (ENVS / "tenant.Containerfile").read_text().replace("\\\n", " ").splitlines()
+    return [(word, rest) for word, _, rest in (line.partition(" ") for line in lines if line and line[0] != "#")]
+
+
+def values(name: str) -> list[str]:
+    return [rest for word, rest in instructions() if word == name]
+
+
+def test_it_begins_with_its_base_and_has_only_known_instructions() -> None:
+    assert instructions()[0][0] == "FROM"
+    assert {word for word, _ in instructions()} == KNOWN
+
+
+def test_it_installs_the_lock_that_gpu_tenants_have_everywhere_and_nothing_else() -> None:
+    (copied,) = values("COPY")
+    source, target = copied.split()
+    assert (ENVS / source).exists()
+    assert source == "tenant-gpu.txt"
+    (command,) = values("RUN")
+    assert command.split()[-3:] == ["--require-hashes", "--requirement", target]
+
+
+def test_its_python_is_one_that_the_lock_is_for() -> None:
+    (base,) = values("FROM")
+    found = re.search(r"python:3\.(\d+)", base)
+    assert found
+    assert 11 <= int(found[1]) <= 13
+
+
+def test_it_runs_as_a_number_that_is_not_root_and_asks_for_no_device() -> None:
+    assert instructions()[-1][0] == "USER"
+    assert int(instructions()[-1][1].split(":")[0]) > 0
+    assert not any("NVIDIA_VISIBLE_DEVICES" in each for each in values("ENV"))
+
+
+def test_the_default_image_is_named_by_a_whole_digest() -> None:
+    """Tag for people, digest for machines: what it names cannot change under a study."""
+    image = yaml.safe_load((CONFIG / "config.yaml").read_text())["kubernetes"]["image"]
+    assert re.fullmatch(r"[a-z0-9./-]+:[\w.-]+@sha256:[0-9a-f]{64}", image)
