@@ -7,6 +7,7 @@
 # make gpu-env  the frameworks that tenants on a GPU need; `make run` does it where there is an NVIDIA GPU
 # make cluster-install   namespace and rights for `node: kubernetes`, as a dry run; APPLY=1 makes them; WITH=plugin,
 #               WITH=operator or WITH="plugin prometheus" install these charts too (config/cluster/charts.yaml)
+# make docs     make again what documents show of the code: manifests, architecture figures, and the pages with them
 # make clean    remove what these commands made
 #
 # `make run ARGS="--config 'strategies=[mps,mig]'"` passes arguments on to snakemake.
@@ -60,6 +61,12 @@ bench: $(VENV)/dev.stamp
 	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(BIN)/python $$benchmark || exit 1; done
 
 gpu-env: $(GPU_VENV)/run.stamp
+
+.PHONY: docs
+docs: $(VENV)/dev.stamp
+	@PYTHONPATH=tests:scripts $(BIN)/python -m unit.kubernetes.manifests
+	@$(BIN)/python docs/strategies/draw.py
+	@$(BIN)/python docs/strategies/include.py
 
 .PHONY: cluster-install
 cluster-install: $(VENV)/run.stamp

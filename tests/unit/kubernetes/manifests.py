@@ -1,0 +1,132 @@
+"""What each strategy of the catalogue makes in a cluster, as manifests: for review, for the documents, for dry runs.
+
+`make docs`, or PYTHONPATH=tests:scripts python -m unit.kubernetes.manifests, writes them to tests/unit/golden/.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import yaml
+from unit.config_cases import CONFIG, files
+from unit.kubernetes.fake_cluster import CONFIGS, NODE, FakeCluster
+
+from sharebench.capabilities import can
+from sharebench.config import load
+from sharebench.matrix import Study
+from sharebench.nodes.base import State
+from sharebench.nodes.kubernetes import device_plugin
+from sharebench.nodes.kubernetes.cluster_node import ClusterNode
+from sharebench.ownership import RUN_ID_VARIABLE
+from sharebench.strategies import is_again
+from sharebench.tenants import bundle, pods
+
+Json = dict[str, Any]
+
+FOLDER = Path(__file__).parents[1] / "golden"
+TENANTS = 3
+# In place of what changes with every line of a tenant's code, or every time: "left out", as binary data are written.
+LEFT_OUT = "bGVmdCBvdXQ="
+UID = "00000000-0000-4000-8000-000000000000"
+SETTINGS = {"timeouts": {"start_seconds": 600, "record_seconds": 60}, "cell_folder": "golden"}
+
+
+class Recorder(FakeCluster):
+    """Gives every object a uid, as an API server does."""
+
+    def create(self, path: str, body: Json) -> Json:
+        made = super().create(path, body)
+        return made | {"metadata": made["metadata"] | {"uid": UID}}
+
+
+def names() -> list[str]:
+    """The strategies of the catalogue that a cluster can do, each by its own access or by the device plugin."""
+    catalogue = load({**files(), "node": "simulated"})["strategy_catalogue"]
+    return [name for name, entry in catalogue.items() if can("kubernetes", entry, "device-plugin") is None]
+
+
+@contextmanager
+def _opened(study: Study) -> Iterator[tuple[Recorder, ClusterNode]]:
+    with ExitStack() as stack:
+        cluster = Recorder()
+        stack.enter_context(mock.patch.object(device_plugin, "time", cluster))
+        stack.enter_context(mock.patch.object(pods.Watcher, "start", lambda watcher: None))
+        stack.enter_context(mock.patch.object(pods, "token_hex", lambda size: "0" * 2 * size))
+        stack.enter_context(mock.patch.object(bundle, "as_text", lambda code: LEFT_OUT))
+        stack.enter_context(mock.patch.object(bundle, "digest", lambda code: "left-out"))
+        stack.enter_context(mock.patch.dict(os.environ, {RUN_ID_VARIABLE: "golden"}))
+        node = ClusterNode(study.node_options(), Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        node.__dict__["api"] = cluster
+        node._lease.acquire("golden", None)
+        cluster.log.clear()
+        yield cluster, node
+
+
+def manifests(name: str) -> list[Json]:
+    """What a cell of three tenants makes (of one, where the strategy has no three): the plugin's config, then the rest.
+
+    Settings of the node come as parts of a Node: its labels.
+    """
+    ready_made = yaml.safe_load((CONFIG / "kubernetes.yaml").read_text())
+    study = Study(load(files() | ready_made | {"strategies": [name], "replicas": [TENANTS]}))
+    cell = next(cell for cell in study.cells if cell.strategy == name)
+    spec, strategy = study.spec_of(cell), study.strategies[name]
+    with _opened(study) as (cluster, node):
+        if strategy.access == "device-plugin":
+            node.ensure(State(strategy, cell.replicas if strategy.depends_on_replicas else None, 0))
+        settings = SETTINGS | {"loads": [{"arrival": "closed"}] * cell.replicas}
+        node.tenants(spec, settings).start(node.grants(strategy, cell.replicas))
+        changes = [found for entry in cluster.log if (found := _as_manifest(*entry)) is not None]
+    # Pods are made side by side, in no order.
+    changes.sort(key=lambda each: each["metadata"]["name"] if each["kind"] == "Pod" else "")
+    return changes
+
+
+def _as_manifest(verb: str, path: str, body: Any) -> Json | None:
+    if verb == "create":
+        return dict(body)
+    if verb == "patch" and path == CONFIGS:
+        _, namespace, _, name = CONFIGS.rsplit("/", 3)
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, **body}
+    labels = body["metadata"].get("labels") if verb == "patch" and path == NODE else None
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-node", "labels": labels}} if labels else None
+
+
+class _Dumper(yaml.SafeDumper):
+    """Texts of several lines as such, lists indented, nothing twice by reference."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def rendered(documents: list[Json]) -> str:
+    """As YAML."""
+    return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=110)
+
+
+def written() -> dict[str, str]:
+    """Text of each file of the folder, by its name."""
+    return {f"{name}.yaml": rendered(manifests(name)) for name in names() if not is_again(name)}
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    wanted = written()
+    for path in FOLDER.glob("*.yaml"):
+        if path.name not in wanted:
+            path.unlink()
+    for file, text in wanted.items():
+        (FOLDER / file).write_text(text)
