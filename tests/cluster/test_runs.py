@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from cluster.driving import REPOSITORY, Run, study_of
-from cluster.harness import PLUGIN_NAMESPACE, RESTRICTED, Cluster, eventually
+from cluster.harness import PLUGIN_NAMESPACE, Cluster, eventually
 from cluster.test_switching import shown
 from kubernetes import client, utils
 
@@ -195,17 +195,3 @@ def test_an_end_by_a_signal(plugin: Cluster, namespace: str, tmp_path: Path) -> 
     assert process.returncode != 0, out
     assert left(plugin, namespace) == []
     assert shown(plugin) == before
-
-
-@pytest.mark.parametrize("name", ["namespace", "rbac", "rbac-plugin", "rbac-drain", "driver"])
-def test_manifests_are_what_the_server_takes(cluster: Cluster, namespace: str, name: str) -> None:
-    """A server-side dry run. The driver's pod satisfies the namespace's Pod Security: a refusal of it would warn."""
-    for each in objects(name):
-        each.get("metadata", {}).pop("namespace", None)
-        place = {} if each["kind"] in CLUSTER_WIDE else {"namespace": namespace}
-        utils.create_from_dict(cluster.api, each, dry_run="All", **place)
-
-
-def test_the_namespace_asks_for_what_its_pods_satisfy() -> None:
-    (made,) = objects("namespace")
-    assert made["metadata"]["labels"] == RESTRICTED

@@ -77,6 +77,8 @@ DRA = Program(
     stamps=("sigs.k8s.io/dra-driver-nvidia-gpu/internal/info.version=v0.4.1",),
     nvml=True,
 )
+HELM = Program("helm", ("helm",))
+FAKE_PLUGIN = Program("fake-plugin", ("fake-plugin",), package=".")
 NODE_PROGRAMS = (KUBE, CONTAINERD)
 GPU_PROGRAMS = (NVIDIA, NFD)
 

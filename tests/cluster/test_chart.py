@@ -1,0 +1,80 @@
+"""A second installation: NVIDIA's chart of the device plugin, unchanged, with the values of config/cluster."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster.driving import Run, study_of
+from cluster.harness import RESTRICTED, Cluster, eventually
+from cluster.testbed import charts, lifecycle
+from kubernetes import client
+
+pytestmark = pytest.mark.testbed
+CONFIGS = f"{charts.RELEASE}-nvidia-device-plugin-configs"
+
+
+@pytest.fixture(scope="module")
+def charted(machine: None) -> Iterator[Cluster]:
+    """A test bed of its own whose plugin and NFD came by Helm."""
+    name = f"chart-tests-{os.getpid()}"
+    found = lifecycle.up(name)
+    try:
+        charts.install(found)
+        cluster = Cluster(found.kubeconfig, found)
+        eventually("a GPU with labels", lambda: cluster.labels().get("gpu.sharing-strategy") == "none", 120)
+        eventually("an allocatable GPU", lambda: cluster.allocatable() == 1)
+        yield cluster
+    finally:
+        lifecycle.down(name)
+
+
+def state_of(cluster: Cluster) -> dict[str, Any]:
+    """What of a node and of its installation a run changes."""
+    node = cluster.node()
+    kept = ("device-plugin.config", "gpu.replicas", "gpu.sharing-strategy", "mps.capable")
+    leases = client.CoordinationV1Api(cluster.api).list_namespaced_lease(charts.NAMESPACE).items
+    return {
+        "labels": {key: value for key, value in cluster.labels().items() if key in kept},
+        "taints": [taint.key for taint in node.spec.taints or []],
+        "notes": [key for key in node.metadata.annotations if key.startswith("sharebench")],
+        "allocatable": {name: count for name, (_, count) in cluster.resources().items() if count},
+        "configs": cluster.core.read_namespaced_config_map(CONFIGS, charts.NAMESPACE).data,
+        "daemon sets": {
+            each.metadata.name: each.metadata.generation
+            for each in cluster.apps.list_namespaced_daemon_set(charts.NAMESPACE).items
+        },
+        "leases": [each.metadata.name for each in leases],
+    }
+
+
+def test_a_study_on_the_chart_as_it_is(charted: Cluster, tmp_path: Path) -> None:
+    before = state_of(charted)
+    assert before["configs"].keys() == {"default"}
+    assert len(before["daemon sets"]) == 3
+    with charted.namespace(RESTRICTED) as namespace:
+        run = Run(tmp_path, charted.kubeconfig, study_of(namespace))
+        code, out = run.finish("preflight")
+        assert code == 0, out
+        assert f"0.19.3 (standalone, {charts.NAMESPACE}/{charts.RELEASE}-nvidia-device-plugin)" in out
+        assert f"{charts.NAMESPACE}/{CONFIGS}, default default" in out
+        code, out = run.finish()
+        assert code == 0, out
+        with (tmp_path / "results/tables/summary.csv").open(newline="") as file:
+            cells = {(row["strategy"], row["replicas"]): row["status"] for row in csv.DictReader(file)}
+        assert cells == {
+            ("exclusive", "1"): "ok",
+            ("exclusive-again", "1"): "ok",
+            ("time-slicing", "1"): "ok",
+            ("time-slicing", "3"): "ok",
+            ("mps", "1"): "infeasible",
+            ("mps", "3"): "ok",
+        }
+        assert state_of(charted) == before
+        code, out = run.finish("restore")
+        assert code == 0, out
+        assert state_of(charted) == before

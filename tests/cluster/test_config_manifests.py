@@ -1,0 +1,110 @@
+"""Every manifest of config/cluster is one that the API server takes: a dry run there, in which no field is unknown.
+
+The values of charts are no objects: test_chart.py installs with those of the device plugin. Those of the GPU operator
+and of kube-prometheus-stack are only parsed (tests/unit/test_cluster_install.py): their charts cannot be had here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from cluster.driving import REPOSITORY
+from cluster.harness import RESTRICTED, Cluster, eventually
+from cluster.testbed import sources
+from kubernetes import client, utils
+
+from sharebench.nodes.kubernetes.api import Api, ApiRefused
+
+FOLDER = REPOSITORY / "config" / "cluster"
+DRY_RUN = {"dryRun": "All", "fieldValidation": "Strict"}
+# Custom resources that manifests have objects of.
+DEFINITIONS = {"karpenter.yaml": (sources.NODE_POOL, sources.NODE_CLASS)}
+
+
+def manifests() -> list[str]:
+    """Files with objects, in contrast to values and the list of charts."""
+    return sorted(path.name for path in FOLDER.glob("*.yaml") if all("kind" in each for each in objects(path.name)))
+
+
+def objects(name: str) -> list[dict[str, Any]]:
+    return [each for each in yaml.safe_load_all((FOLDER / name).read_text()) if each]
+
+
+@pytest.fixture
+def api(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Api:
+    monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
+    return Api(None)
+
+
+@pytest.fixture
+def defined(cluster: Cluster, api: Api, name: str) -> Iterator[None]:
+    """The cluster with the custom resources that the manifest needs."""
+    extensions = client.ApiextensionsV1Api(cluster.api)
+    made = []
+    try:
+        for source in DEFINITIONS.get(name, ()):
+            path = sources.file(*source)
+            utils.create_from_yaml(cluster.api, str(path))
+            (definition,) = [each for each in yaml.safe_load_all(path.read_text()) if each]
+            made.append(definition["metadata"]["name"])
+            spec = definition["spec"]
+            served = f"/apis/{spec['group']}/{spec['versions'][0]['name']}"
+            eventually(f"{made[-1]}", lambda path=served: api.find(path))  # type: ignore[misc]
+        yield
+    finally:
+        for each in made:
+            extensions.delete_custom_resource_definition(each)
+
+
+def path_of(api: Api, made: dict[str, Any], namespace: str) -> str:
+    """Where objects of that kind are made."""
+    group = made["apiVersion"]
+    root = f"/apis/{group}" if "/" in group else f"/api/{group}"
+    kinds = {each["kind"]: each for each in api.get(root)["resources"] if "/" not in each["name"]}
+    kind = kinds[made["kind"]]
+    return f"{root}/namespaces/{namespace}/{kind['name']}" if kind["namespaced"] else f"{root}/{kind['name']}"
+
+
+def try_to_make(api: Api, made: dict[str, Any], namespace: str) -> None:
+    """Raises ApiRefused with the server's words."""
+    made["metadata"].pop("namespace", None)
+    api._call("POST", path_of(api, made, namespace), made, DRY_RUN)
+
+
+@pytest.mark.parametrize("name", manifests())
+@pytest.mark.usefixtures("defined")
+def test_the_server_takes_it(api: Api, namespace: str, name: str) -> None:
+    for each in objects(name):
+        try_to_make(api, each, namespace)
+        if each["kind"] == "Job":
+            # Pod Security is enforced on pods only.
+            spec = each["spec"]["template"]["spec"] | {"serviceAccountName": "default"}
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "of-the-job"}, "spec": spec}
+            try_to_make(api, pod, namespace)
+
+
+def test_the_server_would_refuse_what_the_namespace_does_not_let_in(api: Api, namespace: str) -> None:
+    (made,) = objects("verify.yaml")
+    del made["spec"]["securityContext"]
+    with pytest.raises(ApiRefused, match="Pod Security refuses the pod"):
+        try_to_make(api, made, namespace)
+
+
+def test_the_server_would_refuse_a_field_that_it_does_not_know(api: Api, namespace: str) -> None:
+    (made,) = objects("verify.yaml")
+    made["spec"]["restartPolcy"] = "Never"
+    with pytest.raises(ApiRefused, match=r'unknown field "spec\.restartPolcy"'):
+        try_to_make(api, made, namespace)
+
+
+def test_the_namespace_asks_for_what_its_pods_satisfy() -> None:
+    (made,) = objects("namespace.yaml")
+    assert made["metadata"]["labels"] == RESTRICTED
+
+
+def test_there_is_no_other_kind_of_file() -> None:
+    values = {path.name for path in FOLDER.glob("*-values.yaml")} | {"charts.yaml"}
+    assert {path.name for path in FOLDER.iterdir()} == {*manifests(), *values}
