@@ -24,6 +24,7 @@ CORE = [
     "sharebench/gates.py",
     "sharebench/gates_gpu.py",
     "sharebench/gates_programs.py",
+    "sharebench/gates_prometheus.py",
     "sharebench/mixes.py",
     "sharebench/queueing.py",
     "sharebench/window.py",
@@ -41,6 +42,13 @@ PROGRAMS = [
     "sharebench/collect/programs.py",
     "sharebench/tenants/programs.py",
     "tenant/door.py",
+]
+# What only cells need that a Prometheus watches.
+WATCHED = [
+    "sharebench/collect/discovery.py",
+    "sharebench/collect/prometheus.py",
+    "sharebench/collect/series.py",
+    "sharebench/prometheus_cell.py",
 ]
 # What looks at a cluster before anything is measured.
 PREFLIGHT = {f"sharebench/nodes/kubernetes/{name}.py" for name in ("parts", "preflight", "rights", "survey")}
@@ -100,6 +108,7 @@ READING = [
     "sharebench/gates.py",
     "sharebench/gates_gpu.py",
     "sharebench/gates_programs.py",
+    "sharebench/gates_prometheus.py",
     "sharebench/histogram.py",
     "sharebench/mixes.py",
     "sharebench/record.py",
@@ -151,11 +160,12 @@ def of_node(kind: str) -> str:
     return _fingerprint(tuple(CORE + NODES[kind]))
 
 
-def of_cell(kind: str, *modules: str, has_programs: bool = False) -> str:
+def of_cell(kind: str, *modules: str, has_programs: bool = False, is_watched: bool = False) -> str:
     """Fingerprint of the code that measures workloads (their files `modules`; none if simulated) on a kind of node."""
     own = [f"tenant/workloads/{module}.py" for module in ("__init__", *sorted(set(modules)))] if modules else []
     of_faults = FAULT_CELL if "fault" in modules else []
-    return _fingerprint(tuple(CORE + NODES[kind] + own + of_faults + (PROGRAMS if has_programs else [])))
+    more = (PROGRAMS if has_programs else []) + (WATCHED if is_watched else [])
+    return _fingerprint(tuple(CORE + NODES[kind] + own + of_faults + more))
 
 
 def of_stage(stage: str) -> str:

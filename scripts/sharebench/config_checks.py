@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
-from sharebench import fault_checks, programs, workload_modules
+from sharebench import fault_checks, programs, scraping, workload_modules
 from sharebench.capabilities import (
     BUILT_KINDS,
     KNOWN_LAYERS,
@@ -151,6 +151,7 @@ def cross_key_problems(config: Json) -> Iterator[str]:
     yield from _queues(config)
     yield from contrasts(config)
     yield from fault_checks.problems(config, kind)
+    yield from scraping.problems(config, kind)
     if config["datasets"]:
         yield from datasets(config["datasets"])
     elif config["from"] is None:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from sharebench import gates_gpu, gates_programs
+from sharebench import gates_gpu, gates_programs, gates_prometheus
 from sharebench.findings import UNKNOWN, Finding, Record, Tenant, at_most, window_seconds
 from sharebench.mixes import reference, workload_of
 
@@ -335,4 +335,6 @@ WARNING: dict[str, Check] = {
     "censored": _censored,
     "generator_cost": gates_programs.generator_cost,
     "server_elsewhere": gates_programs.server_elsewhere,
+    "prometheus_counts": gates_prometheus.prometheus_counts,
+    "prometheus_scrapes": gates_prometheus.prometheus_scrapes,
 }

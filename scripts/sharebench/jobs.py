@@ -217,7 +217,13 @@ def measure_cell(
         if strategy.is_queue:
             measured, rows = run_queue(opened, strategy, spec, block, settings, known)
         else:
-            course = FaultCourse if "fault" in wanted else Course
+            course: type[Course] = FaultCourse if "fault" in wanted else Course
+            if "prometheus" in wanted:
+                # It is for such cells only.
+                from sharebench.prometheus_cell import PrometheusCourse, exposition
+
+                course = PrometheusCourse
+                settings |= {"prometheus": study.config["prometheus"], "exposition": exposition(study.config, folder)}
             measured, rows = run_cell(opened, strategy, spec, block, settings, known, course)
         ownership.verify(results)
         environment = measured.pop("environment")

@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 from itertools import combinations_with_replacement, product
 from typing import Any
 
-from sharebench import code, faults, programs
+from sharebench import code, faults, programs, scraping
 from sharebench.capabilities import resolve_node
 from sharebench.code import SCRIPTS
 from sharebench.mixes import is_job
@@ -353,7 +353,7 @@ class Study:
         if self.node_kind != "simulated":
             spec["warmup"] = self.config["warmup"]
             spec["environment"] = self._environment()
-        return spec
+        return spec | scraping.in_spec(self.config, spec)
 
     def _environment(self) -> str:
         """The lock of the tenants' packages; an interpreter of the user's own has what it has."""
@@ -374,8 +374,10 @@ class Study:
         if self.node_kind == "simulated":
             return f"measuring code {code.of_cell(self.node_kind)}"
         modules = [module for entry in entries if (module := programs.module(entry)) is not None]
-        has_programs = any(map(programs.is_program, entries))
-        return f"measuring code {code.of_cell(self.node_kind, *modules, has_programs=has_programs)}"
+        has_programs, is_watched = any(map(programs.is_program, entries)), scraping.is_on(self.config)
+        return (
+            f"measuring code {code.of_cell(self.node_kind, *modules, has_programs=has_programs, is_watched=is_watched)}"
+        )
 
     def node_code(self) -> str:
         """Labelled fingerprint of the code that sets up this kind of node."""

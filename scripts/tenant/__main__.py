@@ -22,6 +22,7 @@ from tenant.server import Server
 from tenant.state import State
 
 if TYPE_CHECKING:
+    from tenant.exposition import Exposition
     from tenant.load import Load
     from tenant.record import Identity
     from tenant.warmup import Rule
@@ -60,6 +61,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--streams", type=_count, help="be so many tenants in one process, each on its own stream")
     parser.add_argument("--load", type=_json_object, default={}, help="arrival, rate_hz, queue_limit, seed, JSON")
     parser.add_argument("--warmup", type=_json_object, default={}, help="the rule of steadiness, JSON")
+    parser.add_argument("--exposition", type=_json_object, default={}, help="cell, buckets of the metrics, JSON")
     parser.add_argument("--bind", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=0, help="(first) port to listen on; 0 picks free ones")
     parser.add_argument("--index", type=int, default=0, help="number of the (first) tenant, from 0")
@@ -77,11 +79,11 @@ def _announce(ports: list[int]) -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
 
-def _loop(state: State, workload: Workload, identity: Identity, load: Load, rule: Rule) -> NoReturn:
+def _loop(state: State, workload: Workload, identity: Identity, load: Load, rule: Rule, shown: Exposition) -> NoReturn:
     from tenant.measure import Measurement
 
     workload.attach()
-    state.measurement = measurement = Measurement(workload, identity, load, rule)
+    state.measurement = measurement = Measurement(workload, identity, load, rule, shown=shown)
     state.status = "warming"
     measurement.warm_up()
     state.status = "ready"
@@ -106,17 +108,19 @@ def _run(arguments: argparse.Namespace, states: list[State]) -> NoReturn:
     from tenant import startup
 
     tenants = startup.load(arguments)
+    from tenant.exposition import Exposition
     from tenant.load import Load
     from tenant.warmup import Rule
 
     load, rule = Load.parse(arguments.load), Rule.parse(arguments.warmup)
+    shown = Exposition.parse(arguments.exposition)
     if not arguments.streams:
-        _loop(states[0], *tenants[0], load, rule)
+        _loop(states[0], *tenants[0], load, rule, shown)
     ended: SimpleQueue[int] = SimpleQueue()
 
     def guarded(state: State, workload: Workload, identity: Identity) -> None:
         try:
-            _loop(state, workload, identity, load, rule)
+            _loop(state, workload, identity, load, rule, shown)
         except Exception as error:
             ended.put(exit_code(error))
 

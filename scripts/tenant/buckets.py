@@ -35,6 +35,12 @@ def upper_seconds(index: int) -> float:
     return math.inf if index == OVERFLOW_INDEX else SMALLEST_SECONDS * 2 ** (index / BUCKETS_PER_DOUBLING)
 
 
+def nearest_index(seconds: float) -> int:
+    """The bucket whose upper bound is nearest to a time above 0, on the log scale and within the finite ones."""
+    index = round(BUCKETS_PER_DOUBLING * math.log2(seconds / SMALLEST_SECONDS))
+    return min(max(index, 0), LAST_FINITE_INDEX)
+
+
 def bucket_index(latencies_ns: IntArray) -> npt.NDArray[np.intp]:
     """Bucket of each latency, for whole nanoseconds of any shape."""
     return np.searchsorted(_UPPER_NS, latencies_ns)

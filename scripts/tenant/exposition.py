@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from prometheus_client import CollectorRegistry, generate_latest
@@ -10,12 +13,43 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from tenant.buckets import LAST_FINITE_INDEX, upper_seconds
+from tenant.buckets import LAST_FINITE_INDEX, nearest_index, upper_seconds
+from tenant.parameters import ParameterError, with_defaults
 from tenant.recorder import Tally
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 # Two buckets per doubling; each bound is also one of the record's, so that no count is a guess.
 STRIDE = 32
+DEFAULT_INDICES = tuple(range(0, LAST_FINITE_INDEX + 1, STRIDE))
+
+
+@dataclass(frozen=True)
+class Exposition:
+    """How the totals are shown: in which of the record's buckets, and of which cell.
+
+    With a `cell`, which is a label of every series then, somebody reads them during the window: they are made anew for
+    each who asks.
+    """
+
+    cell: str = ""
+    indices: tuple[int, ...] = DEFAULT_INDICES
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> Exposition:
+        """From `cell` and `buckets`: ascending upper bounds in seconds, each moved to the record's nearest bound.
+
+        None in place of the buckets takes the built-in ones. Raises ParameterError.
+        """
+        values = with_defaults(given, {"cell": "", "buckets": None}, "exposition")
+        if values["buckets"] is None:
+            return cls(values["cell"])
+        indices = tuple(nearest_index(bound) for bound in values["buckets"])
+        if not indices or any(low >= high for low, high in pairwise(indices)):
+            raise ParameterError("exposition buckets must ascend, each at least 1.1 % above the one before")
+        return cls(values["cell"], indices)
+
+
+BUILT_IN = Exposition()
 
 
 class _Totals(Collector):
@@ -26,13 +60,15 @@ class _Totals(Collector):
         return self._families
 
 
-def exposition(totals: Tally, errors: int, is_ready: bool, workload: str, tenant: int) -> bytes:
+def exposition(
+    totals: Tally, errors: int, is_ready: bool, workload: str, tenant: int, shown: Exposition = BUILT_IN
+) -> bytes:
     """The text that /metrics answers with."""
     names, values = ["workload", "tenant"], [workload, str(tenant)]
+    if shown.cell:
+        names, values = [*names, "cell"], [*values, shown.cell]
     cumulative = np.cumsum(totals.counts)
-    buckets = [
-        (repr(upper_seconds(index)), int(cumulative[index])) for index in range(0, LAST_FINITE_INDEX + 1, STRIDE)
-    ]
+    buckets = [(repr(upper_seconds(index)), int(cumulative[index])) for index in shown.indices]
     buckets.append(("+Inf", totals.count))
     iterations = HistogramMetricFamily(
         "sharebench_iteration_seconds", "Latency of the iterations since the start.", labels=names

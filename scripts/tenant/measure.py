@@ -13,7 +13,7 @@ from collections.abc import Callable
 from threading import Condition, Lock
 from typing import Any
 
-from tenant.exposition import CONTENT_TYPE, exposition
+from tenant.exposition import BUILT_IN, CONTENT_TYPE, Exposition, exposition
 from tenant.job import Job
 from tenant.load import ArrivalQueue, Load, arrival_times_ns
 from tenant.loop import ClosedLoop, Loop, OpenLoop
@@ -40,7 +40,9 @@ class Measurement:
         rule: Rule,
         clock: Callable[[], int] = time.monotonic_ns,
         sleep: Callable[[float], None] = time.sleep,
+        shown: Exposition = BUILT_IN,
     ) -> None:
+        self._shown = shown
         self._workload = workload
         self._samples = workload.samples
         self._identity = identity
@@ -270,14 +272,21 @@ class Measurement:
         """Prometheus text of the totals and its content type.
 
         While a window is open, it is the text of the moment when the window was announced: making one costs a
-        millisecond of the tenant's time.
+        millisecond of the tenant's time. It is spent where the study is to be watched by Prometheus.
         """
         with self._lock:
-            if self._recorder.window is None:
+            if self._recorder.window is None or self._shown.cell:
                 self._metrics = self._exposition()
             return self._metrics, CONTENT_TYPE
 
     def _exposition(self) -> bytes:
         is_ready = self._first_verdict is not None
         name, index = self._identity.name, self._identity.index
-        return exposition(self._recorder.totals(), self._recorder.errors, is_ready, name, index)
+        totals, errors = self._recorder.totals(), self._recorder.errors
+        if self._shown.cell:
+            # What the loop has not handed over yet.
+            rows = self._loop.peek(self._clock())
+            errors += len(rows.failed)
+            good = rows.successful()
+            totals.add(good.ended - good.intended)
+        return exposition(totals, errors, is_ready, name, index, self._shown)

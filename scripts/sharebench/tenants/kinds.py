@@ -23,6 +23,7 @@ class Context:
     """What the tenants of a cell have in common.
 
     `python` is the interpreter that has the workload's framework, `device` what the tenants run on: cpu or cuda.
+    `exposition` says how they show their totals where Prometheus watches.
     """
 
     spec: Mapping[str, Any]
@@ -30,6 +31,7 @@ class Context:
     python: Path
     device: str
     token: str
+    exposition: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ def environment(grant: Grant) -> dict[str, str]:
 
 class HostEndpoint(Endpoint, Protocol):
     """How a tenant on this host is asked."""
+
+    port: int
 
     def ready(self) -> bool:
         """Whether it is warm for the first time."""
@@ -114,6 +118,8 @@ def tenant_command(
     }
     if streams is not None:
         arguments["streams"] = str(streams)
+    if context.exposition is not None:
+        arguments["exposition"] = json.dumps(context.exposition)
     return [str(context.python), "-m", "tenant", *(part for k, v in arguments.items() for part in (f"--{k}", v))]
 
 

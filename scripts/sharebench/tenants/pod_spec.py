@@ -82,8 +82,14 @@ def config_map(place: Place, code: bytes) -> Json:
     }
 
 
-def command(spec: Mapping[str, Any], load: Mapping[str, Any], index: int, options: Mapping[str, Any]) -> list[str]:
-    """The tenant's command line; `spec` is the cell's, `load` this tenant's."""
+def command(
+    spec: Mapping[str, Any],
+    load: Mapping[str, Any],
+    index: int,
+    options: Mapping[str, Any],
+    exposition: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """The tenant's command line; `spec` is the cell's, `load` this tenant's, `exposition` where Prometheus watches."""
     workload = workload_of(spec, index)
     arguments = {
         "workload": workload["module"],
@@ -97,6 +103,8 @@ def command(spec: Mapping[str, Any], load: Mapping[str, Any], index: int, option
         "port": str(PORT),
         "index": str(index),
     }
+    if exposition is not None:
+        arguments["exposition"] = json.dumps(exposition)
     started = [options["python"], f"{CODE_FOLDER}/{CODE_FILE}"]
     return [*started, *(part for key, value in arguments.items() for part in (f"--{key}", value))]
 

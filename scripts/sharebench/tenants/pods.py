@@ -160,6 +160,7 @@ class PodTenants:
     ) -> None:
         self.api, self.place, self.spec, self.access = api, place, spec, access
         self.loads, self.timeouts = settings["loads"], settings["timeouts"]
+        self.exposition = settings.get("exposition")
         self.read_node, self.reach = node, reach
         self.token = token_hex(16)
         core = f"/api/v1/namespaces/{place.namespace}"
@@ -190,7 +191,7 @@ class PodTenants:
         bodies = []
         for grant in grants:
             options, needs = self.place.options, self.access.pod(self.spec, grant)
-            arguments = pod_spec.command(self.spec, self.loads[grant.index], grant.index, options)
+            arguments = pod_spec.command(self.spec, self.loads[grant.index], grant.index, options, self.exposition)
             bodies.append(pod_spec.pod(self.place, owner, grant.index, arguments, needs, self.token, deadline_seconds))
         self.names = [body["metadata"]["name"] for body in bodies]
         self._created = time.monotonic()
@@ -330,6 +331,10 @@ class PodTenants:
     def endpoints(self) -> Sequence[PodEndpoint]:
         """The tenants' endpoints, in order."""
         return self._endpoints
+
+    def metrics_addresses(self) -> list[str]:
+        """Where a Prometheus that reaches pods finds the tenants' metrics, as `host:port`, in order."""
+        return [f"{pod['status']['podIP']}:{PORT}" for pod in self.pods()]
 
     def outcomes(self) -> list[Json]:
         """`status` and `exit` of each tenant, in order; a running one is `ok`."""

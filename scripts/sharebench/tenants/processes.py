@@ -147,7 +147,8 @@ class ProcessTenants:
         python: Path = Path(sys.executable),
         device: str = "cpu",
     ) -> None:
-        self.context = Context(spec, settings["loads"], python, device, secrets.token_hex(16))
+        shown = settings.get("exposition")
+        self.context = Context(spec, settings["loads"], python, device, secrets.token_hex(16), shown)
         self.start_seconds = settings["timeouts"]["start_seconds"]
         self.processes: list[TenantProcess] = []
         self._endpoints: list[HostEndpoint] = []
@@ -296,6 +297,10 @@ class ProcessTenants:
     def endpoints(self) -> Sequence[HostEndpoint]:
         """The tenants' endpoints, in order."""
         return self._endpoints
+
+    def metrics_addresses(self) -> list[str]:
+        """Where a Prometheus on this host finds the tenants' metrics, as `host:port`, in order."""
+        return [f"127.0.0.1:{endpoint.port}" for endpoint in self._endpoints]
 
     def outcomes(self) -> list[dict[str, Any]]:
         """`status` and `exit` of each tenant, in order; a running one is `ok`. All of a process end as it does."""

@@ -1,5 +1,6 @@
 import pytest
 
+from tenant.exposition import Exposition
 from tenant.load import Load
 from tenant.measure import CHUNK_NS, Measurement
 from tenant.record import Identity
@@ -259,3 +260,28 @@ def test_metrics_stand_still_while_a_window_is_open(clock: FakeClock) -> None:
     run_until(measurement, clock, start + 10 * MS)
     assert within == [announced]
     assert measurement.metrics()[0] != announced
+
+
+@pytest.mark.parametrize("load", [CLOSED, Load("constant", rate_hz=500.0)], ids=["closed", "open"])
+def test_metrics_follow_every_iteration_of_a_window_that_somebody_watches(clock: FakeClock, load: Load) -> None:
+    workload = FakeWorkload(clock, [MS])
+    shown = Exposition(cell="abc")
+    identity = Identity(0, "fake", 0, 0, 0)
+    measurement = Measurement(workload, identity, load, RULE, clock, clock.sleep, shown)
+    measurement.warm_up()
+    seen = []
+
+    def look() -> None:
+        if start <= clock.now_ns < start + 10 * MS:
+            text = measurement.metrics()[0].decode()
+            seen.append(int(float(text.split("seconds_count{")[1].split("} ")[1].split("\n")[0])))
+
+    measurement.turn()
+    start = clock.now_ns + MS
+    workload.before = look
+    measurement.set_window(start, start + 10 * MS)
+    run_until(measurement, clock, start + 10 * MS)
+    assert len(seen) > 3 and seen == list(range(seen[0], seen[0] + len(seen)))
+    total = measurement.metrics()[0]
+    assert measurement.wait_record(0)["count"] == len(seen)
+    assert f"}} {float(seen[-1] + 1)}" in total.decode()

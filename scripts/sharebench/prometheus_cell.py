@@ -1,0 +1,231 @@
+"""A cell that Prometheus watches: what it says of the tenants, beside their own records, which stay the truth.
+
+The story is that of every cell (cell.py) until all are steady. Then Prometheus is shown the tenants, and the window
+waits until it has scraped each of them, so that there is a sample before its start; after its end one more is waited
+for. A Prometheus that cannot be had at the start is a failure of the harness, in one line. One that fails later costs
+the cell nothing but its numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from sharebench import scraping
+from sharebench.cell import Course, Observed
+from sharebench.collect import discovery, series
+from sharebench.collect.prometheus import Labels, PrometheusSilent, Server, duration, selector
+from sharebench.nodes.base import Grant, NodeError, State, Tenants
+from sharebench.ownership import RUN_ID_VARIABLE
+
+METRIC = "sharebench_iteration_seconds"
+QUANTILES = (0.5, 0.95, 0.99)
+POLL_SECONDS = 0.2
+# One scrape may fail, and the next one is to be stored too.
+SCRAPES_TO_WAIT = 3
+STORED_SECONDS = 2.0
+# A server that was killed and started again reads its log first.
+BACK_SECONDS = 20.0
+# Samples further away than this are of no use at the window's ends.
+BEFORE_SCRAPES = 10
+
+
+@runtime_checkable
+class Scraped(Tenants, Protocol):
+    """Tenants whose metrics others can read."""
+
+    def metrics_addresses(self) -> list[str]:
+        """Where, as `host:port`, in order."""
+
+
+def exposition(config: dict[str, Any], cell_folder: str) -> dict[str, Any]:
+    """What the tenants of a watched cell are told: its name in the metrics, and their buckets."""
+    name = f"{os.environ.get(RUN_ID_VARIABLE, '')}/{cell_folder}"
+    return {"cell": hashlib.sha256(name.encode()).hexdigest()[:12], "buckets": config["prometheus"]["buckets"]}
+
+
+class PrometheusCourse(Course):
+    """`settings` has the config's `prometheus` and the `exposition` that the tenants were given."""
+
+    def observe(self, tenants: Tenants, grants: Sequence[Grant]) -> Observed:
+        """Run the window while Prometheus watches. Raises as `Course.observe`."""
+        self.section: dict[str, Any] = self.settings["prometheus"]
+        self.scrape_seconds: float = self.section["scrape_seconds"]
+        self.cell: Labels = {"cell": self.settings["exposition"]["cell"]}
+        self.server = Server(self.section["url"])
+        self.replicas: int = self.spec["replicas"]
+        found = self._discovery()
+        assert isinstance(tenants, Scraped)
+        try:
+            found.show(tenants.metrics_addresses())
+            self._wait_until_seen(tenants, found.patience_seconds)
+            clock = self._clock(tenants)
+            started = self.server.started()
+        except (PrometheusSilent, OSError) as failure:
+            found.hide()
+            raise NodeError(str(failure)) from None
+        except BaseException:
+            found.hide()
+            raise
+        try:
+            seen = super().observe(tenants, grants)
+            self.said = self._answer(seen, clock, started)
+        finally:
+            with contextlib.suppress(OSError):
+                found.hide()
+        return seen
+
+    def after(self, record: dict[str, Any], state: State, grants: Sequence[Grant]) -> None:
+        """Put what Prometheus said into the record."""
+        super().after(record, state, grants)
+        record["prometheus"] = getattr(self, "said", None)
+
+    def _discovery(self) -> discovery.Discovery:
+        how = scraping.discovery(self.section)
+        if how == "file":
+            return discovery.Files(Path(self.section["folder"]), self.node.folder, self.scrape_seconds)
+        if how == "pod-monitor":
+            self.node.watch(self.section)
+            return discovery.Objects(discovery.MONITOR_SECONDS)
+        return discovery.Objects(discovery.FILE_SECONDS + SCRAPES_TO_WAIT * self.scrape_seconds)
+
+    def _wait_until_seen(self, tenants: Tenants, patience_seconds: float) -> None:
+        """Until each tenant has been scraped. Raises NodeError when it takes too long, TenantsFailed when one ends."""
+        waited = patience_seconds + SCRAPES_TO_WAIT * self.scrape_seconds + STORED_SECONDS
+        count = f"count({selector(f'{METRIC}_count', self.cell)})"
+
+        def seen() -> int:
+            return int(max((value for _, value in self.server.vector(count)), default=0))
+
+        deadline = time.monotonic() + waited
+        while (known := seen()) < self.replicas:
+            if time.monotonic() > deadline:
+                raise NodeError(
+                    f"Prometheus at {self.section['url']} saw {known} of {self.replicas} tenants within {waited:g} s "
+                    f"(discovery: {scraping.discovery(self.section)}); see its page of targets, and docs/prometheus.md"
+                )
+            # Raises when a tenant ends.
+            tenants.sleep_until(tenants.now_ns() + int(POLL_SECONDS * 1e9))
+
+    def _clock(self, tenants: Tenants) -> tuple[float, float]:
+        """By how many seconds the server's clock is ahead of that of the tenants' node, and how far that may be off.
+
+        The moment of a sample is the server's, that of the window the node's.
+        """
+        ahead, error = self.server.clock()
+        monotonic_ns, realtime_ns, _ = tenants.endpoints()[0].clock()
+        node_ahead = (realtime_ns - monotonic_ns - (time.time_ns() - tenants.now_ns())) / 1e9
+        return ahead - node_ahead, error
+
+    def _answer(self, seen: Observed, clock: tuple[float, float], started: str | None) -> dict[str, Any]:
+        """The record's `prometheus`: what the server says of the window, as soon as it has seen its end."""
+        offset, error = clock
+        start = seen.window["start_epoch_seconds"] + offset
+        end = seen.window["end_epoch_seconds"] + offset
+        said: dict[str, Any] = {
+            "discovery": scraping.discovery(self.section),
+            "scrape_seconds": self.scrape_seconds,
+            "clock_offset_seconds": offset,
+            "clock_error_seconds": error,
+            "error": None,
+            "restarted": None,
+            "classic_mean_seconds": None,
+            "tenants": [],
+        }
+        try:
+            counts = self._wait_for_the_end(start, end)
+            now = self.server.started()
+            said["restarted"] = None if started is None or now is None else now != started
+            said |= self._numbers(counts, start, end)
+        except PrometheusSilent as silence:
+            said["error"] = str(silence)
+        return said
+
+    def _samples(self, suffix: str, start: float, end: float) -> list[tuple[Labels, series.Samples]]:
+        """Raw samples around the window, by series."""
+        before = BEFORE_SCRAPES * self.scrape_seconds
+        after = SCRAPES_TO_WAIT * self.scrape_seconds + BACK_SECONDS
+        name = selector(f"{METRIC}_{suffix}", self.cell)
+        return self.server.samples(name, before + end - start + after, end + after)
+
+    def _wait_for_the_end(self, start: float, end: float) -> dict[int, series.Samples]:
+        """The samples of each tenant's count, once each has one after the window, or time is up.
+
+        Raises PrometheusSilent when the server does not answer until then.
+        """
+        late = time.monotonic() + SCRAPES_TO_WAIT * self.scrape_seconds + BACK_SECONDS
+        while True:
+            try:
+                counts = _by_tenant(self._samples("count", start, end))
+                is_whole = len(counts) == self.replicas and all(each[-1][0] >= end for each in counts.values())
+                if is_whole or time.monotonic() > late:
+                    return counts
+            except PrometheusSilent:
+                if time.monotonic() > late:
+                    raise
+            # The records are there: whatever becomes of the tenants now is no matter.
+            time.sleep(POLL_SECONDS)
+
+    def _numbers(self, counts: dict[int, series.Samples], start: float, end: float) -> dict[str, Any]:
+        sums = _by_tenant(self._samples("sum", start, end))
+        buckets: dict[int, dict[float, series.Samples]] = {}
+        for labels, samples in self._samples("bucket", start, end):
+            buckets.setdefault(int(labels["tenant"]), {})[float(labels["le"])] = samples
+        window = duration(end - start)
+        parts = ("count", "sum", "bucket")
+        count, total, bucket = (f"{selector(f'{METRIC}_{part}', self.cell)}[{window}]" for part in parts)
+
+        def each(query: str) -> dict[int, float]:
+            return {int(labels["tenant"]): value for labels, value in self.server.vector(query, end) if value == value}
+
+        increases = each(f"sum by (tenant) (increase({count}))")
+        quantiles = {q: each(f"histogram_quantile({q}, sum by (tenant, le) (increase({bucket})))") for q in QUANTILES}
+        # The query of the nos demo, `[2m]` being the window: its `avg` is of one number.
+        classic = self.server.vector(f"avg(sum(rate({total})) / sum(rate({count})))", end)
+        return {
+            "classic_mean_seconds": next((value for _, value in classic if value == value), None),
+            "tenants": [
+                {
+                    "index": index,
+                    "scrapes": series.inside(counts.get(index, ()), start, end),
+                    "longest_gap_seconds": series.longest_gap(counts.get(index, ()), start, end),
+                    "resets": series.resets(counts.get(index, ())),
+                    "count": _or_none(series.growth, counts.get(index), start, end),
+                    "sum_seconds": _or_none(series.growth, sums.get(index), start, end),
+                    "increase_count": increases.get(index),
+                    "quantiles_seconds": {f"{q:g}": quantiles[q].get(index) for q in QUANTILES},
+                    "histogram": _histogram(buckets.get(index, {}), start, end),
+                }
+                for index in range(self.replicas)
+            ],
+        }
+
+
+def _by_tenant(found: Sequence[tuple[Labels, series.Samples]]) -> dict[int, series.Samples]:
+    return {int(labels["tenant"]): samples for labels, samples in found}
+
+
+def _or_none(
+    measure: Callable[[series.Samples, float, float], float | None],
+    samples: series.Samples | None,
+    start: float,
+    end: float,
+) -> float | None:
+    return None if samples is None else measure(samples, start, end)
+
+
+def _histogram(buckets: dict[float, series.Samples], start: float, end: float) -> dict[str, Any] | None:
+    """Upper bounds, null for infinity, and counts of the buckets; with fractions, as the window's ends are between."""
+    found = series.bucket_growth(buckets, start, end)
+    if found is None:
+        return None
+    uppers, counts = found
+    return {
+        "upper_seconds": [None if upper == float("inf") else upper for upper in uppers],
+        "count": [round(count, 3) for count in counts],
+    }
