@@ -11,6 +11,7 @@ from sharebench import code, dataset
 from sharebench.figures import names_for
 from sharebench.matrix import SCRIPTS, Study, canonical, cell_of
 from sharebench.mixes import has_jobs
+from sharebench.scraping import is_on
 
 
 def config_of_files():
@@ -107,7 +108,7 @@ def deliverables():
     """Every file that a run is for, each record included, so that a deleted one is noticed."""
     cells = [] if FROM else [*raw_files(), *exports()]
     tables = [*rules.aggregate.output, *rules.model.output, *rules.decide.output]
-    return [*cells, *tables, *rules.figures.output, RESULTS / "report.html"]
+    return [*cells, *tables, *rules.figures.output, *watched(), RESULTS / "report.html"]
 
 
 def presentation():

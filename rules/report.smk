@@ -20,6 +20,7 @@ rule report:
         ],
         decisions=[*rules.model.output, *rules.decide.output],
         figures=rules.figures.output,
+        watched=rules.coarse_buckets.output if is_on(STUDY.config) else [],
         device="<data>/nodes/device.json",
         literature=sorted(PUBLISHED.glob("literature.csv")),
     output:

@@ -3,7 +3,8 @@
 # Inputs:  cells/{strategy}/{workload}/n{replicas}/r{repeat}/raw.json, calibration/{workload}.json, nodes/device.json
 # Outputs: cells/{strategy}/{workload}/histograms.csv, tables/{cells,summary,contrasts,stages,startup}.csv,
 #          tables/summary.{md,tex}, manifest.json,
-#          and of a study of pairs tables/interference.csv, with faults tables/isolation.csv, of jobs tables/jobs.csv
+#          and of a study of pairs tables/interference.csv, with faults tables/isolation.csv, of jobs tables/jobs.csv,
+#          with Prometheus tables/prometheus.csv
 # Steps:   export_histograms lists the buckets of one strategy and workload. aggregate checks that every record is
 #          whole, is what the config asks for now, and comes from one device and one set of frameworks; then it tables.
 
@@ -58,6 +59,7 @@ rule aggregate:
         ["<results>/tables/interference.csv"] if STUDY.config["interference"] else [],
         ["<results>/tables/isolation.csv"] if STUDY.config["faults"] else [],
         ["<results>/tables/jobs.csv"] if has_jobs(STUDY.config) else [],
+        ["<results>/tables/prometheus.csv"] if is_on(STUDY.config) else [],
         # Named by what the tables hold, so that it is missing when they hold something else: Snakemake's own memory
         # knows that too, but results that were copied without it would keep their tables.
         tabled=RESULTS / f".sharebench/tabled/{dataset.digest(STUDY)}",

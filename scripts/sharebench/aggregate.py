@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from sharebench import dataset, ownership
+from sharebench import dataset, ownership, scraping
 from sharebench.analysis import publish
 from sharebench.analysis.baseline import Baseline
 from sharebench.analysis.cells import cells_table
@@ -21,6 +21,7 @@ from sharebench.analysis.contrasts import contrasts_table
 from sharebench.analysis.interference import interference_table
 from sharebench.analysis.isolation import Case, cases, isolation_table
 from sharebench.analysis.jobs import JobCell, job_cell, jobs_table
+from sharebench.analysis.prometheus import prometheus_rows, prometheus_table
 from sharebench.analysis.reduction import by_workload, reduced
 from sharebench.analysis.stages import stage_rows, stages_table
 from sharebench.analysis.startup import Start, Switches, starts, startup_table
@@ -137,7 +138,7 @@ def _node(data: Path) -> dict[str, Any]:
 
 
 def published(config: dict[str, Any]) -> dict[str, Any]:
-    """The config without what is only this host's business: paths that lead out of here, and which GPU it was."""
+    """The config without what is only this host's business: paths and addresses out of here, and which GPU it was."""
     nvidia = config["nvidia"]
     gpu = nvidia["gpu"] if nvidia["gpu"].isdecimal() else "0"
     workloads = {
@@ -145,7 +146,11 @@ def published(config: dict[str, Any]) -> dict[str, Any]:
         for name, entry in config["workload_catalogue"].items()
     }
     cluster = config["kubernetes"] | {"context": None, "node": "auto", "namespace": "sharebench", "tolerations": []}
+    watching = config["prometheus"]
+    if scraping.is_on(config):
+        watching = watching | {"url": "http://prometheus", "folder": None, "labels": {}, "dcgm": None}
     return config | {
+        "prometheus": watching,
         "workload_catalogue": workloads,
         "results": dataset.portable(config["results"]),
         "from": dataset.portable(config["from"]) if config["from"] else None,
@@ -233,6 +238,7 @@ def _own_tables(study: Study) -> dict[str, bool]:
         "interference": bool(study.interference),
         "jobs": has_jobs(study.config),
         "isolation": bool(study.faults),
+        "prometheus": scraping.is_on(study.config),
     }
 
 
@@ -244,12 +250,14 @@ def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
     started: list[Start] = []
     victims: list[Case] = []
     jobs: list[JobCell] = []
+    watched: list[dict[str, Any]] = []
     switches = _switches(checker)
     for record in checker.records(study.tabled()):
         cell = Cell(**{key: record["cell"][key] for key in ("strategy", "workload", "replicas", "repeat")})
         cells.append(reduced(record))
         started += starts(record)
         switches.add(cell.strategy, record.get("switch"))
+        watched += prometheus_rows(record)
         if cell.workload in study.faults:
             victims += cases(record)
         elif job := job_cell(record):
@@ -272,6 +280,8 @@ def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
     if has_jobs(study.config):
         queues = [strategy.name for strategy in study.strategies.values() if strategy.is_queue]
         tables["jobs"] = jobs_table(jobs, (cell for cell in study.tabled() if study.is_job(cell.workload)), queues)
+    if scraping.is_on(study.config):
+        tables["prometheus"] = prometheus_table(watched)
     if study.faults:
         faulty = [(cell.strategy, cell.workload) for cell in study.tabled() if cell.workload in study.faults]
         repeats = study.config["fault_repeats"]

@@ -129,7 +129,7 @@ STAGES = {
     "tables": ["sharebench/aggregate.py", "sharebench/archive.py", "sharebench/dataset.py", *READING, *SUMMARISING],
     "compare": ["compare.py", *READING, *SUMMARISING, *_all("sharebench/figures")],
     "decisions": DECIDING,
-    "figures": ["sharebench/mixes.py", *_all("sharebench/figures")],
+    "figures": ["sharebench/mixes.py", "sharebench/collect/series.py", *_all("sharebench/figures")],
     "timeslice": ["sharebench/timeslice.py", "sharebench/turns.py", "tenant/spin.py", "tenant/cuda.py"],
     "archive": ["sharebench/archive.py", "sharebench/crate.py"],
     "report": [

@@ -27,6 +27,8 @@ class Entry:
     """Whether there is nothing to draw in a study without `faults`."""
     needs_power: bool = False
     """Whether there is nothing to draw on a node that does not know its power."""
+    has_own_rule: bool = False
+    """Whether it explains something and is no result: drawn when it is asked for, or where Prometheus watches."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -40,6 +42,7 @@ class Entry:
             and (bool(config["faults"]) or not self.is_of_faults)
             and (has_jobs(config) or not self.is_of_jobs)
             and (node_kind in WITH_POWER or not self.needs_power)
+            and not self.has_own_rule
         )
 
 
@@ -173,6 +176,16 @@ NAMES: dict[str, Entry] = {
         "worst, and for how long. Failed: it ended, or gave no answer any more. Survived: it went on, but its "
         "latencies cannot be judged.",
         is_of_faults=True,
+    ),
+    "buckets": Entry(
+        "sharebench.figures.buckets",
+        "What coarse buckets hide",
+        "The same iterations in the record's buckets, each 1.1 % wide, and in a few wide ones. Filled markers are the "
+        "quantiles of the record at each strategy's largest number of tenants, hollow ones what histogram_quantile of "
+        "Prometheus makes of the wide buckets, in which it draws a straight line. Strategies whose quantiles lie "
+        "between the same two bounds look alike, whatever they are, and the p99 of even a steady load stands near the "
+        "upper one.",
+        has_own_rule=True,
     ),
 }
 
