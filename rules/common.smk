@@ -9,7 +9,8 @@ sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
 from sharebench import config as configuration
 from sharebench import code, dataset
 from sharebench.figures import names_for
-from sharebench.matrix import SCRIPTS, Study, canonical, cell_of
+from sharebench.code import SCRIPTS
+from sharebench.matrix import Study, canonical, cell_of
 from sharebench.mixes import has_jobs
 from sharebench.scraping import is_on
 

@@ -26,6 +26,7 @@ MEASURED = (
     "cells/*/*/n*/r*/raw.json",
     "cells/*/*/n*/r*/telemetry.csv",
     "cells/*/*/histograms.csv",
+    "cells/*/*/prometheus.csv",
     "calibration/*.json",
     "nodes/*.json",
 )

@@ -7,17 +7,15 @@ import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import combinations_with_replacement, product
 from typing import Any
 
 from sharebench import code, faults, programs, scraping
 from sharebench.capabilities import resolve_node
-from sharebench.code import SCRIPTS
+from sharebench.locks import environment_of
 from sharebench.mixes import is_job
 from sharebench.strategies import Strategy, again, on_node
-
-ENVS = SCRIPTS.parent / "envs"
 
 # Switching a cluster node takes longer than this; there each state is set once.
 SLOW_SWITCH_KINDS = {"kubernetes"}
@@ -74,13 +72,6 @@ def pair_name(one: str, other: str) -> str:
 def canonical(value: Any) -> str:
     """JSON text that is the same for equal values, whatever the order of their keys."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
-@lru_cache(maxsize=2)
-def tenant_environment(lock: str) -> str:
-    """What a tenant may import: the pins of its lock in envs/, without hashes and comments."""
-    pins = re.findall(r"^([A-Za-z0-9_.-]+==[^\s;\\]+)", (ENVS / lock).read_text(), flags=re.MULTILINE)
-    return " ".join(sorted(pins))
 
 
 def _as_loop(workload: dict[str, Any]) -> dict[str, Any]:
@@ -279,6 +270,7 @@ class Study:
             used = [self.strategies["exclusive"], *(strategy for strategy, _ in strategies)]
             options["accesses"] = sorted({str(strategy.access) for strategy in used})
             options["tenants"] = {mechanism: sorted(sizes) for mechanism, sizes in tenants.items()}
+            options["has_pod_monitor"] = scraping.has_pod_monitor(self.config)
         return options
 
     def _node(self) -> dict[str, Any]:
@@ -352,17 +344,8 @@ class Study:
             spec["fault"] = {"kind": kind, "at_fraction": faults.AT_FRACTION, "aggressor": cell.replicas - 1}
         if self.node_kind != "simulated":
             spec["warmup"] = self.config["warmup"]
-            spec["environment"] = self._environment()
+            spec["environment"] = environment_of(self.config, self.node_kind)
         return spec | scraping.in_spec(self.config, spec)
-
-    def _environment(self) -> str:
-        """The lock of the tenants' packages; an interpreter of the user's own has what it has."""
-        if self.node_kind == "nvidia":
-            is_own = self.config["nvidia"]["python"] != "auto"
-            return "own interpreter" if is_own else tenant_environment("tenant-gpu.txt")
-        if self.node_kind == "kubernetes":
-            return f"image {self.config['kubernetes']['image']}"
-        return tenant_environment("tenant-cpu.txt")
 
     def spec(self, cell: Cell) -> str:
         """Canonical text of `spec_of(cell)`: a cell is stale when it changes."""

@@ -31,6 +31,11 @@ def discovery(section: Json) -> str:
     return "file" if section["folder"] is not None else "pod-monitor"
 
 
+def has_pod_monitor(config: Json) -> bool:
+    """Whether the run makes a PodMonitor, which it has to remove in the end."""
+    return is_on(config) and discovery(config["prometheus"]) == "pod-monitor"
+
+
 def in_spec(config: Json, spec: Json) -> dict[str, Any]:
     """What being watched adds to the cell's spec, since every scrape costs a tenant time; empty where nobody watches.
 

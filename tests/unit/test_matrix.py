@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.config_cases import study
 
-from sharebench import capabilities, matrix
+from sharebench import capabilities, locks
 from sharebench.config import load
-from sharebench.matrix import Cell, Plot, Study, canonical, cell_of, tenant_environment
+from sharebench.locks import tenant_environment
+from sharebench.matrix import Cell, Plot, Study, canonical, cell_of
 
 SIMULATED = {"node": "simulated"}
 
@@ -377,7 +378,7 @@ def test_tenants_on_a_gpu_depend_on_a_lock_of_their_own(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("lock", ["tenant-cpu.txt", "tenant-gpu.txt"])
 def test_every_pin_of_the_real_lock_counts(lock: str) -> None:
-    lines = (matrix.ENVS / lock).read_text().splitlines()
+    lines = (locks.ENVS / lock).read_text().splitlines()
     pins = [line for line in lines if "==" in line and not line.lstrip().startswith(("#", "--"))]
     assert len(tenant_environment(lock).split()) == len(pins) >= 2
 

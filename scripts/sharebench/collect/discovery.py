@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from sharebench.files import write_json
 
@@ -18,10 +17,6 @@ FILE_SECONDS = 15.0
 MONITOR_SECONDS = 180.0
 # What scrape configs for pods look for by custom; no part of Kubernetes.
 ANNOTATIONS = {"prometheus.io/scrape": "true", "prometheus.io/port": "8000", "prometheus.io/path": "/metrics"}
-GROUP = "/apis/monitoring.coreos.com/v1"
-RUN_LABEL = "sharebench/run"
-
-Json = dict[str, Any]
 
 
 class Discovery(Protocol):
@@ -67,20 +62,3 @@ class Objects:
 
     def hide(self) -> None:
         """Nor is there anything to hide."""
-
-
-def pod_monitor(
-    name: str, run_id: str, labels: Mapping[str, str], pods: Mapping[str, str], scrape_seconds: float
-) -> Json:
-    """The PodMonitor of a run, for the pods with the labels `pods`; `labels` are those that the operator selects by."""
-    interval = f"{round(1000 * scrape_seconds)}ms"
-    run = re.sub(r"[^A-Za-z0-9._-]", "-", run_id).strip("-._")[:63]
-    return {
-        "apiVersion": "monitoring.coreos.com/v1",
-        "kind": "PodMonitor",
-        "metadata": {"name": name, "labels": {**labels, **pods, RUN_LABEL: run}},
-        "spec": {
-            "selector": {"matchLabels": dict(pods)},
-            "podMetricsEndpoints": [{"port": "metrics", "interval": interval, "scrapeTimeout": interval}],
-        },
-    }

@@ -12,7 +12,7 @@ from typing import Any
 
 from sharebench.files import read_json, write_json
 from sharebench.nodes.base import Evidence, Grant, Node, NodeError, Sampler, State, Tenants
-from sharebench.nodes.kubernetes import original, strangers
+from sharebench.nodes.kubernetes import monitor, original, strangers
 from sharebench.nodes.kubernetes.access import Access, open_access
 from sharebench.nodes.kubernetes.api import Api, ApiRefused, Json, is_in_cluster
 from sharebench.nodes.kubernetes.installed import Installed, look
@@ -253,10 +253,20 @@ class ClusterNode(Node):
                 if refused.status != 409 or attempt == 4:
                     raise
 
+    def watch(self, options: Mapping[str, Any]) -> None:
+        """Have the Prometheus of an operator scrape the node's tenants, until `restore`. Raises NodeError."""
+        wanted = monitor.pod_monitor(node_digest(self.name), strangers.OWNER_LABEL, self.run_id, options)
+        monitor.ensure(self.api, self.options["namespace"], wanted)
+
+    def _watch_no_more(self) -> None:
+        if self.options["has_pod_monitor"]:
+            monitor.remove(self.api, self.options["namespace"], node_digest(self.name))
+
     # States.
 
     def sweep(self) -> None:
         """Remove what a run that died left in our namespace, and bring the node back if one left it changed."""
+        self._watch_no_more()
         sweep(self.api, self.options["namespace"], {strangers.OWNER_LABEL: node_digest(self.name)})
         for name in self.options["accesses"]:
             self.access(name).clean()
@@ -276,6 +286,7 @@ class ClusterNode(Node):
 
     def restore(self) -> bool:
         """Bring the node back to its original state; False when nothing of it was changed."""
+        self._watch_no_more()
         if original.of(self.read()) is None:
             self._note(None)
             return False
