@@ -45,6 +45,8 @@ PROGRAMS = [
 ]
 # What only cells need that a Prometheus watches.
 WATCHED = [
+    "sharebench/collect/__init__.py",
+    "sharebench/collect/dcgm.py",
     "sharebench/collect/discovery.py",
     "sharebench/collect/prometheus.py",
     "sharebench/collect/series.py",
@@ -124,19 +126,20 @@ DECIDING = [
     *ADVICE,
 ]
 SUMMARISING = [file for file in _all("sharebench/analysis") if file not in MODEL + ADVICE]
+DRAWING = ["sharebench/collect/series.py", *_all("sharebench/figures")]
 STAGES = {
     "export": ["export_histograms.py", "sharebench/analysis/export.py", *READING],
     "tables": ["sharebench/aggregate.py", "sharebench/archive.py", "sharebench/dataset.py", *READING, *SUMMARISING],
-    "compare": ["compare.py", *READING, *SUMMARISING, *_all("sharebench/figures")],
+    "compare": ["compare.py", *READING, *SUMMARISING, *DRAWING],
     "decisions": DECIDING,
-    "figures": ["sharebench/mixes.py", "sharebench/collect/series.py", *_all("sharebench/figures")],
+    "figures": ["sharebench/mixes.py", *DRAWING],
     "timeslice": ["sharebench/timeslice.py", "sharebench/turns.py", "tenant/spin.py", "tenant/cuda.py"],
     "archive": ["sharebench/archive.py", "sharebench/crate.py"],
     "report": [
         "sharebench/mixes.py",
         "tenant/buckets.py",
         *_all("sharebench", "report*.py"),
-        *_all("sharebench/figures"),
+        *DRAWING,
     ],
 }
 TEMPLATES = SCRIPTS / "sharebench" / "templates"

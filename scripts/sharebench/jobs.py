@@ -220,10 +220,10 @@ def measure_cell(
             course: type[Course] = FaultCourse if "fault" in wanted else Course
             if "prometheus" in wanted:
                 # It is for such cells only.
-                from sharebench.prometheus_cell import PrometheusCourse, exposition
+                from sharebench.prometheus_cell import PrometheusCourse, settings_of
 
                 course = PrometheusCourse
-                settings |= {"prometheus": study.config["prometheus"], "exposition": exposition(study.config, folder)}
+                settings |= settings_of(study.config, folder)
             measured, rows = run_cell(opened, strategy, spec, block, settings, known, course)
         ownership.verify(results)
         environment = measured.pop("environment")

@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from sharebench import scraping
 from sharebench.cell import Course, Observed
-from sharebench.collect import discovery, series
+from sharebench.collect import dcgm, discovery, series
 from sharebench.collect.prometheus import Labels, PrometheusSilent, Server, duration, selector
 from sharebench.nodes.base import Grant, NodeError, State, Tenants
 from sharebench.ownership import RUN_ID_VARIABLE
@@ -43,10 +43,20 @@ class Scraped(Tenants, Protocol):
         """Where, as `host:port`, in order."""
 
 
-def exposition(config: dict[str, Any], cell_folder: str) -> dict[str, Any]:
-    """What the tenants of a watched cell are told: its name in the metrics, and their buckets."""
+def settings_of(config: dict[str, Any], cell_folder: str) -> dict[str, Any]:
+    """What a watched cell has in its settings beside others: `prometheus`, and what its tenants are told.
+
+    `exposition` is the cell's name in the metrics, and their buckets.
+    """
+    section = config["prometheus"]
     name = f"{os.environ.get(RUN_ID_VARIABLE, '')}/{cell_folder}"
-    return {"cell": hashlib.sha256(name.encode()).hexdigest()[:12], "buckets": config["prometheus"]["buckets"]}
+    cell = hashlib.sha256(name.encode()).hexdigest()[:12]
+    is_annotated = scraping.discovery(section) == "annotations"
+    return {
+        "prometheus": section,
+        "exposition": {"cell": cell, "buckets": section["buckets"]},
+        "pod_annotations": discovery.ANNOTATIONS if is_annotated else {},
+    }
 
 
 class PrometheusCourse(Course):
@@ -78,7 +88,7 @@ class PrometheusCourse(Course):
         finally:
             with contextlib.suppress(OSError):
                 found.hide()
-        return seen
+        return self._with_dcgm(seen, clock[0])
 
     def after(self, record: dict[str, Any], state: State, grants: Sequence[Grant]) -> None:
         """Put what Prometheus said into the record."""
@@ -145,6 +155,20 @@ class PrometheusCourse(Course):
         except PrometheusSilent as silence:
             said["error"] = str(silence)
         return said
+
+    def _with_dcgm(self, seen: Observed, offset: float) -> Observed:
+        """The same with what dcgm-exporter says of the device, where a GPU is shared or the config names one."""
+        node, labels = self.spec["node"], self.section["dcgm"]
+        is_gpu = node["kind"] == "nvidia" or node["options"].get("device") == "cuda"
+        if labels is None and not is_gpu:
+            return seen
+        start = seen.window["start_epoch_seconds"] + offset
+        end = seen.window["end_epoch_seconds"] + offset
+        try:
+            rows, found = dcgm.telemetry(self.server, labels or {}, self.node.host, start, end)
+        except PrometheusSilent as silence:
+            rows, found = [], {"reason": str(silence), "scrapes": 0, "instances": []}
+        return seen._replace(rows=seen.rows or rows, telemetry=dcgm.filled(seen.telemetry, rows, found))
 
     def _samples(self, suffix: str, start: float, end: float) -> list[tuple[Labels, series.Samples]]:
         """Raw samples around the window, by series."""

@@ -195,6 +195,40 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["kubernetes.tolerations:", "'keys'", "did you mean 'key'?"],
     ),
     "node typo": ({"node": "gpu"}, ["node:", "'gpu'", "Known: auto, cpu, nvidia, simulated, kubernetes"]),
+    # prometheus
+    "prometheus typo": ({"prometheus.ulr": "x"}, ["prometheus:", "'ulr'", "did you mean 'url'?"]),
+    "no url": ({"prometheus.url": "localhost:9090"}, ["prometheus.url:", "'localhost:9090'", "http://localhost:9090"]),
+    "watched simulation": (
+        {"prometheus.url": "http://x", "node": "simulated"},
+        ["prometheus.url:", "simulated node has nothing to scrape", "remove it"],
+    ),
+    "discovery of a cluster on a host": (
+        {"prometheus.url": "http://x"},
+        ["prometheus.discovery:", "'pod-monitor'", "'cpu'", "set prometheus.folder"],
+    ),
+    "files in no folder": (
+        {"prometheus.url": "http://x", "prometheus.discovery": "file"},
+        ["prometheus.folder:", "null", "name the folder"],
+    ),
+    "folder that is not there": (
+        {"prometheus.url": "http://x", "prometheus.folder": "no/such"},
+        ["prometheus.folder:", "'no/such'", "not an existing folder", "make it"],
+    ),
+    "fewer than three scrapes": (
+        {
+            "prometheus.url": "http://x",
+            "prometheus.folder": "/tmp",
+            "window_seconds": 10,
+            "prometheus.scrape_seconds": 5,
+        },
+        ["prometheus.scrape_seconds:", "5", "fewer than 3 scrapes", "window_seconds to 15 or more"],
+    ),
+    "buckets that do not ascend": (
+        {"prometheus.buckets": [0.1, 0.05]},
+        ["prometheus.buckets:", "0.05", "at least 1.1 % above 0.1", "change one"],
+    ),
+    "bucket beyond the record's": ({"prometheus.buckets": [5000]}, ["prometheus.buckets:", "5000", "leave it out"]),
+    "discovery by magic": ({"prometheus.discovery": "dns"}, ["prometheus.discovery:", "'dns'", "pod-monitor"]),
     "two nodes": ({"node": ["cpu", "simulated"]}, ["node:", "[cpu, simulated]", "not text"]),
     # replicas, repeats, seed
     "no tenant": ({"replicas": [0]}, ["replicas:", "0", "below 1", "use 1 or more"]),

@@ -285,3 +285,33 @@ def record(
     if status == "infeasible":
         measured |= {"evidence": [], "calibration": None, "window": None, "telemetry": None}
     return measured | {"gates": gates.evaluate(measured)}
+
+
+def watched(measured: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """The record with what a Prometheus would have said that saw every iteration; `changes` of the last tenant's."""
+    tenants = [
+        {
+            "index": tenant["index"],
+            "scrapes": 20,
+            "longest_gap_seconds": 1.0,
+            "resets": 0,
+            "count": float(tenant["count"]),
+            "sum_seconds": tenant["sum_seconds"],
+            "increase_count": 1.01 * tenant["count"],
+            "quantiles_seconds": {"0.5": 0.0055, "0.95": 0.008, "0.99": 0.009},
+            "histogram": {"upper_seconds": [0.004, 0.01, None], "count": [0.0, float(tenant["count"]), 0.0]},
+        }
+        for tenant in measured["tenants"]
+    ]
+    tenants[-1] |= changes
+    said = {
+        "discovery": "file",
+        "scrape_seconds": 1,
+        "clock_offset_seconds": 0.0,
+        "clock_error_seconds": 0.001,
+        "error": None,
+        "restarted": False,
+        "classic_mean_seconds": 0.005,
+        "tenants": tenants,
+    }
+    return measured | {"prometheus": said}

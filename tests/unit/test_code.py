@@ -27,6 +27,7 @@ INFRASTRUCTURE = {
     "sharebench/matrix.py",
     "sharebench/ownership.py",
     "sharebench/programs.py",
+    "sharebench/scraping.py",
 }
 # What tells figures and tables how to order strategies; the pipeline gives them the order's ingredients as params.
 ORDER = {"sharebench/strategies.py", "sharebench/figures/__init__.py"}
@@ -69,6 +70,13 @@ def test_a_cells_code_is_complete(kind: str) -> None:
 def test_the_code_of_programs_is_complete(kind: str) -> None:
     known = set(code.CORE + code.NODES[kind] + code.PROGRAMS)
     elsewhere = {"tenant/workloads/__init__.py"} | (code.GPU_ONLY if kind == "cpu" else set())
+    assert closure(known, INFRASTRUCTURE | elsewhere) - elsewhere == known
+
+
+@pytest.mark.parametrize("kind", ["cpu", "nvidia", "kubernetes"])
+def test_the_code_of_watched_cells_is_complete(kind: str) -> None:
+    known = set(code.CORE + code.NODES[kind] + code.WATCHED)
+    elsewhere = {"tenant/workloads/__init__.py", *code.PROGRAMS} | (code.GPU_ONLY if kind == "cpu" else set())
     assert closure(known, INFRASTRUCTURE | elsewhere) - elsewhere == known
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from unit.factories import Load, lognormal, poisson_load, record, scraped, served, tenant
+from unit.factories import Load, lognormal, poisson_load, record, scraped, served, tenant, watched
 
 from sharebench import aggregate, config, gates, ownership
 from sharebench.analysis import (
@@ -23,6 +23,7 @@ from sharebench.analysis import (
     isolation,
     jobs,
     model,
+    prometheus,
     stages,
     startup,
     summary,
@@ -135,7 +136,7 @@ NOTHING = {
 
 def test_figures_are_named() -> None:
     assert {row["holds"] for path, row in table("Paths").items() if path.startswith("figures/{figure}")} == {
-        ", ".join(f"`{name}`" for name in FIGURES) + "."
+        ", ".join(f"`{name}`" for name, entry in FIGURES.items() if not entry.has_own_rule) + "."
     }
 
 
@@ -195,6 +196,10 @@ def test_columns_of_startup_and_isolation_csv() -> None:
     assert tuple(table("`tables/isolation.csv`")) == isolation.COLUMNS
 
 
+def test_columns_of_prometheus_csv() -> None:
+    assert tuple(table("`tables/prometheus.csv`")) == prometheus.COLUMNS
+
+
 def test_columns_of_jobs_csv() -> None:
     assert tuple(table("`tables/jobs.csv`")) == jobs.COLUMNS
 
@@ -218,7 +223,8 @@ def evaluated() -> dict[str, dict[str, object]]:
     load: Load = poisson_load(rng, 0.005, 0.1, 20.0, 0.3)
     own, other, third = (tenant(index, load, 20.0) for index in range(3))
     everyone = [own, scraped(other, [0.01, None], [400, 0]), served(third)]
-    found = record(tenants=everyone, window_seconds=20.0, is_gpu=True)["gates"]
+    measured = watched(record(tenants=everyone, window_seconds=20.0, is_gpu=True))
+    found = gates.evaluate(measured)
     return {gate["name"]: gate for gate in found}
 
 

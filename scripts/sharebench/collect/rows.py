@@ -15,6 +15,9 @@ COLUMNS = (
     "sm_clock_mhz",
     "temperature_celsius",
     "throttle_reasons",
+    "gr_engine_active_percent",
+    "sm_active_percent",
+    "dram_active_percent",
 )
 Row = dict[str, float | str | None]
 

@@ -58,10 +58,13 @@ def draw(study: data.Study) -> Sheet:
         say(page, page.axes[0], "Nothing to draw: there is no valid cell.")
     panels = [(workload, name, bounds) for workload in workloads for name, bounds in sets.items()]
     for ax, (workload, name, bounds) in zip(page.axes, panels, strict=False):
-        found = {sample.strategy: data.histogram(study, sample) for sample in samples if sample.workload == workload}
-        ax.set_title(f"{workload}, N = {max(s.largest for s in samples if s.workload == workload)}: {name}")
-        colors = {strategy: style[strategy].color for strategy in found}
-        page.words.extend(f"{workload}, {name}: {line}" for line in _panel(ax, found, bounds, colors))
+        rows = {
+            f"{sample.strategy} × {sample.replicas}": (data.histogram(study, sample), style[sample.strategy].color)
+            for sample in samples
+            if sample.workload == workload
+        }
+        ax.set_title(f"{workload}: {name}")
+        page.words.extend(f"{workload}, {name}: {line}" for line in _panel(ax, rows, bounds))
     return page
 
 
@@ -85,22 +88,23 @@ def fine_quantile(buckets: Buckets, q: float) -> float:
     return float(uppers[index] * 2 ** (-0.5 / 64))
 
 
-def _panel(ax: Axes, found: dict[str, Buckets], bounds: Sequence[float], colors: dict[str, str]) -> list[str]:
+def _panel(ax: Axes, rows: dict[str, tuple[Buckets, str]], bounds: Sequence[float]) -> list[str]:
+    """Draw the rows: histogram and colour by label. Returns what they say in words."""
     drawn, words = [], []
-    for row, (strategy, buckets) in enumerate(found.items()):
+    for row, (label, (buckets, color)) in enumerate(rows.items()):
         uppers, counts = coarse(buckets, bounds)
         for lane, marker, (name, q) in zip((-LANE, LANE), ("o", "s"), QUANTILES.items(), strict=True):
             true, guess = fine_quantile(buckets, q), histogram_quantile(q, uppers, counts)
             if guess is None or not np.isfinite(true):
                 continue
-            y, color = row + lane, colors[strategy]
+            y = row + lane
             ax.plot([1e3 * true, 1e3 * guess], [y, y], color=color, lw=0.7)
             ax.plot(1e3 * true, y, marker=marker, color=color, ls="")
             ax.plot(1e3 * guess, y, marker=marker, color=color, mfc="white", ls="")
             drawn += [true, guess]
-            words.append(f"{strategy} {name} {1e3 * true:.3g} ms, by the buckets {1e3 * guess:.3g} ms")
-    ax.set(ylim=(len(found) - 0.5, -0.5), yticks=range(len(found)))
-    ax.set_yticklabels(list(found))
+            words.append(f"{label} {name} {1e3 * true:.3g} ms, by the buckets {1e3 * guess:.3g} ms")
+    ax.set(ylim=(len(rows) - 0.5, -0.5), yticks=range(len(rows)))
+    ax.set_yticklabels(list(rows))
     ax.grid(visible=False)
     if drawn:
         log_axis(ax, "x", 1e3 * min(drawn) / 1.6, 1e3 * max(drawn) * 1.6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import platform
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -162,6 +163,11 @@ class Node(ABC):
         self.switched: dict[str, Any] | None = None
         """The last change of state by this object: the record's `switch`."""
         self._left_seconds: float | None = None
+
+    @property
+    def host(self) -> str:
+        """The machine's name, as monitoring knows it; in no record."""
+        return platform.node()
 
     @property
     def lock_path(self) -> Path | None:

@@ -160,7 +160,7 @@ class PodTenants:
     ) -> None:
         self.api, self.place, self.spec, self.access = api, place, spec, access
         self.loads, self.timeouts = settings["loads"], settings["timeouts"]
-        self.exposition = settings.get("exposition")
+        self.exposition, self.annotations = settings.get("exposition"), settings.get("pod_annotations", {})
         self.read_node, self.reach = node, reach
         self.token = token_hex(16)
         core = f"/api/v1/namespaces/{place.namespace}"
@@ -193,6 +193,8 @@ class PodTenants:
             options, needs = self.place.options, self.access.pod(self.spec, grant)
             arguments = pod_spec.command(self.spec, self.loads[grant.index], grant.index, options, self.exposition)
             bodies.append(pod_spec.pod(self.place, owner, grant.index, arguments, needs, self.token, deadline_seconds))
+        for body in bodies:
+            body["metadata"]["annotations"] = {**body["metadata"]["annotations"], **self.annotations}
         self.names = [body["metadata"]["name"] for body in bodies]
         self._created = time.monotonic()
         with ThreadPoolExecutor(len(bodies)) as pool:

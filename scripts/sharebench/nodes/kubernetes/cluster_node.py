@@ -70,6 +70,11 @@ class ClusterNode(Node):
         return str(chosen(self.api.get("/api/v1/nodes")["items"], wanted)["metadata"]["name"])
 
     @property
+    def host(self) -> str:
+        """The node's name."""
+        return self.name
+
+    @property
     def path(self) -> str:
         """The node's object in the API."""
         return f"/api/v1/nodes/{self.name}"

@@ -65,6 +65,11 @@ FEATURES: dict[str, Feature] = {
             *_rights("plugin", "", "configmaps", "create", "delete"),
         ),
     ),
+    # The PodMonitor of a run.
+    "prometheus": Feature(
+        lambda options: bool(options["has_pod_monitor"]),
+        _rights("tenants", "monitoring.coreos.com", "podmonitors", "create", "delete", "get"),
+    ),
 }
 
 

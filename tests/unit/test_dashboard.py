@@ -1,0 +1,57 @@
+"""The dashboard for Grafana: what is committed is what is made, and it asks for metrics that there are."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from sharebench.collect.dcgm import GAUGES
+from sharebench.dashboard import dashboard, expressions
+from tenant.exposition import exposition
+from tenant.recorder import Tally
+
+FILE = Path(__file__).resolve().parents[2] / "config" / "cluster" / "grafana.json"
+BOARD = dashboard()
+
+
+def test_the_committed_file_is_what_the_script_prints() -> None:
+    assert FILE.read_text() == json.dumps(BOARD, indent=2) + "\n", "make it again: python scripts/dashboard.py"
+
+
+def test_every_metric_that_is_asked_for_is_one_that_somebody_shows() -> None:
+    text = exposition(Tally(), 0, True, "w", 0).decode()
+    shown = {line.split("{")[0] for line in text.splitlines() if not line.startswith("#")} | set(GAUGES)
+    asked = {name for each in expressions(BOARD) for name in re.findall(r"\b(?:sharebench|DCGM)_\w+", each)}
+    assert asked <= shown
+    assert {"sharebench_iteration_seconds_bucket", "sharebench_errors_total", "DCGM_FI_PROF_SM_ACTIVE"} <= asked
+
+
+def test_panels_have_places_of_their_own_on_grafanas_24_columns() -> None:
+    taken = set()
+    for panel in BOARD["panels"]:
+        x, y, w, h = (panel["gridPos"][key] for key in "xywh")
+        assert x >= 0 and x + w <= 24
+        cells = {(column, row) for column in range(x, x + w) for row in range(y, y + h)}
+        assert not cells & taken
+        taken |= cells
+    assert len({panel["id"] for panel in BOARD["panels"]}) == len(BOARD["panels"]) >= 10
+
+
+def test_every_variable_is_used_and_every_one_used_is_there() -> None:
+    names = {each["name"] for each in BOARD["templating"]["list"]}
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps(BOARD["panels"]))) - {"__rate_interval"}
+    assert used == names
+
+
+def test_values_of_the_device_are_never_added_up_and_gpu_util_is_flagged() -> None:
+    for panel in BOARD["panels"]:
+        for target in panel["targets"]:
+            if "DCGM" in target["expr"]:
+                assert "sum" not in target["expr"] and "max by (Hostname, gpu, GPU_I_ID)" in target["expr"]
+            if "GPU_UTIL" in target["expr"]:
+                assert "misleading" in panel["title"]
+
+
+def test_no_expression_has_a_variable_left() -> None:
+    assert not [each for each in expressions(BOARD) if "$" in each]

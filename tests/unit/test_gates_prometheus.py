@@ -1,0 +1,104 @@
+"""Gates and table of cells that Prometheus watched: what it says is judged, the cell stays valid whatever it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from unit.factories import record, watched
+
+from sharebench import gates
+from sharebench.analysis.prometheus import bucket_error_percent, prometheus_rows, prometheus_table
+from sharebench.record import _validate  # the schema is what is tested
+
+
+def verdicts(measured: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    measured["gates"] = gates.evaluate(measured)
+    assert gates.is_valid(measured)
+    _validate(None, measured)  # type: ignore[arg-type]
+    return {gate["name"]: gate for gate in measured["gates"] if gate["name"].startswith("prometheus")}
+
+
+def said(error: str | None = None, restarted: bool | None = False, **changes: Any) -> dict[str, dict[str, Any]]:
+    measured = watched(record(latencies=[np.full(400, 0.005)] * 2), **changes)
+    measured["prometheus"] |= {"error": error, "restarted": restarted}
+    if error:
+        measured["prometheus"]["tenants"] = []
+    return verdicts(measured)
+
+
+def test_a_cell_that_nobody_watched_has_no_such_gates() -> None:
+    assert verdicts(record()) == {}
+    assert list(prometheus_rows(record())) == []
+
+
+def test_counts_that_agree_pass() -> None:
+    assert all(gate["passed"] for gate in said().values())
+    # 2 % of 400, and one iteration at each end.
+    assert said(count=390.0)["prometheus_counts"]["passed"]
+
+
+@pytest.mark.parametrize("count", [389.0, 411.0])
+def test_counts_that_differ_by_more_than_two_percent_and_the_edges_fail(count: float) -> None:
+    gate = said(count=count)["prometheus_counts"]
+    assert not gate["passed"]
+    assert gate["message"] == f"Prometheus saw {count} iterations of tenant 1, which counted 400"
+
+
+def test_a_tenant_without_scrapes_around_the_window_fails() -> None:
+    gate = said(count=None)["prometheus_counts"]
+    assert not gate["passed"] and gate["value"] is None and "no scrapes of tenant 1" in gate["message"]
+
+
+@pytest.mark.parametrize(("gap", "passed"), [(2.0, True), (2.5, True), (2.6, False)])
+def test_one_late_scrape_passes_and_two_missing_ones_do_not(gap: float, passed: bool) -> None:
+    gate = said(longest_gap_seconds=gap)["prometheus_scrapes"]
+    assert gate["passed"] is passed and gate["value"] == gap
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"resets": 1}, "the counters of tenant 1 began anew"),
+        ({"restarted": True}, "Prometheus was started anew meanwhile; tenant 1 was not scraped for 1 s"),
+        ({"longest_gap_seconds": None}, "has not scraped tenant 1 at all"),
+        ({"error": "Prometheus at http://x does not answer"}, "does not answer"),
+    ],
+)
+def test_what_makes_its_numbers_doubtful_is_named(changes: dict[str, Any], words: str) -> None:
+    gate = said(**changes)["prometheus_scrapes"]
+    assert not gate["passed"] and words in gate["message"]
+
+
+def test_a_prometheus_that_does_not_say_whether_it_was_restarted_is_believed() -> None:
+    assert said(restarted=None)["prometheus_scrapes"]["passed"]
+
+
+def test_the_table_has_both_sides_by_side() -> None:
+    measured = watched(record(latencies=[np.full(400, 0.005)] * 2), count=396.0, sum_seconds=1.98)
+    first, second = prometheus_rows(measured)
+    assert first["prometheus_count_difference_percent"] == pytest.approx(0)
+    assert second["prometheus_count_difference_percent"] == pytest.approx(-1)
+    assert second["prometheus_increase_difference_percent"] == pytest.approx(1)
+    assert second["latency_mean_seconds"] == pytest.approx(0.005)
+    assert second["prometheus_mean_seconds"] == pytest.approx(0.005)
+    assert second["latency_p50_seconds"] == pytest.approx(0.005, rel=0.011)
+    # 5.5 ms in (4, 10] ms: up to 10 ms, 81.8 % more.
+    assert second["prometheus_p50_bucket_error_percent"] == pytest.approx(100 * (10 / 5.5 - 1))
+    assert list(prometheus_table([first, second])["tenant"]) == [0, 1]
+
+
+def test_a_prometheus_that_said_nothing_is_in_the_table_with_its_reason() -> None:
+    measured = watched(record())
+    measured["prometheus"] |= {"error": "gone", "tenants": []}
+    (row,) = prometheus_rows(measured)
+    assert row["reason"] == "gone" and row["count"] == 400 and "prometheus_count" not in row
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(0.15, 100 * (0.25 / 0.15 - 1)), (0.24, 100 * (1 - 0.1 / 0.24)), (0.05, 100.0), (0.5, None)]
+)
+def test_the_error_of_a_bucket_is_the_way_to_its_further_end(value: float, expected: float | None) -> None:
+    found = bucket_error_percent(value, [0.1, 0.25, 0.5])
+    assert found is None if expected is None else found == pytest.approx(expected)
