@@ -55,8 +55,8 @@ def server() -> Iterator[Server]:
     made.server_close()
 
 
-def opened(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Api:
-    cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}
+def opened(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str = "http") -> Api:
+    cluster = {"name": "c", "cluster": {"server": f"{scheme}://127.0.0.1:{port}"}}
     context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
     config = {"clusters": [cluster], "contexts": [context], "users": [{"name": "u", "user": {}}]}
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config | {"current-context": "x"}))
@@ -83,6 +83,13 @@ def test_a_server_that_stays_away_is_given_up_with_a_line(tmp_path: Path, monkey
         port = unused.getsockname()[1]
     with pytest.raises(NodeError, match=r"the API server cannot be reached since 0\.6 s"):
         opened(port, tmp_path, monkeypatch).get("/version")
+
+
+def test_a_server_that_cannot_be_trusted_is_given_up_at_once(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(NodeError, match=r"the API server cannot be trusted: SSLError .*SSL"):
+        opened(server.server_port, tmp_path, monkeypatch, "https").get("/version")
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,7 @@ class Api:
         return self.client.call_api(*request, _request_timeout=(CONNECT_SECONDS, answer_seconds))
 
     def _call(self, method: str, path: str, body: Any = None, query: Mapping[str, Any] | None = None) -> bytes:
+        from kubernetes.client import ApiException
         from urllib3.exceptions import HTTPError
 
         deadline = time.monotonic() + self._patience_seconds
@@ -109,6 +110,12 @@ class Api:
                     return content
                 if response.status not in PASSING or time.monotonic() > deadline:
                     raise ApiRefused(response.status, refusal(response.status, content))
+            except ApiException as error:
+                # So the library says it when the connection is not to be trusted.
+                line = " ".join(str(error.reason).split())
+                raise NodeError(
+                    f"the API server cannot be trusted: {line}; is the kubeconfig this cluster's?"
+                ) from None
             except (HTTPError, OSError) as error:
                 if time.monotonic() > deadline:
                     kind = type(error).__name__
