@@ -54,7 +54,10 @@ class FakeCluster:
         self.log: list[tuple[str, str, Any]] = []
         self.store: dict[str, Json] = {
             NODE: node(),
-            CONFIGS: {"data": {"default": "version: v1\nflags: {migStrategy: none}\n"}},
+            CONFIGS: {
+                "metadata": {"resourceVersion": "1", "annotations": {}},
+                "data": {"default": "version: v1\nflags: {migStrategy: none}\n"},
+            },
         }
         self.daemon_sets = [
             manager("nvidia-device-plugin-ctr"),

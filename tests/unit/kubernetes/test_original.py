@@ -9,12 +9,10 @@ from unit.kubernetes.objects import CONFIG, node
 from sharebench.nodes.kubernetes import original
 from sharebench.nodes.kubernetes.original import ANNOTATION
 
-OURS = {"sharebench-ts-7": "x"}
 
-
-def noted(config: str | None, data: dict[str, str] | None = None) -> dict[str, Any]:
+def noted(config: str | None) -> dict[str, Any]:
     found = node(config)
-    text = original.text({"device-plugin": original.noted(found, "nvidia", "configs", data or {})})
+    text = original.text({"device-plugin": original.noted(found, "nvidia", "configs")})
     found = original.of(node(config, annotations={ANNOTATION: text})) or {}
     return found["device-plugin"]
 
@@ -47,21 +45,9 @@ def test_what_is_not_back_yet() -> None:
 
 
 def test_a_node_that_was_found_without_gpus_need_not_get_back_there() -> None:
-    found = original.noted(node(allocatable={}), "nvidia", "configs", {})
+    found = original.noted(node(allocatable={}), "nvidia", "configs")
     assert original.unrestored(node(), found) == []
     assert original.unrestored(node("sharebench-ts-7", "time-slicing", 7), found)
-
-
-def test_keys_of_ours_go_and_those_of_others_stay() -> None:
-    data = {"default": "a", **OURS}
-    assert original.keys_patch(data, noted(None)) == {"data": {"sharebench-ts-7": None}}
-    assert original.keys_patch({"default": "a"}, noted(None)) == {}
-
-
-def test_keys_that_were_there_before_come_back_as_they_were() -> None:
-    note = noted(None, {"sharebench-ts-7": "before", "default": "a"})
-    assert original.keys_patch(OURS, note) == {"data": {"sharebench-ts-7": "before"}}
-    assert original.keys_patch({}, note) == {"data": {"sharebench-ts-7": "before"}}
 
 
 def test_only_our_taint_goes() -> None:
@@ -71,7 +57,7 @@ def test_only_our_taint_goes() -> None:
     assert original.taints_without_ours(tainted) == [theirs]
 
 
-def test_keys_that_another_node_may_need_are_known() -> None:
+def test_another_node_that_is_measured_is_known() -> None:
     busy = node(annotations={ANNOTATION: original.text({})})
     busy["metadata"]["name"] = "other"
     assert original.others_in_use([node(), busy], "gpu-node")

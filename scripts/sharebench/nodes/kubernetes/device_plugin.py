@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sharebench.nodes.base import Evidence, Grant, NodeError, State
-from sharebench.nodes.kubernetes import cluster_policy, keys, original
+from sharebench.nodes.kubernetes import cluster_policy, keys, original, shared_keys
 from sharebench.nodes.kubernetes.access import Access, PodNeeds
 from sharebench.nodes.kubernetes.evidence import collect
 from sharebench.nodes.kubernetes.installed import Configs, Installed, Part, look
+from sharebench.nodes.kubernetes.lease import node_digest
 from sharebench.nodes.kubernetes.readiness import (
     CONFIG_LABEL,
     COUNT_LABEL,
@@ -40,6 +41,10 @@ def version_of(text: str) -> tuple[int, ...]:
     """`v0.19.3` as numbers; empty where it is none."""
     parts = text.removeprefix("v").split("-")[0].split(".")
     return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
+
+
+def _path_of(configs: Configs) -> str:
+    return f"/api/v1/namespaces/{configs.namespace}/configmaps/{configs.name}"
 
 
 class DevicePlugin(Access):
@@ -195,17 +200,13 @@ class DevicePlugin(Access):
         if part is not None and pod is not None:
             self.node.api.delete(f"/api/v1/namespaces/{part.namespace}/pods/{pod['metadata']['name']}")
 
-    def _config_map(self, configs: Configs) -> tuple[str, dict[str, str]]:
-        path = f"/api/v1/namespaces/{configs.namespace}/configmaps/{configs.name}"
-        return path, self.node.api.get(path).get("data") or {}
-
     def _noted(self, node: Mapping[str, Any]) -> dict[str, Any]:
         api, plugin = self.node.api, self._installed.plugin
         if self._installed.configs is None and plugin is not None and (policy := cluster_policy.find(api)) is not None:
-            noted = original.noted(node, plugin.namespace, cluster_policy.CONFIG_MAP, {})
+            noted = original.noted(node, plugin.namespace, cluster_policy.CONFIG_MAP)
             return noted | {"policy": cluster_policy.noted(policy)}
         configs = self._configs()
-        noted = original.noted(node, configs.namespace, configs.name, self._config_map(configs)[1])
+        noted = original.noted(node, configs.namespace, configs.name)
         if configs.name == cluster_policy.CONFIG_MAP:
             # Another node's run has made it, and may end before ours.
             notes = [(original.of(each) or {}).get(self.name) for each in api.get("/api/v1/nodes")["items"]]
@@ -224,15 +225,20 @@ class DevicePlugin(Access):
     def _publish_keys(self, now: str, note: Mapping[str, Any]) -> bool:
         """Bring the study's keys into the ConfigMap; whether the text of the key `now` is another than before."""
         configs = self._configs()
-        path, data = self._config_map(configs)
+        path = _path_of(configs)
+        data = self.node.api.get(path).get("data") or {}
         base = data.get(note["label"] or configs.default, "version: v1\n")
         packed = self.node.gpus > 1
         texts = {key: keys.render(key, base, packed) for key in self._study_keys(now)}
-        changed = {key: text for key, text in texts.items() if data.get(key) != text}
-        if changed:
-            self.node.api.patch(path, {"data": changed})
+        mine, nodes = node_digest(self.node.name), self._nodes()
+        patch = shared_keys.change(self.node.api, path, lambda found: shared_keys.added(found, mine, nodes, texts))
+        if patch:
             self._hurry_volumes()
-        return now in changed
+        return now in patch.get("data", {})
+
+    def _nodes(self) -> set[str]:
+        """The cluster's nodes, by digest."""
+        return {node_digest(each["metadata"]["name"]) for each in self.node.api.get("/api/v1/nodes")["items"]}
 
     def _hurry_volumes(self) -> None:
         """Have the kubelet bring the ConfigMap into the pods that read it now, not within its minute.
@@ -265,13 +271,13 @@ class DevicePlugin(Access):
 
         if patch is not None or policy is not None:
             self._wait(problems, "the node did not get back to how it was found")
-        if not is_last:
-            return
         configs = Configs(note["configs"]["namespace"], note["configs"]["name"], "")
-        if policy is not None:
+        if policy is not None and is_last:
             cluster_policy.remove_config_map(api, configs.namespace)
             self.node.look_again()
             return
-        path, data = self._config_map(configs)
-        if changed := original.keys_patch(data, note):
-            api.patch(path, changed)
+        path = _path_of(configs)
+        # Whoever took the plugin away took its ConfigMap along.
+        if api.find(path) is not None:
+            mine, nodes = node_digest(self.node.name), self._nodes()
+            shared_keys.change(api, path, lambda found: shared_keys.removed(found, mine, nodes))

@@ -25,18 +25,14 @@ TAINT = "sharebench/measuring"
 SHOWN_LABELS = (SHARING_LABEL, REPLICAS_LABEL, MPS_LABEL)
 
 
-def noted(node: Json, namespace: str, name: str, data: Mapping[str, str]) -> dict[str, Any]:
-    """The device plugin's note: the config label, what the node shows with it, and keys of ours that were there before.
-
-    `namespace` and `name` are those of the plugin's ConfigMap, `data` its content.
-    """
+def noted(node: Json, namespace: str, name: str) -> dict[str, Any]:
+    """The device plugin's note: the config label, what the node shows with it, and where the plugin's ConfigMap is."""
     labels = node["metadata"].get("labels", {})
     return {
         "label": labels.get(CONFIG_LABEL),
         "shown": {label: labels.get(label) for label in SHOWN_LABELS},
         "allocatable": allocatable(node),
         "configs": {"namespace": namespace, "name": name},
-        "keys": {key: text for key, text in data.items() if key.startswith(keys.PREFIX)},
     }
 
 
@@ -78,19 +74,11 @@ def unrestored(node: Json, original: Json) -> list[str]:
     return found
 
 
-def keys_patch(data: Mapping[str, str], original: Json) -> dict[str, Any]:
-    """The patch that brings our keys in the ConfigMap back; empty where nothing differs."""
-    before = original["keys"]
-    ours = {key for key in data if key.startswith(keys.PREFIX)} | set(before)
-    changed = {key: before.get(key) for key in sorted(ours) if data.get(key) != before.get(key)}
-    return {"data": changed} if changed else {}
-
-
 def taints_without_ours(node: Json) -> list[Json]:
     """The node's taints but ours."""
     return [taint for taint in node["spec"].get("taints") or [] if taint["key"] != TAINT]
 
 
 def others_in_use(nodes: Sequence[Json], name: str) -> bool:
-    """Whether another node is being measured too, whose runs may need the keys that all nodes share."""
+    """Whether another node is being measured too, whose runs may need what all nodes share."""
     return any(of(node) is not None for node in nodes if node["metadata"]["name"] != name)
