@@ -21,7 +21,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder that receives compare.csv and the rest")
     arguments = parser.parse_args()
     try:
-        before, after = compare.load(arguments.before), compare.load(arguments.after)
+        paths = [arguments.before, arguments.after]
+        before, after = map(compare.load, paths, dataset.labels(map(str, paths)))
         table = compare.compare(before, after)
     except (compare.NotComparable, dataset.DataSetError, RecordError) as refusal:
         # To the job's log, and at once to the terminal.

@@ -80,9 +80,18 @@ def open_study(path: Path) -> Study:
     return study
 
 
+def labels(folders: Iterable[str]) -> list[str]:
+    """A short name for each data set: the last part of its path in which they differ."""
+    parts = [Path(folder).resolve().parts for folder in folders]
+    # Nodes of a cluster are measured in folders of their own, by the same config.
+    while len(parts) > 1 and len({own[-1] for own in parts}) == 1 and min(map(len, parts)) > 2:
+        parts = [own[:-1] for own in parts]
+    return [own[-1].removesuffix(archive.SUFFIX) for own in parts]
+
+
 def names(folders: Iterable[str]) -> str:
-    """A name for what is made from these data sets together: the last parts of their paths."""
-    return "-".join(Path(folder).resolve().name.removesuffix(archive.SUFFIX) for folder in folders) or "nothing"
+    """A name for what is made from these data sets together."""
+    return "-".join(labels(folders)) or "nothing"
 
 
 def contents(folders: Iterable[str]) -> list[str]:

@@ -67,8 +67,11 @@ class DataSet:
     facts: Mapping[str, str]
 
 
-def load(path: Path) -> DataSet:
-    """Read all records of the data set, a folder or an archive. Raises DataSetError or RecordError."""
+def load(path: Path, name: str | None = None) -> DataSet:
+    """Read all records of the data set, a folder or an archive; it is called by its path where it has no name.
+
+    Raises DataSetError or RecordError.
+    """
     folder = dataset.located(path, "datasets")
     study = dataset.study_of(path, "datasets")
     dataset.check_whole(study, "datasets")
@@ -92,7 +95,7 @@ def load(path: Path) -> DataSet:
     baseline = Baseline(everything, study.baseline)
     joined = {key: ", ".join(sorted(texts)) for key, texts in facts.items()} | {"repeats": str(study.config["repeats"])}
     return DataSet(
-        dataset.names([str(path)]),
+        name or dataset.names([str(path)]),
         study,
         cells,
         reasons,

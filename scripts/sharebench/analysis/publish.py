@@ -11,6 +11,7 @@ import pandas as pd
 
 from sharebench.analysis.statistics import CONFIDENCE
 from sharebench.mixes import in_words
+from sharebench.strategies import is_again
 
 BLANK = "-"
 SIGNIFICANT_FIGURES = 3
@@ -184,7 +185,21 @@ def comparison(table: pd.DataFrame, before: str, after: str, differences: Sequen
     ]
     body = pd.DataFrame(rows).to_markdown(index=False, disable_numparse=True)
     different = [f"- {name}: {one} → {other}" for name, one, other in differences] or ["- nothing"]
-    return "\n".join([head, "", body, "", "What else differs:", "", *different, ""])
+    best = ["Shortest mean latency, as measured:", "", *_shortest(means, before, after)]
+    return "\n".join([head, "", body, "", *best, "", "What else differs:", "", *different, ""])
+
+
+def _shortest(means: pd.DataFrame, before: str, after: str) -> list[str]:
+    """For each workload and number of tenants: which strategy in which data set had the shortest mean latency."""
+    of_one = ["workload", "tenant_workload", "replicas"]
+    own = means[~means["strategy"].map(is_again)].rename(columns={"before": before, "after": after})
+    long = own.melt([*of_one, "strategy"], [before, after], "data set", "seconds").dropna(subset="seconds")
+    best = long.loc[long.groupby(of_one, sort=False)["seconds"].idxmin()]
+    return [
+        f"- {in_words(row['workload'], row['tenant_workload'])} × {row['replicas']}: "
+        f"{row['strategy']} in {row['data set']}, {_plain(MS * row['seconds'])} ms"
+        for row in best.to_dict("records")
+    ]
 
 
 def _remark(separable: Any) -> str:

@@ -16,7 +16,7 @@ from sharebench.analysis.compare import COLUMNS, METRICS, NotComparable, changes
 from sharebench.analysis.publish import comparison
 from sharebench.analysis.statistics import holm
 from sharebench.config import load as load_config
-from sharebench.dataset import DataSetError, contents, names
+from sharebench.dataset import DataSetError, contents, labels, names
 from sharebench.figures.compare import draw
 from sharebench.matrix import Study
 from sharebench.strategies import again
@@ -152,6 +152,23 @@ def test_the_text_for_people_counts_what_is_sure(before, tmp_path):
     assert "- device: GPU A (simulated) → GPU B (simulated)" in text
 
 
+def test_two_nodes_of_a_cluster_say_which_gpu_and_which_strategy(tmp_path):
+    """Both are called node-0 in their own results, and a comparison is of all that was measured on both."""
+    cluster = {"node": "kubernetes", "replicas": [1, 2]}
+    folders = [tmp_path / name / "results" for name in ("a100", "h200")]
+    one = write(folders[0], device="A", **cluster)
+    # Alone it is slower, and shared it is faster.
+    slow, fast = [2 * mean for mean in ALONE], [mean / 4 for mean in SHARED]
+    other = write(folders[1], device="B", alone=slow, shared=fast, **cluster)
+    one, other = map(load, (one, other), labels(map(str, folders)))
+    table = compare(one, other)
+    text = comparison(table, one.name, other.name, changes(one, other))
+    found = re.findall(r"- matmul × (\d): (\S+) in (\S+), ([\d.]+) ms", text)
+    shortest = f"{1e3 * stats.gmean(fast):.3g}"
+    assert found == [("1", "mps", "h200", shortest), ("2", "mps", "h200", shortest)]
+    assert "- device: GPU A (simulated) → GPU B (simulated)" in text
+
+
 def test_the_figure_has_a_line_for_every_point(before, tmp_path):
     one, other = load(before), load(write(tmp_path / "after", shared=[mean * 1.5 for mean in SHARED]))
     page = draw(compare(one, other), one.name, other.name, [one.facts["device"], other.facts["device"]])
@@ -165,6 +182,7 @@ def test_the_figure_has_a_line_for_every_point(before, tmp_path):
 def test_a_comparison_is_named_after_both_and_stale_when_either_changes(before, tmp_path):
     after = write(tmp_path / "after")
     assert names([f"{before}/", str(after)]) == "before-after"
+    assert names(["a/results/kubernetes", "b/results/kubernetes"]) == "a-b"
     old = contents([str(before), str(after)])
     (after / "manifest.json").write_text((after / "manifest.json").read_text() + "\n")
     new = contents([str(before), str(after)])
