@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 import yaml
 from cluster.driving import grants, node_of, normalised, state, study_of, tenants_of
-from cluster.harness import Cluster, eventually
+from cluster.harness import GPU, PLUGIN_NAMESPACE, Cluster, eventually
 from cluster.testbed import lifecycle
 
 from sharebench.matrix import Study
 from sharebench.nodes.base import NodeError, TenantsFailed
+from sharebench.nodes.kubernetes.access import PodNeeds
 from sharebench.nodes.kubernetes.api import Api
 from sharebench.nodes.kubernetes.cluster_node import ClusterNode
-from sharebench.tenants import pod_status
+from sharebench.nodes.kubernetes.device_plugin import DevicePlugin
+from sharebench.tenants import pod_spec, pod_status, pods
 
 # From what the cluster shows to the driver's line. The machine may be busy; a time-out of ours would be 60 s.
 NAMED_SECONDS = 25.0
@@ -96,11 +98,36 @@ def test_a_namespace_that_is_not_there(node: ClusterNode, study: Study) -> None:
     assert 'namespaces "no-such-namespace" not found' in failure(node, study)
 
 
-def test_pod_security_is_named(node: ClusterNode, namespace: str) -> None:
-    container = {"name": "c", "image": "x", "securityContext": {"privileged": True}}
-    body = {"metadata": {"name": "p"}, "spec": {"containers": [container]}}
-    with pytest.raises(NodeError, match=r"Pod Security refuses the pod: .*privileged"):
-        node.api.create(f"/api/v1/namespaces/{namespace}/pods", body)
+def test_a_claim_on_the_plugin_that_it_refuses(
+    node: ClusterNode, study: Study, plugin: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scheduler finds room, and the plugin says no when the kubelet asks it: more than one client's part."""
+    node.ensure(state(study, "mps", 3))
+    monkeypatch.setattr(DevicePlugin, "pod", lambda *_: PodNeeds(limits={GPU: "2"}))
+    line = failure(node, study)
+    assert "UnexpectedAdmissionError: Allocate failed" in line
+    assert left(plugin, namespace) == []
+
+
+def test_a_device_that_the_runtime_cannot_give(
+    node: ClusterNode, study: Study, plugin: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = PodNeeds(limits={GPU: "1"}, annotations={"cdi.k8s.io/lost": "nvidia.com/gpu=lost"})
+    monkeypatch.setattr(DevicePlugin, "pod", lambda *_: lost)
+    line = failure(node, study)
+    assert "CreateContainerError" in line
+    assert "nvidia.com/gpu=lost" in line
+    assert left(plugin, namespace) == []
+
+
+def test_tenants_that_pod_security_refuses(
+    node: ClusterNode, study: Study, plugin: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_spec, "USER", 0)
+    line = failure(node, study)
+    assert "Pod Security refuses the pod" in line
+    assert "runAsUser=0" in line
+    assert left(plugin, namespace) == []
 
 
 def test_a_workload_that_the_image_cannot_run(node: ClusterNode, study: Study) -> None:
@@ -134,6 +161,63 @@ def test_a_pod_that_somebody_deletes(node: ClusterNode, study: Study, plugin: Cl
     finally:
         tenants.stop()
     assert left(plugin, namespace) == []
+
+
+def test_a_pod_that_is_evicted(node: ClusterNode, study: Study, plugin: Cluster, namespace: str) -> None:
+    tenants = tenants_of(node, study, 1)
+    try:
+        tenants.start(grants(1))
+        tenants.wait_ready()
+        name = tenants.names[0]
+        plugin.core.create_namespaced_pod_eviction(name, namespace, {"metadata": {"name": name}})
+        with pytest.raises(NodeError, match="EvictionByEvictionAPI"):
+            tenants.sleep_until(tenants.now_ns() + 60 * 10**9)
+    finally:
+        tenants.stop()
+    assert left(plugin, namespace) == []
+
+
+@pytest.mark.testbed
+def test_an_api_server_that_stays_away(
+    node: ClusterNode, study: Study, plugin: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A harness failure when patience ends, here sooner than usual; what could not be removed then is swept later."""
+    assert plugin.instance is not None
+    patience_seconds = 5.0
+    monkeypatch.setattr(pods, "PATIENCE_SECONDS", patience_seconds)
+    monkeypatch.setattr(node.api, "_patience_seconds", patience_seconds)
+    tenants = tenants_of(node, study, 1)
+    tenants.start(grants(1))
+    tenants.wait_ready()
+    lifecycle.hold(plugin.instance, "kube-apiserver")
+    try:
+        with pytest.raises(NodeError, match="the API server cannot be reached since 5 s"):
+            tenants.sleep_until(tenants.now_ns() + 120 * 10**9)
+        with pytest.raises(NodeError, match="the API server cannot be reached since 5 s"):
+            tenants.stop()
+    finally:
+        lifecycle.release(plugin.instance, "kube-apiserver")
+        eventually("the API server", lambda: is_there(plugin))
+        # NFD's master has been seen not to notice that the server is back, and labels then stay as they are.
+        plugin.core.delete_collection_namespaced_pod(PLUGIN_NAMESPACE, label_selector="app=nfd-master")
+    assert left(plugin, namespace)
+    eventually("a sweep", lambda: is_swept(node))
+    assert left(plugin, namespace) == []
+
+
+def is_there(cluster: Cluster) -> bool:
+    try:
+        return bool(cluster.core.list_node().items)
+    except Exception:
+        return False
+
+
+def is_swept(node: ClusterNode) -> bool:
+    try:
+        node.sweep()
+    except NodeError:
+        return False
+    return True
 
 
 def test_the_config_map_takes_its_pods_along(node: ClusterNode, study: Study, plugin: Cluster, namespace: str) -> None:

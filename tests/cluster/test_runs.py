@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -144,54 +141,6 @@ def test_a_right_that_is_missing(plugin: Cluster, account: Path, tmp_path: Path)
     assert f"create pods (in {NAMESPACE})" in out
 
 
-def test_a_driver_that_is_killed_and_another_one_beside_it(plugin: Cluster, namespace: str, tmp_path: Path) -> None:
-    before = shown(plugin)
-    given = study_of(namespace, strategies=["time-slicing"], replicas=[2], baseline="none", window_seconds=20)
-    first = run_in(tmp_path / "first", plugin.kubeconfig, given)
-    process = first.start()
-    try:
-        eventually("tenants", lambda: len(running(plugin, namespace)) == 2, 240)
-        second = run_in(tmp_path / "second", plugin.kubeconfig, given)
-        code, out = second.finish()
-        owner = json.loads((first.folder / "results/.sharebench/run.json").read_text())["run_id"]
-        assert code == 1
-        assert f"not started: the node is in use by run {owner}" in out
-    finally:
-        kill(process)
-    assert left(plugin, namespace)
-    assert shown(plugin) != before
-    given["window_seconds"] = 2
-    code, out = first.finish()
-    assert code == 0, out
-    assert "bringing the node back" in out
-    assert [row["status"] for row in rows(first.folder, "summary")] == ["ok"]
-    assert left(plugin, namespace) == []
-    assert shown(plugin) == before
-
-
 def running(cluster: Cluster, namespace: str) -> list[str]:
     pods = cluster.core.list_namespaced_pod(namespace, label_selector="sharebench/cell").items
     return [pod.metadata.name for pod in pods if pod.status.phase == "Running"]
-
-
-def kill(process: subprocess.Popen[str]) -> None:
-    """The run, and every job of it: a job in another session is ended by its group."""
-    import psutil
-
-    started = [process.pid, *(child.pid for child in psutil.Process(process.pid).children(recursive=True))]
-    for pid in started:
-        os.kill(pid, signal.SIGKILL)
-    process.communicate()
-
-
-def test_an_end_by_a_signal(plugin: Cluster, namespace: str, tmp_path: Path) -> None:
-    """As a Job's pod is ended: the cell removes its tenants, and the node is brought back."""
-    before = shown(plugin)
-    given = study_of(namespace, strategies=["exclusive"], replicas=[1], window_seconds=60)
-    process = run_in(tmp_path / "study", plugin.kubeconfig, given).start()
-    eventually("tenants", lambda: running(plugin, namespace), 240)
-    process.send_signal(signal.SIGTERM)
-    out, _ = process.communicate(timeout=200)
-    assert process.returncode != 0, out
-    assert left(plugin, namespace) == []
-    assert shown(plugin) == before

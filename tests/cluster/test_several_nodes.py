@@ -106,6 +106,7 @@ def test_a_run_that_died_on_one_node_takes_nothing_from_another(two: Cluster, na
     other = node_of(other_config, tmp_path / "other", SECOND_RUN)
     both_there(two, config, dead, other)
     # The first one is no more: its Lease ends, its notes stay. The second one ends well.
+    as_run(FIRST_RUN)
     dead.release()
     end(other, SECOND_RUN)
     assert "sharebench-ts-3" in keys(two)

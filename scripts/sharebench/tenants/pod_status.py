@@ -71,6 +71,10 @@ def trouble(pod: Json, pending_seconds: float) -> str | None:
     if status.get("reason"):
         # UnexpectedAdmissionError, Evicted, OutOfnvidia.com/gpu, DeadlineExceeded, NodeLost, Shutdown …
         return _line(status["reason"], status.get("message"))
+    for condition in status.get("conditions") or []:
+        # An eviction: by a person, an autoscaler, the scheduler, the taint manager …; the pod is then deleted.
+        if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
+            return _line(condition.get("reason"), condition.get("message"))
     if pod["metadata"].get("deletionTimestamp"):
         return "somebody deleted the pod"
     state = container(pod)
@@ -78,8 +82,6 @@ def trouble(pod: Json, pending_seconds: float) -> str | None:
     if refused.get("reason") in HOPELESS | NEVER_RAN:
         return _line(refused["reason"], refused.get("message"))
     for condition in status.get("conditions") or []:
-        if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
-            return _line(condition.get("reason"), condition.get("message"))
         is_refused = condition["type"] == "PodScheduled" and condition["status"] == "False"
         is_known = condition.get("reason") in ("Unschedulable", "SchedulingGated")
         if is_refused and is_known and pending_seconds >= UNSCHEDULABLE_GRACE_SECONDS:

@@ -53,6 +53,9 @@ def test_a_deleted_pod() -> None:
     pod["metadata"]["deletionTimestamp"] = "2026-11-20T16:00:00Z"
     assert pod_status.trouble(pod, 0.0) == "somebody deleted the pod"
     assert not pod_status.is_running(pod)
+    evicted = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "evicting"}
+    pod["status"]["conditions"] = [evicted]
+    assert pod_status.trouble(pod, 0.0) == "EvictionByEvictionAPI: evicting"
 
 
 @pytest.mark.parametrize(

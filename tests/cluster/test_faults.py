@@ -1,0 +1,191 @@
+"""What goes wrong around a run: nothing that was measured is lost, no object stays, and the node comes back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from cluster.driving import RUN_SECONDS, Run, study_of
+from cluster.harness import PLUGIN_NAMESPACE, Cluster, eventually
+from cluster.test_runs import left, rows, run_in, running
+from cluster.test_switching import shown
+from cluster.testbed import lifecycle
+
+# What of a cell's time passes before its window, on whatever machine: none of the tests fails if it takes longer.
+UNTIL_WINDOW_SECONDS = 6.0
+
+
+def study(namespace: str, window_seconds: float) -> dict[str, Any]:
+    """Two cells in one state, which need no baseline."""
+    chosen: dict[str, Any] = {"strategies": ["time-slicing"], "replicas": [1, 2], "baseline": "none"}
+    return study_of(namespace, window_seconds=window_seconds, **chosen)
+
+
+@contextmanager
+def under_way(run: Run) -> Iterator[subprocess.Popen[str]]:
+    """The run, which is over afterwards, whatever happens."""
+    process = run.start()
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            kill(process)
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """The run, and every job of it: a job in another session is ended by its group."""
+    started = [process.pid, *(child.pid for child in psutil.Process(process.pid).children(recursive=True))]
+    for pid in started:
+        os.kill(pid, signal.SIGKILL)
+    process.communicate()
+
+
+def records(run: Run) -> dict[Path, bytes]:
+    """What the run has measured so far."""
+    return {path: path.read_bytes() for path in run.folder.glob("results/cells/*/*/*/*/raw.json")}
+
+
+def cell_is_running(cluster: Cluster, namespace: str, run: Run, done: int) -> Callable[[], bool]:
+    """Probe: all tenants of the cell run that comes after so many records."""
+
+    def probe() -> bool:
+        log = run.folder / "results/.sharebench/run.json"
+        known = json.loads(log.read_text()) if log.exists() else {"done": 0}
+        if known["done"] != done + 1 or len(records(run)) != done:
+            return False
+        pods = cluster.core.list_namespaced_pod(namespace, label_selector="sharebench/cell").items
+        return bool(pods) and all(pod.status.phase == "Running" for pod in pods)
+
+    return probe
+
+
+def mid_window(cluster: Cluster, namespace: str, run: Run, done: int) -> None:
+    eventually(f"the tenants of cell {done + 1}", cell_is_running(cluster, namespace, run, done), RUN_SECONDS)
+    time.sleep(UNTIL_WINDOW_SECONDS)
+
+
+def is_as_before(cluster: Cluster, namespace: str, before: dict[str, Any]) -> None:
+    """No object of ours, and the node as it was: label, values, taints, ConfigMap and our notes."""
+    assert left(cluster, namespace) == []
+    assert shown(cluster) == before
+
+
+@pytest.mark.testbed
+def test_an_api_server_and_a_kubelet_that_are_away_while_windows_run(
+    plugin: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    assert plugin.instance is not None
+    before = shown(plugin)
+    run = run_in(tmp_path / "study", plugin.kubeconfig, study(namespace, window_seconds=40))
+    with under_way(run) as process:
+        mid_window(plugin, namespace, run, 0)
+        lifecycle.hold(plugin.instance, "kube-apiserver")
+        time.sleep(30)
+        lifecycle.release(plugin.instance, "kube-apiserver")
+        eventually("the API server", lambda: is_there(plugin))
+        # NFD's master has been seen not to notice that the server is back, and labels then stay as they are.
+        plugin.core.delete_collection_namespaced_pod(PLUGIN_NAMESPACE, label_selector="app=nfd-master")
+        mid_window(plugin, namespace, run, 1)
+        first = records(run)
+        lifecycle.hold(plugin.instance, "kubelet")
+        time.sleep(5)
+        lifecycle.release(plugin.instance, "kubelet")
+        out, _ = process.communicate(timeout=RUN_SECONDS)
+    assert process.returncode == 0, out
+    assert first.items() <= records(run).items()
+    assert [row["status"] for row in rows(run.folder, "summary")] == ["ok", "ok"]
+    for record in map(json.loads, records(run).values()):
+        window = record["window"]
+        assert window["end_monotonic_seconds"] - window["start_monotonic_seconds"] == pytest.approx(40)
+        assert all(tenant["coverage_ratio"] > 0.5 for tenant in record["tenants"])
+    is_as_before(plugin, namespace, before)
+
+
+def is_there(cluster: Cluster) -> bool:
+    try:
+        return bool(cluster.core.list_node().items)
+    except Exception:
+        return False
+
+
+def test_a_pod_that_is_deleted_and_a_label_that_is_changed_while_windows_run(
+    plugin: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    before = shown(plugin)
+    run = run_in(tmp_path / "study", plugin.kubeconfig, study(namespace, window_seconds=15))
+    with under_way(run) as process:
+        mid_window(plugin, namespace, run, 0)
+        name, *_ = running(plugin, namespace)
+        plugin.core.delete_namespaced_pod(name, namespace)
+        first = name.rpartition("-")[0]
+
+        def another_cell() -> bool:
+            found = running(plugin, namespace)
+            return bool(found) and not any(each.startswith(first) for each in found)
+
+        eventually("the tenants of the other cell", another_cell, RUN_SECONDS)
+        plugin.set_label("ts3")
+        out, _ = process.communicate(timeout=RUN_SECONDS)
+    assert process.returncode != 0
+    assert "somebody deleted the pod" in out or "somebody deleted it" in out
+    assert "expected sharebench-ts-2, observed ts3" in out or "somebody set the node's label" in out
+    assert records(run) == {}
+    after = shown(plugin)
+    # What somebody else has set meanwhile is theirs.
+    assert plugin.labels()["device-plugin.config"] == "ts3"
+    assert left(plugin, namespace) == []
+    ours = ("taints", "notes", "configs", "config notes", "plugin notes")
+    assert {key: after[key] for key in ours} == {key: before[key] for key in ours}
+    eventually("three replicas", lambda: plugin.allocatable() == 3)
+    before = shown(plugin)
+    code, out = run.finish()
+    assert code == 0, out
+    assert [row["status"] for row in rows(run.folder, "summary")] == ["ok", "ok"]
+    is_as_before(plugin, namespace, before)
+
+
+def test_a_driver_that_is_killed_and_another_one_beside_it(plugin: Cluster, namespace: str, tmp_path: Path) -> None:
+    before = shown(plugin)
+    given = study(namespace, window_seconds=15)
+    run = run_in(tmp_path / "first", plugin.kubeconfig, given)
+    with under_way(run) as process:
+        mid_window(plugin, namespace, run, 0)
+        code, out = run_in(tmp_path / "second", plugin.kubeconfig, given).finish()
+        owner = json.loads((run.folder / "results/.sharebench/run.json").read_text())["run_id"]
+        assert code == 1
+        assert f"not started: the node is in use by run {owner}" in out
+        eventually("the other cell's tenants", cell_is_running(plugin, namespace, run, 1), RUN_SECONDS)
+        kill(process)
+    done = records(run)
+    assert len(done) == 1
+    assert left(plugin, namespace)
+    assert shown(plugin) != before
+    code, out = run.finish()
+    assert code == 0, out
+    assert "bringing the node back" in out
+    assert "1 of 2 cells to measure" in out
+    assert done.items() <= records(run).items()
+    assert [row["status"] for row in rows(run.folder, "summary")] == ["ok", "ok"]
+    is_as_before(plugin, namespace, before)
+
+
+def test_an_end_by_a_signal(plugin: Cluster, namespace: str, tmp_path: Path) -> None:
+    """As a Job's pod is ended: the cell removes its tenants, and the node is brought back."""
+    before = shown(plugin)
+    run = run_in(tmp_path / "study", plugin.kubeconfig, study(namespace, window_seconds=120))
+    with under_way(run) as process:
+        mid_window(plugin, namespace, run, 0)
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=RUN_SECONDS)
+    assert process.returncode != 0, out
+    assert records(run) == {}
+    is_as_before(plugin, namespace, before)
