@@ -12,6 +12,8 @@ from typing import Any
 
 import pandas as pd
 
+from sharebench.findings import window_seconds
+
 PARTS = ("process_seconds", "import_seconds", "context_seconds", "load_seconds", "first_iteration_seconds")
 COLUMNS = (
     "strategy",
@@ -20,13 +22,19 @@ COLUMNS = (
     "n",
     "switch_in_seconds",
     "switch_in_n",
+    "switch_in_phases",
     "switch_out_seconds",
     "switch_out_n",
     *PARTS,
     "first_result_seconds",
     "steady_seconds",
     "all_ready_seconds",
+    "window_wait_seconds",
+    "removal_seconds",
+    "overhead_seconds",
 )
+# Of a cell as a whole, not of its tenants.
+OF_CELL = ("all_ready_seconds", "window_wait_seconds", "removal_seconds", "overhead_seconds")
 
 
 @dataclass(frozen=True)
@@ -45,15 +53,23 @@ class Switches:
     def __init__(self) -> None:
         self.into: dict[str, list[float]] = defaultdict(list)
         self.out_of: dict[str, list[float]] = defaultdict(list)
+        self.phases: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
 
     def add(self, strategy: str, switch: Mapping[str, Any] | None) -> None:
         """Take a record's `switch`, or a calibration's; None where nothing was switched."""
         if switch is None:
             return
         self.into[strategy].append(switch["in_seconds"])
+        for phase, seconds in switch.get("phases", {}).items():
+            self.phases[strategy][phase].append(seconds)
         before = switch["from"]
         if before is not None and switch["out_seconds"] is not None:
             self.out_of[before.partition(" ")[0]].append(switch["out_seconds"])
+
+    def phases_of(self, strategy: str) -> str | None:
+        """The parts of setting it in words, each a mean over the switches that had it; None where none are known."""
+        known = self.phases[strategy].items()
+        return "; ".join(f"{phase} {sum(seconds) / len(seconds):.2f} s" for phase, seconds in known) or None
 
     def add_gate(self, gate: Mapping[str, Any]) -> None:
         """Take a nodes/{strategy}.json; an older one has the time of leaving and setting together."""
@@ -70,10 +86,26 @@ def starts(record: Mapping[str, Any]) -> list[Start]:
     for workload in dict.fromkeys(tenant["workload"] for tenant in record["tenants"]):
         own = [each["startup"] for each in record["tenants"] if each["workload"] == workload and each["startup"]]
         parts = {part: _mean([startup.get(part) for startup in own]) for part in (*PARTS, "warmup_seconds")}
-        parts["all_ready_seconds"] = timing["start_seconds"] + timing["ready_seconds"]
         if own:
+            parts |= _of_cell(record, timing)
             found.append(Start(cell["strategy"], workload, cell["replicas"], parts))
     return found
+
+
+def _of_cell(record: Mapping[str, Any], timing: Mapping[str, float]) -> dict[str, float]:
+    """What the cell took besides its window, in parts; warm-up, which no way of measuring can do without, apart."""
+    all_ready = timing["start_seconds"] + timing["ready_seconds"]
+    # A simulated window takes no time.
+    wait = max(0.0, timing["window_seconds"] - window_seconds(record))
+    warm_up = max(tenant["startup"]["warmup_seconds"] for tenant in record["tenants"] if tenant["startup"])
+    # The state is looked at by every cell; what a switch takes is told apart.
+    checked = timing["configure_seconds"] if record.get("switch") is None else 0.0
+    return {
+        "all_ready_seconds": all_ready,
+        "window_wait_seconds": wait,
+        "removal_seconds": timing["stop_seconds"],
+        "overhead_seconds": checked + max(0.0, all_ready - warm_up) + wait + timing["stop_seconds"],
+    }
 
 
 def startup_table(found: Iterable[Start], switches: Switches, order: Sequence[tuple[str, str, int]]) -> pd.DataFrame:
@@ -96,12 +128,13 @@ def startup_table(found: Iterable[Start], switches: Switches, order: Sequence[tu
                 "n": len(groups[key]),
                 "switch_in_seconds": _mean(switches.into[strategy]),
                 "switch_in_n": len(switches.into[strategy]),
+                "switch_in_phases": switches.phases_of(strategy),
                 "switch_out_seconds": _mean(switches.out_of[strategy]),
                 "switch_out_n": len(switches.out_of[strategy]),
                 **{part: mean[part] for part in PARTS},
                 "first_result_seconds": _sum([loaded, mean["first_iteration_seconds"]]),
                 "steady_seconds": _sum([loaded, mean["warmup_seconds"]]),
-                "all_ready_seconds": mean["all_ready_seconds"],
+                **{part: mean[part] for part in OF_CELL},
             }
         )
     return pd.DataFrame(rows, columns=list(COLUMNS))

@@ -163,6 +163,7 @@ class Node(ABC):
         self.switched: dict[str, Any] | None = None
         """The last change of state by this object: the record's `switch`."""
         self._left_seconds: float | None = None
+        self._phases: dict[str, float] = {}
 
     @property
     def host(self) -> str:
@@ -217,7 +218,11 @@ class Node(ABC):
 
     def has_left(self) -> None:
         """Nothing of the old state is left; what follows leads into the new one."""
-        self._left_seconds = time.monotonic()
+        self._left_seconds, self._phases = time.monotonic(), {}
+
+    def took(self, phase: str, seconds: float) -> None:
+        """Part of the way into the new state, for a node whose switch has several that take their time."""
+        self._phases[phase] = self._phases.get(phase, 0.0) + seconds
 
     @abstractmethod
     def plan(self, strategy: Strategy) -> str:
@@ -264,7 +269,7 @@ class Node(ABC):
         # The way back must work on a full disk, too.
         with contextlib.suppress(OSError) if state is None else contextlib.nullcontext():
             self._note("unknown")
-        began, self._left_seconds = time.monotonic(), None
+        began, self._left_seconds, self._phases = time.monotonic(), None, {}
         self.switch(state)
         left, ended = self._left_seconds, time.monotonic()
         self.switched = {
@@ -272,6 +277,8 @@ class Node(ABC):
             "out_seconds": None if left is None else left - began,
             "in_seconds": ended - (began if left is None else left),
         }
+        if self._phases:
+            self.switched["phases"] = self._phases
         with (self.folder / "journal.jsonl").open("a") as journal:
             line = {"epoch_seconds": time.time(), "to": after} | self.switched
             journal.write(json.dumps(line) + "\n")

@@ -36,6 +36,36 @@ def test_parts_are_means_over_tenants_and_cells_and_add_up() -> None:
     assert found["all_ready_seconds"] == pytest.approx(0.2)
 
 
+def test_a_cells_overhead_is_what_it_takes_beyond_switch_warm_up_and_window() -> None:
+    cell = record(window_seconds=5.0)
+    cell["timing"] |= {
+        "configure_seconds": 0.3,
+        "start_seconds": 0.2,
+        "ready_seconds": 4.0,
+        "settle_seconds": 1.0,
+        "window_seconds": 6.5,
+        "stop_seconds": 0.7,
+    }
+    cell["tenants"][1]["startup"]["warmup_seconds"] = 2.5
+    found = row([cell | {"switch": None}])
+    assert found["all_ready_seconds"] == pytest.approx(4.2)
+    assert found["window_wait_seconds"] == pytest.approx(1.5)
+    assert found["removal_seconds"] == pytest.approx(0.7)
+    assert found["overhead_seconds"] == pytest.approx(0.3 + (4.2 - 2.5) + 1.5 + 0.7)
+    switched = {"from": None, "out_seconds": None, "in_seconds": 0.3}
+    assert row([cell | {"switch": switched}])["overhead_seconds"] == pytest.approx(1.7 + 1.5 + 0.7)
+
+
+def test_phases_of_a_switch_are_means_of_those_that_had_them() -> None:
+    switches = Switches()
+    for follow, publish in ((5.0, {"publish": 4.0}), (7.0, {})):
+        phases = {**publish, "follow": follow, "stable": 15.0}
+        switches.add("mps", {"from": None, "out_seconds": None, "in_seconds": 30.0, "phases": phases})
+    switches.add("mps", {"from": None, "out_seconds": None, "in_seconds": 30.0})
+    assert row([record()], switches)["switch_in_phases"] == "publish 4.00 s; follow 6.00 s; stable 15.00 s"
+    assert pd.isna(row([record()])["switch_in_phases"])
+
+
 def test_tenants_of_a_pair_count_for_their_own_workloads() -> None:
     pair = record(workload="matmul+memcopy", tenants_run=["matmul", "memcopy"])
     pair["tenants"][1]["startup"]["load_seconds"] = 9.0

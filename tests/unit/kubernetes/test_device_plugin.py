@@ -83,6 +83,16 @@ def test_pods_are_started_anew_for_another_text_of_the_key_in_force(
     assert deleted == ({f"{PODS}plugin-x", f"{PODS}discovery-x"} if text else set())
 
 
+def test_a_switch_says_what_took_how_long(cluster: FakeCluster, tmp_path: Path) -> None:
+    node = opened(cluster, tmp_path, stable_seconds=15, publish_seconds=4)
+    node.ensure(state("time-slicing"))
+    assert node.switched is not None
+    # The plugin in memory follows after three seconds, and is looked at once a second.
+    assert node.switched["phases"] == {"publish": 4.0, "follow": 3.0, "stable": 15.0}
+    node.ensure(state("exclusive"))
+    assert set(node.switched["phases"]) == {"follow", "stable"}
+
+
 def test_mps_is_set_for_each_number(cluster: FakeCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("mps", 3))

@@ -326,7 +326,10 @@ class ClusterNode(Node):
         if noted is None:
             self._write_note({})
         access = self.access_of(state.strategy)
-        self._leave([name for name in noted or {} if name != access.name])
+        others = [name for name in noted or {} if name != access.name]
+        self._leave(others)
+        if others:
+            self.has_left()
         access.ensure(state)
         self._set_taint(present=True)
         self.refuse_strangers()

@@ -186,14 +186,17 @@ class DevicePlugin(Access):
         self._wait(lambda: self._problems(expected), f"the node did not become {state.setting}")
 
     def _wait(self, problems: Callable[[], list[str]], what: str) -> None:
-        limit = self.node.options["switch_seconds"]
-        deadline = time.monotonic() + limit
+        limit, began = self.node.options["switch_seconds"], time.monotonic()
+        deadline = began + limit
         stability = Stability(self.node.options["stable_seconds"])
         while not stability.holds(time.monotonic(), found := problems()):
             if time.monotonic() > deadline:
                 hint = LABELS_ONLY if found and all(each.startswith("label ") for each in found) else ""
                 raise NodeError(f"{what} within {limit:g} s: {'; '.join(found) or 'it does not stay so'}{hint}")
             time.sleep(POLL_SECONDS)
+        followed = stability.since_seconds or began
+        self.node.took("follow", followed - began)
+        self.node.took("stable", time.monotonic() - followed)
 
     def _delete_pod_of(self, part: Part | None) -> None:
         pod = part.pod_of(self.node.pods()) if part else None
@@ -233,7 +236,9 @@ class DevicePlugin(Access):
         mine, nodes = node_digest(self.node.name), self._nodes()
         patch = shared_keys.change(self.node.api, path, lambda found: shared_keys.added(found, mine, nodes, texts))
         if patch:
+            began = time.monotonic()
             self._hurry_volumes()
+            self.node.took("publish", time.monotonic() - began)
         return now in patch.get("data", {})
 
     def _nodes(self) -> set[str]:

@@ -131,14 +131,15 @@ class Stability:
 
     def __init__(self, apart_seconds: float) -> None:
         self._apart_seconds = apart_seconds
-        self._since: float | None = None
+        self.since_seconds: float | None = None
+        """Since when nothing was found; None while something is."""
 
     def holds(self, now_seconds: float, problems: Sequence[str]) -> bool:
         """Take one poll's findings; True once nothing was found for long enough."""
         if problems:
-            self._since = None
+            self.since_seconds = None
             return False
-        if self._since is None:
-            self._since = now_seconds
+        if self.since_seconds is None:
+            self.since_seconds = now_seconds
             return False
-        return now_seconds - self._since >= self._apart_seconds
+        return now_seconds - self.since_seconds >= self._apart_seconds
