@@ -133,7 +133,9 @@ class FakeCluster:
 
     def create(self, path: str, body: Json) -> Json:
         self.log.append(("create", path, body))
-        self.store[f"{path}/{body['metadata']['name']}"] = body
+        self.store[f"{path}/{body['metadata']['name']}"] = body | {
+            "metadata": {"resourceVersion": "1"} | body["metadata"]
+        }
         return body
 
     def replace(self, path: str, body: Json) -> Json:

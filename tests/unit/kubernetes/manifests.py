@@ -93,7 +93,9 @@ def _as_manifest(verb: str, path: str, body: Any) -> Json | None:
         return dict(body)
     if verb == "patch" and path == CONFIGS:
         _, namespace, _, name = CONFIGS.rsplit("/", 3)
-        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, **body}
+        # Its annotations say who needs the keys.
+        metadata = {"name": name, "namespace": namespace}
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": body["data"]}
     labels = body["metadata"].get("labels") if verb == "patch" and path == NODE else None
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-node", "labels": labels}} if labels else None
 
