@@ -128,7 +128,7 @@ PICTURES: dict[str, Picture] = {
     ),
     "layers": Picture(
         tenants=(*PODS, "tenant D"),
-        rows=(("mig-3g.shared: 1", "mig-3g.shared: 1"), ("driver: turns", "driver: turns")),
+        rows=(("mig-3g: 1 replica", "mig-3g: 1 replica"), ("driver: turns", "driver: turns")),
         parts=("MIG instance 3g", "MIG instance 3g"),
         blocks=(
             *turns("010101010101", (0.3, 0.4), switch=0.02),
