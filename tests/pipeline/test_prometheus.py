@@ -1,0 +1,114 @@
+"""A real Prometheus that scrapes real tenants on this host, and what becomes of a cell when it dies."""
+
+from __future__ import annotations
+
+import csv
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline.harness import Checkout
+from watching import MISSING, PROGRAM, Prometheus, exporter, prometheus
+
+from sharebench.collect.prometheus import Server
+from sharebench.collect.series import histogram_quantile
+from sharebench.dashboard import dashboard, expressions
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason=MISSING)
+
+CELL = "mps/paced/2/1"
+SECONDS = 300.0
+
+
+def watched(server: Prometheus, window_seconds: float, **more: str) -> list[str]:
+    section = {"url": server.url, "folder": str(server.targets), "scrape_seconds": "0.5", **more}
+    return [
+        "prometheus={" + ", ".join(f"{key}: {value}" for key, value in section.items()) + "}",
+        f"window_seconds={window_seconds}",
+    ]
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def gates(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {gate["name"]: gate for gate in record["gates"]}
+
+
+def test_prometheus_says_what_the_tenants_say_within_its_buckets(untouched: Checkout, tmp_path: Path) -> None:
+    untouched.study = "watched.yaml"
+    with exporter() as address, prometheus(tmp_path / "prometheus", address) as server:
+        config = watched(server, 5, dcgm="{Hostname: node-a}", buckets="[0.001, 0.004, 0.01, 0.05, 1.0]")
+        result = untouched.run(config=config, seconds=SECONDS).ok()
+        assert result.cells == {CELL}
+        record = untouched.record(CELL)
+        said = record["prometheus"]
+        assert said["error"] is None and said["restarted"] is False
+        for tenant, seen in zip(record["tenants"], said["tenants"], strict=True):
+            # Between two scrapes, on whatever machine: what comes in half a second of five.
+            assert seen["count"] == pytest.approx(tenant["count"], rel=0.15)
+            assert seen["sum_seconds"] == pytest.approx(tenant["sum_seconds"], rel=0.15)
+            assert seen["scrapes"] >= 5 and seen["resets"] == 0
+            assert sum(seen["histogram"]["count"]) == pytest.approx(seen["count"], rel=1e-3)
+        for row in rows(untouched.results / "tables/prometheus.csv"):
+            own, theirs = float(row["latency_p50_seconds"]), float(row["prometheus_p50_seconds"])
+            assert own != theirs
+            assert abs(own / theirs - 1) * 100 <= float(row["prometheus_p50_bucket_error_percent"])
+        assert {"prometheus_counts", "prometheus_scrapes"} <= gates(record).keys()
+        # Its own quantile and ours from its buckets are the same formula.
+        uppers = [0.001, 0.004, 0.01, 0.05, 1.0, float("inf")]
+        for seen in said["tenants"]:
+            assert seen["histogram"]["upper_seconds"][:-1] == pytest.approx(uppers[:-1], rel=0.0055)
+            ours = histogram_quantile(0.5, [*seen["histogram"]["upper_seconds"][:-1], 9e9], seen["histogram"]["count"])
+            assert ours == pytest.approx(seen["quantiles_seconds"]["0.5"], rel=0.1)
+        exported = rows(untouched.results / "cells/mps/paced/prometheus.csv")
+        assert sum(float(row["count"]) for row in exported) == pytest.approx(
+            sum(seen["count"] for seen in said["tenants"]), rel=1e-3
+        )
+        # Telemetry: of the device that was named, once, whatever pods it is repeated for.
+        (device,) = record["telemetry"]["dcgm"]["instances"]
+        assert device["sm_active_mean_percent"] == pytest.approx(42.31)
+        assert device["gr_engine_active_mean_percent"] == pytest.approx(98.12)
+        assert device["power_mean_watts"] == pytest.approx(312.47)
+        assert record["telemetry"]["source"] == "host"
+        # Nobody is left to be scraped, and nothing to be done.
+        assert list(server.targets.iterdir()) == []
+        assert "Nothing to be done" in untouched.run("-n", config=config).ok().out
+        assert (untouched.results / "figures/buckets.svg").exists()
+        manifest = (untouched.results / "manifest.json").read_text()
+        assert server.url not in manifest and str(server.targets) not in manifest
+        for expression in expressions(dashboard()):
+            server.query(expression)
+
+
+def test_a_prometheus_that_is_killed_in_mid_window_costs_its_own_numbers_only(
+    untouched: Checkout, tmp_path: Path
+) -> None:
+    untouched.study = "watched.yaml"
+    with prometheus(tmp_path / "prometheus") as server:
+        running = untouched.start(config=watched(server, 10))
+        running.wait_for(lambda: len(server.query('sharebench_ready{cell!=""}')) == 2, "a scrape", SECONDS)
+        # The window begins as soon as the driver has seen the same.
+        time.sleep(3)
+        server.kill()
+        time.sleep(2.5)
+        server.start()
+        running.wait(SECONDS).ok()
+        record = untouched.record(CELL)
+        assert record["status"] == "ok"
+        assert record["prometheus"]["restarted"] is True
+        assert not gates(record)["prometheus_scrapes"]["passed"]
+        assert gates(record)["prometheus_scrapes"]["severity"] == "warning"
+        for row in rows(untouched.results / "tables/cells.csv"):
+            assert "prometheus_scrapes" in row["warnings"].split(";")
+        assert all(tenant["count"] > 100 for tenant in record["tenants"])
+
+
+def test_the_clock_of_the_server_is_told_from_ours(tmp_path: Path) -> None:
+    with prometheus(tmp_path / "prometheus") as server:
+        ahead, error = Server(server.url).clock()
+        # The same machine's.
+        assert abs(ahead) <= error + 0.01

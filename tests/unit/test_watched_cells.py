@@ -1,0 +1,217 @@
+"""Which cells Prometheus watches, how it learns of them, and what happens where it is not to be had."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.config_cases import study
+
+from sharebench import prometheus_cell
+from sharebench.cell import Observed
+from sharebench.collect import discovery
+from sharebench.collect.prometheus import PrometheusSilent, selector
+from sharebench.config import load
+from sharebench.matrix import Study
+from sharebench.nodes.base import NodeError
+from sharebench.nodes.kubernetes import monitor
+from sharebench.nodes.kubernetes.api import ApiRefused
+from sharebench.prometheus_cell import PrometheusCourse, settings_of
+from sharebench.strategies import Strategy
+
+WATCHED = {"prometheus.url": "http://127.0.0.1:1", "window_seconds": 5}
+
+
+def watched(tmp_path: Path, **changes: Any) -> Study:
+    return Study(load(study(WATCHED | {"prometheus.folder": str(tmp_path)} | changes)))
+
+
+def test_a_study_that_nobody_watches_says_nothing_of_it() -> None:
+    plain = Study(load(study({})))
+    assert all("prometheus" not in plain.spec_of(cell) for cell in plain.cells)
+    with_buckets = Study(load(study({"prometheus.buckets": [0.1, 1.0]})))
+    assert [with_buckets.spec(cell) for cell in with_buckets.cells] == [plain.spec(cell) for cell in plain.cells]
+    assert with_buckets.code("matmul") == plain.code("matmul")
+
+
+def test_being_watched_is_part_of_a_cell_and_of_no_calibration(tmp_path: Path) -> None:
+    plain, seen = Study(load(study({"window_seconds": 5}))), watched(tmp_path)
+    assert {seen.spec_of(cell)["prometheus"]["scrape_seconds"] for cell in seen.cells} == {1}
+    assert seen.calibration_spec("matmul") == plain.calibration_spec("matmul")
+    assert seen.code("matmul") != plain.code("matmul")
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_watched"),
+    [
+        ({}, True),
+        ({"workloads": ["light-and-heavy"]}, True),
+        ({"workloads": ["batch-matmul"]}, False),
+        ({"faults": ["killed"]}, False),
+    ],
+)
+def test_what_is_not_counted_from_start_to_end_is_not_watched(
+    tmp_path: Path, changes: dict[str, Any], is_watched: bool
+) -> None:
+    seen = watched(tmp_path, **changes)
+    meant = set(seen.faults) or set(seen.config["workloads"])
+    cells = [cell for cell in seen.cells if cell.workload in meant]
+    assert cells and {"prometheus" in seen.spec_of(cell) for cell in cells} == {is_watched}
+
+
+def test_every_cell_has_a_name_of_its_own_in_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = watched(tmp_path).config
+    monkeypatch.setenv("SHAREBENCH_RUN_ID", "one")
+    names = {settings_of(config, folder)["exposition"]["cell"] for folder in ("a", "b")}
+    monkeypatch.setenv("SHAREBENCH_RUN_ID", "two")
+    names.add(settings_of(config, "a")["exposition"]["cell"])
+    assert len(names) == 3
+
+
+def test_pods_are_annotated_where_that_is_how_they_are_found(tmp_path: Path) -> None:
+    section = {"prometheus.discovery": "annotations", "node": "kubernetes", "strategies": ["exclusive"]}
+    config = watched(tmp_path, **section).config
+    assert settings_of(config, "a")["pod_annotations"]["prometheus.io/port"] == "8000"
+    assert settings_of(watched(tmp_path).config, "a")["pod_annotations"] == {}
+
+
+def test_targets_are_a_file_that_goes_again(tmp_path: Path) -> None:
+    files = discovery.Files(tmp_path, tmp_path / "results", 0.5)
+    files.show(["127.0.0.1:1", "127.0.0.1:2"])
+    (path,) = tmp_path.glob("*.json")
+    (group,) = json.loads(path.read_text())
+    assert group["targets"] == ["127.0.0.1:1", "127.0.0.1:2"]
+    assert group["labels"]["__scrape_interval__"] == "500ms"
+    files.hide()
+    files.hide()
+    assert not list(tmp_path.iterdir())
+    assert discovery.Files(tmp_path, tmp_path / "other", 1).path != files.path
+
+
+def test_labels_are_quoted() -> None:
+    assert selector("m", {"a": 'x"y\\'}) == 'm{a="x\\"y\\\\"}'
+
+
+class Api:
+    """A cluster that knows PodMonitors, or not."""
+
+    def __init__(self, knows: bool = True) -> None:
+        self.knows = knows
+        self.objects: dict[str, Any] = {}
+
+    def find(self, path: str) -> Any:
+        return self.objects.get(path)
+
+    def create(self, path: str, body: Any) -> Any:
+        if not self.knows:
+            raise ApiRefused(404, "the server could not find the requested resource")
+        self.objects[f"{path}/{body['metadata']['name']}"] = body
+        return body
+
+    def delete(self, path: str) -> None:
+        self.objects.pop(path, None)
+
+
+SECTION = {"labels": {"release": "kps"}, "scrape_seconds": 0.5}
+
+
+def test_the_pod_monitor_of_a_run_selects_its_nodes_pods_and_goes() -> None:
+    api = Api()
+    made = monitor.pod_monitor("abc", "sharebench/node", "20261120-1/x", SECTION)
+    for _ in range(2):
+        monitor.ensure(api, "ns", made)  # type: ignore[arg-type]
+    ((path, body),) = api.objects.items()
+    assert path == "/apis/monitoring.coreos.com/v1/namespaces/ns/podmonitors/sharebench-abc"
+    assert body["metadata"]["labels"] == {
+        "release": "kps",
+        "sharebench/node": "abc",
+        "sharebench/run": "20261120-1-x",
+    }
+    assert body["spec"]["selector"]["matchLabels"] == {"sharebench/node": "abc"}
+    assert body["spec"]["podMetricsEndpoints"][0]["interval"] == "500ms"
+    monitor.remove(api, "ns", "abc")  # type: ignore[arg-type]
+    assert not api.objects
+
+
+def test_a_cluster_without_the_operator_is_named() -> None:
+    with pytest.raises(NodeError, match=r"has no PodMonitor .* annotations or file"):
+        monitor.ensure(Api(knows=False), "ns", monitor.pod_monitor("a", "l", "r", SECTION))  # type: ignore[arg-type]
+
+
+# A course with nobody real in it.
+
+
+class Tenants:
+    """Two tenants whose metrics nobody reads."""
+
+    are_local = True
+
+    def metrics_addresses(self) -> list[str]:
+        return ["127.0.0.1:1", "127.0.0.1:2"]
+
+    def now_ns(self) -> int:
+        return time.monotonic_ns()
+
+    def sleep_until(self, _: int) -> None:
+        pass
+
+    sweep = start = wait_ready = endpoints = outcomes = stop = now_ns
+
+
+class Node:
+    kind = "cpu"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+
+def course(tmp_path: Path) -> PrometheusCourse:
+    seen = watched(tmp_path)
+    cell = next(cell for cell in seen.cells if cell.replicas == 2)
+    settings = {"timeouts": {"record_seconds": 1}, **settings_of(seen.config, "a")}
+    strategy: Strategy = seen.strategies[cell.strategy]
+    return PrometheusCourse(Node(tmp_path / "node"), strategy, seen.spec_of(cell), settings)  # type: ignore[arg-type]
+
+
+def test_a_prometheus_that_cannot_be_reached_is_a_failure_before_anything_is_measured(tmp_path: Path) -> None:
+    with pytest.raises(NodeError, match=r"Prometheus at http://127\.0\.0\.1:1 does not answer"):
+        course(tmp_path).observe(Tenants(), [])  # type: ignore[arg-type]
+    assert not list(tmp_path.glob("*.json"))
+
+
+def test_one_that_does_not_find_the_tenants_is_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Blind:
+        def __init__(self, url: str) -> None:
+            pass
+
+        def vector(self, query: str, at: float | None = None) -> list[Any]:
+            return [({}, 1.0)]
+
+    monkeypatch.setattr(prometheus_cell, "Server", Blind)
+    monkeypatch.setattr(discovery.Files, "patience_seconds", 0.0)
+    monkeypatch.setattr(prometheus_cell, "STORED_SECONDS", 0.0)
+    monkeypatch.setattr(prometheus_cell, "SCRAPES_TO_WAIT", 0)
+    with pytest.raises(NodeError, match=r"saw 1 of 2 tenants within 0 s \(discovery: file\)"):
+        course(tmp_path).observe(Tenants(), [])  # type: ignore[arg-type]
+    assert not list(tmp_path.glob("*.json"))
+
+
+def test_silence_after_the_window_is_in_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dead:
+        def samples(self, *_: Any) -> Any:
+            raise PrometheusSilent("Prometheus at http://x does not answer: gone")
+
+    monkeypatch.setattr(prometheus_cell, "BACK_SECONDS", 0.0)
+    monkeypatch.setattr(prometheus_cell, "SCRAPES_TO_WAIT", 0)
+    watching = course(tmp_path)
+    watching.section = watching.settings["prometheus"]
+    watching.scrape_seconds, watching.replicas, watching.cell = 1.0, 2, {"cell": "a"}
+    watching.server = Dead()  # type: ignore[assignment]
+
+    window = {"start_epoch_seconds": 10.0, "end_epoch_seconds": 15.0}
+    said = watching._answer(Observed(window, [], [], {}, [], {}), (0.0, 0.001), None)
+    assert said["error"] == "Prometheus at http://x does not answer: gone"
+    assert said["tenants"] == [] and said["restarted"] is None

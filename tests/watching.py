@@ -1,0 +1,130 @@
+"""A Prometheus server of a test's own, which finds its targets in files, and text for it to scrape."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PROGRAM = shutil.which("prometheus")
+MISSING = "there is no prometheus here (Debian: apt-get install prometheus)"
+START_SECONDS = 60.0
+DCGM = Path(__file__).with_name("dcgm-exporter.txt")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Prometheus:
+    """A server in a folder; it can be killed and started again on the same data."""
+
+    folder: Path
+    static: tuple[str, ...] = ()
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def targets(self) -> Path:
+        """The folder whose files it reads."""
+        return self.folder / "targets"
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        self.targets.mkdir(parents=True, exist_ok=True)
+        jobs: list[dict[str, Any]] = [
+            {"job_name": "tenants", "file_sd_configs": [{"files": [f"{self.targets}/*.json"]}]},
+            {"job_name": "dcgm", "scrape_interval": "500ms", "static_configs": [{"targets": list(self.static)}]},
+        ]
+        # JSON is YAML.
+        (self.folder / "prometheus.yml").write_text(json.dumps({"scrape_configs": jobs}))
+        assert PROGRAM is not None
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    PROGRAM,
+                    f"--config.file={self.folder / 'prometheus.yml'}",
+                    f"--storage.tsdb.path={self.folder / 'data'}",
+                    f"--web.listen-address=127.0.0.1:{self.port}",
+                ],
+                stdout=log,
+                stderr=log,
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while not self.is_ready():
+            assert self.process.poll() is None and time.monotonic() < deadline, (self.folder / "log").read_text()
+            time.sleep(0.05)
+
+    def is_ready(self) -> bool:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.url}/-/ready", timeout=5) as answer:
+            return bool(answer.status == 200)
+        return False
+
+    def kill(self) -> None:
+        """As a crash would."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """The result of an instant query; raises HTTPError where the expression does not parse."""
+        asked = urllib.parse.urlencode({"query": expression})
+        with urllib.request.urlopen(f"{self.url}/api/v1/query?{asked}", timeout=10) as answer:
+            result: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+            return result
+
+
+@contextlib.contextmanager
+def prometheus(folder: Path, *static: str) -> Iterator[Prometheus]:
+    """A running server."""
+    server = Prometheus(folder, static)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+@contextlib.contextmanager
+def exporter() -> Iterator[str]:
+    """Text in the format of dcgm-exporter behind an address."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = DCGM.read_bytes()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
