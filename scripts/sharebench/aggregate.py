@@ -161,9 +161,9 @@ def published(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def unnamed(argv: list[str], config: dict[str, Any]) -> list[str]:
-    """The command without the names of a cluster's context and node."""
-    cluster = config["kubernetes"]
-    for name in filter(None, (cluster["context"], cluster["node"])):
+    """The command without the names of a cluster's context and node, and without the way to a Prometheus."""
+    cluster, watching = config["kubernetes"], config["prometheus"]
+    for name in filter(None, (cluster["context"], cluster["node"], watching["url"], watching["folder"])):
         if name != "auto":
             argv = [word.replace(name, "…") for word in argv]
     return argv

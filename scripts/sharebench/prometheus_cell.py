@@ -78,7 +78,7 @@ class PrometheusCourse(Course):
             started = self.server.started()
         except (PrometheusSilent, OSError) as failure:
             found.hide()
-            raise NodeError(str(failure)) from None
+            raise NodeError(f"{failure}; prometheus.url is {self.server.url}") from None
         except BaseException:
             found.hide()
             raise

@@ -26,6 +26,7 @@ from sharebench.report_jobs import of_jobs
 from sharebench.report_literature import comparisons
 from sharebench.report_matrix import matrices
 from sharebench.report_pictures import pictures
+from sharebench.report_prometheus import watched
 from sharebench.report_words import digits, estimate, load, words
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
@@ -116,6 +117,7 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
         "jobs": of_jobs(study),
         "job_facts": study.job_facts,
         "isolation": survivals(study),
+        "prometheus": watched(study),
         "contrasts": report_comparisons.contrasts(study),
         "nulls": report_comparisons.nulls(rows),
         "together": report_comparisons.together(rows),

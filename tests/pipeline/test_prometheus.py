@@ -15,7 +15,7 @@ from sharebench.collect.prometheus import Server
 from sharebench.collect.series import histogram_quantile
 from sharebench.dashboard import dashboard, expressions
 
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason=MISSING)
+pytestmark = [pytest.mark.prometheus, pytest.mark.skipif(PROGRAM is None, reason=MISSING)]
 
 CELL = "mps/paced/2/1"
 SECONDS = 300.0

@@ -177,7 +177,7 @@ def course(tmp_path: Path) -> PrometheusCourse:
 
 
 def test_a_prometheus_that_cannot_be_reached_is_a_failure_before_anything_is_measured(tmp_path: Path) -> None:
-    with pytest.raises(NodeError, match=r"Prometheus at http://127\.0\.0\.1:1 does not answer"):
+    with pytest.raises(NodeError, match=r"does not answer \(ConnectionError\); prometheus.url is http://127"):
         course(tmp_path).observe(Tenants(), [])  # type: ignore[arg-type]
     assert not list(tmp_path.glob("*.json"))
 
@@ -202,7 +202,7 @@ def test_one_that_does_not_find_the_tenants_is_too(tmp_path: Path, monkeypatch: 
 def test_silence_after_the_window_is_in_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Dead:
         def samples(self, *_: Any) -> Any:
-            raise PrometheusSilent("Prometheus at http://x does not answer: gone")
+            raise PrometheusSilent("Prometheus does not answer (ReadTimeout)")
 
     monkeypatch.setattr(prometheus_cell, "BACK_SECONDS", 0.0)
     monkeypatch.setattr(prometheus_cell, "SCRAPES_TO_WAIT", 0)
@@ -213,5 +213,5 @@ def test_silence_after_the_window_is_in_the_record(tmp_path: Path, monkeypatch: 
 
     window = {"start_epoch_seconds": 10.0, "end_epoch_seconds": 15.0}
     said = watching._answer(Observed(window, [], [], {}, [], {}), (0.0, 0.001), None)
-    assert said["error"] == "Prometheus at http://x does not answer: gone"
+    assert said["error"] == "Prometheus does not answer (ReadTimeout)"
     assert said["tenants"] == [] and said["restarted"] is None

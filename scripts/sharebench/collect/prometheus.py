@@ -56,9 +56,11 @@ class Server:
 
         try:
             return self._client.custom_query(query, {} if at is None else {"time": f"{at:.3f}"})
-        except (PrometheusApiClientException, RequestException, ValueError) as error:
-            line = " ".join(str(error).split())
-            raise PrometheusSilent(f"Prometheus at {self.url} does not answer: {line:.200}") from None
+        except PrometheusApiClientException as error:
+            raise PrometheusSilent(f"Prometheus refuses: {' '.join(str(error).split()):.200}") from None
+        except (RequestException, ValueError) as error:
+            # Its words name hosts, which have no place in a record.
+            raise PrometheusSilent(f"Prometheus does not answer ({type(error).__name__})") from None
 
     def vector(self, query: str, at: float | None = None) -> list[tuple[Labels, float]]:
         """Labels and value of each series of an instant query, at a moment (epoch seconds) or now."""

@@ -1,0 +1,172 @@
+"""A real Prometheus that scrapes the tenants' pods, found by files and by the PodMonitor of a run."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster.driving import Run, study_of
+from cluster.harness import Cluster, eventually
+from cluster.test_runs import NAMESPACE, account, apply, left, names, rows, run_in, unnamed  # noqa: F401
+from kubernetes import client, utils
+from watching import MISSING, PROGRAM, Prometheus, prometheus
+
+pytestmark = [
+    pytest.mark.testbed,
+    pytest.mark.prometheus,
+    pytest.mark.skipif(PROGRAM is None, reason=MISSING),
+]
+GROUP, VERSION, PLURAL = "monitoring.coreos.com", "v1", "podmonitors"
+# Of the operator's own, as much as an API server needs to keep the objects.
+DEFINITION = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": f"{PLURAL}.{GROUP}"},
+    "spec": {
+        "group": GROUP,
+        "scope": "Namespaced",
+        "names": {"kind": "PodMonitor", "plural": PLURAL, "singular": "podmonitor", "listKind": "PodMonitorList"},
+        "versions": [
+            {
+                "name": VERSION,
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+def watched_study(server: Prometheus, **section: Any) -> dict[str, Any]:
+    return study_of(
+        NAMESPACE,
+        strategies=["time-slicing"],
+        baseline="none",
+        null_cells=False,
+        replicas=[3],
+        window_seconds=6,
+        prometheus={"url": server.url, "scrape_seconds": 0.5, **section},
+    )
+
+
+def checked(run: Run, how: str) -> None:
+    """The run's one cell: what Prometheus says of its three tenants is what they say."""
+    code, out = run.finish()
+    assert code == 0, out
+    (path,) = run.folder.glob("results/cells/time-slicing/*/n3/r1/raw.json")
+    record = json.loads(path.read_text())
+    said = record["prometheus"]
+    assert (record["status"], said["discovery"], said["error"]) == ("ok", how, None)
+    for tenant, seen in zip(record["tenants"], said["tenants"], strict=True):
+        # Between two scrapes, on whatever machine.
+        assert seen["count"] == pytest.approx(tenant["count"], rel=0.25)
+        assert seen["scrapes"] >= 4 and seen["resets"] == 0
+    assert len(rows(run.folder, "prometheus")) == 3
+
+
+def test_pods_are_found_by_a_file_of_their_addresses(
+    plugin: Cluster,
+    account: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    with prometheus(tmp_path / "prometheus") as server:
+        run = run_in(tmp_path / "study", account, watched_study(server, folder=str(server.targets)))
+        checked(run, "file")
+        assert list(server.targets.iterdir()) == []
+        assert server.url.encode() not in (run.folder / "results/manifest.json").read_bytes()
+    assert left(plugin, NAMESPACE) == []
+    unnamed(run.folder / "results", plugin)
+
+
+class Operator:
+    """Does for a test what an operator does: tells Prometheus of the pods that PodMonitors select."""
+
+    def __init__(self, cluster: Cluster, server: Prometheus) -> None:
+        self.cluster, self.server = cluster, server
+        self.seen: list[dict[str, Any]] = []
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+
+    def monitors(self) -> list[dict[str, Any]]:
+        api = client.CustomObjectsApi(self.cluster.api)
+        found: list[dict[str, Any]] = api.list_namespaced_custom_object(GROUP, VERSION, NAMESPACE, PLURAL)["items"]
+        return found
+
+    def run(self) -> None:
+        while not self.ended.wait(0.5):
+            groups = []
+            for each in self.monitors():
+                self.seen = [*self.seen, each] if each["metadata"]["uid"] not in self.uids() else self.seen
+                wanted = ",".join(f"{key}={value}" for key, value in each["spec"]["selector"]["matchLabels"].items())
+                (endpoint,) = each["spec"]["podMetricsEndpoints"]
+                for pod in self.cluster.core.list_namespaced_pod(NAMESPACE, label_selector=wanted).items:
+                    ports = {port.name: port.container_port for port in pod.spec.containers[0].ports}
+                    if pod.status.pod_ip:
+                        labels = {"__scrape_interval__": endpoint["interval"], "pod": pod.metadata.name}
+                        address = f"{pod.status.pod_ip}:{ports[endpoint['port']]}"
+                        groups.append({"targets": [address], "labels": labels | {"__scrape_timeout__": "500ms"}})
+            (self.server.targets / "operator.json").write_text(json.dumps(groups))
+
+    def uids(self) -> set[str]:
+        return {each["metadata"]["uid"] for each in self.seen}
+
+
+@pytest.fixture
+def definition(plugin: Cluster) -> Iterator[None]:
+    """The cluster knows PodMonitors."""
+    extensions = client.ApiextensionsV1Api(plugin.api)
+    utils.create_from_dict(plugin.api, DEFINITION)
+    try:
+        api = client.CustomObjectsApi(plugin.api)
+
+        def is_served() -> bool:
+            try:
+                api.list_cluster_custom_object(GROUP, VERSION, PLURAL)
+            except client.ApiException:
+                return False
+            return True
+
+        eventually("PodMonitors", is_served)
+        yield
+    finally:
+        extensions.delete_custom_resource_definition(DEFINITION["metadata"]["name"])  # type: ignore[index]
+
+
+@pytest.mark.usefixtures("definition")
+def test_pods_are_found_by_the_pod_monitor_of_the_run(
+    plugin: Cluster,
+    account: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    apply(plugin, "rbac-prometheus", NAMESPACE)
+    with prometheus(tmp_path / "prometheus") as server:
+        operator = Operator(plugin, server)
+        operator.thread.start()
+        try:
+            given = watched_study(server, labels={"release": "kps"})
+            checked(run_in(tmp_path / "study", account, given), "pod-monitor")
+            (monitor,) = operator.seen
+            assert monitor["metadata"]["labels"]["release"] == "kps"
+            assert operator.monitors() == []
+        finally:
+            operator.ended.set()
+            operator.thread.join(30)
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_cluster_that_knows_no_pod_monitor_is_named_in_one_line(
+    account: Path,  # noqa: F811
+    tmp_path: Path,
+    plugin: Cluster,
+) -> None:
+    apply(plugin, "rbac-prometheus", NAMESPACE)
+    with prometheus(tmp_path / "prometheus") as server:
+        code, out = run_in(tmp_path / "study", account, watched_study(server)).finish()
+    assert code != 0
+    assert "the cluster has no PodMonitor (Prometheus Operator); set prometheus.discovery: annotations or file" in out
+    assert left(plugin, NAMESPACE) == []
