@@ -11,6 +11,7 @@ import pytest
 from unit.config_cases import study
 
 from sharebench import prometheus_cell
+from sharebench.aggregate import published, unnamed
 from sharebench.cell import Observed
 from sharebench.collect import discovery
 from sharebench.collect.prometheus import PrometheusSilent, selector
@@ -215,3 +216,15 @@ def test_silence_after_the_window_is_in_the_record(tmp_path: Path, monkeypatch: 
     said = watching._answer(Observed(window, [], [], {}, [], {}), (0.0, 0.001), None)
     assert said["error"] == "Prometheus does not answer (ReadTimeout)"
     assert said["tenants"] == [] and said["restarted"] is None
+
+
+def test_neither_address_nor_folder_nor_labels_are_published(tmp_path: Path) -> None:
+    config = watched(tmp_path, **{"prometheus.labels": {"release": "secret"}}).config
+    told = published(config)["prometheus"]
+    assert told["url"] == "http://prometheus" and told["folder"] is None and told["labels"] == {}
+    assert told["scrape_seconds"] == 1
+    words = [f"prometheus={{url: http://127.0.0.1:1, folder: {tmp_path}}}"]
+    assert unnamed(words, config) == ["prometheus={url: …, folder: …}"]
+    assert published(load(study({})))["prometheus"]["url"] is None
+    # What is published can be rebuilt from.
+    load(study({"prometheus": told, "from": str(tmp_path), "window_seconds": 5}))

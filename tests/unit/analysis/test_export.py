@@ -91,3 +91,14 @@ def test_the_script_refuses_a_damaged_record_in_one_line(save, tmp_path):
     done = run("--out", tmp_path / "h.csv", path)
     assert done.returncode == 1
     assert f"{path}: not valid JSON" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_what_prometheus_saw_is_exported_in_the_same_columns_and_apart(save, tmp_path):
+    seen = factories.watched(factories.record("mps", [np.full(400, 0.005)] * 2))
+    seen["prometheus"]["tenants"][1]["histogram"] = None
+    alone = factories.record("mps", repeat=2)
+    paths = [save(seen), save(alone)]
+    export_histograms(paths, tmp_path / "prometheus.csv", "prometheus")
+    table = pd.read_csv(tmp_path / "prometheus.csv")
+    assert list(table) == ["replicas", "repeat", "tenant", "bucket_upper_seconds", "count"]
+    assert table.values.tolist() == [[2, 1, 0, 0.01, 400.0]]
