@@ -194,13 +194,15 @@ def _strategy_entry(name: str, entry: Json) -> Iterator[str]:
         own = _shown(entry["replicas"])
         yield f"{key}.replicas: {own} is not possible, exclusive means one tenant; set [1]"
     needs = dict.fromkeys(("profile", "profiles", "instances"), "mig")
-    needs |= dict.fromkeys(("thread_percent", "memory_percent"), "mps")
+    needs |= dict.fromkeys(("thread_percent", "memory_percent"), "mps") | {"interval": "time-slicing"}
     for option, mechanism in needs.items():
         is_schedulers = entry["pod"] is not None and mechanism == "mps"
         if entry[option] is not None and mechanism not in mechanisms and not is_schedulers:
             yield f"{key}.{option}: {_shown(entry[option])} has no effect without {mechanism}; remove it"
     if entry["pod"] is not None:
         yield from pod_template.problems(key, entry)
+    if entry["interval"] is not None and "mig" in mechanisms:
+        yield f"{key}.interval: {entry['interval']!r} has no effect on MIG instances; remove it"
     if entry["profiles"] is not None:
         for option in ("profile", "instances"):
             if entry[option] is not None:

@@ -287,7 +287,9 @@ class Study:
 
     def _strategy(self, name: str, replicas: int) -> dict[str, Any]:
         strategy = self.strategies[name]
-        of_cluster = {key: value for key in ("access", "pod") if (value := getattr(strategy, key)) is not None}
+        of_cluster = {
+            key: value for key in ("access", "pod", "interval") if (value := getattr(strategy, key)) is not None
+        }
         return {
             **of_cluster,
             "name": name,

@@ -15,6 +15,8 @@ WHOLE_GPU: Mapping[str, Any] = {
     **{part: {} for part in ("annotations", "labels", "environment", "shows")},
     "resources": {"nvidia.com/gpu": "1"},
 }
+# How a DRA driver is asked for the length of a time slice.
+INTERVALS = ("default", "short", "medium", "long")
 MECHANISMS = ("exclusive", "time-slicing", "mps", "mig", "streams", "sequential")
 AGAIN = "-again"
 
@@ -85,6 +87,8 @@ class Strategy:
     """How its tenants reach the GPU of a cluster; None on every other kind of node."""
     pod: Mapping[str, Any] | None = None
     """What a tenant's pod gets where another scheduler shares the GPU (nodes/kubernetes/pod_template.py)."""
+    interval: str | None = None
+    """Length of a time slice as a DRA driver is asked for it, one of INTERVALS; None does not ask."""
 
     def limits(self, replicas: int) -> dict[str, float | None]:
         """Effective limits of one of `replicas` tenants, in percent; None where there is none."""
@@ -147,6 +151,29 @@ def by_template(strategy: Strategy) -> Strategy:
     return replace(strategy, thread_percent=threads, memory_percent=memory, pod=pod)
 
 
+def by_claims(strategy: Strategy) -> Strategy:
+    """The strategy as a DRA driver does it: it takes shares of the SMs in whole percent."""
+    if strategy.access != "dra":
+        return strategy
+    return replace(strategy, thread_percent=in_whole_percent(strategy.thread_percent))
+
+
+def of_spec(spec: Mapping[str, Any]) -> Strategy:
+    """The strategy of a cell's spec, its limits being those of the cell."""
+    return Strategy(
+        name=spec["name"],
+        mechanisms=tuple(spec["mechanisms"]),
+        profile=spec["profile"],
+        instances=spec["instances"],
+        thread_percent=spec["limits"]["thread_percent"],
+        memory_percent=spec["limits"]["memory_percent"],
+        replicas=None,
+        profiles=tuple(spec["profiles"]) if spec.get("profiles") else None,
+        access=spec.get("access"),
+        interval=spec.get("interval"),
+    )
+
+
 def catalogue(config: Mapping[str, Any]) -> dict[str, Strategy]:
     """All strategies of a normalised config (`sharebench.config.load`), by name."""
     return {
@@ -162,6 +189,7 @@ def catalogue(config: Mapping[str, Any]) -> dict[str, Strategy]:
             profiles=tuple(entry["profiles"]) if entry.get("profiles") else None,
             access=entry.get("access"),
             pod=entry.get("pod"),
+            interval=entry.get("interval"),
         )
         for name, entry in sorted(config["strategy_catalogue"].items(), key=lambda item: reading_order(*item))
     }
@@ -174,4 +202,4 @@ def on_node(config: Mapping[str, Any], kind: str) -> dict[str, Strategy]:
         return known
     default = config["kubernetes"]["access"]
     placed = {name: replace(strategy, access=strategy.access or default) for name, strategy in known.items()}
-    return {name: by_template(by_device_plugin(strategy)) for name, strategy in placed.items()}
+    return {name: by_claims(by_template(by_device_plugin(strategy))) for name, strategy in placed.items()}

@@ -1,10 +1,11 @@
-"""What a pod was given of a GPU, by the variables that a device plugin sets in it."""
+"""What a pod was given of a GPU: the variables and device files that a device plugin or a DRA driver puts into it."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 # Set by whoever starts tenants in pods: elsewhere the other variables mean something else, or nothing.
@@ -15,6 +16,13 @@ DEVICES_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 PIPE_VARIABLE = "CUDA_MPS_PIPE_DIRECTORY"
 # How the variable says that devices come by another way.
 NO_DEVICE = ("", "all", "none", "void")
+DEVICE_FOLDER = Path("/dev")
+
+
+def _nodes() -> list[str]:
+    """NVIDIA's device files, those of MIG instances (`nvidia-caps/…`) too, sorted."""
+    found = [*DEVICE_FOLDER.glob("nvidia[0-9]*"), *DEVICE_FOLDER.glob("nvidia-caps/nvidia-cap[0-9]*")]
+    return sorted(str(path.relative_to(DEVICE_FOLDER)) for path in found)
 
 
 def view(environment: Mapping[str, str] = os.environ) -> dict[str, Any] | None:
@@ -34,5 +42,6 @@ def view(environment: Mapping[str, str] = os.environ) -> dict[str, Any] | None:
         "device": hashlib.sha256(device.lower().encode()).hexdigest()[:16] if is_named else None,
         **unknown,
         "mps_pipe": environment.get(PIPE_VARIABLE),
+        "nodes": _nodes(),
         **variables,
     }

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from cluster.driving import Run, study_of
 from cluster.harness import RESTRICTED, Cluster, eventually, pod
+from cluster.test_runs import NAMESPACE, apply, rows, run_in, unnamed
 from cluster.testbed import gpu, lifecycle
 from kubernetes import client
 
@@ -57,3 +62,83 @@ def test_three_pods_share_one_claim_and_see_its_device(dra: Cluster) -> None:
             log = eventually("a log", lambda name=name: dra.core.read_namespaced_pod_log(name, namespace))
             assert "/dev/nvidia0" in log
         assert len(resources.read_namespaced_resource_claim("gpu", namespace).status.reserved_for) == 3
+
+
+@pytest.fixture
+def account(dra: Cluster, tmp_path: Path) -> Iterator[Path]:
+    """Kubeconfig of an account with the rights for claims, and none of those for a device plugin."""
+    apply(dra, "namespace", NAMESPACE)
+    try:
+        eventually("the namespace", lambda: dra.core.list_namespaced_service_account(NAMESPACE).items)
+        for name in ("rbac", "rbac-dra"):
+            apply(dra, name, NAMESPACE)
+        body = {"spec": {"expirationSeconds": 3600}}
+        token = dra.core.create_namespaced_service_account_token("sharebench", NAMESPACE, body).status.token
+        kubeconfig = yaml.safe_load(dra.kubeconfig.read_text())
+        for user in kubeconfig["users"]:
+            user["user"] = {"token": token}
+        path = tmp_path / "kubeconfig"
+        path.write_text(yaml.safe_dump(kubeconfig))
+        yield path
+    finally:
+        dra.core.delete_namespace(NAMESPACE)
+
+
+def left(cluster: Cluster) -> list[str]:
+    """Objects of a study that are still there, and what is still on the node."""
+    found = cluster.core.list_namespaced_config_map(NAMESPACE, label_selector="sharebench/node").items
+    found += cluster.core.list_namespaced_pod(NAMESPACE).items
+    found += client.CoordinationV1Api(cluster.api).list_namespaced_lease(NAMESPACE).items
+    found += client.ResourceV1Api(cluster.api).list_namespaced_resource_claim(NAMESPACE).items
+    node = cluster.node()
+    noted = [key for key in node.metadata.annotations if key.startswith("sharebench")]
+    return [each.metadata.name for each in found] + [taint.key for taint in node.spec.taints or []] + noted
+
+
+def evidence(record: dict[str, Any], name: str) -> list[Any]:
+    return [each["observed"] for each in record["evidence"] if each["name"] == name]
+
+
+def test_a_study_by_claims_with_only_the_rights_of_the_manifests(dra: Cluster, account: Path, tmp_path: Path) -> None:
+    """No device plugin, no labels: the GPU is known by the driver's slices alone."""
+    given = study_of(
+        NAMESPACE,
+        strategies=["exclusive", "time-slicing", "time-slicing-long", "mps"],
+        replicas=[3],
+        null_cells=False,
+        kubernetes={"access": "dra"},
+    )
+    run: Run = run_in(tmp_path / "study", account, given)
+    code, out = run.finish("preflight")
+    assert code == 0, out
+    assert "all that is needed" in out
+    assert "on: TimeSlicingSettings" in out
+    code, out = run.finish()
+    assert code == 0, out
+    cells = {(row["strategy"], row["replicas"]): row for row in rows(run.folder, "summary")}
+    assert {key: row["status"] for key, row in cells.items()} == {
+        ("exclusive", "1"): "ok",
+        ("time-slicing", "3"): "ok",
+        ("time-slicing-long", "3"): "ok",
+        ("mps", "3"): "infeasible",
+    }
+    # a gate that is off: one line, with what to set
+    assert "set featureGates.MPSSupport=true in its Helm values" in cells["mps", "3"]["reason"]
+    results = run.folder / "results"
+    records = {path.parts[-5]: json.loads(path.read_text()) for path in results.glob("cells/*/*/*/*/raw.json")}
+    for name in ("time-slicing", "time-slicing-long"):
+        record = records[name]
+        assert all(each["holds"] for each in record["evidence"])
+        assert evidence(record, "reservedFor") == [3]
+        assert evidence(record, "GPUs by device files") == [["nvidia0"]] * 3
+        assert evidence(record, "tenants by the device that they have") == [[[0, 1, 2]]]
+        assert min(tenant["count"] for tenant in record["tenants"]) > 10
+        assert record["node"]["product"] == "NVIDIA Mock A100 SXM4 40GB"
+    (config,) = evidence(records["time-slicing-long"], "opaque configuration in the allocation")[0]
+    assert config["parameters"]["sharing"]["timeSlicingConfig"] == {"interval": "Long"}
+    assert evidence(records["time-slicing"], "opaque configuration in the allocation") == [[]]
+    assert json.loads(records["time-slicing-long"]["spec"])["strategy"]["interval"] == "long"
+    assert "mock GPU, CPU work in pods" in (results / "report.html").read_text()
+    assert list((results / "figures").glob("*.svg"))
+    assert left(dra) == []
+    unnamed(results, dra)

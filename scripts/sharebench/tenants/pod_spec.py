@@ -167,7 +167,9 @@ def pod(
         spec["priorityClassName"] = options["priority_class"]
     if needs.claims:
         spec["resourceClaims"] = [{"name": name, "resourceClaimName": f"{place.name}-{name}"} for name in needs.claims]
-        container["resources"]["claims"] = [{"name": name} for name in needs.claims]
+        container["resources"]["claims"] = [
+            {"name": name} | ({"request": request} if request else {}) for name, request in needs.claims.items()
+        ]
     if needs.node_selector:
         spec["nodeSelector"] = dict(needs.node_selector)
     if needs.scheduler is not None:

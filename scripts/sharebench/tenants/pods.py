@@ -237,6 +237,9 @@ class PodTenants:
                 why = pod_status.node_trouble(self.read_node())
             if why is not None:
                 raise NodeError(f"tenant {index}: {why}")
+        waiting = [pod["metadata"]["name"] for pod in found if "waiting" in pod_status.container(pod)]
+        if waiting and (why := self.access.trouble(waiting, time.monotonic() - self._created)) is not None:
+            raise NodeError(why)
         return found
 
     def _ended(self) -> list[tuple[str, str, int] | None]:

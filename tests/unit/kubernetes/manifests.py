@@ -15,6 +15,7 @@ from unittest import mock
 
 import yaml
 from unit.config_cases import CONFIG, files
+from unit.kubernetes.dra_objects import gpu, in_slice, instance
 from unit.kubernetes.fake_cluster import CONFIGS, NODE, FakeCluster
 
 from sharebench.capabilities import can
@@ -37,8 +38,27 @@ UID = "00000000-0000-4000-8000-000000000000"
 SETTINGS = {"timeouts": {"start_seconds": 600, "record_seconds": 60}, "cell_folder": "golden"}
 
 
+# Strategies that are shown by claims too, in files of their name with this after it.
+BY_CLAIMS = "-by-claims"
+CLAIMING = ("exclusive", "mps-limited", "mig", "mig-unequal", "mig-time-slicing", "mig-mps")
+# Places for instances of an H200 that the driver makes when they are claimed.
+PLACES = {"1g.18gb": (7, "16Gi"), "2g.35gb": (3, "32Gi"), "3g.71gb": (2, "69Gi"), "7g.141gb": (1, "140Gi")}
+
+
 class Recorder(FakeCluster):
-    """Gives every object a uid, as an API server does."""
+    """Gives every object a uid, as an API server does, and offers an H200, whole and in parts."""
+
+    def find(self, path: str) -> Json | None:
+        if path == "/apis/resource.k8s.io":
+            return {"versions": [{"version": "v1"}]}
+        if path == "/apis/resource.k8s.io/v1/resourceslices":
+            parts = [
+                instance(profile, number, memory=memory, is_made=False)
+                for profile, (count, memory) in PLACES.items()
+                for number in range(count)
+            ]
+            return {"items": [in_slice(gpu(memory="140Gi"), *parts)]}
+        return super().find(path)
 
     def create(self, path: str, body: Json) -> Json:
         made = super().create(path, body)
@@ -46,9 +66,13 @@ class Recorder(FakeCluster):
 
 
 def names() -> list[str]:
-    """The strategies of the catalogue that a cluster can do, each by its own access or by the device plugin."""
+    """The strategies of the catalogue that a cluster can do, each by its own access or by the device plugin.
+
+    Some once more by claims.
+    """
     catalogue = load({**files(), "node": "simulated"})["strategy_catalogue"]
-    return [name for name, entry in catalogue.items() if can("kubernetes", entry, "device-plugin") is None]
+    found = [name for name, entry in catalogue.items() if can("kubernetes", entry, "device-plugin") is None]
+    return found + [f"{name}{BY_CLAIMS}" for name in CLAIMING]
 
 
 @contextmanager
@@ -74,7 +98,10 @@ def manifests(name: str) -> list[Json]:
     Settings of the node come as parts of a Node: its labels.
     """
     ready_made = yaml.safe_load((CONFIG / "kubernetes.yaml").read_text())
-    study = Study(load(files() | ready_made | {"strategies": [name], "replicas": [TENANTS]}))
+    if name.endswith(BY_CLAIMS):
+        name = name.removesuffix(BY_CLAIMS)
+        ready_made["kubernetes"]["access"] = "dra"
+    study = Study(load(files() | ready_made | {"strategies": [name], "replicas": [TENANTS], "null_cells": False}))
     cell = next(cell for cell in study.cells if cell.strategy == name)
     spec, strategy = study.spec_of(cell), study.strategies[name]
     with _opened(study) as (cluster, node):

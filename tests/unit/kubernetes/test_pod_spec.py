@@ -68,7 +68,7 @@ def test_it_asks_for_one_unit_and_what_the_config_says() -> None:
 
 def test_it_asks_for_what_its_access_needs() -> None:
     needs = PodNeeds(
-        claims=("gpu",),
+        claims={"gpu": "half"},
         annotations={"team/share": "0.5"},
         labels={"team/queue": "q"},
         node_selector={"team/pool": "p"},
@@ -80,7 +80,7 @@ def test_it_asks_for_what_its_access_needs() -> None:
     (container,) = spec["containers"]
     # the claim is one of the cell's own objects, known by the cell's name
     assert spec["resourceClaims"] == [{"name": "gpu", "resourceClaimName": "sharebench-abc-gpu"}]
-    assert container["resources"] == {"limits": {}, "requests": {}, "claims": [{"name": "gpu"}]}
+    assert container["resources"] == {"limits": {}, "requests": {}, "claims": [{"name": "gpu", "request": "half"}]}
     assert made["metadata"]["annotations"].items() >= needs.annotations.items() | pod_spec.UNDISTURBED.items()
     assert made["metadata"]["labels"].items() >= needs.labels.items() | place().labels.items()
     assert (spec["nodeSelector"], spec["schedulerName"]) == ({"team/pool": "p"}, "theirs")

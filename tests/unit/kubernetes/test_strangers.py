@@ -10,8 +10,8 @@ import pytest
 from sharebench.nodes.base import NodeError
 from sharebench.nodes.kubernetes import strangers
 from sharebench.nodes.kubernetes.cluster_node import chosen
-from sharebench.nodes.kubernetes.device_plugin import version_of
 from sharebench.nodes.kubernetes.lease import TIME_FORMAT, is_live
+from sharebench.nodes.kubernetes.versions import version_of
 
 
 def pod(name: str, asks: str | None = "nvidia.com/gpu", phase: str = "Running", **more: Any) -> dict[str, Any]:

@@ -24,11 +24,12 @@ Json = dict[str, Any]
 class PodNeeds:
     """What one tenant's pod needs to get its share of the GPU, as parts of its manifest.
 
-    `limits` are quantities by resource; `claims` are names of ResourceClaims among the cell's `objects`.
+    `limits` are quantities by resource; `claims` are ResourceClaims among the cell's `objects`, each with the
+    request of it that is meant, None for all.
     """
 
     limits: Mapping[str, str] = field(default_factory=dict)
-    claims: tuple[str, ...] = ()
+    claims: Mapping[str, str | None] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     node_selector: Mapping[str, str] = field(default_factory=dict)
@@ -81,6 +82,13 @@ class Access(ABC):
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
         """What proves, while the tenants still run, that the strategy is in force."""
 
+    def trouble(self, waiting: Sequence[str], seconds: float) -> str | None:
+        """Why the pods of these names will not start, where their status does not say so; None while there is hope.
+
+        Asked again and again; `seconds` is how long the cell's pods have been there.
+        """
+        return None
+
     def clean(self) -> None:  # noqa: B027
         """Wait until what a cell had in this way is gone; its pods and its ConfigMap are. Raises NodeError."""
 
@@ -94,6 +102,10 @@ class Access(ABC):
     def plan(self, strategy: Strategy) -> str:
         """In a few words: what the strategy changes on the node and how that is undone."""
 
+    def describe(self) -> dict[str, Any]:
+        """What is known of the node's GPU in this way: some of `product`, `memory_bytes`, `driver` and `gpus`."""
+        return {}
+
 
 def open_access(name: str, node: ClusterNode) -> Access:
     """The way of that name. Imports only its module."""
@@ -105,4 +117,8 @@ def open_access(name: str, node: ClusterNode) -> Access:
         from sharebench.nodes.kubernetes.static import Static
 
         return Static(node)
+    if name == "dra":
+        from sharebench.nodes.kubernetes.dra import Dra
+
+        return Dra(node)
     raise ValueError(f"no access {name}")

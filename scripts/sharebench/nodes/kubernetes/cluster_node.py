@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from sharebench.files import read_json, write_json
 from sharebench.nodes.base import Evidence, Grant, Node, NodeError, Sampler, State, Tenants
-from sharebench.nodes.kubernetes import monitor, original, strangers
+from sharebench.nodes.kubernetes import dra_api, monitor, original, strangers
 from sharebench.nodes.kubernetes.access import Access, open_access
 from sharebench.nodes.kubernetes.api import Api, ApiRefused, Json, is_in_cluster
 from sharebench.nodes.kubernetes.installed import Installed, look
@@ -27,8 +27,11 @@ from sharebench.tenants.pods import PodTenants, sweep
 GPU_LABEL = "nvidia.com/gpu.present"
 
 
-def chosen(nodes: Sequence[Json], wanted: str) -> Json:
-    """The node by its name, or the only one with a GPU for `auto`. Raises NodeError."""
+def chosen(nodes: Sequence[Json], wanted: str, offering: Collection[str] = ()) -> Json:
+    """The node by its name, or the only one with a GPU for `auto`; DRA drivers offer theirs on nodes `offering`.
+
+    Raises NodeError.
+    """
     if wanted != "auto":
         found = [node for node in nodes if node["metadata"]["name"] == wanted]
         if not found:
@@ -37,7 +40,8 @@ def chosen(nodes: Sequence[Json], wanted: str) -> Json:
     found = [
         node
         for node in nodes
-        if node["metadata"].get("labels", {}).get(GPU_LABEL) == "true"
+        if node["metadata"]["name"] in offering
+        or node["metadata"].get("labels", {}).get(GPU_LABEL) == "true"
         or any(name.startswith("nvidia.com/") for name in node.get("status", {}).get("capacity", {}))
     ]
     if len(found) != 1:
@@ -66,8 +70,10 @@ class ClusterNode(Node):
     @cached_property
     def name(self) -> str:
         """The node's name."""
-        wanted = self.options["node"]
-        return str(chosen(self.api.get("/api/v1/nodes")["items"], wanted)["metadata"]["name"])
+        wanted, offering = self.options["node"], set()
+        if "dra" in self.options["accesses"] and wanted == "auto":
+            offering = dra_api.nodes(self.api)
+        return str(chosen(self.api.get("/api/v1/nodes")["items"], wanted, offering)["metadata"]["name"])
 
     @property
     def host(self) -> str:
@@ -105,7 +111,13 @@ class ClusterNode(Node):
     @cached_property
     def gpus(self) -> int:
         """How many GPUs the node has."""
-        return int(self.read()["metadata"].get("labels", {}).get(COUNT_LABEL, 0))
+        return int(self.read()["metadata"].get("labels", {}).get(COUNT_LABEL) or self._described.get("gpus", 0))
+
+    @cached_property
+    def _described(self) -> dict[str, Any]:
+        """What the study's accesses know of the GPU that no label of the node says."""
+        known = [self.access(name).describe() for name in self.options["accesses"]]
+        return {key: value for each in reversed(known) for key, value in each.items()}
 
     # What a cell asks.
 
@@ -118,7 +130,9 @@ class ClusterNode(Node):
         """The record's `node` object. The device is told apart by the machine's id, hashed, and its product."""
         node = self.read()
         labels, info = node["metadata"].get("labels", {}), node["status"]["nodeInfo"]
-        product = labels.get(PRODUCT_LABEL, "unknown GPU").removesuffix("-SHARED").replace("-", " ")
+        known = self._described
+        product = labels.get(PRODUCT_LABEL, known.get("product", "unknown GPU")).removesuffix("-SHARED")
+        product = product.replace("-", " ")
         memory_mib = labels.get(MEMORY_LABEL)
         identity = f"{info.get('systemUUID') or info.get('machineID')}/{product}"
         label = ""
@@ -132,13 +146,13 @@ class ClusterNode(Node):
             "product": product,
             "units": int(node["status"]["capacity"]["cpu"]) if self.is_mock else None,
             "units_name": "cores" if self.is_mock else "SMs",
-            "memory_bytes": int(memory_mib) << 20 if memory_mib else None,
+            "memory_bytes": int(memory_mib) << 20 if memory_mib else known.get("memory_bytes"),
             "is_gpu": not self.is_mock,
             "label": label,
             "details": {
                 "node": "node-0",
                 "gpus": self.gpus,
-                "driver": ".".join(filter(None, driver)) or None,
+                "driver": ".".join(filter(None, driver)) or known.get("driver"),
                 "device_plugin": self.installed.plugin.version if self.installed.plugin else None,
                 "kubernetes": info["kubeletVersion"],
                 "container_runtime": info["containerRuntimeVersion"],

@@ -27,6 +27,7 @@ from sharebench.nodes.kubernetes.readiness import (
     most_mps_clients,
     unmet,
 )
+from sharebench.nodes.kubernetes.versions import version_of
 from sharebench.strategies import Strategy
 
 POLL_SECONDS = 1.0
@@ -35,12 +36,6 @@ PACKED_SINCE = (0, 20)
 # Seen after an API server had been away: the master of NFD went on without noticing that it was back.
 LABELS_ONLY = " (only labels are behind: GPU Feature Discovery or the master of NFD may hang; restart them)"
 POKE_ANNOTATION = "sharebench/configs-changed"
-
-
-def version_of(text: str) -> tuple[int, ...]:
-    """`v0.19.3` as numbers; empty where it is none."""
-    parts = text.removeprefix("v").split("-")[0].split(".")
-    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
 
 
 def _path_of(configs: Configs) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sharebench.nodes.kubernetes import cluster_policy, installed
+from sharebench.nodes.kubernetes.api import ApiRefused
+from sharebench.nodes.kubernetes.dra import Dra
 from sharebench.nodes.kubernetes.readiness import (
     COUNT_LABEL,
     PRODUCT_LABEL,
@@ -82,8 +84,23 @@ def mig_manager(survey: Survey) -> Iterator[Row]:
 
 
 def dra_driver(survey: Survey) -> Iterator[Row]:
-    """What serves claims."""
-    yield Row("DRA driver", survey.presence("/apis/resource.k8s.io/v1/deviceclasses/gpu.nvidia.com"))
+    """What serves claims; its gates too, where the study needs it."""
+    if "dra" not in survey.options["accesses"]:
+        yield Row("DRA driver", survey.presence("/apis/resource.k8s.io/v1/deviceclasses/gpu.nvidia.com"))
+        return
+    dra = Dra(survey.node)
+    try:
+        why = dra.missing()
+    except ApiRefused:
+        why = HIDDEN
+    if why is not None or dra.driver is None:
+        yield Row("DRA driver", str(why))
+        return
+    count, build = len(dra.devices), dra.build
+    version = build.version if build else "version unknown"
+    yield Row("DRA driver", f"{version} ({dra.driver.name}, resource.k8s.io/{dra.version}, {count} device(s) offered)")
+    gates = sorted(name for name, is_on in (build.gates if build else {}).items() if is_on)
+    yield Row("  its gates", f"on: {', '.join(gates) or 'none'}")
 
 
 def prometheus(survey: Survey) -> Iterator[Row]:

@@ -81,7 +81,11 @@ def inspect(study: Study) -> tuple[list[str], bool]:
             "plugin": plugin.namespace if plugin else None,
             "tenants": options["namespace"],
         }
-        lacking = missing_rights(api, needed(options, inside), places)
+        wanted = needed(options, inside)
+        if plugin is None:
+            # Nothing to be allowed in the namespace of what is not there.
+            wanted.pop("rbac-plugin.yaml")
+        lacking = missing_rights(api, wanted, places)
         lines += ["rights:", *map(str, lacking or [Row("", "all that is needed")])]
         found = strangers.gpu_pods(node.pods())
         said = strangers.refusal(found) if found else "no GPU pods of others on the node"

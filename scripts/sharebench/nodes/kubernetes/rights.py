@@ -70,6 +70,17 @@ FEATURES: dict[str, Feature] = {
         lambda options: bool(options["has_pod_monitor"]),
         _rights("tenants", "monitoring.coreos.com", "podmonitors", "create", "delete", "get"),
     ),
+    "dra": Feature(
+        lambda options: "dra" in options["accesses"],
+        (
+            *_rights("cluster", "resource.k8s.io", "resourceslices", "list"),
+            *_rights("cluster", "apps", "deployments", "list"),
+            *_rights("tenants", "resource.k8s.io", "resourceclaims", "create", "delete", "list"),
+            *_rights("tenants", "", "events", "list"),
+            # Where there is no device plugin whose namespace could have it.
+            *_rights("tenants", "coordination.k8s.io", "leases", "create", "delete", "get", "update"),
+        ),
+    ),
 }
 
 

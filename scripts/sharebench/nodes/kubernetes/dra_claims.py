@@ -1,0 +1,94 @@
+"""The claim of a cell: one for all its tenants, with one request for each part of the GPU that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sharebench.nodes.kubernetes import dra_api
+from sharebench.nodes.kubernetes.dra_api import Device, Json
+from sharebench.nodes.kubernetes.dra_driver import Driver
+from sharebench.strategies import Strategy, slices_of
+
+CLAIM = "gpu"
+
+
+def request_of(group: int) -> str:
+    """Name of the request of a group of tenants."""
+    return f"part-{group}"
+
+
+def _matching(driver: Driver, devices: Iterable[Device], wanted: str) -> list[Device]:
+    """Instances of a profile named in full (`1g.18gb`, `1g.18gb+me`) or by its slices alone, least memory first."""
+    found = []
+    for device in devices:
+        name = driver.profile(device) or ""
+        if name == wanted or ("." not in wanted and "+" not in name and name.split(".")[0] == wanted):
+            found.append(device)
+    return sorted(found, key=lambda device: (device.capacity_bytes.get("memory", 0), device.name))
+
+
+def _instances(driver: Driver, devices: Sequence[Device], layout: Sequence[str]) -> list[Device] | str:
+    """An instance of one GPU for each profile of the layout; in words where the GPU has too few."""
+    chosen: list[Device] = []
+    for wanted in layout:
+        matching = _matching(driver, devices, wanted)
+        profile = driver.profile(matching[0]) if matching else None
+        alike = [device for device in matching if driver.profile(device) == profile]
+        free = [device for device in alike if device not in chosen]
+        if not free:
+            needed = sum(each == wanted for each in layout)
+            return f"{needed} MIG instances of {wanted} are needed on one GPU, the driver offers {len(alike)}"
+        chosen.append(free[0])
+    if any(driver.identity(device) is None for device in chosen):
+        # The driver makes instances, and offers every place for one; not all of these can be had together.
+        most = max(slices_of(driver.profile(device) or "0g") for device in devices)
+        asked = sum(map(slices_of, layout))
+        if asked > most:
+            return f"the MIG instances have {asked} slices together, the GPU has {most}"
+    return chosen
+
+
+def parts(driver: Driver, devices: Sequence[Device], strategy: Strategy, replicas: int) -> list[Device] | str:
+    """What each group of tenants would get, or one like it; in words why that cannot be."""
+    mine = [device for device in devices if device.driver == driver.name]
+    if strategy.mechanisms[0] != "mig":
+        whole = [device for device in mine if driver.is_whole(device)]
+        return whole[:1] or "the DRA driver offers no whole GPU of the node: cut by MIG, or not visible to it"
+    if driver.part_class is None:
+        return f"the DRA driver {driver.name} has no MIG"
+    layout = strategy.layout(replicas)[: strategy.groups(replicas)]
+    parents = sorted({parent for device in mine if (parent := driver.parent(device)) is not None})
+    why: list[Device] | str = (
+        "the DRA driver offers no MIG instances of the node; have it make them (featureGates.DynamicMIG=true), "
+        "or cut the GPU and restart the driver's pod"
+    )
+    for parent in parents:
+        why = _instances(driver, [device for device in mine if driver.parent(device) == parent], layout)
+        if not isinstance(why, str):
+            return why
+    return why
+
+
+def claim(version: str, driver: Driver, strategy: Strategy, found: Sequence[Device]) -> Json:
+    """The cell's claim for these devices, or others like them (`parts`).
+
+    A whole GPU is named by its id, so that every cell has the same one; MIG instances by their profiles, of one GPU.
+    """
+    is_mig = strategy.mechanisms[0] == "mig"
+    requests, configs = [], []
+    for group, device in enumerate(found):
+        name = request_of(group)
+        device_class = str(driver.part_class) if is_mig else driver.whole_class
+        expression = driver.by_profile(driver.profile(device) or "") if is_mig else driver.by_id(device)
+        requests.append(dra_api.request(version, name, device_class, expression))
+        parameters = driver.parameters(strategy, device)
+        if parameters is not None:
+            # One for each request: NVIDIA's driver starts an MPS daemon for each, and each daemon knows one instance.
+            configs.append({"requests": [name], "opaque": {"driver": driver.name, "parameters": parameters}})
+    devices: Json = {"requests": requests}
+    if configs:
+        devices["config"] = configs
+    if is_mig and len(requests) > 1:
+        names = [each["name"] for each in requests]
+        devices["constraints"] = [{"requests": names, "matchAttribute": driver.parent_attribute}]
+    return dra_api.claim(version, CLAIM, devices)

@@ -1,0 +1,104 @@
+"""What proves that a strategy was in force by a claim: the claim, the slice, and what the tenants saw in their pods."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sharebench.nodes.base import Evidence, Grant
+from sharebench.nodes.kubernetes import dra_api
+from sharebench.nodes.kubernetes.dra_api import Device
+from sharebench.nodes.kubernetes.dra_claims import request_of
+from sharebench.nodes.kubernetes.dra_driver import Driver
+from sharebench.nodes.kubernetes.evidence import item
+from sharebench.strategies import Strategy
+
+Json = Mapping[str, Any]
+
+
+def digest(identity: str) -> str:
+    """A device as records tell it (`tenant.cuda`)."""
+    return hashlib.sha256(identity.lower().encode()).hexdigest()[:16]
+
+
+def _hidden(configs: Any, driver: Driver, devices: Sequence[Device]) -> Any:
+    """The configs without ids of devices: their digests instead."""
+    text = json.dumps(configs, sort_keys=True)
+    for identity in filter(None, map(driver.identity, devices)):
+        text = text.replace(identity, digest(identity))
+    return json.loads(text)
+
+
+def _together(marks: Sequence[Any]) -> list[list[int]]:
+    """Which tenants have the same mark, by index."""
+    keys = [json.dumps(mark, sort_keys=True) for mark in marks]
+    return [[index for index, each in enumerate(keys) if each == key] for key in dict.fromkeys(keys)]
+
+
+def of_claims(
+    driver: Driver,
+    devices: Sequence[Device],
+    wanted: Json,
+    claims: Sequence[Json],
+    daemons: Sequence[Json],
+    strategy: Strategy,
+    tenants: int,
+) -> Evidence:
+    """What the API server shows: `wanted` is the claim that was made, `claims` are those of ours that are there."""
+    evidence = [item("claims", 1, len(claims), "API server")]
+    if len(claims) != 1:
+        return evidence
+    (found,) = claims
+    evidence.append(item("reservedFor", tenants, len(found["status"].get("reservedFor") or []), "API server"))
+    requested = wanted["spec"]["devices"]
+    expected = [
+        {"requests": each["requests"], "parameters": each["opaque"]["parameters"]}
+        for each in requested.get("config", ())
+    ]
+    observed = dra_api.configured(found)
+    expected, observed = (_hidden(configs, driver, devices) for configs in (expected, observed))
+    evidence.append(item("opaque configuration in the allocation", expected, observed, "API server"))
+    given = dra_api.allocated(found, devices)
+    names = [each["name"] for each in requested["requests"]]
+    in_slices = sorted(request for request, device in given.items() if device is not None)
+    evidence.append(item("requests with a device of the node's slices", sorted(names), in_slices, "API server"))
+    if len(names) > 1:
+        parents = {driver.parent(device) for device in given.values() if device is not None}
+        evidence.append(item("GPUs of the allocated instances", 1, len(parents), "API server"))
+    if strategy.mechanisms[-1] == "mps":
+        ready = sum(each.get("status", {}).get("readyReplicas", 0) for each in daemons)
+        evidence.append(item("MPS control daemons that are ready", len(names), ready, "API server"))
+    return evidence
+
+
+def of_tenants(
+    driver: Driver,
+    given: Mapping[str, Device | None],
+    strategy: Strategy,
+    grants: Sequence[Grant],
+    records: Sequence[Json],
+) -> Evidence:
+    """What the tenants saw: the device of their claim and no other, by its id where they asked CUDA."""
+    evidence: Evidence = []
+    marks = []
+    for grant, record in zip(grants, records, strict=True):
+        view, device, source = record.get("view") or {}, given.get(request_of(grant.group)), f"tenant {grant.index}"
+        if device is None:
+            continue
+        shows = driver.shows(device, strategy)
+        whole = [node for node in view.get("nodes", ()) if "/" not in node]
+        if shows["nodes"]:
+            evidence.append(item("GPUs by device files", shows["nodes"], whole, source))
+        variables = {name: (view.get("variables") or {}).get(name) for name in shows["variables"]}
+        evidence.append(item("variables of the CDI device", shows["variables"], variables, source))
+        evidence.append(item("has the pipe of an MPS daemon", shows["mps"], view.get("mps_pipe") is not None, source))
+        identity = driver.identity(device)
+        if view.get("device") is not None and identity is not None:
+            evidence.append(item("device", digest(identity), view["device"], source))
+        marks.append([view.get("device"), view.get("nodes")])
+    # An instance that was made for the claim has no id in the slice: who shares one is known all the same.
+    groups = _together([grant.group for grant in grants])
+    evidence.append(item("tenants by the device that they have", groups, _together(marks), "tenants"))
+    return evidence

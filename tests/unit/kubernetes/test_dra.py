@@ -1,0 +1,249 @@
+"""Claims that come and go, and what proves that they were what was asked for."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.config_cases import study
+from unit.kubernetes.dra_objects import NVIDIA, UUID, gpu, in_slice
+from unit.kubernetes.fake_cluster import FakeCluster
+from unit.kubernetes.objects import daemon_set
+
+from sharebench.cell import refuse_contradiction
+from sharebench.config import load
+from sharebench.matrix import Study
+from sharebench.nodes.base import NodeError
+from sharebench.nodes.kubernetes import dra as module
+from sharebench.nodes.kubernetes import dra_api
+from sharebench.nodes.kubernetes.api import ApiRefused
+from sharebench.nodes.kubernetes.cluster_node import ClusterNode
+from sharebench.nodes.kubernetes.dra import Dra, gates_of
+from sharebench.nodes.kubernetes.dra_evidence import digest
+
+GIVEN = {"node": "kubernetes", "kubernetes.access": "dra", "strategies": ["time-slicing", "mps"], "replicas": [3]}
+STUDY = Study(load(study(GIVEN)))
+TIME_SLICING = STUDY.strategies["time-slicing"]
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/sharebench/resourceclaims"
+MESSAGE = "error preparing devices for claim sharebench/x: "
+
+
+def driver_set(gates: str) -> dict[str, Any]:
+    made = daemon_set("dra", "gpus")
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    container["args"] = ["gpu-kubelet-plugin -v $(LOG_VERBOSITY)"]
+    container["env"] = [{"name": "FEATURE_GATES", "value": gates}]
+    return made
+
+
+class Claims(FakeCluster):
+    """A cluster with NVIDIA's DRA driver; claims go when they have been deleted and looked at some times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.daemon_sets.append(driver_set("TimeSlicingSettings=true,"))
+        self.slices = [in_slice(gpu())]
+        self.claims: list[dict[str, Any]] = []
+        self.events: list[dict[str, Any]] = []
+        self.deployments: list[dict[str, Any]] = []
+        self.versions = ["v1", "v1beta1"]
+        self.looks_left = 2
+
+    def find(self, path: str) -> dict[str, Any] | None:
+        if path == "/apis/resource.k8s.io":
+            return {"versions": [{"version": version} for version in self.versions]} if self.versions else None
+        if path == CLAIMS:
+            ending = [claim for claim in self.claims if "deletionTimestamp" in claim["metadata"]]
+            self.looks_left -= bool(ending)
+            if ending and self.looks_left <= 0:
+                self.claims = []
+        lists = {
+            "/apis/resource.k8s.io/v1/resourceslices": self.slices,
+            CLAIMS: self.claims,
+            "/api/v1/namespaces/sharebench/events": self.events,
+            "/apis/apps/v1/namespaces/nvidia/deployments": self.deployments,
+        }
+        return {"items": copy.deepcopy(lists[path])} if path in lists else super().find(path)
+
+    def delete(self, path: str, grace_seconds: int | None = None, **query: Any) -> None:
+        super().delete(path)
+        for claim in self.claims:
+            if path.endswith(claim["metadata"]["name"]):
+                claim["metadata"]["deletionTimestamp"] = "now"
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Claims:
+    made = Claims()
+    monkeypatch.setattr(module, "time", made)
+    return made
+
+
+@pytest.fixture
+def dra(cluster: Claims, tmp_path: Path) -> Dra:
+    node = ClusterNode(STUDY.node_options(), tmp_path)
+    node.__dict__["api"] = cluster
+    found = node.access("dra")
+    assert isinstance(found, Dra)
+    return found
+
+
+def spec(replicas: int = 3) -> dict[str, Any]:
+    return STUDY.spec_of(next(cell for cell in STUDY.cells if cell.strategy == "time-slicing")) | {"replicas": replicas}
+
+
+def allocated(dra: Dra, consumers: int = 3) -> dict[str, Any]:
+    """The cell's claim as the scheduler and the kubelet leave it."""
+    (claim,) = dra.objects(spec())
+    result = {"request": "part-0", "driver": NVIDIA.name, "pool": "gpu-node", "device": "gpu-0"}
+    status = {
+        "allocation": {"devices": {"results": [result]}},
+        "reservedFor": [{"name": str(n)} for n in range(consumers)],
+    }
+    return copy.deepcopy(claim) | {"status": status}
+
+
+def records(**more: Any) -> list[dict[str, Any]]:
+    view = {"device": None, "nodes": ["nvidia0"], "variables": {"NVIDIA_VISIBLE_DEVICES": "void"}, "mps_pipe": None}
+    return [{"view": view | more} for _ in range(3)]
+
+
+def test_evidence_of_three_tenants_of_one_claim(cluster: Claims, dra: Dra) -> None:
+    cluster.claims = [allocated(dra)]
+    evidence = dra.evidence(TIME_SLICING, dra.grants(TIME_SLICING, 3), records(device=digest(UUID)))
+    refuse_contradiction(TIME_SLICING, evidence)
+    assert all(each["holds"] for each in evidence)
+    assert {"reservedFor", "device", "GPUs by device files"} <= {each["name"] for each in evidence}
+    # nothing by which the device could be known
+    assert UUID not in str(evidence)
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        ({"device": digest("GPU-another")}, "device: expected"),
+        ({"nodes": ["nvidia0", "nvidia1"]}, "GPUs by device files"),
+        ({"variables": {"NVIDIA_VISIBLE_DEVICES": "all"}}, "variables of the CDI device"),
+        ({"mps_pipe": "/tmp/nvidia-mps"}, "has the pipe of an MPS daemon"),
+    ],
+)
+def test_a_tenant_that_saw_something_else(cluster: Claims, dra: Dra, broken: dict[str, Any], words: str) -> None:
+    cluster.claims = [allocated(dra)]
+    seen = records(device=digest(UUID))
+    seen[1]["view"] |= broken
+    with pytest.raises(NodeError, match=f"time-slicing was not in force: {words}"):
+        refuse_contradiction(TIME_SLICING, dra.evidence(TIME_SLICING, dra.grants(TIME_SLICING, 3), seen))
+
+
+def test_a_claim_that_is_not_what_was_made(cluster: Claims, dra: Dra) -> None:
+    for claim, words in (
+        (allocated(dra, consumers=2), "reservedFor: expected 3, observed 2"),
+        (allocated(dra) | {"status": {"allocation": {}, "reservedFor": [1, 2, 3]}}, "requests with a device"),
+    ):
+        cluster.claims = [claim]
+        with pytest.raises(NodeError, match=words):
+            refuse_contradiction(TIME_SLICING, dra.evidence(TIME_SLICING, dra.grants(TIME_SLICING, 3), records()))
+    other = allocated(dra)
+    config = {"source": "FromClaim", "requests": ["part-0"], "opaque": {"parameters": {"kind": "GpuConfig"}}}
+    other["status"]["allocation"]["devices"]["config"] = [config, {"source": "FromClass"}]
+    cluster.claims = [other]
+    with pytest.raises(NodeError, match="opaque configuration"):
+        refuse_contradiction(TIME_SLICING, dra.evidence(TIME_SLICING, dra.grants(TIME_SLICING, 3), records()))
+
+
+def test_claims_and_daemons_are_waited_for(cluster: Claims, dra: Dra) -> None:
+    cluster.claims = [allocated(dra)]
+    cluster.claims[0]["metadata"]["name"] = "sharebench-abc-gpu"
+    began = cluster.now
+    dra.clean()
+    assert cluster.claims == []
+    assert cluster.now > began
+    assert [path for verb, path, _ in cluster.log if verb == "delete"] == [f"{CLAIMS}/sharebench-abc-gpu"]
+
+
+def test_a_claim_that_stays_is_named_with_its_finalizer(cluster: Claims, dra: Dra) -> None:
+    cluster.looks_left = 1000
+    metadata = {"name": "sharebench-abc-gpu", "finalizers": ["resource.kubernetes.io/delete-protection"]}
+    cluster.claims = [{"metadata": metadata}]
+    with pytest.raises(NodeError, match=r"sharebench-abc-gpu \(resource.kubernetes.io/delete-protection\)"):
+        dra.clean()
+
+
+def test_an_mps_daemon_of_this_node_is_waited_for(cluster: Claims, dra: Dra) -> None:
+    def daemon(name: str, node: str) -> dict[str, Any]:
+        return {"metadata": {"name": name}, "spec": {"template": {"spec": {"nodeName": node}}}}
+
+    cluster.deployments = [daemon("mps-control-daemon-1-abcde", "elsewhere"), daemon("webhook", "gpu-node")]
+    dra.clean()
+    cluster.deployments.append(daemon("mps-control-daemon-2-abcde", "gpu-node"))
+    with pytest.raises(NodeError, match="mps-control-daemon-2-abcde"):
+        dra.clean()
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds", "is_named"),
+    [
+        ("MPS control daemon is not yet ready: waiting for MPS control daemon to come online", 100.0, False),
+        ("requested device gpu-0 is already allocated to different claim 1", 100.0, False),
+        ("rpc error: something else", 10.0, False),
+        ("rpc error: something else", 100.0, True),
+        ('"MPS" is selected, but the "MPSSupport" feature gate is not enabled', 1.0, True),
+    ],
+)
+def test_only_what_does_not_pass_is_named(cluster: Claims, dra: Dra, said: str, seconds: float, is_named: bool) -> None:
+    cluster.events = [{"involvedObject": {"name": "sharebench-abc-0"}, "message": MESSAGE + said}]
+    assert dra.trouble(["sharebench-abc-1"], seconds) is None
+    # not asked at each turn
+    assert dra.trouble(["sharebench-abc-0"], seconds) is None
+    cluster.sleep(module.LOOK_SECONDS)
+    why = dra.trouble(["sharebench-abc-0"], seconds)
+    assert (why is not None and said in why) == is_named
+
+
+def test_what_a_cluster_may_lack(cluster: Claims, dra: Dra) -> None:
+    assert dra.missing() is None
+    assert dra.infeasible(TIME_SLICING, 3, ()) is None
+    assert "featureGates.MPSSupport=true" in (dra.infeasible(STUDY.strategies["mps"], 3, ()) or "")
+    for versions, slices, words in (([], [], "serves no resource.k8s.io"), (["v1"], [], "gpuResourcesEnabledOverride")):
+        cluster.versions, cluster.slices = versions, slices
+        for name in ("version", "devices", "driver"):
+            dra.__dict__.pop(name, None)
+        assert words in (dra.missing() or "")
+        # nothing to look for, and no way to look
+        dra.clean()
+
+
+def test_the_newest_version_that_is_served(cluster: Claims) -> None:
+    for versions, best in ((["v1beta1", "v1"], "v1"), (["v1beta1", "v1beta2"], "v1beta2"), (["v1alpha3"], None)):
+        cluster.versions = versions
+        assert dra_api.served(cluster) == best  # type: ignore[arg-type]
+
+
+def test_a_node_without_labels_is_known_by_its_slices(cluster: Claims, dra: Dra) -> None:
+    node = cluster.store["/api/v1/nodes/gpu-node"]
+    node["metadata"]["labels"] = {}
+    node["status"]["capacity"] = {"cpu": "2"}
+    node["status"]["nodeInfo"] = dict.fromkeys(
+        ("machineID", "kubeletVersion", "containerRuntimeVersion", "kernelVersion"), "x"
+    )
+    facts = dra.node.facts()
+    assert (facts["product"], facts["memory_bytes"]) == ("NVIDIA Mock A100 SXM4 40GB", 40 << 30)
+    assert facts["details"]["gpus"] == 1
+    assert facts["details"]["driver"] == "570.0.1"
+
+
+def test_gates_are_read_from_the_drivers_container() -> None:
+    told = {"env": [{"name": "FEATURE_GATES", "value": "TimeSlicingSettings=true, MPSSupport=false,"}]}
+    assert gates_of(told) == {"TimeSlicingSettings": True, "MPSSupport": False}
+    assert gates_of({}) == {}
+
+
+def test_a_hidden_api_is_no_missing_driver(cluster: Claims, dra: Dra, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(api: Any, version: str) -> list[Any]:
+        raise ApiRefused(403, "not allowed: resourceslices")
+
+    monkeypatch.setattr(dra_api, "slices", refuse)
+    with pytest.raises(ApiRefused, match="not allowed"):
+        dra.missing()

@@ -1,0 +1,241 @@
+"""Each strategy as a claim, in every shape that an API server may want it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from unit.config_cases import S, study
+from unit.kubernetes.dra_objects import NVIDIA, UUID, gpu, in_slice, instance, offered, strategy
+
+from sharebench.config import load
+from sharebench.matrix import Study
+from sharebench.nodes.kubernetes import dra_api, dra_claims
+from sharebench.nodes.kubernetes.dra_driver import Build
+from sharebench.nodes.kubernetes.dra_example import Example
+from sharebench.strategies import Strategy
+
+WHOLE = offered(gpu())
+SEVEN = offered(*(instance("1g.5gb", number) for number in range(7, 14)))
+BALANCED = offered(
+    instance("1g.5gb", 9), instance("1g.5gb", 10), instance("2g.10gb", 3), instance("3g.20gb", 1, memory="20Gi")
+)
+BIG = offered(instance("3g.20gb", 1, memory="20Gi"), instance("3g.20gb", 2, memory="20Gi"))
+
+
+def devices_of(wanted: Strategy, replicas: int, devices: list[Any], version: str = "v1") -> dict[str, Any]:
+    """`spec.devices` of the strategy's claim."""
+    found = dra_claims.parts(NVIDIA, devices, wanted, replicas)
+    assert not isinstance(found, str), found
+    made: dict[str, Any] = dra_claims.claim(version, NVIDIA, wanted, found)["spec"]["devices"]
+    return made
+
+
+def sharing(made: dict[str, Any]) -> list[Any]:
+    return [each["opaque"]["parameters"]["sharing"] for each in made["config"]]
+
+
+def test_a_plain_claim_leaves_the_driver_alone_and_names_the_gpu() -> None:
+    made = devices_of(strategy("time-slicing"), 3, WHOLE)
+    cel = {"cel": {"expression": f"device.attributes['gpu.nvidia.com'].uuid == '{UUID}'"}}
+    assert made == {
+        "requests": [{"name": "part-0", "exactly": {"deviceClassName": "gpu.nvidia.com", "selectors": [cel]}}]
+    }
+    assert devices_of(strategy("exclusive"), 1, WHOLE) == made
+
+
+@pytest.mark.parametrize("interval", ["default", "short", "medium", "long"])
+def test_an_interval_lands_in_the_opaque_config(interval: str) -> None:
+    (config,) = devices_of(strategy("time-slicing", interval=interval), 3, WHOLE)["config"]
+    # the driver's api/nvidia.com/resource/v1beta1: exact case
+    parameters = config["opaque"]["parameters"]
+    assert (parameters["apiVersion"], parameters["kind"]) == ("resource.nvidia.com/v1beta1", "GpuConfig")
+    assert parameters["sharing"] == {
+        "strategy": "TimeSlicing",
+        "timeSlicingConfig": {"interval": interval.capitalize()},
+    }
+    assert (config["requests"], config["opaque"]["driver"]) == (["part-0"], "gpu.nvidia.com")
+
+
+def test_mps_without_limits_sets_none() -> None:
+    assert sharing(devices_of(strategy("mps"), 3, WHOLE)) == [{"strategy": "MPS", "mpsConfig": {}}]
+
+
+def test_limits_of_mps_are_by_uuid_in_whole_percent_and_mebibytes() -> None:
+    limited = strategy("mps", thread_percent=33.0, memory_percent=100 / 3)
+    (found,) = sharing(devices_of(limited, 3, WHOLE))
+    # a third of 40 GiB is 13653.3 MiB; the driver cuts to mebibytes too
+    limits = {"defaultActiveThreadPercentage": 33, "defaultPerDevicePinnedMemoryLimit": {UUID: "13653Mi"}}
+    assert found == {"strategy": "MPS", "mpsConfig": limits}
+
+
+def test_the_limits_of_the_record_are_those_of_the_driver() -> None:
+    given = study({"node": "kubernetes", "kubernetes.access": "dra", "strategies": ["mps", "mps-limited-200"]})
+    of_study = Study(load(given))
+    assert of_study.strategies["mps"].limits(3)["thread_percent"] is None
+    assert [of_study.strategies["mps-limited-200"].limits(n)["thread_percent"] for n in (1, 3, 7)] == [
+        100.0,
+        66.0,
+        28.0,
+    ]
+
+
+def test_mig_is_one_request_for_each_tenant_of_one_gpu() -> None:
+    made = devices_of(strategy("mig", profile="1g"), 3, SEVEN)
+    assert [each["name"] for each in made["requests"]] == ["part-0", "part-1", "part-2"]
+    (selector,) = made["requests"][0]["exactly"]["selectors"]
+    assert selector["cel"]["expression"] == "device.attributes['gpu.nvidia.com'].profile == '1g.5gb'"
+    assert made["requests"][0]["exactly"]["deviceClassName"] == "mig.nvidia.com"
+    (constraint,) = made["constraints"]
+    assert constraint == {
+        "requests": ["part-0", "part-1", "part-2"],
+        "matchAttribute": "gpu.nvidia.com/parentUUID",
+    }
+    assert "config" not in made
+
+
+def test_instances_of_several_sizes() -> None:
+    mixed = strategy("mig", profiles=("3g", "2g", "1g", "1g"))
+    made = devices_of(mixed, 4, BALANCED)
+    asked = [each["exactly"]["selectors"][0]["cel"]["expression"].split("'")[-2] for each in made["requests"]]
+    assert asked == ["3g.20gb", "2g.10gb", "1g.5gb", "1g.5gb"]
+
+
+def test_layers_share_each_instance() -> None:
+    made = devices_of(strategy("mig", "time-slicing", profile="3g", instances=2), 6, BIG)
+    assert (len(made["requests"]), "config" in made) == (2, False)
+    limited = strategy("mig", "mps", profile="3g", instances=2, thread_percent=50.0, memory_percent=50.0)
+    made = devices_of(limited, 6, BIG)
+    # a daemon for each instance, so a config for each request
+    assert [each["requests"] for each in made["config"]] == [["part-0"], ["part-1"]]
+    assert {each["opaque"]["parameters"]["kind"] for each in made["config"]} == {"MigDeviceConfig"}
+    limits = {"defaultActiveThreadPercentage": 50, "defaultPinnedDeviceMemoryLimit": "10240Mi"}
+    assert sharing(made) == [{"strategy": "MPS", "mpsConfig": limits}] * 2
+
+
+@pytest.mark.parametrize(("version", "is_flat"), [("v1", False), ("v1beta2", False), ("v1beta1", True)])
+def test_a_request_has_the_shape_of_the_version(version: str, is_flat: bool) -> None:
+    found = dra_claims.parts(NVIDIA, WHOLE, strategy("exclusive"), 1)
+    assert not isinstance(found, str)
+    made = dra_claims.claim(version, NVIDIA, strategy("exclusive"), found)
+    (request,) = made["spec"]["devices"]["requests"]
+    assert made["apiVersion"] == f"resource.k8s.io/{version}"
+    assert ("deviceClassName" in request, "exactly" in request) == (is_flat, not is_flat)
+
+
+def test_a_slice_of_v1beta1_reads_the_same() -> None:
+    flat = gpu()
+    basic = {"name": flat["name"], "basic": {key: flat[key] for key in ("attributes", "capacity")}}
+    assert offered(basic) == WHOLE
+    assert WHOLE[0].capacity_bytes == {"memory": 40 << 30}
+    assert WHOLE[0].attributes["uuid"] == UUID
+
+
+def test_only_the_newest_generation_of_this_node_counts() -> None:
+    old, new, other = in_slice(gpu(0)), in_slice(gpu(1), generation=2), in_slice(gpu(2), node="other")
+    assert [device.name for device in dra_api.offered([old, new, other], "gpu-node")] == ["gpu-1"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "replicas", "devices", "words"),
+    [
+        (strategy("time-slicing"), 3, SEVEN, "no whole GPU of the node"),
+        (strategy("mig", profile="1g"), 3, WHOLE, "featureGates.DynamicMIG=true"),
+        (
+            strategy("mig", profile="1g"),
+            8,
+            SEVEN,
+            "8 MIG instances of 1g are needed on one GPU, the driver offers 7",
+        ),
+        (strategy("mig", profile="2g"), 1, SEVEN, "1 MIG instances of 2g are needed"),
+        (
+            strategy("mig", profiles=("3g", "3g", "1g", "1g")),
+            4,
+            offered(
+                *(instance("3g.71gb", n, is_made=False) for n in range(2)),
+                *(instance("1g.18gb", n, is_made=False) for n in range(7)),
+                instance("7g.141gb", 0, is_made=False),
+            ),
+            "8 slices together, the GPU has 7",
+        ),
+    ],
+)
+def test_what_the_gpu_cannot_give(wanted: Strategy, replicas: int, devices: list[Any], words: str) -> None:
+    found = dra_claims.parts(NVIDIA, devices, wanted, replicas)
+    assert isinstance(found, str)
+    assert words in found
+
+
+def test_instances_are_of_one_gpu() -> None:
+    spread = offered(*(instance("1g.5gb", number, minor) for minor in (0, 1) for number in range(2)))
+    assert isinstance(dra_claims.parts(NVIDIA, spread, strategy("mig", profile="1g"), 3), str)
+    found = dra_claims.parts(NVIDIA, spread, strategy("mig", profile="1g"), 2)
+    assert not isinstance(found, str)
+    assert {NVIDIA.parent(device) for device in found} == {"GPU-0"}
+
+
+def test_a_profile_by_its_slices_is_the_one_with_the_least_memory() -> None:
+    several = offered(
+        instance("1g.35gb", 0, memory="35Gi"), instance("1g.18gb+me", 1, memory="16Gi"), instance("1g.18gb", 2)
+    )
+    found = dra_claims.parts(NVIDIA, several, strategy("mig", profile="1g"), 1)
+    assert not isinstance(found, str)
+    assert NVIDIA.profile(found[0]) == "1g.18gb"
+
+
+ALL_ON = {"TimeSlicingSettings": True, "MPSSupport": True}
+LONG, MPS, PLAIN = strategy("time-slicing", interval="long"), strategy("mps"), strategy("time-slicing")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "version", "gates", "words"),
+    [
+        (PLAIN, "v0.4.1", {}, None),
+        (LONG, "v0.4.1", {}, "set featureGates.TimeSlicingSettings=true"),
+        (LONG, "v0.4.1", ALL_ON, None),
+        (LONG, "v25.3.2", {}, "which v25.3.2 has not; use 25.8 or newer"),
+        (LONG, "v25.8.0", {}, "set featureGates.TimeSlicingSettings=true"),
+        (MPS, "v0.1.0", {}, "use 0.2 or newer"),
+        (MPS, "v0.5.0", {}, "set featureGates.MPSSupport=true"),
+        (MPS, "v0.5.0", {"MPSSupport": True}, None),
+        (MPS, "v0.4.1", {"MPSSupport": True}, "leaves the GPU in EXCLUSIVE_PROCESS"),
+        (MPS, "v0.4.1", ALL_ON, None),
+        (MPS, "v0.5.0", ALL_ON | {"DynamicMIG": True}, "featureGates.DynamicMIG=false"),
+    ],
+)
+def test_gates_and_versions(wanted: Strategy, version: str, gates: dict[str, bool], words: str | None) -> None:
+    why = NVIDIA.lacks(wanted, Build(version, gates, "driver"))
+    assert why is None if words is None else words in (why or "")
+    assert NVIDIA.lacks(wanted, None) is None
+
+
+def test_the_example_driver_is_another_adapter() -> None:
+    driver = Example()
+    found = {
+        "name": "gpu-0",
+        "attributes": {"uuid": {"string": "gpu-18db"}, "model": {"string": "LATEST-GPU-MODEL"}},
+        "capacity": {"memory": {"value": "80Gi"}},
+    }
+    devices = dra_api.offered([in_slice(found, driver=driver.name)], "gpu-node")
+    parts = dra_claims.parts(driver, devices, LONG, 3)
+    assert not isinstance(parts, str)
+    (config,) = dra_claims.claim("v1", driver, LONG, parts)["spec"]["devices"]["config"]
+    assert config["opaque"]["parameters"]["apiVersion"] == "gpu.resource.example.com/v1alpha1"
+    assert driver.lacks(MPS, None) == "the DRA driver gpu.example.com has no mps"
+    assert isinstance(dra_claims.parts(driver, devices, strategy("mig", profile="1g"), 1), str)
+    # the variables are those of the driver's own tests (internal/profiles/gpu/gpu_test.go)
+    assert driver.shows(parts[0], PLAIN)["variables"] == {
+        "GPU_DEVICE_0": "gpu-0",
+        "GPU_DEVICE_0_SHARING_STRATEGY": "TimeSlicing",
+        "GPU_DEVICE_0_TIMESLICE_INTERVAL": "Default",
+    }
+
+
+def test_the_interval_is_in_the_spec_and_only_where_there_is_one() -> None:
+    given = study({"node": "kubernetes", "kubernetes.access": "dra", "strategies": ["time-slicing", "mps"]})
+    given[S]["long"] = {"mechanism": "time-slicing", "interval": "long", "access": "dra"}
+    given["strategies"] += ["long"]
+    of_study = Study(load(given))
+    specs = {cell.strategy: of_study.spec_of(cell)["strategy"] for cell in of_study.cells}
+    assert specs["long"]["interval"] == "long"
+    assert "interval" not in specs["time-slicing"]
