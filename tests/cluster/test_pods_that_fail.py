@@ -105,18 +105,26 @@ def test_a_claim_on_the_plugin_that_it_refuses(
     node.ensure(state(study, "mps", 3))
     monkeypatch.setattr(DevicePlugin, "pod", lambda *_: PodNeeds(limits={GPU: "2"}))
     line = failure(node, study)
-    assert "UnexpectedAdmissionError: Allocate failed" in line
+    assert "UnexpectedAdmissionError" in line
+    assert "maximum request size for shared resources is 1; found 2" in line
     assert left(plugin, namespace) == []
 
 
-def test_a_device_that_the_runtime_cannot_give(
+def test_a_container_that_the_runtime_cannot_create(
     node: ClusterNode, study: Study, plugin: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lost = PodNeeds(limits={GPU: "1"}, annotations={"cdi.k8s.io/lost": "nvidia.com/gpu=lost"})
-    monkeypatch.setattr(DevicePlugin, "pod", lambda *_: lost)
+    made = pod_spec.pod
+
+    def with_lost_profile(*arguments: Any) -> dict[str, Any]:
+        body = made(*arguments)
+        lost = {"type": "Localhost", "localhostProfile": "lost.json"}
+        body["spec"]["containers"][0]["securityContext"]["seccompProfile"] = lost
+        return body
+
+    monkeypatch.setattr(pod_spec, "pod", with_lost_profile)
     line = failure(node, study)
     assert "CreateContainerError" in line
-    assert "nvidia.com/gpu=lost" in line
+    assert "lost.json" in line
     assert left(plugin, namespace) == []
 
 
