@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,8 @@ def run_in(folder: Path, kubeconfig: Path, given: dict[str, Any]) -> Run:
 
 def test_a_study_with_only_the_rights_of_the_manifests(plugin: Cluster, account: Path, tmp_path: Path) -> None:
     before = shown(plugin)
-    run = run_in(tmp_path / "study", account, study_of(NAMESPACE))
+    # Named, so that results must not repeat what the config says.
+    run = run_in(tmp_path / "study", account, study_of(NAMESPACE, kubernetes={"node": plugin.node_name}))
     code, out = run.finish("preflight")
     assert code == 0, out
     assert "all that is needed" in out
@@ -110,22 +112,48 @@ def test_a_study_with_only_the_rights_of_the_manifests(plugin: Cluster, account:
     assert "mock GPU, CPU work in pods" in report
     assert left(plugin, NAMESPACE) == []
     assert shown(plugin) == before
-    unnamed(run.folder / "results", plugin)
+    journal = (run.folder / "results/.sharebench/node/journal.jsonl").read_text().splitlines()
+    states = [json.loads(line)["to"] for line in journal]
+    assert len(states) == len(set(states)) == 5, "four states, each set up once, and the way back"
+    code, out = run.finish("archive")
+    assert code == 0, out
+    unnamed(run.folder / "results", plugin, account)
     code, out = run.finish()
     assert code == 0, out
     assert "cell 1 of" not in out
 
 
-def unnamed(results: Path, cluster: Cluster) -> None:
-    """Nothing of the cluster is in the results; `.sharebench` is this driver's own memory."""
+def unnamed(results: Path, cluster: Cluster, kubeconfig: Path) -> None:
+    """Nothing of the cluster is in the results, logs and archive; `.sharebench` is this driver's own memory."""
     node = cluster.node()
-    secrets = {cluster.node_name, node.metadata.uid, node.status.node_info.system_uuid, cluster.api.configuration.host}
+    secrets = {
+        cluster.node_name,
+        node.metadata.uid,
+        node.status.node_info.system_uuid,
+        node.status.node_info.machine_id,
+    }
     secrets |= {address.address for address in node.status.addresses}
+    server = cluster.api.configuration.host
+    secrets |= {server, server.partition("//")[2].partition(":")[0]}
+    secrets |= {each.metadata.uid for each in cluster.core.list_namespace().items}
+    secrets |= {user["user"]["token"] for user in yaml.safe_load(kubeconfig.read_text())["users"]}
+    looked_at = 0
     for path in results.rglob("*"):
-        if path.is_file() and ".sharebench" not in path.parts:
-            content = path.read_bytes()
-            found = [secret for secret in secrets if secret and secret.encode() in content]
-            assert not found, f"{path}: {found}"
+        if path.is_file() and ".sharebench" not in path.relative_to(results).parts:
+            for name, content in contents(path):
+                looked_at += 1
+                found = [secret for secret in secrets if secret and secret.encode() in content]
+                assert not found, f"{name}: {found}"
+    assert looked_at > 100
+
+
+def contents(path: Path) -> Iterator[tuple[str, bytes]]:
+    """What the file holds; of an archive every file in it."""
+    yield str(path), path.read_bytes()
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as packed:
+            for name in packed.namelist():
+                yield f"{path}: {name}", packed.read(name)
 
 
 def test_a_right_that_is_missing(plugin: Cluster, account: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -23,6 +24,7 @@ class Server(HTTPServer):
 
     answers: list[tuple[int, Any]]
     asked: list[tuple[str, str, str]]
+    tokens: list[str]
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -31,6 +33,7 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
         self.server.asked.append((self.command, self.path, body))
+        self.server.tokens.append(self.headers.get("Authorization", ""))
         status, content = self.server.answers.pop(0) if len(self.server.answers) > 1 else self.server.answers[0]
         data = content.encode() if isinstance(content, str) else json.dumps(content).encode()
         self.send_response(status)
@@ -48,17 +51,17 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[Server]:
     made = Server(("127.0.0.1", 0), Handler)
-    made.answers, made.asked = [(200, {})], []
+    made.answers, made.asked, made.tokens = [(200, {})], [], []
     threading.Thread(target=made.serve_forever, daemon=True).start()
     yield made
     made.shutdown()
     made.server_close()
 
 
-def opened(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str = "http") -> Api:
+def opened(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str = "http", **user: Any) -> Api:
     cluster = {"name": "c", "cluster": {"server": f"{scheme}://127.0.0.1:{port}"}}
     context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
-    config = {"clusters": [cluster], "contexts": [context], "users": [{"name": "u", "user": {}}]}
+    config = {"clusters": [cluster], "contexts": [context], "users": [{"name": "u", "user": user}]}
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config | {"current-context": "x"}))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.6)
@@ -69,6 +72,31 @@ def opened(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: s
 @pytest.fixture
 def api(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Api:
     return opened(server.server_port, tmp_path, monkeypatch)
+
+
+def test_a_token_that_runs_out_is_asked_for_again(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of managed clusters do, every quarter of an hour: the kubeconfig names a program that has a new one."""
+    program = tmp_path / "get-token"
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "import json, pathlib\n"
+        f"count = pathlib.Path({str(tmp_path / 'count')!r})\n"
+        "number = int(count.read_text()) + 1 if count.exists() else 1\n"
+        "count.write_text(str(number))\n"
+        "status = {'token': f'token-{number}', 'expirationTimestamp': '2020-01-01T00:00:00Z'}\n"
+        "kind = {'apiVersion': 'client.authentication.k8s.io/v1', 'kind': 'ExecCredential'}\n"
+        "print(json.dumps(kind | {'status': status}))\n"
+    )
+    program.chmod(0o755)
+    run = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(program), "interactiveMode": "Never"}
+    api = opened(server.server_port, tmp_path, monkeypatch, exec=run)
+    api.get("/api/v1/nodes/x")
+    api.get("/api/v1/nodes/x")
+    first, second = server.tokens
+    assert first.startswith("Bearer token-") and second.startswith("Bearer token-")
+    assert first != second
 
 
 def test_what_passes_is_tried_again(api: Api, server: Server) -> None:
