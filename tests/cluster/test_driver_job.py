@@ -128,7 +128,7 @@ def test_the_pipeline_as_a_job_that_is_ended_and_goes_on(plugin: Cluster, job: c
     suspend(job, False)
 
     def second_cell() -> bool:
-        assert driver(plugin), log(plugin)
+        assert not job.read_namespaced_job_status(NAME, NAMESPACE).status.failed, log(plugin)
         return len(records(data)) == 1 and bool(running(plugin, NAMESPACE))
 
     eventually("the second cell", second_cell, RUN_SECONDS)
