@@ -40,19 +40,27 @@ def shown(name: str) -> str:
     return str((FOLDER / name).relative_to(ROOT))
 
 
+def place(name: str, plugin_namespace: str) -> list[str]:
+    """Where a manifest of rights goes: one for the plugin's namespace names none, which is not the same everywhere."""
+    made = [each for each in yaml.safe_load_all((FOLDER / name).read_text()) if each]
+    is_open = any(each["kind"] in ("Role", "RoleBinding") and "namespace" not in each["metadata"] for each in made)
+    return ["--namespace", plugin_namespace] if is_open else []
+
+
 def commands(wanted: list[str], plugin_namespace: str, is_dry: bool) -> list[list[str]]:
     """All commands in order: charts first, since rights are granted in the plugin's namespace."""
     apply = ["kubectl", "apply", *(["--dry-run=client"] if is_dry else [])]
     made = [of_chart(name) for name in wanted if name in charts()]
     made += [[*apply, "--filename", shown(name)] for name in ("namespace.yaml", "rbac.yaml")]
-    for name in ("plugin", *(name for name in wanted if name not in charts())):
-        made.append([*apply, "--namespace", plugin_namespace, "--filename", shown(f"rbac-{name}.yaml")])
+    for name in ("plugin", *(name for name in wanted if name in further_rights())):
+        file = f"rbac-{name}.yaml"
+        made.append([*apply, *place(file, plugin_namespace), "--filename", shown(file)])
     return made
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    names = [*charts(), *further_rights()]
+    names = list(dict.fromkeys([*charts(), *further_rights()]))
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"also this: {', '.join(names)}")
     parser.add_argument("--apply", action="store_true", help="make it; without it, only show")
     parser.add_argument("--plugin-namespace", help="namespace of the device plugin or of the operator")

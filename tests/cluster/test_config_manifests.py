@@ -106,5 +106,5 @@ def test_the_namespace_asks_for_what_its_pods_satisfy() -> None:
 
 
 def test_there_is_no_other_kind_of_file() -> None:
-    values = {path.name for path in FOLDER.glob("*-values.yaml")} | {"charts.yaml"}
+    values = {path.name for path in FOLDER.glob("*-values.yaml")} | {"charts.yaml", "grafana.json"}
     assert {path.name for path in FOLDER.iterdir()} == {*manifests(), *values}

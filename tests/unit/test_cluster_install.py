@@ -41,17 +41,25 @@ def test_by_default_nothing_is_changed(calls: Path) -> None:
 
 
 def test_charts_come_first_and_rights_go_to_their_namespace(calls: Path) -> None:
-    assert install("--apply", "operator", "drain").returncode == 0
+    assert install("--apply", "operator", "clusterpolicy", "drain").returncode == 0
     lines = calls.read_text().splitlines()
-    assert [line.split()[0] for line in lines] == ["helm", "kubectl", "kubectl", "kubectl", "kubectl"]
+    assert [line.split()[0] for line in lines] == ["helm", *["kubectl"] * 5]
     assert "--values config/cluster/operator-values.yaml" in lines[0]
     assert "--version v26.7.0" in lines[0]
     assert lines[1:] == [
         "kubectl apply --filename config/cluster/namespace.yaml",
         "kubectl apply --filename config/cluster/rbac.yaml",
         "kubectl apply --namespace gpu-operator --filename config/cluster/rbac-plugin.yaml",
-        "kubectl apply --namespace gpu-operator --filename config/cluster/rbac-drain.yaml",
+        "kubectl apply --namespace gpu-operator --filename config/cluster/rbac-clusterpolicy.yaml",
+        "kubectl apply --filename config/cluster/rbac-drain.yaml",
     ]
+
+
+@pytest.mark.usefixtures("calls")
+def test_a_name_may_be_a_chart_and_rights() -> None:
+    done = install("prometheus")
+    assert "would run: helm upgrade --install kps" in done.stdout
+    assert "--filename config/cluster/rbac-prometheus.yaml" in done.stdout
 
 
 def test_a_namespace_of_ones_own(calls: Path) -> None:

@@ -89,6 +89,14 @@ def test_a_right_that_is_missing_comes_with_the_command_that_grants_it(cluster: 
     assert "kubectl apply -f config/cluster/rbac-drain.yaml" in text
 
 
+def test_without_a_plugin_no_rights_in_its_namespace_are_asked_for(cluster: Cluster) -> None:
+    cluster.daemon_sets.clear()
+    cluster.refused = {("delete", "leases"), ("watch", "pods")}
+    text, _ = inspected()
+    assert "watch pods (in sharebench)" in text
+    assert "leases" not in text
+
+
 def test_what_we_may_not_look_at_is_unknown_and_not_absent(cluster: Cluster) -> None:
     cluster.hidden = {cluster_policy.PATH, "/api/v1/namespaces/sharebench"}
     text, is_fit = inspected()

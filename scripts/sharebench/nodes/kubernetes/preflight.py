@@ -32,17 +32,18 @@ def missing_rights(
 ) -> list[Row]:
     """A row for every right that we lack, and one with the command that grants those of a manifest.
 
-    `namespaces` says where each kind of place is; what has no place cannot be asked for.
+    `namespaces` says where each kind of place is, and None for the whole cluster; what has no place is not needed.
     """
     rows = []
     for manifest, rights in manifests.items():
-        lacking = [right for right in rights if not is_allowed(api, right, namespaces[right.where])]
+        asked = [right for right in rights if right.where in namespaces]
+        lacking = [right for right in asked if not is_allowed(api, right, namespaces[right.where])]
         for right in lacking:
             where = namespaces[right.where]
             rows.append(Row("not allowed", f"{right} ({f'in {where}' if where else 'in the whole cluster'})"))
         if lacking:
             # Roles of the plugin's namespace name none: it is not the same everywhere.
-            in_plugin = any(right.where == "plugin" for right in rights)
+            in_plugin = any(right.where == "plugin" for right in asked)
             place = f" --namespace {namespaces['plugin']}" if in_plugin else ""
             rows.append(Row("", f"kubectl apply{place} -f config/cluster/{manifest}"))
     return rows
@@ -76,16 +77,8 @@ def inspect(study: Study) -> tuple[list[str], bool]:
         lines += ["strategies:", *map(str, rows)]
         inside = options["reach"] == "pod-ip" or (options["reach"] == "auto" and is_in_cluster())
         plugin = node.installed.plugin
-        places = {
-            "cluster": None,
-            "plugin": plugin.namespace if plugin else None,
-            "tenants": options["namespace"],
-        }
-        wanted = needed(options, inside)
-        if plugin is None:
-            # Nothing to be allowed in the namespace of what is not there.
-            wanted.pop("rbac-plugin.yaml")
-        lacking = missing_rights(api, wanted, places)
+        places = {"cluster": None, "tenants": options["namespace"]} | ({"plugin": plugin.namespace} if plugin else {})
+        lacking = missing_rights(api, needed(options, inside), places)
         lines += ["rights:", *map(str, lacking or [Row("", "all that is needed")])]
         found = strangers.gpu_pods(node.pods())
         said = strangers.refusal(found) if found else "no GPU pods of others on the node"
