@@ -47,6 +47,13 @@ def place(name: str, plugin_namespace: str) -> list[str]:
     return ["--namespace", plugin_namespace] if is_open else []
 
 
+def exists(namespace: str) -> bool:
+    """Whether the cluster has it; where kubectl cannot say, its next words will say more."""
+    command = ["kubectl", "get", "namespace", namespace, "--ignore-not-found", "--output", "name"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return bool(done.stdout.strip()) or done.returncode != 0
+
+
 def commands(wanted: list[str], plugin_namespace: str, is_dry: bool) -> list[list[str]]:
     """All commands in order: charts first, since rights are granted in the plugin's namespace."""
     apply = ["kubectl", "apply", *(["--dry-run=client"] if is_dry else [])]
@@ -74,6 +81,11 @@ def main() -> int:
     namespace = given.plugin_namespace or charts()[chosen]["namespace"]
     for command in commands(given.names, namespace, not given.apply):
         is_run = given.apply or command[0] != "helm"
+        if given.apply and namespace in command and command[0] == "kubectl" and not exists(namespace):
+            print(
+                f"left out, since there is no namespace {namespace} (PLUGIN_NAMESPACE names another): {shlex.join(command)}"
+            )
+            continue
         print(f"{'' if is_run else 'would run: '}{shlex.join(command)}", flush=True)
         if is_run and subprocess.run(command, cwd=ROOT).returncode:
             return 1

@@ -21,7 +21,8 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     noted.touch()
     for name in ("kubectl", "helm"):
         program = tmp_path / name
-        program.write_text(f'#!/bin/sh\necho "{name} $*" >> {noted}\n[ ! -e {tmp_path}/broken ]\n')
+        found = f'[ "$1" = get ] && {{ [ -e {tmp_path}/lacking ] || echo "namespace/$3"; exit; }}'
+        program.write_text(f'#!/bin/sh\n{found}\necho "{name} $*" >> {noted}\n[ ! -e {tmp_path}/broken ]\n')
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     return noted
@@ -65,6 +66,19 @@ def test_a_name_may_be_a_chart_and_rights() -> None:
 def test_a_namespace_of_ones_own(calls: Path) -> None:
     assert install("--apply", "--plugin-namespace", "kube-system").returncode == 0
     assert calls.read_text().splitlines()[-1].split()[2:4] == ["--namespace", "kube-system"]
+
+
+def test_rights_in_a_namespace_that_is_not_there_are_left_out(calls: Path) -> None:
+    """As where only resource claims are used."""
+    (calls.parent / "lacking").touch()
+    done = install("--apply", "dra")
+    assert done.returncode == 0
+    assert "there is no namespace nvidia-device-plugin" in done.stdout
+    assert [line.split("/")[-1] for line in calls.read_text().splitlines()] == [
+        "namespace.yaml",
+        "rbac.yaml",
+        "rbac-dra.yaml",
+    ]
 
 
 def test_it_ends_with_the_first_failure(calls: Path) -> None:
