@@ -1,6 +1,7 @@
 # make run      measure on this machine and write tables, figures and a report into results/
 # make test     linters, types and every test that this machine can run, but those on a Kubernetes
-# make paper    draw the data sets of published/ again, in the widths of papers, into results/paper/
+# make paper    make the data sets of published/ again, in the widths of papers, into results/paper/, and hold what the
+#               documents say of them against it; `make findings` writes these documents anew
 # make bench    the benchmarks: what the pipeline itself costs, and whether its intervals cover what was planted
 # make test-cluster  the tests on a real Kubernetes (tests/cluster/README.md); `make cluster-up` and `cluster-down`
 #               start and end one by hand
@@ -29,13 +30,18 @@ INSTALL := -m pip install --quiet --disable-pip-version-check --require-hashes
 NAME := main
 TESTBED := PYTHONPATH=tests $(BIN)/python -m cluster.testbed
 
-.PHONY: run paper test lint bench gpu-env clean cluster-up cluster-down test-cluster
+.PHONY: run paper findings test lint bench gpu-env clean cluster-up cluster-down test-cluster
 
 run: $(VENV)/run.stamp $(GPU_ENV)
 	@$(BIN)/snakemake $(ARGS)
 
 paper: $(VENV)/run.stamp
-	@$(BIN)/snakemake paper $(ARGS)
+	@$(BIN)/snakemake paper --cores all $(ARGS)
+	@$(BIN)/python scripts/documents.py results/paper/together/repository
+
+findings: $(VENV)/run.stamp
+	@$(BIN)/snakemake paper --cores all $(ARGS)
+	@$(BIN)/python scripts/documents.py results/paper/together/repository --write
 
 test: lint
 	@$(BIN)/pytest --ignore=tests/pipeline --ignore=tests/cluster

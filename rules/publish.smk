@@ -1,10 +1,11 @@
 # What leaves here: figures for papers, archives, and data sets of published/. All run only when asked for by name.
 #
 # Inputs:  published/{data_set}/ (paper); everything that a run is for (archive); its tables (publish)
-# Outputs: paper/{data_set}/ with tables/, report.html and figures/*-{column,page}.{svg,pdf,png}; archive.zip;
-#          published/{publication}/{study}/ in the working directory
-# Steps:   paper makes every data set under published/ again, with figures in the widths of papers. archive packs the
-#          study's records, tables and report with checksums and a description. publish lays out what others read.
+# Outputs: paper/{data_set}/ with tables/, report.html and figures/*-{column,page}.{svg,pdf,png}; paper/together/;
+#          archive.zip; published/{publication}/{study}/ in the working directory
+# Steps:   paper makes every data set under published/ again, with figures in the widths of papers; paper_together what
+#          they say together. archive packs the study's records, tables and report with checksums and a description.
+#          publish lays out what others read.
 
 
 def of_paper():
@@ -12,6 +13,7 @@ def of_paper():
     return [RESULTS / "paper" / name for name in dataset.published(PUBLISHED)]
 
 
+FINDINGS = Path(workflow.basedir) / "docs" / "findings.yaml"
 PAPER_STAGES = ("tables", "decisions", "figures", "report")
 
 
@@ -24,7 +26,7 @@ rule paper_data_set:
     log:
         "<results>/logs/paper/{data_set}.log",
     wildcard_constraints:
-        data_set="[a-z0-9-]+(/[a-z0-9-]+)?",
+        data_set="(?!together$)[a-z0-9-]+(/[a-z0-9-]+)?",
     conda:
         "../envs/sharebench.yaml"
     params:
@@ -38,9 +40,35 @@ rule paper_data_set:
         "{params.python:q} {params.script:q} --data {params.data:q} --out {output:q} > {log:q} 2>&1"
 
 
+rule paper_together:
+    input:
+        of_paper(),
+        FINDINGS,
+        PUBLISHED / "literature.csv",
+        [FINDINGS.parents[1] / "README.md", *PUBLISHED.glob("**/README.md")],
+    output:
+        directory("<results>/paper/together"),
+    log:
+        "<results>/logs/paper/together.log",
+    conda:
+        "../envs/sharebench.yaml"
+    params:
+        python=PYTHON,
+        script=SCRIPTS / "paper_together.py",
+        root=FINDINGS.parents[1],
+        made=RESULTS / "paper",
+        code=code.of_stage("together"),
+    message:
+        "Writing findings"
+    shell:
+        "{params.python:q} {params.script:q} --root {params.root:q} --made {params.made:q} --out {output:q} 2> {log:q}"
+
+
 rule paper:
     input:
         of_paper(),
+        # A checkout of the code alone has no documents.
+        rules.paper_together.output if FINDINGS.exists() else [],
     message:
         "Everything of published/ is there"
 

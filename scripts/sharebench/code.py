@@ -135,6 +135,11 @@ STAGES = {
     "figures": ["sharebench/mixes.py", *DRAWING],
     "timeslice": ["sharebench/timeslice.py", "sharebench/turns.py", "tenant/spin.py", "tenant/cuda.py"],
     "archive": ["sharebench/archive.py", "sharebench/crate.py"],
+    "together": [
+        *_all("sharebench", "paper_*.py"),
+        *("sharebench/report_words.py", "sharebench/analysis/statistics.py"),
+        *_all("sharebench/figures"),
+    ],
     "report": [
         "sharebench/mixes.py",
         "tenant/buckets.py",

@@ -18,13 +18,7 @@ def draw(published: Path, out: Path) -> None:
 
     Raises dataset.DataSetError and aggregate.Refused when its records are not whole.
     """
-    study = dataset.study_of(published)
-    dataset.check_whole(study)
-    data = dataset.located(published)
-    made_by = read_json(data / "manifest.json")
-    # The time of the original, so that the same data give the same files.
-    run = {key: made_by[key] for key in ("not_shown", "run_id", "created_epoch_seconds")}
-    aggregate.table(study, data, out, run | {"argv": ["snakemake", "paper"]} | lifecycle.git_state())
+    study, data = table(published, out)
     results = decide.read(data, out)
     catalogue = study.config["workload_catalogue"]
     decide.write_model(results, {name: catalogue[name]["class"] for name in study.calibrated()})
@@ -35,6 +29,21 @@ def draw(published: Path, out: Path) -> None:
         shutil.copy(data / "tables" / "timeslice.csv", out / "tables")
         _draw_timeslice(data, out, study)
     report.write(data, out, f"-{IN_REPORT}")
+
+
+def table(published: Path, out: Path) -> tuple[Study, Path]:
+    """Write `out`/tables and manifest.json from the data set `published`; its study, and its folder once unpacked.
+
+    Raises dataset.DataSetError and aggregate.Refused when its records are not whole.
+    """
+    study = dataset.study_of(published)
+    dataset.check_whole(study)
+    data = dataset.located(published)
+    made_by = read_json(data / "manifest.json")
+    # The time of the original, so that the same data give the same files.
+    run = {key: made_by[key] for key in ("not_shown", "run_id", "created_epoch_seconds")}
+    aggregate.table(study, data, out, run | {"argv": ["snakemake", "paper"]} | lifecycle.git_state())
+    return study, data
 
 
 def _draw_timeslice(data: Path, out: Path, study: Study) -> None:

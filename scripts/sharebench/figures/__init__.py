@@ -4,8 +4,8 @@ Importing this package is cheap (no plotting library), so that anybody may ask w
 """
 
 import importlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -211,3 +211,22 @@ def draw(name: str, data: Path, results: Path, for_paper: bool = False) -> None:
     for suffix, inches in {f"-{key}": inches for key, inches in PAPER.items()}.items() if for_paper else [("", 0.0)]:
         with theme(inches):
             save(module.draw(study), results / "figures", f"{name}{suffix}")
+
+
+def draw_of(name: str, data: Path, results: Path, workloads: Collection[str], target: Path) -> None:
+    """Draw figure `name` of the data set `data` as the svg `target`, of some of its workloads only, or of all.
+
+    `timeslice` is the figure of the probe. Raises as `draw`.
+    """
+    from sharebench.figures import timeslice
+    from sharebench.figures.data import load
+    from sharebench.figures.sheet import save
+    from sharebench.figures.style import theme
+
+    study = replace(load(data, results), only=frozenset(workloads))
+    with theme():
+        if name == "timeslice":
+            page = timeslice.draw(data, study.catalogue)
+        else:
+            page = importlib.import_module(NAMES[name].module).draw(study)
+        save(page, target.parent, target.stem, ("svg",))

@@ -30,6 +30,8 @@ class Study:
     config: dict[str, Any]
     node: dict[str, Any]
     not_shown: str
+    only: frozenset[str] = frozenset()
+    """Workloads that figures of the summary show; empty for all."""
 
     @property
     def catalogue(self) -> list[str]:
@@ -103,7 +105,8 @@ def load(data: Path, results: Path) -> Study:
 def summary(study: Study) -> pd.DataFrame:
     """tables/summary.csv: one row per strategy, workload and replicas."""
     table = pd.read_csv(study.results / "tables" / "summary.csv", dtype=dict.fromkeys(TEXTS, str))
-    return table.fillna(dict.fromkeys(TEXTS, ""))
+    shown = table[table["workload"].isin(study.only)] if study.only else table
+    return shown.fillna(dict.fromkeys(TEXTS, ""))
 
 
 def table(study: Study, name: str, texts: Iterable[str]) -> pd.DataFrame:

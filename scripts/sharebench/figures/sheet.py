@@ -120,7 +120,7 @@ def say(page: Sheet, ax: Axes, words: str) -> None:
     page.words.append(words)
 
 
-def save(page: Sheet, folder: Path, name: str) -> None:
+def save(page: Sheet, folder: Path, name: str, kinds: Sequence[str] = ("svg", "pdf", "png")) -> None:
     """Write `folder`/`name`.svg, .pdf and .png, each whole or not at all; equal pages give equal bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     words = "; ".join(page.words)
@@ -129,9 +129,9 @@ def save(page: Sheet, folder: Path, name: str) -> None:
         "pdf": {"Title": page.title, "Subject": words, "CreationDate": None},
         "png": {"Title": page.title, "Description": words, "Software": None},
     }
-    for suffix, metadata in about.items():
+    for suffix in kinds:
         content = io.BytesIO()
-        page.figure.savefig(content, format=suffix, metadata=metadata, dpi=220)
+        page.figure.savefig(content, format=suffix, metadata=about[suffix], dpi=220)
         temporary = folder / f".{name}.{suffix}.part"
         temporary.write_bytes(content.getvalue())
         temporary.replace(folder / f"{name}.{suffix}")

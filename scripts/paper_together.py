@@ -1,0 +1,27 @@
+"""Findings, ours and theirs, and the documents of the repository, from what `paper` made of every data set."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from sharebench import dataset, paper_findings, paper_together
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, required=True, help="has published/ and docs/findings.yaml")
+    parser.add_argument("--made", type=Path, required=True, help="has a folder for each data set")
+    parser.add_argument("--out", type=Path, required=True, help="receives repository/ and theirs.*")
+    arguments = parser.parse_args()
+    try:
+        paper_together.write(arguments.root, arguments.made, arguments.out)
+    except (paper_findings.Contradicted, dataset.DataSetError) as refusal:
+        # To the job's log, and at once to the terminal.
+        print(refusal, file=sys.stderr)
+        print(f"  {refusal}", flush=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""Documents whose numbers come from the data: blocks between marks, and what the repository should hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from sharebench.paper_findings import Contradicted, Filler
+from sharebench.paper_numbers import DataSet, NoNumber, number_in
+
+BLOCK = re.compile(r"(<!-- by rule: ([a-z0-9-]+) -->\n)(.*?)(<!-- end of rule -->)", re.DOTALL)
+DOCUMENTS = ("README.md", "published/README.md", "published/*/README.md")
+
+
+def documents(root: Path) -> Iterator[Path]:
+    """The documents of a checkout that have blocks, relative to it."""
+    for pattern in DOCUMENTS:
+        for path in sorted(root.glob(pattern)):
+            if BLOCK.search(path.read_text(encoding="utf-8")):
+                yield path.relative_to(root)
+
+
+def filled(path: Path, root: Path, filler: Filler, blocks: Mapping[str, str], datasets: Mapping[str, DataSet]) -> str:
+    """The document with its blocks made anew; `datasets` are all that is published, by name."""
+
+    def block(found: re.Match[str]) -> str:
+        name = found[2]
+        if name == "facts":
+            own = {key: data for key, data in datasets.items() if key.split("/")[0] == path.parent.name}
+            content = facts(own)
+        elif name in blocks:
+            content = filler.text(f"block {name}", blocks[name])
+        else:
+            raise Contradicted(f"{path}: there is no block {name}; known are facts, {', '.join(blocks)}")
+        return f"{found[1]}{content}\n{found[4]}"
+
+    return BLOCK.sub(block, (root / path).read_text(encoding="utf-8"))
+
+
+def facts(datasets: Mapping[str, DataSet]) -> str:
+    """A table of the studies of a publication: what each measured, on which device, and when."""
+    rows = [facts_row(name, data) for name, data in sorted(datasets.items())]
+    return markdown(rows)
+
+
+def facts_row(name: str, data: DataSet) -> dict[str, str]:
+    """One study: its cells, valid ones, window, devices (hashed identity), driver, and the days."""
+    cells = data.table("cells").drop_duplicates(["strategy", "workload", "replicas", "repeat"])
+    config = data.manifest["config"]
+    # A run's id begins with its time.
+    days = sorted({f"{run[:4]}-{run[4:6]}-{run[6:8]}" for run in cells["run_id"].astype(str)})
+    return {
+        "study": name.split("/")[-1],
+        "cells": str(len(cells)),
+        "valid": str(int((cells["valid"].astype(str) == "True").sum())),
+        "repeats": str(config["repeats"]),
+        "window": f"{config['window_seconds']:g} s",
+        "device": data.device["product"],
+        "identity (hashed)": ", ".join(sorted(set(cells["device"].astype(str)))),
+        "driver": str(data.device["details"].get("driver", "")),
+        "measured": days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}",
+    }
+
+
+def main_table(data: DataSet, replicas: int) -> str:
+    """Each plain workload under each strategy at so many tenants: latency and work done, both over one alone."""
+    summary = data.table("summary")
+    plain = summary[(summary["workload"] == summary["tenant_workload"]) & (summary["replicas"] == replicas)]
+    if plain.empty:
+        raise NoNumber(f"{data.name} has no cell with {replicas} tenants")
+    strategies = list(dict.fromkeys(plain["strategy"]))
+    rows = []
+    for workload in dict.fromkeys(plain["workload"]):
+        of = {row["strategy"]: row for row in plain[plain["workload"] == workload].to_dict("records")}
+        cells = {name: _entry(of[name]) if name in of else "" for name in strategies}
+        rows.append({f"{replicas} tenants": f"`{workload}`", **cells})
+    return markdown(rows)
+
+
+def _entry(row: Mapping[Any, Any]) -> str:
+    if not row["n"] > 0 or pd.isna(row["slowdown"]):
+        return "no valid cell" if row["status"] == "ok" else str(row["status"])
+    return f"{number_in(row, 'slowdown').in_words(' ×')} as long, {number_in(row, 'stp').in_words(' ×')} the work"
+
+
+def markdown(rows: list[dict[str, str]]) -> str:
+    """Rows with the same keys as a table."""
+    if not rows:
+        return "Nothing is published here yet."
+    titles = list(rows[0])
+    lines = [titles, ["---"] * len(titles), *([row[title] for title in titles] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,105 @@
+"""Ours and theirs: numbers that others published beside ours, each over its own baseline, and whether they agree."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sharebench.paper_documents import markdown
+from sharebench.paper_findings import SOURCE, Contradicted, Filler
+from sharebench.paper_numbers import Number
+from sharebench.report_words import digits
+
+KEYS = {"what", "source", "theirs", "data", "ours", "note"}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One published ratio, and ours of the same; None where ours is not measured yet."""
+
+    what: str
+    source: str
+    theirs: float
+    ours: Number | None
+    note: str
+
+    @property
+    def verdict(self) -> str:
+        """Whether theirs lies in our interval; if not, or without one, whether both are on one side of 1."""
+        if self.ours is None:
+            return "not measured yet"
+        factor = f"ours is {digits(self.ours.value / self.theirs)} × theirs"
+        if self.ours.low is not None and self.ours.high is not None:
+            if self.ours.low <= self.theirs <= self.ours.high:
+                return "agrees: within our interval"
+            if self.ours.low <= 1 <= self.ours.high:
+                return f"disagrees: {factor}, and not different from 1"
+            way = "same direction" if (self.ours.value > 1) == (self.theirs > 1) else "opposite direction"
+            return f"disagrees in size, {way}: {factor}"
+        way = "same direction" if (self.ours.value > 1) == (self.theirs > 1) else "opposite direction"
+        return f"undecided without an interval, {way}: {factor}"
+
+
+class Literature:
+    """published/literature.csv, asked for single numbers."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open(newline="", encoding="utf-8") as file:
+            self._rows = list(csv.DictReader(file))
+
+    def __call__(self, source: str, workload: str, strategy: str, replicas: int, metric: str) -> float:
+        """The value of the one row with these words, in the row's unit. Raises KeyError."""
+        wanted = {"source": source, "workload": workload, "strategy": strategy, "metric": metric}
+        rows = [
+            row
+            for row in self._rows
+            if all(row[key] == value for key, value in wanted.items()) and int(row["replicas"]) == replicas
+        ]
+        if len(rows) != 1:
+            raise KeyError(f"literature.csv has {len(rows)} rows with {', '.join(wanted.values())}, {replicas}")
+        return float(rows[0]["value"])
+
+
+def pairs(entries: Sequence[Mapping[str, Any]], filler: Filler) -> list[Pair]:
+    """The pairs that docs/findings.yaml names under `theirs`. Raises Contradicted."""
+    found = []
+    for entry in entries:
+        where = f"theirs: {entry.get('what')}"
+        if entry.keys() != KEYS:
+            odd = sorted(entry.keys() ^ KEYS)[0]
+            raise Contradicted(f"{SOURCE}: {where}: {odd} is {'missing' if odd in KEYS else 'an unknown key'}")
+        theirs = float(filler.value(where, entry["theirs"], {}))
+        is_there = all(alias in filler.of for alias in entry["data"])
+        ours = filler.value(where, entry["ours"], {}) if is_there else None
+        found.append(Pair(entry["what"], entry["source"], theirs, ours, entry["note"]))
+    return found
+
+
+def table(found: Sequence[Pair]) -> str:
+    """The pairs as a table for people."""
+    return markdown(
+        [
+            {
+                "what": pair.what,
+                "who": pair.source,
+                "theirs": f"{digits(pair.theirs)} ×",
+                "ours": "" if pair.ours is None else pair.ours.in_words(" ×"),
+                "verdict": pair.verdict,
+                "note": pair.note,
+            }
+            for pair in found
+        ]
+    )
+
+
+def as_csv(found: Sequence[Pair]) -> list[dict[str, Any]]:
+    """The same as rows of a csv file; `ours` is blank where it is not measured, its ends where there is no interval."""
+    rows = []
+    for pair in found:
+        ours = pair.ours or Number(float("nan"))
+        numbers = {"theirs": pair.theirs, "ours": ours.value, "ours_low": ours.low, "ours_high": ours.high}
+        rows.append({"what": pair.what, "source": pair.source, **numbers, "verdict": pair.verdict, "note": pair.note})
+    return rows

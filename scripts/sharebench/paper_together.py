@@ -1,0 +1,80 @@
+"""What all published data sets say together: findings, ours and theirs, and the documents with their numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from sharebench import dataset, figures, paper_documents, paper_findings, paper_theirs
+from sharebench.figures.sheet import save
+from sharebench.figures.style import theme
+from sharebench.files import replace_atomically
+from sharebench.paper_numbers import DataSet
+
+REPOSITORY = "repository"
+"""Below what is made: documents and images as the repository should hold them."""
+THEIRS_SECTION = (
+    "## Ours and theirs",
+    "Every ratio is to a baseline of its own side: other devices, drivers and ways of measuring.",
+    "![Ours and theirs](images/findings/ours-and-theirs.svg)",
+)
+
+
+@dataclass(frozen=True)
+class Together:
+    """Findings and pairs of a checkout, filled in, and its documents with their numbers, by path in the checkout."""
+
+    filler: paper_findings.Filler
+    findings: list[paper_findings.Finding]
+    pairs: list[paper_theirs.Pair]
+    images: dict[str, dict[str, Any]]
+    """Name → figure of a block, as `figure` of a finding."""
+    documents: dict[Path, str]
+
+
+def read(root: Path, made: Path) -> Together:
+    """From published/, docs/findings.yaml and the documents of `root`, and the tables in `made`.
+
+    Raises paper_findings.Contradicted when the data do not say what the findings do.
+    """
+    published = root / "published"
+    source = paper_findings.read_source(root / paper_findings.SOURCE)
+    filler = paper_findings.Filler(source, published, made)
+    filler.add(main_table=paper_documents.main_table, lit=paper_theirs.Literature(published / "literature.csv"))
+    findings = [filler.finding(entry) for entry in source["findings"]]
+    pairs = paper_theirs.pairs(source["theirs"], filler)
+    text = paper_findings.page(findings, filler, source["introduction"].strip())
+    documents = {paper_findings.PAGE: text + "\n" + "\n\n".join([*THEIRS_SECTION, paper_theirs.table(pairs)]) + "\n"}
+    datasets = {name: DataSet(name, published, made) for name in dataset.published(published)}
+    for path in paper_documents.documents(root):
+        documents[path] = paper_documents.filled(path, root, filler, source["blocks"], datasets)
+    return Together(filler, findings, pairs, source["images"], documents)
+
+
+def write(root: Path, made: Path, out: Path) -> None:
+    """Write `out`/repository and `out`/theirs.* of what `read` gives. Raises as `read`."""
+    together = read(root, made)
+    for path, text in together.documents.items():
+        replace_atomically(out / REPOSITORY / path, text)
+    rows = paper_theirs.as_csv(together.pairs)
+    replace_atomically(out / "theirs.csv", pd.DataFrame(rows).to_csv(index=False))
+    _draw(together, rows, out)
+
+
+def _draw(together: Together, rows: list[dict[str, Any]], out: Path) -> None:
+    from sharebench.figures import theirs
+
+    filler, images = together.filler, out / REPOSITORY / paper_findings.IMAGES
+    wanted = {each.name: each.figure for each in together.findings if not each.is_open}
+    for name, figure in (together.images | wanted).items():
+        drawn = filler.of[figure["of"]]
+        workloads = figure.get("workloads", ())
+        figures.draw_of(figure["draw"], dataset.located(drawn.folder), drawn.made, workloads, images / f"{name}.svg")
+    devices = list(dict.fromkeys(data.device["product"] for data in filler.of.values()))
+    with theme():
+        page = theirs.draw(rows, devices)
+        save(page, out, "theirs")
+        save(page, images, "ours-and-theirs", ("svg",))

@@ -1,0 +1,263 @@
+"""Findings and documents: their numbers are the tables', and a sentence that the data contradict is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from scipy import stats
+
+from sharebench import dataset, paper, paper_documents, paper_findings, paper_theirs, paper_together
+from sharebench.paper_findings import Contradicted, Filler
+from sharebench.paper_numbers import DataSet, NoNumber, Number
+from sharebench.paper_theirs import Pair
+
+ROOT = Path(__file__).resolve().parents[2]
+# Mean latency in seconds of two tenants, by strategy and repeat.
+LATENCY = {"time-slicing": [2.0, 2.2, 2.1], "mps": [1.0, 1.05, 1.1], "exclusive": [0.9, 0.95, 1.0]}
+H200 = {"product": "NVIDIA H200", "label": "", "kind": "nvidia", "is_gpu": True, "details": {"driver": "580"}}
+
+
+def publish(root: Path, name: str = "gpu/study", device: Mapping[str, Any] = H200, devices: str = "aaa") -> None:
+    """A data set under `root`/published and its tables under `root`/made; each repeat is on a letter of `devices`."""
+    folder, made = root / "published" / name, root / "made" / name
+    (folder / "nodes").mkdir(parents=True)
+    (folder / "manifest.json").write_text("{}")
+    (folder / "nodes/device.json").write_text(json.dumps({"node": device}))
+    (made / "tables").mkdir(parents=True)
+    config = {"repeats": 3, "window_seconds": 5}
+    (made / "manifest.json").write_text(json.dumps({"config": config, "created_epoch_seconds": 1.7e9}))
+    rows, summary = [], []
+    for strategy, latencies in LATENCY.items():
+        point = {"strategy": strategy, "workload": "net", "replicas": 2}
+        for repeat, seconds in enumerate(latencies, 1):
+            letter = devices[(repeat - 1) % len(devices)]
+            where = {"repeat": repeat, "block": repeat, "run_id": "20261120-1", "device": letter, "valid": True}
+            for tenant, count in enumerate((100, 300)):
+                # The mean over all iterations is `seconds`.
+                own = seconds * (1.3 if tenant == 0 else 0.9)
+                measured = {"latency_mean_seconds": own, "throughput_hz": count / 5, "count": count}
+                rows.append(point | where | {"tenant": tenant} | measured)
+        ends = {"slowdown": 2.0, "slowdown_low": 1.9, "slowdown_high": 2.1, "stp": 1.0}
+        summary.append(point | {"tenant_workload": "net", "n": 3, "status": "ok"} | ends)
+    pd.DataFrame(rows).to_csv(made / "tables/cells.csv", index=False)
+    pd.DataFrame(summary).to_csv(made / "tables/summary.csv", index=False)
+
+
+def data_set(root: Path, name: str = "gpu/study") -> DataSet:
+    return DataSet(name, root / "published", root / "made")
+
+
+def at(strategy: str) -> dict[str, Any]:
+    return paper_findings.at(strategy, "net", 2)
+
+
+def filler(root: Path, **data: str) -> Filler:
+    source = {"data": data or {"study": "gpu/study"}, "names": {"net": "net"}}
+    return Filler(source, root / "published", root / "made")
+
+
+def finding(**changes: Any) -> dict[str, Any]:
+    """An entry of docs/findings.yaml that the data above bear out."""
+    return {
+        "name": "turns",
+        "question": "Are turns slower?",
+        "data": ["study"],
+        "let": {"gain": "study.ratio(at('time-slicing', net, 2), at('mps', net, 2))"},
+        "number": "{{ gain }}",
+        "holds": ["gain.least > 1.5"],
+        "sentence": "Turns take {{ gain.in_words(' times') }} as long.",
+        "figure": {"draw": "latency", "of": "study"},
+        "caveat": "One workload.",
+        "rival": "The clocks.",
+        "ruled_out": "The cell alone.",
+    } | changes
+
+
+def test_a_number_says_its_interval() -> None:
+    assert str(Number(2.943, 2.9, 2.98)) == "2.94 (2.90 to 2.98)"
+    assert Number(0.0153, 0.015, 0.016).times(1000).in_words(" ms") == "15.3 ms (15.0 to 16.0)"
+    assert (Number(3).least, Number(3).most, Number(3, 2, 4).least, Number(3, 2, 4).most) == (3, 3, 2, 4)
+
+
+def test_a_ratio_pairs_the_cells_of_a_block(tmp_path: Path) -> None:
+    publish(tmp_path)
+    ratio = data_set(tmp_path).ratio(at("time-slicing"), at("mps"))
+    logs = [math.log(a / b) for a, b in zip(LATENCY["time-slicing"], LATENCY["mps"], strict=True)]
+    low, high = stats.t.interval(0.95, 2, loc=sum(logs) / 3, scale=stats.sem(logs))
+    assert (ratio.value, ratio.low, ratio.high) == pytest.approx(
+        (math.exp(sum(logs) / 3), math.exp(low), math.exp(high))
+    )
+    assert data_set(tmp_path).ratio(at("mps"), at("mps"), "throughput_hz").value == pytest.approx(1)
+
+
+def test_a_ratio_never_mixes_devices(tmp_path: Path) -> None:
+    publish(tmp_path, devices="abc")
+    whole = data_set(tmp_path).ratio(at("time-slicing"), at("mps"))
+    assert whole.value == pytest.approx(2.0, rel=0.05)
+    path = tmp_path / "made/gpu/study/tables/cells.csv"
+    cells = pd.read_csv(path)
+    cells.loc[(cells["strategy"] == "mps") & (cells["repeat"] == 2), "valid"] = False
+    cells.to_csv(path, index=False)
+    with pytest.raises(NoNumber, match="not measured on the same devices"):
+        data_set(tmp_path).ratio(at("time-slicing"), at("mps"))
+
+
+def test_a_finding_that_the_data_bear_out_is_written(tmp_path: Path) -> None:
+    publish(tmp_path)
+    of = filler(tmp_path)
+    found = of.finding(finding())
+    page = paper_findings.page([found], of, "Introduction.")
+    assert "**Turns take 2.00 times (1.8" in page or "**Turns take 2.00" in page
+    assert "[gpu/study](../published/gpu/README.md)" in page and "images/findings/turns.svg" in page
+    assert "measured once" not in page
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"holds": ["gain.least > 3"]}, r"turns: the data contradict it: not gain.least > 3, gain is 2\.0"),
+        ({"holds": []}, "holds is empty"),
+        ({"holds": ["gain.smallest > 1"]}, "smallest"),
+        ({"let": {"gain": "study.ratio(at('mig', net, 2), at('mps', net, 2))"}}, "no row with strategy mig"),
+        ({"let": {"gain": "study.value('slowness', strategy='mps')"}}, "has no column slowness"),
+        ({"let": {"gain": "study.value('slowdown', replicas=2)"}}, "has 3 rows with replicas 2; say which"),
+        ({"let": {"gain": "study.slice_ms()"}}, "has no nodes/timeslice.json"),
+        ({"sentence": "Turns take {{ gain }}. And more."}, "is not one sentence"),
+        ({"sentence": "Turns take {{ gian }} as long."}, "gian"),
+        ({"because": "of this"}, "because is an unknown key"),
+    ],
+)
+def test_a_finding_that_does_not_follow_is_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    publish(tmp_path)
+    with pytest.raises(Contradicted, match=words):
+        filler(tmp_path).finding(finding(**changes))
+
+
+def test_an_attack_is_part_of_a_finding(tmp_path: Path) -> None:
+    publish(tmp_path)
+    entry = finding()
+    del entry["ruled_out"]
+    with pytest.raises(Contradicted, match="turns: has no ruled_out"):
+        filler(tmp_path).finding(entry)
+
+
+def test_what_is_not_published_is_an_open_question(tmp_path: Path) -> None:
+    publish(tmp_path)
+    of = filler(tmp_path, study="gpu/study", later="gpu/later")
+    open_one = of.finding(finding(name="later", data=["later"], question="And later?"))
+    page = paper_findings.page([of.finding(finding()), open_one], of, "")
+    assert page.endswith("## Not measured yet\n\n- And later?\n")
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        H200 | {"label": "CPU stand-in, not a GPU", "kind": "cpu", "is_gpu": False},
+        H200 | {"label": "simulated", "kind": "simulated"},
+        H200 | {"label": "mock GPU, CPU work in pods", "kind": "kubernetes"},
+    ],
+)
+def test_only_measurements_of_gpus_get_into_findings(tmp_path: Path, device: dict[str, Any]) -> None:
+    publish(tmp_path, device=device)
+    with pytest.raises(Contradicted, match="gpu/study is no measurement of a GPU"):
+        filler(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "theirs, ours, verdict",
+    [
+        (2.0, Number(2.1, 1.9, 2.3), "agrees: within our interval"),
+        (2.0, Number(3.0, 2.9, 3.1), "disagrees in size, same direction: ours is 1.50 × theirs"),
+        (2.0, Number(0.5, 0.4, 0.6), "disagrees in size, opposite direction: ours is 0.250 × theirs"),
+        (2.0, Number(1.0, 0.9, 1.1), "disagrees: ours is 0.500 × theirs, and not different from 1"),
+        (2.0, Number(3.0), "undecided without an interval, same direction: ours is 1.50 × theirs"),
+        (2.0, None, "not measured yet"),
+    ],
+)
+def test_agreement_is_by_interval(theirs: float, ours: Number | None, verdict: str) -> None:
+    assert Pair("what", "who", theirs, ours, "").verdict == verdict
+
+
+def test_a_published_number_is_looked_up_exactly() -> None:
+    literature = paper_theirs.Literature(ROOT / "published/literature.csv")
+    nos = ("nos gpu-sharing-comparison", "YOLOS-small inference")
+    assert literature(*nos, "mps", 7, "mean latency") == 0.3198182253208076
+    with pytest.raises(KeyError, match="0 rows"):
+        literature(*nos, "mps", 8, "mean latency")
+
+
+def test_blocks_are_filled_and_the_rest_is_kept(tmp_path: Path) -> None:
+    publish(tmp_path)
+    text = "# Title\n<!-- by rule: facts -->\nold\n<!-- end of rule -->\nby hand\n"
+    (tmp_path / "published/gpu/README.md").write_text(text)
+    (tmp_path / "README.md").write_text("<!-- by rule: number -->\n<!-- end of rule -->\n")
+    of, datasets = filler(tmp_path), {"gpu/study": data_set(tmp_path)}
+    found = list(paper_documents.documents(tmp_path))
+    assert found == [Path("README.md"), Path("published/gpu/README.md")]
+    facts = paper_documents.filled(found[1], tmp_path, of, {}, datasets)
+    assert facts.startswith("# Title\n") and facts.endswith("<!-- end of rule -->\nby hand\n") and "old" not in facts
+    assert "| study | 9 | 9 | 3 | 5 s | NVIDIA H200 | a | 580 | 2026-11-20 |" in facts
+    blocks = {"number": "{{ study.value('slowdown', strategy='mps') }}"}
+    assert "2.00 (1.90 to 2.10)" in paper_documents.filled(found[0], tmp_path, of, blocks, datasets)
+    with pytest.raises(Contradicted, match=r"README.md: there is no block number; known are facts"):
+        paper_documents.filled(found[0], tmp_path, of, {}, datasets)
+
+
+def test_the_main_table_is_of_the_summary(tmp_path: Path) -> None:
+    publish(tmp_path)
+    table = paper_documents.main_table(data_set(tmp_path), 2)
+    assert "| `net` | 2.00 × (1.90 to 2.10) as long, 1.00 × the work |" in table
+    with pytest.raises(NoNumber, match="no cell with 9 tenants"):
+        paper_documents.main_table(data_set(tmp_path), 9)
+
+
+def test_this_checkouts_documents_say_what_its_data_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in dataset.published(ROOT / "published"):
+        paper.table(ROOT / "published" / name, tmp_path / name)
+    wanted = paper_together.read(ROOT, tmp_path).documents
+    assert {Path("README.md"), paper_findings.PAGE} <= wanted.keys()
+    differ = [str(path) for path, text in wanted.items() if (ROOT / path).read_text(encoding="utf-8") != text]
+    assert differ == [], "write them anew: make findings"
+
+
+def test_every_image_of_the_findings_is_there_and_used() -> None:
+    page = (ROOT / paper_findings.PAGE).read_text(encoding="utf-8")
+    there = {path.name for path in (ROOT / paper_findings.IMAGES).iterdir()}
+    front = (ROOT / "README.md").read_text(encoding="utf-8")
+    used = {part.split(")")[0] for part in (page + front).split("images/findings/")[1:]}
+    assert there == used
+
+
+def test_documents_that_differ_are_named_and_written(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    for name, text in {"README.md": "new", "docs/images/findings/one.svg": "<svg>"}.items():
+        (made / name).parent.mkdir(parents=True, exist_ok=True)
+        (made / name).write_text(text)
+    root = tmp_path / "checkout"
+    (root / "scripts").mkdir(parents=True)
+    shutil.copy(ROOT / "scripts/documents.py", root / "scripts")
+    (root / "README.md").write_text("old")
+    (root / "docs/images/findings").mkdir(parents=True)
+    (root / "docs/images/findings/gone.svg").write_text("<svg>")
+
+    def run(*options: str) -> tuple[int, str]:
+        command = [sys.executable, str(root / "scripts/documents.py"), str(made), *options]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout
+
+    code, said = run()
+    assert code == 1 and said.endswith("write them anew: make findings\n")
+    assert "README.md, docs/images/findings/one.svg, docs/images/findings/gone.svg" in said
+    assert run("--write")[0] == 0
+    assert (root / "README.md").read_text() == "new" and not (root / "docs/images/findings/gone.svg").exists()
+    assert run() == (0, "all documents say what the data say\n")
