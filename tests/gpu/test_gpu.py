@@ -202,9 +202,13 @@ def test_a_finished_run_leaves_nothing_and_changes_no_setting(finished: Finished
     assert settings() == finished.before
 
 
-def has_mps_daemon() -> bool:
-    """An MPS daemon has been started."""
-    return "mps" in ours().values()
+def has_mps_daemon(outside: int) -> bool:
+    """An MPS daemon has been started and is on its own, outside that process group."""
+    groups = []
+    for pid, what in ours().items():
+        with contextlib.suppress(ProcessLookupError):
+            groups += [os.getpgid(pid)] if what == "mps" else []
+    return any(group != outside for group in groups)
 
 
 def has_tenants() -> bool:
@@ -226,7 +230,8 @@ def until(condition: Callable[[], bool], process: subprocess.Popen[bytes], folde
 
 
 def mps_starting(process: subprocess.Popen[bytes], folder: Path) -> None:
-    until(has_mps_daemon, process, folder)
+    # The program starts in the run's process group and leaves it when it becomes a daemon.
+    until(lambda: has_mps_daemon(outside=process.pid), process, folder)
 
 
 def tenants_warming(process: subprocess.Popen[bytes], folder: Path) -> None:
