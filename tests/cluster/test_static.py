@@ -1,14 +1,18 @@
-"""Pods by a template, on a node that is shared already and without any other scheduler."""
+"""Pods by a template: on a node that is shared already, and by another scheduler, one of a few lines."""
 
 from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
 from cluster.driving import Run, study_of
-from cluster.harness import Cluster
+from cluster.harness import RESTRICTED, Cluster, eventually, pod
 from cluster.test_switching import shown
+from kubernetes import client
 
 STATIC = {"access": "static"}
 AS_FOUND = {
@@ -33,7 +37,7 @@ def test_a_study_that_switches_nothing(plugin: Cluster, namespace: str, tmp_path
         strategies=["exclusive", "as-found", "hami", "kai-fraction"],
         replicas=[3, 7],
         null_cells=False,
-        strategy_catalogue={"exclusive": STATIC, "as-found": AS_FOUND},
+        strategy_catalogue={"exclusive": STATIC, "exclusive-again": STATIC, "as-found": AS_FOUND},
     )
     run = Run(tmp_path, plugin.kubeconfig, given)
     code, out = run.finish("preflight")
@@ -58,3 +62,88 @@ def test_a_study_that_switches_nothing(plugin: Cluster, namespace: str, tmp_path
     assert all(item["holds"] for item in record["evidence"])
     assert {item["name"] for item in record["evidence"]} >= {"devices that the tenants were given", "variable MY_SHARE"}
     assert shown(plugin) == before
+
+
+GIVEN = "tickets.example.com/given"
+# Binds every pod that names it to the node, and notes on it that it did.
+SCHEDULER = f"""
+import json, os, ssl, time, urllib.request
+account = "/var/run/secrets/kubernetes.io/serviceaccount/"
+context = ssl.create_default_context(cafile=account + "ca.crt")
+server = "https://" + os.environ["KUBERNETES_SERVICE_HOST"] + ":" + os.environ["KUBERNETES_SERVICE_PORT"]
+def call(method, path, body=None, kind="application/json"):
+    headers = {{"Authorization": "Bearer " + open(account + "token").read(), "Content-Type": kind}}
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(server + path, data, headers, method=method)
+    return json.load(urllib.request.urlopen(request, context=context))
+while True:
+    for pod in call("GET", "/api/v1/pods?fieldSelector=spec.schedulerName%3Dtickets%2Cspec.nodeName%3D")["items"]:
+        name = pod["metadata"]["name"]
+        path = "/api/v1/namespaces/" + pod["metadata"]["namespace"] + "/pods/" + name
+        note = {{"metadata": {{"annotations": {{"{GIVEN}": "yes"}}}}}}
+        call("PATCH", path, note, "application/merge-patch+json")
+        node = {{"apiVersion": "v1", "kind": "Node", "name": os.environ["NODE"]}}
+        call("POST", path + "/binding", {{"metadata": {{"name": name}}, "target": node}})
+    time.sleep(0.2)
+"""
+BY_TICKETS: dict[str, Any] = {
+    "mechanism": "time-slicing",
+    "access": "static",
+    "pod": {
+        "scheduler": "tickets",
+        "deployment": "tickets-scheduler",
+        "allocated": GIVEN,
+        "resources": {"nvidia.com/gpu": 1},
+    },
+}
+
+
+@pytest.fixture
+def scheduler(plugin: Cluster) -> Iterator[None]:
+    """A Deployment that is the scheduler `tickets`, ready."""
+    rbac = client.RbacAuthorizationV1Api(plugin.api)
+    with plugin.namespace(RESTRICTED) as name:
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+        account = {"kind": "ServiceAccount", "name": "default", "namespace": name}
+        rbac.create_cluster_role_binding({"metadata": {"name": name}, "roleRef": role, "subjects": [account]})
+        template = pod("unused", SCHEDULER, env=[{"name": "NODE", "value": plugin.node_name}])
+        spec = {key: value for key, value in template["spec"].items() if key != "automountServiceAccountToken"}
+        spec["restartPolicy"] = "Always"
+        labels = {"app": "tickets"}
+        body = {
+            "metadata": {"name": "tickets-scheduler"},
+            "spec": {
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": spec},
+            },
+        }
+        plugin.apps.create_namespaced_deployment(name, body)
+        try:
+            ready = lambda: plugin.apps.read_namespaced_deployment("tickets-scheduler", name).status.ready_replicas  # noqa: E731
+            eventually("the scheduler", ready, 120)
+            yield
+        finally:
+            plugin.apps.delete_namespaced_deployment("tickets-scheduler", name)
+            rbac.delete_cluster_role_binding(name)
+            eventually("the end of the scheduler", lambda: not plugin.core.list_namespaced_pod(name).items)
+
+
+@pytest.mark.usefixtures("scheduler")
+def test_another_scheduler_places_the_tenants(plugin: Cluster, namespace: str, tmp_path: Path) -> None:
+    plugin.switch("ts3", 3)
+    given = study_of(
+        namespace,
+        strategies=["by-tickets"],
+        replicas=[2],
+        null_cells=False,
+        baseline="none",
+        strategy_catalogue={"exclusive": STATIC, "exclusive-again": STATIC, "by-tickets": BY_TICKETS},
+    )
+    run = Run(tmp_path, plugin.kubeconfig, given)
+    code, out = run.finish()
+    assert code == 0, out
+    record = json.loads(next(tmp_path.glob("results/cells/by-tickets/*/n2/r1/raw.json")).read_text())
+    held = {item["name"]: item["holds"] for item in record["evidence"]}
+    assert held["pods of the scheduler tickets"]
+    assert held[f"pods with the annotation {GIVEN}"]
+    assert all(held.values())
