@@ -82,9 +82,8 @@ def main() -> int:
     for command in commands(given.names, namespace, not given.apply):
         is_run = given.apply or command[0] != "helm"
         if given.apply and namespace in command and command[0] == "kubectl" and not exists(namespace):
-            print(
-                f"left out, since there is no namespace {namespace} (PLUGIN_NAMESPACE names another): {shlex.join(command)}"
-            )
+            reason = f"there is no namespace {namespace} (PLUGIN_NAMESPACE names another)"
+            print(f"left out, since {reason}: {shlex.join(command)}")
             continue
         print(f"{'' if is_run else 'would run: '}{shlex.join(command)}", flush=True)
         if is_run and subprocess.run(command, cwd=ROOT).returncode:
