@@ -168,6 +168,17 @@ def test_memory_that_is_not_known(cluster: FakeCluster, tmp_path: Path, node: Cl
     assert node.infeasible(strategy, 3) is None
 
 
+def test_a_cluster_without_nvidias_plugin_keeps_the_lease_beside_the_tenants(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    cluster.daemon_sets.clear()
+    made = ClusterNode(STUDY.node_options(), tmp_path)
+    made.__dict__["api"] = cluster
+    made._lease.acquire("a-run", None)
+    assert any("/namespaces/sharebench/leases/" in path for path in cluster.store)
+    assert made.infeasible(STUDY.strategies["hami"], 3) is None
+
+
 def test_nothing_is_changed_but_the_taint(cluster: FakeCluster, node: ClusterNode) -> None:
     before = copy.deepcopy(cluster.store[NODE])
     node.ensure(state("hami"))

@@ -81,6 +81,11 @@ FEATURES: dict[str, Feature] = {
             *_rights("tenants", "coordination.k8s.io", "leases", "create", "delete", "get", "update"),
         ),
     ),
+    # The same for schedulers that bring a device plugin of their own.
+    "static": Feature(
+        lambda options: "static" in options["accesses"],
+        _rights("tenants", "coordination.k8s.io", "leases", "create", "delete", "get", "update"),
+    ),
 }
 
 
