@@ -178,13 +178,13 @@ def test_a_driver_that_is_killed_and_another_one_beside_it(plugin: Cluster, name
     is_as_before(plugin, namespace, before)
 
 
-def test_an_end_by_a_signal(plugin: Cluster, namespace: str, tmp_path: Path) -> None:
-    """As a Job's pod is ended: the cell removes its tenants, and the node is brought back."""
+def test_ctrl_c(plugin: Cluster, namespace: str, tmp_path: Path) -> None:
+    """The cell removes its tenants, and the node is brought back. (`test_driver_job.py` has SIGTERM.)"""
     before = shown(plugin)
     run = run_in(tmp_path / "study", plugin.kubeconfig, study(namespace, window_seconds=120))
     with under_way(run) as process:
         mid_window(plugin, namespace, run, 0)
-        process.send_signal(signal.SIGTERM)
+        os.killpg(process.pid, signal.SIGINT)
         out, _ = process.communicate(timeout=RUN_SECONDS)
     assert process.returncode != 0, out
     assert records(run) == {}
