@@ -108,6 +108,16 @@ def test_the_clock_error_is_half_of_the_slowest_tenants_fastest_answer() -> None
     assert window["clock_error_seconds"] == 0.003
 
 
+def test_a_clock_that_is_known_without_error_is_read_once() -> None:
+    """Each question costs a connection of its own where a network lies between."""
+    tenants = FakeTenants(2)
+    tenants.fakes[0].round_trips = [0.0]
+    window, *_ = measure(tenants, FakeSampler(tenants), 1.0, 30.0)
+    asked = [index for _, what, index, _ in tenants.calls if what == "clock"]
+    assert sorted(asked) == [0, 1, 1, 1]
+    assert window["clock_error_seconds"] == pytest.approx(0.0005)
+
+
 def leads(tenants: FakeTenants) -> list[float]:
     """Seconds from the announcement of each window to its start."""
     announced = [(given[0], at) for at, what, _, given in tenants.calls if what == "window"]
