@@ -35,7 +35,7 @@ def show(results: Path) -> None:
     worst = table["overhead_seconds"].max()
     print(f"largest overhead: {worst:.2f} s (meant to be at most {BUDGET_SECONDS:g} s in a cluster)")
     print("switches:")
-    columns = ["strategy", "switch_in_seconds", "switch_in_n", "switch_in_phases", "switch_out_seconds"]
+    columns = ["strategy", "switch_in_seconds", "switch_in_n", "switch_out_seconds"]
     print(table[columns].drop_duplicates("strategy").round(2).to_string(index=False))
 
 

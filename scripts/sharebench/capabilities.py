@@ -39,9 +39,9 @@ CAPABILITIES: Mapping[str, Capability] = {
 }
 # What a cluster can do depends on how tenants reach the GPU.
 OF_ACCESS: Mapping[str, Capability] = {
-    # Its MPS always caps a tenant at its even share.
+    # Its MPS always caps a tenant at its even share, and is refused on MIG instances, with that as the cell's reason.
     "device-plugin": Capability(
-        frozenset({"exclusive", "time-slicing", "mps"}), frozenset(), limits=True, only_even_limits=True
+        frozenset({"exclusive", "time-slicing", "mps", "mig"}), KNOWN_LAYERS, limits=True, only_even_limits=True
     ),
     # Whatever another scheduler does with a GPU; the strategy's entry says what that is.
     "static": Capability(frozenset({"exclusive", "time-slicing", "mps", "mig"}), KNOWN_LAYERS, limits=True),

@@ -68,6 +68,11 @@ def slices_of(profile: str) -> int:
     return int(profile.split("g")[0])
 
 
+def profile_matches(name: str, wanted: str) -> bool:
+    """Whether `wanted` names this profile: in full (`1g.18gb`, `1g.18gb+me`), or by its slices alone (`1g`)."""
+    return name == wanted or ("." not in wanted and "+" not in name and name.split(".")[0] == wanted)
+
+
 @dataclass(frozen=True)
 class Strategy:
     """One way to share a device; a key of the strategy catalogue."""

@@ -42,6 +42,7 @@ def view(environment: Mapping[str, str] = os.environ) -> dict[str, Any] | None:
         "device": hashlib.sha256(device.lower().encode()).hexdigest()[:16] if is_named else None,
         **unknown,
         "mps_pipe": environment.get(PIPE_VARIABLE),
+        "is_mig": device.startswith("MIG-"),
         "nodes": _nodes(),
         **variables,
     }

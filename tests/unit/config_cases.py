@@ -115,9 +115,9 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "baseline on the stand-in": ({"baseline": "streams"}, ["baseline:", "'streams'", "can: nvidia, simulated"]),
     "nvidia": ({"node": "nvidia"}, ["node:", "'nvidia'", "no NVIDIA GPU", "use cpu for the stand-in, or simulated"]),
-    "mig in a cluster": (
-        KUBERNETES | {"strategies": ["mig"]},
-        ["strategies:", "'mig'", "'kubernetes'", "it has no mig", "can: cpu, nvidia, simulated"],
+    "streams in a cluster": (
+        KUBERNETES | {"strategies": ["streams"]},
+        ["strategies:", "'streams'", "'kubernetes'", "it has no streams", "can: nvidia, simulated"],
     ),
     "another share in a cluster": (
         KUBERNETES | {"strategies": ["mps-limited-200"]},

@@ -10,6 +10,7 @@ import pytest
 from sharebench.nodes import mig
 from sharebench.nodes.base import NodeError
 from sharebench.nodes.nvml import Gpu
+from sharebench.strategies import profile_matches
 
 pytestmark = pytest.mark.usefixtures("mock_nvml")
 
@@ -74,7 +75,7 @@ def test_compute_modes(mode: str, name: str, monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_profile_names(name: str, wanted: str, matches: bool) -> None:
-    assert mig.profile_matches(name, wanted) is matches
+    assert profile_matches(name, wanted) is matches
 
 
 @pytest.mark.parametrize("wanted, name, count", [("1g", "1g.18gb", 7), ("3g", "3g.71gb", 2), ("1g.35gb", "1g.35gb", 4)])

@@ -15,6 +15,8 @@ import pandas as pd
 from sharebench.findings import window_seconds
 
 PARTS = ("process_seconds", "import_seconds", "context_seconds", "load_seconds", "first_iteration_seconds")
+# Parts of a switch that nodes tell apart (Node.took), in their order.
+PHASES = ("publish", "pending", "cut", "plugin", "follow", "stable")
 COLUMNS = (
     "strategy",
     "workload",
@@ -22,7 +24,7 @@ COLUMNS = (
     "n",
     "switch_in_seconds",
     "switch_in_n",
-    "switch_in_phases",
+    *(f"switch_{phase}_seconds" for phase in PHASES),
     "switch_out_seconds",
     "switch_out_n",
     *PARTS,
@@ -53,23 +55,24 @@ class Switches:
     def __init__(self) -> None:
         self.into: dict[str, list[float]] = defaultdict(list)
         self.out_of: dict[str, list[float]] = defaultdict(list)
-        self.phases: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        self._phases: dict[str, list[Mapping[str, float]]] = defaultdict(list)
 
     def add(self, strategy: str, switch: Mapping[str, Any] | None) -> None:
         """Take a record's `switch`, or a calibration's; None where nothing was switched."""
         if switch is None:
             return
         self.into[strategy].append(switch["in_seconds"])
-        for phase, seconds in switch.get("phases", {}).items():
-            self.phases[strategy][phase].append(seconds)
+        if "phases" in switch:
+            self._phases[strategy].append(switch["phases"])
         before = switch["from"]
         if before is not None and switch["out_seconds"] is not None:
             self.out_of[before.partition(" ")[0]].append(switch["out_seconds"])
 
-    def phases_of(self, strategy: str) -> str | None:
-        """The parts of setting it in words, each a mean over the switches that had it; None where none are known."""
-        known = self.phases[strategy].items()
-        return "; ".join(f"{phase} {sum(seconds) / len(seconds):.2f} s" for phase, seconds in known) or None
+    def phase(self, strategy: str, phase: str) -> float | None:
+        """Mean of a part of setting the strategy, 0 for a switch that did not need it; None where none ever did."""
+        seen = self._phases[strategy]
+        is_known = any(phase in phases for phases in seen)
+        return _mean([phases.get(phase, 0.0) for phases in seen]) if is_known else None
 
     def add_gate(self, gate: Mapping[str, Any]) -> None:
         """Take a nodes/{strategy}.json; an older one has the time of leaving and setting together."""
@@ -128,7 +131,7 @@ def startup_table(found: Iterable[Start], switches: Switches, order: Sequence[tu
                 "n": len(groups[key]),
                 "switch_in_seconds": _mean(switches.into[strategy]),
                 "switch_in_n": len(switches.into[strategy]),
-                "switch_in_phases": switches.phases_of(strategy),
+                **{f"switch_{phase}_seconds": switches.phase(strategy, phase) for phase in PHASES},
                 "switch_out_seconds": _mean(switches.out_of[strategy]),
                 "switch_out_n": len(switches.out_of[strategy]),
                 **{part: mean[part] for part in PARTS},

@@ -164,9 +164,11 @@ NAMES: dict[str, Entry] = {
         "sharebench.figures.startup",
         "Time to the first result",
         "From a node in another state to a tenant's first result, in parts, each strategy at its smallest and at its "
-        "largest number of tenants: setting the strategy, starting the process, importing the framework, opening a "
-        "context on the device, loading model and data, and the first iteration. Means over tenants and cells. How "
-        "long a strategy takes to be left, and a tenant to be warm, is in tables/startup.csv.",
+        "largest number of tenants: setting the strategy (in a cluster, NVIDIA's MIG manager and device plugin apart "
+        "from the rest, which is preparation and the time for which all must stay right), starting the process, "
+        "importing the framework, opening a context on the device, loading model and data, and the first iteration. "
+        "Means over tenants and cells. How long a strategy takes to be left, and a tenant to be warm, is in "
+        "tables/startup.csv.",
     ),
     "isolation": Entry(
         "sharebench.figures.isolation",

@@ -12,7 +12,9 @@ from sharebench.figures.style import GREY, SMALL_POINTS
 
 # From the node to the first result; light and dark take turns, so that neighbours can be told in grey.
 PARTS = {
-    "switch_in_seconds": ("set the strategy", "#1b4f9c"),
+    "manager_seconds": ("MIG manager", "#6a3d9a"),
+    "plugin_seconds": ("device plugin", "#d5c3e3"),
+    "rest_seconds": ("set the strategy", "#1b4f9c"),
     "process_seconds": ("process", "#9fc3e6"),
     "import_seconds": ("import", "#d1560a"),
     "context_seconds": ("context", "#f3cfa8"),
@@ -27,7 +29,7 @@ CHARACTER_INCHES = 0.055
 
 def draw(study: data.Study) -> Sheet:
     """One panel per workload; each strategy at its smallest and its largest number of tenants."""
-    table = data.startup(study)
+    table = _split(data.startup(study))
     parts = [part for part in PARTS if (table[part] > LEAST_SECONDS).any()]
     workloads = study.workloads(table)
     bars = {name: _bars(study, table[table["workload"] == name]) for name in workloads}
@@ -56,6 +58,14 @@ def draw(study: data.Study) -> Sheet:
         page.words.extend(f"{name}, {label}: {_total(values, parts):.2g} s" for label, values in bars[name])
         _panel(ax, bars[name], parts, most)
     return page
+
+
+def _split(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with the time of setting a strategy in parts: mig-manager, device plugin, and all the rest."""
+    steps = table[list(map("switch_{}_seconds".format, ("pending", "cut", "plugin", "follow")))].fillna(0.0)
+    manager, plugin = steps.iloc[:, :2].sum(axis=1), steps.iloc[:, 2:].sum(axis=1)
+    rest = table["switch_in_seconds"] - manager - plugin
+    return table.assign(manager_seconds=manager, plugin_seconds=plugin, rest_seconds=rest)
 
 
 def _bars(study: data.Study, rows: pd.DataFrame) -> list[tuple[str, dict[str, Any]]]:

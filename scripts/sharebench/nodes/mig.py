@@ -14,14 +14,10 @@ import pynvml
 
 from sharebench.nodes.base import NodeError
 from sharebench.nodes.nvml import Gpu, known
+from sharebench.strategies import profile_matches
 
 Placement = dict[str, Any]
 """`profile` (name), `profile_id`, `start` (first memory slice) and `compute` (its compute instances' profile ids)."""
-
-
-def profile_matches(name: str, wanted: str) -> bool:
-    """Whether `wanted` names this profile: in full (`1g.18gb`, `1g.18gb+me`), or by its slices alone (`1g`)."""
-    return name == wanted or ("." not in wanted and "+" not in name and name.split(".")[0] == wanted)
 
 
 def _profiles(gpu: Gpu) -> Iterator[tuple[str, Any]]:

@@ -28,7 +28,7 @@ from sharebench.collect.telemetry import HostCounters
 from sharebench.files import read_json, write_json
 from sharebench.nodes.base import Evidence, Grant, Node, NodeError, Sampler, State, Tenants
 from sharebench.nodes.nvml import Gpu
-from sharebench.strategies import Strategy
+from sharebench.strategies import Strategy, profile_matches
 from sharebench.tenants.processes import ProcessTenants, impossible_together
 from tenant.cuda import PROBE_VARIABLE
 
@@ -140,7 +140,7 @@ class NvidiaNode(Node):
         """An instance for each profile of the layout that has one, in its order, the first that exist."""
         left, chosen = self.gpu.instances(), []
         for wanted in layout:
-            found = next((each for each in left if mig.profile_matches(each.profile, wanted)), None)
+            found = next((each for each in left if profile_matches(each.profile, wanted)), None)
             if found is not None:
                 left.remove(found)
                 chosen.append(Target(found.uuid, found.sm_count, found.memory_bytes))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from cluster.testbed import images, programs
@@ -60,6 +62,36 @@ def install_mig(found: Instance) -> None:
     run(*command, "apply", "-f", MANIFESTS / "mig-manager.yaml")
     for name in (*MIG_CLIENTS, "nvidia-mig-manager"):
         run(*command, namespace, "rollout", "status", "daemonset", name, "--timeout=90s")
+
+
+def _layout_file(found: Instance) -> Path:
+    """The mock's layout, as seen from outside of the node."""
+    return Path(f"/proc/{found.init_pid()}/root{MIG_LAYOUT}")
+
+
+def cut(found: Instance, profiles: str) -> None:
+    """Cut the mock GPU behind the manager's back, as somebody with nvidia-smi would; `1g.5gb 3g.20gb`."""
+    file = _layout_file(found)
+    new = file.with_suffix(".new")
+    new.write_text(f"gpu 0: {profiles}\n")
+    new.replace(file)
+
+
+def profiles(found: Instance) -> list[str]:
+    """The instances that there are on the mock GPU."""
+    words = _layout_file(found).read_text().partition(":")[2].split()
+    return sorted(word.partition("@")[0] for word in words)
+
+
+@contextmanager
+def in_use(found: Instance) -> Iterator[None]:
+    """The driver refuses to change instances, as it does while a process uses them."""
+    mark = _layout_file(found).with_suffix(".busy")
+    mark.touch()
+    try:
+        yield
+    finally:
+        mark.unlink()
 
 
 def install_dra(found: Instance) -> None:

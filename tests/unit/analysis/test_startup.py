@@ -56,14 +56,16 @@ def test_a_cells_overhead_is_what_it_takes_beyond_switch_warm_up_and_window() ->
     assert row([cell | {"switch": switched}])["overhead_seconds"] == pytest.approx(1.7 + 1.5 + 0.7)
 
 
-def test_phases_of_a_switch_are_means_of_those_that_had_them() -> None:
+def test_phases_of_a_switch_are_means_that_add_up() -> None:
     switches = Switches()
     for follow, publish in ((5.0, {"publish": 4.0}), (7.0, {})):
         phases = {**publish, "follow": follow, "stable": 15.0}
         switches.add("mps", {"from": None, "out_seconds": None, "in_seconds": 30.0, "phases": phases})
     switches.add("mps", {"from": None, "out_seconds": None, "in_seconds": 30.0})
-    assert row([record()], switches)["switch_in_phases"] == "publish 4.00 s; follow 6.00 s; stable 15.00 s"
-    assert pd.isna(row([record()])["switch_in_phases"])
+    found = row([record()], switches)
+    assert [found[f"switch_{phase}_seconds"] for phase in ("publish", "follow", "stable")] == [2.0, 6.0, 15.0]
+    assert pd.isna(found["switch_cut_seconds"])
+    assert pd.isna(row([record()])["switch_follow_seconds"])
 
 
 def test_tenants_of_a_pair_count_for_their_own_workloads() -> None:

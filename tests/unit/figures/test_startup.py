@@ -50,6 +50,22 @@ def test_parts_are_stacked_and_their_sum_is_written(page: Sheet) -> None:
     assert words == ["set the strategy", "process", "import", "load", "first iteration"]
 
 
+def test_what_a_cluster_takes_to_be_set_is_told_apart(tmp_path: Path) -> None:
+    root = fabricated.write(tmp_path / "results")
+    path = root / "tables" / "startup.csv"
+    table = pd.read_csv(path)
+    steps = {"in": 30.0, "publish": 4.0, "pending": 1.0, "cut": 5.0, "plugin": 3.0, "follow": 7.0, "stable": 10.0}
+    for step, seconds in steps.items():
+        table.loc[table["strategy"] == "mps", f"switch_{step}_seconds"] = seconds
+    table.to_csv(path, index=False)
+    page = startup.draw(data.load(root, root))
+    bars = [patch for patch in page.axes[0].patches if isinstance(patch, Rectangle)]
+    mps = sorted((bar.get_x(), bar.get_width()) for bar in bars if round(bar.get_y() + 0.35) == 3)
+    assert [width for _, width in mps][:3] == pytest.approx([6.0, 10.0, 14.0])
+    (legend,) = page.figure.legends
+    assert [text.get_text() for text in legend.get_texts()][:3] == ["MIG manager", "device plugin", "set the strategy"]
+
+
 def test_neighbouring_parts_differ_in_lightness() -> None:
     import matplotlib.colors
 

@@ -16,13 +16,14 @@ from unittest import mock
 import yaml
 from unit.config_cases import CONFIG, files
 from unit.kubernetes.dra_objects import gpu, in_slice, instance
-from unit.kubernetes.fake_cluster import CONFIGS, NODE, FakeCluster
+from unit.kubernetes.fake_cluster import CONFIGS, NODE
+from unit.kubernetes.fake_mig import MAP, MigCluster
 
 from sharebench.capabilities import can
 from sharebench.config import load
 from sharebench.matrix import Study
 from sharebench.nodes.base import State
-from sharebench.nodes.kubernetes import device_plugin
+from sharebench.nodes.kubernetes import device_plugin, mig_manager
 from sharebench.nodes.kubernetes.cluster_node import ClusterNode
 from sharebench.ownership import RUN_ID_VARIABLE
 from sharebench.strategies import is_again
@@ -45,7 +46,7 @@ CLAIMING = ("exclusive", "mps-limited", "mig", "mig-unequal", "mig-time-slicing"
 PLACES = {"1g.18gb": (7, "16Gi"), "2g.35gb": (3, "32Gi"), "3g.71gb": (2, "69Gi"), "7g.141gb": (1, "140Gi")}
 
 
-class Recorder(FakeCluster):
+class Recorder(MigCluster):
     """Gives every object a uid, as an API server does, and offers an H200, whole and in parts."""
 
     def find(self, path: str) -> Json | None:
@@ -79,7 +80,8 @@ def names() -> list[str]:
 def _opened(study: Study) -> Iterator[tuple[Recorder, ClusterNode]]:
     with ExitStack() as stack:
         cluster = Recorder()
-        stack.enter_context(mock.patch.object(device_plugin, "time", cluster))
+        for module in (device_plugin, mig_manager):
+            stack.enter_context(mock.patch.object(module, "time", cluster))
         stack.enter_context(mock.patch.object(pods.Watcher, "start", lambda watcher: None))
         stack.enter_context(mock.patch.object(pods, "token_hex", lambda size: "0" * 2 * size))
         stack.enter_context(mock.patch.object(bundle, "as_text", lambda code: LEFT_OUT))
@@ -95,16 +97,20 @@ def _opened(study: Study) -> Iterator[tuple[Recorder, ClusterNode]]:
 def manifests(name: str) -> list[Json]:
     """What a cell of three tenants makes (of one, where the strategy has no three): the plugin's config, then the rest.
 
-    Settings of the node come as parts of a Node: its labels.
+    Empty for a strategy that this node, whose GPU may be cut, cannot do. Settings of the node come as parts of a Node:
+    its labels.
     """
     ready_made = yaml.safe_load((CONFIG / "kubernetes.yaml").read_text())
     if name.endswith(BY_CLAIMS):
         name = name.removesuffix(BY_CLAIMS)
         ready_made["kubernetes"]["access"] = "dra"
+    ready_made["kubernetes"]["may_change"] = ["mig"]
     study = Study(load(files() | ready_made | {"strategies": [name], "replicas": [TENANTS], "null_cells": False}))
     cell = next(cell for cell in study.cells if cell.strategy == name)
     spec, strategy = study.spec_of(cell), study.strategies[name]
     with _opened(study) as (cluster, node):
+        if strategy.access == "device-plugin" and node.infeasible(strategy, cell.replicas) is not None:
+            return []
         if strategy.access == "device-plugin":
             node.ensure(State(strategy, cell.replicas if strategy.depends_on_replicas else None, 0))
         settings = SETTINGS | {"loads": [{"arrival": "closed"}] * cell.replicas}
@@ -118,12 +124,13 @@ def manifests(name: str) -> list[Json]:
 def _as_manifest(verb: str, path: str, body: Any) -> Json | None:
     if verb == "create":
         return dict(body)
-    if verb == "patch" and path == CONFIGS:
-        _, namespace, _, name = CONFIGS.rsplit("/", 3)
+    if verb == "patch" and path in (CONFIGS, MAP):
+        _, namespace, _, name = path.rsplit("/", 3)
         # Its annotations say who needs the keys.
         metadata = {"name": name, "namespace": namespace}
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": body["data"]}
-    labels = body["metadata"].get("labels") if verb == "patch" and path == NODE else None
+    given = body["metadata"].get("labels") if verb == "patch" and path == NODE else None
+    labels = {key: value for key, value in (given or {}).items() if value is not None}
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-node", "labels": labels}} if labels else None
 
 
@@ -148,7 +155,8 @@ def rendered(documents: list[Json]) -> str:
 
 def written() -> dict[str, str]:
     """Text of each file of the folder, by its name."""
-    return {f"{name}.yaml": rendered(manifests(name)) for name in names() if not is_again(name)}
+    made = {name: manifests(name) for name in names() if not is_again(name)}
+    return {f"{name}.yaml": rendered(documents) for name, documents in made.items() if documents}
 
 
 if __name__ == "__main__":

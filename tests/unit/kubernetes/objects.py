@@ -57,7 +57,13 @@ def daemon_pod(name: str, *containers: str, ready: bool = True, **more: Any) -> 
     """The pod of the DaemonSet of that name; `more` are metadata."""
     statuses = [{"name": each, "ready": ready, "state": {"running": {}}} for each in containers]
     return {
-        "metadata": {"name": f"{name}-x", "namespace": "nvidia", "ownerReferences": [owner(name)], **more},
+        "metadata": {
+            "name": f"{name}-x",
+            "namespace": "nvidia",
+            "uid": f"uid-pod-{name}",
+            "ownerReferences": [owner(name)],
+            **more,
+        },
         "spec": {"containers": [{"name": each} for each in containers]},
         "status": {"phase": "Running", "containerStatuses": statuses},
     }

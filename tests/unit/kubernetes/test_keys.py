@@ -35,6 +35,35 @@ def test_what_the_labels_call_it(key: str, mechanism: str) -> None:
     assert keys.mechanism_of(key) == mechanism
 
 
+@pytest.mark.parametrize(
+    ("is_single", "replicas", "key", "resources"),
+    [
+        (False, 1, "sharebench-mig-mixed", None),
+        (True, 1, "sharebench-mig-single", None),
+        (
+            False,
+            4,
+            "sharebench-mig-mixed-ts-4-3g.20gb-1g.5gb.me",
+            ["nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb.me"],
+        ),
+        (True, 4, "sharebench-mig-single-ts-4", ["nvidia.com/gpu"]),
+    ],
+)
+def test_instances(is_single: bool, replicas: int, key: str, resources: list[str] | None) -> None:
+    assert keys.mig_key(is_single, replicas, ["3g.20gb", "1g.5gb+me", "3g.20gb"]) == key
+    config = yaml.safe_load(keys.render(key, "flags: {migStrategy: none, failOnInitError: false}"))
+    assert config["flags"] == {"migStrategy": "single" if is_single else "mixed", "failOnInitError": False}
+    assert keys.mechanism_of(key) == ("time-slicing" if resources else "none")
+    shared = config.get("sharing", {}).get("timeSlicing", {}).get("resources")
+    assert shared == (resources and [{"name": name, "replicas": replicas} for name in resources])
+
+
+def test_mps_is_not_asked_for_beside_instances_of_many_profiles() -> None:
+    # the plugin refuses to start, also where no GPU is cut
+    config = yaml.safe_load(keys.render("sharebench-mps-3", "flags: {migStrategy: mixed}"))
+    assert config["flags"] == {"migStrategy": "none"}
+
+
 def test_exclusive_has_no_sharing() -> None:
     # the plugin refuses replicas: 1
     assert yaml.safe_load(keys.render("sharebench-exclusive", PLAIN)) == {"version": "v1"}

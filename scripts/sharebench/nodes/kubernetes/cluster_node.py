@@ -12,12 +12,11 @@ from typing import Any
 
 from sharebench.files import read_json, write_json
 from sharebench.nodes.base import Evidence, Grant, Node, NodeError, Sampler, State, Tenants
-from sharebench.nodes.kubernetes import dra_api, monitor, original, strangers
+from sharebench.nodes.kubernetes import dra_api, instances, monitor, original, strangers
 from sharebench.nodes.kubernetes.access import Access, open_access
 from sharebench.nodes.kubernetes.api import Api, ApiRefused, Json, is_in_cluster
 from sharebench.nodes.kubernetes.installed import Installed, look
 from sharebench.nodes.kubernetes.lease import NodeLease, node_digest
-from sharebench.nodes.kubernetes.readiness import COUNT_LABEL, MEMORY_LABEL, PRODUCT_LABEL
 from sharebench.ownership import RUN_ID_VARIABLE
 from sharebench.strategies import Strategy
 from sharebench.tenants.pod_spec import Place
@@ -111,7 +110,8 @@ class ClusterNode(Node):
     @cached_property
     def gpus(self) -> int:
         """How many GPUs the node has."""
-        return int(self.read()["metadata"].get("labels", {}).get(COUNT_LABEL) or self._described.get("gpus", 0))
+        labels = self.read()["metadata"].get("labels", {})
+        return instances.gpus(labels) or int(self._described.get("gpus", 0))
 
     @cached_property
     def _described(self) -> dict[str, Any]:
@@ -131,9 +131,8 @@ class ClusterNode(Node):
         node = self.read()
         labels, info = node["metadata"].get("labels", {}), node["status"]["nodeInfo"]
         known = self._described
-        product = labels.get(PRODUCT_LABEL, known.get("product", "unknown GPU")).removesuffix("-SHARED")
-        product = product.replace("-", " ")
-        memory_mib = labels.get(MEMORY_LABEL)
+        product = (instances.whole_product(labels) or known.get("product", "unknown GPU")).replace("-", " ")
+        memory_mib = instances.memory_mib(labels) or original.memory_mib(node)
         identity = f"{info.get('systemUUID') or info.get('machineID')}/{product}"
         label = ""
         if self.is_mock:
@@ -146,7 +145,7 @@ class ClusterNode(Node):
             "product": product,
             "units": int(node["status"]["capacity"]["cpu"]) if self.is_mock else None,
             "units_name": "cores" if self.is_mock else "SMs",
-            "memory_bytes": int(memory_mib) << 20 if memory_mib else known.get("memory_bytes"),
+            "memory_bytes": memory_mib << 20 if memory_mib else known.get("memory_bytes"),
             "is_gpu": not self.is_mock,
             "label": label,
             "details": {
@@ -321,6 +320,10 @@ class ClusterNode(Node):
             self._write_note(noted)
         found: Json = noted[access]
         return found
+
+    def amend_note(self, access: str, changed: Json) -> None:
+        """Replace the note of this way by one that tells more of what was changed."""
+        self._write_note((original.of(self.read()) or {}) | {access: changed})
 
     def _write_note(self, noted: Mapping[str, Any] | None) -> None:
         self.api.patch(self.path, {"metadata": {"annotations": {original.ANNOTATION: original.text(noted)}}})

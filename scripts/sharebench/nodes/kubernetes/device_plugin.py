@@ -9,26 +9,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from sharebench.nodes.base import Evidence, Grant, NodeError, State
 from sharebench.nodes.kubernetes import cluster_policy, keys, original, shared_keys
 from sharebench.nodes.kubernetes.access import Access, PodNeeds
+from sharebench.nodes.kubernetes.cutting import Cutting
 from sharebench.nodes.kubernetes.evidence import collect
 from sharebench.nodes.kubernetes.installed import Configs, Installed, Part, look
+from sharebench.nodes.kubernetes.instances import Cut
 from sharebench.nodes.kubernetes.lease import node_digest
 from sharebench.nodes.kubernetes.readiness import (
     CONFIG_LABEL,
     COUNT_LABEL,
-    PRODUCT_LABEL,
     Expected,
     Stability,
-    allocatable,
+    is_about_pods,
     most_mps_clients,
     unmet,
 )
 from sharebench.nodes.kubernetes.versions import version_of
-from sharebench.strategies import Strategy
+from sharebench.strategies import Strategy, of_spec
 
 POLL_SECONDS = 1.0
 # From this version on the plugin can put replicas on one GPU of several.
@@ -79,18 +81,15 @@ class DevicePlugin(Access):
         """What the cluster lacks, or the plugin cannot do."""
         if (why := self.missing()) is not None:
             return why
-        node, gpus = self.node.read(), self.node.gpus
-        labels = node["metadata"].get("labels", {})
+        gpus = self.node.gpus
         if not gpus:
             return f"the node has no label {COUNT_LABEL}: GPU Feature Discovery has not found a GPU there"
-        if any(name.startswith("nvidia.com/mig-") for name in allocatable(node)) or "-MIG-" in labels.get(
-            PRODUCT_LABEL, ""
-        ):
-            return "the node's GPUs are cut by MIG, so that only MIG instances can be used"
+        if (why := self._cutting.infeasible(strategy, replicas)) is not None:
+            return why
         if strategy.mechanisms == ("mps",):
             if replicas == 1:
                 return "the device plugin has no MPS for one tenant: it refuses replicas: 1"
-            most = most_mps_clients(labels)
+            most = most_mps_clients(self.node.read()["metadata"].get("labels", {}))
             if most is not None and replicas > most:
                 return f"the GPU takes {most} MPS clients at most"
             if self._installed.mps is None:
@@ -106,19 +105,33 @@ class DevicePlugin(Access):
         plugin = self._installed.plugin
         return plugin is not None and version_of(plugin.version) >= PACKED_SINCE
 
+    def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
+        """One for each tenant. The plugin chooses among instances of a profile, but not how many tenants share one."""
+        return [Grant(index, index % strategy.groups(replicas)) for index in range(replicas)]
+
     def pod(self, spec: Mapping[str, Any], grant: Grant) -> PodNeeds:
-        """One unit of the plugin's resource."""
-        return PodNeeds(limits={keys.RESOURCE: "1"})
+        """One unit of the plugin's resource, by its name for the instance's profile."""
+        if spec["strategy"]["mechanisms"][0] != "mig":
+            return PodNeeds(limits={keys.RESOURCE: "1"})
+        cut = self._cutting.cut(of_spec(spec["strategy"]))
+        return PodNeeds(limits={cut.resource(grant.group): "1"})
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
         """What the node shows while the tenants still run, and what these saw of their device."""
-        expected = self._expected(strategy, len(grants))
+        cut = self._cutting.cut(strategy)
+        expected = self._expected(strategy, len(grants), cut)
         problems = self._problems(expected)
-        return collect(expected, problems, self.node.read(), records)
+        return collect(expected, cut, problems, self.node.read(), grants, records)
 
     def plan(self, strategy: Strategy) -> str:
         """What is changed, and that it is undone."""
-        return (
+        recut = ""
+        if "mig" in self.node.options["may_change"]:
+            what = "MIG instances" if strategy.mechanisms[0] == "mig" else "the whole GPU"
+            recut = (
+                f"has the MIG manager bring about {what}, which ends all that uses the GPU, and the layout found back; "
+            )
+        return recut + (
             f"sets the node's label {CONFIG_LABEL} to a key of ours in the device plugin's ConfigMap, "
             "and a taint while it measures; label, ConfigMap and taints are put back when the run ends"
             + (f"; {cluster_policy.PLAN}" if cluster_policy.PERMISSION in self.node.options["may_change"] else "")
@@ -129,21 +142,26 @@ class DevicePlugin(Access):
     def holds(self, state: State) -> bool:
         """Whether nothing differs from the state. Raises NodeError when somebody else has changed the label."""
         self._refuse_another_label(state)
-        return not self._problems(self._expected(state.strategy, state.replicas))
+        return not self._problems(self._expected(state.strategy, state.replicas, self._cutting.cut(state.strategy)))
 
     def _refuse_another_label(self, state: State) -> None:
-        label = self.node.read()["metadata"].get("labels", {}).get(CONFIG_LABEL)
-        wanted = self._key(state.strategy, state.replicas)[0]
+        node = self.node.read()
+        if (note := original.of_access(node, self.name)) is not None:
+            self._cutting.refuse_another(note)
+        label = node["metadata"].get("labels", {}).get(CONFIG_LABEL)
+        wanted = self._key(state.strategy, state.replicas, self._cutting.cut(state.strategy))[0]
         if label != wanted:
             raise NodeError(f"somebody set the node's label {CONFIG_LABEL} to {label or 'nothing'}, it was {wanted}")
 
-    def _key(self, strategy: Strategy, replicas: int | None) -> tuple[str, int]:
+    def _key(self, strategy: Strategy, replicas: int | None, cut: Cut) -> tuple[str, int]:
+        if cut.layout:
+            return keys.mig_key(cut.is_single, cut.replicas, cut.profiles), cut.replicas
         sizes = self.node.options["tenants"].get(strategy.mechanisms[-1], [1])
         return keys.key_of(strategy, replicas or 1, max(sizes))
 
-    def _expected(self, strategy: Strategy, replicas: int | None) -> Expected:
-        key, count = self._key(strategy, replicas)
-        return Expected(key, keys.mechanism_of(key), count, self.node.gpus)
+    def _expected(self, strategy: Strategy, replicas: int | None, cut: Cut) -> Expected:
+        key, count = self._key(strategy, replicas, cut)
+        return self._cutting.expected(cut, key, keys.mechanism_of(key), count)
 
     def _problems(self, expected: Expected) -> list[str]:
         pods = self.node.pods()
@@ -160,16 +178,21 @@ class DevicePlugin(Access):
 
     def ensure(self, state: State) -> None:
         """Publish our keys, set the label, and wait. Raises NodeError."""
-        key, _ = self._key(state.strategy, state.replicas)
         note = self.node.note(self.name, self._noted)
         if self._installed.configs is None:
             cluster_policy.change(self.node.api, note["policy"], note["configs"]["namespace"])
             what = "the device plugin did not get a ConfigMap to switch by"
             self._wait(lambda: self._problems_of_policy(is_ours=True), what)
             self.node.look_again()
+        cut = self._cutting.cut(state.strategy)
+        expected = self._expected(state.strategy, state.replicas, cut)
+        key = str(expected.config)
         is_changed = self._publish_keys(key, note)
         before = self.node.read()["metadata"].get("labels", {}).get(CONFIG_LABEL)
-        self.node.api.patch(self.node.path, {"metadata": {"labels": {CONFIG_LABEL: key}}})
+        if self._cutting.is_set(cut):
+            self.node.api.patch(self.node.path, {"metadata": {"labels": {CONFIG_LABEL: key}}})
+        else:
+            self._cutting.set(cut, note, {CONFIG_LABEL: key})
         if before != key and all(keys.PREFIX + "mps" in (each or "") for each in (before, key)):
             # Its sidecar may not reach the running daemon, which would go on with the shares of the key before.
             self._delete_pod_of(self._installed.mps)
@@ -177,21 +200,28 @@ class DevicePlugin(Access):
             # Whoever reads the key already does not read it again.
             for part in (self._installed.plugin, self._installed.discovery, self._installed.mps):
                 self._delete_pod_of(part)
-        expected = self._expected(state.strategy, state.replicas)
         self._wait(lambda: self._problems(expected), f"the node did not become {state.setting}")
 
     def _wait(self, problems: Callable[[], list[str]], what: str) -> None:
         limit, began = self.node.options["switch_seconds"], time.monotonic()
-        deadline = began + limit
+        deadline, ready = began + limit, began
         stability = Stability(self.node.options["stable_seconds"])
-        while not stability.holds(time.monotonic(), found := problems()):
-            if time.monotonic() > deadline:
+        while not stability.holds(now := time.monotonic(), found := problems()):
+            if is_about_pods(found):
+                ready = now
+            if now > deadline:
                 hint = LABELS_ONLY if found and all(each.startswith("label ") for each in found) else ""
                 raise NodeError(f"{what} within {limit:g} s: {'; '.join(found) or 'it does not stay so'}{hint}")
             time.sleep(POLL_SECONDS)
         followed = stability.since_seconds or began
-        self.node.took("follow", followed - began)
+        if ready > began:
+            self.node.took("plugin", ready - began)
+        self.node.took("follow", followed - ready)
         self.node.took("stable", time.monotonic() - followed)
+
+    @cached_property
+    def _cutting(self) -> Cutting:
+        return Cutting(self.node, self.name, self._hurry_volumes)
 
     def _delete_pod_of(self, part: Part | None) -> None:
         pod = part.pod_of(self.node.pods()) if part else None
@@ -199,6 +229,7 @@ class DevicePlugin(Access):
             self.node.api.delete(f"/api/v1/namespaces/{part.namespace}/pods/{pod['metadata']['name']}")
 
     def _noted(self, node: Mapping[str, Any]) -> dict[str, Any]:
+        self._cutting.refuse_unsettled(node)
         api, plugin = self.node.api, self._installed.plugin
         if self._installed.configs is None and plugin is not None and (policy := cluster_policy.find(api)) is not None:
             noted = original.noted(node, plugin.namespace, cluster_policy.CONFIG_MAP)
@@ -231,36 +262,37 @@ class DevicePlugin(Access):
         mine, nodes = node_digest(self.node.name), self._nodes()
         patch = shared_keys.change(self.node.api, path, lambda found: shared_keys.added(found, mine, nodes, texts))
         if patch:
-            began = time.monotonic()
-            self._hurry_volumes()
-            self.node.took("publish", time.monotonic() - began)
+            self._hurry_volumes((self._installed.plugin, self._installed.discovery, self._installed.mps))
         return now in patch.get("data", {})
 
     def _nodes(self) -> set[str]:
         """The cluster's nodes, by digest."""
         return {node_digest(each["metadata"]["name"]) for each in self.node.api.get("/api/v1/nodes")["items"]}
 
-    def _hurry_volumes(self) -> None:
+    def _hurry_volumes(self, parts: Sequence[Part | None]) -> None:
         """Have the kubelet bring the ConfigMap into the pods that read it now, not within its minute.
 
         A config-manager whose label names a key that it does not see yet ends, and is started again ever later. The
         kubelet looks at a pod's volumes when the pod changes.
         """
+        began = time.monotonic()
         for text in (str(time.time()), None):
             pods = self.node.pods()
-            for part in (self._installed.plugin, self._installed.discovery, self._installed.mps):
+            for part in parts:
                 pod = part.pod_of(pods) if part else None
                 if part is not None and pod is not None:
                     path = f"/api/v1/namespaces/{part.namespace}/pods/{pod['metadata']['name']}"
                     self.node.api.patch(path, {"metadata": {"annotations": {POKE_ANNOTATION: text}}})
             time.sleep(self.node.options["publish_seconds"] / 2)
+        self.node.took("publish", time.monotonic() - began)
 
     def restore(self, note: dict[str, Any]) -> None:
         """Bring back label, ConfigMap and ClusterPolicy, and wait until the node shows what it did."""
         api, policy = self.node.api, note.get("policy")
         is_last = not original.others_in_use(api.get("/api/v1/nodes")["items"], self.node.name)
         patch = original.label_patch(self.node.read(), note)
-        if patch is not None:
+        labels = patch["metadata"]["labels"] if patch else {}
+        if not self._cutting.put_back(note, labels) and patch is not None:
             api.patch(self.node.path, patch)
         if policy is not None and is_last:
             cluster_policy.put_back(api, policy)
@@ -271,6 +303,8 @@ class DevicePlugin(Access):
 
         if patch is not None or policy is not None:
             self._wait(problems, "the node did not get back to how it was found")
+        if note["mig"]["set"] is not None and is_last:
+            self._cutting.clear_map()
         configs = Configs(note["configs"]["namespace"], note["configs"]["name"], "")
         if policy is not None and is_last:
             cluster_policy.remove_config_map(api, configs.namespace)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sharebench.nodes.base import Evidence
-from sharebench.nodes.kubernetes.readiness import (
-    CONFIG_LABEL,
-    REPLICAS_LABEL,
-    SHARING_LABEL,
-    Expected,
-    allocatable,
-)
+from sharebench.nodes.base import Evidence, Grant
+from sharebench.nodes.kubernetes.instances import Cut
+from sharebench.nodes.kubernetes.readiness import Expected, allocatable
 
 
 def item(name: str, expected: Any, observed: Any, source: str, holds: bool | None = None) -> dict[str, Any]:
@@ -22,23 +18,33 @@ def item(name: str, expected: Any, observed: Any, source: str, holds: bool | Non
 
 
 def collect(
-    expected: Expected, problems: Sequence[str], node: Mapping[str, Any], records: Sequence[Mapping[str, Any]]
+    expected: Expected,
+    cut: Cut,
+    problems: Sequence[str],
+    node: Mapping[str, Any],
+    grants: Sequence[Grant],
+    records: Sequence[Mapping[str, Any]],
 ) -> Evidence:
     """The record's `evidence`; `problems` is what differed from the expected state while the tenants still ran.
 
     That every tenant has a record of the same window proves that all of them ran at the same time.
     """
     labels = node["metadata"].get("labels", {})
-    shown = {CONFIG_LABEL: expected.config, SHARING_LABEL: expected.sharing, REPLICAS_LABEL: str(expected.replicas)}
-    evidence = [item(f"label {name}", wanted, labels.get(name), "node") for name, wanted in shown.items()]
-    room = {"nvidia.com/gpu": expected.allocatable}
-    evidence.append(item("allocatable", room, allocatable(node), "node"))
+    evidence = [item(f"label {name}", wanted, labels.get(name), "node") for name, wanted in expected.labels.items()]
+    evidence.append(item("allocatable", expected.allocatable, allocatable(node), "node"))
     evidence.append(item("what differs from the state", [], list(problems), "node"))
     views: list[Mapping[str, Any]] = [record.get("view") or {} for record in records]
-    devices = sorted({str(view.get("device")) for view in views})
-    evidence.append(item("devices that the tenants were given", 1, len(devices), "node"))
-    for index, view in enumerate(views):
-        evidence.append(item("knows its device", True, view.get("device") is not None, f"tenant {index}"))
+    devices = Counter(str(view.get("device")) for view in views)
+    groups = Counter(grant.group for grant in grants)
+    evidence.append(item("devices that the tenants were given", len(groups), len(devices), "node"))
+    evidence.append(item("tenants on each device", sorted(groups.values()), sorted(devices.values()), "node"))
+    for grant, view in zip(grants, views, strict=True):
+        source = f"tenant {grant.index}"
+        evidence.append(item("knows its device", True, view.get("device") is not None, source))
+        evidence.append(item("device is a MIG instance", bool(cut.layout), view.get("is_mig"), source))
         under_mps = view.get("mps_pipe") is not None
-        evidence.append(item("has the pipe of an MPS daemon", expected.sharing == "mps", under_mps, f"tenant {index}"))
+        evidence.append(item("has the pipe of an MPS daemon", expected.sharing == "mps", under_mps, source))
+        units = labels.get(f"{cut.resource(grant.group)}.multiprocessors")
+        if cut.layout and units is not None and view.get("sm_count") is not None:
+            evidence.append(item("SMs of its instance", int(units), view["sm_count"], source))
     return evidence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import yaml
@@ -11,6 +11,7 @@ from sharebench.strategies import Strategy
 
 PREFIX = "sharebench-"
 RESOURCE = "nvidia.com/gpu"
+INSTANCES = "nvidia.com/mig-"
 # The plugin takes no fewer: `replicas: 1` is a parse error.
 FEWEST_REPLICAS = 2
 
@@ -22,16 +23,32 @@ def key_of(strategy: Strategy, replicas: int, most: int) -> tuple[str, int]:
     smaller number too, which saves switches; MPS caps each client at an even share, and so needs a config per number.
     """
     mechanism = strategy.mechanisms[-1]
+    if strategy.mechanisms[0] == "mig":
+        raise ValueError("its key depends on the instances: mig_key")
     if mechanism == "exclusive":
         return f"{PREFIX}exclusive", 1
     count = max(FEWEST_REPLICAS, replicas, most if mechanism == "time-slicing" else 0)
     return f"{PREFIX}{'ts' if mechanism == 'time-slicing' else 'mps'}-{count}", count
 
 
+def mig_key(is_single: bool, replicas: int, profiles: Iterable[str]) -> str:
+    """Key of the config that offers MIG instances: as GPUs if `is_single`, else by profile.
+
+    Each of those of `profiles` is offered to `replicas` tenants.
+    """
+    key = f"{PREFIX}mig-{'single' if is_single else 'mixed'}"
+    if replicas == 1:
+        return key
+    names = () if is_single else (name.replace("+", ".") for name in dict.fromkeys(profiles))
+    return "-".join((key, "ts", str(replicas), *names))
+
+
 def mechanism_of(key: str) -> str:
     """What the plugin and its labels call the sharing under one of our keys: none, time-slicing or mps."""
-    kind = key.removeprefix(PREFIX).split("-")[0]
-    return {"exclusive": "none", "ts": "time-slicing", "mps": "mps"}[kind]
+    words = key.removeprefix(PREFIX).split("-")
+    if words[0] == "mig":
+        return "time-slicing" if "ts" in words else "none"
+    return {"exclusive": "none", "ts": "time-slicing", "mps": "mps"}[words[0]]
 
 
 def render(key: str, base: str, packed: bool = False) -> str:
@@ -47,10 +64,17 @@ def render(key: str, base: str, packed: bool = False) -> str:
         flags = dict(config.get("flags") or {})
         plugin = dict(flags.get("plugin") or {}) | {"sharedDevicesAllocationPolicy": "packed"}
         config["flags"] = flags | {"plugin": plugin}
-    mechanism = mechanism_of(key)
+    mechanism, words = mechanism_of(key), key.removeprefix(PREFIX).split("-")
+    if words[0] == "mig":
+        config["flags"] = dict(config.get("flags") or {}) | {"migStrategy": words[1]}
+    elif mechanism == "mps" and (config.get("flags") or {}).get("migStrategy") == "mixed":
+        # The plugin refuses the two together, also where no GPU is cut.
+        config["flags"] = config["flags"] | {"migStrategy": "none"}
     if mechanism != "none":
-        shared = {"name": RESOURCE, "replicas": int(key.rsplit("-", 1)[1])}
-        section: dict[str, Any] = {"renameByDefault": False, "resources": [shared]}
+        at = words.index("ts") if "ts" in words else 0
+        names = [f"{INSTANCES}{each}" for each in words[at + 2 :]] or [RESOURCE]
+        resources = [{"name": name, "replicas": int(words[at + 1])} for name in names]
+        section: dict[str, Any] = {"renameByDefault": False, "resources": resources}
         config["sharing"] = {"timeSlicing" if mechanism == "time-slicing" else "mps": section}
     return yaml.safe_dump(config, sort_keys=False)
 

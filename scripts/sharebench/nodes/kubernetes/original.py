@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sharebench.nodes.kubernetes import keys
+from sharebench.nodes.kubernetes import instances, keys, mig_manager
 from sharebench.nodes.kubernetes.readiness import (
     CONFIG_LABEL,
     MPS_LABEL,
@@ -33,7 +33,14 @@ def noted(node: Json, namespace: str, name: str) -> dict[str, Any]:
         "shown": {label: labels.get(label) for label in SHOWN_LABELS},
         "allocatable": allocatable(node),
         "configs": {"namespace": namespace, "name": name},
+        "memory_mib": instances.memory_mib(labels),
+        "mig": mig_note(node),
     }
+
+
+def mig_note(node: Json) -> dict[str, Any]:
+    """The part of the device plugin's note that is about MIG, with the instances that the node shows."""
+    return mig_manager.noted(node) | {"layout": dict(instances.shown(mig_manager.labels_of(node)))}
 
 
 def text(noted: Json | None) -> str | None:
@@ -46,6 +53,17 @@ def of(node: Json) -> dict[str, Any] | None:
     written = (node["metadata"].get("annotations") or {}).get(ANNOTATION)
     found: dict[str, Any] | None = json.loads(written) if written else None
     return found
+
+
+def of_access(node: Json, access: str) -> dict[str, Any] | None:
+    """The note of one access; None where it has changed nothing."""
+    found: dict[str, Any] | None = (of(node) or {}).get(access)
+    return found
+
+
+def memory_mib(node: Json) -> int | None:
+    """Memory of the whole GPU as it was shown before MIG cut it; None where nothing was noted."""
+    return next((each["memory_mib"] for each in (of(node) or {}).values() if "memory_mib" in each), None)
 
 
 def label_patch(node: Json, original: Json) -> dict[str, Any] | None:

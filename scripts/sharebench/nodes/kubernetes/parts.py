@@ -80,7 +80,12 @@ def mps(survey: Survey) -> Iterator[Row]:
 
 def mig_manager(survey: Survey) -> Iterator[Row]:
     """What changes MIG instances."""
-    yield Row("MIG manager", _part(survey.node.installed.mig_manager))
+    found, is_allowed = survey.node.installed.mig_manager, "mig" in survey.options["may_change"]
+    yield Row("MIG manager", _part(found))
+    if found is None and is_allowed:
+        yield Row("", "part of the GPU operator: migManager.enabled=true")
+    elif found is not None and not is_allowed:
+        yield Row("", "used only if it may be: kubernetes: {may_change: [mig]}")
 
 
 def dra_driver(survey: Survey) -> Iterator[Row]:

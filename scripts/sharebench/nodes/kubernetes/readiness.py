@@ -7,8 +7,8 @@ that was registered once stays in the node's status with the value 0, and capaci
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from sharebench.nodes.kubernetes.keys import RESOURCE
@@ -25,6 +25,8 @@ MPS_LABEL = "nvidia.com/mps.capable"
 COMPUTE_LABELS = ("nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor")
 # From this compute capability on 48 clients may share an MPS server, before it 16 (MPS documentation, and the plugin).
 MANY_CLIENTS_SINCE = (7, 5)
+# The first words of what differs.
+LABEL, ALLOCATABLE = "label", "allocatable"
 GPU_RESOURCES = re.compile(r"nvidia\.com/(gpu|mig-).*")
 
 
@@ -36,11 +38,26 @@ class Expected:
     sharing: str
     replicas: int
     gpus: int
+    instances: Mapping[str, int] | None = None
+    """What it must offer where MIG cuts its GPUs, by resource."""
+    besides: Mapping[str, str] = field(default_factory=dict)
+    """Labels that MIG adds or changes."""
 
     @property
-    def allocatable(self) -> int:
-        """Tenants that the node has room for."""
-        return self.gpus * self.replicas
+    def allocatable(self) -> dict[str, int]:
+        """What the node must offer, by resource: the tenants that it has room for."""
+        return {RESOURCE: self.gpus * self.replicas} if self.instances is None else dict(self.instances)
+
+    @property
+    def labels(self) -> dict[str, str | None]:
+        """The labels that it must have, None for one that must be absent."""
+        return {
+            CONFIG_LABEL: self.config,
+            SHARING_LABEL: self.sharing,
+            REPLICAS_LABEL: str(self.replicas),
+            MPS_LABEL: "true" if self.sharing == "mps" else "false",
+            **self.besides,
+        }
 
 
 @dataclass(frozen=True)
@@ -102,21 +119,14 @@ def unmet(node: Json, daemons: Sequence[Daemon], mps: Daemon | None, expected: E
     """
     labels = node["metadata"].get("labels", {})
     is_mps = expected.sharing == "mps"
-    wanted = {
-        CONFIG_LABEL: expected.config,
-        SHARING_LABEL: expected.sharing,
-        REPLICAS_LABEL: str(expected.replicas),
-        MPS_LABEL: "true" if is_mps else "false",
-    }
     found = [
-        f"label {name} is {labels.get(name, 'absent')}, not {value or 'absent'}"
-        for name, value in wanted.items()
+        f"{LABEL} {name} is {labels.get(name, 'absent')}, not {value or 'absent'}"
+        for name, value in expected.labels.items()
         if labels.get(name) != value
     ]
     values = allocatable(node)
-    if values != {RESOURCE: expected.allocatable}:
-        seen = ", ".join(f"{name} {value}" for name, value in sorted(values.items())) or "nothing"
-        found.append(f"allocatable is {seen}, not {RESOURCE} {expected.allocatable}")
+    if values != expected.allocatable:
+        found.append(f"{ALLOCATABLE} is {_listed(values) or 'nothing'}, not {_listed(expected.allocatable)}")
     found += filter(None, (daemon.unready() for daemon in daemons))
     if is_mps:
         missing = "the MPS control daemon has no DaemonSet" if mps is None else mps.unready()
@@ -124,6 +134,15 @@ def unmet(node: Json, daemons: Sequence[Daemon], mps: Daemon | None, expected: E
     elif mps is not None and mps.pod is not None:
         found.append("the MPS control daemon still runs")
     return found
+
+
+def _listed(values: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in sorted(values.items()))
+
+
+def is_about_pods(problems: Iterable[str]) -> bool:
+    """Whether one of the findings of `unmet` is about the pods of a DaemonSet, not about what the node shows."""
+    return any(problem.split()[0] not in (LABEL, ALLOCATABLE) for problem in problems)
 
 
 class Stability:

@@ -1,0 +1,166 @@
+"""A node's way into MIG strategies and back, over a cluster in memory."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.config_cases import study
+from unit.kubernetes.fake_cluster import CONFIGS, NODE
+from unit.kubernetes.fake_mig import LAYOUTS, MAP, MigCluster
+
+from sharebench.config import load
+from sharebench.matrix import Study
+from sharebench.nodes.base import NodeError, State
+from sharebench.nodes.kubernetes import device_plugin, mig_manager, original
+from sharebench.nodes.kubernetes.cluster_node import ClusterNode
+from sharebench.nodes.kubernetes.mig_manager import CONFIG_LABEL
+from sharebench.ownership import RUN_ID_VARIABLE
+
+MINE = {"mig-own": {"mechanism": "mig", "profiles": ["4g.20gb", "1g"]}}
+STRATEGIES = ["exclusive", "mps", "mig", "mig-unequal", "mig-time-slicing", "mig-mps", "mig-own"]
+STUDY = Study(
+    load(
+        study(
+            {
+                "node": "kubernetes",
+                "strategies": STRATEGIES,
+                "replicas": [1, 2],
+                "strategy_catalogue.mig-own": MINE["mig-own"],
+                "kubernetes": {"may_change": ["mig"]},
+            }
+        )
+    )
+)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> MigCluster:
+    made = MigCluster()
+    for module in (device_plugin, mig_manager):
+        monkeypatch.setattr(module, "time", made)
+    monkeypatch.setenv(RUN_ID_VARIABLE, "a-run")
+    return made
+
+
+def opened(cluster: MigCluster, folder: Path, **options: Any) -> ClusterNode:
+    node = ClusterNode(STUDY.node_options() | options, folder)
+    node.__dict__["api"] = cluster
+    node._lease.acquire("a-run", None)
+    return node
+
+
+def state(name: str) -> State:
+    return State(STUDY.strategies[name], None, 0)
+
+
+def offered(cluster: MigCluster) -> dict[str, str]:
+    values = cluster.store[NODE]["status"]["allocatable"]
+    return {name: value for name, value in values.items() if name != "cpu" and value != "0"}
+
+
+def limits(node: ClusterNode, name: str, replicas: int) -> list[str]:
+    """What the pods of a cell ask for."""
+    cell = next(each for each in STUDY.cells if (each.strategy, each.replicas) == (name, replicas))
+    spec, strategy = STUDY.spec_of(cell), STUDY.strategies[name]
+    access = node.access_of(strategy)
+    return [resource for grant in node.grants(strategy, replicas) for resource in access.pod(spec, grant).limits]
+
+
+def test_into_every_state_and_back(cluster: MigCluster, tmp_path: Path) -> None:
+    before = copy.deepcopy(cluster.store)
+    node = opened(cluster, tmp_path)
+    node.ensure(state("mig"))
+    assert offered(cluster) == {"nvidia.com/mig-1g.5gb": "7"}
+    assert limits(node, "mig", 2) == ["nvidia.com/mig-1g.5gb"] * 2
+    assert node.switched is not None
+    assert set(node.switched["phases"]) == {"publish", "cut", "follow", "stable"}
+    node.ensure(state("mig-time-slicing"))
+    assert offered(cluster) == {"nvidia.com/mig-3g.20gb": "4"}
+    node.ensure(state("mig-own"))
+    assert offered(cluster) == {"nvidia.com/mig-4g.20gb": "1", "nvidia.com/mig-1g.5gb": "1"}
+    assert limits(node, "mig-own", 2) == ["nvidia.com/mig-4g.20gb", "nvidia.com/mig-1g.5gb"]
+    assert "  sharebench-1x4g.20gb-1x1g.5gb: [" in cluster.store[MAP]["data"]["config.yaml"]
+    node.ensure(state("exclusive"))
+    assert offered(cluster) == {"nvidia.com/gpu": "1"}
+    assert limits(node, "exclusive", 1) == ["nvidia.com/gpu"]
+    assert node.restore()
+    after = {path: body for path, body in cluster.store.items() if path in before}
+    assert after[NODE]["metadata"].pop("annotations") == {}
+    assert after == before
+    assert cluster.store[MAP]["data"]["config.yaml"] == LAYOUTS
+
+
+def test_nothing_is_cut_for_strategies_that_need_no_mig(cluster: MigCluster, tmp_path: Path) -> None:
+    node = opened(cluster, tmp_path)
+    node.ensure(state("exclusive"))
+    node.restore()
+    assert all(CONFIG_LABEL not in (body or {}).get("metadata", {}).get("labels", {}) for _, _, body in cluster.log)
+
+
+def test_without_leave_only_instances_that_exist_are_used(cluster: MigCluster, tmp_path: Path) -> None:
+    node = opened(cluster, tmp_path, may_change=[])
+    assert "may_change: [mig]" in (node.infeasible(STUDY.strategies["mig"], 1) or "")
+    cluster.patch(
+        NODE, {"metadata": {"labels": {CONFIG_LABEL: "all-1g.5gb", "nvidia.com/device-plugin.config": "mixed"}}}
+    )
+    cluster.store[CONFIGS]["data"]["mixed"] = "version: v1\nflags: {migStrategy: mixed}\n"
+    cluster.sleep(10)
+    node.read()
+    assert offered(cluster) == {"nvidia.com/mig-1g.5gb": "7"}
+    assert node.infeasible(STUDY.strategies["mig"], 2) is None
+    assert "cut by MIG" in (node.infeasible(STUDY.strategies["exclusive"], 1) or "")
+    changes = len(cluster.log)
+    node.ensure(state("mig"))
+    assert limits(node, "mig", 1) == ["nvidia.com/mig-1g.5gb"]
+    node.restore()
+    labels = [body["metadata"].get("labels", {}) for _, path, body in cluster.log[changes:] if path == NODE]
+    assert labels
+    assert all(CONFIG_LABEL not in each for each in labels)
+
+
+def test_what_is_missing_for_mig(cluster: MigCluster, tmp_path: Path) -> None:
+    node = opened(cluster, tmp_path)
+    assert "refuses MPS on MIG instances" in (node.infeasible(STUDY.strategies["mig-mps"], 2) or "")
+    cluster.daemon_sets[0]["spec"]["template"]["spec"]["containers"][0]["env"] = [
+        {"name": "MIG_STRATEGY", "value": "mixed"}
+    ]
+    assert "no MPS while MIG_STRATEGY" in (opened(cluster, tmp_path).infeasible(STUDY.strategies["mps"], 2) or "")
+    del cluster.daemon_sets[-1]
+    assert "MIG manager, which could make them, is not installed" in (
+        opened(cluster, tmp_path).infeasible(STUDY.strategies["mig"], 2) or ""
+    )
+
+
+def test_an_unsettled_node_is_left_as_it_is(cluster: MigCluster, tmp_path: Path) -> None:
+    cluster.store[NODE]["metadata"]["labels"]["nvidia.com/mig.config.state"] = "pending"
+    node = opened(cluster, tmp_path)
+    with pytest.raises(NodeError, match="the MIG manager is changing the node"):
+        node.ensure(state("mig"))
+    assert original.of_access(cluster.store[NODE], "device-plugin") is None
+
+
+def test_a_layout_that_somebody_else_sets_meanwhile(cluster: MigCluster, tmp_path: Path) -> None:
+    node = opened(cluster, tmp_path)
+    node.ensure(state("mig"))
+    cluster.patch(NODE, {"metadata": {"labels": {CONFIG_LABEL: "all-2g.10gb"}}})
+    cluster.sleep(10)
+    for name in ("mig", "exclusive"):
+        with pytest.raises(
+            NodeError, match=r"somebody set the node's label .*mig.config to all-2g\.10gb, it was all-1g"
+        ):
+            node.ensure(state(name))
+    node.restore()
+    assert cluster.store[NODE]["metadata"]["labels"][CONFIG_LABEL] == "all-2g.10gb"
+    assert original.of(cluster.store[NODE]) is None
+
+
+def test_a_layout_that_changed_behind_the_managers_back_is_set_again(cluster: MigCluster, tmp_path: Path) -> None:
+    node = opened(cluster, tmp_path)
+    node.ensure(state("mig"))
+    cluster.layout = {"1g.5gb": 2}
+    cluster._switch()
+    node.ensure(state("mig"))
+    assert offered(cluster) == {"nvidia.com/mig-1g.5gb": "7"}

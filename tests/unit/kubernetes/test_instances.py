@@ -1,0 +1,192 @@
+"""Which MIG instances a strategy gets on a node, and why not; labels as a real node of the test bed had them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from unit.kubernetes.objects import daemon_set
+from unit.kubernetes.test_mig_layouts import KNOWN
+
+from sharebench.nodes.kubernetes import instances, keys
+from sharebench.nodes.kubernetes.installed import Part
+from sharebench.nodes.kubernetes.instances import Cut, Impossible, Possible
+from sharebench.strategies import Strategy
+
+WHOLE = {
+    "nvidia.com/gpu.count": "1",
+    "nvidia.com/gpu.memory": "40960",
+    "nvidia.com/gpu.product": "NVIDIA-Mock-A100-SXM4-40GB",
+    "nvidia.com/gpu.replicas": "1",
+    "nvidia.com/mig.capable": "true",
+}
+BALANCED = WHOLE | {
+    "nvidia.com/gpu.replicas": "0",
+    "nvidia.com/mig.config": "all-balanced",
+    "nvidia.com/mig-1g.5gb.count": "2",
+    "nvidia.com/mig-1g.5gb.replicas": "1",
+    "nvidia.com/mig-2g.10gb.count": "1",
+    "nvidia.com/mig-3g.20gb.count": "1",
+}
+SINGLE = WHOLE | {
+    "nvidia.com/gpu.count": "2",
+    "nvidia.com/gpu.memory": "19968",
+    "nvidia.com/gpu.product": "NVIDIA-Mock-A100-SXM4-40GB-MIG-3g.20gb",
+}
+
+
+def mig(*profiles: str, inner: str | None = None, instances: int | None = None) -> Strategy:
+    """A MIG strategy: of one profile, or of unequal instances."""
+    mechanisms = ("mig", inner) if inner else ("mig",)
+    profile = profiles[0] if len(profiles) == 1 else None
+    unequal = profiles if len(profiles) > 1 else None
+    return Strategy("a-strategy", mechanisms, profile, instances, None, None, None, profiles=unequal)
+
+
+EXCLUSIVE = Strategy("exclusive", ("exclusive",), None, None, None, None, None)
+
+
+def possible(labels: dict[str, str], may_change: bool = True, **more: Any) -> Possible:
+    """A node with these labels; its instances are those that they tell of."""
+    given = {"known": KNOWN if may_change else None, "fixed": None, "found": instances.shown(labels)} | more
+    return Possible(labels, **given)
+
+
+@pytest.mark.parametrize(
+    ("labels", "layout"),
+    [
+        (WHOLE, {}),
+        (BALANCED, {"1g.5gb": 2, "2g.10gb": 1, "3g.20gb": 1}),
+        (SINGLE, {"3g.20gb": 2}),
+        (WHOLE | {"nvidia.com/mig-1g.5gb.me.count": "1"}, {"1g.5gb+me": 1}),
+        (SINGLE | {"nvidia.com/gpu.product": "NVIDIA-A100-MIG-3g.20gb-SHARED"}, {"3g.20gb": 2}),
+    ],
+)
+def test_what_the_labels_tell(labels: dict[str, str], layout: dict[str, int]) -> None:
+    assert instances.shown(labels) == layout
+
+
+@pytest.mark.parametrize("labels", [WHOLE, BALANCED, SINGLE])
+def test_the_gpu_is_the_same_however_it_is_cut(labels: dict[str, str]) -> None:
+    assert instances.whole_product(labels) == "NVIDIA-Mock-A100-SXM4-40GB"
+    assert instances.gpus(labels) == 1
+    # of an instance only, which is not the GPU's
+    assert instances.memory_mib(labels) == (None if labels is SINGLE else 40960)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "most", "cut"),
+    [
+        # the ready-made layout, which serves all numbers of tenants
+        (mig("1g"), 3, Cut({"1g.5gb": 7}, ("1g.5gb",) * 7, "all-1g.5gb")),
+        # none is ready-made: as many as the study needs, or as fit
+        (mig("2g"), 2, Cut({"2g.10gb": 2}, ("2g.10gb",) * 2, "sharebench-2x2g.10gb")),
+        (mig("2g"), 9, Cut({"2g.10gb": 3}, ("2g.10gb",) * 3, "sharebench-3x2g.10gb")),
+        (
+            mig("3g", "2g", "1g", "1g"),
+            4,
+            Cut({"3g.20gb": 1, "2g.10gb": 1, "1g.5gb": 2}, ("3g.20gb", "2g.10gb", "1g.5gb", "1g.5gb"), "all-balanced"),
+        ),
+        (
+            mig("3g", inner="time-slicing", instances=2),
+            7,
+            Cut({"3g.20gb": 2}, ("3g.20gb",) * 2, "all-3g.20gb", replicas=4),
+        ),
+        # the plugin would deal the tenants over both of the ready-made layout
+        (
+            mig("3g", inner="time-slicing", instances=1),
+            1,
+            Cut({"3g.20gb": 1}, ("3g.20gb",), "sharebench-1x3g.20gb", replicas=2),
+        ),
+    ],
+)
+def test_what_is_made(strategy: Strategy, most: int, cut: Cut) -> None:
+    assert possible(WHOLE).cut(strategy, most) == cut
+    # the same once it is there
+    assert possible(BALANCED).cut(strategy, most) == cut
+
+
+@pytest.mark.parametrize(
+    ("labels", "config"),
+    [
+        (WHOLE, None),
+        (WHOLE | {"nvidia.com/mig.config": "all-disabled"}, "all-disabled"),
+        (BALANCED, "all-disabled"),
+        # MIG mode without an instance
+        (WHOLE | {"nvidia.com/gpu.replicas": "0"}, "all-disabled"),
+    ],
+)
+def test_the_whole_gpu(labels: dict[str, str], config: str | None) -> None:
+    assert possible(labels).cut(EXCLUSIVE, 1) == Cut({}, config=config)
+
+
+def test_instances_that_exist_are_used_and_the_others_stay() -> None:
+    found = possible(BALANCED, may_change=False).cut(mig("1g"), 7)
+    assert (found.profiles, found.config) == (("1g.5gb", "1g.5gb"), None)
+    assert found.resources == {"nvidia.com/mig-1g.5gb": 2, "nvidia.com/mig-2g.10gb": 1, "nvidia.com/mig-3g.20gb": 1}
+    shared = possible(BALANCED, may_change=False).cut(mig("1g", inner="time-slicing", instances=2), 6)
+    assert shared.resources["nvidia.com/mig-1g.5gb"] == 6
+    assert shared.resources["nvidia.com/mig-3g.20gb"] == 1
+    assert shared.labels("A100")["nvidia.com/mig-1g.5gb.sharing-strategy"] == "time-slicing"
+    assert shared.labels("A100")["nvidia.com/mig-3g.20gb.sharing-strategy"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("node", "strategy", "replicas", "words"),
+    [
+        (possible(WHOLE), mig("1g", inner="mps", instances=2), 2, "refuses MPS on MIG instances"),
+        (possible(WHOLE | {"nvidia.com/mig.capable": "false"}), mig("1g"), 1, "has no MIG"),
+        (possible(WHOLE | {"nvidia.com/gpu.count": "8"}), mig("1g"), 1, "several GPUs"),
+        (possible(WHOLE, fixed="none"), mig("1g"), 1, "MIG_STRATEGY of its DaemonSet is none"),
+        (possible(WHOLE, fixed="single"), mig("3g", "1g"), 1, "is single, not mixed"),
+        (possible(WHOLE), mig("1g"), 8, "8 MIG instances of profile 1g.5gb are needed, 7 fit"),
+        (possible(WHOLE), mig("3g", "1g"), 3, "3 tenants need 3 MIG instances, the strategy has 2"),
+        (possible(WHOLE), mig("6g"), 1, "MIG profile 6g could be none or several"),
+        (possible(BALANCED, is_by_hand=True), mig("1g"), 1, "was not made by the MIG manager"),
+        (possible(WHOLE, may_change=False), mig("1g"), 1, "there are: none; kubernetes: {may_change: [mig]} lets"),
+        (possible(BALANCED, may_change=False), mig("2g"), 2, "2 MIG instances of profile 2g.10gb are needed, 1 fit or"),
+        (possible(BALANCED, may_change=False), mig("3g", "3g"), 1, "there are: 2 of 1g.5gb, 1 of 2g.10gb"),
+        (
+            possible(BALANCED, may_change=False),
+            mig("1g", inner="time-slicing", instances=1),
+            1,
+            "more such MIG instances than the strategy shares",
+        ),
+        (possible(BALANCED, may_change=False), EXCLUSIVE, 1, "cut by MIG"),
+        (possible(WHOLE | {"nvidia.com/gpu.replicas": "0"}, may_change=False), EXCLUSIVE, 1, "cut by MIG"),
+    ],
+)
+def test_why_not(node: Possible, strategy: Strategy, replicas: int, words: str) -> None:
+    reason = node.infeasible(strategy, replicas, replicas)
+    assert reason is not None
+    assert words in reason
+    assert "\n" not in reason
+
+
+def test_what_can_be_had_is_not_refused() -> None:
+    assert possible(WHOLE).infeasible(mig("1g"), 7, 7) is None
+    assert possible(BALANCED).infeasible(EXCLUSIVE, 1, 1) is None
+
+
+def test_under_the_single_strategy_instances_are_gpus() -> None:
+    cut = possible(SINGLE, may_change=False, fixed="single").cut(mig("3g", inner="time-slicing", instances=2), 4)
+    assert cut.resource(1) == "nvidia.com/gpu"
+    assert cut.resources == {"nvidia.com/gpu": 4}
+    labels = cut.labels("NVIDIA-A100")
+    assert labels["nvidia.com/gpu.product"] == "NVIDIA-A100-MIG-3g.20gb-SHARED"
+    assert (labels["nvidia.com/gpu.count"], labels["nvidia.com/gpu.replicas"]) == ("2", "2")
+    assert keys.mig_key(cut.is_single, cut.replicas, cut.profiles) == "sharebench-mig-single-ts-2"
+
+
+def test_tenants_of_unequal_instances_ask_for_their_own() -> None:
+    cut = possible(WHOLE).cut(mig("3g", "1g.5gb+me"), 2)
+    assert [cut.resource(group) for group in (0, 1)] == ["nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb.me"]
+    with pytest.raises(Impossible):
+        possible(WHOLE).cut(mig("3g", "5g"), 2)
+
+
+@pytest.mark.parametrize(("env", "fixed"), [([], None), ([{"name": "MIG_STRATEGY", "value": "single"}], "single")])
+def test_the_strategy_that_no_key_changes(env: list[dict[str, str]], fixed: str | None) -> None:
+    made = daemon_set("plugin", "ctr", "sidecar")
+    made["spec"]["template"]["spec"]["containers"][0]["env"] = env
+    assert instances.fixed_strategy(Part(made, "ctr")) == fixed
