@@ -144,11 +144,10 @@ def node(mig: Cluster, study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyP
 def begin_whole(mig: Cluster) -> None:
     """No label of the manager's on the node, and no instances, whatever the tests of other people's programs left."""
     mig.set_label(None)
-    if mig.labels().get("mig.config") not in (None, "all-disabled"):
-        mig.set_label("all-disabled", MIG_LABEL)
-        eventually("the whole GPU", lambda: mig.labels().get("mig.config.state") == "success", 90.0)
-    for name in (MIG_LABEL, mig_manager.STATE_LABEL, *mig_manager.DEPLOY_LABELS[2:]):
-        mig.set_label(None, name)
+    if "mig.config" in mig.labels():
+        assert configure(mig, "all-disabled", "exclusive") == "success"
+    for name in (MIG_LABEL, mig_manager.STATE_LABEL, *mig_manager.DEPLOY_LABELS):
+        mig.set_label("true" if name in gpu.MIG_CLIENTS.values() else None, name)
     eventually("one GPU", lambda: offered(mig) == {"nvidia.com/gpu": 1}, 60.0)
     eventually("its labels", lambda: mig.labels().get("gpu.replicas") == "1")
 

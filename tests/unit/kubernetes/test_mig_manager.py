@@ -121,6 +121,13 @@ def test_a_layout_that_is_there_is_never_pending(monkeypatch: pytest.MonkeyPatch
     assert list(fake.phases) == ["cut"]
 
 
+def test_what_an_earlier_failure_left_away_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, manager = opened(monkeypatch, {"all-1g": [(0.1, state("success"))]})
+    fake.labels.update(PAUSED)
+    manager.change("all-1g", {})
+    assert fake.labels[mig_manager.DEPLOY_LABELS[0]] == "true"
+
+
 def test_the_same_value_is_taken_away_first(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, manager = opened(
         monkeypatch, {"all-1g": GOOD}, nvidia_com__mig_config="all-1g", nvidia_com__mig_config_state="success"
@@ -162,9 +169,8 @@ def test_one_that_is_stuck_is_started_anew_without_a_layout_to_set(monkeypatch: 
     with pytest.raises(NodeError, match="was pending for 100 s with all-1g; it waits for pods to end: discovery-x"):
         manager.change("all-1g", {})
     assert fake.labels[mig_manager.DEPLOY_LABELS[0]] == "true"
-    asked, restarted = fake.log[-3], fake.log[-2]
-    assert asked[2]["metadata"]["labels"] == {CONFIG_LABEL: None}
-    assert restarted[0] == "delete"
+    restarted = next(at for at, (what, _, _) in enumerate(fake.log) if what == "delete")
+    assert fake.log[restarted - 1][2]["metadata"]["labels"] == {CONFIG_LABEL: None}
 
 
 def test_one_that_missed_the_label_reads_it_when_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,6 +216,7 @@ def test_what_somebody_else_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
         ({STATE_LABEL: "rebooting"}, "is changing the node"),
         ({CONFIG_LABEL: "all-1g", STATE_LABEL: "failed"}, "is not what its label says: .* is failed"),
         ({CONFIG_LABEL: "all-1g"}, "is absent"),
+        (PAUSED, "kubectl label node --overwrite gpu-node nvidia.com/gpu.deploy.device-plugin=true"),
         ({CONFIG_LABEL: "all-1g", STATE_LABEL: "success"}, None),
         ({STATE_LABEL: "success"}, None),
         ({}, None),

@@ -89,6 +89,12 @@ def refuse_unsettled(node: Json) -> None:
     labels = labels_of(node)
     if labels.get(STATE_LABEL) in BUSY:
         raise NodeError(f"the MIG manager is changing the node: {STATE_LABEL} is {labels[STATE_LABEL]}; wait for it")
+    paused = [name for name in DEPLOY_LABELS if labels.get(name) == PAUSED]
+    if paused:
+        raise NodeError(
+            f"a MIG change has left parts of NVIDIA's stack away: {paused[0]} is {PAUSED}; "
+            f"kubectl label node --overwrite {node['metadata']['name']} {paused[0]}=true"
+        )
     if CONFIG_LABEL in labels and labels.get(STATE_LABEL) != "success":
         raise NodeError(
             f"the node's MIG layout is not what its label says: {STATE_LABEL} is {labels.get(STATE_LABEL, 'absent')}; "
@@ -195,6 +201,8 @@ class MigManager:
             if seconds > self._node.options["switch_seconds"]:
                 raise NodeError(self._give_up(config, state, seconds))
             time.sleep(POLL_SECONDS)
+        # A layout that was there already, after a failure: what that paused stays away.
+        self._resume()
         if pending is not None:
             self._node.took("pending", pending)
         self._node.took("cut", time.monotonic() - began - (pending or 0.0))
@@ -230,11 +238,16 @@ class MigManager:
 
     def _recover(self, restart: bool) -> None:
         """Ask for no layout, have what it paused run again, and, if it is stuck, start it anew."""
-        paused = [name for name in DEPLOY_LABELS if self._labels().get(name) == PAUSED]
+        self._set({CONFIG_LABEL: None})
         if restart:
-            self._set({CONFIG_LABEL: None})
             self._restart()
-        self._set({CONFIG_LABEL: None, STATE_LABEL: None, **dict.fromkeys(paused, "true")})
+        self._set({STATE_LABEL: None})
+        self._resume()
+
+    def _resume(self) -> None:
+        paused = [name for name, value in self._labels().items() if name in DEPLOY_LABELS and value == PAUSED]
+        if paused:
+            self._set(dict.fromkeys(paused, "true"))
 
     def _restart(self) -> None:
         pod = self._part.pod_of(self._node.pods())
