@@ -8,7 +8,7 @@ from sharebench.collect.rows import NOTHING_KNOWN, Row
 from sharebench.nodes.base import TenantUnreachable
 
 if TYPE_CHECKING:
-    from sharebench.tenants.pods import PodEndpoint
+    from sharebench.tenants.pod_endpoint import PodEndpoint
 
 SOURCE = "nvml-in-tenant-0"
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from secrets import token_hex
 from typing import Any
 
-from sharebench.collect.scrape import HttpEndpoint
 from sharebench.nodes.base import Grant, NodeError, TenantsFailed, TenantUnreachable
 from sharebench.nodes.kubernetes.access import Access
 from sharebench.nodes.kubernetes.api import (
@@ -23,7 +20,9 @@ from sharebench.nodes.kubernetes.api import (
     ApiRefused,
 )
 from sharebench.tenants import bundle, pod_spec, pod_status
+from sharebench.tenants.pod_endpoint import PodEndpoint
 from sharebench.tenants.pod_spec import PORT, Place
+from sharebench.tenants.pod_watch import Watcher
 from sharebench.tenants.processes import EXIT_USAGE
 
 Json = dict[str, Any]
@@ -35,112 +34,6 @@ SPARE_SECONDS = 300
 GONE_SECONDS = 60.0
 LOG_LINES = 40
 LOG_TAIL_CHARACTERS = 2000
-
-
-class Watcher:
-    """Keeps the latest status of every pod of a cell, from a thread; the API server may be away for a minute."""
-
-    def __init__(self, api: Api, collection: str, selector: str) -> None:
-        self.api, self.collection, self.selector = api, collection, selector
-        self.pods: dict[str, Json] = {}
-        self.failure: NodeError | None = None
-        self.changed = threading.Condition()
-        self._is_over = False
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
-
-    def start(self) -> None:
-        """Begin to watch."""
-        self._thread.start()
-
-    def end(self) -> None:
-        """Watch no more; the thread is left to its connection."""
-        self._is_over = True
-
-    def _set(self, pods: dict[str, Json]) -> None:
-        with self.changed:
-            self.pods = pods
-            self.changed.notify_all()
-
-    def _follow(self) -> None:
-        found = self.api.get(self.collection, labelSelector=self.selector)
-        self._set({pod["metadata"]["name"]: pod for pod in found["items"]})
-        version = found["metadata"]["resourceVersion"]
-        for event in self.api.watch(self.collection, version, labelSelector=self.selector):
-            if self._is_over:
-                return
-            if event["type"] == "ERROR":
-                # The version is too old: list again.
-                return
-            name = event["object"]["metadata"].get("name")
-            rest = {key: pod for key, pod in self.pods.items() if key != name}
-            self._set(rest if event["type"] == "DELETED" else rest | {name: event["object"]})
-
-    def _run(self) -> None:
-        from urllib3.exceptions import HTTPError
-
-        pause, silent_since = FIRST_PAUSE_SECONDS, None
-        while not self._is_over:
-            try:
-                self._follow()
-                pause, silent_since = FIRST_PAUSE_SECONDS, None
-            except (HTTPError, OSError, ValueError):
-                silent_since = silent_since or time.monotonic()
-                if time.monotonic() - silent_since > PATIENCE_SECONDS:
-                    self.failure = NodeError(f"the API server cannot be reached since {PATIENCE_SECONDS:g} s")
-                time.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-            except NodeError as failure:
-                self.failure = failure
-            if self.failure is not None:
-                with self.changed:
-                    self.changed.notify_all()
-                return
-
-
-class PodEndpoint(HttpEndpoint):
-    """A tenant behind its pod's address, or behind a port that the API server forwards."""
-
-    def __init__(self, host: str, token: str, forward: Callable[[float], Any] | None) -> None:
-        super().__init__(host, PORT, token)
-        self._forward = forward
-
-    def _connection(self, timeout_seconds: float) -> http.client.HTTPConnection:
-        connection = super()._connection(timeout_seconds)
-        if self._forward is not None:
-            connection.sock = self._forward(timeout_seconds)
-        return connection
-
-    def clock(self) -> tuple[int, int, float]:
-        """The node's monotonic and real time in ns, and 0: the tenants read one kernel's clock (see `_same_clock`).
-
-        How long the answer took says nothing about how far their windows are apart.
-        """
-        monotonic_ns, realtime_ns, _ = super().clock()
-        return monotonic_ns, realtime_ns, 0.0
-
-    def reading(self) -> tuple[str | None, int, int, int]:
-        """The name of the kernel's start, its monotonic time, and this process's before and after the question."""
-        before_ns = time.monotonic_ns()
-        status, answer = self._call("GET", "/clock")
-        after_ns = time.monotonic_ns()
-        if status != 200:
-            raise TenantUnreachable(f"GET /clock: status {status}")
-        return answer["boot_id"], int(answer["monotonic_ns"]), before_ns, after_ns
-
-    def begin_telemetry(self) -> str | None:
-        """Have the pod's GPU sampled; why it cannot be, or None."""
-        status, answer = self._call("POST", "/telemetry")
-        if status != 200:
-            raise TenantUnreachable(f"POST /telemetry: status {status} {answer.get('error', '')}")
-        reason: str | None = answer["reason"]
-        return reason
-
-    def end_telemetry(self) -> list[list[float | None]]:
-        """The samples since `begin_telemetry`, each with a value for each of tenant.telemetry's FIELDS."""
-        status, answer = self._call("GET", "/telemetry")
-        if status != 200:
-            raise TenantUnreachable(f"GET /telemetry: status {status} {answer.get('error', '')}")
-        return list(answer["samples"])
 
 
 class PodTenants:

@@ -12,8 +12,8 @@ from sharebench.collect.nvml_sampler import sample as sample_by_package
 from sharebench.collect.rows import NOTHING_KNOWN
 from sharebench.nodes.base import TenantUnreachable
 from sharebench.nodes.nvml import Gpu as GpuByPackage
+from sharebench.tenants.pod_endpoint import PodEndpoint
 from sharebench.tenants.pod_telemetry import PodSampler
-from sharebench.tenants.pods import PodEndpoint
 from tenant import nvml
 from tenant.server import Server
 from tenant.state import State

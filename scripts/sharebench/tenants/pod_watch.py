@@ -1,0 +1,72 @@
+"""The latest status of every pod of a cell."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from sharebench.nodes.base import NodeError
+from sharebench.nodes.kubernetes.api import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, PATIENCE_SECONDS, Api
+
+Json = dict[str, Any]
+
+
+class Watcher:
+    """Keeps the latest status of every pod of a cell, from a thread; the API server may be away for a minute."""
+
+    def __init__(self, api: Api, collection: str, selector: str) -> None:
+        self.api, self.collection, self.selector = api, collection, selector
+        self.pods: dict[str, Json] = {}
+        self.failure: NodeError | None = None
+        self.changed = threading.Condition()
+        self._is_over = False
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """Watch no more; the thread is left to its connection."""
+        self._is_over = True
+
+    def _set(self, pods: dict[str, Json]) -> None:
+        with self.changed:
+            self.pods = pods
+            self.changed.notify_all()
+
+    def _follow(self) -> None:
+        found = self.api.get(self.collection, labelSelector=self.selector)
+        self._set({pod["metadata"]["name"]: pod for pod in found["items"]})
+        version = found["metadata"]["resourceVersion"]
+        for event in self.api.watch(self.collection, version, labelSelector=self.selector):
+            if self._is_over:
+                return
+            if event["type"] == "ERROR":
+                # The version is too old: list again.
+                return
+            name = event["object"]["metadata"].get("name")
+            rest = {key: pod for key, pod in self.pods.items() if key != name}
+            self._set(rest if event["type"] == "DELETED" else rest | {name: event["object"]})
+
+    def _run(self) -> None:
+        from urllib3.exceptions import HTTPError
+
+        pause, silent_since = FIRST_PAUSE_SECONDS, None
+        while not self._is_over:
+            try:
+                self._follow()
+                pause, silent_since = FIRST_PAUSE_SECONDS, None
+            except (HTTPError, OSError, ValueError):
+                silent_since = silent_since or time.monotonic()
+                if time.monotonic() - silent_since > PATIENCE_SECONDS:
+                    self.failure = NodeError(f"the API server cannot be reached since {PATIENCE_SECONDS:g} s")
+                time.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            except NodeError as failure:
+                self.failure = failure
+            if self.failure is not None:
+                with self.changed:
+                    self.changed.notify_all()
+                return
