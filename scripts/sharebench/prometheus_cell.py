@@ -26,6 +26,7 @@ from sharebench.ownership import RUN_ID_VARIABLE
 METRIC = "sharebench_iteration_seconds"
 QUANTILES = (0.5, 0.95, 0.99)
 POLL_SECONDS = 0.2
+CLOCK_READINGS = 3
 # One scrape may fail, and the next one is to be stored too.
 SCRAPES_TO_WAIT = 3
 STORED_SECONDS = 2.0
@@ -107,7 +108,7 @@ class PrometheusCourse(Course):
     def _wait_until_seen(self, tenants: Tenants, patience_seconds: float) -> None:
         """Until each tenant has been scraped. Raises NodeError when it takes too long, TenantsFailed when one ends."""
         waited = patience_seconds + SCRAPES_TO_WAIT * self.scrape_seconds + STORED_SECONDS
-        count = f"count({selector(f'{METRIC}_count', self.cell)})"
+        count = f"count(count by (tenant) ({selector(f'{METRIC}_count', self.cell)}))"
 
         def seen() -> int:
             return int(max((value for _, value in self.server.vector(count)), default=0))
@@ -128,9 +129,16 @@ class PrometheusCourse(Course):
         The moment of a sample is the server's, that of the window the node's.
         """
         ahead, error = self.server.clock()
-        monotonic_ns, realtime_ns, _ = tenants.endpoints()[0].clock()
-        node_ahead = (realtime_ns - monotonic_ns - (time.time_ns() - tenants.now_ns())) / 1e9
-        return ahead - node_ahead, error
+        readings = []
+        for _ in range(CLOCK_READINGS):
+            before = time.time()
+            _, realtime_ns, _ = tenants.endpoints()[0].clock()
+            after = time.time()
+            readings.append((after - before, realtime_ns / 1e9 - (before + after) / 2))
+        round_trip, node_ahead = min(readings)
+        offset, error = ahead - node_ahead, error + round_trip / 2
+        # What the round trips explain is no difference: both clocks may well be one.
+        return (0.0 if abs(offset) <= error else offset), error
 
     def _answer(self, seen: Observed, clock: tuple[float, float], started: str | None) -> dict[str, Any]:
         """The record's `prometheus`: what the server says of the window, as soon as it has seen its end."""
@@ -170,12 +178,19 @@ class PrometheusCourse(Course):
             rows, found = [], {"reason": str(silence), "scrapes": 0, "instances": []}
         return seen._replace(rows=seen.rows or rows, telemetry=dcgm.filled(seen.telemetry, rows, found))
 
-    def _samples(self, suffix: str, start: float, end: float) -> list[tuple[Labels, series.Samples]]:
-        """Raw samples around the window, by series."""
+    def _samples(self, suffix: str, start: float, end: float) -> dict[tuple[int, float], series.Samples]:
+        """Raw samples around the window, by tenant and upper bound (infinite where it has none).
+
+        A tenant that is scraped twice, as by a second job, counts once.
+        """
         before = BEFORE_SCRAPES * self.scrape_seconds
         after = SCRAPES_TO_WAIT * self.scrape_seconds + BACK_SECONDS
         name = selector(f"{METRIC}_{suffix}", self.cell)
-        return self.server.samples(name, before + end - start + after, end + after)
+        found: dict[tuple[int, float], series.Samples] = {}
+        for labels, samples in self.server.samples(name, before + end - start + after, end + after):
+            key = int(labels["tenant"]), float(labels.get("le", "inf"))
+            found[key] = max(samples, found.get(key, ()), key=len)
+        return found
 
     def _wait_for_the_end(self, start: float, end: float) -> dict[int, series.Samples]:
         """The samples of each tenant's count, once each has one after the window, or time is up.
@@ -185,7 +200,7 @@ class PrometheusCourse(Course):
         late = time.monotonic() + SCRAPES_TO_WAIT * self.scrape_seconds + BACK_SECONDS
         while True:
             try:
-                counts = _by_tenant(self._samples("count", start, end))
+                counts = {tenant: each for (tenant, _), each in self._samples("count", start, end).items()}
                 is_whole = len(counts) == self.replicas and all(each[-1][0] >= end for each in counts.values())
                 if is_whole or time.monotonic() > late:
                     return counts
@@ -196,10 +211,10 @@ class PrometheusCourse(Course):
             time.sleep(POLL_SECONDS)
 
     def _numbers(self, counts: dict[int, series.Samples], start: float, end: float) -> dict[str, Any]:
-        sums = _by_tenant(self._samples("sum", start, end))
+        sums = {tenant: samples for (tenant, _), samples in self._samples("sum", start, end).items()}
         buckets: dict[int, dict[float, series.Samples]] = {}
-        for labels, samples in self._samples("bucket", start, end):
-            buckets.setdefault(int(labels["tenant"]), {})[float(labels["le"])] = samples
+        for (tenant, upper), samples in self._samples("bucket", start, end).items():
+            buckets.setdefault(tenant, {})[upper] = samples
         window = duration(end - start)
         parts = ("count", "sum", "bucket")
         count, total, bucket = (f"{selector(f'{METRIC}_{part}', self.cell)}[{window}]" for part in parts)
@@ -207,8 +222,8 @@ class PrometheusCourse(Course):
         def each(query: str) -> dict[int, float]:
             return {int(labels["tenant"]): value for labels, value in self.server.vector(query, end) if value == value}
 
-        increases = each(f"sum by (tenant) (increase({count}))")
-        quantiles = {q: each(f"histogram_quantile({q}, sum by (tenant, le) (increase({bucket})))") for q in QUANTILES}
+        increases = each(f"max by (tenant) (increase({count}))")
+        quantiles = {q: each(f"histogram_quantile({q}, max by (tenant, le) (increase({bucket})))") for q in QUANTILES}
         # The query of the nos demo, `[2m]` being the window: its `avg` is of one number.
         classic = self.server.vector(f"avg(sum(rate({total})) / sum(rate({count})))", end)
         return {
@@ -228,10 +243,6 @@ class PrometheusCourse(Course):
                 for index in range(self.replicas)
             ],
         }
-
-
-def _by_tenant(found: Sequence[tuple[Labels, series.Samples]]) -> dict[int, series.Samples]:
-    return {int(labels["tenant"]): samples for labels, samples in found}
 
 
 def _or_none(

@@ -228,3 +228,45 @@ def test_neither_address_nor_folder_nor_labels_are_published(tmp_path: Path) -> 
     assert published(load(study({})))["prometheus"]["url"] is None
     # What is published can be rebuilt from.
     load(study({"prometheus": told, "from": str(tmp_path), "window_seconds": 5}))
+
+
+class Answering:
+    """A server whose clock is ahead by so much, and that says what it was given."""
+
+    def __init__(self, ahead: float = 0.0, found: list[Any] | None = None) -> None:
+        self.ahead, self.found = ahead, found or []
+
+    def clock(self) -> tuple[float, float]:
+        return self.ahead, 0.001
+
+    def samples(self, *_: Any) -> list[Any]:
+        return self.found
+
+
+class Clocked(Tenants):
+    """Tenants of this machine."""
+
+    def endpoints(self) -> list[Clocked]:  # type: ignore[override]
+        return [self]
+
+    def clock(self) -> tuple[int, int, float]:
+        return time.monotonic_ns(), time.time_ns(), 0.0
+
+
+@pytest.mark.parametrize("ahead", [0.0, 3600.0])
+def test_the_servers_clock_is_held_against_the_nodes(tmp_path: Path, ahead: float) -> None:
+    watching = course(tmp_path)
+    watching.server = Answering(ahead)  # type: ignore[assignment]
+    offset, error = watching._clock(Clocked())  # type: ignore[arg-type]
+    assert offset == pytest.approx(ahead, abs=error) and error > 0
+    if not ahead:
+        assert offset == 0.0
+
+
+def test_a_tenant_that_is_scraped_twice_counts_once(tmp_path: Path) -> None:
+    often, seldom = [(float(at), 10.0 * at) for at in range(9)], [(4.0, 40.0)]
+    watching = course(tmp_path)
+    watching.scrape_seconds, watching.cell = 1.0, {"cell": "a"}
+    series = [({"tenant": "0", "job": "a"}, often), ({"tenant": "0", "job": "b"}, seldom), ({"tenant": "1"}, often)]
+    watching.server = Answering(found=series)  # type: ignore[assignment]
+    assert watching._samples("count", 1.0, 5.0) == {(0, float("inf")): often, (1, float("inf")): often}
