@@ -15,6 +15,10 @@ from cluster.test_runs import NAMESPACE, account, apply, left, names, rows, run_
 from kubernetes import client, utils
 from watching import MISSING, PROGRAM, Prometheus, prometheus
 
+from sharebench.nodes.base import NodeError
+from sharebench.nodes.kubernetes import monitor
+from sharebench.nodes.kubernetes.api import Api
+
 pytestmark = [
     pytest.mark.testbed,
     pytest.mark.prometheus,
@@ -158,15 +162,12 @@ def test_pods_are_found_by_the_pod_monitor_of_the_run(
             operator.thread.join(30)
 
 
-@pytest.mark.usefixtures("plugin")
-def test_a_cluster_that_knows_no_pod_monitor_is_named_in_one_line(
-    account: Path,  # noqa: F811
-    tmp_path: Path,
-    plugin: Cluster,
+def test_a_cluster_that_knows_no_pod_monitor_is_named(
+    plugin: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apply(plugin, "rbac-prometheus", NAMESPACE)
-    with prometheus(tmp_path / "prometheus") as server:
-        code, out = run_in(tmp_path / "study", account, watched_study(server)).finish()
-    assert code != 0
-    assert "the cluster has no PodMonitor (Prometheus Operator); set prometheus.discovery: annotations or file" in out
-    assert left(plugin, NAMESPACE) == []
+    monkeypatch.setenv("KUBECONFIG", str(plugin.kubeconfig))
+    api = Api(None)
+    wanted = monitor.pod_monitor("abc", "sharebench/node", "run", {"labels": {}, "scrape_seconds": 1})
+    with pytest.raises(NodeError, match="the cluster has no PodMonitor"):
+        monitor.ensure(api, namespace, wanted)
+    monitor.remove(api, namespace, "abc")
