@@ -90,8 +90,8 @@ def test_a_prometheus_that_is_killed_in_mid_window_costs_its_own_numbers_only(
     untouched.study = "watched.yaml"
     with prometheus(tmp_path / "prometheus") as server:
         running = untouched.start(config=watched(server, 10))
-        running.wait_for(lambda: len(server.query('sharebench_ready{cell!=""}')) == 2, "a scrape", SECONDS)
-        # The window begins as soon as the driver has seen the same.
+        # The driver's last question before the window; the next one comes after its end.
+        running.wait_for(lambda: server.answered("/api/v1/status/runtimeinfo") > 0, "the window", SECONDS)
         time.sleep(3)
         server.kill()
         time.sleep(2.5)
