@@ -84,7 +84,7 @@ def test_pods_are_found_by_a_file_of_their_addresses(
         assert list(server.targets.iterdir()) == []
         assert server.url.encode() not in (run.folder / "results/manifest.json").read_bytes()
     assert left(plugin, NAMESPACE) == []
-    unnamed(run.folder / "results", plugin)
+    unnamed(run.folder / "results", plugin, account)
 
 
 class Operator:
