@@ -230,7 +230,7 @@ def _prediction(
         row |= {"predicted_mean_seconds_low": low, "predicted_mean_seconds_high": high}
     elif not model.reason:
         row["reason"] = (
-            "size of the instance not known" if parts(strategy, replicas, device) is None else "no cell tells it"
+            "its part of the device is not known" if parts(strategy, replicas, device) is None else "no cell tells it"
         )
     if measured is None or math.isnan(measured[MEAN]):
         return row

@@ -76,7 +76,10 @@ class Part:
 
 
 def parts(strategy: Strategy, replicas: int, device: Device) -> tuple[Part, ...] | None:
-    """The parts that `replicas` tenants have; None where the size of an instance is not known."""
+    """The parts that `replicas` tenants have; None where the size of an instance, or what slows them, is not known."""
+    if strategy.mechanisms[-1] == "time-slicing" and strategy.thread_percent is not None:
+        # Another scheduler's library delays them besides.
+        return None
     groups = strategy.groups(replicas)
     units = [device.units] * groups
     if strategy.mechanisms[0] == "mig":

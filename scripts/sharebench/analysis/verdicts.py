@@ -26,7 +26,7 @@ GOOD_LATENCY, FAIR_LATENCY = 1.5, 3.0
 GOOD_WORK, FAIR_WORK = 1.25, 0.95
 """Batch: work done over that of one exclusive tenant from which a strategy suits, and from which it only divides."""
 FAMILIES: Mapping[str, Callable[[Strategy], bool]] = {
-    "time-slicing": lambda strategy: strategy.mechanisms == ("time-slicing",),
+    "time-slicing": lambda strategy: strategy.mechanisms == ("time-slicing",) and not _limited(strategy),
     "MPS": lambda strategy: strategy.mechanisms == ("mps",) and not _limited(strategy),
     "MPS with limits": lambda strategy: strategy.mechanisms == ("mps",) and _limited(strategy),
     "MIG": lambda strategy: strategy.mechanisms == ("mig",),

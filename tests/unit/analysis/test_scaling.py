@@ -186,6 +186,11 @@ def test_what_the_points_do_not_tell_is_not_predicted() -> None:
     assert scaling.choose([]) is None
 
 
+def test_turns_that_somebody_delays_besides_have_no_parts() -> None:
+    assert parts(strategy("hami", "time-slicing", thread_percent="100//N"), 3, A100) is None
+    assert parts(strategy("time-slicing"), 3, A100) is not None
+
+
 def test_an_instance_of_unknown_size_has_no_parts() -> None:
     unknown = device_of({"kind": "nvidia", "units": 142, "product": "NVIDIA L40S"}, {})
     assert parts(BY_NAME["mig"], 2, unknown) is None
