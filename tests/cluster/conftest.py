@@ -58,7 +58,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         request.getfixturevalue("machine")
         named = os.environ.get("SHAREBENCH_TESTBED_NAME")
         name = named or f"tests-{os.getpid()}"
-        instance = lifecycle.up(name)
+        instance = lifecycle.up(name, stays=bool(named))
         try:
             gpu.install(instance.kubeconfig)
             yield Cluster(instance.kubeconfig, instance)

@@ -1,4 +1,4 @@
-"""`python -m cluster.testbed up | down | list | hold | release`: see README.md in the folder above."""
+"""`python -m cluster.testbed check | build | up | down | list | hold | release`: see README.md in the folder above."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from cluster.testbed import gpu, instance, lifecycle, node
+from cluster.testbed import gpu, images, instance, lifecycle, node, programs, requirements
 from cluster.testbed.errors import TestbedError
 from cluster.testbed.instance import Instance
 
@@ -22,31 +22,53 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="testbed", description="A one-node Kubernetes on this machine.")
     commands = parser.add_subparsers(dest="command", required=True)
     for command, description in {
+        "check": "say what this machine lacks for it, if anything",
+        "build": "make all binaries and images that tests need, ahead of them",
         "up": "start it, with the device plugin on a mock GPU",
-        "down": "end it and remove everything",
+        "down": "end it, and all whose tests were killed, and remove everything",
         "list": "names of what there is",
         "hold": "kill a component and keep it down",
         "release": "let a held component start again",
     }.items():
         sub = commands.add_parser(command, help=description)
-        if command != "list":
+        if command not in ("check", "build", "list"):
             sub.add_argument("--name", default="main", help="several test beds run side by side (default: main)")
         if command in ("hold", "release"):
             sub.add_argument("component", choices=node.NAMES)
     return parser.parse_args()
 
 
+def check() -> None:
+    """Raises TestbedError with what this machine lacks."""
+    lack = requirements.missing() or programs.unobtainable(
+        (*programs.NODE_PROGRAMS, *programs.GPU_PROGRAMS, *images.FURTHER.values())
+    )
+    if lack:
+        raise TestbedError(lack)
+    print("the test bed can run here")
+
+
+def down(name: str) -> None:
+    print("removed" if lifecycle.down(name) else f"there is no test bed {name!r}")
+    for other in lifecycle.sweep():
+        print(f"removed {other}, whose tests were killed")
+
+
 def main() -> None:
     options = parsed()
     try:
-        if options.command == "up":
+        if options.command == "check":
+            check()
+        elif options.command == "build":
+            images.build_all()
+        elif options.command == "up":
             begun = time.monotonic()
-            found = lifecycle.up(options.name)
+            found = lifecycle.up(options.name, stays=True)
             gpu.install(found.kubeconfig)
             print(f"test bed {found.name} is up after {time.monotonic() - begun:.0f} s")
             print(f"export KUBECONFIG={found.kubeconfig}")
         elif options.command == "down":
-            print("removed" if lifecycle.down(options.name) else f"there is no test bed {options.name!r}")
+            down(options.name)
         elif options.command == "list":
             print("\n".join(lifecycle.names()))
         elif options.command == "hold":

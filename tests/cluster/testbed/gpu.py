@@ -50,7 +50,7 @@ def install_mig(found: Instance) -> None:
 
     The manager stops and starts plugin and GPU feature discovery by node labels, as in the GPU operator.
     """
-    import_images(found, images.further_archive(images.MIG, programs.MIG))
+    import_images(found, images.further_archive(images.MIG))
     command = [str(programs.obtain(programs.KUBE)["kubectl"]), f"--kubeconfig={found.kubeconfig}"]
     namespace = "--namespace=nvidia-device-plugin"
     layout = json.dumps({"data": {"MOCK_MIG_LAYOUT": MIG_LAYOUT}})
@@ -96,7 +96,7 @@ def in_use(found: Instance) -> Iterator[None]:
 
 def install_dra(found: Instance) -> None:
     """NVIDIA's DRA driver into a running test bed, which offers the mock GPU in a ResourceSlice."""
-    import_images(found, images.further_archive(images.DRA, programs.DRA))
+    import_images(found, images.further_archive(images.DRA))
     command = [str(programs.obtain(programs.KUBE)["kubectl"]), f"--kubeconfig={found.kubeconfig}"]
     run(*command, "apply", "-f", MANIFESTS / "dra.yaml")
     daemon_set = ["daemonset", "dra-driver-kubelet-plugin", "--namespace=dra-driver-nvidia-gpu"]

@@ -23,6 +23,7 @@ SUITE = "bookworm"
 PACKAGES = "python3,python3-numpy,python3-prometheus-client,mount"  # mount: for `mps-control-daemon mount-shm`
 REGISTRY = "testbed.local"  # nobody's, so that nothing is ever pulled
 PAUSE, PYTHON, GPU, MIG, DRA = (f"{REGISTRY}/{name}:1" for name in ("pause", "python", "nvidia", "mig", "dra"))
+FURTHER = {MIG: programs.MIG, DRA: programs.DRA}  # of programs that only some clusters need
 STANDINS = Path(__file__).parent / "standins"
 SHARED_STANDINS = Path(__file__).parents[2] / "standins"
 
@@ -150,8 +151,18 @@ def archive() -> Path:
         return _archived("images", [pause, Image(PYTHON, {}), Image(GPU, _with_standins(binaries))])
 
 
-def further_archive(image: str, program: programs.Program) -> Path:
-    """An image of one more of NVIDIA's programs, for those clusters that need it: MIG, DRA."""
+def further_archive(image: str) -> Path:
+    """An image of `FURTHER`."""
+    program = FURTHER[image]
     binaries = programs.obtain(program)
     with locked("images"):
         return _archived(program.folder, [Image(image, _with_standins(binaries))])
+
+
+def build_all() -> None:
+    """Whatever the tests need, so that no test waits for it."""
+    for program in programs.NODE_PROGRAMS:
+        programs.obtain(program)
+    archive()
+    for image in FURTHER:
+        further_archive(image)

@@ -39,10 +39,15 @@ def locked(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Instance:
-    """`slot` sets the addresses and the name of the network link, `name` the folder and the cgroup."""
+    """`slot` sets the addresses and the name of the network link, `name` the folder and the cgroup.
+
+    An instance with an owner, a process and when it started, is of no use when that process has ended.
+    """
 
     name: str
     slot: int
+    owner_pid: int | None = None
+    owner_started_ticks: int | None = None
 
     @property
     def folder(self) -> Path:
@@ -89,6 +94,9 @@ class Instance:
             return None
         return pid if started_ticks(pid) == started else None
 
+    def is_abandoned(self) -> bool:
+        return self.owner_pid is not None and started_ticks(self.owner_pid) != self.owner_started_ticks
+
 
 def started_ticks(pid: int) -> int | None:
     """When a process started, in clock ticks since boot; None if there is no such process, or only its zombie."""
@@ -109,16 +117,17 @@ def find(name: str) -> Instance | None:
         return None
 
 
-def create(name: str) -> Instance:
+def create(name: str, owner_pid: int | None = None) -> Instance:
     """A new instance on addresses that no other uses; raises TestbedError when all are taken."""
+    owner = (owner_pid, started_ticks(owner_pid)) if owner_pid else (None, None)
     with locked("slots"):
         routes = subprocess.run(["ip", "-4", "route"], check=True, capture_output=True, text=True).stdout
         others = [json.loads(file.read_text())["slot"] for file in (cache() / "instances").glob("*/instance.json")]
         for slot in SLOTS:
-            instance = Instance(name, slot)
+            instance = Instance(name, slot, *owner)
             taken = slot in others or Path("/sys/class/net", instance.link).exists()
             if not taken and instance.pod_subnet not in routes and f"10.87.{slot}.0/30" not in routes:
-                instance.folder.mkdir(parents=True)
+                instance.folder.mkdir(parents=True, exist_ok=True)
                 (instance.folder / "instance.json").write_text(json.dumps(asdict(instance)))
                 return instance
     raise TestbedError("all 256 addresses for test beds are in use; end some with `make cluster-down NAME=...`")

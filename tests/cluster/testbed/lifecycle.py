@@ -83,16 +83,8 @@ def start_node(found: Instance, binaries: dict[str, Path]) -> None:
         "PYTHONPATH": str(TESTS),
         "PATH": ":".join([*folders, "/usr/sbin:/usr/bin:/sbin:/bin"]),
     }
-    namespaces = ["--mount", "--net", "--pid", "--ipc", "--uts", "--mount-proc", "--propagation=private"]
-    command = [
-        "unshare",
-        *namespaces,
-        "--fork",
-        sys.executable,
-        "-m",
-        "cluster.testbed.node",
-        json.dumps(asdict(found)),
-    ]
+    first = [sys.executable, "-m", "cluster.testbed.node", json.dumps(asdict(found))]
+    command = ["unshare", *requirements.NAMESPACES, *first]
     with (found.folder / "log" / "node.log").open("wb") as log:
         outer = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -120,9 +112,10 @@ def is_node_ready(kubectl: list[str | Path]) -> bool:
     return run(*kubectl, "get", "nodes", NODE, "--ignore-not-found", "--output", condition) == "True"
 
 
-def up(name: str) -> Instance:
+def up(name: str, *, stays: bool = False) -> Instance:
     """The instance of that name, with its node Ready and images imported; started if it is not running.
 
+    It belongs to this process, and `sweep` ends it if this process is gone, unless it stays.
     Raises TestbedError with what this machine lacks, or with what failed; then nothing is left behind.
     """
     found = instance.find(name)
@@ -134,7 +127,8 @@ def up(name: str) -> Instance:
     binaries = {key: file for program in programs.NODE_PROGRAMS for key, file in programs.obtain(program).items()}
     archive = images.archive()
     down(name)
-    found = instance.create(name)
+    sweep()
+    found = instance.create(name, None if stays else os.getpid())
     try:
         for part in ("log", "hold"):
             (found.folder / part).mkdir()
@@ -191,6 +185,15 @@ def down(name: str) -> bool:
     wait_for("the removal of cgroups and link", is_removed, 30.0)
     shutil.rmtree(found.folder)
     return True
+
+
+def sweep() -> list[str]:
+    """End the instances whose owners were killed; their names."""
+    with instance.locked("sweep"):
+        gone = [name for name in names() if (found := instance.find(name)) and found.is_abandoned()]
+        for name in gone:
+            down(name)
+    return gone
 
 
 def names() -> list[str]:

@@ -23,6 +23,7 @@ LINK = "node0"
 NAMES = ("etcd", "containerd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
 BEFORE_API = ("etcd", "containerd", "kube-apiserver")
 RESTART_SECONDS = 1.0
+LINK_SECONDS = 60.0
 # The kubelet would set these for the whole machine. It finds what it wants in files of this node's own.
 SYSCTLS = {
     "vm/overcommit_memory": "1",
@@ -61,8 +62,11 @@ def mount_folders(instance: Instance) -> None:
 
 
 def set_addresses(instance: Instance) -> None:
-    """The link to the host comes from outside, a moment after this process."""
+    """The link to the host comes from outside, a moment after this process, or never if who started it was killed."""
+    deadline = time.monotonic() + LINK_SECONDS
     while subprocess.run(["ip", "link", "show", LINK], capture_output=True).returncode:
+        if time.monotonic() > deadline:
+            sys.exit(f"no link {LINK} after {LINK_SECONDS:.0f} s")
         time.sleep(0.02)
     run("ip", "link", "set", "lo", "up")
     run("ip", "address", "add", f"{SERVICE_IP}/32", "dev", "lo")

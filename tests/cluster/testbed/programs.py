@@ -10,14 +10,19 @@ import hashlib
 import os
 import shutil
 import subprocess
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from cluster.testbed.errors import TestbedError
 from cluster.testbed.instance import cache, locked
 
 SOURCES = Path(__file__).parent / "programs"
 KUBERNETES = "v1.34.4"
+SOME_MODULE = "github.com/spf13/cobra"
+ATTEMPTS = 3  # at what needs the network
 
 
 @dataclass(frozen=True)
@@ -96,15 +101,19 @@ def _linker_flags(program: Program) -> str:
     return " ".join(["-s", "-w", *lazy, *(f"-X {stamp}" for stamp in program.stamps)])
 
 
-def _go(program: Program, *arguments: str) -> str:
-    """Standard output of go in the program's module; raises TestbedError with what it said."""
+def _go(program: Program, *arguments: str, **variables: str) -> str:
+    """Standard output of go in the program's module; raises TestbedError with what it said.
+
+    Tried again when it fails: what has been downloaded and compiled by then is kept.
+    """
     command = ["nice", "go", *arguments]
-    folder = SOURCES / program.folder
-    done = subprocess.run(command, cwd=folder, env=_environment(program), capture_output=True, text=True)
-    if done.returncode:
-        last = "\n".join(done.stderr.strip().splitlines()[-5:])
-        raise TestbedError(f"building {program.folder} failed (go {arguments[0]} in {folder}):\n{last}")
-    return done.stdout.strip()
+    folder, environment = SOURCES / program.folder, _environment(program) | variables
+    for _ in range(ATTEMPTS):
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+        if done.returncode == 0:
+            return done.stdout.strip()
+    last = "\n".join(done.stderr.strip().splitlines()[-5:])
+    raise TestbedError(f"building {program.folder} failed (go {arguments[0]} in {folder}):\n{last}")
 
 
 def _build(program: Program, target: Path) -> None:
@@ -113,6 +122,7 @@ def _build(program: Program, target: Path) -> None:
             "no Go compiler (go) on PATH: install Go, or name a folder of binaries: SHAREBENCH_TESTBED_BIN"
         )
     print(f"test bed: building {program.folder} from source (once)", flush=True)
+    begun, cpu_before = time.monotonic(), _cpu_seconds()
     target.mkdir(parents=True)
     _go(
         program,
@@ -132,6 +142,14 @@ def _build(program: Program, target: Path) -> None:
         (target / alias).symlink_to(program.binaries[0])
     for name, module, path in program.files:
         shutil.copyfile(Path(_go(program, "list", "-m", "-f", "{{.Dir}}", module), path), target / name)
+    took, cpu = time.monotonic() - begun, _cpu_seconds() - cpu_before
+    print(f"test bed: built {program.folder} in {took:.0f} s ({cpu:.0f} s of CPU)", flush=True)
+
+
+def _cpu_seconds() -> float:
+    """Of all commands that have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def _key(program: Program) -> str:
@@ -139,6 +157,22 @@ def _key(program: Program) -> str:
     for file in sorted((SOURCES / program.folder).iterdir()):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:12]
+
+
+def _folder(program: Program) -> Path:
+    return cache() / "programs" / f"{program.folder}-{_key(program)}"
+
+
+def unobtainable(programs: Iterable[Program]) -> str | None:
+    """Why these programs could not be had, as far as can be told before they are built; None if nothing is known."""
+    if os.environ.get("SHAREBENCH_TESTBED_BIN") or all(_folder(program).exists() for program in programs):
+        return None
+    with TemporaryDirectory() as empty:
+        try:
+            _go(KUBE, "mod", "download", SOME_MODULE, GOMODCACHE=empty, GOFLAGS="-modcacherw")
+        except TestbedError as error:
+            return f"Go gets no modules here: {str(error).splitlines()[-1]}"
+    return None
 
 
 def obtain(program: Program) -> dict[str, Path]:
@@ -153,7 +187,7 @@ def obtain(program: Program) -> dict[str, Path]:
             )
         folder = Path(given).absolute()
     else:
-        folder = cache() / "programs" / f"{program.folder}-{_key(program)}"
+        folder = _folder(program)
         with locked(folder.name):
             if not folder.exists():
                 building = folder.with_name(f"{folder.name}.building")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from cluster.testbed.instance import cache
 
@@ -22,6 +24,19 @@ TOOLS = {
     "mmdebstrap": "mmdebstrap",
 }
 CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
+NAMESPACES = ("--mount", "--net", "--pid", "--ipc", "--uts", "--mount-proc", "--propagation=private", "--fork")
+# What a node does, in namespaces that end with it. $1: an empty folder where instances lie.
+TRIAL = """set -e
+mount --make-rshared /
+mount -t tmpfs tmpfs /run
+cd "$1"
+mkdir lower upper work merged
+mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work overlay merged
+ip link add trial0 type veth peer name trial1
+ip link add trial2 type bridge
+echo 1 > /proc/sys/net/ipv4/ip_forward
+"""
+INSTANCE_GIB = 4
 HIDDEN = ("/run", "/var/lib", "/var/log")  # where a node mounts folders of its own
 
 
@@ -45,8 +60,31 @@ def missing() -> str | None:
     if (CGROUPS / "cgroup.controllers").exists():
         return "this machine has cgroup v2 only, on which the test bed never ran: use kind (SHAREBENCH_CLUSTER=kind)"
     for controller in CONTROLLERS:
-        if not os.access(CGROUPS / controller, os.W_OK):
+        if not _is_writable(CGROUPS / controller):
             return f"no cgroup rights: cannot write to {CGROUPS / controller}"
     if any(cache().is_relative_to(folder) for folder in HIDDEN):
         return f"the cache {cache()} lies below {', '.join(HIDDEN)}: name another folder in SHAREBENCH_TESTBED_CACHE"
-    return None
+    cache().mkdir(parents=True, exist_ok=True)
+    if shutil.disk_usage(cache()).free < INSTANCE_GIB << 30:
+        return f"less than {INSTANCE_GIB} GiB are free below {cache()}"
+    return _refused()
+
+
+def _is_writable(hierarchy: Path) -> bool:
+    """Whether cgroups can be made: the answer of access() is not enough in a container."""
+    trial = hierarchy / f"sharebench-testbed-trial-{os.getpid()}"
+    try:
+        trial.mkdir()
+        trial.rmdir()
+    except OSError:
+        return False
+    return True
+
+
+def _refused() -> str | None:
+    """What the kernel, or the container that this is, refuses of namespaces, mounts and links."""
+    with TemporaryDirectory(dir=cache()) as folder:
+        command = ["unshare", *NAMESPACES, "sh", "-c", TRIAL, "sh", folder]
+        done = subprocess.run(command, capture_output=True, text=True)
+    said = done.stderr.strip().splitlines() or [f"exit {done.returncode}"]
+    return f"no namespaces, mounts or links here: {said[0]}" if done.returncode else None
