@@ -28,6 +28,8 @@ WITH ?=
 INSTALL := -m pip install --quiet --disable-pip-version-check --require-hashes
 
 NAME := main
+# Each of two processes starts a test bed for itself: tests wait more than they work. One that runs already has one user.
+CLUSTER_WORKERS := $(if $(SHAREBENCH_TESTBED_NAME)$(filter existing,$(SHAREBENCH_CLUSTER)),,-n 2 --dist loadgroup)
 TESTBED := PYTHONPATH=tests $(BIN)/python -m cluster.testbed
 
 .PHONY: run paper findings test lint bench gpu-env clean cluster-up cluster-down test-cluster
@@ -55,7 +57,7 @@ lint: $(VENV)/dev.stamp
 	@$(BIN)/snakemake --lint --quiet --config node=cpu
 
 test-cluster: $(VENV)/dev.stamp
-	@$(BIN)/pytest tests/cluster
+	@$(BIN)/pytest $(CLUSTER_WORKERS) tests/cluster $(ARGS)
 
 cluster-up: $(VENV)/dev.stamp
 	@$(TESTBED) up --name $(NAME)

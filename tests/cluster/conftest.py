@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cluster.described import described
 from cluster.harness import GPU, LABEL, PLUGIN_NAMESPACE, RESTRICTED, Cluster, eventually
 from cluster.testbed import gpu, kind, lifecycle, requirements
 
@@ -28,9 +29,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     mine = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
     for item in mine if "SHAREBENCH_CLUSTER" not in os.environ else ():
         item.add_marker("cluster")
+    for item in mine:  # tests that bring a test bed of their own stay together, where several processes run tests
+        if "cluster" not in item.fixturenames:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
     others = [item for item in mine if not is_for(chosen(), item)]
     config.hook.pytest_deselected(items=others)
     items[:] = [item for item in items if item not in others]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[pytest.TestReport]:
+    """What the cluster says of itself, beside the failure: a log of CI is all that is left of it."""
+    report: pytest.TestReport = yield
+    clusters = [each for each in getattr(item, "funcargs", {}).values() if isinstance(each, Cluster)]
+    if report.failed and clusters:
+        report.sections.append(("cluster", described(clusters[0])))
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -90,7 +104,10 @@ def plugin(cluster: Cluster) -> Iterator[Cluster]:
     def is_exclusive() -> bool:
         shared = [count for name, (_, count) in cluster.resources().items() if name != GPU]
         labels = cluster.labels()
-        return cluster.allocatable() == 1 and not any(shared) and labels.get("gpu.sharing-strategy") == "none"
+        # Kubernetes' own taints outlast a node that was not ready, by some seconds.
+        is_tainted = any(taint.key.startswith("node.kubernetes.io/") for taint in cluster.node().spec.taints or [])
+        is_alone = cluster.allocatable() == 1 and not any(shared)
+        return is_alone and labels.get("gpu.sharing-strategy") == "none" and not is_tainted
 
     reset()
     yield cluster
