@@ -24,6 +24,7 @@ def is_for(kind: str, item: pytest.Item) -> bool:
     return kind == "testbed" or (kind == "kind" and "testbed" not in marks) or "existing" in marks
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what the chosen cluster is not for; a choice, and so no skip. If nobody chose, a skip is no failure."""
     mine = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
