@@ -6,7 +6,7 @@ import time
 import urllib.request
 
 import pytest
-from cluster.harness import PLUGIN_NAMESPACE, Cluster, eventually, pod
+from cluster.harness import Cluster, eventually, pod
 from cluster.testbed import lifecycle
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
@@ -99,8 +99,6 @@ def test_pods_outlive_the_api_server(cluster: Cluster, namespace: str) -> None:
     finally:
         lifecycle.release(cluster.instance, "kube-apiserver")
         eventually("an API server that is up", lambda: is_api_up(cluster))
-        # NFD's master makes no labels any more after its watch was cut off so, until it is started anew.
-        cluster.core.delete_collection_namespaced_pod(PLUGIN_NAMESPACE, label_selector="app=nfd-master")
     assert cluster.phase(namespace, "stays") == "Running"
     (status,) = cluster.core.read_namespaced_pod("stays", namespace).status.container_statuses
     assert status.restart_count == 0
