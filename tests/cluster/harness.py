@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+from cluster.testbed import lifecycle
 from cluster.testbed.instance import Instance
 from kubernetes import client, config
 from kubernetes.stream import stream
@@ -124,6 +125,21 @@ class Cluster:
     def start(self, namespace: str, name: str, code: str = FOREVER, **changes: Any) -> None:
         """A restricted pod that runs Python code; `changes` go into its one container."""
         self.core.create_namespaced_pod(namespace, pod(name, code, **changes))
+
+    def is_up(self) -> bool:
+        """Whether the API server answers."""
+        try:
+            self.core.list_namespace(_request_timeout=2)
+        except Exception:  # the client raises whatever its transport does
+            return False
+        return True
+
+    def bring_api_server_back(self) -> None:
+        """After it was held. NFD's master is started anew, which else finds back after a minute and a half."""
+        assert self.instance
+        lifecycle.release(self.instance, "kube-apiserver")
+        eventually("an API server that is up", self.is_up)
+        self.core.delete_collection_namespaced_pod(PLUGIN_NAMESPACE, label_selector="app=nfd-master")
 
     def phase(self, namespace: str, name: str) -> str:
         return str(self.core.read_namespaced_pod(name, namespace).status.phase)
