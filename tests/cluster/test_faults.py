@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 from cluster.driving import RUN_SECONDS, Run, study_of
-from cluster.harness import PLUGIN_NAMESPACE, Cluster, eventually
+from cluster.harness import Cluster, eventually
 from cluster.test_runs import left, rows, run_in, running
 from cluster.test_switching import shown
 from cluster.testbed import lifecycle
@@ -90,10 +90,7 @@ def test_an_api_server_and_a_kubelet_that_are_away_while_windows_run(
         mid_window(plugin, namespace, run, 0)
         lifecycle.hold(plugin.instance, "kube-apiserver")
         time.sleep(30)
-        lifecycle.release(plugin.instance, "kube-apiserver")
-        eventually("the API server", lambda: is_there(plugin))
-        # NFD's master has been seen not to notice that the server is back, and labels then stay as they are.
-        plugin.core.delete_collection_namespaced_pod(PLUGIN_NAMESPACE, label_selector="app=nfd-master")
+        plugin.bring_api_server_back()
         mid_window(plugin, namespace, run, 1)
         first = records(run)
         lifecycle.hold(plugin.instance, "kubelet")
@@ -108,13 +105,6 @@ def test_an_api_server_and_a_kubelet_that_are_away_while_windows_run(
         assert window["end_monotonic_seconds"] - window["start_monotonic_seconds"] == pytest.approx(40)
         assert all(tenant["coverage_ratio"] > 0.5 for tenant in record["tenants"])
     is_as_before(plugin, namespace, before)
-
-
-def is_there(cluster: Cluster) -> bool:
-    try:
-        return bool(cluster.core.list_node().items)
-    except Exception:
-        return False
 
 
 def test_a_pod_that_is_deleted_and_a_label_that_is_changed_while_windows_run(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from cluster.driving import grants, node_of, normalised, state, study_of, tenants_of
-from cluster.harness import GPU, PLUGIN_NAMESPACE, Cluster, eventually
+from cluster.harness import GPU, Cluster, eventually
 from cluster.testbed import lifecycle
 
 from sharebench.matrix import Study
@@ -204,20 +204,10 @@ def test_an_api_server_that_stays_away(
         with pytest.raises(NodeError, match="the API server cannot be reached since 5 s"):
             tenants.stop()
     finally:
-        lifecycle.release(plugin.instance, "kube-apiserver")
-        eventually("the API server", lambda: is_there(plugin))
-        # NFD's master has been seen not to notice that the server is back, and labels then stay as they are.
-        plugin.core.delete_collection_namespaced_pod(PLUGIN_NAMESPACE, label_selector="app=nfd-master")
+        plugin.bring_api_server_back()
     assert left(plugin, namespace)
     eventually("a sweep", lambda: is_swept(node))
     assert left(plugin, namespace) == []
-
-
-def is_there(cluster: Cluster) -> bool:
-    try:
-        return bool(cluster.core.list_node().items)
-    except Exception:
-        return False
 
 
 def is_swept(node: ClusterNode) -> bool:
