@@ -73,7 +73,8 @@ def schema_problem(config: Json, schema: Json) -> str | None:
             if wanted == ["object"]:
                 problem += "; write it as {key: value} with a space after the colon"
         case "enum":
-            return f"{key}: {_unknown(value, rules['enum'], 'is not known')}"
+            words = [word for word in rules["enum"] if word is not None]
+            return f"{key}: {_unknown(value, words, 'is not known')}"
         case "pattern":
             problem = rules["patternErrorMessage"]
         case "minItems" if value:

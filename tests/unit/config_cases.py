@@ -131,6 +131,22 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         KUBERNETES | {"workloads": ["matmul", "served"]} | {f"{W}.served": {"kind": "http", "command": ["x"]}},
         ["workloads:", "'served'", "'kubernetes'", "kind: http runs on a host only so far", "leave it out", "cpu"],
     ),
+    "an interval by the device plugin": (
+        KUBERNETES | {f"{S}.time-slicing.interval": "long"},
+        ["strategies:", "'time-slicing'", "'kubernetes'", "nothing sets the length of a time slice", "access: dra"],
+    ),
+    "an interval without time-slicing": (
+        {f"{S}.mps.interval": "long"},
+        [f"{S}.mps.interval:", "'long'", "no effect without time-slicing", "remove it"],
+    ),
+    "an interval of MIG instances": (
+        {f"{S}.mig-time-slicing.interval": "short"},
+        [f"{S}.mig-time-slicing.interval:", "'short'", "no effect on MIG instances", "remove it"],
+    ),
+    "an interval that no driver knows": (
+        {f"{S}.time-slicing.interval": "Long"},
+        [f"{S}.time-slicing.interval:", "'Long'", "did you mean 'long'?"],
+    ),
     "access of a strategy on a host": (
         {f"{S}.mps.access": "device-plugin", "strategies": ["mps"]},
         ["strategies:", "'mps'", "'cpu'", "access device-plugin is a way to the GPU of a cluster", "can: kubernetes"],
