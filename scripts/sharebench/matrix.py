@@ -372,6 +372,10 @@ class Study:
         """The exclusive cell that calibration runs in place of a repeat (its number is 0)."""
         return Cell("exclusive", workload, 1, 0)
 
+    def under(self, spec: str, strategy: str) -> str:
+        """A spec of one tenant, under another strategy of the study."""
+        return canonical(json.loads(spec) | {"strategy": self._strategy(strategy, 1)})
+
     def calibration_spec(self, workload: str) -> str:
         """Canonical text of what the workload's calibration depends on: closed load, exclusive device."""
         spec = self.spec_of(self.calibration_cell(workload))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from sharebench.config import load
 from sharebench.matrix import Study
 from sharebench.nodes.base import NodeError
 from sharebench.nodes.kubernetes import dra as module
-from sharebench.nodes.kubernetes import dra_api
+from sharebench.nodes.kubernetes import dra_api, parts, preflight
 from sharebench.nodes.kubernetes.api import ApiRefused
 from sharebench.nodes.kubernetes.cluster_node import ClusterNode
 from sharebench.nodes.kubernetes.dra import Dra, gates_of
 from sharebench.nodes.kubernetes.dra_evidence import digest
+from sharebench.nodes.kubernetes.survey import HIDDEN, Survey
 
 GIVEN = {"node": "kubernetes", "kubernetes.access": "dra", "strategies": ["time-slicing", "mps"], "replicas": [3]}
 STUDY = Study(load(study(GIVEN)))
@@ -247,3 +249,26 @@ def test_a_hidden_api_is_no_missing_driver(cluster: Claims, dra: Dra, monkeypatc
     monkeypatch.setattr(dra_api, "slices", refuse)
     with pytest.raises(ApiRefused, match="not allowed"):
         dra.missing()
+    # preflight goes on all the same, and says what is not allowed
+    assert dra_api.nodes(cluster) == set()  # type: ignore[arg-type]
+    assert dra.describe() == {}
+    rows, is_any = preflight.strategies(STUDY, dra.node)
+    assert not is_any
+    assert "not allowed: resourceslices" in "\n".join(map(str, rows))
+    assert [row.text for row in parts.dra_driver(Survey(STUDY, dra.node))] == [HIDDEN]
+
+
+def test_preflight_names_the_driver_and_its_gates(cluster: Claims, dra: Dra) -> None:
+    text = "\n".join(map(str, parts.dra_driver(Survey(STUDY, dra.node))))
+    assert "v0.19.3 (gpu.nvidia.com, resource.k8s.io/v1, 1 device(s) offered)" in text
+    assert "on: TimeSlicingSettings" in text
+
+
+def test_a_calibration_under_another_strategy_claims_for_that_one() -> None:
+    """On a GPU that is cut there is no exclusive device to calibrate on."""
+    text = STUDY.under(STUDY.calibration_spec("matmul"), "mps")
+    assert json.loads(text)["strategy"] == STUDY.spec_of(next(iter(STUDY.cells)))["strategy"] | {
+        "name": "mps",
+        "mechanisms": ["mps"],
+    }
+    assert json.loads(text)["replicas"] == 1

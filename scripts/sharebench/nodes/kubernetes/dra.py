@@ -14,6 +14,7 @@ from typing import Any
 from sharebench.nodes.base import Evidence, Grant, NodeError
 from sharebench.nodes.kubernetes import dra_api, dra_claims, dra_evidence
 from sharebench.nodes.kubernetes.access import Access, PodNeeds
+from sharebench.nodes.kubernetes.api import ApiRefused
 from sharebench.nodes.kubernetes.dra_api import Device, Json
 from sharebench.nodes.kubernetes.dra_driver import Build, Driver
 from sharebench.nodes.kubernetes.dra_example import Example
@@ -92,8 +93,12 @@ class Dra(Access):
         return None
 
     def describe(self) -> dict[str, Any]:
-        """By the driver's slices."""
-        if self.driver is None:
+        """By the driver's slices; nothing where we may not look at them."""
+        try:
+            is_known = self.driver is not None
+        except ApiRefused:
+            is_known = False
+        if not is_known or self.driver is None:
             return {}
         mine = [device for device in self.devices if device.driver == self.driver.name]
         whole = [device for device in mine if self.driver.is_whole(device)]

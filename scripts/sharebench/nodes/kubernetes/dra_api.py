@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sharebench.nodes.kubernetes.api import Api
+from sharebench.nodes.kubernetes.api import Api, ApiRefused
 
 Json = dict[str, Any]
 
@@ -97,9 +97,12 @@ def slices(api: Api, version: str) -> list[Json]:
 
 
 def nodes(api: Api) -> set[str]:
-    """Names of the nodes on which some driver offers something."""
+    """Names of the nodes on which some driver offers something; none where we may not look."""
     version = served(api)
-    return {each["spec"].get("nodeName", "") for each in slices(api, version)} if version else set()
+    try:
+        return {each["spec"].get("nodeName", "") for each in slices(api, version)} if version else set()
+    except ApiRefused:
+        return set()
 
 
 def allocated(found: Mapping[str, Any], devices: Sequence[Device]) -> dict[str, Device | None]:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from sharebench.matrix import Study
 from sharebench.nodes.kubernetes import parts, strangers
-from sharebench.nodes.kubernetes.api import Api, is_in_cluster
+from sharebench.nodes.kubernetes.api import Api, ApiRefused, is_in_cluster
 from sharebench.nodes.kubernetes.cluster_node import ClusterNode
 from sharebench.nodes.kubernetes.rights import Right, is_allowed, needed
 from sharebench.nodes.kubernetes.survey import Part, Row, Survey
+from sharebench.strategies import Strategy
 
 # In the order in which they are shown. What serves another access or collector adds its own.
 PARTS: tuple[Part, ...] = (
@@ -49,12 +50,19 @@ def missing_rights(
     return rows
 
 
+def _infeasible(node: ClusterNode, strategy: Strategy, replicas: int) -> str | None:
+    try:
+        return node.infeasible(strategy, replicas)
+    except ApiRefused as refused:
+        return str(refused)
+
+
 def strategies(study: Study, node: ClusterNode) -> tuple[list[Row], bool]:
     """A row for each strategy: with how many tenants it can be done, and why not with others; whether any can."""
     rows, is_any = [], False
     for name in dict.fromkeys(cell.strategy for cell in study.cells):
         sizes = sorted({cell.replicas for cell in study.cells if cell.strategy == name})
-        reasons = {n: node.infeasible(study.strategies[name], n) for n in sizes}
+        reasons = {n: _infeasible(node, study.strategies[name], n) for n in sizes}
         can = [str(n) for n, reason in reasons.items() if reason is None]
         is_any = is_any or bool(can)
         rows.append(Row(name, f"feasible with {', '.join(can)} tenants" if can else "not feasible"))
