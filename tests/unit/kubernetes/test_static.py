@@ -243,6 +243,16 @@ def test_a_share_that_was_not_given(cluster: FakeCluster, node: ClusterNode) -> 
     }
 
 
+def test_a_whole_gpu_is_no_fraction_of_one(cluster: FakeCluster, node: ClusterNode) -> None:
+    kai = STUDY.strategies["kai-fraction"]
+    cluster.strangers += [tenant("kai-scheduler", **{"received-resource-type": "Fraction"})]
+    assert failed(node.evidence(kai, [Grant(0, 0)], [view()])) == set()
+    cluster.strangers[-1]["metadata"]["annotations"]["received-resource-type"] = "Regular"
+    assert failed(node.evidence(kai, [Grant(0, 0)], [view()])) == {
+        "pods with the annotation received-resource-type=Fraction"
+    }
+
+
 def test_an_allocation_beyond_the_limit_must_fail(cluster: FakeCluster, node: ClusterNode) -> None:
     cluster.store[NODE]["metadata"]["labels"][MEMORY] = "40960"
     half = 20480 << 20

@@ -39,7 +39,7 @@ class PodTemplate:
     deployment: str | None
     """Name of the Deployment that is that scheduler, in whatever namespace."""
     allocated: str | None
-    """Annotation that the scheduler writes onto a pod that it has given a share."""
+    """Annotation, NAME or NAME=VALUE, that the scheduler writes onto a pod that it has given a share."""
     companions: str | None
     """Namespace in which the scheduler's stack keeps pods of its own that hold the GPU while ours share it."""
     resources: Mapping[str, str] = field(default_factory=dict)

@@ -189,8 +189,10 @@ class Static(Access):
             placed = [pod["spec"].get("schedulerName") == made.scheduler for pod in ours]
             evidence.append(item(f"pods of the scheduler {made.scheduler}", replicas, sum(placed), "pods"))
         if made.allocated is not None:
-            noted = [bool((pod["metadata"].get("annotations") or {}).get(made.allocated)) for pod in ours]
-            evidence.append(item(f"pods with the annotation {made.allocated}", replicas, sum(noted), "pods"))
+            name, _, value = made.allocated.partition("=")
+            noted = [(pod["metadata"].get("annotations") or {}).get(name) for pod in ours]
+            given = sum(each == value if value else bool(each) for each in noted)
+            evidence.append(item(f"pods with the annotation {made.allocated}", replicas, given, "pods"))
         return evidence
 
     def _of_memory(self, limits: Mapping[str, float | None], view: Mapping[str, Any], source: str) -> Evidence:
