@@ -95,11 +95,10 @@ def plugin(cluster: Cluster) -> Iterator[Cluster]:
 
     def reset() -> None:
         cluster.set_label("exclusive")
-        names = [container for container in ("nvidia-device-plugin", "gpu-feature-discovery")]
-        for name in names:
-            if any(not status.ready for status in cluster.containers(name).values()):
-                for pod in cluster.plugin_pods(name):  # out of its back-off at once
-                    cluster.core.delete_namespaced_pod(pod.metadata.name, PLUGIN_NAMESPACE)
+        for name in ("nvidia-device-plugin", "gpu-feature-discovery"):
+            for pod in cluster.plugin_pods(name):
+                if any(not status.ready for status in pod.status.container_statuses or []):
+                    cluster.delete_plugin_pod(pod.metadata.name)  # out of its back-off at once
         eventually("one GPU, not shared", is_exclusive, 90.0)
 
     def is_exclusive() -> bool:

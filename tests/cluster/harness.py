@@ -22,6 +22,7 @@ GPU = "nvidia.com/gpu"
 PLUGIN_NAMESPACE = "nvidia-device-plugin"
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 PYTHON_IMAGE = os.environ.get("SHAREBENCH_CLUSTER_IMAGE", "testbed.local/python:1")
+NOT_FOUND = 404
 FOREVER = "import time; time.sleep(3600)"
 
 
@@ -103,9 +104,17 @@ class Cluster:
         selector = f"app.kubernetes.io/name={name}"
         return list(self.core.list_namespaced_pod(PLUGIN_NAMESPACE, label_selector=selector).items)
 
+    def delete_plugin_pod(self, name: str) -> None:
+        """Unless it is gone already: its owner makes another one."""
+        try:
+            self.core.delete_namespaced_pod(name, PLUGIN_NAMESPACE)
+        except client.ApiException as error:
+            if error.status != NOT_FOUND:
+                raise
+
     def containers(self, name: str = "nvidia-device-plugin") -> dict[str, client.V1ContainerStatus]:
-        """State of each container of a daemon set's pod."""
-        (pod,) = self.plugin_pods(name)
+        """State of each container of a daemon set's pod; not of one that is on its way out."""
+        (pod,) = [pod for pod in self.plugin_pods(name) if pod.metadata.deletion_timestamp is None]
         return {status.name: status for status in pod.status.container_statuses or []}
 
     @contextmanager
