@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cluster.described import described
-from cluster.harness import GPU, LABEL, PLUGIN_NAMESPACE, RESTRICTED, Cluster, eventually
+from cluster.harness import GPU, LABEL, RESTRICTED, Cluster, eventually
 from cluster.testbed import gpu, kind, lifecycle, requirements
 
 KINDS = ("testbed", "kind", "existing")
