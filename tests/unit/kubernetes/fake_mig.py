@@ -40,7 +40,7 @@ class MigCluster(FakeCluster):
     def __init__(self) -> None:
         super().__init__()
         self.layout: dict[str, int] = {}
-        self.store[MAP] = {"data": {"config.yaml": LAYOUTS}}
+        self.store[MAP] = {"metadata": {"resourceVersion": "1"}, "data": {"config.yaml": LAYOUTS}}
         self.daemon_sets.append(manager_set())
         self.daemons["manager"] = daemon_pod("manager", "nvidia-mig-manager")
         self.store[NODE]["metadata"]["labels"]["nvidia.com/mig.capable"] = "true"

@@ -36,7 +36,7 @@ class FakeNode:
         self.is_deaf = False
         """It has missed the label, until it is started anew."""
         self.made = node(config="sharebench-exclusive")
-        self.maps = {MAPS: {"data": {"config.yaml": TEXT}}}
+        self.maps = {MAPS: {"metadata": {"resourceVersion": "1"}, "data": {"config.yaml": TEXT}}}
         self.log: list[tuple[str, str, Any]] = []
         self.phases: dict[str, float] = {}
         self._due: list[tuple[float, Json]] = []
@@ -68,6 +68,9 @@ class FakeNode:
 
     def find(self, path: str) -> Json | None:
         return self.maps.get(path)
+
+    def get(self, path: str) -> Json:
+        return self.maps[path]
 
     def patch(self, path: str, body: Json) -> None:
         self.log.append(("patch", path, body))
@@ -243,7 +246,7 @@ def test_our_lines_in_its_map(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_map_that_cannot_be_read_or_written(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, manager = opened(monkeypatch, {})
-    fake.maps[MAPS] = {"data": {"config.yaml": "nothing"}}
+    fake.maps[MAPS] = {"metadata": {"resourceVersion": "1"}, "data": {"config.yaml": "nothing"}}
     with pytest.raises(NodeError, match=r"key config\.yaml of ConfigMap nvidia/layouts"):
         manager.known()
     with pytest.raises(NodeError, match="lacks a layout and cannot get it"):
@@ -251,7 +254,10 @@ def test_a_map_that_cannot_be_read_or_written(monkeypatch: pytest.MonkeyPatch) -
     made = manager_set()
     made["spec"]["template"]["spec"]["volumes"] = []
     generated = MigManager(cast(ClusterNode, fake), Part(made, "nvidia-mig-manager"))
-    fake.maps["/api/v1/namespaces/nvidia/configmaps/gpu-node-mig-config"] = {"data": {"config.yaml": TEXT}}
+    fake.maps["/api/v1/namespaces/nvidia/configmaps/gpu-node-mig-config"] = {
+        "metadata": {"resourceVersion": "1"},
+        "data": {"config.yaml": TEXT},
+    }
     assert generated.known() == {"all-disabled": [{}]}
     with pytest.raises(NodeError, match="makes its map itself"):
         generated.publish([{"1g.5gb": 2}])

@@ -8,13 +8,13 @@ does not leave keeps it `pending` for minutes, and then for ever; after a failur
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from sharebench.nodes.base import NodeError
-from sharebench.nodes.kubernetes import mig_layouts
+from sharebench.nodes.kubernetes import mig_layouts, shared_keys
 from sharebench.nodes.kubernetes.installed import Part
 from sharebench.nodes.kubernetes.keys import PREFIX
 from sharebench.nodes.kubernetes.mig_layouts import Known, Layout, NotAMap
@@ -143,26 +143,30 @@ class MigManager:
 
     def publish(self, layouts: Iterable[Layout]) -> bool:
         """Have an entry of ours for each layout; False when all were there. Raises NodeError."""
-        before = self._text()
+        if not self._file.is_read:
+            raise NodeError(f"the MIG manager makes its map itself ({self._where}), and the map lacks a layout")
+        wanted = list(layouts)
         try:
-            after = mig_layouts.with_entries(before, layouts)
+            return self._rewrite(lambda text: mig_layouts.with_entries(text, wanted))
         except NotAMap as problem:
             raise NodeError(
                 f"the MIG manager's map lacks a layout and cannot get it: {self._where}, {problem}"
             ) from None
-        if not self._file.is_read:
-            raise NodeError(f"the MIG manager makes its map itself ({self._where}), and the map lacks a layout")
-        if before == after:
-            return False
-        self._node.api.patch(self._file.path, {"data": {self._file.key: after}})
-        return True
 
     def unpublish(self) -> None:
         """Take our entries out of its map."""
-        before = self._text()
-        after = mig_layouts.without_entries(before)
-        if before != after:
-            self._node.api.patch(self._file.path, {"data": {self._file.key: after}})
+        if self._file.is_read:
+            self._rewrite(mig_layouts.without_entries)
+
+    def _rewrite(self, change: Callable[[str], str]) -> bool:
+        """Change the map's text, on top of what somebody else does to it; False where nothing is to be changed."""
+
+        def patch(found: Json) -> dict[str, Any]:
+            before = (found.get("data") or {}).get(self._file.key, "")
+            after = change(before)
+            return {} if before == after else {"data": {self._file.key: after}}
+
+        return bool(shared_keys.change(self._node.api, self._file.path, patch))
 
     # Changes.
 

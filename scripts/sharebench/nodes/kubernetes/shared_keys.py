@@ -89,4 +89,4 @@ def change(api: Api, path: str, wanted: Callable[[Json], dict[str, Any]]) -> dic
                 continue
             raise
         return patch
-    raise NodeError(f"somebody keeps changing the plugin's ConfigMap: {ATTEMPTS} attempts to change it failed")
+    raise NodeError(f"somebody keeps changing the ConfigMap at {path}: {ATTEMPTS} attempts to change it failed")
