@@ -18,6 +18,7 @@ from sharebench.analysis import publish
 from sharebench.analysis.baseline import Baseline
 from sharebench.analysis.cells import cells_table
 from sharebench.analysis.contrasts import contrasts_table
+from sharebench.analysis.devices import jobs_by_device, paired_by_device, remark
 from sharebench.analysis.interference import interference_table
 from sharebench.analysis.isolation import Case, cases, isolation_table
 from sharebench.analysis.jobs import JobCell, job_cell, jobs_table
@@ -42,9 +43,9 @@ class Refused(Exception):
 
 
 def _identity(record: dict[str, Any]) -> dict[str, Any]:
-    """What must be the same in everything that a table comes from: the device, its driver, and the frameworks."""
+    """What must be the same in everything that a table comes from: the product, its driver, and the frameworks."""
     packages = {f"package {name}": text for name, text in record["provenance"]["packages"].items()}
-    return {"device": record["node"]["device"], "driver": record["node"]["details"].get("driver"), **packages}
+    return {"product": record["node"]["product"], "driver": record["node"]["details"].get("driver"), **packages}
 
 
 class Checker:
@@ -56,12 +57,15 @@ class Checker:
         self.sound = 0
         self.odd: dict[Path, str] = {}
         self.identities: dict[Path, tuple[float, dict[str, Any]]] = {}
+        self.devices: dict[Path, tuple[int | None, str]] = {}
+        """Of each file the block of its cell, none of a calibration, and the device."""
         self.calibrations = {workload: self._calibration(workload) for workload in study.calibrated()}
 
     def _check(self, path: Path, record: dict[str, Any], spec: str, workload: str) -> None:
         if not self.study.config["from"]:
             check(record, spec, self.study.code(workload))
         self.identities[path] = (record["provenance"]["started_epoch_seconds"], _identity(record))
+        self.devices[path] = (record.get("cell", {}).get("block"), record["node"]["device"])
 
     def _calibration(self, workload: str) -> dict[str, Any]:
         path = self.data / "calibration" / f"{workload}.json"
@@ -99,18 +103,29 @@ class Checker:
             yield record
 
     def mixed(self) -> dict[Path, str]:
-        """The files whose device, driver or frameworks are not those of the newest file that has any."""
+        """The files whose product, driver or frameworks are not those of the newest file that has any.
+
+        And those of another device than the newest cell of their block: blocks may be on different devices of one
+        product, as every ratio is within a block then, but a block may not.
+        """
         newest: dict[str, Any] = {}
-        for _, identity in sorted(self.identities.values(), key=lambda item: item[0]):
-            newest |= identity
+        in_block: dict[int | None, str] = {}
+        for path in sorted(self.identities, key=lambda path: self.identities[path][0]):
+            newest |= self.identities[path][1]
+            block, device = self.devices[path]
+            in_block[block] = device
+        of_cells = {device for block, device in in_block.items() if block is not None} or set(in_block.values())
         odd = {}
         for path, (_, identity) in self.identities.items():
             differences = [f"{key} {old} → {newest[key]}" for key, old in identity.items() if old != newest[key]]
+            block, device = self.devices[path]
+            if device not in (of_cells if block is None else {in_block[block]}):
+                differences.insert(0, f"device {device} → {in_block.get(block) or sorted(of_cells)[0]}")
             if differences:
                 odd[path] = f"not the newest cell's: {', '.join(differences)}"
-        device = self.data / "nodes" / "device.json"
-        if newest and _node(self.data)["device"] != newest["device"]:
-            odd[device] = "not the newest cell's device"
+        device_file = self.data / "nodes" / "device.json"
+        if newest and _node(self.data)["device"] not in of_cells:
+            odd[device_file] = "not the newest cell's device"
         return odd
 
 
@@ -213,6 +228,9 @@ def table(study: Study, data: Path, results: Path, run: dict[str, Any]) -> None:
     odd = checker.odd | checker.mixed()
     if odd:
         raise Refused(refusal(odd, results, measured_here=not study.config["from"]))
+    several = remark(tables["cells"]["device"].nunique())
+    if several not in run["not_shown"]:
+        run = run | {"not_shown": f"{run['not_shown']} {several}".strip()}
     _write(tables, study, run, _node(data), results / "tables", "")
     write_json(results / "manifest.json", _manifest(study, run))
 
@@ -265,6 +283,7 @@ def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
         if study.is_compared(cell):
             apart += by_workload(record, cells[-1])
             stages += stage_rows(record)
+    cells, apart = (paired_by_device(some, study.baseline) for some in (cells, apart))
     baseline = Baseline(cells, study.baseline)
     expected = [(cell, name) for cell in study.tabled() if study.is_compared(cell) for name in study.components(cell)]
     summary = summary_table(apart, expected, baseline)
@@ -279,6 +298,7 @@ def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
         tables["interference"] = interference_table(summary, names)
     if has_jobs(study.config):
         queues = [strategy.name for strategy in study.strategies.values() if strategy.is_queue]
+        jobs = jobs_by_device(jobs, cells, queues)
         tables["jobs"] = jobs_table(jobs, (cell for cell in study.tabled() if study.is_job(cell.workload)), queues)
     if scraping.is_on(study.config):
         tables["prometheus"] = prometheus_table(watched)

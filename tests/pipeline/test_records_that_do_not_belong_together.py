@@ -72,6 +72,24 @@ def test_cells_of_another_device_or_framework_are_refused(finished: Checkout) ->
     assert follow(finished, refused, *TABLES).jobs == {"run_cell": {CELL, other}, "aggregate": {""}}
 
 
+def test_a_block_may_be_of_another_device_of_the_product_but_not_a_cell(finished: Checkout) -> None:
+    def moved(record: dict[str, Any]) -> None:
+        record["node"].update(device="0123456789abcdef")
+
+    second = sorted(cell for cell in finished.cells() if cell.endswith("/2"))
+    for cell in second:
+        finished.edit_record(cell, moved)
+    finished.run(*TABLES).ok()
+    said = "Blocks were measured on 2 devices of this product; every ratio is of one device."
+    assert said in (finished.results / "tables/summary.md").read_text()
+    assert json.loads((finished.results / "manifest.json").read_text())["not_shown"] == said
+
+    finished.edit_record("mps/alpha/1/1", moved)
+    refused = finished.run(*TABLES)
+    assert refused.failed == {"aggregate": {""}}
+    assert "cells/mps/alpha/n1/r1/raw.json: not the newest cell's: device 0123456789abcdef → " in refused.out
+
+
 def test_a_device_that_is_no_longer_the_cells_is_refused(finished: Checkout) -> None:
     device = finished.results / "nodes/device.json"
     facts = json.loads(device.read_text())

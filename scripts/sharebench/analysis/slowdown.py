@@ -46,11 +46,14 @@ def cell_slowdowns(cells: Sequence[MeasuredCell], baseline: Baseline) -> list[fl
 def latency_ratio(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell]) -> RatioTest | None:
     """Mean latency of one group of valid repeats over that of another; None where one of them has none.
 
-    Student's test of the pairs (`are_paired`), else Welch's of the groups.
+    Student's test of the pairs (`are_paired`), else Welch's of the groups. Of cells of several devices only the pairs
+    count, however many there are.
     """
-    if are_paired(over, under):
-        tops, bottoms = _by_block(over), _by_block(under)
-        return ratio_test([tops[block] / bottoms[block] for block in tops])
+    tops, bottoms = _by_block(over), _by_block(under)
+    is_split = len({row.device for cell in (*over, *under) for row in cell.rows}) > 1
+    if is_split or are_paired(over, under):
+        ratios = [tops[block] / bottoms[block] for block in tops.keys() & bottoms.keys()]
+        return ratio_test(ratios) if ratios else None
     all_tops, all_bottoms = (_latencies(cells) for cells in (over, under))
     return welch_test(all_tops, all_bottoms) if all_tops and all_bottoms else None
 

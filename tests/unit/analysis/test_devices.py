@@ -1,0 +1,90 @@
+"""Blocks on several devices: every ratio is of one device, however different the devices are."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from unit.analysis.test_jobs import job_record
+from unit.factories import record
+
+from sharebench.analysis.baseline import Baseline
+from sharebench.analysis.devices import ALONE, jobs_by_device, paired_by_device, remark
+from sharebench.analysis.jobs import job_cell, speedup
+from sharebench.analysis.multiprogram import group_metrics
+from sharebench.analysis.reduction import MeasuredCell, reduced
+from sharebench.analysis.slowdown import group_slowdown, latency_ratio
+
+# Block → device, and mean latency in seconds alone and shared: the devices differ threefold, the slowdowns little.
+BLOCKS = {1: ("first", 0.004, 0.0080), 2: ("second", 0.012, 0.0252), 3: ("first", 0.004, 0.0088)}
+
+
+def cells(baseline_of: tuple[int, ...] = (1, 2, 3), strategies: tuple[str, ...] = ("mps",)) -> list[MeasuredCell]:
+    """One tenant alone and two shared in each block; the two were measured in runs of their own."""
+    made: list[dict[str, Any]] = []
+    for block, (device, alone, shared) in BLOCKS.items():
+        if block in baseline_of:
+            made.append(record("exclusive", [np.full(100, alone)], repeat=block, run_id=f"a{block}", device=device))
+        for strategy in strategies:
+            tenants = [np.full(100, shared)] * 2
+            made.append(record(strategy, tenants, repeat=block, run_id=f"b{block}", device=device))
+    return [reduced(each) for each in made]
+
+
+def of(found: list[MeasuredCell], strategy: str) -> list[MeasuredCell]:
+    return [cell for cell in found if cell.strategy == strategy and cell.valid]
+
+
+def test_slowdowns_pair_within_a_block_whatever_runs_it_took() -> None:
+    found = paired_by_device(cells(), "exclusive")
+    baseline = Baseline(found, "exclusive")
+    slowdown, note = group_slowdown(of(found, "mps"), baseline)
+    logs = [math.log(2.0), math.log(2.1), math.log(2.2)]
+    low, high = stats.t.interval(0.95, 2, loc=np.mean(logs), scale=stats.sem(logs))
+    assert slowdown is not None and note is None
+    assert (slowdown.value, slowdown.low, slowdown.high) == pytest.approx(tuple(np.exp([np.mean(logs), low, high])))
+    antt = group_metrics(of(found, "mps"), baseline)["antt"]
+    assert antt is not None and (antt.value, antt.low) == pytest.approx((slowdown.value, slowdown.low))
+    assert baseline.mean_seconds("matmul") is None, "that would be a mean over devices"
+
+
+def test_a_cell_without_its_baseline_is_excluded_and_not_held_against_another_device() -> None:
+    found = paired_by_device(cells(baseline_of=(1, 3)), "exclusive")
+    excluded = [cell for cell in found if not cell.valid]
+    assert [(cell.block, cell.reason) for cell in excluded] == [(2, ALONE)]
+    assert {(row.valid, row.reason) for cell in excluded for row in cell.rows} == {(False, ALONE)}
+    slowdown, _ = group_slowdown(of(found, "mps"), Baseline(found, "exclusive"))
+    assert slowdown is not None and slowdown.n == 2
+    assert slowdown.value == pytest.approx(math.sqrt(2.0 * 2.2))
+
+
+def test_contrasts_are_of_the_blocks_that_both_have() -> None:
+    found = paired_by_device(cells(strategies=("mps", "time-slicing")), "exclusive")
+    mps = [cell for cell in of(found, "mps") if cell.block != 2]
+    ratio = latency_ratio(mps, of(found, "time-slicing"))
+    assert ratio is not None and (ratio.ratio.n, ratio.ratio.value) == (2, pytest.approx(1))
+    assert latency_ratio(mps[:1], [cell for cell in of(found, "time-slicing") if cell.block == 2]) is None
+
+
+def test_one_device_changes_nothing() -> None:
+    found = [cell for cell in cells() if cell.block != 2]
+    assert paired_by_device(found, "exclusive") == found
+    assert (remark(1), remark(2)[:30]) == ("", "Blocks were measured on 2 devi")
+
+
+def test_jobs_are_held_against_the_queue_on_their_device() -> None:
+    seconds = {1: ("first", 2.0, 3.0), 2: ("second", 6.0, 10.0), 3: ("third", 4.0, 4.0)}
+    made = []
+    for block, (device, each, together) in seconds.items():
+        if block != 3:
+            made.append(job_record("sequential", [each, each], block, run_id=f"a{block}", device=device))
+        made.append(job_record("mps", [together, together], block, run_id=f"b{block}", device=device))
+    jobs = [job for each in made if (job := job_cell(each))]
+    found = jobs_by_device(jobs, [reduced(each) for each in made], ["sequential"])
+    sharing, queue = ([job for job in found if job.strategy == name and job.valid] for name in ("mps", "sequential"))
+    estimate = speedup(sharing, queue)
+    assert estimate is not None and estimate.n == 2
+    assert estimate.value == pytest.approx(math.sqrt(4.0 / 3.0 * 12.0 / 10.0))
