@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from unit.config_cases import study
 from unit.kubernetes.fake_cluster import NODE, FakeCluster
+from unit.kubernetes.objects import daemon_set
 
 from sharebench.config import load
 from sharebench.matrix import Study
@@ -132,6 +133,15 @@ def test_another_version_of_the_plugin_is_said(cluster: Cluster) -> None:
     containers = cluster.daemon_sets[0]["spec"]["template"]["spec"]["containers"]
     containers[0]["image"] = "x/plugin:v0.17.1"
     assert "another version than 0.19.3" in inspected()[0]
+
+
+def test_the_version_of_nfd_is_that_of_its_worker(cluster: Cluster) -> None:
+    cluster.store["/apis/nfd.k8s-sigs.io/v1alpha1"] = {"kind": "APIResourceList"}
+    assert "Node Feature Discovery    installed\n" in inspected()[0]
+    worker = daemon_set("nfd-worker", "worker")
+    worker["spec"]["template"]["spec"]["containers"][0]["image"] = "x/nfd/node-feature-discovery:v0.18.3"
+    cluster.daemon_sets.append(worker)
+    assert "Node Feature Discovery    installed, worker v0.18.3" in inspected()[0]
 
 
 def test_the_operators_version_and_state_are_said(cluster: Cluster) -> None:

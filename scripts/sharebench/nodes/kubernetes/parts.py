@@ -70,7 +70,14 @@ def discovery(survey: Survey) -> Iterator[Row]:
     yield Row("GPU Feature Discovery", _part(found.discovery))
     if found.discovery is None and found.plugin is not None:
         yield Row("", "a value of the plugin's chart, gfd.enabled=true; or make cluster-install WITH=plugin APPLY=1")
-    yield Row("Node Feature Discovery", survey.presence("/apis/nfd.k8s-sigs.io/v1alpha1"))
+    said = survey.presence("/apis/nfd.k8s-sigs.io/v1alpha1")
+    workers = [
+        installed.Part(daemon_set, container["name"])
+        for daemon_set in survey.node.daemon_sets()
+        for container in daemon_set["spec"]["template"]["spec"]["containers"]
+        if "node-feature-discovery" in container["image"]
+    ]
+    yield Row("Node Feature Discovery", ", worker ".join([said, *(each.version for each in workers[:1])]))
 
 
 def mps(survey: Survey) -> Iterator[Row]:
