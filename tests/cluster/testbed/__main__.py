@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from cluster.testbed import gpu, images, instance, lifecycle, node, programs, requirements
+from cluster.testbed import gpu, images, instance, lifecycle, node, programs, requirements, sources
 from cluster.testbed.errors import TestbedError
 from cluster.testbed.instance import Instance
 
@@ -41,7 +41,7 @@ def parsed() -> argparse.Namespace:
 def check() -> None:
     """Raises TestbedError with what this machine lacks."""
     lack = requirements.missing() or programs.unobtainable(
-        (*programs.NODE_PROGRAMS, *programs.GPU_PROGRAMS, *images.FURTHER.values())
+        (*programs.NODE_PROGRAMS, *programs.GPU_PROGRAMS, *programs.TOOLS, *images.FURTHER.values())
     )
     if lack:
         raise TestbedError(lack)
@@ -61,6 +61,7 @@ def main() -> None:
             check()
         elif options.command == "build":
             images.build_all()
+            sources.fetch_all()
         elif options.command == "up":
             begun = time.monotonic()
             found = lifecycle.up(options.name, stays=True)

@@ -161,7 +161,7 @@ def further_archive(image: str) -> Path:
 
 def build_all() -> None:
     """Whatever the tests need, so that no test waits for it."""
-    for program in programs.NODE_PROGRAMS:
+    for program in (*programs.NODE_PROGRAMS, *programs.TOOLS):
         programs.obtain(program)
     archive()
     for image in FURTHER:

@@ -85,6 +85,7 @@ DRA = Program(
 HELM = Program("helm", ("helm",))
 FAKE_PLUGIN = Program("fake-plugin", ("fake-plugin",), package=".")
 NODE_PROGRAMS = (KUBE, CONTAINERD)
+TOOLS = (HELM, FAKE_PLUGIN)  # of some tests
 GPU_PROGRAMS = (NVIDIA, NFD)
 
 

@@ -42,6 +42,12 @@ def folder(module: str) -> Path:
     return Path(found["Dir"])
 
 
+def fetch_all() -> None:
+    """Whatever the tests need, so that no test waits for it. Raises TestbedError."""
+    for module in (PLUGIN, OPERATOR, NFD, PROMETHEUS, KARPENTER):
+        folder(module)
+
+
 # Definitions of custom resources: file in the module.
 CLUSTER_POLICY = (OPERATOR, "deployments/gpu-operator/crds/nvidia.com_clusterpolicies_crd.yaml")
 NODE_POOL = (KARPENTER, "pkg/apis/crds/karpenter.sh_nodepools.yaml")
