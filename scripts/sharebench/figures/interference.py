@@ -10,7 +10,7 @@ from matplotlib.colors import LogNorm
 
 from sharebench.figures import NAMES, data
 from sharebench.figures.sheet import PAGE_INCHES, Sheet, say, sheet
-from sharebench.figures.style import GREY, SMALL_POINTS, TEXT_POINTS
+from sharebench.figures.style import GREY, SMALL_POINTS, TEXT_POINTS, plain
 
 LEAST_FACTOR = 1.25
 """The colours reach at least so far on either side of 1, so that noise around it stays pale."""
@@ -18,6 +18,8 @@ MOST_WITH_INTERVALS = 4
 """With more workloads a cell has no room for its interval."""
 CHARACTER_INCHES = 0.055
 """Width of a character of a workload's name."""
+CELL_INCHES, CELL_WITH_INTERVAL_INCHES = 0.36, 0.58
+"""Room for a slowdown, and for one with its interval below it."""
 
 
 def draw(study: data.Study) -> Sheet:
@@ -26,8 +28,9 @@ def draw(study: data.Study) -> Sheet:
     names = study.config["interference"]
     strategies = study.strategies(table)
     longest = max((len(name) for name in names), default=0) * CHARACTER_INCHES
-    columns = max(1, min(len(strategies), 3 if len(names) <= MOST_WITH_INTERVALS else 2))
     left = 0.3 + longest
+    cell = CELL_WITH_INTERVAL_INCHES if len(names) <= MOST_WITH_INTERVALS else CELL_INCHES
+    columns = max(1, min(len(strategies), 3, int(PAGE_INCHES / (left + cell * len(names)))))
     page = sheet(
         NAMES["interference"].title,
         [*study.facts, "white: as fast as alone, red: slower, the darker the more"],
@@ -58,14 +61,14 @@ def _panel(ax: Axes, rows: pd.DataFrame, names: list[str], norm: LogNorm) -> Non
         at = names.index(row["victim"]), names.index(row["aggressor"])
         values[at] = row["slowdown"]
         is_blank = math.isnan(row["slowdown"])
-        text = data.absence(row) if is_blank else f"{row['slowdown']:.2f}"
+        text = data.absence(row) if is_blank else plain(row["slowdown"])
         is_dark = not is_blank and abs(2 * norm(row["slowdown"]) - 1) > 0.7
         color = GREY if is_blank else "white" if is_dark else "black"
         has_interval = not math.isnan(row["slowdown_low"]) and len(names) <= MOST_WITH_INTERVALS
         y = at[0] - (0.12 if has_interval else 0)
         ax.text(at[1], y, text, ha="center", va="center", size=SMALL_POINTS if is_blank else TEXT_POINTS, color=color)
         if has_interval:
-            interval = f"{row['slowdown_low']:.2f} – {row['slowdown_high']:.2f}"
+            interval = f"{plain(row['slowdown_low'])}–{plain(row['slowdown_high'])}"
             ax.text(at[1], at[0] + 0.18, interval, ha="center", va="center", size=0.8 * SMALL_POINTS, color=color)
     ax.imshow(values, cmap=sns.color_palette("vlag", as_cmap=True), norm=norm, aspect="auto")
     ax.grid(visible=False)

@@ -9,7 +9,7 @@ from matplotlib.patches import Rectangle
 
 from sharebench.figures import NAMES, data
 from sharebench.figures.sheet import PAGE_INCHES, Sheet, say, sheet
-from sharebench.figures.style import SMALL_POINTS
+from sharebench.figures.style import SMALL_POINTS, plain
 
 # From light to dark, with text in every cell: red and green alone would tell some readers nothing.
 COLORS = {"unharmed": "#eef3f8", "survived": "#dcdcdc", "slowed": "#f2b56b", "failed": "#7d1d3f"}
@@ -78,5 +78,5 @@ def verdict(rows: pd.DataFrame) -> tuple[str, str]:
 def _slowdown(rows: pd.DataFrame) -> str:
     slowed: list[dict[Any, Any]] = rows[rows["slowed"] > 0].to_dict("records")
     worst = max((row["slowed_ratio"] for row in slowed if not math.isnan(row["slowed_ratio"])), default=math.nan)
-    factor = "" if math.isnan(worst) else f"{worst:.2g} × "
+    factor = "" if math.isnan(worst) else f"{plain(worst)} × "
     return f"\n{factor}for {max(row['slowed_seconds'] for row in slowed):.2g} s"

@@ -5,9 +5,11 @@ from matplotlib.axes import Axes
 
 from sharebench.figures import NAMES, data, replicas
 from sharebench.figures.sheet import Sheet
-from sharebench.figures.style import GREY
+from sharebench.figures.style import GREY, log_axis
 
 MAKESPAN = "makespan_seconds"
+MOST_ON_A_LINEAR_SCALE = 20
+"""Makespans further apart than this factor are drawn on a log scale, where the small ones can be told apart."""
 
 
 def draw(study: data.Study) -> Sheet:
@@ -24,7 +26,12 @@ def draw(study: data.Study) -> Sheet:
             ax.errorbar(
                 line.x, line.rows[MAKESPAN], yerr=bars, capsize=1.8, capthick=0.8, elinewidth=0.8, **line.look.line
             )
-        ax.set_ylim(0, 1.08 * float(rows[[MAKESPAN, f"{MAKESPAN}_high"]].max().max()))
+        shown = rows[[MAKESPAN, f"{MAKESPAN}_low", f"{MAKESPAN}_high"]]
+        low, high = float(shown.min().min()), float(shown.max().max())
+        if high > MOST_ON_A_LINEAR_SCALE * low:
+            log_axis(ax, "y", low / 1.25, high * 1.25)
+        else:
+            ax.set_ylim(0, 1.08 * high)
 
     return replicas.panels(study, NAMES["jobs"].title, "Makespan (s)", MAKESPAN, panel, table=data.jobs(study))
 

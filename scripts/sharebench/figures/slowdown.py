@@ -11,7 +11,7 @@ from matplotlib.colors import LogNorm
 from sharebench.figures import NAMES, data
 from sharebench.figures.interference import CHARACTER_INCHES, LEAST_FACTOR
 from sharebench.figures.sheet import Sheet, say, sheet
-from sharebench.figures.style import GREY, SMALL_POINTS
+from sharebench.figures.style import GREY, SMALL_POINTS, plain
 
 ROW_INCHES = 0.24
 
@@ -56,7 +56,7 @@ def _panel(ax: Axes, rows: pd.DataFrame, strategies: list[str], norm: LogNorm) -
         values[at] = row["slowdown"]
         is_blank = math.isnan(row["slowdown"])
         is_dark = not is_blank and abs(2 * norm(row["slowdown"]) - 1) > 0.7
-        text = "×" if is_blank else f"{row['slowdown']:.3g}" if row["slowdown"] >= 10 else f"{row['slowdown']:.2f}"
+        text = "×" if is_blank else plain(row["slowdown"])
         color = GREY if is_blank else "white" if is_dark else "black"
         if has_text:
             ax.text(at[1], at[0], text, ha="center", va="center", size=SMALL_POINTS, color=color)

@@ -67,6 +67,13 @@ def theme(width_inches: float = 0.0) -> Iterator[None]:
         width_in_force.reset(token)
 
 
+def plain(value: float) -> str:
+    """A factor without an exponent: 1.02, 24.4, 1,220; two decimals below ten, three figures above."""
+    if value < 9.995:
+        return f"{value:.2f}"
+    return f"{float(f'{value:.3g}'):,.{1 if value < 99.95 else 0}f}"
+
+
 def log_ticks(low: float, high: float) -> list[float]:
     """Round numbers from `low` to `high` (both above 0): steps of 1-2-5, coarser or finer if need be."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)

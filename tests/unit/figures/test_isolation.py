@@ -75,7 +75,7 @@ def test_each_cell_says_the_worst_of_its_victims(page: Sheet) -> None:
         ("time-slicing", "oom"): "unharmed",
         ("time-slicing", "illegal-address"): "unharmed",
         ("time-slicing", "killed"): "survived",
-        ("time-slicing", "spin"): "slowed 2 of 3\n2 × for 0.9 s",
+        ("time-slicing", "spin"): "slowed 2 of 3\n2.04 × for 0.9 s",
         ("mps", "oom"): "unharmed",
         ("mps", "illegal-address"): "failed",
         ("mps", "killed"): "failed 1 of 3",

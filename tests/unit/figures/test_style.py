@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from sharebench.figures.style import THEME, log_axis, log_ticks, theme
+from sharebench.figures.style import THEME, log_axis, log_ticks, plain, theme
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,19 @@ def test_the_theme_ignores_the_user_and_leaves_no_trace() -> None:
             assert mpl.rcParams["lines.linewidth"] == THEME["lines.linewidth"]
             assert mpl.rcParams["axes.facecolor"] == "white"
         assert mpl.rcParams["lines.linewidth"] == 9.0
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.5, "0.50"),
+        (9.99, "9.99"),
+        (9.996, "10.0"),
+        (28.21, "28.2"),
+        (99.96, "100"),
+        (211.5, "212"),
+        (29362.9, "29,400"),
+    ],
+)
+def test_a_factor_has_no_exponent(value: float, text: str) -> None:
+    assert plain(value) == text
