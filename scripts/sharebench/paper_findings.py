@@ -42,8 +42,14 @@ def at(strategy: str, workload: str, replicas: int, **more: Any) -> dict[str, An
 
 
 def read_source(path: Path) -> dict[str, Any]:
-    """docs/findings.yaml: `data` (alias → published data set), `names`, `findings`, `blocks`."""
-    source: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    """docs/findings.yaml: `data` (alias → data sets, the first that is there counts), `names`, `findings`, `blocks` ….
+
+    Raises Contradicted when it is no YAML.
+    """
+    try:
+        source: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise Contradicted(f"{SOURCE}: {' '.join(str(error).split())}") from None
     return source
 
 
@@ -52,8 +58,13 @@ class Filler:
 
     def __init__(self, source: Mapping[str, Any], published: Path, made: Path) -> None:
         self._names = source["names"]
-        there = {alias: name for alias, name in source["data"].items() if (published / name / "manifest.json").exists()}
-        self.of = {alias: DataSet(name, published, made) for alias, name in there.items()}
+        self.of: dict[str, DataSet] = {}
+        for alias, names in source["data"].items():
+            if there := [name for name in names if (published / name / "manifest.json").exists()]:
+                self.of[alias] = DataSet(there[0], published, made)
+        asked = {alias for entry in source["findings"] for alias in entry.get("data", ())}
+        if unknown := sorted(asked - source["data"].keys()):
+            raise Contradicted(f"{SOURCE}: data: {unknown[0]} is not among them, and a finding names it")
         for data in self.of.values():
             if not data.is_of_a_gpu:
                 what = data.device["label"] or f"node {data.device['kind']}"

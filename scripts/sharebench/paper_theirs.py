@@ -32,15 +32,16 @@ class Pair:
         if self.ours is None:
             return "not measured yet"
         factor = f"ours is {digits(self.ours.value / self.theirs)} × theirs"
-        if self.ours.low is not None and self.ours.high is not None:
-            if self.ours.low <= self.theirs <= self.ours.high:
-                return "agrees: within our interval"
-            if self.ours.low <= 1 <= self.ours.high:
-                return f"disagrees: {factor}, and not different from 1"
-            way = "same direction" if (self.ours.value > 1) == (self.theirs > 1) else "opposite direction"
-            return f"disagrees in size, {way}: {factor}"
         way = "same direction" if (self.ours.value > 1) == (self.theirs > 1) else "opposite direction"
-        return f"undecided without an interval, {way}: {factor}"
+        # There is none where theirs is exactly 1.
+        way = f", {way}" if self.theirs != 1 else ""
+        if self.ours.low is None or self.ours.high is None:
+            return f"undecided without an interval{way}: {factor}"
+        if self.ours.low <= self.theirs <= self.ours.high:
+            return "agrees: within our interval"
+        if self.ours.low <= 1 <= self.ours.high:
+            return f"disagrees: {factor}, and not different from 1"
+        return f"disagrees in size{way}: {factor}"
 
 
 class Literature:

@@ -61,7 +61,9 @@ def at(strategy: str) -> dict[str, Any]:
 
 
 def filler(root: Path, **data: str) -> Filler:
-    source = {"data": data or {"study": "gpu/study"}, "names": {"net": "net"}}
+    named = data or {"study": "gpu/study"}
+    # The first that is published counts.
+    source = {"data": {key: ["gpu/none", name] for key, name in named.items()}, "names": {"net": "net"}, "findings": []}
     return Filler(source, root / "published", root / "made")
 
 
@@ -180,6 +182,7 @@ def test_only_measurements_of_gpus_get_into_findings(tmp_path: Path, device: dic
         (2.0, Number(0.5, 0.4, 0.6), "disagrees in size, opposite direction: ours is 0.250 × theirs"),
         (2.0, Number(1.0, 0.9, 1.1), "disagrees: ours is 0.500 × theirs, and not different from 1"),
         (2.0, Number(3.0), "undecided without an interval, same direction: ours is 1.50 × theirs"),
+        (1.0, Number(0.9, 0.8, 0.95), "disagrees in size: ours is 0.900 × theirs"),
         (2.0, None, "not measured yet"),
     ],
 )
