@@ -204,7 +204,9 @@ def test_a_layout_that_somebody_made_comes_back(node: ClusterNode, study: Study,
     # the same value again, for a layout that is not there any more
     assert mig.instance is not None
     gpu.cut(mig.instance, "1g.5gb 1g.5gb")
-    for each in mig.plugin_pods("gpu-feature-discovery"):  # else it looks once a minute
+    # Without our taint a new pod looks at the GPU at once, and the old one once a minute.
+    mig.core.patch_node(mig.node_name, {"spec": {"taints": None}})
+    for each in mig.plugin_pods("gpu-feature-discovery"):
         mig.core.delete_namespaced_pod(each.metadata.name, PLUGIN_NAMESPACE)
     eventually("its labels", lambda: mig.labels().get("mig-1g.5gb.count") == "2", 90.0)
     node.ensure(state(study, "mig"))
