@@ -156,7 +156,7 @@ def further_archive(image: str) -> Path:
     program = FURTHER[image]
     binaries = programs.obtain(program)
     with locked("images"):
-        return _archived(program.folder, [Image(image, _with_standins(binaries))])
+        return _archived(program.name, [Image(image, _with_standins(binaries))])
 
 
 def build_all() -> None:

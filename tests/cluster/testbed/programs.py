@@ -1,7 +1,8 @@
 """The binaries: from the folder SHAREBENCH_TESTBED_BIN, else from the cache, else built from pinned sources.
 
 Every folder below `programs/` is a Go module whose go.mod and go.sum pin what is built. The cache knows a build by the
-hash of these files, so that checkouts with other pins live side by side.
+hash of these files, so that checkouts with other pins live side by side. Programs of one module share its versions, and
+so the compiled packages in Go's cache: most of what NVIDIA's programs consist of is part of Kubernetes.
 """
 
 from __future__ import annotations
@@ -27,26 +28,36 @@ ATTEMPTS = 3  # at what needs the network
 
 @dataclass(frozen=True)
 class Program:
-    """A Go module of `programs/`.
+    """What is built together.
 
-    binaries: names that the build leaves behind. package: what is built, `tool` for the module's tool lines.
+    folder: its Go module in `programs/`. binaries: names that the build leaves behind. packages: what is built.
     aliases: names under which the one binary is also called. stamps: Go variables set to a version.
     files: name -> (module, path in it) of a file that is taken from the sources. nvml: linked against NVML at run time.
     """
 
+    name: str
     folder: str
     binaries: tuple[str, ...]
-    package: str = "tool"
+    packages: tuple[str, ...]
     aliases: tuple[str, ...] = ()
     stamps: tuple[str, ...] = ()
     files: tuple[tuple[str, str, str], ...] = ()
     nvml: bool = False
 
 
+def _commands(folder: str, *names: str) -> tuple[str, ...]:
+    """The packages of a project's commands."""
+    return tuple(f"{folder}/{name}" for name in names)
+
+
+_PLUGIN = ("nvidia-device-plugin", "gpu-feature-discovery", "config-manager", "mps-control-daemon")
+_MIG = ("nvidia-mig-parted", "nvidia-mig-manager")
+_CONTAINERD = ("containerd", "ctr", "containerd-shim-runc-v2")
 KUBE = Program(
     "kube",
+    "kubernetes",
     ("kube",),
-    package=".",
+    (".",),
     aliases=("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"),
     stamps=tuple(
         f"k8s.io/component-base/version.{variable}"
@@ -55,35 +66,45 @@ KUBE = Program(
 )
 CONTAINERD = Program(
     "containerd",
-    ("containerd", "ctr", "containerd-shim-runc-v2"),
+    "containerd",
+    _CONTAINERD,
+    _commands("github.com/containerd/containerd/v2/cmd", *_CONTAINERD),
     stamps=("github.com/containerd/containerd/v2/version.Version=2.2.9",),
 )
 NVIDIA = Program(
     "nvidia",
-    ("nvidia-device-plugin", "gpu-feature-discovery", "config-manager", "mps-control-daemon"),
+    "kubernetes",
+    _PLUGIN,
+    _commands("github.com/NVIDIA/k8s-device-plugin/cmd", *_PLUGIN),
     stamps=("github.com/NVIDIA/k8s-device-plugin/internal/info.version=v0.19.3",),
     nvml=True,
 )
 NFD = Program(
     "nfd",
+    "kubernetes",
     ("nfd-master",),
+    ("sigs.k8s.io/node-feature-discovery/cmd/nfd-master",),
     stamps=("sigs.k8s.io/node-feature-discovery/pkg/version.version=v0.18.3",),
     files=(("nfd-api-crds.yaml", "sigs.k8s.io/node-feature-discovery", "deployment/base/nfd-crds/nfd-api-crds.yaml"),),
 )
 MIG = Program(
     "mig",
-    ("nvidia-mig-parted", "nvidia-mig-manager"),
+    "kubernetes",
+    _MIG,
+    _commands("github.com/NVIDIA/mig-parted/cmd", *_MIG),
     stamps=("github.com/NVIDIA/mig-parted/internal/info.version=v0.13.1",),
     nvml=True,
 )
 DRA = Program(
     "dra",
+    "dra",
     ("gpu-kubelet-plugin",),
+    ("sigs.k8s.io/dra-driver-nvidia-gpu/cmd/gpu-kubelet-plugin",),
     stamps=("sigs.k8s.io/dra-driver-nvidia-gpu/internal/info.version=v0.4.1",),
     nvml=True,
 )
-HELM = Program("helm", ("helm",))
-FAKE_PLUGIN = Program("fake-plugin", ("fake-plugin",), package=".")
+HELM = Program("helm", "helm", ("helm",), ("helm.sh/helm/v3/cmd/helm",))
+FAKE_PLUGIN = Program("fake-plugin", "kubernetes", ("fake-plugin",), ("./fake-plugin",))
 NODE_PROGRAMS = (KUBE, CONTAINERD)
 TOOLS = (HELM, FAKE_PLUGIN)  # of some tests
 GPU_PROGRAMS = (NVIDIA, NFD)
@@ -91,7 +112,8 @@ GPU_PROGRAMS = (NVIDIA, NFD)
 
 def _environment(program: Program) -> dict[str, str]:
     environment = {**os.environ, "CGO_ENABLED": "1" if program.nvml else "0"}
-    environment["GOFLAGS"] = f"-trimpath -buildvcs=false {os.environ.get('GOFLAGS', '')}".strip()
+    # With the same tags, packages compile to the same with cgo and without, and are compiled once.
+    environment["GOFLAGS"] = f"-trimpath -buildvcs=false -tags=netgo,osusergo {os.environ.get('GOFLAGS', '')}".strip()
     if program.nvml:  # the library is opened at run time: its functions stay unresolved, and are bound when called
         environment["CGO_LDFLAGS"] = "-Wl,--unresolved-symbols=ignore-in-object-files"
     return environment
@@ -114,7 +136,7 @@ def _go(program: Program, *arguments: str, **variables: str) -> str:
         if done.returncode == 0:
             return done.stdout.strip()
     last = "\n".join(done.stderr.strip().splitlines()[-5:])
-    raise TestbedError(f"building {program.folder} failed (go {arguments[0]} in {folder}):\n{last}")
+    raise TestbedError(f"building {program.name} failed (go {arguments[0]} in {folder}):\n{last}")
 
 
 def _build(program: Program, target: Path) -> None:
@@ -122,7 +144,7 @@ def _build(program: Program, target: Path) -> None:
         raise TestbedError(
             "no Go compiler (go) on PATH: install Go, or name a folder of binaries: SHAREBENCH_TESTBED_BIN"
         )
-    print(f"test bed: building {program.folder} from source (once)", flush=True)
+    print(f"test bed: building {program.name} from source (once)", flush=True)
     begun, cpu_before = time.monotonic(), _cpu_seconds()
     target.mkdir(parents=True)
     _go(
@@ -130,13 +152,14 @@ def _build(program: Program, target: Path) -> None:
         "build",
         "-p",
         str(os.cpu_count() or 1),
+        "-gcflags=all=-dwarf=false",  # nobody debugs it, and it builds sooner
         "-ldflags",
         _linker_flags(program),
         "-o",
         f"{target}/",
-        program.package,
+        *program.packages,
     )
-    if program.package == ".":  # named after the module
+    if program.packages == (".",):  # named after the module
         (only,) = target.iterdir()
         only.rename(target / program.binaries[0])
     for alias in program.aliases:
@@ -144,7 +167,7 @@ def _build(program: Program, target: Path) -> None:
     for name, module, path in program.files:
         shutil.copyfile(Path(_go(program, "list", "-m", "-f", "{{.Dir}}", module), path), target / name)
     took, cpu = time.monotonic() - begun, _cpu_seconds() - cpu_before
-    print(f"test bed: built {program.folder} in {took:.0f} s ({cpu:.0f} s of CPU)", flush=True)
+    print(f"test bed: built {program.name} in {took:.0f} s ({cpu:.0f} s of CPU)", flush=True)
 
 
 def _cpu_seconds() -> float:
@@ -155,13 +178,13 @@ def _cpu_seconds() -> float:
 
 def _key(program: Program) -> str:
     digest = hashlib.sha256(repr(program).encode())
-    for file in sorted((SOURCES / program.folder).iterdir()):
+    for file in sorted(path for path in (SOURCES / program.folder).rglob("*") if path.is_file()):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:12]
 
 
 def _folder(program: Program) -> Path:
-    return cache() / "programs" / f"{program.folder}-{_key(program)}"
+    return cache() / "programs" / f"{program.name}-{_key(program)}"
 
 
 def unobtainable(programs: Iterable[Program]) -> str | None:
