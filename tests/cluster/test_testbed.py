@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from cluster.harness import FOREVER, Cluster, eventually
-from cluster.testbed import instance, lifecycle, requirements
+from cluster.testbed import instance, lifecycle, programs, requirements
 from cluster.testbed.errors import TestbedError
 from cluster.testbed.instance import Instance
 
@@ -141,3 +141,30 @@ def test_cgroups_are_checked_before_anything_starts(
     assert "no cgroup rights" in str(requirements.missing())
     (tmp_path / "cgroup.controllers").touch()
     assert "cgroup v2 only" in str(requirements.missing())
+
+
+def test_what_the_kernel_refuses_is_found_beforehand(machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requirements, "TRIAL", "mount -t no-such-type none /run")
+    assert str(requirements.missing()).startswith("no namespaces, mounts or links here: mount: /run:")
+
+
+def test_modules_that_cannot_be_had_are_found_beforehand(
+    machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHAREBENCH_TESTBED_CACHE", str(tmp_path))
+    monkeypatch.delenv("SHAREBENCH_TESTBED_BIN", raising=False)
+    monkeypatch.setenv("GOPROXY", "off")
+    assert str(programs.unobtainable([programs.KUBE])).startswith("Go gets no modules here:")
+    assert programs.unobtainable([]) is None
+
+
+def test_what_killed_tests_left_is_swept(machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHAREBENCH_TESTBED_CACHE", str(tmp_path))
+    with subprocess.Popen(["sleep", "60"]) as tests:
+        instance.create("theirs", tests.pid)
+        instance.create("mine", os.getpid())
+        instance.create("stays")
+        assert lifecycle.sweep() == []
+        tests.kill()
+    assert lifecycle.sweep() == ["theirs"]
+    assert lifecycle.names() == ["mine", "stays"]
