@@ -7,6 +7,7 @@ and of kube-prometheus-stack are only parsed (tests/unit/test_cluster_install.py
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from cluster.harness import RESTRICTED, Cluster, eventually
 from cluster.testbed import sources
 from kubernetes import client, utils
 
+from sharebench.nodes.kubernetes import monitor
 from sharebench.nodes.kubernetes.api import Api, ApiRefused
 
 FOLDER = REPOSITORY / "config" / "cluster"
@@ -39,24 +41,24 @@ def api(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Api:
     return Api(None)
 
 
-@pytest.fixture
-def defined(cluster: Cluster, api: Api, name: str) -> Iterator[None]:
-    """The cluster with the custom resources that the manifest needs."""
+@contextmanager
+def defining(cluster: Cluster, api: Api, *definitions: tuple[str, str]) -> Iterator[None]:
+    """The cluster with these custom resources for a while."""
     extensions = client.ApiextensionsV1Api(cluster.api)
-    made = []
+    made: dict[str, str] = {}
     try:
-        for source in DEFINITIONS.get(name, ()):
+        for source in definitions:
             path = sources.file(*source)
             utils.create_from_yaml(cluster.api, str(path))
             (definition,) = [each for each in yaml.safe_load_all(path.read_text()) if each]
-            made.append(definition["metadata"]["name"])
-            spec = definition["spec"]
-            served = f"/apis/{spec['group']}/{spec['versions'][0]['name']}"
-            eventually(f"{made[-1]}", lambda path=served: api.find(path))  # type: ignore[misc]
+            names, spec = definition["metadata"]["name"], definition["spec"]
+            made[names] = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
+            eventually(names, lambda path=made[names]: api.find(path))  # type: ignore[misc]
         yield
     finally:
-        for each in made:
-            extensions.delete_custom_resource_definition(each)
+        for name, path in made.items():
+            extensions.delete_custom_resource_definition(name)
+            eventually(f"the end of {name}", lambda path=path: api.find(path) is None)  # type: ignore[misc]
 
 
 def path_of(api: Api, made: dict[str, Any], namespace: str) -> str:
@@ -75,15 +77,26 @@ def try_to_make(api: Api, made: dict[str, Any], namespace: str) -> None:
 
 
 @pytest.mark.parametrize("name", manifests())
-@pytest.mark.usefixtures("defined")
-def test_the_server_takes_it(api: Api, namespace: str, name: str) -> None:
-    for each in objects(name):
-        try_to_make(api, each, namespace)
-        if each["kind"] == "Job":
-            # Pod Security is enforced on pods only.
-            spec = each["spec"]["template"]["spec"] | {"serviceAccountName": "default"}
-            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "of-the-job"}, "spec": spec}
-            try_to_make(api, pod, namespace)
+def test_the_server_takes_it(cluster: Cluster, api: Api, namespace: str, name: str) -> None:
+    with defining(cluster, api, *DEFINITIONS.get(name, ())):
+        for each in objects(name):
+            try_to_make(api, each, namespace)
+            if each["kind"] == "Job":
+                # Pod Security is enforced on pods only.
+                spec = each["spec"]["template"]["spec"] | {"serviceAccountName": "default"}
+                pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "of-the-job"}, "spec": spec}
+                try_to_make(api, pod, namespace)
+
+
+def test_the_pod_monitor_of_a_run_is_one_that_the_prometheus_operator_takes(
+    cluster: Cluster, api: Api, namespace: str
+) -> None:
+    made = monitor.pod_monitor("0123abcd", "sharebench/node", "a run", {"scrape_seconds": 0.5, "labels": {"a": "b"}})
+    with defining(cluster, api, sources.POD_MONITOR):
+        try_to_make(api, made, namespace)
+        made["spec"]["podMetricsEndpoints"][0]["interval"] = "half a second"
+        with pytest.raises(ApiRefused, match="interval"):
+            try_to_make(api, made, namespace)
 
 
 def test_the_server_would_refuse_what_the_namespace_does_not_let_in(api: Api, namespace: str) -> None:
