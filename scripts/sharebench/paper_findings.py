@@ -32,6 +32,8 @@ class Finding:
     question: str
     texts: Mapping[str, str] = field(default_factory=dict)
     figure: Mapping[str, Any] = field(default_factory=dict)
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    """What `let` names."""
     is_open: bool = False
     data: tuple[str, ...] = ()
 
@@ -116,7 +118,7 @@ class Filler:
         texts = {key: self.text(name, entry[key], known) for key in TEXTS}
         if re.search(r"[.!?] ", texts["sentence"]) or not texts["sentence"].endswith("."):
             raise Contradicted(f"{SOURCE}: {name}: sentence: is not one sentence")
-        return Finding(name, entry["question"], texts, entry["figure"], data=aliases)
+        return Finding(name, entry["question"], texts, entry["figure"], known, data=aliases)
 
 
 def page(findings: list[Finding], filler: Filler, introduction: str) -> str:

@@ -68,13 +68,28 @@ def _draw(together: Together, rows: list[dict[str, Any]], out: Path) -> None:
     from sharebench.figures import theirs
 
     filler, images = together.filler, out / REPOSITORY / paper_findings.IMAGES
-    wanted = {each.name: each.figure for each in together.findings if not each.is_open}
-    for name, figure in (together.images | wanted).items():
-        drawn = filler.of[figure["of"]]
-        workloads = figure.get("workloads", ())
-        figures.draw_of(figure["draw"], dataset.located(drawn.folder), drawn.made, workloads, images / f"{name}.svg")
+    wanted = {each.name: each for each in together.findings if not each.is_open}
+    for name, figure in (together.images | {key: each.figure for key, each in wanted.items()}).items():
+        target = images / f"{name}.svg"
+        if figure["draw"] == "numbers":
+            _draw_numbers(wanted[name], filler, target)
+            continue
+        drawn, workloads = filler.of[figure["of"]], figure.get("workloads", ())
+        figures.draw_of(figure["draw"], dataset.located(drawn.folder), drawn.made, workloads, target)
     devices = list(dict.fromkeys(data.device["product"] for data in filler.of.values()))
     with theme():
         page = theirs.draw(rows, devices)
         save(page, out, "theirs")
         save(page, images, "ours-and-theirs", ("svg",))
+
+
+def _draw_numbers(finding: paper_findings.Finding, filler: paper_findings.Filler, target: Path) -> None:
+    """The figure of a finding that no figure of its study shows: its own numbers, by what `labels` calls them."""
+    from sharebench.figures import numbers
+
+    known = {label: finding.numbers[key] for key, label in finding.figure["labels"].items()}
+    ends = {label: (number.value, number.low, number.high) for label, number in known.items()}
+    facts = [filler.of[finding.figure["of"]].device["product"]]
+    with theme():
+        page = numbers.draw(finding.figure["title"], facts, ends, finding.figure["axis"])
+        save(page, target.parent, target.stem, ("svg",))

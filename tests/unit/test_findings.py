@@ -264,3 +264,13 @@ def test_documents_that_differ_are_named_and_written(tmp_path: Path) -> None:
     assert run("--write")[0] == 0
     assert (root / "README.md").read_text() == "new" and not (root / "docs/images/findings/gone.svg").exists()
     assert run() == (0, "all documents say what the data say\n")
+
+
+def test_a_finding_without_a_figure_of_its_study_draws_its_own_numbers(tmp_path: Path) -> None:
+    publish(tmp_path)
+    of = filler(tmp_path)
+    figure = {"draw": "numbers", "of": "study", "title": "T", "axis": "x", "labels": {"gain": "turns over MPS"}}
+    found = of.finding(finding(figure=figure))
+    paper_together._draw_numbers(found, of, tmp_path / "turns.svg")
+    svg = (tmp_path / "turns.svg").read_text(encoding="utf-8")
+    assert "turns over MPS: 2" in svg and "NVIDIA H200" in svg
