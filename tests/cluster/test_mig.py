@@ -195,7 +195,7 @@ def test_a_layout_that_somebody_made_comes_back(node: ClusterNode, study: Study,
         try:
             node.ensure(state(study, "mig"))
         except NodeError as refusal:
-            assert "mig.config.state is" in str(refusal)
+            assert "MIG" in str(refusal)
             return False
         return True
 

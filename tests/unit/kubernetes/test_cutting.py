@@ -142,6 +142,17 @@ def test_an_unsettled_node_is_left_as_it_is(cluster: MigCluster, tmp_path: Path)
     assert original.of_access(cluster.store[NODE], "device-plugin") is None
 
 
+def test_a_label_that_is_newer_than_the_layout(cluster: MigCluster, tmp_path: Path) -> None:
+    labels = cluster.store[NODE]["metadata"]["labels"]
+    labels |= {CONFIG_LABEL: "all-1g.5gb", "nvidia.com/mig.config.state": "success"}
+    node = opened(cluster, tmp_path)
+    with pytest.raises(NodeError, match=r"does not show the MIG layout of its label .*, all-1g\.5gb"):
+        node.ensure(state("exclusive"))
+    assert original.of_access(cluster.store[NODE], "device-plugin") is None
+    labels["nvidia.com/gpu.replicas"] = "0"
+    node.ensure(state("exclusive"))
+
+
 def test_a_layout_that_somebody_else_sets_meanwhile(cluster: MigCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("mig"))

@@ -66,6 +66,14 @@ def test_what_the_labels_tell(labels: dict[str, str], layout: dict[str, int]) ->
     assert instances.shown(labels) == layout
 
 
+def test_labels_may_be_ahead_of_the_kubelet() -> None:
+    three = {"nvidia.com/mig-1g.5gb": 2, "nvidia.com/mig-2g.10gb": 1, "nvidia.com/mig-3g.20gb": 1}
+    assert instances.offers(BALANCED, three)
+    assert not instances.offers(BALANCED, {"nvidia.com/gpu": 1})
+    assert instances.offers(SINGLE, {"nvidia.com/gpu": 2})
+    assert instances.offers(WHOLE, {})
+
+
 @pytest.mark.parametrize("labels", [WHOLE, BALANCED, SINGLE])
 def test_the_gpu_is_the_same_however_it_is_cut(labels: dict[str, str]) -> None:
     assert instances.whole_product(labels) == "NVIDIA-Mock-A100-SXM4-40GB"

@@ -11,7 +11,7 @@ from sharebench.nodes.kubernetes.installed import Part
 from sharebench.nodes.kubernetes.instances import Cut, Impossible, Possible
 from sharebench.nodes.kubernetes.keys import PREFIX
 from sharebench.nodes.kubernetes.mig_manager import CONFIG_LABEL, STATE_LABEL, MigManager, labels_of
-from sharebench.nodes.kubernetes.readiness import Expected
+from sharebench.nodes.kubernetes.readiness import Expected, allocatable
 from sharebench.strategies import Strategy
 
 if TYPE_CHECKING:
@@ -96,8 +96,20 @@ class Cutting:
 
     def refuse_unsettled(self, node: Json) -> None:
         """Raise NodeError where the layout may be changed, but is not settled, so that it could not come back."""
-        if self._may_change:
-            mig_manager.refuse_unsettled(node)
+        if not self._may_change:
+            return
+        mig_manager.refuse_unsettled(node)
+        labels = labels_of(node)
+        if CONFIG_LABEL not in labels or self._node.installed.mig_manager is None:
+            return
+        # The label may be so new that the state is that of the layout before.
+        layouts = self._manager().known().get(labels[CONFIG_LABEL], [])
+        is_shown = not layouts or any(each is None or instances.shows(labels, each) for each in layouts)
+        if not (is_shown and instances.offers(labels, allocatable(node))):
+            raise NodeError(
+                f"the node does not show the MIG layout of its label {CONFIG_LABEL}, {labels[CONFIG_LABEL]}; "
+                "wait until it does"
+            )
 
     def refuse_another(self, note: Json) -> None:
         """Raise NodeError when somebody else has set the layout; `note` is that of the access."""

@@ -111,6 +111,18 @@ def is_cut(labels: Mapping[str, str]) -> bool:
     return bool(shown(labels)) or labels.get("nvidia.com/gpu.replicas") == "0"
 
 
+def shows(labels: Mapping[str, str], layout: Layout) -> bool:
+    """Whether the labels are those of a GPU that is cut so; a plugin without a MIG strategy shows only that it is."""
+    seen = shown(labels)
+    return seen == layout if seen or not layout else is_cut(labels)
+
+
+def offers(labels: Mapping[str, str], allocatable: Mapping[str, int]) -> bool:
+    """Whether the node lets pods have the instances that its labels tell of: the kubelet is some seconds behind."""
+    is_single = CUT_PRODUCT.search(labels.get(PRODUCT_LABEL, "")) is not None
+    return all((RESOURCE if is_single else resource_of(name)) in allocatable for name in shown(labels))
+
+
 def whole_product(labels: Mapping[str, str]) -> str:
     """The GPU's product without what sharing and MIG add to it; empty where no label tells."""
     return CUT_PRODUCT.sub("", labels.get(PRODUCT_LABEL, "")).removesuffix("-SHARED")
