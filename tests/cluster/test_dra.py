@@ -64,8 +64,8 @@ def test_three_pods_share_one_claim_and_see_its_device(dra: Cluster) -> None:
         assert len(resources.read_namespaced_resource_claim("gpu", namespace).status.reserved_for) == 3
 
 
-@pytest.fixture
-def account(dra: Cluster, tmp_path: Path) -> Iterator[Path]:
+@pytest.fixture(scope="module")
+def account(dra: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Kubeconfig of an account with the rights for claims, and none of those for a device plugin."""
     apply(dra, "namespace", NAMESPACE)
     try:
@@ -77,7 +77,7 @@ def account(dra: Cluster, tmp_path: Path) -> Iterator[Path]:
         kubeconfig = yaml.safe_load(dra.kubeconfig.read_text())
         for user in kubeconfig["users"]:
             user["user"] = {"token": token}
-        path = tmp_path / "kubeconfig"
+        path = tmp_path_factory.mktemp("account") / "kubeconfig"
         path.write_text(yaml.safe_dump(kubeconfig))
         yield path
     finally:
@@ -101,6 +101,8 @@ def evidence(record: dict[str, Any], name: str) -> list[Any]:
 
 def test_a_study_by_claims_with_only_the_rights_of_the_manifests(dra: Cluster, account: Path, tmp_path: Path) -> None:
     """No device plugin, no labels: the GPU is known by the driver's slices alone."""
+    assert dra.instance is not None
+    gpu.set_dra(dra.instance, "TimeSlicingSettings=true")
     given = study_of(
         NAMESPACE,
         strategies=["exclusive", "time-slicing", "time-slicing-long", "mps"],
@@ -141,4 +143,55 @@ def test_a_study_by_claims_with_only_the_rights_of_the_manifests(dra: Cluster, a
     assert "mock GPU, CPU work in pods" in (results / "report.html").read_text()
     assert list((results / "figures").glob("*.svg"))
     assert left(dra) == []
-    unnamed(results, dra, account)
+    unnamed(results, dra, account, files=80)
+
+
+def measured(folder: Path, kubeconfig: Path, given: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The record of each strategy of a study with one cell for each."""
+    run = run_in(folder, kubeconfig, given)
+    code, out = run.finish()
+    assert code == 0, out
+    found = (run.folder / "results").glob("cells/*/*/*/*/raw.json")
+    records = {path.parts[-5]: json.loads(path.read_text()) for path in found}
+    for record in records.values():
+        assert record["status"] == "ok", record["reason"]
+        assert all(each["holds"] for each in record["evidence"])
+    return records
+
+
+def by_claims(**changes: Any) -> dict[str, Any]:
+    return study_of(NAMESPACE, **changes, null_cells=False, kubernetes={"access": "dra"})
+
+
+def test_mps_by_a_claim_with_and_without_limits(dra: Cluster, account: Path, tmp_path: Path) -> None:
+    assert dra.instance is not None
+    gpu.set_dra(dra.instance, "TimeSlicingSettings=true,MPSSupport=true")
+    given = by_claims(strategies=["mps", "mps-limited"], replicas=[3])
+    records = measured(tmp_path / "study", account, given)
+    for name in ("mps", "mps-limited"):
+        assert evidence(records[name], "MPS control daemons that are ready") == [1]
+        assert evidence(records[name], "has the pipe of an MPS daemon") == [True] * 3
+    configs = {name: evidence(records[name], "opaque configuration in the allocation")[0] for name in records}
+    assert configs["exclusive"] == []
+    assert configs["mps"][0]["parameters"]["sharing"] == {"strategy": "MPS", "mpsConfig": {}}
+    limits = configs["mps-limited"][0]["parameters"]["sharing"]["mpsConfig"]
+    # a third of the mock's 40 GiB, by the digest of the GPU's UUID
+    assert limits["defaultActiveThreadPercentage"] == 33
+    assert list(limits["defaultPerDevicePinnedMemoryLimit"].values()) == ["13653Mi"]
+    assert left(dra) == []
+    assert client.AppsV1Api(dra.api).list_namespaced_deployment(gpu.DRA_NAMESPACE).items == []
+
+
+def test_instances_by_a_claim(dra: Cluster, account: Path, tmp_path: Path) -> None:
+    assert dra.instance is not None
+    gpu.set_dra(dra.instance, "TimeSlicingSettings=true,MPSSupport=true", layout="1g.5gb 1g.5gb 2g.10gb 3g.20gb")
+    shared = {"mechanism": ["mig", "mps"], "profile": "1g", "instances": 2, "thread_percent": 50}
+    given = by_claims(strategies=["mig-unequal", "shared"], replicas=[4], baseline="none")
+    given["strategy_catalogue"] = {"shared": shared}
+    records = measured(tmp_path / "study", account, given)
+    tenants = "tenants by the device that they have"
+    assert evidence(records["mig-unequal"], tenants) == [[[0], [1], [2], [3]]]
+    assert evidence(records["mig-unequal"], "GPUs of the allocated instances") == [1]
+    assert evidence(records["shared"], tenants) == [[[0, 2], [1, 3]]]
+    assert evidence(records["shared"], "MPS control daemons that are ready") == [2]
+    assert left(dra) == []

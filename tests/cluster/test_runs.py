@@ -123,7 +123,7 @@ def test_a_study_with_only_the_rights_of_the_manifests(plugin: Cluster, account:
     assert "cell 1 of" not in out
 
 
-def unnamed(results: Path, cluster: Cluster, kubeconfig: Path) -> None:
+def unnamed(results: Path, cluster: Cluster, kubeconfig: Path, files: int = 100) -> None:
     """Nothing of the cluster is in the results, logs and archive; `.sharebench` is this driver's own memory."""
     node = cluster.node()
     secrets = {
@@ -144,7 +144,7 @@ def unnamed(results: Path, cluster: Cluster, kubeconfig: Path) -> None:
                 looked_at += 1
                 found = [secret for secret in secrets if secret and secret.encode() in content]
                 assert not found, f"{name}: {found}"
-    assert looked_at > 100
+    assert looked_at > files
 
 
 def contents(path: Path) -> Iterator[tuple[str, bytes]]:

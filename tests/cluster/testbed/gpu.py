@@ -94,10 +94,35 @@ def in_use(found: Instance) -> Iterator[None]:
         mark.unlink()
 
 
+DRA_NAMESPACE = "dra-driver-nvidia-gpu"
+DRA_DRIVER = ("daemonset/dra-driver-kubelet-plugin", f"--namespace={DRA_NAMESPACE}")
+
+
 def install_dra(found: Instance) -> None:
     """NVIDIA's DRA driver into a running test bed, which offers the mock GPU in a ResourceSlice."""
     import_images(found, images.further_archive(images.DRA))
     command = [str(programs.obtain(programs.KUBE)["kubectl"]), f"--kubeconfig={found.kubeconfig}"]
+    run(*command, "create", "namespace", DRA_NAMESPACE)
+    template = programs.obtain(programs.DRA)["mps-daemon.yaml"]
+    file = f"--from-file=mps-control-daemon.tmpl.yaml={template}"
+    run(*command, "create", "configmap", "templates", f"--namespace={DRA_NAMESPACE}", file)
     run(*command, "apply", "-f", MANIFESTS / "dra.yaml")
-    daemon_set = ["daemonset", "dra-driver-kubelet-plugin", "--namespace=dra-driver-nvidia-gpu"]
-    run(*command, "rollout", "status", *daemon_set, "--timeout=90s")
+    run(*command, "rollout", "status", *DRA_DRIVER, "--timeout=90s")
+
+
+def set_dra(found: Instance, gates: str, layout: str | None = None, product: str = "") -> None:
+    """Have the DRA driver start anew with these feature gates, on a GPU cut into these MIG instances or on a whole one.
+
+    `gates` as its variable has them: `TimeSlicingSettings=true,MPSSupport=true`; `layout` such as `1g.5gb 2g.10gb`,
+    empty for a GPU that can do MIG and is whole; `product` another GPU than the mock's own.
+    """
+    command = [str(programs.obtain(programs.KUBE)["kubectl"]), f"--kubeconfig={found.kubeconfig}"]
+    if layout is not None:
+        if layout:
+            cut(found, layout)
+        else:
+            _layout_file(found).write_text("")
+    variables = [f"FEATURE_GATES={gates}", f"MOCK_MIG_LAYOUT={'' if layout is None else MIG_LAYOUT}"]
+    variables.append(f"MOCK_GPU_NAME={product}" if product else "MOCK_GPU_NAME-")
+    run(*command, "set", "env", *DRA_DRIVER, *variables)
+    run(*command, "rollout", "status", *DRA_DRIVER, "--timeout=90s")

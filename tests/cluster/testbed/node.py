@@ -21,6 +21,8 @@ from cluster.testbed.instance import NODE, SERVICE_IP, Instance
 
 LINK = "node0"
 NAMES = ("etcd", "containerd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
+# For DRA drivers that make the instances of a GPU; without the gate they cannot offer places for them.
+PARTITIONS = "--feature-gates=DRAPartitionableDevices=true"
 BEFORE_API = ("etcd", "containerd", "kube-apiserver")
 RESTART_SECONDS = 1.0
 LINK_SECONDS = 60.0
@@ -126,6 +128,7 @@ def components(instance: Instance) -> dict[str, list[str]]:
             "--service-cluster-ip-range=10.96.0.0/24",
             "--allow-privileged",
             "--profiling=false",
+            PARTITIONS,
         ],
         "kube-controller-manager": [
             *as_client("controller-manager"),
@@ -133,7 +136,7 @@ def components(instance: Instance) -> dict[str, list[str]]:
             f"--service-account-private-key-file={pki}/sa.key",
             f"--root-ca-file={pki}/ca.crt",
         ],
-        "kube-scheduler": as_client("scheduler"),
+        "kube-scheduler": [*as_client("scheduler"), PARTITIONS],
         "kubelet": [
             "kubelet",
             f"--config={config}/kubelet.yaml",

@@ -101,6 +101,7 @@ DRA = Program(
     ("gpu-kubelet-plugin",),
     ("sigs.k8s.io/dra-driver-nvidia-gpu/cmd/gpu-kubelet-plugin",),
     stamps=("sigs.k8s.io/dra-driver-nvidia-gpu/internal/info.version=v0.4.1",),
+    files=(("mps-daemon.yaml", "sigs.k8s.io/dra-driver-nvidia-gpu", "templates/mps-control-daemon.tmpl.yaml"),),
     nvml=True,
 )
 HELM = Program("helm", "helm", ("helm",), ("helm.sh/helm/v3/cmd/helm",))
