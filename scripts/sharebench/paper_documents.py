@@ -13,7 +13,7 @@ from sharebench.paper_findings import Contradicted, Filler
 from sharebench.paper_numbers import DataSet, NoNumber, number_in
 
 BLOCK = re.compile(r"(<!-- by rule: ([a-z0-9-]+) -->\n)(.*?)(<!-- end of rule -->)", re.DOTALL)
-DOCUMENTS = ("README.md", "published/README.md", "published/*/README.md")
+DOCUMENTS = ("README.md", "docs/neighbours.md", "published/README.md", "published/*/README.md")
 
 
 def documents(root: Path) -> Iterator[Path]:
