@@ -69,9 +69,9 @@ def can(kind: str, entry: Mapping[str, Any], access: str | None) -> str | None:
         if way not in OF_ACCESS:
             return f"access {way} is not built yet"
         capability = OF_ACCESS[way]
-        if way == "static" and entry["pod"] is None and entry["mechanism"] != ["exclusive"]:
+        if way == "static" and entry.get("pod") is None and entry["mechanism"] != ["exclusive"]:
             return "under access static the entry says what its pods ask for (pod), and this one does not"
-        if way != "static" and entry["pod"] is not None:
+        if way != "static" and entry.get("pod") is not None:
             return f"pod has no effect under access {way}, only under static"
     elif own is not None:
         return f"access {own} is a way to the GPU of a cluster"
