@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 import yaml
-from cluster.driving import Run, study_of
+from cluster.driving import Run, grants, node_of, normalised, study_of, tenants_of
 from cluster.harness import RESTRICTED, Cluster, eventually, pod
 from cluster.test_runs import NAMESPACE, apply, rows, run_in, unnamed
 from cluster.testbed import gpu, lifecycle
 from kubernetes import client
+
+from sharebench.nodes.base import NodeError
 
 pytestmark = pytest.mark.testbed
 CLAIM = {
@@ -195,3 +197,26 @@ def test_instances_by_a_claim(dra: Cluster, account: Path, tmp_path: Path) -> No
     assert evidence(records["shared"], tenants) == [[[0, 2], [1, 3]]]
     assert evidence(records["shared"], "MPS control daemons that are ready") == [2]
     assert left(dra) == []
+
+
+def test_what_the_driver_does_not_prepare_is_named(
+    dra: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the gate goes off between the look at the driver and the pods."""
+    assert dra.instance is not None
+    gpu.set_dra(dra.instance, "TimeSlicingSettings=false")
+    monkeypatch.setenv("KUBECONFIG", str(dra.kubeconfig))
+    monkeypatch.setenv("SHAREBENCH_RUN_ID", "")
+    with dra.namespace(RESTRICTED) as namespace:
+        study = normalised(study_of(namespace, strategies=["time-slicing-long"], kubernetes={"access": "dra"}))
+        node = node_of(study, tmp_path / "node", "20261120-000000-aaaa")
+        tenants = tenants_of(node, study, 1)
+        tenants.spec = {**tenants.spec, "strategy": {**tenants.spec["strategy"], "interval": "long"}}
+        try:
+            with pytest.raises(NodeError, match=r"TimeSlicingSettings.* feature gate is not enabled"):
+                tenants.start(grants(1))
+                tenants.wait_ready()
+        finally:
+            tenants.stop()
+            node.release()
+        assert client.ResourceV1Api(dra.api).list_namespaced_resource_claim(namespace).items == []

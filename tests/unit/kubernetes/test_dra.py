@@ -189,6 +189,7 @@ def test_an_mps_daemon_of_this_node_is_waited_for(cluster: Claims, dra: Dra) -> 
     [
         ("MPS control daemon is not yet ready: waiting for MPS control daemon to come online", 100.0, False),
         ("requested device gpu-0 is already allocated to different claim 1", 100.0, False),
+        ("error acquiring prep/unprep lock: timeout acquiring lock (pu.lock)", 100.0, False),
         ("rpc error: something else", 10.0, False),
         ("rpc error: something else", 100.0, True),
         ('"MPS" is selected, but the "MPSSupport" feature gate is not enabled', 1.0, True),

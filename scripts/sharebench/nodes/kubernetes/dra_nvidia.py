@@ -44,7 +44,13 @@ class Nvidia(Driver):
     whole_class = "gpu.nvidia.com"
     part_class = "mig.nvidia.com"
     product = "productName"
-    passing = ("not yet ready", "already allocated to different claim", "context deadline exceeded")
+    passing = (
+        "not yet ready",
+        "already allocated to different claim",
+        "context deadline exceeded",
+        # While it starts an MPS daemon for one claim, it holds a lock that others wait for.
+        "timeout acquiring lock",
+    )
     hopeless = (
         "feature gate is not enabled",
         "unknown GPU sharing strategy",
