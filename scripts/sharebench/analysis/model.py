@@ -225,7 +225,7 @@ def _prediction(
     predicted = model.predict(strategy, replicas, device)
     if predicted is not None:
         value, draws = predicted
-        low, high = np.quantile(draws, [0.025, 0.975]) if np.isfinite(draws).all() else (None, None)
+        low, high = np.quantile(draws, [0.025, 0.975]) if np.isfinite(draws).all() else (math.nan, math.nan)
         row |= {"predicted_mean_seconds": value}
         row |= {"predicted_mean_seconds_low": low, "predicted_mean_seconds_high": high}
     elif not model.reason:

@@ -147,3 +147,13 @@ def test_what_has_no_model_says_why(entry: dict[str, Any], reason: str) -> None:
     assert reason in row["reason"] and not row["chosen"]
     rows = model.prediction_table({"yolos": found}, tables[0], BY_NAME, SIMULATED)
     assert set(rows["basis"]) == {"measured"} and rows["predicted_mean_seconds"].isna().all()
+
+
+def test_a_prediction_without_bounds_is_still_a_number_to_judge_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    # as where a parameter's interval reaches what makes a draw infinite, and no other row has bounds
+    monkeypatch.setattr(model.Model, "predict", lambda *_: (0.2, np.array([0.1, math.inf])))
+    tables = study(0.0, 1)
+    table = model.prediction_table({"yolos": fitted(tables)}, tables[0], BY_NAME, SIMULATED)
+    assert set(table["predicted_mean_seconds"]) == {0.2}
+    bounds = [row[f"predicted_mean_seconds{end}"] for row in table.to_dict("records") for end in ("_low", "_high")]
+    assert all(isinstance(bound, float) and math.isnan(bound) for bound in bounds)
