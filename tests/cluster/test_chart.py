@@ -14,7 +14,7 @@ from cluster.harness import RESTRICTED, Cluster, eventually
 from cluster.testbed import charts, lifecycle
 from kubernetes import client
 
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.slow]
 CONFIGS = f"{charts.RELEASE}-nvidia-device-plugin-configs"
 
 

@@ -20,6 +20,8 @@ from cluster.test_runs import left, rows, run_in, running
 from cluster.test_switching import shown
 from cluster.testbed import lifecycle
 
+pytestmark = pytest.mark.slow
+
 # What of a cell's time passes before its window, on whatever machine: none of the tests fails if it takes longer.
 UNTIL_WINDOW_SECONDS = 6.0
 

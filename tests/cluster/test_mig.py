@@ -293,6 +293,7 @@ def managers(mig: Cluster) -> list[Any]:
     return list(mig.core.list_namespaced_pod(PLUGIN_NAMESPACE, label_selector="app=nvidia-mig-manager").items)
 
 
+@pytest.mark.slow
 def test_instances_that_others_use_or_set(node: ClusterNode, study: Study, mig: Cluster) -> None:
     node.ensure(state(study, "mig"))
     # the manager does not evict, and pods would lose their instance under their feet
@@ -309,6 +310,7 @@ def test_instances_that_others_use_or_set(node: ClusterNode, study: Study, mig: 
     assert mig.labels()["mig.config"] == "all-3g.20gb"
 
 
+@pytest.mark.slow
 def test_a_study(node: ClusterNode, mig: Cluster, tmp_path: Path) -> None:
     """Tenants on instances of their own size, on shared ones, and on the whole GPU, in one run."""
     node.release()

@@ -63,6 +63,7 @@ def test_seven_tenants_share_threads_and_memory_by_limits(plugin: Cluster, names
     assert plugin.labels()["gpu.sharing-strategy"] == "mps"
 
 
+@pytest.mark.slow
 def test_started_by_its_bare_name_the_daemon_works_and_its_sidecar_crash_loops(without_daemon: Cluster) -> None:
     """As in the plugin's chart: its sidecar looks for /usr/bin/mps-control-daemon, which no process is called then."""
     cluster = without_daemon

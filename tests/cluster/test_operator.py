@@ -16,7 +16,7 @@ from cluster.testbed import gpu, lifecycle, operator, programs
 from cluster.testbed.lifecycle import run
 from kubernetes import client
 
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.slow]
 NAMESPACE = "sharebench"
 FOLDER = REPOSITORY / "config" / "cluster"
 
