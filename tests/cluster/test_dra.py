@@ -184,6 +184,7 @@ def test_mps_by_a_claim_with_and_without_limits(dra: Cluster, account: Path, tmp
     assert client.AppsV1Api(dra.api).list_namespaced_deployment(gpu.DRA_NAMESPACE).items == []
 
 
+@pytest.mark.slow
 def test_instances_by_a_claim(dra: Cluster, account: Path, tmp_path: Path) -> None:
     assert dra.instance is not None
     gpu.set_dra(dra.instance, "TimeSlicingSettings=true,MPSSupport=true", layout="1g.5gb 1g.5gb 2g.10gb 3g.20gb")
@@ -204,7 +205,7 @@ def test_what_the_driver_does_not_prepare_is_named(
 ) -> None:
     """As where the gate goes off between the look at the driver and the pods."""
     assert dra.instance is not None
-    gpu.set_dra(dra.instance, "TimeSlicingSettings=false")
+    gpu.set_dra(dra.instance, "TimeSlicingSettings=false", layout="")
     monkeypatch.setenv("KUBECONFIG", str(dra.kubeconfig))
     monkeypatch.setenv("SHAREBENCH_RUN_ID", "")
     with dra.namespace(RESTRICTED) as namespace:

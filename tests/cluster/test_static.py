@@ -28,6 +28,7 @@ AS_FOUND = {
 }
 
 
+@pytest.mark.slow
 def test_a_study_that_switches_nothing(plugin: Cluster, namespace: str, tmp_path: Path) -> None:
     """The path of other schedulers from end to end; theirs are not here, which is in the tables."""
     plugin.switch("ts3", 3)
