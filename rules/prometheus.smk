@@ -52,12 +52,16 @@ rule coarse_buckets:
         " > {log:q} 2>&1"
 
 
-def watched():
-    """What a run is for besides, where Prometheus watches."""
-    if not is_on(STUDY.config):
-        return []
-    seen = [
-        DATA / f"cells/{strategy}/{workload}/prometheus.csv"
-        for strategy, workload in STUDY.pairs()
+# What a run is for besides, where Prometheus watches.
+watched = lambda: (
+    [
+        *(
+            DATA / f"cells/{strategy}/{workload}/prometheus.csv"
+            for strategy, workload in STUDY.pairs()
+            if not FROM
+        ),
+        *rules.coarse_buckets.output,
     ]
-    return [*([] if FROM else seen), *rules.coarse_buckets.output]
+    if is_on(STUDY.config)
+    else []
+)

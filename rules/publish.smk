@@ -8,9 +8,8 @@
 #          publish lays out what others read.
 
 
-def of_paper():
-    """What `paper` makes of each data set of published/."""
-    return [RESULTS / "paper" / name for name in dataset.published(PUBLISHED)]
+# What `paper` makes of each data set of published/.
+of_paper = lambda: [RESULTS / "paper" / name for name in dataset.published(PUBLISHED)]
 
 
 FINDINGS = Path(workflow.basedir) / "docs" / "findings.yaml"
