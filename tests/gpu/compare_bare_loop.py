@@ -2,14 +2,16 @@
 
 Each pair is one run of bare_loop.py and one cell of the pipeline, `sharebench.cell.run_cell` as `run_cell` of a study
 calls it, under the same strategy and with the same number of tenants. Prints the median ratio of the means of an
-iteration, ours to bare, beside how far the bare runs are apart among themselves. Exit code 1 if a median is further
-from 1 than the limit. The frameworks are those of .venv-gpu, or else of the interpreter that runs this.
+iteration, ours to bare, beside how far the bare runs are apart among themselves; with --csv, each pair is a line of a
+table as soon as it is measured. Exit code 1 if a median is further from 1 than the limit. The frameworks are those of
+.venv-gpu, or else of the interpreter that runs this.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import csv
 import json
 import os
 import statistics
@@ -39,6 +41,7 @@ from sharebench.nodes.mps import foreign_daemon  # noqa: E402
 PYTHON = str(gpu_python({"python": "auto"}) or sys.executable)
 LIMIT_RATIO = 0.02
 STRATEGIES = ("time-slicing", "mps")
+COLUMNS = ("strategy", "workload", "replicas", "pair", "bare_mean_ms", "ours_mean_ms")
 CONTROL = "nvidia-cuda-mps-control"
 QUIT_SECONDS = 15.0
 
@@ -124,6 +127,16 @@ def bare(arguments: argparse.Namespace, strategy: str, processes: int) -> float:
     return float(json.loads(answer.stdout.splitlines()[-1])["mean"])
 
 
+def add_row(table: Path, row: tuple[object, ...]) -> None:
+    """Add one pair to a table, which is begun with its header where it is not there yet."""
+    begun = table.exists()
+    with table.open("a", encoding="utf-8", newline="") as stream:
+        lines = csv.writer(stream, lineterminator="\n")
+        if not begun:
+            lines.writerow(COLUMNS)
+        lines.writerow(row)
+
+
 def compared(name: str, pairs: list[tuple[float, float]]) -> tuple[str, bool]:
     """A line about pairs (bare, ours) of means in µs, and whether the two agree."""
     ratio = statistics.median(mine / theirs for theirs, mine in pairs)
@@ -149,6 +162,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--strategies", type=lambda text: text.split(","), default=list(STRATEGIES))
     parser.add_argument("--workload", choices=("matmul-256", "resnet50", "yolos"), default="matmul-256")
     parser.add_argument("--graph", action="store_true", help="replay one captured CUDA graph")
+    parser.add_argument("--csv", type=Path, help="table to which each pair is added, means in ms")
     parser.add_argument("--gpu", default="0", help="index or UUID")
     return parser.parse_args()
 
@@ -171,7 +185,11 @@ def main() -> int:
                 for repeat in range(1, arguments.pairs + 1):
                     theirs = bare(arguments, strategy, replicas)
                     cell = Cell(strategy, catalogue_name(arguments), replicas, repeat)
-                    pairs.append((theirs, ours(node, of, cell, results)))
+                    mine = ours(node, of, cell, results)
+                    pairs.append((theirs, mine))
+                    if arguments.csv:
+                        means_ms = (f"{mean / 1e3:.6g}" for mean in pairs[-1])
+                        add_row(arguments.csv, (strategy, cell.workload, replicas, repeat, *means_ms))
                 line, agree = compared(f"{catalogue_name(arguments)}, {strategy} × {replicas}", pairs)
                 print(line, flush=True)
                 all_agree &= agree
