@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from sharebench.nodes import mps
@@ -80,6 +82,22 @@ def test_a_daemon_elsewhere_is_foreign_and_stays(daemon: MpsDaemon, tmp_path: Pa
     assert mps.foreign_daemon(tmp_path, {"GPU-1"}) is None
     # It is bound to GPU-1, so that a study on another GPU need not mind.
     assert mps.foreign_daemon(tmp_path / "ours", {"GPU-2"}) is None
+
+
+def test_a_question_to_a_daemon_elsewhere_is_no_daemon(mps_control: Path, tmp_path: Path) -> None:
+    # It names no GPU, and a study beside this one asks often.
+    mps_control.write_text(
+        mps_control.read_text().replace("def main() -> None:", "def main() -> None:\n    time.sleep(60)")
+    )
+    elsewhere = os.environ | {mps.PIPE_VARIABLE: str(tmp_path / "elsewhere")}
+    with subprocess.Popen([mps_control], env=elsewhere) as asking:
+        name = psutil.Process(asking.pid).name
+        deadline = time.monotonic() + 10
+        while not name().startswith("nvidia-cuda-mps") and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert name().startswith("nvidia-cuda-mps")
+        assert mps.foreign_daemon(tmp_path / "ours", {"GPU-1"}) is None
+        asking.kill()
 
 
 def test_a_daemon_that_is_not_there_is_one_line(daemon: MpsDaemon) -> None:

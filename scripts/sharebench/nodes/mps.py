@@ -50,11 +50,19 @@ def is_running(pid: int) -> bool:
     return False
 
 
+def _is_daemon(process: psutil.Process) -> bool:
+    """Whether it is an MPS daemon or server; not a command line that asks one, as a study on another GPU often does."""
+    if not process.name().startswith(PROCESS_PREFIX) or process.status() == psutil.STATUS_ZOMBIE:
+        return False
+    words = process.cmdline()
+    return CONTROL not in {Path(word).name for word in words} or not {"-d", "-f"}.isdisjoint(words)
+
+
 def _daemons() -> Iterator[tuple[psutil.Process, Mapping[str, str]]]:
-    """All MPS processes that run on this host, and their environments; empty for one of another user."""
+    """All MPS daemons and servers that run on this host, and their environments; empty for one of another user."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess, OSError):
-            if process.name().startswith(PROCESS_PREFIX) and process.status() != psutil.STATUS_ZOMBIE:
+            if _is_daemon(process):
                 try:
                     yield process, process.environ()
                 except psutil.AccessDenied:
