@@ -36,6 +36,7 @@ from sharebench.matrix import Cell, Study  # noqa: E402
 from sharebench.nodes import open_node  # noqa: E402
 from sharebench.nodes.base import Node, NodeError  # noqa: E402
 from sharebench.nodes.mps import foreign_daemon  # noqa: E402
+from sharebench.nodes.nvml import Gpu  # noqa: E402
 
 # Of the tenants and of the bare loop.
 PYTHON = str(gpu_python({"python": "auto"}) or sys.executable)
@@ -113,7 +114,7 @@ def daemon(strategy: str, gpu: str) -> Iterator[dict[str, str]]:
             subprocess.run([CONTROL], input="quit\n", text=True, env=plain | own, check=True, timeout=30)
             # The pipeline refuses to work beside it.
             deadline = time.monotonic() + QUIT_SECONDS
-            while foreign_daemon(Path(folder).with_name("none")) and time.monotonic() < deadline:
+            while foreign_daemon(Path(folder).with_name("none"), {gpu}) and time.monotonic() < deadline:
                 time.sleep(0.05)
 
 
@@ -169,6 +170,8 @@ def parsed() -> argparse.Namespace:
 
 def main() -> int:
     arguments = parsed()
+    # By its UUID, so that an MPS daemon for it is told from those of other GPUs.
+    arguments.gpu = Gpu(arguments.gpu).uuid
     if wrong := set(arguments.strategies) - set(STRATEGIES):
         sys.exit(f"--strategies {','.join(sorted(wrong))}: the bare loop has only {' and '.join(STRATEGIES)}")
     of = study(arguments)
