@@ -104,6 +104,7 @@ NODES = {
         "sharebench/nodes/base.py",
         "sharebench/nodes/simulated.py",
         "sharebench/tenants/simulated.py",
+        "sharebench/tenants/simulated_load.py",
     ],
 }
 READING = [

@@ -22,7 +22,8 @@ from sharebench.config import load
 from sharebench.matrix import Cell, Study
 from sharebench.nodes.base import Grant, NodeError, State
 from sharebench.nodes.simulated import SimulatedNode, iteration_seconds
-from sharebench.tenants.simulated import NS, Noise, SimulatedTenant, SimulatedTenants, bucket, lognormal
+from sharebench.tenants.simulated import NS, SimulatedTenants
+from sharebench.tenants.simulated_load import Noise, SimulatedTenant, bucket, lognormal
 from tenant.buckets import bucket_index
 
 # Mean latency in seconds of the nos benchmark (YOLOS-small on an A100 80 GB) by strategy and number of tenants:
