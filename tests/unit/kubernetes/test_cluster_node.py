@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from sharebench.nodes.kubernetes import cluster_node, original
 from sharebench.nodes.kubernetes.access import Access, PodNeeds
 from sharebench.nodes.kubernetes.cluster_node import ClusterNode
 from sharebench.strategies import Strategy
+from sharebench.tenants import pods
 
 __all__ = ["cluster"]
 OTHER = Strategy("other", ("time-slicing",), None, None, None, None, None, access="other")
@@ -94,6 +96,36 @@ def test_all_of_it_comes_back(cluster: FakeCluster, node: ClusterNode) -> None:
     assert node.restore()
     labels = cluster.store[NODE]["metadata"]["labels"]
     assert (labels["other"], CONFIG in labels, taints(cluster), notes(cluster)) == ("theirs", False, [], None)
+
+
+def test_a_node_that_another_run_has_taken_is_left_to_it(cluster: FakeCluster, node: ClusterNode) -> None:
+    node.ensure(by_plugin())
+    node._lease.acquire("another", "a-run")
+    before = copy.deepcopy(cluster.store[NODE])
+    with pytest.raises(NodeError, match="in use by run another"):
+        node.restore()
+    assert cluster.store[NODE] == before
+
+
+def test_a_node_whose_lease_somebody_deleted_comes_back(cluster: FakeCluster, node: ClusterNode) -> None:
+    node.ensure(by_plugin())
+    del cluster.store[node._lease.path]
+    assert node.restore()
+    assert notes(cluster) is None
+    assert cluster.store[node._lease.path]["spec"]["holderIdentity"] == "a-run"
+
+
+def test_pods_that_a_stopped_job_has_left_go_before_the_node_comes_back(
+    cluster: FakeCluster, node: ClusterNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.ensure(by_plugin())
+    cluster.tenants = [{"metadata": {"name": "sharebench-left-0"}}]
+    monkeypatch.setattr(cluster, "delete", lambda path, *_, **__: cluster.log.append(("delete", path, None)))
+    monkeypatch.setattr(pods.time, "sleep", lambda _: cluster.tenants.clear())
+    cluster.log.clear()
+    assert node.restore()
+    (first, *_) = [path for verb, path, _ in cluster.log if verb in ("delete", "patch")]
+    assert first == "/api/v1/namespaces/sharebench/pods/sharebench-left-0"
 
 
 def test_a_cluster_without_any_way_is_refused_at_the_start(node: ClusterNode, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -285,13 +285,16 @@ class ClusterNode(Node):
     def sweep(self) -> None:
         """Remove what a run that died left in our namespace, and bring the node back if one left it changed."""
         self._watch_no_more()
-        sweep(self.api, self.options["namespace"], {strangers.OWNER_LABEL: node_digest(self.name)})
-        for name in self.options["accesses"]:
-            self.access(name).clean()
+        self._sweep_tenants()
         if original.of(self.read()) is not None:
             print("bringing the node back to how a run that did not end well had found it", file=sys.stderr)
             self._move(None)
         self.refuse_strangers()
+
+    def _sweep_tenants(self) -> None:
+        sweep(self.api, self.options["namespace"], {strangers.OWNER_LABEL: node_digest(self.name)})
+        for name in self.options["accesses"]:
+            self.access(name).clean()
 
     def ensure(self, state: State) -> None:
         """Bring the node into the state; one that has suffered meanwhile is set up anew. Raises NodeError.
@@ -303,8 +306,14 @@ class ClusterNode(Node):
             self._move(state)
 
     def restore(self) -> bool:
-        """Bring the node back to its original state; False when nothing of it was changed."""
+        """Bring the node back to its original state; False when nothing of it was changed.
+
+        Raises NodeError, too, when another run has it by now: the state is that one's.
+        """
+        self._lease.acquire(self.run_id, None)
         self._watch_no_more()
+        # A job that is stopped while it removes its pods leaves some.
+        self._sweep_tenants()
         if original.of(self.read()) is None:
             self._note(None)
             return False

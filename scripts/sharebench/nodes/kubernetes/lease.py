@@ -13,6 +13,8 @@ from sharebench.nodes.kubernetes.api import Api, ApiRefused, Json
 
 DURATION_SECONDS = 60
 RENEW_SECONDS = 15.0
+# The API server refuses a change of what somebody else has changed meanwhile.
+ATTEMPTS = 3
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
@@ -58,32 +60,41 @@ class NodeLease:
 
         Raises NodeError with the owner's name when another run holds it.
         """
-        try:
+        for _ in range(ATTEMPTS):
             lease = self.api.find(self.path)
-            if lease is None:
-                body: dict[str, Any] = {
-                    "apiVersion": "coordination.k8s.io/v1",
-                    "kind": "Lease",
-                    "metadata": {"name": self.name},
-                    "spec": self._held_by(run_id),
-                }
-                self.api.create(self.collection, body)
-                return
-            holder = lease["spec"].get("holderIdentity")
-            if holder not in (run_id, dead) and is_live(lease, _now()):
-                since = str(lease["spec"].get("acquireTime", "")).partition(".")[0].replace("T", " ")
-                raise NodeError(
-                    f"the node is in use by run {holder} (since {since} UTC); wait for it to end, or stop it"
-                )
-            self.api.replace(self.path, lease | {"spec": self._held_by(run_id)})
-        except ApiRefused as refused:
-            if refused.status == 409:
-                raise NodeError("another run took the node just now; wait for it to end, or stop it") from None
-            raise
+            if lease is not None:
+                self._refuse_owner(lease, run_id, dead)
+            try:
+                if lease is None:
+                    body: dict[str, Any] = {
+                        "apiVersion": "coordination.k8s.io/v1",
+                        "kind": "Lease",
+                        "metadata": {"name": self.name},
+                        "spec": self._held_by(run_id),
+                    }
+                    self.api.create(self.collection, body)
+                else:
+                    self.api.replace(self.path, lease | {"spec": self._held_by(run_id)})
+            except ApiRefused as refused:
+                is_gone = lease is not None and refused.status == 404
+                if refused.status != 409 and not is_gone:
+                    raise
+                # Somebody was faster: another run, whose name the next look tells, or a job of this one.
+                continue
+            return
+        raise NodeError("other runs keep taking the node; wait for them to end, or stop them")
+
+    @staticmethod
+    def _refuse_owner(lease: Json, run_id: str, dead: str | None) -> None:
+        """Raise NodeError where another run than these holds it and lives."""
+        holder = lease["spec"].get("holderIdentity")
+        if holder not in (run_id, dead) and is_live(lease, _now()):
+            since = str(lease["spec"].get("acquireTime", "")).partition(".")[0].replace("T", " ")
+            raise NodeError(f"the node is in use by run {holder} (since {since} UTC); wait for it to end, or stop it")
 
     def renew(self, run_id: str) -> None:
         """Keep the node ours. Raises NodeError when it is not any more."""
-        for _ in range(3):
+        for _ in range(ATTEMPTS):
             lease = self.api.find(self.path)
             holder = lease["spec"].get("holderIdentity") if lease else None
             if lease is None or holder != run_id:
