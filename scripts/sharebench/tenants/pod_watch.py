@@ -18,6 +18,8 @@ class Watcher:
     def __init__(self, api: Api, collection: str, selector: str) -> None:
         self.api, self.collection, self.selector = api, collection, selector
         self.pods: dict[str, Json] = {}
+        self.has_looked = False
+        """Whether `pods` is what there is, even when it is empty."""
         self.failure: NodeError | None = None
         self.changed = threading.Condition()
         self._is_over = False
@@ -33,7 +35,7 @@ class Watcher:
 
     def _set(self, pods: dict[str, Json]) -> None:
         with self.changed:
-            self.pods = pods
+            self.pods, self.has_looked = pods, True
             self.changed.notify_all()
 
     def _follow(self) -> None:

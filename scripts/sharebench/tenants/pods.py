@@ -96,7 +96,8 @@ class PodTenants:
 
     def stop(self) -> None:
         """Put the tenants' logs into this job's log, and remove the cell's objects."""
-        for index, name in enumerate(self.names):
+        # An API server that stays away has no logs either, and each would be waited for.
+        for index, name in enumerate(self.names if self.watcher.failure is None else ()):
             for line in self._log(name).splitlines():
                 print(f"tenant {index}: {line}", file=sys.stderr)
         self.watcher.end()
@@ -119,7 +120,7 @@ class PodTenants:
             raise self.watcher.failure
         known = self.watcher.pods
         found = [known[name] for name in self.names if name in known]
-        if known and len(found) < len(self.names):
+        if self.watcher.has_looked and len(found) < len(self.names):
             missing = next(name for name in self.names if name not in known)
             raise NodeError(f"tenant {self.names.index(missing)}: its pod is gone; somebody deleted it")
         for index, pod in enumerate(found):

@@ -1,0 +1,109 @@
+"""Tenants as pods: what is seen of them, and what that means, without a cluster."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from unit.config_cases import study
+from unit.kubernetes.objects import Json
+
+from sharebench.config import load
+from sharebench.nodes.base import NodeError
+from sharebench.tenants.pod_spec import Place
+from sharebench.tenants.pods import PodTenants
+
+OPTIONS = load(study({"node": "kubernetes", "strategies": ["exclusive"]}))["kubernetes"]
+SECONDS = 20.0
+RUNNING = {"containerStatuses": [{"state": {"running": {}}}]}
+
+
+def pod(index: int, **status: Any) -> Json:
+    return {"metadata": {"name": f"sharebench-abc-{index}"}, "status": status or RUNNING}
+
+
+class OnePodList:
+    """Stands in for `Api`: a collection that has these pods, and events of it, after which a watch stays open."""
+
+    def __init__(self, pods: list[Json], *events: Json) -> None:
+        self._pods, self._events = pods, events
+        self.asked: list[str] = []
+        self.over = threading.Event()
+
+    def get(self, path: str, **query: Any) -> Json:
+        return {"items": self._pods, "metadata": {"resourceVersion": "7"}}
+
+    def watch(self, path: str, version: str, **query: Any) -> Iterator[Json]:
+        assert version == "7", "from what was listed on, so that nothing is missed in between"
+        yield from self._events
+        self.over.wait(SECONDS)
+
+    def text(self, path: str, **query: Any) -> str:
+        self.asked.append(path)
+        raise NodeError("away")
+
+
+Make = Callable[..., PodTenants]
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    opened: list[OnePodList] = []
+
+    def made(count: int, api: OnePodList) -> PodTenants:
+        opened.append(api)
+        place = Place("gpu-node", "0123", "sharebench", "abc", "sharebench/measuring", OPTIONS)
+        timeouts = {"start_seconds": SECONDS, "record_seconds": 1}
+        settings = {"timeouts": timeouts, "loads": [{}] * count}
+        given: Any = api
+        access: Any = None
+        tenants = PodTenants(given, place, {}, settings, lambda: {}, "pod-ip", access)
+        tenants.names = [f"sharebench-abc-{index}" for index in range(count)]
+        tenants.watcher.start()
+        with tenants.watcher.changed:
+            assert tenants.watcher.changed.wait_for(lambda: tenants.watcher.has_looked, SECONDS)
+        return tenants
+
+    yield made
+    for api in opened:
+        api.over.set()
+
+
+def until_refused(tenants: PodTenants) -> str:
+    """The line, once the watch has brought what there is."""
+    for _ in range(1000):
+        try:
+            tenants.pods()
+        except NodeError as failure:
+            return str(failure)
+        tenants._pause(0.02)
+    return "never"
+
+
+def test_pods_in_the_order_of_tenants(make: Make) -> None:
+    assert make(2, OnePodList([pod(1), pod(0)])).pods() == [pod(0), pod(1)]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_pods_that_somebody_deleted_are_missed_also_when_none_is_left(make: Make, count: int) -> None:
+    """A pod that never ran goes without a trace."""
+    there = [pod(index) for index in range(count)]
+    tenants = make(count, OnePodList(there, *({"type": "DELETED", "object": each} for each in there)))
+    assert until_refused(tenants) == "tenant 0: its pod is gone; somebody deleted it"
+
+
+def test_pods_that_are_gone_before_the_first_look_are_missed(make: Make) -> None:
+    with pytest.raises(NodeError, match="tenant 0: its pod is gone"):
+        make(1, OnePodList([])).wait_ready()
+
+
+def test_logs_are_not_waited_for_when_the_api_server_stays_away(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    api = OnePodList([pod(index) for index in range(7)])
+    tenants = make(7, api)
+    tenants.watcher.failure = NodeError("the API server cannot be reached")
+    monkeypatch.setattr("sharebench.tenants.pods.sweep", lambda *_: None)
+    monkeypatch.setattr(tenants, "access", type("Nothing", (), {"clean": lambda self: None})())
+    tenants.stop()
+    assert api.asked == []
