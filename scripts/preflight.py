@@ -13,7 +13,8 @@ def main() -> int:
     parser.add_argument("--config", type=json.loads, required=True, help="normalised config, as JSON")
     study = Study(parser.parse_args().config)
     if study.node_kind != "kubernetes":
-        print(f"  preflight looks at a cluster; the node is {study.node_kind}", flush=True)
+        asked = f"preflight looks at a cluster, and the node is {study.node_kind!r}"
+        print(f"  {asked}; add --configfile config/kubernetes.yaml, or one of yours with node: kubernetes", flush=True)
         return 1
     from sharebench.nodes.kubernetes import preflight
 

@@ -164,7 +164,22 @@ def test_events_of_a_watch(api: Api, server: Server) -> None:
         list(api.watch("/api/v1/pods", "7"))
 
 
-def test_without_a_way_to_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    with pytest.raises(NodeError, match=r"no way to a cluster: .*set KUBECONFIG or kubernetes.context"):
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (None, "no way to a cluster: .*set KUBECONFIG or kubernetes.context"),
+        ("a: [b", "no way to a cluster: while parsing a flow sequence .*set KUBECONFIG"),
+        ("garbage", "no way to a cluster: what is given is no kubeconfig; set KUBECONFIG"),
+        ("clusters: 3\ncontexts: []\n", "no way to a cluster: what is given is no kubeconfig; set KUBECONFIG"),
+    ],
+)
+def test_without_a_way_to_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, line: str
+) -> None:
+    file = tmp_path / "kubeconfig"
+    if text is not None:
+        file.write_text(text)
+    monkeypatch.setenv("KUBECONFIG", str(file))
+    with pytest.raises(NodeError, match=line) as caught:
         Api(None)
+    assert "\n" not in str(caught.value)

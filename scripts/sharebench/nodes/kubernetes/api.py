@@ -25,6 +25,7 @@ WATCH_SECONDS = 30
 PASSING = {429, 500, 502, 503, 504}
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 MERGE_PATCH = "application/merge-patch+json"
+NO_WAY = "no way to a cluster: {}; set KUBECONFIG or kubernetes.context"
 
 
 class ApiRefused(NodeError):
@@ -64,6 +65,7 @@ class Api:
     def __init__(self, context: str | None) -> None:
         # Imported here: it takes most of a second.
         from kubernetes import client, config
+        from yaml import YAMLError
 
         settings, loaders = client.Configuration(), cast(Any, config)
         try:
@@ -73,9 +75,11 @@ class Api:
                 # The library looks at the variable when it is imported.
                 file = os.environ.get("KUBECONFIG")
                 loaders.load_kube_config(config_file=file, context=context, client_configuration=settings)
-        except (config.ConfigException, OSError) as error:
-            line = " ".join(str(error).split())
-            raise NodeError(f"no way to a cluster: {line}; set KUBECONFIG or kubernetes.context") from None
+        except (config.ConfigException, OSError, YAMLError) as error:
+            raise NodeError(NO_WAY.format(" ".join(str(error).split()))) from None
+        except (AttributeError, KeyError, TypeError, ValueError):
+            # The library takes a kubeconfig for one, whatever it holds.
+            raise NodeError(NO_WAY.format("what is given is no kubeconfig")) from None
         # We try again ourselves.
         settings.retries = False
         self.client = client.ApiClient(settings)
