@@ -69,7 +69,11 @@ class MigCluster(FakeCluster):
         for name in [each for each in labels if each.startswith(("nvidia.com/mig-", "nvidia.com/mig.strategy"))]:
             del labels[name]
         config = yaml.safe_load(self.store[CONFIGS]["data"][labels.get(CONFIG, "default")])
-        if not self.layout or config["flags"]["migStrategy"] != "mixed":
+        if not self.layout:
+            return
+        if config["flags"]["migStrategy"] != "mixed":
+            # The plugin offers the GPU as if it were whole, and its labels say that it is not.
+            labels["nvidia.com/gpu.replicas"] = "0"
             return
         slicing = config.get("sharing", {}).get("timeSlicing", {}).get("resources", [])
         shared = {each["name"]: each["replicas"] for each in slicing}

@@ -80,14 +80,16 @@ def label_patch(node: Json, original: Json) -> dict[str, Any] | None:
 def unrestored(node: Json, original: Json) -> list[str]:
     """What still differs from the node as it was found, in words."""
     labels = node["metadata"].get("labels", {})
-    wanted = {CONFIG_LABEL: original["label"], **original["shown"]}
+    # Instances of somebody else's have labels and resources of their own.
+    is_theirs = mig_manager.is_theirs(node, original["mig"])
+    wanted = {CONFIG_LABEL: original["label"], **({} if is_theirs else original["shown"])}
     found = [
         f"label {name} is {labels.get(name) or 'absent'}, not {value or 'absent'}"
         for name, value in wanted.items()
         if labels.get(name) != value
     ]
     # A node that was found without any was on its way somewhere, or broken: there is nothing to get back to.
-    if original["allocatable"] and allocatable(node) != original["allocatable"]:
+    if not is_theirs and original["allocatable"] and allocatable(node) != original["allocatable"]:
         found.append(f"allocatable is {allocatable(node)}, not {original['allocatable']}")
     return found
 
