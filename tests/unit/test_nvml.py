@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pynvml
 import pytest
@@ -55,6 +56,15 @@ def test_processes_are_listed_once_with_their_kind(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("MOCK_PROCESSES", str(file))
     kinds = {each.pid: each.kind for each in Gpu("0").occupants()}
     assert kinds == {641: "compute", 644: "mps", 9: "graphics"}
+
+
+def test_an_mps_client_of_another_gpu_is_not_on_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (file := tmp_path / "processes").write_text("mps 644 710\n")
+    monkeypatch.setenv("MOCK_PROCESSES", str(file))
+    gpu, here = Gpu("0"), pynvml.nvmlDeviceGetMPSComputeRunningProcesses
+    elsewhere = SimpleNamespace(pid=700, usedGpuMemory=None)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMPSComputeRunningProcesses", lambda handle: [*here(handle), elsewhere])
+    assert [each.pid for each in gpu.occupants()] == [644]
 
 
 @pytest.mark.parametrize("mode, name", [("0", "DEFAULT"), ("2", "PROHIBITED"), ("3", "EXCLUSIVE_PROCESS")])

@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import pynvml
@@ -138,20 +138,24 @@ class Gpu:
         return f"{attributes.gpuInstanceSliceCount}g.{round(attributes.memorySizeMB / 1024)}gb"
 
     def occupants(self) -> list[Occupant]:
-        """Every process on the GPU. An MPS client is among NVML's compute processes too and is listed once, as mps."""
-        questions = {
-            "mps": pynvml.nvmlDeviceGetMPSComputeRunningProcesses,
-            "compute": pynvml.nvmlDeviceGetComputeRunningProcesses,
-            "graphics": pynvml.nvmlDeviceGetGraphicsRunningProcesses,
-        }
+        """Every process on the GPU.
+
+        NVML names an MPS client of any GPU as one of this (580.159 on a host with eight); one that runs here is among
+        the compute processes too.
+        """
         # In MIG mode the whole GPU's answer may be reserved to root, but each instance tells its own.
         handles = [self.handle, *(self._mig_handles() if self.mig_is_on() else [])]
-        by_pid: dict[int, Occupant] = {}
-        for kind, ask in questions.items():
-            for handle in handles:
-                for process in known(lambda: ask(handle)) or []:  # noqa: B023
-                    by_pid.setdefault(process.pid, Occupant(process.pid, kind, process.usedGpuMemory))
-        return list(by_pid.values())
+
+        def answers(ask: Callable[[Any], Any]) -> dict[int, int | None]:
+            return {each.pid: each.usedGpuMemory for handle in handles for each in known(partial(ask, handle)) or []}
+
+        clients = answers(pynvml.nvmlDeviceGetMPSComputeRunningProcesses)
+        computing = answers(pynvml.nvmlDeviceGetComputeRunningProcesses)
+        drawing = answers(pynvml.nvmlDeviceGetGraphicsRunningProcesses)
+        kinds = {pid: "graphics" for pid in drawing} | {
+            pid: "mps" if pid in clients else "compute" for pid in computing
+        }
+        return [Occupant(pid, kind, (drawing | computing)[pid]) for pid, kind in kinds.items()]
 
     def facts(self) -> dict[str, Any]:
         """Driver, clocks, limits and modes, for the `details` of the node's facts; null where not told."""
