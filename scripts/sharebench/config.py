@@ -138,7 +138,7 @@ def _normalise_scalar(value: Any, types: list[str]) -> Any:
     if isinstance(value, float) and is_numeric and value.is_integer():
         # One text for one number: 2 and 2.0 are the same window, and must not make a cell stale.
         return int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and not is_numeric and "string" in types:
+    if isinstance(value, int | float) and not isinstance(value, bool) and not is_numeric and "string" in types:
         return str(value)
     return value
 

@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
-from sharebench import fault_checks, programs, scraping, workload_modules
+from sharebench import config_nodes, fault_checks, programs, scraping, workload_modules
 from sharebench.capabilities import (
     BUILT_KINDS,
     KNOWN_LAYERS,
     can,
-    gpu_python,
-    has_nvidia_gpu,
     kinds_that_can,
     resolve_node,
 )
@@ -156,30 +154,11 @@ def cross_key_problems(config: Json) -> Iterator[str]:
     if config["datasets"]:
         yield from datasets(config["datasets"])
     elif config["from"] is None:
-        if kind == "nvidia":
-            yield from _gpu_host(config["nvidia"])
+        yield from config_nodes.problems(config, kind)
         yield from _used_strategies(config, kind)
         yield from _used_workloads(config, kind)
     elif not Path(config["from"]).is_dir() and not is_zipfile(config["from"]):
         yield f"from: {config['from']!r} is not an existing folder or zip; give the results of a finished study"
-
-
-def _gpu_host(options: Json) -> Iterator[str]:
-    """What this host lacks for measuring its own GPU."""
-    if not has_nvidia_gpu():
-        yield (
-            "node: 'nvidia' is not possible on this host, it shows no NVIDIA GPU (no /dev/nvidia0); "
-            "use cpu for the stand-in, or simulated"
-        )
-        return
-    python = gpu_python(options)
-    if python is None:
-        yield (
-            "nvidia.python: 'auto' finds no frameworks (.venv-gpu); run `make gpu-env`, "
-            "or name an interpreter that has them, or set node: cpu for the stand-in"
-        )
-    elif not python.is_file():
-        yield f"nvidia.python: {str(python)!r} is not a file; give the path of a Python interpreter"
 
 
 def _strategy_entry(name: str, entry: Json) -> Iterator[str]:

@@ -7,13 +7,18 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+# What people say, where letters alone would tell something else: a gpu is not a cpu.
+SYNONYMS = {"gpu": ("nvidia", "cuda"), "k8s": ("kubernetes",)}
+
 
 def unknown(value: Any, known: Iterable[str], problem: str) -> str:
     """`VALUE PROBLEM; did you mean …? Known: …`"""
     known = list(known)
     if not known:
         return f"{shown(value)} {problem}; nothing is known here, remove it"
-    close = difflib.get_close_matches(str(value).lower(), known, n=1, cutoff=0.5)
+    asked = str(value).lower()
+    close = [word for word in SYNONYMS.get(asked, ()) if word in known]
+    close = close or difflib.get_close_matches(asked, known, n=1, cutoff=0.5)
     meant = f"; did you mean {close[0]!r}?" if close else "; use a known one."
     return f"{shown(value)} {problem}{meant} Known: {', '.join(known)}"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sharebench import capabilities
+from sharebench import capabilities, config_nodes
 from sharebench.nodes import mps
 
 STANDINS = Path(__file__).resolve().parents[1] / "standins"
@@ -27,6 +27,14 @@ def no_gpu_on_this_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(capabilities, "GPU_DEVICE_FILE", nowhere)
         patch.setattr(capabilities, "GPU_PROC_FOLDER", nowhere)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_cores_for_configs() -> Iterator[None]:
+    """A config with numbers of cores means the same on every host."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(config_nodes, "usable_cores", lambda: [0, 1])
         yield
 
 

@@ -20,6 +20,7 @@ INFRASTRUCTURE = {
     "sharebench/config.py",
     "sharebench/config_checks.py",
     "sharebench/config_comparisons.py",
+    "sharebench/config_nodes.py",
     "sharebench/config_words.py",
     "sharebench/dataset.py",
     "sharebench/files.py",

@@ -62,6 +62,11 @@ def test_command_line(case: tuple[list[str], dict[str, Any]]) -> None:
         assert repr(loaded[key]) == repr(value)  # 2 and 2.0 are not the same text in a cell's spec
 
 
+def test_a_part_of_a_cpu_is_an_amount_as_kubernetes_has_it() -> None:
+    config = study({"node": "kubernetes", "kubernetes.resources": {"cpu": 0.5, "memory": "1.5Gi"}})
+    assert load(config)["kubernetes"]["resources"] == {"cpu": "0.5", "memory": "1.5Gi"}
+
+
 def test_command_line_adds_a_strategy_and_a_variant() -> None:
     config = study({"node": "simulated"})
     update_config(

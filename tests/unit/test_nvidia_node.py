@@ -320,10 +320,10 @@ def test_unequal_instances_are_dealt_in_the_strategys_order(
 def test_what_the_host_lacks_is_one_line(
     options: dict[str, Any], shows_gpu: bool, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sharebench import capabilities, config_checks
+    from sharebench import capabilities, config_nodes
     from sharebench.config import ConfigError
 
-    monkeypatch.setattr(config_checks, "has_nvidia_gpu", lambda: shows_gpu)
+    monkeypatch.setattr(config_nodes, "has_nvidia_gpu", lambda: shows_gpu)
     monkeypatch.setattr(capabilities, "GPU_ENVIRONMENT", Path("/no/such/environment"))
     with pytest.raises(ConfigError, match=line) as raised:
         load(study({"node": "nvidia", "nvidia": options}))

@@ -1,0 +1,158 @@
+"""Configs that are refused for what they ask of a cluster, or of the Prometheus that watches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unit.config_cases_neighbours import W
+
+S = "strategy_catalogue"
+KUBERNETES = {"node": "kubernetes", "strategies": ["exclusive", "time-slicing", "mps"]}
+
+
+# What is changed, and what the line must say: key, value, remedy.
+CLUSTER: dict[str, tuple[dict[str, Any], list[str]]] = {
+    # the node, its strategies, and how tenants get to its GPU
+    "program in a cluster": (
+        KUBERNETES | {"workloads": ["matmul", "served"]} | {f"{W}.served": {"kind": "http", "command": ["x"]}},
+        ["workloads:", "'served'", "'kubernetes'", "kind: http runs on a host only so far", "leave it out", "cpu"],
+    ),
+    "an interval by the device plugin": (
+        KUBERNETES | {f"{S}.time-slicing.interval": "long"},
+        ["strategies:", "'time-slicing'", "'kubernetes'", "nothing sets the length of a time slice", "access: dra"],
+    ),
+    "an interval without time-slicing": (
+        {f"{S}.mps.interval": "long"},
+        [f"{S}.mps.interval:", "'long'", "no effect without time-slicing", "remove it"],
+    ),
+    "an interval of MIG instances": (
+        {f"{S}.mig-time-slicing.interval": "short"},
+        [f"{S}.mig-time-slicing.interval:", "'short'", "no effect on MIG instances", "remove it"],
+    ),
+    "an interval that no driver knows": (
+        {f"{S}.time-slicing.interval": "Long"},
+        [f"{S}.time-slicing.interval:", "'Long'", "did you mean 'long'?"],
+    ),
+    "access of a strategy on a host": (
+        {f"{S}.mps.access": "device-plugin", "strategies": ["mps"]},
+        ["strategies:", "'mps'", "'cpu'", "access device-plugin is a way to the GPU of a cluster", "can: kubernetes"],
+    ),
+    **{
+        f"template: {what}": (KUBERNETES | {"strategies": [name], **changes}, [f"{S}.{name}.{where}", *substance])
+        for what, (name, changes, where, substance) in {
+            "unknown placeholder": (
+                "hami",
+                {f"{S}.hami.pod.shows": {"CUDA_DEVICE_SM_LIMIT": "$thread_precent"}},
+                "pod.shows.CUDA_DEVICE_SM_LIMIT:",
+                ["'thread_precent'", "is no placeholder", "did you mean 'thread_percent'?"],
+            ),
+            "nothing to stand for": (
+                "kai-fraction",
+                {f"{S}.kai-fraction.pod.annotations": {"gpu-memory": "$memory_mib"}},
+                "pod.annotations.gpu-memory:",
+                ["$memory_mib has nothing to stand for", "give memory_percent, such as 100/N"],
+            ),
+            "braces": (
+                "kai-fraction",
+                {f"{S}.kai-fraction.pod.annotations": {"gpu-fraction": "{share}"}},
+                "pod.annotations.gpu-fraction:",
+                ["'{share}' holds a brace or a $ that is no placeholder", "$thread_percent"],
+            ),
+            "no GPU": (
+                "kai-fraction",
+                {f"{S}.kai-fraction.pod.annotations": None},
+                "pod.resources:",
+                ["{} brings no GPU", "such as nvidia.com/gpu: 1"],
+            ),
+            "limit that no pod asks for": (
+                "kai-fraction",
+                {f"{S}.kai-fraction.memory_percent": "100/N"},
+                "memory_percent:",
+                ["'100/N' reaches no pod", "use $memory_percent in pod.resources", "remove it"],
+            ),
+            "resource without a domain": (
+                "hami",
+                {f"{S}.hami.pod.resources": {"gpu": 1}},
+                "pod.resources: the name 'gpu'",
+                ["is no name of an extended resource, such as nvidia.com/gpu"],
+            ),
+            "typo": ("hami", {f"{S}.hami.pod.sheduler": "x"}, "pod:", ["'sheduler'", "did you mean 'scheduler'?"]),
+        }.items()
+    },
+    "static without a template": (
+        KUBERNETES | {"kubernetes.access": "static"},
+        ["strategies:", "'time-slicing'", "under access static the entry says what its pods ask for (pod)"],
+    ),
+    "template without static": (
+        KUBERNETES | {"strategies": ["hami"], f"{S}.hami.access": "device-plugin"},
+        ["strategies:", "'hami'", "pod has no effect under access device-plugin, only under static"],
+    ),
+    "scheduler on a host": (
+        {"strategies": ["hami"]},
+        ["strategies:", "'hami'", "'cpu'", "access static is a way to the GPU of a cluster", "can: kubernetes"],
+    ),
+    "access": (KUBERNETES | {"kubernetes.access": "magic"}, ["kubernetes.access:", "'magic'", "device-plugin"]),
+    "toleration": (
+        KUBERNETES | {"kubernetes.tolerations": [{"keys": "x"}]},
+        ["kubernetes.tolerations:", "'keys'", "did you mean 'key'?"],
+    ),
+    "a value that is not compared": (
+        KUBERNETES | {"kubernetes.tolerations": [{"key": "team", "value": "a"}]},
+        ["kubernetes.tolerations:", "'a'", "no effect with Exists", "set operator: Equal"],
+    ),
+    "any taint that is equal": (
+        KUBERNETES | {"kubernetes.tolerations": [{"operator": "Equal", "value": "a"}]},
+        ["kubernetes.tolerations:", "'Equal' needs a key"],
+    ),
+    "CPUs in words": (
+        KUBERNETES | {"kubernetes.resources": {"cpu": "lots"}},
+        ["kubernetes.resources.cpu:", "'lots'", "write 2, 0.5 or 500m"],
+    ),
+    "memory as elsewhere": (
+        KUBERNETES | {"kubernetes.resources": {"memory": "4GB"}},
+        ["kubernetes.resources.memory:", "'4GB'", "write 8Gi"],
+    ),
+    "image": (KUBERNETES | {"kubernetes.image": "py torch"}, ["kubernetes.image:", "'py torch'", "holds a space"]),
+    "priority": (
+        KUBERNETES | {"kubernetes.priority_class": "High_Priority"},
+        ["kubernetes.priority_class:", "'High_Priority'", "lower-case letters"],
+    ),
+    "node by its device": ({"node": "gpu"}, ["node:", "'gpu'", "did you mean 'nvidia'?", "Known: auto, cpu, nvidia"]),
+    "node by a short name": ({"node": "k8s"}, ["node:", "'k8s'", "did you mean 'kubernetes'?"]),
+    "device by its kind": (KUBERNETES | {"kubernetes.device": "gpu"}, ["kubernetes.device:", "did you mean 'cuda'?"]),
+    # prometheus
+    "prometheus typo": ({"prometheus.ulr": "x"}, ["prometheus:", "'ulr'", "did you mean 'url'?"]),
+    "no url": ({"prometheus.url": "localhost:9090"}, ["prometheus.url:", "'localhost:9090'", "http://localhost:9090"]),
+    "watched simulation": (
+        {"prometheus.url": "http://x", "node": "simulated"},
+        ["prometheus.url:", "simulated node has nothing to scrape", "remove it"],
+    ),
+    "discovery of a cluster on a host": (
+        {"prometheus.url": "http://x"},
+        ["prometheus.discovery:", "'pod-monitor'", "'cpu'", "set prometheus.folder"],
+    ),
+    "files in no folder": (
+        {"prometheus.url": "http://x", "prometheus.discovery": "file"},
+        ["prometheus.folder:", "null", "name the folder"],
+    ),
+    "folder that is not there": (
+        {"prometheus.url": "http://x", "prometheus.folder": "no/such"},
+        ["prometheus.folder:", "'no/such'", "not an existing folder", "make it"],
+    ),
+    "fewer than three scrapes": (
+        {
+            "prometheus.url": "http://x",
+            "prometheus.folder": "/tmp",
+            "window_seconds": 10,
+            "prometheus.scrape_seconds": 5,
+        },
+        ["prometheus.scrape_seconds:", "5", "fewer than 3 scrapes", "window_seconds to 15 or more"],
+    ),
+    "buckets that do not ascend": (
+        {"prometheus.buckets": [0.1, 0.05]},
+        ["prometheus.buckets:", "0.05", "at least 1.1 % above 0.1", "change one"],
+    ),
+    "bucket beyond the record's": ({"prometheus.buckets": [5000]}, ["prometheus.buckets:", "5000", "leave it out"]),
+    "discovery by magic": ({"prometheus.discovery": "dns"}, ["prometheus.discovery:", "'dns'", "pod-monitor"]),
+    "two nodes": ({"node": ["cpu", "simulated"]}, ["node:", "[cpu, simulated]", "not text"]),
+}
