@@ -9,6 +9,7 @@ from typing import Any
 
 from sharebench.mixes import workload_of
 from sharebench.nodes.kubernetes.access import PodNeeds
+from sharebench.nodes.kubernetes.strangers import OWNER_LABEL
 from sharebench.tenants import bundle
 
 Json = dict[str, Any]
@@ -17,7 +18,6 @@ PORT = 8000
 CODE_FOLDER = "/sharebench"
 CODE_FILE = "tenant.pyz"
 DIGEST_ANNOTATION = "sharebench/code-sha256"
-NODE_LABEL = "sharebench/node"
 CELL_LABEL = "sharebench/cell"
 TOKEN_VARIABLE = "SHAREBENCH_TOKEN"
 # Tells a tenant to report which device its pod was given.
@@ -43,7 +43,7 @@ class Place:
     @property
     def labels(self) -> dict[str, str]:
         """The labels of every object of the cell."""
-        return {NODE_LABEL: self.node_digest, CELL_LABEL: self.cell}
+        return {OWNER_LABEL: self.node_digest, CELL_LABEL: self.cell}
 
     @property
     def name(self) -> str:

@@ -19,6 +19,7 @@ from sharebench.nodes.kubernetes.api import (
     Api,
     ApiRefused,
 )
+from sharebench.nodes.kubernetes.strangers import OWNER_LABEL
 from sharebench.tenants import bundle, pod_spec, pod_status
 from sharebench.tenants.pod_endpoint import PodEndpoint
 from sharebench.tenants.pod_spec import PORT, Place
@@ -70,7 +71,7 @@ class PodTenants:
 
     def sweep(self) -> None:
         """Remove every object of ours for this node, of whatever cell, and wait until the pods are gone."""
-        sweep(self.api, self.place.namespace, {pod_spec.NODE_LABEL: self.place.node_digest})
+        sweep(self.api, self.place.namespace, {OWNER_LABEL: self.place.node_digest})
         self.access.clean()
 
     def start(self, grants: Sequence[Grant]) -> None:

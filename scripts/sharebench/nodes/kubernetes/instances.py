@@ -13,11 +13,15 @@ from sharebench.nodes.kubernetes.installed import Part
 from sharebench.nodes.kubernetes.keys import INSTANCES, RESOURCE
 from sharebench.nodes.kubernetes.mig_layouts import Known, Layout
 from sharebench.nodes.kubernetes.mig_manager import CAPABLE_LABEL, CONFIG_LABEL
+from sharebench.nodes.kubernetes.readiness import (
+    COUNT_LABEL,
+    MEMORY_LABEL,
+    PRODUCT_LABEL,
+    REPLICAS_LABEL,
+    SHARING_LABEL,
+)
 from sharebench.strategies import Strategy, profile_matches, slices_of
 
-COUNT_LABEL = "nvidia.com/gpu.count"
-PRODUCT_LABEL = "nvidia.com/gpu.product"
-MEMORY_LABEL = "nvidia.com/gpu.memory"
 STRATEGY_LABEL = "nvidia.com/mig.strategy"
 INSTANCES_LABEL = re.compile(r"nvidia\.com/mig-(.+)\.count")
 CUT_PRODUCT = re.compile(r"-MIG-(\S+?)(-SHARED)?$")
@@ -70,13 +74,13 @@ class Cut:
                 STRATEGY_LABEL: "single",
                 PRODUCT_LABEL: f"{product}-MIG-{name}{shared}",
                 COUNT_LABEL: str(sum(self.layout.values())),
-                "nvidia.com/gpu.replicas": str(self.replicas),
-                "nvidia.com/gpu.sharing-strategy": sharing_of(self.replicas),
+                REPLICAS_LABEL: str(self.replicas),
+                SHARING_LABEL: sharing_of(self.replicas),
             }
         found = {
             STRATEGY_LABEL: "mixed",
-            "nvidia.com/gpu.replicas": "0",
-            "nvidia.com/gpu.sharing-strategy": "none",
+            REPLICAS_LABEL: "0",
+            SHARING_LABEL: "none",
         }
         for name, count in self.layout.items():
             resource = resource_of(name)
@@ -108,7 +112,7 @@ def shown(labels: Mapping[str, str]) -> Layout:
 
 def is_cut(labels: Mapping[str, str]) -> bool:
     """Whether a GPU of the node is in MIG mode, with instances or without; the plugin may not show them."""
-    return bool(shown(labels)) or labels.get("nvidia.com/gpu.replicas") == "0"
+    return bool(shown(labels)) or labels.get(REPLICAS_LABEL) == "0"
 
 
 def shows(labels: Mapping[str, str], layout: Layout) -> bool:

@@ -77,8 +77,3 @@ def render(key: str, base: str, packed: bool = False) -> str:
         section: dict[str, Any] = {"renameByDefault": False, "resources": resources}
         config["sharing"] = {"timeSlicing" if mechanism == "time-slicing" else "mps": section}
     return yaml.safe_dump(config, sort_keys=False)
-
-
-def stale(key: str, text: str, data: Mapping[str, str]) -> bool:
-    """Whether the ConfigMap lacks the key, or has another text under it."""
-    return data.get(key) != text

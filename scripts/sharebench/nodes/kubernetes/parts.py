@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sharebench.nodes.kubernetes import cluster_policy, installed
+from sharebench.nodes.kubernetes import cluster_policy, installed, instances
 from sharebench.nodes.kubernetes.api import ApiRefused
 from sharebench.nodes.kubernetes.dra import Dra
 from sharebench.nodes.kubernetes.readiness import (
     COUNT_LABEL,
-    PRODUCT_LABEL,
-    allocatable,
     compute_capability,
     most_mps_clients,
 )
@@ -131,7 +129,7 @@ def gpu(survey: Survey) -> Iterator[Row]:
     driver = labels.get(f"{prefix}cuda.driver-version.full")
     compute, most = compute_capability(labels), most_mps_clients(labels)
     said = [
-        f"{count} x {labels.get(PRODUCT_LABEL, 'unknown').removesuffix('-SHARED')}",
+        f"{count} x {instances.whole_product(labels) or 'unknown'}",
         f"{labels.get(f'{prefix}gpu.memory', '?')} MiB",
         f"compute capability {'.'.join(map(str, compute)) or 'unknown'}",
         f"driver {driver or 'unknown'}",
@@ -139,9 +137,8 @@ def gpu(survey: Survey) -> Iterator[Row]:
     yield Row("GPU", ", ".join(said))
     yield Row("  MPS", f"up to {most or 'an unknown number of'} tenants")
     is_capable = labels.get(f"{prefix}mig.capable") == "true"
-    instances = [name for name in allocatable(survey.node.read()) if name.startswith(f"{prefix}mig-")]
-    is_cut = instances or "-MIG-" in labels.get(PRODUCT_LABEL, "")
-    yield Row("  MIG", "not possible" if not is_capable else "in use now" if is_cut else "possible, not in use now")
+    use = "in use now" if instances.is_cut(labels) else "possible, not in use now"
+    yield Row("  MIG", use if is_capable else "not possible")
 
 
 def namespace(survey: Survey) -> Iterator[Row]:
