@@ -1,7 +1,8 @@
 # make run      measure on this machine and write tables, figures and a report into results/
 # make test     linters, types and every test that this machine can run, but those on a Kubernetes
 # make paper    make the data sets of published/ again, in the widths of papers, into results/paper/, and hold what the
-#               documents say of them against it; `make findings` writes these documents anew
+#               documents say of them against it; `make findings` writes these documents anew, `make paper-print` draws
+#               the same figures as pdf and png, into results/paper-print/
 # make bench    the benchmarks: what the pipeline itself costs, and whether its intervals cover what was planted
 # make test-cluster  the tests on a real Kubernetes (tests/cluster/README.md); `make cluster-up` and `cluster-down`
 #               start and end one by hand
@@ -32,7 +33,7 @@ NAME := main
 CLUSTER_WORKERS := $(if $(SHAREBENCH_TESTBED_NAME)$(filter existing,$(SHAREBENCH_CLUSTER)),,-n 2 --dist loadgroup)
 TESTBED := PYTHONPATH=tests $(BIN)/python -m cluster.testbed
 
-.PHONY: run paper findings test lint bench gpu-env clean cluster-up cluster-down test-cluster
+.PHONY: run paper paper-print findings test lint bench gpu-env clean cluster-up cluster-down test-cluster
 
 run: $(VENV)/run.stamp $(GPU_ENV)
 	@$(BIN)/snakemake $(ARGS)
@@ -40,6 +41,9 @@ run: $(VENV)/run.stamp $(GPU_ENV)
 paper: $(VENV)/run.stamp
 	@$(BIN)/snakemake paper --cores all $(ARGS)
 	@$(BIN)/python scripts/documents.py results/paper/together/repository
+
+paper-print: $(VENV)/run.stamp
+	@$(BIN)/snakemake paper_print --cores all $(ARGS)
 
 findings: $(VENV)/run.stamp
 	@$(BIN)/snakemake paper --cores all $(ARGS)

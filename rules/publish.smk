@@ -1,11 +1,12 @@
 # What leaves here: figures for papers, archives, and data sets of published/. All run only when asked for by name.
 #
 # Inputs:  published/{data_set}/ (paper); everything that a run is for (archive); its tables (publish)
-# Outputs: paper/{data_set}/ with tables/, report.html and figures/*-{column,page}.{svg,pdf,png}; paper/together/;
-#          archive.zip; published/{publication}/{study}/ in the working directory
+# Outputs: paper/{data_set}/ with tables/, report.html and figures/*-{column,page}.svg; paper/together/;
+#          paper-print/{data_set}/*-{column,page}.{pdf,png}; archive.zip; published/{publication}/{study}/ in the
+#          working directory
 # Steps:   paper makes every data set under published/ again, with figures in the widths of papers; paper_together what
-#          they say together. archive packs the study's records, tables and report with checksums and a description.
-#          publish lays out what others read.
+#          they say together; paper_print the same figures for LaTeX and for slides. archive packs the study's records,
+#          tables and report with checksums and a description. publish lays out what others read.
 
 
 # What `paper` makes of each data set of published/.
@@ -39,6 +40,34 @@ rule paper_data_set:
         "{params.python:q} {params.script:q} --data {params.data:q} --out {output:q} > {log:q} 2>&1"
 
 
+rule paper_print_data_set:
+    input:
+        "<results>/paper/{data_set}",
+    output:
+        directory("<results>/paper-print/{data_set}"),
+    log:
+        "<results>/logs/paper-print/{data_set}.log",
+    wildcard_constraints:
+        data_set="[a-z0-9-]+(/[a-z0-9-]+)?",
+    conda:
+        "../envs/sharebench.yaml"
+    params:
+        python=PYTHON,
+        script=SCRIPTS / "paper.py",
+        data=lambda wildcards: PUBLISHED / wildcards.data_set,
+    message:
+        "Drawing {wildcards.data_set} for print"
+    shell:
+        "{params.python:q} {params.script:q} --data {params.data:q} --print {input:q} --out {output:q} > {log:q} 2>&1"
+
+
+rule paper_print:
+    input:
+        [RESULTS / "paper-print" / name for name in dataset.published(PUBLISHED)],
+    message:
+        "Every figure of published/ is there as pdf and png"
+
+
 rule paper_together:
     input:
         of_paper(),
@@ -51,6 +80,7 @@ rule paper_together:
         "<results>/logs/paper/together.log",
     conda:
         "../envs/sharebench.yaml"
+    threads: 8
     params:
         python=PYTHON,
         script=SCRIPTS / "paper_together.py",
@@ -60,7 +90,8 @@ rule paper_together:
     message:
         "Writing findings"
     shell:
-        "{params.python:q} {params.script:q} --root {params.root:q} --made {params.made:q} --out {output:q} 2> {log:q}"
+        "{params.python:q} {params.script:q} --root {params.root:q} --made {params.made:q} --out {output:q}"
+        " --workers {threads} 2> {log:q}"
 
 
 rule paper:

@@ -12,9 +12,10 @@ def main() -> int:
     parser.add_argument("--root", type=Path, required=True, help="has published/ and docs/findings.yaml")
     parser.add_argument("--made", type=Path, required=True, help="has a folder for each data set")
     parser.add_argument("--out", type=Path, required=True, help="receives repository/ and theirs.*")
+    parser.add_argument("--workers", type=int, default=1, help="processes that draw")
     arguments = parser.parse_args()
     try:
-        paper_together.write(arguments.root, arguments.made, arguments.out)
+        paper_together.write(arguments.root, arguments.made, arguments.out, arguments.workers)
     except (paper_findings.Contradicted, dataset.DataSetError) as refusal:
         # To the job's log, and at once to the terminal.
         print(refusal, file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from sharebench import aggregate, dataset, decide, figures, lifecycle, report
@@ -11,6 +12,8 @@ from sharebench.matrix import Study
 
 IN_REPORT = "page"
 """The width of `figures.PAPER` that the report shows."""
+PRINT_KINDS = ("pdf", "png")
+"""What `draw` leaves to `draw_for_print`: a pdf's fonts cost more than all else, and the report shows none of them."""
 
 
 def draw(published: Path, out: Path) -> None:
@@ -23,12 +26,25 @@ def draw(published: Path, out: Path) -> None:
     catalogue = study.config["workload_catalogue"]
     decide.write_model(results, {name: catalogue[name]["class"] for name in study.calibrated()})
     decide.write_answer(results, study.config)
-    for name in figures.names_for(study.config, study.node_kind):
-        figures.draw(name, data, out, for_paper=True)
     if (data / "tables" / "timeslice.csv").is_file():
         shutil.copy(data / "tables" / "timeslice.csv", out / "tables")
-        _draw_timeslice(data, out, study)
+    _figures(study, data, out, out / "figures", ("svg",))
     report.write(data, out, f"-{IN_REPORT}")
+
+
+def draw_for_print(published: Path, made: Path, out: Path) -> None:
+    """Write the figures that `draw` made into `made`/figures as `out`/*.pdf and *.png.
+
+    Raises dataset.DataSetError when the data set is not what was published.
+    """
+    _figures(dataset.study_of(published), dataset.located(published), made, out, PRINT_KINDS)
+
+
+def _figures(study: Study, data: Path, made: Path, folder: Path, kinds: Sequence[str]) -> None:
+    names = figures.names_for(study.config, study.node_kind)
+    probe = ["timeslice"] if (data / "tables" / "timeslice.csv").is_file() else []
+    for name in [*names, *probe]:
+        figures.draw_for_paper(name, data, made, folder, kinds)
 
 
 def table(published: Path, out: Path) -> tuple[Study, Path]:
@@ -44,14 +60,3 @@ def table(published: Path, out: Path) -> tuple[Study, Path]:
     run = {key: made_by[key] for key in ("not_shown", "run_id", "created_epoch_seconds")}
     aggregate.table(study, data, out, run | {"argv": ["snakemake", "paper"]} | lifecycle.git_state())
     return study, data
-
-
-def _draw_timeslice(data: Path, out: Path, study: Study) -> None:
-    """The figure of the probe, which is of no cell."""
-    from sharebench.figures import timeslice
-    from sharebench.figures.sheet import save
-    from sharebench.figures.style import theme
-
-    for name, inches in figures.PAPER.items():
-        with theme(inches):
-            save(timeslice.draw(data, list(study.strategies)), out / "figures", f"timeslice-{name}")

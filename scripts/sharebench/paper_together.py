@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,28 +55,32 @@ def read(root: Path, made: Path) -> Together:
     return Together(filler, findings, pairs, source["images"], documents)
 
 
-def write(root: Path, made: Path, out: Path) -> None:
-    """Write `out`/repository and `out`/theirs.* of what `read` gives. Raises as `read`."""
+def write(root: Path, made: Path, out: Path, workers: int = 1) -> None:
+    """Write `out`/repository and `out`/theirs.* of what `read` gives; so many processes draw. Raises as `read`."""
     together = read(root, made)
     for path, text in together.documents.items():
         replace_atomically(out / REPOSITORY / path, text)
     rows = paper_theirs.as_csv(together.pairs)
     replace_atomically(out / "theirs.csv", pd.DataFrame(rows).to_csv(index=False))
-    _draw(together, rows, out)
+    _draw(together, rows, out, workers)
 
 
-def _draw(together: Together, rows: list[dict[str, Any]], out: Path) -> None:
+def _draw(together: Together, rows: list[dict[str, Any]], out: Path, workers: int) -> None:
     from sharebench.figures import theirs
 
     filler, images = together.filler, out / REPOSITORY / paper_findings.IMAGES
     wanted = {each.name: each for each in together.findings if not each.is_open}
+    jobs = []
     for name, figure in (together.images | {key: each.figure for key, each in wanted.items()}).items():
         target = images / f"{name}.svg"
         if figure["draw"] == "numbers":
             _draw_numbers(wanted[name], filler, target)
             continue
         drawn, workloads = filler.of[figure["of"]], figure.get("workloads", ())
-        figures.draw_of(figure["draw"], dataset.located(drawn.folder), drawn.made, workloads, target)
+        jobs.append((figure["draw"], dataset.located(drawn.folder), drawn.made, workloads, target))
+    # What was imported above is there in each of them.
+    with multiprocessing.get_context("fork").Pool(workers) as pool:
+        pool.starmap(figures.draw_of, jobs, chunksize=1)
     devices = list(dict.fromkeys(data.device["product"] for data in filler.of.values()))
     with theme():
         page = theirs.draw(rows, devices)

@@ -4,7 +4,7 @@ Importing this package is cheap (no plotting library), so that anybody may ask w
 """
 
 import importlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -197,22 +197,29 @@ def names_for(config: Mapping[str, Any], node_kind: str) -> list[str]:
     return [name for name, entry in NAMES.items() if entry.is_there(config, node_kind)]
 
 
-def draw(name: str, data: Path, results: Path, for_paper: bool = False) -> None:
+def draw(name: str, data: Path, results: Path) -> None:
     """Draw figure `name` of the data set `data` and write `results`/figures/`name`.svg, .pdf and .png.
 
-    `for_paper` writes it in each of the widths of PAPER instead, as `name`-column and `name`-page. Raises KeyError for
-    an unknown name and OSError when an input cannot be read or an output not written.
+    Raises KeyError for an unknown name and OSError when an input cannot be read or an output not written.
     """
-    # The plotting libraries take a second to load, and only one figure of one process needs them.
-    module = importlib.import_module(NAMES[name].module)
-    from sharebench.figures.data import load
     from sharebench.figures.sheet import save
     from sharebench.figures.style import theme
 
-    study = load(data, results)
-    for suffix, inches in {f"-{key}": inches for key, inches in PAPER.items()}.items() if for_paper else [("", 0.0)]:
+    with theme():
+        save(_page(name, data, results), results / "figures", name)
+
+
+def draw_for_paper(name: str, data: Path, results: Path, folder: Path, kinds: Sequence[str]) -> None:
+    """Draw it in each of the widths of PAPER, as `folder`/`name`-column and `name`-page of these kinds of file.
+
+    `timeslice` is the figure of the probe. Raises as `draw`.
+    """
+    from sharebench.figures.sheet import save
+    from sharebench.figures.style import theme
+
+    for width, inches in PAPER.items():
         with theme(inches):
-            save(module.draw(study), results / "figures", f"{name}{suffix}")
+            save(_page(name, data, results), folder, f"{name}-{width}", kinds)
 
 
 def draw_of(name: str, data: Path, results: Path, workloads: Collection[str], target: Path) -> None:
@@ -220,15 +227,20 @@ def draw_of(name: str, data: Path, results: Path, workloads: Collection[str], ta
 
     `timeslice` is the figure of the probe. Raises as `draw`.
     """
-    from sharebench.figures import timeslice
-    from sharebench.figures.data import load
     from sharebench.figures.sheet import save
     from sharebench.figures.style import theme
 
-    study = replace(load(data, results), only=frozenset(workloads))
     with theme():
-        if name == "timeslice":
-            page = timeslice.draw(data, study.catalogue)
-        else:
-            page = importlib.import_module(NAMES[name].module).draw(study)
-        save(page, target.parent, target.stem, ("svg",))
+        save(_page(name, data, results, workloads), target.parent, target.stem, ("svg",))
+
+
+def _page(name: str, data: Path, results: Path, workloads: Collection[str] = ()) -> Any:
+    # The plotting libraries take a second to load, and whoever only asks which figures there are does not need them.
+    from sharebench.figures.data import load
+
+    study = replace(load(data, results), only=frozenset(workloads))
+    if name == "timeslice":
+        from sharebench.figures import timeslice
+
+        return timeslice.draw(data, study.catalogue)
+    return importlib.import_module(NAMES[name].module).draw(study)

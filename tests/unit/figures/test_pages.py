@@ -321,7 +321,7 @@ def test_a_plane_has_one_metric_across_and_one_up(study: data.Study, tmp_path: P
 @pytest.mark.parametrize("name", ["latency", "timeline"])
 def test_figures_for_papers_have_a_papers_widths(root: Path, tmp_path: Path, name: str) -> None:
     copy_of(root, tmp_path)
-    figures.draw(name, root, tmp_path, for_paper=True)
+    figures.draw_for_paper(name, root, tmp_path, tmp_path / "figures", ("svg", "pdf"))
     for suffix, inches in (("column", 3.3), ("page", 6.9)):
         svg = (tmp_path / "figures" / f"{name}-{suffix}.svg").read_text()
         assert float(re.search(r'<svg[^>]* width="([\d.]+)pt"', svg)[1]) == pytest.approx(72 * inches)
