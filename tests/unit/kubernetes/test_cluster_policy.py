@@ -67,7 +67,7 @@ def config(api: Policies) -> Any:
 )
 def test_it_comes_back_exactly(spec: dict[str, Any]) -> None:
     api: Any = Policies(spec)
-    assert cluster_policy.refusal(api, ALLOWED) is None
+    assert cluster_policy.refusal(api, ALLOWED, "gpu-operator") is None
     found = cluster_policy.find(api)
     assert found is not None
     note = cluster_policy.noted(found)
@@ -100,23 +100,29 @@ def test_what_a_killed_run_left_is_taken_up() -> None:
 
 def test_it_is_left_alone_without_leave_and_the_line_says_what_to_type() -> None:
     api: Any = Policies({"devicePlugin": {}})
-    refusal = cluster_policy.refusal(api, FORBIDDEN)
+    refusal = cluster_policy.refusal(api, FORBIDDEN, "gpu-operator")
     assert refusal is not None
     assert "kubernetes: {may_change: [clusterpolicy]}" in refusal
-    assert "kubectl patch clusterpolicies.nvidia.com/cluster-policy --type merge" in refusal
+    # A ClusterPolicy that names a ConfigMap which is not there keeps the plugin from starting, on all nodes.
+    made, _, patched = refusal.partition(" && ")
+    assert "kubectl create configmap sharebench-configs --namespace gpu-operator --from-literal=default=" in made
+    assert patched.startswith("kubectl patch clusterpolicies.nvidia.com/cluster-policy --type merge")
     assert "\n" not in refusal
 
 
 def test_one_that_names_a_config_map_is_never_patched() -> None:
     api: Any = Policies({"devicePlugin": {"config": {"name": "theirs"}}})
-    assert "names the ConfigMap theirs" in str(cluster_policy.refusal(api, ALLOWED))
+    assert "names the ConfigMap theirs" in str(cluster_policy.refusal(api, ALLOWED, "gpu-operator"))
 
 
 def test_no_policy_and_none_that_we_may_see() -> None:
     api: Any = Policies(None)
-    assert "there is no ClusterPolicy" in str(cluster_policy.refusal(api, ALLOWED))
+    assert "there is no ClusterPolicy" in str(cluster_policy.refusal(api, ALLOWED, "gpu-operator"))
     api.is_hidden = True
-    assert "rbac-clusterpolicy.yaml" in str(cluster_policy.refusal(api, ALLOWED))
+    # Half of its rights are for the operator's namespace.
+    assert "make cluster-install WITH=clusterpolicy PLUGIN_NAMESPACE=gpu-operator APPLY=1" in str(
+        cluster_policy.refusal(api, ALLOWED, "gpu-operator")
+    )
 
 
 def test_the_operators_reaction_is_waited_for() -> None:

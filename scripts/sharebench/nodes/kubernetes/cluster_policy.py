@@ -35,22 +35,23 @@ def config_of(policy: Json) -> Json | None:
     return found
 
 
-def command(policy: Json) -> str:
-    """What a person types to have the ClusterPolicy name a ConfigMap, which must exist."""
+def command(policy: Json, namespace: str) -> str:
+    """What a person types to have the ClusterPolicy name a ConfigMap in the operator's namespace."""
     return (
+        f"kubectl create configmap sharebench-configs --namespace {namespace} --from-literal=default='version: v1' && "
         f"kubectl patch clusterpolicies.nvidia.com/{policy['metadata']['name']} --type merge "
         '-p \'{"spec":{"devicePlugin":{"config":{"name":"sharebench-configs","default":"default"}}}}\''
     )
 
 
-def refusal(api: Api, options: Json) -> str | None:
-    """Why a plugin of the operator's that has no ConfigMap cannot be given one; None if it can be."""
+def refusal(api: Api, options: Json, namespace: str) -> str | None:
+    """Why the operator's plugin in that namespace, which has no ConfigMap, cannot be given one; None if it can be."""
     try:
         policy = find(api)
     except ApiRefused:
         return (
             "the operator's device plugin has no ConfigMap to switch by, and we may not look at the ClusterPolicy: "
-            "kubectl apply -f config/cluster/rbac-clusterpolicy.yaml"
+            f"make cluster-install WITH=clusterpolicy PLUGIN_NAMESPACE={namespace} APPLY=1"
         )
     if policy is None:
         return "the operator's device plugin has no ConfigMap to switch by, and there is no ClusterPolicy to name one"
@@ -60,7 +61,7 @@ def refusal(api: Api, options: Json) -> str | None:
     if PERMISSION not in options["may_change"]:
         return (
             f"ClusterPolicy {name} names no ConfigMap to switch by; allow it for the run "
-            f"(kubernetes: {{may_change: [{PERMISSION}]}}), or set it for good: {command(policy)}"
+            f"(kubernetes: {{may_change: [{PERMISSION}]}}), or set it for good: {command(policy, namespace)}"
         )
     return None
 

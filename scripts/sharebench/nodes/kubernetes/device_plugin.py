@@ -72,7 +72,7 @@ class DevicePlugin(Access):
     def _refused_config_map(self, plugin: Part) -> str | None:
         """Why a plugin without a ConfigMap cannot be given one; None if it can be."""
         if plugin.is_operators:
-            return cluster_policy.refusal(self.node.api, self.node.options)
+            return cluster_policy.refusal(self.node.api, self.node.options, plugin.namespace)
         return "the device plugin has no ConfigMap to switch by; install it with config.map or config.name"
 
     # What a cell asks.

@@ -56,7 +56,7 @@ def device_plugin(survey: Survey) -> Iterator[Row]:
         yield Row("  its ConfigMap", "none: it cannot be switched")
         yield Row("", f"install it anew with {PLUGIN_VALUES}: make cluster-install WITH=plugin APPLY=1")
         return
-    refusal = cluster_policy.refusal(survey.api, survey.options)
+    refusal = cluster_policy.refusal(survey.api, survey.options, plugin.namespace)
     yield Row("  its ConfigMap", "none; for a run the ClusterPolicy names one" if refusal is None else "none")
     if refusal is not None:
         yield Row("", refusal)
