@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import time
@@ -35,6 +36,8 @@ from sharebench.record import RecordError, RecordMismatch, check, read
 PACKAGES = ("snakemake", "numpy", "pandas", "matplotlib", "seaborn", "scipy", "prometheus-client")
 # So many files are named in a refusal; the rest is counted, and all of them are in the list that the command reads.
 NAMED = 5
+# What a config that is published says in place of a cluster's own names.
+CLUSTER_OF_NOBODY = {"context": None, "node": "auto", "namespace": "sharebench", "priority_class": None}
 CONFOUNDED = "Each strategy was set up once, so differences between strategies are also differences in time."
 
 
@@ -160,7 +163,7 @@ def published(config: dict[str, Any]) -> dict[str, Any]:
         name: entry | {"command": entry["command"] and [dataset.portable(word) for word in entry["command"]]}
         for name, entry in config["workload_catalogue"].items()
     }
-    cluster = config["kubernetes"] | {"context": None, "node": "auto", "namespace": "sharebench", "tolerations": []}
+    cluster = config["kubernetes"] | CLUSTER_OF_NOBODY | {"tolerations": []}
     watching = config["prometheus"]
     if scraping.is_on(config):
         watching = watching | {"url": "http://prometheus", "folder": None, "labels": {}, "dcgm": None}
@@ -176,11 +179,15 @@ def published(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def unnamed(argv: list[str], config: dict[str, Any]) -> list[str]:
-    """The command without the names of a cluster's context and node, and without the way to a Prometheus."""
+    """The command without the names of a cluster's own, and without the way to a Prometheus."""
     cluster, watching = config["kubernetes"], config["prometheus"]
-    for name in filter(None, (cluster["context"], cluster["node"], watching["url"], watching["folder"])):
-        if name != "auto":
-            argv = [word.replace(name, "…") for word in argv]
+    names = [cluster[key] for key, known in CLUSTER_OF_NOBODY.items() if cluster[key] != known]
+    names += [each[part] for each in cluster["tolerations"] for part in ("key", "value") if each[part] != "true"]
+    names += [*watching["labels"].values(), *(watching["dcgm"] or {}).values()]
+    names += [watching["url"], watching["folder"]]
+    for name in sorted(filter(None, names), key=len, reverse=True):
+        # A short name may be a part of other words.
+        argv = [re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", "…", word) for word in argv]
     return argv
 
 

@@ -225,9 +225,39 @@ def test_neither_address_nor_folder_nor_labels_are_published(tmp_path: Path) -> 
     assert told["scrape_seconds"] == 1
     words = [f"prometheus={{url: http://127.0.0.1:1, folder: {tmp_path}}}"]
     assert unnamed(words, config) == ["prometheus={url: …, folder: …}"]
+    assert unnamed(["prometheus={labels: {release: secret}}"], config) == ["prometheus={labels: {release: …}}"]
     assert published(load(study({})))["prometheus"]["url"] is None
     # What is published can be rebuilt from.
     load(study({"prometheus": told, "from": str(tmp_path), "window_seconds": 5}))
+
+
+def test_no_name_of_a_cluster_is_published() -> None:
+    mine = {
+        "context": "prod",
+        "node": "gpu",
+        "namespace": "team-a",
+        "priority_class": "urgent",
+        "tolerations": [{"key": "team-a/only", "operator": "Equal", "value": "them"}],
+    }
+    config = load(study({"node": "kubernetes", "kubernetes": mine}))
+    told = published(config)
+    assert {key: told["kubernetes"][key] for key in mine} == {
+        "context": None,
+        "node": "auto",
+        "namespace": "sharebench",
+        "priority_class": None,
+        "tolerations": [],
+    }
+    words = ["--directory", "gpu", "--config", "kubernetes={node: gpu, namespace: team-a, context: prod, drain: true}"]
+    assert unnamed([*words, "node=kubernetes", "gpu-a"], config) == [
+        *("--directory", "…", "--config", "kubernetes={node: …, namespace: …, context: …, drain: true}"),
+        # a name is not looked for within other words
+        *("node=kubernetes", "gpu-a"),
+    ]
+    assert unnamed(["kubernetes={tolerations: [{key: team-a/only, value: them}]}", "x"], config) == [
+        "kubernetes={tolerations: [{key: …, value: …}]}",
+        "x",
+    ]
 
 
 class Answering:
