@@ -143,3 +143,31 @@ def test_of_two_nodes_the_last_one_brings_it_back(cluster: Operated, tmp_path: P
     cluster.store[NODE]["metadata"]["annotations"] = {original.ANNOTATION: original.text(original.of(other))}
     node.restore()
     assert cluster.store[POLICY] == before
+
+
+def test_of_two_nodes_that_end_at_once_neither_leaves_it_to_the_other(cluster: Operated, tmp_path: Path) -> None:
+    before = copy.deepcopy(cluster.store[POLICY])
+    node = opened(cluster, tmp_path, may_change=ALLOWED)
+    node.ensure(state("time-slicing"))
+    other = copy.deepcopy(cluster.store[NODE])
+    other["metadata"]["name"] = "other-node"
+    noted = original.of(other) or {}
+    ending = {original.ANNOTATION: original.text({"device-plugin": noted["device-plugin"] | {original.ENDS: True}})}
+    other["metadata"]["annotations"] = ending
+    cluster.others = [other]
+    seen = []
+    patch = cluster.patch
+
+    def watched(path: str, body: dict[str, Any]) -> dict[str, Any]:
+        if path == POLICY:
+            seen.append(original.of(cluster.store[NODE]))
+        return patch(path, body)
+
+    cluster.patch = watched  # type: ignore[method-assign]
+    assert node.restore()
+    assert cluster.store[POLICY] == before
+    assert OURS not in cluster.store
+    # The other one could see that this one would not stay, before it was taken for granted.
+    (note,) = seen
+    assert note is not None and note["device-plugin"][original.ENDS] is True
+    assert original.of(cluster.store[NODE]) is None

@@ -265,6 +265,10 @@ class DevicePlugin(Access):
             self._hurry_volumes((self._installed.plugin, self._installed.discovery, self._installed.mps))
         return now in patch.get("data", {})
 
+    def _others(self, but_ending: bool = False) -> bool:
+        nodes = self.node.api.get("/api/v1/nodes")["items"]
+        return original.others_in_use(nodes, self.node.name, but_ending)
+
     def _nodes(self) -> set[str]:
         """The cluster's nodes, by digest."""
         return {node_digest(each["metadata"]["name"]) for each in self.node.api.get("/api/v1/nodes")["items"]}
@@ -289,24 +293,28 @@ class DevicePlugin(Access):
     def restore(self, note: dict[str, Any]) -> None:
         """Bring back label, ConfigMap and ClusterPolicy, and wait until the node shows what it did."""
         api, policy = self.node.api, note.get("policy")
-        is_last = not original.others_in_use(api.get("/api/v1/nodes")["items"], self.node.name)
+        if policy is not None:
+            # Of two nodes that end at the same time, neither may leave it to the other.
+            self.node.amend_note(self.name, note | {original.ENDS: True})
+        is_policys_last = policy is not None and not self._others(but_ending=True)
         patch = original.label_patch(self.node.read(), note)
         labels = patch["metadata"]["labels"] if patch else {}
         if not self._cutting.put_back(note, labels) and patch is not None:
             api.patch(self.node.path, patch)
-        if policy is not None and is_last:
+        if policy is not None and is_policys_last:
             cluster_policy.put_back(api, policy)
 
         def problems() -> list[str]:
-            found = self._problems_of_policy(is_ours=False) if policy is not None and is_last else []
+            found = self._problems_of_policy(is_ours=False) if is_policys_last else []
             return found + (original.unrestored(self.node.read(), note) if patch is not None else [])
 
         if patch is not None or policy is not None:
             self._wait(problems, "the node did not get back to how it was found")
-        if note["mig"]["set"] is not None and is_last:
+        # Another node may need the map until its own layout is back.
+        if note["mig"]["set"] is not None and not self._others():
             self._cutting.clear_map()
         configs = Configs(note["configs"]["namespace"], note["configs"]["name"], "")
-        if policy is not None and is_last:
+        if is_policys_last:
             cluster_policy.remove_config_map(api, configs.namespace)
             self.node.look_again()
             return
