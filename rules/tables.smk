@@ -1,7 +1,7 @@
 # Tables: from records to numbers.
 #
 # Inputs:  cells/{strategy}/{workload}/n{replicas}/r{repeat}/raw.json, calibration/{workload}.json, nodes/device.json
-# Outputs: cells/{strategy}/{workload}/histograms.csv, tables/{cells,summary,contrasts,stages,startup}.csv,
+# Outputs: cells/{strategy}/{workload}/histograms.csv, tables/{cells,summary,contrasts,devices,stages,startup}.csv,
 #          tables/summary.{md,tex}, manifest.json,
 #          and of a study of pairs tables/interference.csv, with faults tables/isolation.csv, of jobs tables/jobs.csv,
 #          with Prometheus tables/prometheus.csv
@@ -53,6 +53,7 @@ rule aggregate:
         "<results>/tables/contrasts.csv",
         "<results>/tables/summary.md",
         "<results>/tables/summary.tex",
+        "<results>/tables/devices.csv",
         "<results>/tables/stages.csv",
         "<results>/manifest.json",
         "<results>/tables/startup.csv",

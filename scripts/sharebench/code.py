@@ -140,7 +140,7 @@ STAGES = {
     "archive": ["sharebench/archive.py", "sharebench/crate.py"],
     "together": [
         *_all("sharebench", "paper_*.py"),
-        *("sharebench/report_words.py", "sharebench/analysis/statistics.py"),
+        *("sharebench/report_words.py", "sharebench/analysis/statistics.py", "sharebench/analysis/across_devices.py"),
         *_all("sharebench/figures"),
     ],
     "report": [

@@ -42,8 +42,9 @@ def draw_for_print(published: Path, made: Path, out: Path) -> None:
 
 def _figures(study: Study, data: Path, made: Path, folder: Path, kinds: Sequence[str]) -> None:
     names = figures.names_for(study.config, study.node_kind)
-    probe = ["timeslice"] if (data / "tables" / "timeslice.csv").is_file() else []
-    for name in [*names, *probe]:
+    names += ["timeslice"] if (data / "tables" / "timeslice.csv").is_file() else []
+    names += ["devices"] if len((made / "tables" / "devices.csv").read_text().splitlines()) > 1 else []
+    for name in names:
         figures.draw_for_paper(name, data, made, folder, kinds)
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from sharebench.analysis.across_devices import spread
+from sharebench.analysis.statistics import log_interval
 from sharebench.paper_findings import Contradicted, Filler
 from sharebench.paper_numbers import DataSet, NoNumber, number_in
+from sharebench.report_words import digits
+from sharebench.strategies import again
 
 BLOCK = re.compile(r"(<!-- by rule: ([a-z0-9-]+) -->\n)(.*?)(<!-- end of rule -->)", re.DOTALL)
 DOCUMENTS = ("README.md", "docs/neighbours.md", "published/README.md", "published/*/README.md")
@@ -29,13 +33,13 @@ def filled(path: Path, root: Path, filler: Filler, blocks: Mapping[str, str], da
 
     def block(found: re.Match[str]) -> str:
         name = found[2]
-        if name == "facts":
+        if name in OF_A_PUBLICATION:
             own = {key: data for key, data in datasets.items() if key.split("/")[0] == path.parent.name}
-            content = facts(own)
+            content = OF_A_PUBLICATION[name](own)
         elif name in blocks:
             content = filler.text(f"block {name}", blocks[name])
         else:
-            raise Contradicted(f"{path}: there is no block {name}; known are facts, {', '.join(blocks)}")
+            raise Contradicted(f"{path}: there is no block {name}; known are {', '.join([*OF_A_PUBLICATION, *blocks])}")
         return f"{found[1]}{content}\n{found[4]}"
 
     return BLOCK.sub(block, (root / path).read_text(encoding="utf-8"))
@@ -64,6 +68,44 @@ def facts_row(name: str, data: DataSet) -> dict[str, str]:
         "driver": str(data.device["details"].get("driver", "")),
         "measured": days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}",
     }
+
+
+def devices(datasets: Mapping[str, DataSet]) -> str:
+    """A table of the baselines that were measured on several devices, in whichever studies of a publication.
+
+    Per workload how far the devices' means are apart, and how far measurements on one device are.
+    """
+    found: dict[str, dict[str, list[float]]] = {}
+    for data in datasets.values():
+        baseline = str(data.manifest["config"]["baseline"])
+        cells = data.table("cells")
+        alone = cells["strategy"].isin([baseline, again(baseline)]) & (cells["replicas"] == 1)
+        for row in cells[alone & (cells["valid"].astype(str) == "True")].to_dict("records"):
+            by_device = found.setdefault(row["workload"], {})
+            by_device.setdefault(row["device"], []).append(float(row["latency_mean_seconds"]))
+    rows = []
+    for workload, by_device in sorted(found.items()):
+        if len(by_device) < 2:
+            continue
+        means = [1e3 * log_interval(own).value for own in by_device.values()]
+        apart = spread(by_device)
+        within, p = apart.within_percent, apart.probability
+        rows.append(
+            {
+                "alone on a device": f"`{workload}`",
+                "devices": str(len(by_device)),
+                "cells": str(sum(map(len, by_device.values()))),
+                "fastest to slowest device": f"{digits(min(means))} to {digits(max(means))} ms",
+                "between devices": f"{apart.between_percent:.2f} %",
+                "within one": "" if within is None else f"{within:.2f} %",
+                "p": "" if p is None else f"{p:.2g}",
+            }
+        )
+    return markdown(rows)
+
+
+OF_A_PUBLICATION: Mapping[str, Callable[[Mapping[str, DataSet]], str]] = {"facts": facts, "devices": devices}
+"""Blocks about the studies of the publication whose document has them."""
 
 
 def main_table(data: DataSet, replicas: int) -> str:

@@ -35,7 +35,7 @@ def test_a_failed_cell_is_shown_and_the_rest_is_tabled_as_partial(finished: Chec
     caption = (finished.results / "partial/summary.md").read_text().splitlines()[0]
     assert "PARTIAL: 27 of 28 cells." in caption
     tables = {path.name for path in (finished.results / "partial").iterdir()}
-    assert tables == {f"{name}.csv" for name in ("cells", "contrasts", "summary", "stages", "startup")} | {
+    assert tables == {f"{name}.csv" for name in ("cells", "contrasts", "devices", "summary", "stages", "startup")} | {
         "summary.md",
         "summary.tex",
     }

@@ -274,3 +274,21 @@ def test_a_finding_without_a_figure_of_its_study_draws_its_own_numbers(tmp_path:
     paper_together._draw_numbers(found, of, tmp_path / "turns.svg")
     svg = (tmp_path / "turns.svg").read_text(encoding="utf-8")
     assert "turns over MPS: 2" in svg and "NVIDIA H200" in svg
+
+
+def test_baselines_on_several_devices_are_held_against_each_other(tmp_path: Path) -> None:
+    publish(tmp_path, "gpu/one", devices="aab")
+    publish(tmp_path, "gpu/two", devices="b")
+    datasets = {name: data_set(tmp_path, name) for name in ("gpu/one", "gpu/two")}
+    for name, data in datasets.items():
+        path = tmp_path / "made" / name / "tables/cells.csv"
+        cells = pd.read_csv(path)
+        alone = cells[(cells["strategy"] == "exclusive") & (cells["tenant"] == 0)]
+        alone.assign(replicas=1).to_csv(path, index=False)
+        data.manifest["config"]["baseline"] = "exclusive"
+    # Alone 1.3 times 0.9, 0.95, 1.0 s in both; device a has the first two of the one study.
+    means = [stats.gmean(own) for own in ([1.17, 1.235], [1.3, 1.17, 1.235, 1.3])]
+    between = 100 * float(pd.Series([math.log(mean) for mean in means]).std())
+    (line,) = paper_documents.devices(datasets).splitlines()[2:]
+    assert line.startswith("| `net` | 2 | 6 | ") and f"| {between:.2f} % |" in line
+    assert paper_documents.devices({"gpu/two": datasets["gpu/two"]}) == paper_documents.markdown([])

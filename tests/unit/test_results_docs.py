@@ -13,6 +13,7 @@ from unit.factories import Load, lognormal, poisson_load, record, scraped, serve
 
 from sharebench import aggregate, config, gates, ownership
 from sharebench.analysis import (
+    across_devices,
     advice_text,
     capacity,
     compare,
@@ -185,6 +186,10 @@ def test_columns_and_metrics_of_compare_csv() -> None:
 )
 def test_columns_of_the_decision(name: str, columns: tuple[str, ...]) -> None:
     assert tuple(table(f"`tables/{name}.csv`")) == columns
+
+
+def test_columns_of_devices_csv() -> None:
+    assert tuple(table("`tables/devices.csv`")) == across_devices.COLUMNS
 
 
 def test_columns_of_stages_csv() -> None:

@@ -192,6 +192,10 @@ NAMES: dict[str, Entry] = {
 }
 
 
+APART = {"timeslice": "sharebench.figures.timeslice", "devices": "sharebench.figures.devices"}
+"""Figures that only the data can ask for: of the probe of time-slices, and of blocks on several devices."""
+
+
 def names_for(config: Mapping[str, Any], node_kind: str) -> list[str]:
     """The figures that a study with this config has on this kind of node."""
     return [name for name, entry in NAMES.items() if entry.is_there(config, node_kind)]
@@ -212,7 +216,7 @@ def draw(name: str, data: Path, results: Path) -> None:
 def draw_for_paper(name: str, data: Path, results: Path, folder: Path, kinds: Sequence[str]) -> None:
     """Draw it in each of the widths of PAPER, as `folder`/`name`-column and `name`-page of these kinds of file.
 
-    `timeslice` is the figure of the probe. Raises as `draw`.
+    Other names are those of APART. Raises as `draw`.
     """
     from sharebench.figures.sheet import save
     from sharebench.figures.style import theme
@@ -225,7 +229,7 @@ def draw_for_paper(name: str, data: Path, results: Path, folder: Path, kinds: Se
 def draw_of(name: str, data: Path, results: Path, workloads: Collection[str], target: Path) -> None:
     """Draw figure `name` of the data set `data` as the svg `target`, of some of its workloads only, or of all.
 
-    `timeslice` is the figure of the probe. Raises as `draw`.
+    Other names are those of APART. Raises as `draw`.
     """
     from sharebench.figures.sheet import save
     from sharebench.figures.style import theme
@@ -243,4 +247,4 @@ def _page(name: str, data: Path, results: Path, workloads: Collection[str] = ())
         from sharebench.figures import timeslice
 
         return timeslice.draw(data, study.catalogue)
-    return importlib.import_module(NAMES[name].module).draw(study)
+    return importlib.import_module(NAMES[name].module if name in NAMES else APART[name]).draw(study)

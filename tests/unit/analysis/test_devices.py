@@ -11,6 +11,7 @@ from scipy import stats
 from unit.analysis.test_jobs import job_record
 from unit.factories import record
 
+from sharebench.analysis.across_devices import devices_table, spread
 from sharebench.analysis.baseline import Baseline
 from sharebench.analysis.devices import ALONE, jobs_by_device, paired_by_device, remark
 from sharebench.analysis.jobs import job_cell, speedup
@@ -88,3 +89,39 @@ def test_jobs_are_held_against_the_queue_on_their_device() -> None:
     estimate = speedup(sharing, queue)
     assert estimate is not None and estimate.n == 2
     assert estimate.value == pytest.approx(math.sqrt(4.0 / 3.0 * 12.0 / 10.0))
+
+
+def test_the_spread_between_and_within_devices_is_that_of_an_analysis_of_variance() -> None:
+    logs = {"first": [0.0, 0.02, 0.01], "second": [0.05, 0.07], "third": [-0.02]}
+    found = spread({name: [math.exp(log) for log in own] for name, own in logs.items()})
+    means = [np.mean(own) for own in logs.values()]
+    assert found.between_percent == pytest.approx(100 * np.std(means, ddof=1))
+    inside = sum(np.var(own) * len(own) for own in logs.values()) / (6 - 3)
+    assert found.within_percent == pytest.approx(100 * math.sqrt(inside))
+    assert found.probability == pytest.approx(stats.f_oneway(*logs.values()).pvalue)
+
+
+def test_without_a_second_cell_on_a_device_nothing_is_known_of_its_own_spread() -> None:
+    found = spread({"first": [1.0], "second": [1.1]})
+    assert (found.within_percent, found.probability) == (None, None)
+    with pytest.raises(ValueError, match="one device"):
+        spread({"first": [1.0, 1.1]})
+
+
+def test_the_table_of_devices_pairs_slowdowns_and_takes_the_baseline_again_as_the_baseline() -> None:
+    again = [
+        reduced(record("exclusive-again", [np.full(100, 1.1 * alone)], repeat=block, run_id=f"b{block}", device=device))
+        for block, (device, alone, _) in BLOCKS.items()
+    ]
+    found = paired_by_device([*cells(), *again], "exclusive")
+    table = devices_table(found, Baseline(found, "exclusive"))
+    rows = {(row["strategy"], row["device"]): row for row in table.to_dict("records")}
+    assert rows.keys() == {(strategy, device) for strategy in ("exclusive", "mps") for device in ("first", "second")}
+    alone, shared = rows["exclusive", "second"], rows["mps", "second"]
+    assert (alone["n"], rows["exclusive", "first"]["n"]) == (2, 4)
+    assert alone["latency_mean_seconds"] == pytest.approx(0.012 * math.sqrt(1.1), rel=1e-6)
+    assert alone["over_all_devices"] == pytest.approx(math.sqrt(3)), "they differ threefold"
+    assert alone["slowdown"] == 1 and shared["slowdown"] == pytest.approx(2.1)
+    assert rows["mps", "first"]["slowdown"] == pytest.approx(math.sqrt(2.0 * 2.2))
+    one = [cell for cell in found if cell.block != 2]
+    assert devices_table(one, Baseline(one, "exclusive")).empty

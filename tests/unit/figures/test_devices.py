@@ -1,0 +1,60 @@
+"""Devices against each other: what is drawn of tables/devices.csv, and what is said where there is only one."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from unit.figures import fabricated
+
+from sharebench import figures
+from sharebench.analysis.across_devices import COLUMNS
+from sharebench.figures import data, devices, style
+
+
+@pytest.fixture(autouse=True)
+def themed() -> Iterator[None]:
+    """Pages made here look like those of a run."""
+    with style.theme():
+        yield
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return fabricated.write(tmp_path / "results")
+
+
+def write(root: Path, rows: list[dict[str, object]]) -> None:
+    pd.DataFrame(rows, columns=list(COLUMNS)).to_csv(root / "tables" / "devices.csv", index=False)
+
+
+def of(strategy: str, replicas: int, device: str, ratio: float, within: float | None) -> dict[str, object]:
+    point = {"strategy": strategy, "workload": "matmul", "tenant_workload": "matmul", "replicas": replicas}
+    return point | {"device": device, "over_all_devices": ratio, "within_device_percent": within}
+
+
+def test_each_device_has_a_mark_and_a_device_against_itself_a_band(root: Path) -> None:
+    write(
+        root,
+        [
+            *(of("exclusive", 1, device, ratio, 0.7) for device, ratio in {"aa": 1.01, "bb": 0.99}.items()),
+            *(of("mps", 2, device, ratio, None) for device, ratio in {"aa": 1.5, "bb": 0.6}.items()),
+            *(of("mps", 4, device, ratio, None) for device, ratio in {"aa": 0.98, "bb": 1.02}.items()),
+        ],
+    )
+    page = devices.draw(data.load(root, root))
+    (ax,) = page.axes
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["exclusive × 1", "mps × 4"]
+    marks = [(round(line.get_xdata()[0], 6), line.get_ydata()[0]) for line in ax.lines if line.get_marker() != "None"]
+    assert marks == [(1, 0), (-1, 0), (-2, 1), (2, 1)]
+    (band,) = ax.patches
+    assert (band.get_x(), band.get_width()) == (-0.7, 1.4), "of mps nothing was measured twice on one device"
+    assert -ax.get_xlim()[0] == ax.get_xlim()[1] > 2
+    assert "matmul, mps × 4: -2.00 to +2.00 %" in page.words
+
+
+def test_one_device_has_nothing_to_draw(root: Path) -> None:
+    write(root, [])
+    assert "Nothing to draw: everything was measured on one device." in devices.draw(data.load(root, root)).words
+    figures.draw_for_paper("devices", root, root, root / "figures", ("svg",))
+    assert (root / "figures/devices-column.svg").exists()
