@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from shutil import which
 
 import yaml
 
@@ -79,7 +80,13 @@ def main() -> int:
         parser.error("plugin and operator both bring a device plugin: name one of them")
     chosen = "operator" if "operator" in given.names else "plugin"
     namespace = given.plugin_namespace or charts()[chosen]["namespace"]
-    for command in commands(given.names, namespace, not given.apply):
+    wanted = commands(given.names, namespace, not given.apply)
+    for program in ("kubectl", "helm"):
+        if any(command[0] == program and (given.apply or program != "helm") for command in wanted) and not which(
+            program
+        ):
+            parser.error(f"{program} is not on PATH: install it first")
+    for command in wanted:
         is_run = given.apply or command[0] != "helm"
         if given.apply and namespace in command and command[0] == "kubectl" and not exists(namespace):
             reason = f"there is no namespace {namespace} (PLUGIN_NAMESPACE names another)"

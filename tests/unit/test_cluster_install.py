@@ -41,6 +41,19 @@ def test_by_default_nothing_is_changed(calls: Path) -> None:
     assert all(line.startswith("kubectl apply --dry-run=client ") for line in lines)
 
 
+def test_a_program_that_is_not_there_is_named_before_anything_is_done(
+    calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (calls.parent / "helm").unlink()
+    monkeypatch.setenv("PATH", str(calls.parent))
+    assert install("plugin").returncode == 0, "a dry run only shows what Helm would do"
+    calls.write_text("")
+    done = install("--apply", "plugin")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith("helm is not on PATH: install it first")
+    assert calls.read_text() == ""
+
+
 def test_charts_come_first_and_rights_go_to_their_namespace(calls: Path) -> None:
     assert install("--apply", "operator", "clusterpolicy", "drain").returncode == 0
     lines = calls.read_text().splitlines()
