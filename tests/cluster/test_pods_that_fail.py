@@ -194,7 +194,7 @@ def test_an_api_server_that_stays_away(
     assert plugin.instance is not None
     patience_seconds = 5.0
     monkeypatch.setattr(pod_watch, "PATIENCE_SECONDS", patience_seconds)
-    monkeypatch.setattr(node.api, "_patience_seconds", patience_seconds)
+    monkeypatch.setattr(node.api, "patience_seconds", patience_seconds)
     tenants = tenants_of(node, study, 1)
     tenants.start(grants(1))
     tenants.wait_ready()

@@ -12,9 +12,11 @@ from unit.kubernetes.objects import daemon_set
 
 from sharebench.config import load
 from sharebench.matrix import Study
+from sharebench.nodes.base import NodeError
 from sharebench.nodes.kubernetes import cluster_node, cluster_policy, preflight, survey
 from sharebench.nodes.kubernetes.api import ApiRefused
 from sharebench.nodes.kubernetes.rights import needed
+from sharebench.strategies import Strategy
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 STUDY = {"node": "kubernetes", "strategies": ["exclusive", "time-slicing", "mps"], "replicas": [1, 3]}
@@ -25,6 +27,7 @@ class Cluster(FakeCluster):
 
     def __init__(self) -> None:
         super().__init__()
+        self.patience_seconds = 60.0
         self.refused: set[tuple[str, str]] = set()
         self.hidden: set[str] = set()
         self.store["/version"] = {"gitVersion": "v1.34.4"}
@@ -58,6 +61,8 @@ def inspected(**options: Any) -> tuple[str, bool]:
 def test_a_cluster_that_has_it_all(cluster: Cluster) -> None:
     text, is_fit = inspected()
     assert is_fit
+    # somebody waits in front of it
+    assert cluster.patience_seconds <= 10
     assert "device plugin             v0.19.3 (standalone, nvidia/plugin)" in text
     assert "its ConfigMap           nvidia/sharing, default default" in text
     assert "Pod Security restricted" in text
@@ -172,3 +177,20 @@ def test_a_node_in_use_is_not_fit(cluster: Cluster, tmp_path: Path) -> None:
     text, is_fit = inspected()
     assert not is_fit
     assert "theirs/training" in text
+
+
+def test_what_keeps_one_strategy_from_being_judged_leaves_the_others(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = cluster_node.ClusterNode.infeasible
+
+    def infeasible(self: cluster_node.ClusterNode, strategy: Strategy, *rest: Any) -> str | None:
+        if strategy.name == "mps":
+            raise NodeError("the MIG manager's map is of no use")
+        return judged(self, strategy, *rest)
+
+    monkeypatch.setattr(cluster_node.ClusterNode, "infeasible", infeasible)
+    text, is_fit = inspected()
+    assert is_fit
+    assert "the MIG manager's map is of no use" in text
+    assert "time-slicing              feasible with 1, 3 tenants" in text

@@ -83,7 +83,8 @@ class Api:
         # We try again ourselves.
         settings.retries = False
         self.client = client.ApiClient(settings)
-        self._patience_seconds = PATIENCE_SECONDS
+        self.patience_seconds = PATIENCE_SECONDS
+        """How long a server that does not answer is asked again."""
 
     def _send(self, method: str, path: str, body: Any, query: Mapping[str, Any], answer_seconds: float) -> Any:
         headers = {
@@ -104,7 +105,7 @@ class Api:
         from kubernetes.client import ApiException
         from urllib3.exceptions import HTTPError
 
-        deadline = time.monotonic() + self._patience_seconds
+        deadline = time.monotonic() + self.patience_seconds
         pause = FIRST_PAUSE_SECONDS
         while True:
             try:
@@ -123,7 +124,7 @@ class Api:
             except (HTTPError, OSError) as error:
                 if time.monotonic() > deadline:
                     kind = type(error).__name__
-                    line = f"the API server cannot be reached since {self._patience_seconds:g} s ({kind})"
+                    line = f"the API server cannot be reached since {self.patience_seconds:g} s ({kind})"
                     raise NodeError(line) from error
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)

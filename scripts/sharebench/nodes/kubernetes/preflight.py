@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sharebench.matrix import Study
+from sharebench.nodes.base import NodeError
 from sharebench.nodes.kubernetes import parts, strangers
-from sharebench.nodes.kubernetes.api import Api, ApiRefused, is_in_cluster
+from sharebench.nodes.kubernetes.api import Api, is_in_cluster
 from sharebench.nodes.kubernetes.cluster_node import ClusterNode
 from sharebench.nodes.kubernetes.rights import Right, is_allowed, needed
 from sharebench.nodes.kubernetes.survey import Part, Row, Survey
 from sharebench.strategies import Strategy
 
+PATIENCE_SECONDS = 10.0
 # In the order in which they are shown. What serves another access or collector adds its own.
 PARTS: tuple[Part, ...] = (
     parts.operator,
@@ -53,8 +55,8 @@ def missing_rights(
 def _infeasible(node: ClusterNode, strategy: Strategy, replicas: int) -> str | None:
     try:
         return node.infeasible(strategy, replicas)
-    except ApiRefused as refused:
-        return str(refused)
+    except NodeError as problem:
+        return str(problem)
 
 
 def strategies(study: Study, node: ClusterNode) -> tuple[list[Row], bool]:
@@ -78,6 +80,8 @@ def inspect(study: Study) -> tuple[list[str], bool]:
         node = ClusterNode(study.node_options(), Path(folder))
         survey = Survey(study, node)
         api, options = node.api, node.options
+        # A person waits for the answer, and a server that never answered is a wrong one rather than one that restarts.
+        api.patience_seconds = PATIENCE_SECONDS
         version = api.get("/version")["gitVersion"]
         lines = [f"cluster: Kubernetes {version}, node {node.name}, {node.gpus} GPU(s)", "installed:"]
         lines += [str(row) for part in PARTS for row in part(survey)]
