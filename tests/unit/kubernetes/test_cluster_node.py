@@ -16,8 +16,9 @@ from unit.kubernetes.test_device_plugin import cluster, label, taints
 from sharebench.config import load
 from sharebench.matrix import Study
 from sharebench.nodes.base import Evidence, Grant, NodeError, State
-from sharebench.nodes.kubernetes import cluster_node, original
+from sharebench.nodes.kubernetes import cluster_node, monitor, original
 from sharebench.nodes.kubernetes.access import Access, PodNeeds
+from sharebench.nodes.kubernetes.api import ApiRefused
 from sharebench.nodes.kubernetes.cluster_node import ClusterNode
 from sharebench.strategies import Strategy
 from sharebench.tenants import pods
@@ -105,6 +106,21 @@ def test_a_node_that_another_run_has_taken_is_left_to_it(cluster: FakeCluster, n
     with pytest.raises(NodeError, match="in use by run another"):
         node.restore()
     assert cluster.store[NODE] == before
+
+
+def test_what_cannot_be_removed_of_prometheus_keeps_no_node(
+    cluster: FakeCluster, node: ClusterNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.ensure(by_plugin())
+
+    def refuse(*_: Any) -> None:
+        raise ApiRefused(403, "podmonitors: not allowed")
+
+    monkeypatch.setattr(monitor, "remove", refuse)
+    node.options = {**node.options, "has_pod_monitor": True}
+    with pytest.raises(NodeError, match="podmonitors: not allowed"):
+        node.restore()
+    assert (label(cluster), taints(cluster), notes(cluster)) == (None, [], None)
 
 
 def test_a_node_whose_lease_somebody_deleted_comes_back(cluster: FakeCluster, node: ClusterNode) -> None:

@@ -311,14 +311,16 @@ class ClusterNode(Node):
         Raises NodeError, too, when another run has it by now: the state is that one's.
         """
         self._lease.acquire(self.run_id, None)
-        self._watch_no_more()
         # A job that is stopped while it removes its pods leaves some.
         self._sweep_tenants()
-        if original.of(self.read()) is None:
+        is_changed = original.of(self.read()) is not None
+        if is_changed:
+            self._move(None)
+        else:
             self._note(None)
-            return False
-        self._move(None)
-        return True
+        # Last: whoever may not remove a PodMonitor has the node back all the same.
+        self._watch_no_more()
+        return is_changed
 
     def note(self, access: str, make: Callable[[Json], Json]) -> Json:
         """The node's note of its original state in this way; made by `make` from the node where there is none yet."""
