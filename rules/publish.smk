@@ -74,6 +74,7 @@ rule paper_together:
         FINDINGS,
         PUBLISHED / "literature.csv",
         [FINDINGS.parents[1] / "README.md", *PUBLISHED.glob("**/README.md")],
+        sorted(PUBLISHED.glob("*/bare-loop/*")),
     output:
         directory("<results>/paper/together"),
     log:

@@ -141,6 +141,7 @@ STAGES = {
     "together": [
         *_all("sharebench", "paper_*.py"),
         *("sharebench/report_words.py", "sharebench/analysis/statistics.py", "sharebench/analysis/across_devices.py"),
+        "sharebench/archive.py",
         *_all("sharebench/figures"),
     ],
     "report": [

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from sharebench import paper_bare_loop
 from sharebench.analysis.across_devices import spread
 from sharebench.analysis.statistics import log_interval
 from sharebench.paper_findings import Contradicted, Filler
@@ -36,10 +37,13 @@ def filled(path: Path, root: Path, filler: Filler, blocks: Mapping[str, str], da
         if name in OF_A_PUBLICATION:
             own = {key: data for key, data in datasets.items() if key.split("/")[0] == path.parent.name}
             content = OF_A_PUBLICATION[name](own)
+        elif name == paper_bare_loop.FOLDER:
+            content = markdown(paper_bare_loop.read(root / path.parent).rows())
         elif name in blocks:
             content = filler.text(f"block {name}", blocks[name])
         else:
-            raise Contradicted(f"{path}: there is no block {name}; known are {', '.join([*OF_A_PUBLICATION, *blocks])}")
+            known = ", ".join([*OF_A_PUBLICATION, paper_bare_loop.FOLDER, *blocks])
+            raise Contradicted(f"{path}: there is no block {name}; known are {known}")
         return f"{found[1]}{content}\n{found[4]}"
 
     return BLOCK.sub(block, (root / path).read_text(encoding="utf-8"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from sharebench import dataset, figures, paper_documents, paper_findings, paper_theirs
+from sharebench import dataset, figures, paper_bare_loop, paper_documents, paper_findings, paper_theirs
 from sharebench.figures.sheet import save
 from sharebench.figures.style import theme
 from sharebench.files import replace_atomically
@@ -45,9 +45,10 @@ def read(root: Path, made: Path) -> Together:
     source = paper_findings.read_source(root / paper_findings.SOURCE)
     filler = paper_findings.Filler(source, published, made)
     filler.add(main_table=paper_documents.main_table, lit=paper_theirs.Literature(published / "literature.csv"))
+    filler.add(bare_loop=lambda publication: paper_bare_loop.read(published / publication))
     findings = [filler.finding(entry) for entry in source["findings"]]
     pairs = paper_theirs.pairs(source["theirs"], filler)
-    text = paper_findings.page(findings, filler, source["introduction"].strip())
+    text = paper_findings.page(findings, filler, filler.text("introduction", source["introduction"]))
     documents = {paper_findings.PAGE: text + "\n" + "\n\n".join([*THEIRS_SECTION, paper_theirs.table(pairs)]) + "\n"}
     datasets = {name: DataSet(name, published, made) for name in dataset.published(published)}
     for path in paper_documents.documents(root):
