@@ -3,27 +3,109 @@
 from __future__ import annotations
 
 import http.client
+import json
+import select
 import time
 from collections.abc import Callable
 from typing import Any
 
-from sharebench.collect.scrape import HttpEndpoint
+from sharebench.collect.scrape import READY_TIMEOUT_SECONDS, TIMEOUT_SECONDS, HttpEndpoint
 from sharebench.nodes.base import TenantUnreachable
 from sharebench.tenants.pod_spec import PORT
 
+Json = dict[str, Any]
+
+
+class _Forwarded(http.client.HTTPConnection):
+    """A connection through what `forward` opens, given the seconds that it may take."""
+
+    def __init__(self, host: str, port: int, timeout_seconds: float, forward: Callable[[float], Any]) -> None:
+        super().__init__(host, port, timeout=timeout_seconds)
+        self._forward = forward
+
+    def connect(self) -> None:
+        self.sock = self._forward(float(self.timeout or 0))
+
+
+def _is_open(connection: http.client.HTTPConnection) -> bool:
+    """Whether nobody has ended it: nothing comes, not even its end, before a tenant is asked."""
+    return connection.sock is not None and not select.select([connection.sock], [], [], 0)[0]
+
 
 class PodEndpoint(HttpEndpoint):
-    """A tenant behind its pod's address, or behind a port that the API server forwards."""
+    """A tenant behind its pod's address, or behind a port that the API server forwards.
+
+    Its connection is kept from one question to the next: to open one takes the API server, the kubelet and the
+    runtime a tenth of a second and more, which they take from the tenants.
+    """
 
     def __init__(self, host: str, token: str, forward: Callable[[float], Any] | None) -> None:
         super().__init__(host, PORT, token)
         self._forward = forward
+        self._kept: http.client.HTTPConnection | None = None
 
     def _connection(self, timeout_seconds: float) -> http.client.HTTPConnection:
-        connection = super()._connection(timeout_seconds)
-        if self._forward is not None:
-            connection.sock = self._forward(timeout_seconds)
-        return connection
+        if self._forward is None:
+            return super()._connection(timeout_seconds)
+        return _Forwarded(self.host, self.port, timeout_seconds, self._forward)
+
+    def _take(self) -> http.client.HTTPConnection | None:
+        """The kept connection, if it is still good; nobody else has it meanwhile."""
+        kept, self._kept = self._kept, None
+        if kept is not None and not _is_open(kept):
+            kept.close()
+            return None
+        return kept
+
+    def close(self) -> None:
+        """Keep no connection any more."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.close()
+
+    def _call(
+        self, method: str, path: str, body: Json | None = None, timeout_seconds: float = TIMEOUT_SECONDS
+    ) -> tuple[int, Json]:
+        kept = self._take()
+        try:
+            if kept is not None:
+                try:
+                    return self._ask(kept, method, path, body, timeout_seconds)
+                except ConnectionError:
+                    # It broke just now. What only asks may ask again.
+                    if method != "GET":
+                        raise
+            return self._ask(self._connection(timeout_seconds), method, path, body, timeout_seconds)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise TenantUnreachable(f"{method} {path.split('?')[0]}: {error}") from error
+
+    def _ask(
+        self, connection: http.client.HTTPConnection, method: str, path: str, body: Json | None, timeout_seconds: float
+    ) -> tuple[int, Json]:
+        is_whole = False
+        try:
+            if connection.sock is None:
+                connection.connect()
+            connection.sock.settimeout(timeout_seconds)
+            connection.request(method, path, json.dumps(body) if body is not None else None, self.headers)
+            response = connection.getresponse()
+            answer = response.status, json.loads(response.read())
+            is_whole = True
+            return answer
+        finally:
+            # The tenant ends a connection on which it refused something.
+            if is_whole and connection.sock is not None and self._kept is None:
+                self._kept = connection
+            else:
+                connection.close()
+
+    def ready(self) -> bool:
+        """Whether the tenant is warm for the first time.
+
+        Asked by its status, which is an answer at any time: a tenant closes the connection with every refusal.
+        """
+        status, answer = self._call("GET", "/healthz", timeout_seconds=READY_TIMEOUT_SECONDS)
+        return status == 200 and answer.get("status") == "ready"
 
     def clock(self) -> tuple[int, int, float]:
         """The node's monotonic and real time in ns, and 0: the tenants read one kernel's clock (see `_same_clock`).

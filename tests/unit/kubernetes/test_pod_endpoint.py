@@ -1,0 +1,147 @@
+"""The driver's connection to a tenant in a pod: kept, and made anew where it broke."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sharebench.nodes.base import TenantUnreachable
+from sharebench.tenants.pod_endpoint import PodEndpoint
+from tenant.server import Server
+from tenant.state import State
+
+
+class Forwarder:
+    """Opens sockets to a tenant's server, as the API server does for a pod's port, and can cut them."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.opened: list[socket.socket] = []
+
+    def __call__(self, timeout_seconds: float) -> socket.socket:
+        made = socket.create_connection(("127.0.0.1", self.port), timeout_seconds)
+        self.opened.append(made)
+        return made
+
+
+class OnceMute:
+    """A server that takes a whole request on each of its first connections and hangs up without a word."""
+
+    def __init__(self, mute: int) -> None:
+        self.requests = 0
+        self.mute = mute
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listening.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                taken, _ = self.listening.accept()
+            except OSError:
+                return
+            with taken:
+                # The first question of a connection is answered, the second one, as long as it is mute, is not.
+                for number in range(2):
+                    if not taken.recv(65536):
+                        break
+                    self.requests += 1
+                    if number and self.mute:
+                        self.mute -= 1
+                        break
+                    body = b'{"status": "ready"}'
+                    taken.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+
+@pytest.fixture
+def state() -> State:
+    return State()
+
+
+@pytest.fixture
+def forwarder(state: State) -> Forwarder:
+    server = Server("127.0.0.1", 0, "token", state)
+    server.start()
+    return Forwarder(server.port)
+
+
+@pytest.fixture
+def endpoint(forwarder: Forwarder) -> PodEndpoint:
+    return PodEndpoint("localhost", "token", forwarder)
+
+
+def test_all_questions_go_through_one_connection(endpoint: PodEndpoint, forwarder: Forwarder, state: State) -> None:
+    assert not endpoint.ready()
+    state.status = "ready"
+    assert endpoint.ready()
+    boot_id, *_ = endpoint.reading()
+    assert boot_id
+    assert len(forwarder.opened) == 1
+
+
+def test_after_a_refusal_which_ends_it_there_is_a_new_one(endpoint: PodEndpoint, forwarder: Forwarder) -> None:
+    assert not endpoint.set_window(1, 2)
+    endpoint.reading()
+    endpoint.reading()
+    assert len(forwarder.opened) == 2
+
+
+def test_one_that_was_cut_meanwhile_is_not_asked(endpoint: PodEndpoint, forwarder: Forwarder) -> None:
+    endpoint.reading()
+    forwarder.opened[0].shutdown(socket.SHUT_RDWR)
+    # As it is seen at once, nothing is sent that might be lost: a window may be announced like this.
+    assert not endpoint.set_window(1, 2)
+    assert len(forwarder.opened) == 2
+
+
+def test_it_is_not_kept_beyond_the_end(endpoint: PodEndpoint, forwarder: Forwarder) -> None:
+    endpoint.reading()
+    endpoint.close()
+    assert forwarder.opened[0].fileno() == -1
+    endpoint.reading()
+    assert len(forwarder.opened) == 2
+
+
+@pytest.fixture
+def mute() -> Iterator[OnceMute]:
+    server = OnceMute(1)
+    yield server
+    server.listening.close()
+
+
+def test_what_only_asks_asks_again_where_the_connection_broke(mute: OnceMute) -> None:
+    endpoint = PodEndpoint("localhost", "token", Forwarder(mute.port))
+    assert endpoint.ready()
+    assert endpoint.ready()
+    assert mute.requests == 3
+
+
+def test_what_changes_something_is_never_said_twice(mute: OnceMute) -> None:
+    endpoint = PodEndpoint("localhost", "token", Forwarder(mute.port))
+    assert endpoint.ready()
+    with pytest.raises(TenantUnreachable, match="POST /window"):
+        endpoint.set_window(1, 2)
+    assert mute.requests == 2
+
+
+def test_a_silent_tenant_is_given_up_within_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sharebench.tenants.pod_endpoint.READY_TIMEOUT_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        endpoint = PodEndpoint("localhost", "token", Forwarder(listening.getsockname()[1]))
+        with pytest.raises(TenantUnreachable, match="GET /healthz"):
+            endpoint.ready()
+
+
+def test_without_a_forwarded_port_it_is_kept_too(forwarder: Forwarder, state: State) -> None:
+    endpoint: Any = PodEndpoint("127.0.0.1", "token", None)
+    endpoint.port = forwarder.port
+    state.status = "ready"
+    assert endpoint.ready()
+    first = endpoint._kept
+    assert endpoint.ready()
+    assert first is not None
+    assert endpoint._kept is first
