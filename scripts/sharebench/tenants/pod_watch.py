@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from typing import Any
@@ -10,6 +11,30 @@ from sharebench.nodes.base import NodeError
 from sharebench.nodes.kubernetes.api import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, PATIENCE_SECONDS, Api
 
 Json = dict[str, Any]
+
+
+def wait_until_gone(api: Api, collection: str, selector: str, seconds: float) -> None:
+    """Until no pod with these labels is left. Raises NodeError after about so many seconds, and what `get` does."""
+    from urllib3.exceptions import HTTPError
+
+    deadline = time.monotonic() + seconds
+    while True:
+        found = api.get(collection, labelSelector=selector)
+        left = {pod["metadata"]["name"] for pod in found["items"]}
+        if not left:
+            return
+        if time.monotonic() > deadline:
+            raise NodeError(f"{len(left)} pods of ours did not go within {seconds:g} s")
+        # What ends the watch is looked at by the next list.
+        with contextlib.suppress(HTTPError, OSError, ValueError):
+            for event in api.watch(collection, found["metadata"]["resourceVersion"], labelSelector=selector):
+                if event["type"] == "ERROR":
+                    break
+                if event["type"] == "DELETED":
+                    left.discard(event["object"]["metadata"]["name"])
+                if not left:
+                    return
+        time.sleep(FIRST_PAUSE_SECONDS)
 
 
 class Watcher:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from secrets import token_hex
-from typing import Any
+from typing import Any, TypeVar
 
 from sharebench.nodes.base import Grant, NodeError, TenantsFailed, TenantUnreachable
 from sharebench.nodes.kubernetes.access import Access
@@ -23,10 +23,13 @@ from sharebench.nodes.kubernetes.strangers import OWNER_LABEL
 from sharebench.tenants import bundle, pod_spec, pod_status
 from sharebench.tenants.pod_endpoint import PodEndpoint
 from sharebench.tenants.pod_spec import PORT, Place
-from sharebench.tenants.pod_watch import Watcher
+from sharebench.tenants.pod_telemetry import PodSampler
+from sharebench.tenants.pod_watch import Watcher, wait_until_gone
 from sharebench.tenants.processes import EXIT_USAGE
 
 Json = dict[str, Any]
+Each = TypeVar("Each")
+Answer = TypeVar("Answer")
 
 NS = 1_000_000_000
 POLL_SECONDS = 0.2
@@ -62,7 +65,8 @@ class PodTenants:
         self.watcher = Watcher(api, self.collection, _selector({pod_spec.CELL_LABEL: place.cell}))
         self.names: list[str] = []
         self._created: float = time.monotonic()
-        self._endpoints: list[PodEndpoint] = []
+        self._endpoints: dict[int, PodEndpoint] = {}
+        self._sampler: PodSampler | None = None
         self._hung: set[int] = set()
         self._logs: dict[str, str] = {}
         self._offset_ns = 0
@@ -91,17 +95,19 @@ class PodTenants:
             body["metadata"]["annotations"] = {**body["metadata"]["annotations"], **self.annotations}
         self.names = [body["metadata"]["name"] for body in bodies]
         self._created = time.monotonic()
-        with ThreadPoolExecutor(len(bodies)) as pool:
-            list(pool.map(lambda body: self.api.create(self.collection, body), bodies))
+        _of_each(lambda body: self.api.create(self.collection, body), bodies)
         self.watcher.start()
 
     def stop(self) -> None:
         """Put the tenants' logs into this job's log, and remove the cell's objects."""
-        # An API server that stays away has no logs either, and each would be waited for.
-        for index, name in enumerate(self.names if self.watcher.failure is None else ()):
-            for line in self._log(name).splitlines():
-                print(f"tenant {index}: {line}", file=sys.stderr)
         self.watcher.end()
+        for endpoint in self._endpoints.values():
+            endpoint.close()
+        # An API server that stays away has no logs either, and each would be waited for.
+        names = self.names if self.watcher.failure is None else []
+        for index, text in enumerate(_of_each(self._log, names)):
+            for line in text.splitlines():
+                print(f"tenant {index}: {line}", file=sys.stderr)
         sweep(self.api, self.place.namespace, {pod_spec.CELL_LABEL: self.place.cell})
         self.access.clean()
 
@@ -149,19 +155,17 @@ class PodTenants:
         """Until every tenant is warm. Raises TenantsFailed when one ended or time ran out, NodeError as `pods` does."""
         deadline = time.monotonic() + self.timeouts["start_seconds"]
         waiting = set(range(len(self.names)))
-        endpoints: dict[int, PodEndpoint] = {}
         while waiting and time.monotonic() < deadline:
             pods, ended = self.pods(), self._ended()
             if any(end is not None and end[0] != "oom" for end in ended):
                 break
-            for index in sorted(waiting & set(range(len(pods)))):
-                if ended[index] is not None:
-                    waiting.discard(index)
-                elif pod_status.is_running(pods[index]):
-                    endpoint = endpoints.setdefault(index, self._endpoint(index, pods[index]))
-                    with contextlib.suppress(TenantUnreachable):
-                        if endpoint.ready():
-                            waiting.discard(index)
+            waiting -= {index for index in waiting & set(range(len(pods))) if ended[index] is not None}
+            running = [index for index in sorted(waiting) if index < len(pods) and pod_status.is_running(pods[index])]
+            for index in running:
+                if index not in self._endpoints:
+                    self._endpoints[index] = self._endpoint(index, pods[index])
+            warm = _of_each(self._is_warm, running)
+            waiting -= {index for index, is_warm in zip(running, warm, strict=True) if is_warm}
             if waiting:
                 self._pause(POLL_SECONDS)
         ended = self._ended()
@@ -173,8 +177,13 @@ class PodTenants:
             self._hung = {index for index in waiting if not any(ended)}
             self._refuse_what_never_ran(waiting)
             raise TenantsFailed("not every tenant got ready")
-        self._endpoints = [endpoints[index] for index in range(len(self.names))]
+        self._sampler = PodSampler(self._endpoints[0])
         self._same_clock()
+
+    def _is_warm(self, index: int) -> bool:
+        with contextlib.suppress(TenantUnreachable):
+            return self._endpoints[index].ready()
+        return False
 
     def _refuse_what_never_ran(self, waiting: set[int]) -> None:
         """Raise NodeError for a pod that did not even start: that says nothing about sharing."""
@@ -220,7 +229,7 @@ class PodTenants:
 
     def _same_clock(self) -> None:
         """Learn the node's clock. Raises NodeError when the tenants are not under one kernel."""
-        readings = [endpoint.reading() for endpoint in self._endpoints]
+        readings = _of_each(PodEndpoint.reading, self.endpoints())
         if len({boot for boot, *_ in readings}) != 1:
             raise NodeError("the tenants do not run under one kernel, so that they share no clock and no GPU")
         _, node_ns, before_ns, after_ns = min(readings, key=lambda reading: reading[3] - reading[2])
@@ -230,7 +239,12 @@ class PodTenants:
 
     def endpoints(self) -> Sequence[PodEndpoint]:
         """The tenants' endpoints, in order."""
-        return self._endpoints
+        return [self._endpoints[index] for index in range(len(self.names))]
+
+    def sampler(self) -> PodSampler:
+        """What samples the GPU since all tenants were warm, from within the first one's pod."""
+        assert self._sampler is not None
+        return self._sampler.begun()
 
     def metrics_addresses(self) -> list[str]:
         """Where a Prometheus that reaches pods finds the tenants' metrics, as `host:port`, in order."""
@@ -268,6 +282,14 @@ class PodTenants:
                 raise TenantsFailed("a tenant ended early")
 
 
+def _of_each(ask: Callable[[Each], Answer], each: Sequence[Each]) -> list[Answer]:
+    """What is answered for each, asked for all at the same time."""
+    if not each:
+        return []
+    with ThreadPoolExecutor(len(each)) as pool:
+        return list(pool.map(ask, each))
+
+
 def _selector(labels: Mapping[str, str]) -> str:
     return ",".join(f"{key}={value}" for key, value in labels.items())
 
@@ -276,18 +298,12 @@ def sweep(api: Api, namespace: str, labels: Mapping[str, str]) -> None:
     """Remove the ConfigMaps and pods with these labels and wait until the pods are gone. Raises NodeError."""
     core, selector = f"/api/v1/namespaces/{namespace}", _selector(labels)
     try:
-        found = api.get(f"{core}/configmaps", labelSelector=selector)["items"]
-        for each in found:
+        for each in api.get(f"{core}/configmaps", labelSelector=selector)["items"]:
             api.delete(f"{core}/configmaps/{each['metadata']['name']}", propagationPolicy="Background")
-        deadline = time.monotonic() + GONE_SECONDS
         # The garbage collector would do it too, a little later.
-        for pod in (left := api.get(f"{core}/pods", labelSelector=selector)["items"]):
-            api.delete(f"{core}/pods/{pod['metadata']['name']}", grace_seconds=pod_spec.GRACE_SECONDS)
-        while left:
-            if time.monotonic() > deadline:
-                raise NodeError(f"{len(left)} pods of ours did not go within {GONE_SECONDS:g} s")
-            time.sleep(POLL_SECONDS)
-            left = api.get(f"{core}/pods", labelSelector=selector)["items"]
+        names = [pod["metadata"]["name"] for pod in api.get(f"{core}/pods", labelSelector=selector)["items"]]
+        _of_each(lambda name: api.delete(f"{core}/pods/{name}", grace_seconds=pod_spec.GRACE_SECONDS), names)
+        wait_until_gone(api, f"{core}/pods", selector, GONE_SECONDS)
     except ApiRefused as refused:
         if refused.status != 404:
             raise

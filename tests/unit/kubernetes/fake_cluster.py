@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import yaml
@@ -130,6 +130,11 @@ class FakeCluster:
         if path in lists:
             return copy.deepcopy({"items": lists[path], "metadata": {"resourceVersion": "1"}})
         return copy.deepcopy(self.store.get(path))
+
+    def watch(self, path: str, version: str, **query: Any) -> Iterator[Json]:
+        """The tenants' end, which takes no time."""
+        while self.tenants:
+            yield {"type": "DELETED", "object": self.tenants.pop()}
 
     def create(self, path: str, body: Json) -> Json:
         self.log.append(("create", path, body))

@@ -21,7 +21,6 @@ from sharebench.nodes.kubernetes.access import Access, PodNeeds
 from sharebench.nodes.kubernetes.api import ApiRefused
 from sharebench.nodes.kubernetes.cluster_node import ClusterNode
 from sharebench.strategies import Strategy
-from sharebench.tenants import pods
 
 __all__ = ["cluster"]
 OTHER = Strategy("other", ("time-slicing",), None, None, None, None, None, access="other")
@@ -137,7 +136,6 @@ def test_pods_that_a_stopped_job_has_left_go_before_the_node_comes_back(
     node.ensure(by_plugin())
     cluster.tenants = [{"metadata": {"name": "sharebench-left-0"}}]
     monkeypatch.setattr(cluster, "delete", lambda path, *_, **__: cluster.log.append(("delete", path, None)))
-    monkeypatch.setattr(pods.time, "sleep", lambda _: cluster.tenants.clear())
     cluster.log.clear()
     assert node.restore()
     (first, *_) = [path for verb, path, _ in cluster.log if verb in ("delete", "patch")]

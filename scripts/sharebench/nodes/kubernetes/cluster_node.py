@@ -20,7 +20,6 @@ from sharebench.nodes.kubernetes.lease import NodeLease, node_digest
 from sharebench.ownership import RUN_ID_VARIABLE
 from sharebench.strategies import Strategy
 from sharebench.tenants.pod_spec import Place
-from sharebench.tenants.pod_telemetry import PodSampler
 from sharebench.tenants.pods import PodTenants, sweep
 
 GPU_LABEL = "nvidia.com/gpu.present"
@@ -210,7 +209,7 @@ class ClusterNode(Node):
     def sampler(self, tenants: Tenants) -> Sampler:
         """NVML from within the first tenant's pod: the driver cannot see the GPU."""
         assert isinstance(tenants, PodTenants)
-        return PodSampler(tenants.endpoints()[0])
+        return tenants.sampler()
 
     # Owning the node.
 
