@@ -149,6 +149,22 @@ def test_a_cluster_without_any_way_is_refused_at_the_start(node: ClusterNode, mo
         node.claim("a-run")
 
 
+def test_a_node_comes_back_though_its_plugin_is_gone(cluster: FakeCluster, node: ClusterNode, tmp_path: Path) -> None:
+    node.options = {**node.options, "accesses": ["device-plugin"]}
+    node.ensure(by_plugin())
+    cluster.daemon_sets, cluster.daemons, cluster.is_stuck = [], {}, True
+    began = cluster.now
+    later = ClusterNode(node.options, tmp_path / "later")
+    later.__dict__["api"] = cluster
+    # As a run begins; `snakemake restore` is one.
+    later.claim("a-run")
+    with pytest.raises(NodeError, match="the cluster has no NVIDIA device plugin"):
+        later.sweep()
+    later._lease.release("a-run")
+    assert (label(cluster), taints(cluster), notes(cluster)) == (None, [], None)
+    assert cluster.now - began < 60, "nothing is waited for that nobody does"
+
+
 def test_each_strategy_has_its_own_way_and_it_is_in_the_spec() -> None:
     given = study({"node": "kubernetes", "strategies": ["exclusive", "time-slicing"], "replicas": [1, 3]})
     given[S]["time-slicing"] |= {"access": "device-plugin"}

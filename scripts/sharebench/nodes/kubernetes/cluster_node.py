@@ -234,14 +234,19 @@ class ClusterNode(Node):
 
         Raises NodeError with the owner's name when another run has it, and when the cluster has no way to its GPU.
         """
-        lacking = [self.access(name).missing() for name in self.options["accesses"]]
-        if all(lacking):
-            raise NodeError(str(lacking[0]))
+        # A node that a run left changed gets back first (`sweep`).
+        if original.of(self.read()) is None:
+            self._refuse_without_access()
         # The last run that had these results is over, or we would not have them.
         dead = read_json(self._lease_file)["run_id"] if self._lease_file.exists() else None
         self._lease.acquire(run_id, dead)
         write_json(self._lease_file, {"run_id": run_id})
         self._lease.keep(run_id)
+
+    def _refuse_without_access(self) -> None:
+        lacking = [self.access(name).missing() for name in self.options["accesses"]]
+        if all(lacking):
+            raise NodeError(str(lacking[0]))
 
     def release(self) -> None:
         """Let go of the node."""
@@ -283,11 +288,12 @@ class ClusterNode(Node):
 
     def sweep(self) -> None:
         """Remove what a run that died left in our namespace, and bring the node back if one left it changed."""
-        self._watch_no_more()
         self._sweep_tenants()
         if original.of(self.read()) is not None:
             print("bringing the node back to how a run that did not end well had found it", file=sys.stderr)
             self._move(None)
+        self._watch_no_more()
+        self._refuse_without_access()
         self.refuse_strangers()
 
     def _sweep_tenants(self) -> None:

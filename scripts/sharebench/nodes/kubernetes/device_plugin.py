@@ -308,7 +308,8 @@ class DevicePlugin(Access):
             found = self._problems_of_policy(is_ours=False) if is_policys_last else []
             return found + (original.unrestored(self.node.read(), note) if patch is not None else [])
 
-        if patch is not None or policy is not None:
+        # Without a plugin nobody reacts to the label any more.
+        if (patch is not None or policy is not None) and self._installed.plugin is not None:
             self._wait(problems, "the node did not get back to how it was found")
         # Another node may need the map until its own layout is back.
         if note["mig"]["set"] is not None and not self._others():
