@@ -12,6 +12,7 @@ import pandas as pd
 from sharebench import paper_bare_loop
 from sharebench.analysis.across_devices import spread
 from sharebench.analysis.statistics import log_interval
+from sharebench.files import read_json
 from sharebench.paper_findings import Contradicted, Filler
 from sharebench.paper_numbers import DataSet, NoNumber, number_in
 from sharebench.report_words import digits
@@ -29,7 +30,7 @@ def documents(root: Path) -> Iterator[Path]:
                 yield path.relative_to(root)
 
 
-def filled(path: Path, root: Path, filler: Filler, blocks: Mapping[str, str], datasets: Mapping[str, DataSet]) -> str:
+def filled(path: Path, root: Path, filler: Filler, blocks: Mapping[str, Any], datasets: Mapping[str, DataSet]) -> str:
     """The document with its blocks made anew; `datasets` are all that is published, by name."""
 
     def block(found: re.Match[str]) -> str:
@@ -40,7 +41,7 @@ def filled(path: Path, root: Path, filler: Filler, blocks: Mapping[str, str], da
         elif name == paper_bare_loop.FOLDER:
             content = markdown(paper_bare_loop.read(root / path.parent).rows())
         elif name in blocks:
-            content = filler.text(f"block {name}", blocks[name])
+            content = filler.block(name, blocks[name])
         else:
             known = ", ".join([*OF_A_PUBLICATION, paper_bare_loop.FOLDER, *blocks])
             raise Contradicted(f"{path}: there is no block {name}; known are {known}")
@@ -72,6 +73,21 @@ def facts_row(name: str, data: DataSet) -> dict[str, str]:
         "driver": str(data.device["details"].get("driver", "")),
         "measured": days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}",
     }
+
+
+def setup(datasets: Mapping[str, DataSet]) -> str:
+    """What the studies of a publication were measured with: driver, Python and frameworks."""
+    found: dict[str, list[str]] = {}
+    for name, data in sorted(datasets.items()):
+        details = data.device["details"]
+        parts = [f"driver {details.get('driver')}", f"CUDA {details.get('cuda')}"]
+        parts += [f"compute mode {details.get('compute_mode')}", f"MIG mode {details.get('mig_mode')}"]
+        used = [read_json(path)["provenance"] for path in sorted((data.folder / "calibration").glob("*.json"))]
+        packages = {key: text for each in used for key, text in each["packages"].items()}
+        parts += sorted({f"Python {each['python']}" for each in used})
+        parts += [f"{key} {text}" for key, text in sorted(packages.items())]
+        found.setdefault(", ".join(parts), []).append(f"`{name.split('/')[-1]}`")
+    return "\n".join(f"- {', '.join(names)}: {what}." for what, names in found.items())
 
 
 def devices(datasets: Mapping[str, DataSet]) -> str:
@@ -108,7 +124,11 @@ def devices(datasets: Mapping[str, DataSet]) -> str:
     return markdown(rows)
 
 
-OF_A_PUBLICATION: Mapping[str, Callable[[Mapping[str, DataSet]], str]] = {"facts": facts, "devices": devices}
+OF_A_PUBLICATION: Mapping[str, Callable[[Mapping[str, DataSet]], str]] = {
+    "facts": facts,
+    "setup": setup,
+    "devices": devices,
+}
 """Blocks about the studies of the publication whose document has them."""
 
 

@@ -16,8 +16,12 @@ from sharebench.paper_numbers import DataSet, NoNumber
 SOURCE = Path("docs/findings.yaml")
 PAGE = Path("docs/findings.md")
 IMAGES = Path("docs/images/findings")
-KEYS = {"name", "question", "data", "let", "number", "holds", "sentence", "figure", "caveat", "rival", "ruled_out"}
-TEXTS = ("number", "sentence", "caveat", "rival", "ruled_out")
+KEYS = {"name", "question", "data", "let", "number", "holds", "when", "sentence", "figure", "caveat", "attacks"}
+TEXTS = ("number", "sentence", "caveat")
+RULED_OUT = {"rival", "cells", "holds", "ruled_out"}
+"""What an attack has that cells answer; `cells` says which, `holds` what must be true of them."""
+STANDING = {"rival", "stands"}
+"""What an attack has that nothing published answers."""
 
 
 class Contradicted(Exception):
@@ -34,6 +38,8 @@ class Finding:
     figure: Mapping[str, Any] = field(default_factory=dict)
     numbers: Mapping[str, Any] = field(default_factory=dict)
     """What `let` names."""
+    attacks: tuple[Mapping[str, str], ...] = ()
+    """What else could explain it, with the texts of RULED_OUT or of STANDING."""
     is_open: bool = False
     data: tuple[str, ...] = ()
 
@@ -41,6 +47,11 @@ class Finding:
 def at(strategy: str, workload: str, replicas: int, **more: Any) -> dict[str, Any]:
     """The cells of a point of the matrix, as columns of tables/cells.csv."""
     return {"strategy": strategy, "workload": workload, "replicas": replicas, **more}
+
+
+def times(count: int) -> str:
+    """How often, in words: `once`, `twice`, `3 times`."""
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
 def read_source(path: Path) -> dict[str, Any]:
@@ -74,7 +85,7 @@ class Filler:
         self._environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
         self._environment.globals.update(self.of)
         self._environment.globals.update(self._names)
-        self._environment.globals.update(at=at)
+        self._environment.globals.update(at=at, times=times)
 
     def add(self, **functions: Any) -> None:
         """More that texts may call."""
@@ -99,26 +110,64 @@ class Filler:
     def finding(self, entry: Mapping[str, Any]) -> Finding:
         """One finding. Raises Contradicted when its number does not say what its sentence does."""
         name = str(entry.get("name"))
-        if missing := KEYS - {"let"} - entry.keys():
+        if missing := KEYS - {"let", "when"} - entry.keys():
             raise Contradicted(f"{SOURCE}: {name}: has no {sorted(missing)[0]}")
         if unknown := entry.keys() - KEYS:
             raise Contradicted(f"{SOURCE}: {name}: {sorted(unknown)[0]} is an unknown key")
-        aliases = tuple(entry["data"])
-        if any(alias not in self.of for alias in aliases):
-            return Finding(name, entry["question"], is_open=True, data=aliases)
-        known: dict[str, Any] = {}
-        for key, expression in entry.get("let", {}).items():
-            known[key] = self.value(name, expression, known)
+        aliases, question = tuple(entry["data"]), self.text(name, entry["question"])
+        if any(alias not in self.of for alias in aliases) or not self.value(name, entry.get("when", "true"), {}):
+            return Finding(name, question, is_open=True, data=aliases)
+        known = self.known(name, entry.get("let", {}))
         if not entry["holds"]:
             raise Contradicted(f"{SOURCE}: {name}: holds is empty; say what must be true of the number")
-        for claim in entry["holds"]:
-            if self.value(name, claim, known) is not True:
-                numbers = ", ".join(f"{key} is {number}" for key, number in known.items())
-                raise Contradicted(f"{SOURCE}: {name}: the data contradict it: not {claim}, {numbers}")
+        self.hold(name, entry["holds"], known)
+        if not entry["attacks"]:
+            raise Contradicted(f"{SOURCE}: {name}: attacks is empty; say what else could explain it")
+        attacks = tuple(self._attack(f"{name}: attacks", attack, known) for attack in entry["attacks"])
         texts = {key: self.text(name, entry[key], known) for key in TEXTS}
         if re.search(r"[.!?] ", texts["sentence"]) or not texts["sentence"].endswith("."):
             raise Contradicted(f"{SOURCE}: {name}: sentence: is not one sentence")
-        return Finding(name, entry["question"], texts, entry["figure"], known, data=aliases)
+        return Finding(name, question, texts, entry["figure"], known, attacks, data=aliases)
+
+    def known(self, where: str, let: Mapping[str, str]) -> dict[str, Any]:
+        """The numbers that `let` names, each of which may use those before it. Raises Contradicted."""
+        found: dict[str, Any] = {}
+        for key, expression in let.items():
+            found[key] = self.value(where, expression, found)
+        return found
+
+    def hold(self, where: str, claims: list[str], known: Mapping[str, Any]) -> None:
+        """Raise Contradicted for the first claim that is not true of these numbers."""
+        for claim in claims:
+            if self.value(where, claim, known) is not True:
+                numbers = ", ".join(f"{key} is {number}" for key, number in known.items())
+                raise Contradicted(f"{SOURCE}: {where}: the data contradict it: not {claim}, {numbers}")
+
+    def block(self, name: str, entry: str | Mapping[str, Any]) -> str:
+        """A text between marks: as it is, or with `let` and `holds` as a finding has them. Raises Contradicted."""
+        where = f"block {name}"
+        if isinstance(entry, str):
+            return self.text(where, entry)
+        if odd := sorted(entry.keys() ^ {"let", "holds", "text"}):
+            raise Contradicted(f"{SOURCE}: {where}: {odd[0]} is missing or an unknown key; it has let, holds and text")
+        known = self.known(where, entry["let"])
+        self.hold(where, entry["holds"], known)
+        return self.text(where, entry["text"], known)
+
+    def _attack(self, where: str, attack: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, str]:
+        if attack.keys() not in (RULED_OUT, STANDING):
+            raise Contradicted(
+                f"{SOURCE}: {where}: has {', '.join(sorted(attack))}; give {', '.join(sorted(RULED_OUT))}, "
+                f"or where nothing rules it out {', '.join(sorted(STANDING))}"
+            )
+        self.hold(where, attack.get("holds", []), known)
+        return {key: self.text(where, text, known) for key, text in attack.items() if key != "holds"}
+
+
+def _attack_in_words(attack: Mapping[str, str]) -> str:
+    if "stands" in attack:
+        return f"- {attack['rival']} **Not ruled out:** {attack['stands']}"
+    return f"- {attack['rival']} **Ruled out** by {attack['cells']}: {attack['ruled_out']}"
 
 
 def page(findings: list[Finding], filler: Filler, introduction: str) -> str:
@@ -137,7 +186,8 @@ def page(findings: list[Finding], filler: Filler, introduction: str) -> str:
             f"Number: {texts['number']}{once}. Data: {sources}.",
             f"![{finding.question}](images/findings/{finding.name}.svg)",
             f"*Caveat.* {texts['caveat']}",
-            f"*What else could explain it?* {texts['rival']} *What rules that out:* {texts['ruled_out']}",
+            "*What else could explain it?*",
+            "\n".join(_attack_in_words(attack) for attack in finding.attacks),
         ]
     if still := [finding for finding in findings if finding.is_open]:
         parts += ["## Not measured yet", "\n".join(f"- {finding.question}" for finding in still)]

@@ -43,6 +43,11 @@ class Number:
         """What it is at most."""
         return self.value if self.high is None else self.high
 
+    @property
+    def point(self) -> Number:
+        """The value alone, where a text has its interval elsewhere."""
+        return Number(self.value)
+
     def times(self, factor: float) -> Number:
         """The number in another unit."""
         ends = [None if end is None else factor * end for end in (self.low, self.high)]
@@ -91,7 +96,17 @@ class DataSet:
     @cached_property
     def has_repeats(self) -> bool:
         """Whether cells were measured more than once, so that there are intervals."""
-        return int(self.manifest["config"]["repeats"]) > 1
+        return self.repeats > 1
+
+    @property
+    def repeats(self) -> int:
+        """How often each cell was measured."""
+        return int(self.manifest["config"]["repeats"])
+
+    @property
+    def window_seconds(self) -> float:
+        """Length of the windows of most workloads."""
+        return float(self.manifest["config"]["window_seconds"])
 
     def table(self, name: str) -> pd.DataFrame:
         """tables/`name`.csv. Raises NoNumber where the data set has none."""
@@ -137,12 +152,24 @@ class DataSet:
         """In how many rows with these values a column of words has this one."""
         return sum(word in str(text) for text in self.rows(table, where)[column])
 
+    def each(self, column: str, table: str, **where: Any) -> list[Number]:
+        """A column of the rows with these values, smallest first; blank ones are left out. Raises NoNumber for none."""
+        values = sorted(self.rows(table, where)[column].dropna())
+        if not values:
+            raise NoNumber(f"{column} of {_words(where)} in {self.name} is blank")
+        return [Number(float(value)) for value in values]
+
+    def mean(self, column: str, table: str, **where: Any) -> Number:
+        """Arithmetic mean of a column over the rows with these values: of clocks and such, without interval."""
+        values = [each.value for each in self.each(column, table, **where)]
+        return Number(sum(values) / len(values))
+
     def spread(self, column: str, table: str, **where: Any) -> Number:
         """Largest over smallest value of a column in the rows with these values."""
-        values = self.rows(table, where)[column].dropna()
-        if values.empty or not values.min() > 0:
-            raise NoNumber(f"{column} of {_words(where)} in {self.name} is blank")
-        return Number(float(values.max() / values.min()))
+        values = self.each(column, table, **where)
+        if not values[0].value > 0:
+            raise NoNumber(f"{column} of {_words(where)} in {self.name} is 0")
+        return Number(values[-1].value / values[0].value)
 
     def ratio(self, over: Mapping[str, Any], under: Mapping[str, Any], metric: str = "latency_mean_seconds") -> Number:
         """A metric of one group of valid cells over that of another, paired where each cell has its partner.
@@ -153,13 +180,19 @@ class DataSet:
         tops, bottoms = (self._cells(where, metric) for where in (over, under))
         if tops.keys() == bottoms.keys():
             return number_of(ratio_test([tops[key] / bottoms[key] for key in tops]).ratio)
-        if self._devices > 1:
+        if self.device_count > 1:
             raise NoNumber(f"{_words(over)} and {_words(under)} of {self.name} were not measured on the same devices")
         return number_of(welch_test(list(tops.values()), list(bottoms.values())).ratio)
 
     @property
-    def _devices(self) -> int:
+    def device_count(self) -> int:
+        """On how many devices the study was measured."""
         return int(self.table("cells")["device"].nunique())
+
+    @property
+    def is_measured_again(self) -> bool:
+        """Whether the baseline was measured twice in each block."""
+        return bool(self.manifest["config"]["null_cells"])
 
     def _cells(self, where: Mapping[str, Any], metric: str) -> dict[Key, float]:
         """The metric of each valid cell, by run (or device) and block."""
@@ -168,7 +201,7 @@ class DataSet:
         if rows.empty:
             raise NoNumber(f"{self.name} has no valid cell with {_words(where)}")
         found: dict[Key, float] = {}
-        who = "device" if self._devices > 1 else "run_id"
+        who = "device" if self.device_count > 1 else "run_id"
         for key, own in rows.groupby([who, "block", "repeat"]):
             if OF_TENANTS.get(metric) == "sum":
                 value = float(own[metric].sum())

@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import json
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -81,8 +82,15 @@ def finding(**changes: Any) -> dict[str, Any]:
         "sentence": "Turns take {{ gain.in_words(' times') }} as long.",
         "figure": {"draw": "latency", "of": "study"},
         "caveat": "One workload.",
-        "rival": "The clocks.",
-        "ruled_out": "The cell alone.",
+        "attacks": [
+            {
+                "rival": "The clocks.",
+                "cells": "`mps`",
+                "holds": ["gain.value < 9"],
+                "ruled_out": "They are {{ gain.point }}.",
+            },
+            {"rival": "The host.", "stands": "It was one host."},
+        ],
     } | changes
 
 
@@ -148,10 +156,40 @@ def test_a_finding_that_does_not_follow_is_refused(tmp_path: Path, changes: dict
 
 def test_an_attack_is_part_of_a_finding(tmp_path: Path) -> None:
     publish(tmp_path)
-    entry = finding()
-    del entry["ruled_out"]
-    with pytest.raises(Contradicted, match="turns: has no ruled_out"):
-        filler(tmp_path).finding(entry)
+    of, entry = filler(tmp_path), finding()
+    page = paper_findings.page([of.finding(entry)], of, "")
+    assert (
+        "- The clocks. **Ruled out** by `mps`: They are 2.00.\n- The host. **Not ruled out:** It was one host." in page
+    )
+    rival = dict(entry["attacks"][0])
+    for attacks, words in (
+        ([], "turns: attacks is empty"),
+        ([rival | {"holds": ["gain.value > 9"]}], "turns: attacks: the data contradict it: not gain.value > 9"),
+        ([{"rival": "The clocks.", "ruled_out": "No."}], "turns: attacks: has rival, ruled_out; give cells, holds"),
+    ):
+        with pytest.raises(Contradicted, match=words):
+            of.finding(entry | {"attacks": attacks})
+    del entry["attacks"]
+    with pytest.raises(Contradicted, match="turns: has no attacks"):
+        of.finding(entry)
+
+
+def test_a_block_may_claim_what_must_be_true(tmp_path: Path) -> None:
+    publish(tmp_path)
+    let = {"gain": finding()["let"]["gain"]}
+    of = filler(tmp_path)
+    assert of.block("b", {"let": let, "holds": ["gain.value > 1"], "text": "{{ gain.point }} times"}) == "2.00 times"
+    with pytest.raises(Contradicted, match=r"block b: the data contradict it: not gain\.value > 3"):
+        of.block("b", {"let": let, "holds": ["gain.value > 3"], "text": ""})
+    with pytest.raises(Contradicted, match="block b: holds is missing or an unknown key"):
+        of.block("b", {"let": let, "text": ""})
+
+
+def test_a_question_that_the_data_set_cannot_answer_stays_open(tmp_path: Path) -> None:
+    publish(tmp_path, devices="ab")
+    of = filler(tmp_path)
+    assert of.finding(finding(when="study.device_count == 3")).is_open
+    assert not of.finding(finding(when="study.device_count == 2")).is_open
 
 
 def test_what_is_not_published_is_an_open_question(tmp_path: Path) -> None:
@@ -342,3 +380,34 @@ def test_the_comparison_writes_what_is_read(tmp_path: Path) -> None:
     for pair in (1, 2):
         script.add_row(tmp_path / "pairs.csv", ("mps", "net", 7, pair, "1.5", "1.51"))
     assert len((tmp_path / "pairs.csv").read_text().splitlines()) == 3
+
+
+TYPED = re.compile(r"(?<![\w.])\d[\d.,]*\s?(?:[µnm]?s|%|times|×|[MG]Hz|GiB|MiB|W)(?!\w)")
+# The level of intervals, the share of runs of a probe, and the limit that a bare loop is held against.
+KNOWN = {"95 %", "90 %", "2 %"}
+
+
+def typed(text: str) -> set[str]:
+    """Measures in a text that were typed and not filled in."""
+    return set(TYPED.findall(re.sub(r"\{\{.*?\}\}|\{%.*?%\}|`[^`]*`", "", text, flags=re.DOTALL))) - KNOWN
+
+
+def test_no_measure_is_typed_into_a_text_that_is_filled_in() -> None:
+    assert typed("It takes 12 µs, and {{ x }} ms, or 3.5 times; 7 tenants of 16384 x 16384, 95 % intervals") == {
+        "12 µs",
+        "3.5 times",
+    }
+    source = paper_findings.read_source(ROOT / paper_findings.SOURCE)
+    texts = {"introduction": source["introduction"]}
+    for entry in source["findings"]:
+        own = [entry["question"], *(entry[key] for key in paper_findings.TEXTS)]
+        own += [text for attack in entry["attacks"] for key, text in attack.items() if key != "holds"]
+        texts[entry["name"]] = " ".join(own)
+    texts |= {name: block if isinstance(block, str) else block["text"] for name, block in source["blocks"].items()}
+    assert {name: found for name, text in texts.items() if (found := typed(text))} == {}
+
+
+def test_no_measure_is_typed_into_a_document_about_the_data() -> None:
+    for path in ("docs/neighbours.md", "published/h200/README.md"):
+        text = paper_documents.BLOCK.sub("", (ROOT / path).read_text(encoding="utf-8"))
+        assert typed(text) == set(), path
