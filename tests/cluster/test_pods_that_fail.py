@@ -20,7 +20,7 @@ from sharebench.nodes.kubernetes.access import PodNeeds
 from sharebench.nodes.kubernetes.api import Api
 from sharebench.nodes.kubernetes.cluster_node import ClusterNode
 from sharebench.nodes.kubernetes.device_plugin import DevicePlugin
-from sharebench.tenants import pod_spec, pod_status, pod_watch
+from sharebench.tenants import pod_spec, pod_status
 
 # From what the cluster shows to the driver's line. The machine may be busy; a time-out of ours would be 60 s.
 NAMED_SECONDS = 25.0
@@ -193,7 +193,6 @@ def test_an_api_server_that_stays_away(
     """A harness failure when patience ends, here sooner than usual; what could not be removed then is swept later."""
     assert plugin.instance is not None
     patience_seconds = 5.0
-    monkeypatch.setattr(pod_watch, "PATIENCE_SECONDS", patience_seconds)
     monkeypatch.setattr(node.api, "patience_seconds", patience_seconds)
     tenants = tenants_of(node, study, 1)
     tenants.start(grants(1))

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from sharebench.nodes.base import NodeError
-from sharebench.nodes.kubernetes.api import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, PATIENCE_SECONDS, Api
+from sharebench.nodes.kubernetes.api import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Api
 
 Json = dict[str, Any]
 
@@ -63,6 +63,11 @@ class Watcher:
             self.pods, self.has_looked = pods, True
             self.changed.notify_all()
 
+    def _fail(self, failure: NodeError) -> None:
+        with self.changed:
+            self.failure = failure
+            self.changed.notify_all()
+
     def _follow(self) -> None:
         found = self.api.get(self.collection, labelSelector=self.selector)
         self._set({pod["metadata"]["name"]: pod for pod in found["items"]})
@@ -80,20 +85,17 @@ class Watcher:
     def _run(self) -> None:
         from urllib3.exceptions import HTTPError
 
-        pause, silent_since = FIRST_PAUSE_SECONDS, None
+        pause = FIRST_PAUSE_SECONDS
         while not self._is_over:
+            began = time.monotonic()
             try:
-                self._follow()
-                pause, silent_since = FIRST_PAUSE_SECONDS, None
-            except (HTTPError, OSError, ValueError):
-                silent_since = silent_since or time.monotonic()
-                if time.monotonic() - silent_since > PATIENCE_SECONDS:
-                    self.failure = NodeError(f"the API server cannot be reached since {PATIENCE_SECONDS:g} s")
-                time.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+                with contextlib.suppress(HTTPError, OSError, ValueError):
+                    # A server that stays away is given up by the list that follows: that one has the patience.
+                    self._follow()
             except NodeError as failure:
-                self.failure = failure
-            if self.failure is not None:
-                with self.changed:
-                    self.changed.notify_all()
-                return
+                return self._fail(failure)
+            except Exception as failure:
+                # A thread that ended unseen would leave the pods as they were seen last.
+                return self._fail(NodeError(f"the pods cannot be watched: {type(failure).__name__}: {failure}"))
+            pause = FIRST_PAUSE_SECONDS if time.monotonic() - began > pause else min(2 * pause, LONGEST_PAUSE_SECONDS)
+            time.sleep(pause)

@@ -159,8 +159,16 @@ def test_events_of_a_watch(api: Api, server: Server) -> None:
     server.answers = [(200, "".join(json.dumps(event) + "\n" for event in events))]
     assert list(api.watch("/api/v1/pods", "7", labelSelector="a=b")) == events
     assert "resourceVersion=7" in server.asked[0][1]
-    server.answers = [(410, {"message": "too old"})]
-    with pytest.raises(ApiRefused):
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"), [(410, ConnectionError), (429, ConnectionError), (503, ConnectionError), (403, ApiRefused)]
+)
+def test_a_watch_that_is_refused_for_now_is_as_one_that_breaks(
+    api: Api, server: Server, status: int, expected: type[Exception]
+) -> None:
+    server.answers = [(status, {"message": "no"})]
+    with pytest.raises(expected):
         list(api.watch("/api/v1/pods", "7"))
 
 

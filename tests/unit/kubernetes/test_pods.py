@@ -12,6 +12,8 @@ from unit.kubernetes.objects import Json
 
 from sharebench.config import load
 from sharebench.nodes.base import NodeError
+from sharebench.nodes.kubernetes.api import ApiRefused
+from sharebench.tenants import pod_watch
 from sharebench.tenants.pod_spec import Place
 from sharebench.tenants.pods import PodTenants
 
@@ -25,10 +27,13 @@ def pod(index: int, **status: Any) -> Json:
 
 
 class OnePodList:
-    """Stands in for `Api`: a collection that has these pods, and events of it, after which a watch stays open."""
+    """Stands in for `Api`: a collection that has these pods, and events of it, after which a watch stays open.
 
-    def __init__(self, pods: list[Json], *events: Json) -> None:
-        self._pods, self._events = pods, events
+    An exception among the events is raised, by the first watch only.
+    """
+
+    def __init__(self, pods: list[Json], *events: Json | Exception) -> None:
+        self._pods, self._events = pods, list(events)
         self.asked: list[str] = []
         self.over = threading.Event()
 
@@ -37,7 +42,11 @@ class OnePodList:
 
     def watch(self, path: str, version: str, **query: Any) -> Iterator[Json]:
         assert version == "7", "from what was listed on, so that nothing is missed in between"
-        yield from self._events
+        while self._events:
+            event, *self._events = self._events
+            if isinstance(event, Exception):
+                raise event
+            yield event
         self.over.wait(SECONDS)
 
     def text(self, path: str, **query: Any) -> str:
@@ -107,3 +116,24 @@ def test_logs_are_not_waited_for_when_the_api_server_stays_away(make: Make, monk
     monkeypatch.setattr(tenants, "access", type("Nothing", (), {"clean": lambda self: None})())
     tenants.stop()
     assert api.asked == []
+
+
+@pytest.mark.parametrize("broken", [ConnectionError("503"), ValueError("half a line"), {"type": "ERROR", "object": {}}])
+def test_a_watch_goes_on_from_a_new_list_when_it_breaks(
+    make: Make, monkeypatch: pytest.MonkeyPatch, broken: Any
+) -> None:
+    monkeypatch.setattr(pod_watch, "FIRST_PAUSE_SECONDS", 0.001)
+    later = pod(0, phase="Failed", reason="Evicted", message="by a person")
+    events = [*[broken] * 5, {"type": "MODIFIED", "object": later}]
+    assert until_refused(make(1, OnePodList([pod(0)], *events))) == "tenant 0: Evicted: by a person"
+
+
+@pytest.mark.parametrize(
+    ("failure", "line"),
+    [
+        (ApiRefused(403, "not allowed: watch pods"), "not allowed: watch pods"),
+        (RuntimeError("nobody thought of"), "the pods cannot be watched: RuntimeError: nobody thought of"),
+    ],
+)
+def test_a_watch_that_is_over_is_no_silence(make: Make, failure: Exception, line: str) -> None:
+    assert until_refused(make(1, OnePodList([pod(0)], failure))) == line

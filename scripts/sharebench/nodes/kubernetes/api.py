@@ -23,6 +23,8 @@ LONGEST_PAUSE_SECONDS = 5.0
 WATCH_SECONDS = 30
 # Too many requests, and what a server or a balancer before it says while it comes and goes.
 PASSING = {429, 500, 502, 503, 504}
+# The version to watch from is too old.
+GONE = 410
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 MERGE_PATCH = "application/merge-patch+json"
 NO_WAY = "no way to a cluster: {}; set KUBECONFIG or kubernetes.context"
@@ -174,10 +176,13 @@ class Api:
     def watch(self, path: str, version: str, **query: Any) -> Iterator[Json]:
         """Events of a collection from that version on, until the server ends the watch; every failure is the caller's.
 
-        Raises OSError or urllib3's HTTPError when the connection breaks, ApiRefused when it is refused.
+        Raises OSError or urllib3's HTTPError when the connection breaks or another try, from a new list on, may work;
+        ApiRefused when it is refused.
         """
         asked = {**query, "watch": "true", "resourceVersion": version, "timeoutSeconds": WATCH_SECONDS}
         response = self._send("GET", path, None, asked, WATCH_SECONDS + ANSWER_SECONDS)
+        if response.status in PASSING | {GONE}:
+            raise ConnectionError(f"the API server does not watch now ({response.status})")
         if response.status >= 300:
             raise ApiRefused(response.status, refusal(response.status, response.read() or b""))
         rest = b""
