@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import select
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -43,15 +44,23 @@ class PodEndpoint(HttpEndpoint):
         super().__init__(host, PORT, token)
         self._forward = forward
         self._kept: http.client.HTTPConnection | None = None
+        # The sampler asks from a thread of its own.
+        self._lock = threading.Lock()
 
     def _connection(self, timeout_seconds: float) -> http.client.HTTPConnection:
         if self._forward is None:
             return super()._connection(timeout_seconds)
         return _Forwarded(self.host, self.port, timeout_seconds, self._forward)
 
+    def _keep(self, connection: http.client.HTTPConnection | None) -> http.client.HTTPConnection | None:
+        """Keep this connection, or none; the one that was kept before."""
+        with self._lock:
+            before, self._kept = self._kept, connection
+        return before
+
     def _take(self) -> http.client.HTTPConnection | None:
         """The kept connection, if it is still good; nobody else has it meanwhile."""
-        kept, self._kept = self._kept, None
+        kept = self._keep(None)
         if kept is not None and not _is_open(kept):
             kept.close()
             return None
@@ -59,8 +68,7 @@ class PodEndpoint(HttpEndpoint):
 
     def close(self) -> None:
         """Keep no connection any more."""
-        kept, self._kept = self._kept, None
-        if kept is not None:
+        if (kept := self._keep(None)) is not None:
             kept.close()
 
     def _call(
@@ -94,10 +102,10 @@ class PodEndpoint(HttpEndpoint):
             return answer
         finally:
             # The tenant ends a connection on which it refused something.
-            if is_whole and connection.sock is not None and self._kept is None:
-                self._kept = connection
-            else:
-                connection.close()
+            is_good = is_whole and connection.sock is not None
+            surplus = self._keep(connection) if is_good else connection
+            if surplus is not None:
+                surplus.close()
 
     def ready(self) -> bool:
         """Whether the tenant is warm for the first time.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -145,3 +146,10 @@ def test_without_a_forwarded_port_it_is_kept_too(forwarder: Forwarder, state: St
     assert endpoint.ready()
     assert first is not None
     assert endpoint._kept is first
+
+
+def test_two_threads_never_share_a_connection(endpoint: PodEndpoint, state: State) -> None:
+    state.status = "ready"
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda _: endpoint.ready(), range(400)))
+    assert answers == [True] * 400
