@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
-from sharebench import config_nodes, fault_checks, programs, scraping, workload_modules
+from sharebench import config_nodes, exclusions, fault_checks, programs, scraping, workload_modules
 from sharebench.capabilities import (
     BUILT_KINDS,
     KNOWN_LAYERS,
@@ -157,6 +157,7 @@ def cross_key_problems(config: Json) -> Iterator[str]:
         yield from config_nodes.problems(config, kind)
         yield from _used_strategies(config, kind)
         yield from _used_workloads(config, kind)
+        yield from exclusions.problems(config)
     elif not Path(config["from"]).is_dir() and not is_zipfile(config["from"]):
         yield f"from: {config['from']!r} is not an existing folder or zip; give the results of a finished study"
 

@@ -24,6 +24,7 @@ MATRIX_KEYS = (
     "fault_repeats",
     "repeats",
     "null_cells",
+    "exclude",
 )
 # What the advice is asked; nothing that is measured depends on it.
 QUESTION_KEYS = ("slo_ms", "tenants", "isolation", "price_per_hour")
@@ -157,6 +158,17 @@ def _words(axis: str, values: Iterable[Any]) -> str:
 
 def not_shown(study: Study, files_config: dict[str, Any]) -> str:
     """One line: what of the config files' matrix is not among the study's cells; empty when all of it is."""
+    return " ".join(filter(None, (_excluded(study), _not_asked_for(study, files_config))))
+
+
+def _excluded(study: Study) -> str:
+    everything = Study(study.config | {"exclude": []}).cells
+    missing = len(everything) - len(study.cells)
+    patterns = ", ".join(study.config["exclude"])
+    return f"Left out by the config: {missing} of {len(everything)} cells ({patterns})." if missing else ""
+
+
+def _not_asked_for(study: Study, files_config: dict[str, Any]) -> str:
     if study.config["from"]:
         return ""
     try:

@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import combinations_with_replacement, product
 from typing import Any
 
-from sharebench import code, faults, programs, scraping
+from sharebench import code, exclusions, faults, programs, scraping
 from sharebench.capabilities import resolve_node
 from sharebench.locks import environment_of
 from sharebench.mixes import is_job
@@ -160,9 +160,10 @@ class Study:
 
     @cached_property
     def requested(self) -> list[Cell]:
-        """The cells that the config names."""
+        """The cells that the config names, and does not exclude."""
         workloads = [*self.config["workloads"], *self.interference, *self.faults]
-        return self._expand(self.config["strategies"], workloads, self.config["replicas"])
+        named = self._expand(self.config["strategies"], workloads, self.config["replicas"])
+        return exclusions.kept(named, self.config["exclude"])
 
     def _alone(self) -> list[Cell]:
         """The baseline of each workload, and the same again where the config asks for it and the catalogue has it.
@@ -184,7 +185,7 @@ class Study:
     @cached_property
     def cells(self) -> list[Cell]:
         """All cells, the baseline's among them, in the order in which they run."""
-        cells = {*self.requested, *self._alone()}
+        cells = {*self.requested, *exclusions.kept(self._alone(), self.config["exclude"])}
         plots: dict[Plot, list[Cell]] = {}
         for cell in sorted(cells):
             plots.setdefault(self.plot(cell), []).append(cell)

@@ -288,6 +288,9 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "the same data set twice": ({"datasets": ["config", "config/"]}, ["datasets:", "is one data set"]),
     "a data set that is not there": ({"datasets": ["config", "nowhere"]}, ["datasets: 'nowhere'", "not an existing"]),
     "three data sets": ({"datasets": ["a", "b", "c"]}, ["datasets:", "more than 2"]),
+    "an exclusion that is no cell": ({"exclude": ["mps/matmul/4"]}, ["exclude", "'mps/matmul/4'", "mps/yolos/n7"]),
+    "an exclusion of nothing": ({"exclude": ["mps/matmul/n3"]}, ["exclude:", "'mps/matmul/n3'", "one is ", "/n"]),
+    "an exclusion of everything": ({"exclude": ["*/*"]}, ["exclude:", "leaves no cell", "remove an entry"]),
     "null cells with a number": ({"null_cells": 2}, ["null_cells:", "2", "true or false"]),
     "exclusive is something else": (
         {f"{S}.exclusive": {"mechanism": "mps"}},

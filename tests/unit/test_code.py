@@ -23,6 +23,7 @@ INFRASTRUCTURE = {
     "sharebench/config_nodes.py",
     "sharebench/config_words.py",
     "sharebench/dataset.py",
+    "sharebench/exclusions.py",
     "sharebench/files.py",
     "sharebench/fingerprint.py",
     "sharebench/matrix.py",

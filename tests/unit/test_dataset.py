@@ -50,6 +50,11 @@ def test_what_is_not_shown_is_said_in_a_line(changes: dict[str, Any], words: str
         assert line.startswith("Not shown: ") and line.endswith(".") and "\n" not in line
 
 
+def test_what_the_config_leaves_out_is_said_too() -> None:
+    line = not_shown(requested(exclude=["mps/*/n2"]), files() | {"exclude": ["mps/*/n2"]})
+    assert line.startswith("Left out by the config: ") and "(mps/*/n2)." in line
+
+
 def test_cells_that_miss_although_every_value_is_there() -> None:
     own = {"strategy_catalogue.mps.replicas": [2], "strategy_catalogue.mig.replicas": [1, 4]}
     whole = study({"node": "simulated", "strategies": ["mps", "mig"], "replicas": [1, 2, 4]} | own)

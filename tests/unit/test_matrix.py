@@ -514,6 +514,30 @@ def test_tables_list_pairs_after_workloads() -> None:
     assert names == ["matmul", "detector", "detector+detector", "detector+matmul", "matmul+matmul"]
 
 
+@pytest.mark.parametrize(
+    "patterns, left",
+    [
+        (["mps/matmul/n2/r1"], {("mps", 2, 2), ("mps", 4, 1), ("mps", 4, 2)}),
+        (["mps/matmul/n2"], {("mps", 4, 1), ("mps", 4, 2)}),
+        (["*/*/n2", "mps/*/*/r2"], {("mps", 4, 1)}),
+    ],
+)
+def test_excluded_cells_are_not_planned(patterns: list[str], left: set[tuple[str, int, int]]) -> None:
+    planned = of(strategies=["mps"], replicas=[2, 4], repeats=2, workloads=["matmul"], exclude=patterns)
+    shared = {(cell.strategy, cell.replicas, cell.repeat) for cell in planned.cells if cell.strategy == "mps"}
+    assert shared == left
+    assert {cell.repeat for cell in planned.cells if cell.strategy == "exclusive"} == {1, 2}
+
+
+def test_a_block_may_lack_its_baseline_and_a_workload_all_of_its_cells() -> None:
+    keys = {"strategies": ["mps"], "replicas": [2], "repeats": 2, "workloads": ["matmul", "matmul-light"]}
+    planned = of(**keys, exclude=["exclusive/matmul/n1/r2", "mps/matmul-light"])
+    # Nothing is compared with the baseline of a workload that has no cell.
+    alone = [cell for cell in planned.cells if cell.strategy == "exclusive"]
+    assert [(cell.workload, cell.repeat) for cell in alone] == [("matmul", 1)]
+    assert planned.spec(alone[0]) == next(of(**keys).spec(cell) for cell in of(**keys).cells if cell == alone[0])
+
+
 def test_null_cells_are_the_baseline_once_more_in_a_plot_of_its_own() -> None:
     planned = of(strategies=["mps"], replicas=[2], repeats=2, workloads=["matmul", "matmul-light"], null_cells=True)
     again = [cell for cell in planned.cells if cell.strategy == "exclusive-again"]
