@@ -95,6 +95,17 @@ def test_a_right_that_is_missing_comes_with_the_command_that_grants_it(cluster: 
     assert "kubectl apply -f config/cluster/rbac-drain.yaml" in text
 
 
+def test_what_is_typed_for_a_namespace_of_ones_own_is_for_that_one(cluster: Cluster) -> None:
+    cluster.refused = {("watch", "pods")}
+    text, is_fit = inspected(namespace="team-a")
+    assert not is_fit
+    assert "namespace team-a          does not exist: kubectl create namespace team-a" in text
+    first, second = text.partition("rbac.yaml\n")[::2]
+    assert first.endswith("kubectl apply -f config/cluster/")
+    assert second.strip().startswith("with team-a in place of its namespace sharebench")
+    assert "in place of" not in inspected()[0]
+
+
 def test_without_a_plugin_no_rights_in_its_namespace_are_asked_for(cluster: Cluster) -> None:
     cluster.daemon_sets.clear()
     cluster.refused = {("delete", "leases"), ("watch", "pods")}

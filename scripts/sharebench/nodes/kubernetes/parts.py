@@ -12,6 +12,7 @@ from sharebench.nodes.kubernetes.readiness import (
     compute_capability,
     most_mps_clients,
 )
+from sharebench.nodes.kubernetes.rights import OWN_NAMESPACE
 from sharebench.nodes.kubernetes.survey import HIDDEN, Row, Survey
 
 ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"
@@ -148,7 +149,8 @@ def namespace(survey: Survey) -> Iterator[Row]:
     if found is None:
         yield Row(f"namespace {name}", HIDDEN)
     elif not found:
-        yield Row(f"namespace {name}", "does not exist: make cluster-install APPLY=1")
+        command = "make cluster-install APPLY=1" if name == OWN_NAMESPACE else f"kubectl create namespace {name}"
+        yield Row(f"namespace {name}", f"does not exist: {command}")
     else:
         level = (found["metadata"].get("labels") or {}).get(ENFORCE_LABEL, "not set")
         yield Row(f"namespace {name}", f"Pod Security {level}; the tenants satisfy restricted")

@@ -11,7 +11,7 @@ from sharebench.nodes.base import NodeError
 from sharebench.nodes.kubernetes import parts, strangers
 from sharebench.nodes.kubernetes.api import Api, is_in_cluster
 from sharebench.nodes.kubernetes.cluster_node import ClusterNode
-from sharebench.nodes.kubernetes.rights import Right, is_allowed, needed
+from sharebench.nodes.kubernetes.rights import OWN_NAMESPACE, Right, is_allowed, needed
 from sharebench.nodes.kubernetes.survey import Part, Row, Survey
 from sharebench.strategies import Strategy
 
@@ -49,6 +49,8 @@ def missing_rights(
             in_plugin = any(right.where == "plugin" for right in asked)
             place = f" --namespace {namespaces['plugin']}" if in_plugin else ""
             rows.append(Row("", f"kubectl apply{place} -f config/cluster/{manifest}"))
+            if namespaces["tenants"] != OWN_NAMESPACE and any(right.where == "tenants" for right in lacking):
+                rows.append(Row("", f"with {namespaces['tenants']} in place of its namespace {OWN_NAMESPACE}"))
     return rows
 
 

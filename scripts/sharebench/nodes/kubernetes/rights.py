@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 
 from sharebench.nodes.kubernetes.api import Api
 
+# That of the manifests in config/cluster.
+OWN_NAMESPACE = "sharebench"
+
 
 class Right(NamedTuple):
     """A verb on a resource: `where` is `cluster`, `plugin` (its namespace) or `tenants` (theirs)."""
