@@ -290,6 +290,10 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "three data sets": ({"datasets": ["a", "b", "c"]}, ["datasets:", "more than 2"]),
     "an exclusion that is no cell": ({"exclude": ["mps/matmul/4"]}, ["exclude", "'mps/matmul/4'", "mps/yolos/n7"]),
     "an exclusion of nothing": ({"exclude": ["mps/matmul/n3"]}, ["exclude:", "'mps/matmul/n3'", "one is ", "/n"]),
+    "an exclusion of no strategy": (
+        {"exclude": ["mpss/matmul"], "strategies": ["mig"]},
+        ["exclude:", "'mpss/matmul'", "change it, or remove it"],
+    ),
     "an exclusion of everything": ({"exclude": ["*/*"]}, ["exclude:", "leaves no cell", "remove an entry"]),
     "null cells with a number": ({"null_cells": 2}, ["null_cells:", "2", "true or false"]),
     "exclusive is something else": (

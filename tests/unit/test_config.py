@@ -62,6 +62,13 @@ def test_command_line(case: tuple[list[str], dict[str, Any]]) -> None:
         assert repr(loaded[key]) == repr(value)  # 2 and 2.0 are not the same text in a cell's spec
 
 
+@pytest.mark.parametrize("part", [{"strategies": ["mig"]}, {"workloads": ["detector"]}])
+def test_a_part_of_a_study_keeps_the_exclusions_of_the_whole(part: dict[str, Any]) -> None:
+    whole = {"node": "simulated", "workloads": ["matmul", "detector"], "exclude": ["mps/matmul/n4"]}
+    with_models = {f"{W}.{name}.simulated": {"serial_seconds": 1} for name in ("matmul", "detector")}
+    assert load(study(whole | with_models | part))["exclude"] == ["mps/matmul/n4"]
+
+
 def test_a_part_of_a_cpu_is_an_amount_as_kubernetes_has_it() -> None:
     config = study({"node": "kubernetes", "kubernetes.resources": {"cpu": 0.5, "memory": "1.5Gi"}})
     assert load(config)["kubernetes"]["resources"] == {"cpu": "0.5", "memory": "1.5Gi"}
