@@ -164,8 +164,9 @@ def _lines(
 
 
 def _legend(figure: Figure, handles: Sequence[Line2D], inches: float) -> Legend:
-    """Legend of `handles` in as many columns as `inches` hold."""
-    for columns in range(len(handles), 0, -1):
+    """Legend of `handles` in as few rows as `inches` allow, and of about one length."""
+    count = len(handles)
+    for columns in dict.fromkeys(math.ceil(count / rows) for rows in range(1, count + 1)):
         key: Legend = figure.legend(
             handles=list(handles),
             ncols=columns,

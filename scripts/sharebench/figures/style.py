@@ -11,6 +11,8 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from sharebench.figures import PAPER
+
 GREY = "#5f5f5f"
 TITLE_POINTS, TEXT_POINTS, SMALL_POINTS = 9.0, 7.0, 6.2
 
@@ -52,6 +54,11 @@ for _axis in ("xtick", "ytick"):
 
 width_in_force: ContextVar[float] = ContextVar("width_in_force", default=0.0)
 """Width in inches that all pages have now; 0 where each figure has its own."""
+
+
+def is_narrow() -> bool:
+    """Whether pages are to be as wide as one column of a paper, in which a table of words needs other places."""
+    return 0 < width_in_force.get() <= PAPER["column"]
 
 
 @contextmanager

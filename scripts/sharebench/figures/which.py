@@ -10,13 +10,13 @@ from matplotlib.patches import Rectangle
 
 from sharebench.figures import NAMES, data
 from sharebench.figures.sheet import PAGE_INCHES, Sheet, say, sheet
-from sharebench.figures.style import GREY, SMALL_POINTS
+from sharebench.figures.style import GREY, SMALL_POINTS, is_narrow
 
 # From light to dark, so that the order shows in grey too; every cell says its verdict besides.
 COLORS = {"suits": "#cfe8d5", "may do": "#f0dfae", "does not suit": "#dd9b8b", "unknown": "#ffffff"}
 BEST, WORST = "#cfe8d5", "#f6f6f6"
 ROW_INCHES = 0.36
-NAMES_INCHES = 1.5
+NAMES_INCHES, NARROW_NAMES_INCHES = 1.5, 0.98
 
 
 def draw(study: data.Study) -> Sheet:
@@ -39,7 +39,8 @@ def draw(study: data.Study) -> Sheet:
         columns=1,
         width_inches=PAGE_INCHES,
         panel_inches=ROW_INCHES * max(len(rows), len(criteria)),
-        left_inches=NAMES_INCHES,
+        left_inches=NARROW_NAMES_INCHES if is_narrow() else NAMES_INCHES,
+        below_inches=0.12 if is_narrow() else 0.0,
     )
     if not rows:
         for ax in page.axes:
@@ -64,7 +65,9 @@ def draw(study: data.Study) -> Sheet:
 
 
 def _why(row: Mapping[Any, Any]) -> str:
-    """The number behind a verdict, or why there is none."""
+    """The number behind a verdict, or why there is none; in one column of a paper there is room for the number."""
+    if is_narrow():
+        return "" if pd.isna(row["value"]) else f"{row['value']:.2f} × ({row['basis'][0]})"
     if pd.isna(row["value"]):
         return row["reason"] or ("" if row["workload"] else "not in this study")
     number = (
@@ -78,7 +81,8 @@ def _why(row: Mapping[Any, Any]) -> str:
 def _grid(ax: Axes, rows: list[str], columns: list[str]) -> None:
     ax.set_xlim(0, max(len(columns), 1))
     ax.set_ylim(max(len(rows), 1), 0)
-    ax.set_xticks([i + 0.5 for i in range(len(columns))], columns)
+    width = 8 if is_narrow() else 40
+    ax.set_xticks([i + 0.5 for i in range(len(columns))], [textwrap.fill(name, width) for name in columns])
     ax.set_yticks([i + 0.5 for i in range(len(rows))], rows)
     ax.tick_params(length=0)
     ax.xaxis.tick_bottom()
@@ -90,7 +94,10 @@ def _grid(ax: Axes, rows: list[str], columns: list[str]) -> None:
 def _cell(ax: Axes, at: tuple[int, int], color: str, head: str, words: str) -> None:
     row, column = at
     ax.add_patch(Rectangle((column + 0.01, row + 0.03), 0.98, 0.94, fc=color, ec="#bbbbbb", lw=0.5))
-    ax.text(column + 0.5, row + 0.3, head, ha="center", va="center", color=GREY if head == "unknown" else "black")
+    look: dict[str, Any] = {"ha": "center", "va": "center", "color": GREY if head == "unknown" else "black"}
+    if is_narrow():
+        head, look["size"] = head.replace("does not suit", "unsuited"), SMALL_POINTS
+    ax.text(column + 0.5, row + 0.3, head, **look)
     if words:
         text = textwrap.shorten(words, 46, placeholder=" …")
         ax.text(column + 0.5, row + 0.7, text, ha="center", va="center", size=0.82 * SMALL_POINTS, color="#333333")

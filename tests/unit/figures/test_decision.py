@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.text import Text
 from unit.figures import fabricated
 
-from sharebench.figures import cost, data, model, palette, which
+from sharebench import figures
+from sharebench.figures import cost, data, model, palette, style, which
 from sharebench.figures.sheet import Sheet
 
 LOOKS = palette.looks(list(fabricated.MECHANISMS), [])
@@ -32,6 +33,15 @@ def lines(ax: Axes, strategy: str) -> list[tuple[list[float], list[float], str, 
 def rows(study: data.Study, name: str, strategy: str) -> pd.DataFrame:
     table = pd.read_csv(study.results / "tables" / f"{name}.csv")
     return table[(table["strategy"] == strategy) & (table["workload"] == "matmul")].sort_values("replicas")
+
+
+def test_the_verdicts_keep_to_their_cells_in_one_column(study: data.Study) -> None:
+    with style.theme(figures.PAPER["column"]):
+        page = which.draw(study)
+        page.figure.draw_without_rendering()
+        for ax in page.axes:
+            cell = ax.patches[0].get_window_extent()
+            assert all(text.get_window_extent().width <= cell.width for text in ax.texts)
 
 
 def test_the_model_is_dashed_and_measurements_are_filled(study: data.Study) -> None:

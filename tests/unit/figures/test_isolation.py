@@ -116,6 +116,20 @@ def test_nothing_runs_out_of_the_page(page: Sheet) -> None:
         assert text.get_window_extent().width <= patch.get_window_extent().width, text.get_text()
 
 
+def test_in_one_column_faults_are_the_rows_and_words_keep_to_their_cells(faulty: Path) -> None:
+    with style.theme(figures.PAPER["column"]):
+        page = isolation.draw(data.load(faulty, faulty))
+        (ax,) = page.axes
+        assert [tick.get_text() for tick in ax.get_xticklabels()] == ["time-slicing", "mps"]
+        places = {text.get_position(): text.get_text() for text in ax.texts}
+        kinds = [tick.get_text() for tick in ax.get_yticklabels()]
+        assert places[0, kinds.index("spin")] == "slowed 2 of 3\n2.04 ×\nfor 0.9 s"
+        assert places[1, kinds.index("illegal-address")] == "failed"
+        page.figure.draw_without_rendering()
+        for text, patch in zip(ax.texts, ax.patches, strict=True):
+            assert text.get_window_extent().width <= patch.get_window_extent().width, text.get_text()
+
+
 def test_it_is_drawn_only_for_faults(faulty: Path, tmp_path: Path) -> None:
     config = fabricated.config()
     assert "isolation" not in figures.names_for(config, "cpu")
