@@ -344,8 +344,10 @@ int nvmlDeviceGetMigMode(dev_t_ d, u32 *c, u32 *p) {
 }
 int nvmlDeviceSetMigMode(dev_t_ d, u32 m, int *act) {
 	int on = m != 0, r = change(d->index, f_mode, &on);
-	if (act) *act = busy() ? IN_USE : r;                                /* as the driver: the call succeeds, the activation does not */
-	return r == IN_USE ? OK : r;
+	/* Where processes use the GPU, the call succeeds and the activation does not. Where instances are there, the call itself
+	 * fails: the DRA driver relies on it, which tries this after each instance that it removes. */
+	if (act) *act = busy() ? IN_USE : OK;
+	return r;
 }
 int nvmlDeviceGetMaxMigDeviceCount(dev_t_ d, u32 *n) { (void)d; *n = layout() ? 7 : 0; return OK; }
 int nvmlDeviceGetMigDeviceHandleByIndex(dev_t_ d, u32 i, dev_t_ *m) {
