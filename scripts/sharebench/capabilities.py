@@ -27,8 +27,8 @@ class Capability:
     limits: bool
     # A share other than the even one of 100/N is out of reach.
     only_even_limits: bool = False
-    # The length of a time slice can be asked for.
-    intervals: bool = False
+    # What only a resource claim can say: the length of a time slice, and which instances belong together.
+    claims: bool = False
 
 
 CAPABILITIES: Mapping[str, Capability] = {
@@ -46,9 +46,7 @@ OF_ACCESS: Mapping[str, Capability] = {
     # Whatever another scheduler does with a GPU; the strategy's entry says what that is.
     "static": Capability(frozenset({"exclusive", "time-slicing", "mps", "mig"}), KNOWN_LAYERS, limits=True),
     # What of it the driver has, and which gates are off, is found on the cluster.
-    "dra": Capability(
-        frozenset({"exclusive", "time-slicing", "mps", "mig"}), KNOWN_LAYERS, limits=True, intervals=True
-    ),
+    "dra": Capability(frozenset({"exclusive", "time-slicing", "mps", "mig"}), KNOWN_LAYERS, limits=True, claims=True),
 }
 BUILT_KINDS: tuple[str, ...] = (*CAPABILITIES, "kubernetes")
 
@@ -83,8 +81,10 @@ def can(kind: str, entry: Mapping[str, Any], access: str | None) -> str | None:
         return f"it has no {missing[0]}"
     if len(mechanisms) > 1 and mechanisms not in capability.layers:
         return f"it cannot layer {mechanisms[1]} on {mechanisms[0]}"
-    if entry.get("interval") is not None and not capability.intervals:
+    if entry.get("interval") is not None and not capability.claims:
         return "nothing sets the length of a time slice there but access: dra"
+    if entry.get("claim_per") is not None and not capability.claims:
+        return "nothing claims its instances there but access: dra"
     limits = [key for key in ("thread_percent", "memory_percent") if entry[key] is not None]
     if limits and not capability.limits:
         return f"it cannot enforce {' and '.join(limits)}"

@@ -174,7 +174,7 @@ def _strategy_entry(name: str, entry: Json) -> Iterator[str]:
     if "exclusive" in mechanisms and entry["replicas"] != [1]:
         own = _shown(entry["replicas"])
         yield f"{key}.replicas: {own} is not possible, exclusive means one tenant; set [1]"
-    needs = dict.fromkeys(("profile", "profiles", "instances"), "mig")
+    needs = dict.fromkeys(("profile", "profiles", "instances", "claim_per"), "mig")
     needs |= dict.fromkeys(("thread_percent", "memory_percent"), "mps") | {"interval": "time-slicing"}
     for option, mechanism in needs.items():
         is_schedulers = entry["pod"] is not None and mechanism == "mps"

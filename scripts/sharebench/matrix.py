@@ -288,9 +288,8 @@ class Study:
 
     def _strategy(self, name: str, replicas: int) -> dict[str, Any]:
         strategy = self.strategies[name]
-        of_cluster = {
-            key: value for key in ("access", "pod", "interval") if (value := getattr(strategy, key)) is not None
-        }
+        keys = ("access", "pod", "interval", "claim_per")
+        of_cluster = {key: getattr(strategy, key) for key in keys if getattr(strategy, key) is not None}
         return {
             **of_cluster,
             "name": name,

@@ -94,6 +94,8 @@ class Strategy:
     """What a tenant's pod gets where another scheduler shares the GPU (nodes/kubernetes/pod_template.py)."""
     interval: str | None = None
     """Length of a time slice as a DRA driver is asked for it, one of INTERVALS; None does not ask."""
+    claim_per: str | None = None
+    """`instance` for a resource claim for each MIG instance; None for one claim, which all tenants of a cell name."""
 
     def limits(self, replicas: int) -> dict[str, float | None]:
         """Effective limits of one of `replicas` tenants, in percent; None where there is none."""
@@ -176,6 +178,7 @@ def of_spec(spec: Mapping[str, Any]) -> Strategy:
         profiles=tuple(spec["profiles"]) if spec.get("profiles") else None,
         access=spec.get("access"),
         interval=spec.get("interval"),
+        claim_per=spec.get("claim_per"),
     )
 
 
@@ -195,6 +198,7 @@ def catalogue(config: Mapping[str, Any]) -> dict[str, Strategy]:
             access=entry.get("access"),
             pod=entry.get("pod"),
             interval=entry.get("interval"),
+            claim_per=entry.get("claim_per"),
         )
         for name, entry in sorted(config["strategy_catalogue"].items(), key=lambda item: reading_order(*item))
     }

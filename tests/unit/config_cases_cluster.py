@@ -33,6 +33,15 @@ CLUSTER: dict[str, tuple[dict[str, Any], list[str]]] = {
         {f"{S}.time-slicing.interval": "Long"},
         [f"{S}.time-slicing.interval:", "'Long'", "did you mean 'long'?"],
     ),
+    "a claim for each instance by the device plugin": (
+        KUBERNETES | {f"{S}.mig.claim_per": "instance", "strategies": ["mig"]},
+        ["strategies:", "'mig'", "'kubernetes'", "nothing claims its instances there but access: dra"],
+    ),
+    "a claim for each instance without instances": (
+        {f"{S}.mps.claim_per": "instance"},
+        [f"{S}.mps.claim_per:", "'instance'", "no effect without mig", "remove it"],
+    ),
+    "a claim for whom": ({f"{S}.mig.claim_per": "tenant"}, [f"{S}.mig.claim_per:", "'tenant'"]),
     "access of a strategy on a host": (
         {f"{S}.mps.access": "device-plugin", "strategies": ["mps"]},
         ["strategies:", "'mps'", "'cpu'", "access device-plugin is a way to the GPU of a cluster", "can: kubernetes"],

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from unit.config_cases import study
-from unit.kubernetes.dra_objects import NVIDIA, UUID, gpu, in_slice
+from unit.kubernetes.dra_objects import NVIDIA, UUID, gpu, in_slice, instance
 from unit.kubernetes.fake_cluster import FakeCluster
 from unit.kubernetes.objects import daemon_set
 
@@ -153,6 +153,39 @@ def test_a_claim_that_is_not_what_was_made(cluster: Claims, dra: Dra) -> None:
     cluster.claims = [other]
     with pytest.raises(NodeError, match="opaque configuration"):
         refuse_contradiction(TIME_SLICING, dra.evidence(TIME_SLICING, dra.grants(TIME_SLICING, 3), records()))
+
+
+def test_evidence_of_a_claim_for_each_instance(cluster: Claims, dra: Dra) -> None:
+    given = study(GIVEN | {"strategies": ["mig-own-claims"]})
+    of_study = Study(load(given))
+    wanted = of_study.strategies["mig-own-claims"]
+    cell = next(cell for cell in of_study.cells if (cell.strategy, cell.replicas) == (wanted.name, 3))
+    cluster.slices = [in_slice(*(instance("1g.5gb", number) for number in range(7, 14)))]
+    spec = of_study.spec_of(cell)
+    made = [claim | {"metadata": {"name": f"sharebench-x-{claim['metadata']['name']}"}} for claim in dra.objects(spec)]
+    for number, claim in enumerate(made):
+        result = {"request": f"part-{number}", "driver": NVIDIA.name, "pool": "gpu-node"}
+        results = [result | {"device": f"gpu-0-mig-1g5gb-{9 + number}"}]
+        claim["status"] = {"allocation": {"devices": {"results": results}}, "reservedFor": [{"name": "x"}]}
+    # in whatever order the API server has them
+    cluster.claims = made[::-1]
+    grants = dra.grants(wanted, 3)
+    assert [dict(dra.pod(spec, grant).claims) for grant in grants] == [{f"gpu-{n}": f"part-{n}"} for n in range(3)]
+    seen = [
+        {"view": each["view"] | {"device": digest(f"MIG-0-1g.5gb-{9 + number}")}}
+        for number, each in enumerate(records())
+    ]
+    evidence = dra.evidence(wanted, grants, seen)
+    refuse_contradiction(wanted, evidence)
+    assert [each["observed"] for each in evidence if each["name"] == "reservedFor"] == [1, 1, 1]
+    assert [each["observed"] for each in evidence if each["name"] == "GPUs of the allocated instances"] == [1]
+    # two tenants of one instance
+    seen[1] = seen[0]
+    with pytest.raises(NodeError, match="device: expected"):
+        refuse_contradiction(wanted, dra.evidence(wanted, grants, seen))
+    made[0]["status"]["reservedFor"] = []
+    with pytest.raises(NodeError, match="reservedFor: expected 1, observed 0"):
+        refuse_contradiction(wanted, dra.evidence(wanted, grants, seen))
 
 
 def test_claims_and_daemons_are_waited_for(cluster: Claims, dra: Dra) -> None:

@@ -11,6 +11,7 @@ from unit.kubernetes.dra_objects import NVIDIA, UUID, gpu, in_slice, instance, o
 from sharebench.config import load
 from sharebench.matrix import Study
 from sharebench.nodes.kubernetes import dra_api, dra_claims
+from sharebench.nodes.kubernetes.dra_api import Device
 from sharebench.nodes.kubernetes.dra_driver import Build
 from sharebench.nodes.kubernetes.dra_example import Example
 from sharebench.strategies import Strategy
@@ -27,7 +28,8 @@ def devices_of(wanted: Strategy, replicas: int, devices: list[Any], version: str
     """`spec.devices` of the strategy's claim."""
     found = dra_claims.parts(NVIDIA, devices, wanted, replicas)
     assert not isinstance(found, str), found
-    made: dict[str, Any] = dra_claims.claim(version, NVIDIA, wanted, found)["spec"]["devices"]
+    (claim,) = dra_claims.claims(version, NVIDIA, wanted, found)
+    made: dict[str, Any] = claim["spec"]["devices"]
     return made
 
 
@@ -83,8 +85,10 @@ def test_the_limits_of_the_record_are_those_of_the_driver() -> None:
 def test_mig_is_one_request_for_each_tenant_of_one_gpu() -> None:
     made = devices_of(strategy("mig", profile="1g"), 3, SEVEN)
     assert [each["name"] for each in made["requests"]] == ["part-0", "part-1", "part-2"]
-    (selector,) = made["requests"][0]["exactly"]["selectors"]
-    assert selector["cel"]["expression"] == "device.attributes['gpu.nvidia.com'].profile == '1g.5gb'"
+    assert [each["cel"]["expression"] for each in made["requests"][0]["exactly"]["selectors"]] == [
+        "device.attributes['gpu.nvidia.com'].profile == '1g.5gb'",
+        "device.attributes['gpu.nvidia.com'].parentUUID == 'GPU-0'",
+    ]
     assert made["requests"][0]["exactly"]["deviceClassName"] == "mig.nvidia.com"
     (constraint,) = made["constraints"]
     assert constraint == {
@@ -97,8 +101,9 @@ def test_mig_is_one_request_for_each_tenant_of_one_gpu() -> None:
 def test_instances_of_several_sizes() -> None:
     mixed = strategy("mig", profiles=("3g", "2g", "1g", "1g"))
     made = devices_of(mixed, 4, BALANCED)
-    asked = [each["exactly"]["selectors"][0]["cel"]["expression"].split("'")[-2] for each in made["requests"]]
-    assert asked == ["3g.20gb", "2g.10gb", "1g.5gb", "1g.5gb"]
+    asked = [each["exactly"]["selectors"][0]["cel"]["expression"] for each in made["requests"]]
+    profiles = ["3g.20gb", "2g.10gb", "1g.5gb", "1g.5gb"]
+    assert all(f".profile == '{profile}'" in text for profile, text in zip(profiles, asked, strict=True))
 
 
 def test_layers_share_each_instance() -> None:
@@ -113,11 +118,62 @@ def test_layers_share_each_instance() -> None:
     assert sharing(made) == [{"strategy": "MPS", "mpsConfig": limits}] * 2
 
 
+def test_a_claim_for_each_instance_names_the_gpu() -> None:
+    """No constraint reaches over several claims, and the node has two GPUs."""
+    spread = offered(*(instance("1g.5gb", number, minor) for minor in (0, 1) for number in range(2)))
+    wanted = strategy("mig", profile="1g", claim_per="instance")
+    found = dra_claims.parts(NVIDIA, spread, wanted, 2)
+    assert not isinstance(found, str)
+    made = dra_claims.claims("v1", NVIDIA, wanted, found)
+    assert [each["metadata"]["name"] for each in made] == ["gpu-0", "gpu-1"]
+    for group, claim in enumerate(made):
+        (request,) = claim["spec"]["devices"]["requests"]
+        assert (request["name"], "constraints" in claim["spec"]["devices"]) == (f"part-{group}", False)
+        assert ".parentUUID == 'GPU-0'" in request["exactly"]["selectors"][1]["cel"]["expression"]
+
+
+def test_instances_are_of_the_gpu_that_is_taken_whole() -> None:
+    """Whatever the UUIDs are: only places of the first GPU are like the GPU of the other cells."""
+    places = [instance("1g.5gb", 9, minor, is_made=False) for minor in (0, 1)]
+    places[0]["attributes"]["parentUUID"], places[1]["attributes"]["parentUUID"] = {"string": "Z"}, {"string": "A"}
+    both = offered(gpu(1, "A"), gpu(0, "Z"), *places)
+    (whole,), (part,) = (dra_claims.parts(NVIDIA, both, wanted, 1) for wanted in (PLAIN, strategy("mig", profile="1g")))
+    assert isinstance(whole, Device)
+    assert isinstance(part, Device)
+    assert NVIDIA.identity(whole) == NVIDIA.parent(part) == "Z"
+
+
+def test_a_layer_may_have_a_claim_for_each_instance() -> None:
+    wanted = strategy("mig", "mps", profile="3g", instances=2, claim_per="instance")
+    found = dra_claims.parts(NVIDIA, BIG, wanted, 6)
+    assert not isinstance(found, str)
+    configs = [each["spec"]["devices"]["config"] for each in dra_claims.claims("v1", NVIDIA, wanted, found)]
+    assert [[each["requests"] for each in config] for config in configs] == [[["part-0"]], [["part-1"]]]
+    assert [dra_claims.claim_of(wanted, group) for group in range(2)] == ["gpu-0", "gpu-1"]
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_unequal_instances_of_several_claims_must_be_there(is_made: bool) -> None:
+    """One by one they may be placed so that the last has no place: 3g at 0, 2g at 4, 1g at 6."""
+    places = offered(
+        instance("1g.5gb", 9, is_made=is_made),
+        instance("1g.5gb", 10, is_made=is_made),
+        instance("2g.10gb", 3, is_made=is_made),
+        instance("3g.20gb", 1, is_made=is_made),
+        instance("7g.40gb", 0, is_made=is_made),
+    )
+    mixed = strategy("mig", profiles=("3g", "2g", "1g", "1g"), claim_per="instance")
+    found = dra_claims.parts(NVIDIA, places, mixed, 4)
+    assert isinstance(found, str) != is_made
+    assert is_made or "leave claim_per out" in str(found)
+    assert not isinstance(dra_claims.parts(NVIDIA, places, strategy("mig", profiles=mixed.profiles), 4), str)
+
+
 @pytest.mark.parametrize(("version", "is_flat"), [("v1", False), ("v1beta2", False), ("v1beta1", True)])
 def test_a_request_has_the_shape_of_the_version(version: str, is_flat: bool) -> None:
     found = dra_claims.parts(NVIDIA, WHOLE, strategy("exclusive"), 1)
     assert not isinstance(found, str)
-    made = dra_claims.claim(version, NVIDIA, strategy("exclusive"), found)
+    (made,) = dra_claims.claims(version, NVIDIA, strategy("exclusive"), found)
     (request,) = made["spec"]["devices"]["requests"]
     assert made["apiVersion"] == f"resource.k8s.io/{version}"
     assert ("deviceClassName" in request, "exactly" in request) == (is_flat, not is_flat)
@@ -219,7 +275,8 @@ def test_the_example_driver_is_another_adapter() -> None:
     devices = dra_api.offered([in_slice(found, driver=driver.name)], "gpu-node")
     parts = dra_claims.parts(driver, devices, LONG, 3)
     assert not isinstance(parts, str)
-    (config,) = dra_claims.claim("v1", driver, LONG, parts)["spec"]["devices"]["config"]
+    (claim,) = dra_claims.claims("v1", driver, LONG, parts)
+    (config,) = claim["spec"]["devices"]["config"]
     assert config["opaque"]["parameters"]["apiVersion"] == "gpu.resource.example.com/v1alpha1"
     assert driver.lacks(MPS, None) == "the DRA driver gpu.example.com has no mps"
     assert isinstance(dra_claims.parts(driver, devices, strategy("mig", profile="1g"), 1), str)

@@ -1,4 +1,4 @@
-"""The GPU of a node by resource claims (DRA): a claim for each cell, which all its tenants share.
+"""The GPU of a node by resource claims (DRA): a claim for each cell, which all its tenants share, or several.
 
 Nothing is set on the node beforehand: the driver does what the claim says when the first pod comes, and undoes it after
 the last one.
@@ -138,33 +138,33 @@ class Dra(Access):
         return self.version, self.driver, strategy, found
 
     def objects(self, spec: Mapping[str, Any]) -> list[Json]:
-        """The cell's claim. Raises NodeError where it cannot be made."""
-        self._wanted = dra_claims.claim(*self._parts(spec))
-        return [self._wanted]
+        """The cell's claims. Raises NodeError where they cannot be made."""
+        self._wanted = dra_claims.claims(*self._parts(spec))
+        return self._wanted
 
     def pod(self, spec: Mapping[str, Any], grant: Grant) -> PodNeeds:
         """The request of its part of the GPU, and a look at the variables that the driver sets."""
         _, driver, strategy, found = self._parts(spec)
         variables = driver.shows(found[grant.group], strategy)["variables"]
         return PodNeeds(
-            claims={dra_claims.CLAIM: dra_claims.request_of(grant.group)},
+            claims={dra_claims.claim_of(strategy, grant.group): dra_claims.request_of(grant.group)},
             environment={SHOWN_VARIABLE: ",".join(variables)},
         )
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
-        """The claim as it was allocated, and what the tenants saw of its devices."""
+        """The claims as they were allocated, and what the tenants saw of their devices."""
         assert self.driver is not None
         claims = self._claims()
         evidence = dra_evidence.of_claims(
-            self.driver, self.devices, self._wanted, claims, self._daemons(), strategy, len(grants)
+            self.driver, self.devices, self._wanted, claims, self._daemons(), strategy, grants
         )
-        given = dra_api.allocated(claims[0], self.devices) if len(claims) == 1 else {}
+        given = dra_api.allocated(claims, self.devices)
         return evidence + dra_evidence.of_tenants(self.driver, given, strategy, grants, records)
 
     def plan(self, strategy: Strategy) -> str:
         """What is changed, and that it is undone."""
         return (
-            "makes a resource claim for each cell, carried out by the DRA driver, and sets a taint while it measures; "
+            "makes resource claims for each cell, carried out by the DRA driver, and sets a taint while it measures; "
             "claims go after each cell, the taint when the run ends"
         )
 

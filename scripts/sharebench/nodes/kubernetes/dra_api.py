@@ -37,11 +37,10 @@ def served(api: Api) -> str | None:
     return next((version for version in VERSIONS if version in there), None)
 
 
-def request(version: str, name: str, device_class: str, expression: str | None) -> Json:
-    """A claim's request for one device of a class, by a CEL expression."""
-    asked: Json = {"deviceClassName": device_class}
-    if expression is not None:
-        asked["selectors"] = [{"cel": {"expression": expression}}]
+def request(version: str, name: str, device_class: str, expressions: Iterable[str]) -> Json:
+    """A claim's request for one device of a class, for which all these CEL expressions are true."""
+    selectors = [{"cel": {"expression": expression}} for expression in expressions]
+    asked: Json = {"deviceClassName": device_class, "selectors": selectors}
     return {"name": name, **asked} if version in FLAT else {"name": name, "exactly": asked}
 
 
@@ -105,9 +104,10 @@ def nodes(api: Api) -> set[str]:
         return set()
 
 
-def allocated(found: Mapping[str, Any], devices: Sequence[Device]) -> dict[str, Device | None]:
-    """The device of each request of a claim; None for one that no slice has."""
-    results = found.get("status", {}).get("allocation", {}).get("devices", {}).get("results") or []
+def allocated(claims: Iterable[Mapping[str, Any]], devices: Sequence[Device]) -> dict[str, Device | None]:
+    """The device of each request of the claims; None for one that no slice has."""
+    allocations = [each.get("status", {}).get("allocation", {}).get("devices", {}) for each in claims]
+    results = [result for each in allocations for result in each.get("results") or []]
     known = {(device.driver, device.pool, device.name): device for device in devices}
     return {each["request"]: known.get((each["driver"], each["pool"], each["device"])) for each in results}
 

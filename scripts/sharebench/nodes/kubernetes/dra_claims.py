@@ -1,8 +1,8 @@
-"""The claim of a cell: one for all its tenants, with one request for each part of the GPU that they share."""
+"""The claims of a cell: a request for each part of the GPU that tenants share, all in one claim or each in its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sharebench.nodes.kubernetes import dra_api
 from sharebench.nodes.kubernetes.dra_api import Device, Json
@@ -17,6 +17,11 @@ def request_of(group: int) -> str:
     return f"part-{group}"
 
 
+def claim_of(strategy: Strategy, group: int) -> str:
+    """Name, within the cell, of the claim that has the request of a group of tenants."""
+    return CLAIM if strategy.claim_per is None else f"{CLAIM}-{group}"
+
+
 def _matching(driver: Driver, devices: Iterable[Device], wanted: str) -> list[Device]:
     """Instances of a profile named in full (`1g.18gb`, `1g.18gb+me`) or by its slices alone, least memory first."""
     found = []
@@ -27,7 +32,9 @@ def _matching(driver: Driver, devices: Iterable[Device], wanted: str) -> list[De
     return sorted(found, key=lambda device: (device.capacity_bytes.get("memory", 0), device.name))
 
 
-def _instances(driver: Driver, devices: Sequence[Device], layout: Sequence[str]) -> list[Device] | str:
+def _instances(
+    driver: Driver, devices: Sequence[Device], strategy: Strategy, layout: Sequence[str]
+) -> list[Device] | str:
     """An instance of one GPU for each profile of the layout; in words where the GPU has too few."""
     chosen: list[Device] = []
     for wanted in layout:
@@ -42,6 +49,11 @@ def _instances(driver: Driver, devices: Sequence[Device], layout: Sequence[str])
     if any(driver.identity(device) is None for device in chosen):
         # The driver makes instances, and offers every place for one; not all of these can be had together.
         most = max(slices_of(driver.profile(device) or "0g") for device in devices)
+        if strategy.claim_per is not None and len(set(layout)) > 1:
+            return (
+                "the DRA driver makes the MIG instances, and those of several claims are placed one by one: of unequal "
+                "ones the last may not fit; leave claim_per out"
+            )
         asked = sum(map(slices_of, layout))
         if asked > most:
             return f"the MIG instances have {asked} slices together, the GPU has {most}"
@@ -57,38 +69,49 @@ def parts(driver: Driver, devices: Sequence[Device], strategy: Strategy, replica
     if driver.part_class is None:
         return f"the DRA driver {driver.name} has no MIG"
     layout = strategy.layout(replicas)[: strategy.groups(replicas)]
-    parents = sorted({parent for device in mine if (parent := driver.parent(device)) is not None})
+    # In the order of the whole GPUs, of which the first is taken.
+    parents = dict.fromkeys(parent for device in mine if (parent := driver.parent(device)) is not None)
     why: list[Device] | str = (
         "the DRA driver offers no MIG instances of the node; have it make them (featureGates.DynamicMIG=true), "
         "or cut the GPU and restart the driver's pod"
     )
     for parent in parents:
-        why = _instances(driver, [device for device in mine if driver.parent(device) == parent], layout)
+        why = _instances(driver, [device for device in mine if driver.parent(device) == parent], strategy, layout)
         if not isinstance(why, str):
             return why
     return why
 
 
-def claim(version: str, driver: Driver, strategy: Strategy, found: Sequence[Device]) -> Json:
-    """The cell's claim for these devices, or others like them (`parts`).
+def claims(version: str, driver: Driver, strategy: Strategy, found: Sequence[Device]) -> list[Json]:
+    """The cell's claims for these devices, or others like them (`parts`): one, or one for each of them.
 
-    A whole GPU is named by its id, so that every cell has the same one; MIG instances by their profiles, of one GPU.
+    Every cell has the same GPU: a whole one is named by its id, MIG instances by their profile and GPU. In one claim a
+    constraint says once more that all are of one GPU; none reaches over several claims.
     """
+    if strategy.claim_per is None:
+        return [_claim(version, driver, strategy, dict(enumerate(found)), CLAIM)]
+    return [
+        _claim(version, driver, strategy, {group: device}, claim_of(strategy, group))
+        for group, device in enumerate(found)
+    ]
+
+
+def _claim(version: str, driver: Driver, strategy: Strategy, found: Mapping[int, Device], name: str) -> Json:
     is_mig = strategy.mechanisms[0] == "mig"
     requests, configs = [], []
-    for group, device in enumerate(found):
-        name = request_of(group)
+    for group, device in found.items():
+        request = request_of(group)
         device_class = str(driver.part_class) if is_mig else driver.whole_class
-        expression = driver.by_profile(driver.profile(device) or "") if is_mig else driver.by_id(device)
-        requests.append(dra_api.request(version, name, device_class, expression))
+        expressions = driver.by_profile(device) if is_mig else driver.by_id(device)
+        requests.append(dra_api.request(version, request, device_class, expressions))
         parameters = driver.parameters(strategy, device)
         if parameters is not None:
             # One for each request: NVIDIA's driver starts an MPS daemon for each, and each daemon knows one instance.
-            configs.append({"requests": [name], "opaque": {"driver": driver.name, "parameters": parameters}})
+            configs.append({"requests": [request], "opaque": {"driver": driver.name, "parameters": parameters}})
     devices: Json = {"requests": requests}
     if configs:
         devices["config"] = configs
     if is_mig and len(requests) > 1:
         names = [each["name"] for each in requests]
         devices["constraints"] = [{"requests": names, "matchAttribute": driver.parent_attribute}]
-    return dra_api.claim(version, CLAIM, devices)
+    return dra_api.claim(version, name, devices)

@@ -59,12 +59,12 @@ class Driver(ABC):
         """The attribute of `parent`, in full."""
 
     @abstractmethod
-    def by_id(self, device: Device) -> str | None:
-        """CEL expression that is true for this very GPU; None where nothing tells it apart."""
+    def by_id(self, device: Device) -> list[str]:
+        """CEL expressions that are all true for this very GPU alone."""
 
     @abstractmethod
-    def by_profile(self, profile: str) -> str:
-        """CEL expression that is true for instances of the profile."""
+    def by_profile(self, device: Device) -> list[str]:
+        """CEL expressions that are all true for the instances of this one's profile on its GPU."""
 
     @abstractmethod
     def lacks(self, strategy: Strategy, build: Build | None) -> str | None:

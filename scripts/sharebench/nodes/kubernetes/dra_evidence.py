@@ -1,16 +1,17 @@
-"""What proves that a strategy was in force by a claim: the claim, the slice, and what the tenants saw in their pods."""
+"""What proves that a strategy was in force by claims: these, the slices, and what the tenants saw in their pods."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sharebench.nodes.base import Evidence, Grant
 from sharebench.nodes.kubernetes import dra_api
 from sharebench.nodes.kubernetes.dra_api import Device
-from sharebench.nodes.kubernetes.dra_claims import request_of
+from sharebench.nodes.kubernetes.dra_claims import claim_of, request_of
 from sharebench.nodes.kubernetes.dra_driver import Driver
 from sharebench.nodes.kubernetes.evidence import item
 from sharebench.strategies import Strategy
@@ -40,28 +41,33 @@ def _together(marks: Sequence[Any]) -> list[list[int]]:
 def of_claims(
     driver: Driver,
     devices: Sequence[Device],
-    wanted: Json,
+    wanted: Sequence[Json],
     claims: Sequence[Json],
     daemons: Sequence[Json],
     strategy: Strategy,
-    tenants: int,
+    grants: Sequence[Grant],
 ) -> Evidence:
-    """What the API server shows: `wanted` is the claim that was made, `claims` are those of ours that are there."""
-    evidence = [item("claims", 1, len(claims), "API server")]
-    if len(claims) != 1:
+    """What the API server shows: `wanted` are the claims that were made, `claims` are those of ours that are there."""
+    evidence = [item("claims", len(wanted), len(claims), "API server")]
+    if len(claims) != len(wanted):
         return evidence
-    (found,) = claims
-    evidence.append(item("reservedFor", tenants, len(found["status"].get("reservedFor") or []), "API server"))
-    requested = wanted["spec"]["devices"]
+    # Names within the cell are the ends of those in the cluster, so that both have one order.
+    wanted, claims = (sorted(several, key=lambda each: str(each["metadata"]["name"])) for several in (wanted, claims))
+    holders = Counter(claim_of(strategy, grant.group) for grant in grants)
+    for asked, found in zip(wanted, claims, strict=True):
+        reserved = len(found["status"].get("reservedFor") or [])
+        evidence.append(item("reservedFor", holders[asked["metadata"]["name"]], reserved, "API server"))
+    requested = [each["spec"]["devices"] for each in wanted]
     expected = [
         {"requests": each["requests"], "parameters": each["opaque"]["parameters"]}
-        for each in requested.get("config", ())
+        for asked_devices in requested
+        for each in asked_devices.get("config", ())
     ]
-    observed = dra_api.configured(found)
+    observed = [config for found in claims for config in dra_api.configured(found)]
     expected, observed = (_hidden(configs, driver, devices) for configs in (expected, observed))
     evidence.append(item("opaque configuration in the allocation", expected, observed, "API server"))
-    given = dra_api.allocated(found, devices)
-    names = [each["name"] for each in requested["requests"]]
+    given = dra_api.allocated(claims, devices)
+    names = [each["name"] for asked_devices in requested for each in asked_devices["requests"]]
     in_slices = sorted(request for request, device in given.items() if device is not None)
     evidence.append(item("requests with a device of the node's slices", sorted(names), in_slices, "API server"))
     if len(names) > 1:

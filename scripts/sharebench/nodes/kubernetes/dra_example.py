@@ -29,11 +29,11 @@ class Example(Driver):
         """Its partitions have a number."""
         return "partition" not in device.attributes
 
-    def by_id(self, device: Device) -> str | None:
+    def by_id(self, device: Device) -> list[str]:
         """By UUID."""
-        return f"device.attributes['{self.name}'].uuid == '{device.attributes['uuid']}'"
+        return [f"device.attributes['{self.name}'].uuid == '{device.attributes['uuid']}'"]
 
-    def by_profile(self, profile: str) -> str:
+    def by_profile(self, device: Device) -> list[str]:
         """It has no profiles."""
         raise NotImplementedError
 

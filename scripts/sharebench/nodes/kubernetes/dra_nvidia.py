@@ -78,13 +78,16 @@ class Nvidia(Driver):
         found: str | None = device.attributes.get("parentUUID")
         return found
 
-    def by_id(self, device: Device) -> str | None:
+    def by_id(self, device: Device) -> list[str]:
         """By UUID."""
-        return f"device.attributes['{self.name}'].uuid == '{device.attributes['uuid']}'"
+        return [self._equal("uuid", device)]
 
-    def by_profile(self, profile: str) -> str:
-        """By the profile's whole name."""
-        return f"device.attributes['{self.name}'].profile == '{profile}'"
+    def by_profile(self, device: Device) -> list[str]:
+        """By the profile's whole name, and the GPU's UUID."""
+        return [self._equal("profile", device), self._equal("parentUUID", device)]
+
+    def _equal(self, attribute: str, device: Device) -> str:
+        return f"device.attributes['{self.name}'].{attribute} == '{device.attributes[attribute]}'"
 
     def lacks(self, strategy: Strategy, build: Build | None) -> str | None:
         """Gates that are off or exclude each other."""
