@@ -61,15 +61,17 @@ class Checker:
         self.sound = 0
         self.odd: dict[Path, str] = {}
         self.identities: dict[Path, tuple[float, dict[str, Any]]] = {}
-        self.devices: dict[Path, tuple[int | None, str]] = {}
-        """Of each file the block of its cell, none of a calibration, and the device."""
+        self.devices: dict[Path, tuple[list[tuple[int, str]], str]] = {}
+        """Of each file the device, and the block and each workload of its cell, nothing of a calibration."""
+        self.elsewhere: dict[tuple[str, str], dict[str, Any]] = {}
+        """By workload and device what its first cell used, on devices that calibration/ is not of."""
         self.calibrations = {workload: self._calibration(workload) for workload in study.calibrated()}
 
     def _check(self, path: Path, record: dict[str, Any], spec: str, workload: str) -> None:
         if not self.study.config["from"]:
             check(record, spec, self.study.code(workload))
         self.identities[path] = (record["provenance"]["started_epoch_seconds"], _identity(record))
-        self.devices[path] = (record.get("cell", {}).get("block"), record["node"]["device"])
+        self.devices[path] = ([], record["node"]["device"])
 
     def _calibration(self, workload: str) -> dict[str, Any]:
         path = self.data / "calibration" / f"{workload}.json"
@@ -77,17 +79,24 @@ class Checker:
             calibration: dict[str, Any] = read_json(path)
             self._check(path, calibration, self.study.calibration_spec(workload), workload)
             kept = {key: calibration[key] for key in ("output_digest", "capacity_hz", "roofs", "idle_power_watts")}
-            return kept | {"strategy": calibration.get("strategy"), "switch": calibration.get("switch")}
+            own = {"device": calibration["node"]["device"]}
+            return kept | own | {"strategy": calibration.get("strategy"), "switch": calibration.get("switch")}
         except RecordMismatch as mismatch:
             self.odd[path] = str(mismatch)
         except (OSError, ValueError, KeyError, TypeError) as error:
             self.odd[path] = f"not a calibration, missing or damaged ({type(error).__name__}: {error})"
         return {}
 
-    def _is_outdated(self, calibration: Mapping[str, Any] | None, workload: str) -> bool:
-        """Whether a record used something else of the workload than its calibration says now, if that is readable."""
-        now = self.calibrations[workload]
+    def _is_outdated(self, record: Mapping[str, Any], workload: str) -> bool:
+        """Whether a record used something else of the workload than is known of it on that device.
+
+        That is what its calibration says now, if that is readable; of another device, what the first cell there used.
+        """
+        calibration, device = record["calibration"], record["node"]["device"]
         used = {**(calibration or {}), **reference(calibration, workload)}
+        now = self.calibrations[workload]
+        if now and now["device"] != device:
+            now = self.elsewhere.setdefault((workload, device), used)
         return bool(now) and any(now[key] != value for key, value in used.items() if key in now and value is not None)
 
     def records(self, cells: Iterable[Cell]) -> Iterator[dict[str, Any]]:
@@ -100,7 +109,9 @@ class Checker:
             except (RecordError, RecordMismatch) as error:
                 self.odd[path] = str(error).removeprefix(f"{path}: ")
                 continue
-            if any(self._is_outdated(record["calibration"], name) for name in self.study.components(cell)):
+            components = self.study.components(cell)
+            self.devices[path] = ([(record["cell"]["block"], name) for name in components], record["node"]["device"])
+            if any(self._is_outdated(record, name) for name in components):
                 self.odd[path] = "measured with another calibration than calibration/ holds now"
                 continue
             self.sound += 1
@@ -109,22 +120,23 @@ class Checker:
     def mixed(self) -> dict[Path, str]:
         """The files whose product, driver or frameworks are not those of the newest file that has any.
 
-        And those of another device than the newest cell of their block: blocks may be on different devices of one
-        product, as every ratio is within a block then, but a block may not.
+        And those of another device than the newest cell of their workload in their block: blocks, and workloads within
+        a block, may be on different devices of one product, as every ratio is within these; but not the cells of one.
         """
         newest: dict[str, Any] = {}
-        in_block: dict[int | None, str] = {}
+        devices: dict[tuple[int, str], str] = {}
         for path in sorted(self.identities, key=lambda path: self.identities[path][0]):
             newest |= self.identities[path][1]
-            block, device = self.devices[path]
-            in_block[block] = device
-        of_cells = {device for block, device in in_block.items() if block is not None} or set(in_block.values())
+            places, device = self.devices[path]
+            devices |= dict.fromkeys(places, device)
+        of_cells = set(devices.values()) or {device for _, device in self.devices.values()}
         odd = {}
         for path, (_, identity) in self.identities.items():
             differences = [f"{key} {old} → {newest[key]}" for key, old in identity.items() if old != newest[key]]
-            block, device = self.devices[path]
-            if device not in (of_cells if block is None else {in_block[block]}):
-                differences.insert(0, f"device {device} → {in_block.get(block) or sorted(of_cells)[0]}")
+            places, device = self.devices[path]
+            others = [devices[place] for place in places if devices[place] != device]
+            if others or device not in of_cells:
+                differences.insert(0, f"device {device} → {(others or sorted(of_cells))[0]}")
             if differences:
                 odd[path] = f"not the newest cell's: {', '.join(differences)}"
         device_file = self.data / "nodes" / "device.json"

@@ -72,11 +72,13 @@ def test_cells_of_another_device_or_framework_are_refused(finished: Checkout) ->
     assert follow(finished, refused, *TABLES).jobs == {"run_cell": {CELL, other}, "aggregate": {""}}
 
 
-def test_a_block_may_be_of_another_device_of_the_product_but_not_a_cell(finished: Checkout) -> None:
-    def moved(record: dict[str, Any]) -> None:
+def test_a_workload_may_be_of_another_device_in_a_block_but_not_a_cell(finished: Checkout) -> None:
+    def moved(record: dict[str, Any], output: float = 2.0) -> None:
         record["node"].update(device="0123456789abcdef")
+        # Each device was calibrated by itself.
+        record["calibration"].update(output_digest=[output])
 
-    second = sorted(cell for cell in finished.cells() if cell.endswith("/2"))
+    second = sorted(cell for cell in finished.cells() if "/alpha/" in cell and cell.endswith("/2"))
     for cell in second:
         finished.edit_record(cell, moved)
     finished.run(*TABLES).ok()
@@ -85,9 +87,11 @@ def test_a_block_may_be_of_another_device_of_the_product_but_not_a_cell(finished
     assert json.loads((finished.results / "manifest.json").read_text())["not_shown"] == said
 
     finished.edit_record("mps/alpha/1/1", moved)
+    finished.edit_record("mig/alpha/1/2", lambda record: moved(record, output=3.0))
     refused = finished.run(*TABLES)
     assert refused.failed == {"aggregate": {""}}
     assert "cells/mps/alpha/n1/r1/raw.json: not the newest cell's: device 0123456789abcdef → " in refused.out
+    assert "measured with another calibration" in refused.out
 
 
 def test_a_device_that_is_no_longer_the_cells_is_refused(finished: Checkout) -> None:
