@@ -171,3 +171,15 @@ def test_of_two_nodes_that_end_at_once_neither_leaves_it_to_the_other(cluster: O
     (note,) = seen
     assert note is not None and note["device-plugin"][original.ENDS] is True
     assert original.of(cluster.store[NODE]) is None
+
+
+def test_a_node_that_could_not_end_counts_again_once_it_is_used(cluster: Operated, tmp_path: Path) -> None:
+    node = opened(cluster, tmp_path, may_change=ALLOWED)
+    node.ensure(state("time-slicing"))
+    cluster.is_idle = True
+    with pytest.raises(NodeError, match="did not get back"):
+        node.restore()
+    assert not original.others_in_use([cluster.store[NODE]], "another", but_ending=True)
+    cluster.is_idle = False
+    node.ensure(state("mps", 3))
+    assert original.others_in_use([cluster.store[NODE]], "another", but_ending=True)

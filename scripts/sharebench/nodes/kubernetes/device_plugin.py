@@ -179,6 +179,9 @@ class DevicePlugin(Access):
     def ensure(self, state: State) -> None:
         """Publish our keys, set the label, and wait. Raises NodeError."""
         note = self.node.note(self.name, self._noted)
+        if note.pop(original.ENDS, False):
+            # It was to end, but could not.
+            self.node.amend_note(self.name, note)
         if self._installed.configs is None:
             cluster_policy.change(self.node.api, note["policy"], note["configs"]["namespace"])
             what = "the device plugin did not get a ConfigMap to switch by"
