@@ -18,9 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sharebench.histogram import Histogram
+
 PROGRAM = shutil.which("prometheus")
 MISSING = "there is no prometheus here (Debian: apt-get install prometheus)"
 START_SECONDS = 60.0
+ROUNDED = 1 - 1e-9
 DCGM = Path(__file__).with_name("dcgm-exporter.txt")
 
 
@@ -32,10 +35,15 @@ def free_port() -> int:
 
 @dataclass
 class Prometheus:
-    """A server in a folder; it can be killed and started again on the same data."""
+    """A server in a folder; it can be killed and started again on the same data.
+
+    `static` are addresses of exporters, `jobs` further scrape configs.
+    """
 
     folder: Path
     static: tuple[str, ...] = ()
+    program: str | Path | None = PROGRAM
+    jobs: tuple[dict[str, Any], ...] = ()
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
 
@@ -54,14 +62,15 @@ class Prometheus:
         jobs: list[dict[str, Any]] = [
             {"job_name": "tenants", "file_sd_configs": [{"files": [f"{self.targets}/*.json"]}]},
             {"job_name": "dcgm", "scrape_interval": "500ms", "static_configs": [{"targets": list(self.static)}]},
+            *self.jobs,
         ]
         # JSON is YAML.
         (self.folder / "prometheus.yml").write_text(json.dumps({"scrape_configs": jobs}))
-        assert PROGRAM is not None
+        assert self.program is not None
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [
-                    PROGRAM,
+                    self.program,
                     f"--config.file={self.folder / 'prometheus.yml'}",
                     f"--storage.tsdb.path={self.folder / 'data'}",
                     f"--web.listen-address=127.0.0.1:{self.port}",
@@ -101,10 +110,30 @@ class Prometheus:
             return result
 
 
+def assert_quantiles_agree(record: dict[str, Any]) -> None:
+    """Each quantile that Prometheus gives lies in the bucket, of its own, of the tenant's quantile.
+
+    Its `increase` is of what came between the first scrape in the window and the last one. What came in an interval at
+    either end may be missing, so the tenant's quantile is taken a little lower and a little higher.
+    """
+    said = record["prometheus"]
+    open_ended = (
+        2 * said["scrape_seconds"] / (record["window"]["end_epoch_seconds"] - record["window"]["start_epoch_seconds"])
+    )
+    for tenant, seen in zip(record["tenants"], said["tenants"], strict=True):
+        uppers = [upper for upper in seen["histogram"]["upper_seconds"] if upper is not None]
+        own = Histogram.from_sparse(tenant["histogram"])
+        for q, theirs in seen["quantiles_seconds"].items():
+            least, most = own.quantiles([max(float(q) - open_ended, 1e-9), min(float(q) + open_ended, 1.0)])
+            low = max((upper for upper in uppers if upper <= least.low_seconds), default=0.0)
+            high = min((upper for upper in uppers if upper >= most.high_seconds), default=uppers[-1])
+            assert low * ROUNDED <= theirs <= high / ROUNDED, (q, theirs, low, high)
+
+
 @contextlib.contextmanager
-def prometheus(folder: Path, *static: str) -> Iterator[Prometheus]:
+def prometheus(folder: Path, *static: str, **options: Any) -> Iterator[Prometheus]:
     """A running server."""
-    server = Prometheus(folder, static)
+    server = Prometheus(folder, static, **options)
     server.start()
     try:
         yield server

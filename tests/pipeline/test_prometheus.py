@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pipeline.harness import Checkout
-from watching import MISSING, PROGRAM, Prometheus, exporter, prometheus
+from watching import MISSING, PROGRAM, Prometheus, assert_quantiles_agree, exporter, prometheus
 
 from sharebench.collect.prometheus import Server
 from sharebench.collect.series import histogram_quantile
@@ -53,6 +53,7 @@ def test_prometheus_says_what_the_tenants_say_within_its_buckets(untouched: Chec
             assert seen["sum_seconds"] == pytest.approx(tenant["sum_seconds"], rel=0.15)
             assert seen["scrapes"] >= 5 and seen["resets"] == 0
             assert sum(seen["histogram"]["count"]) == pytest.approx(seen["count"], rel=1e-3)
+        assert_quantiles_agree(record)
         for row in rows(untouched.results / "tables/prometheus.csv"):
             own, theirs = float(row["latency_p50_seconds"]), float(row["prometheus_p50_seconds"])
             assert own != theirs
@@ -104,6 +105,7 @@ def test_a_prometheus_that_is_killed_in_mid_window_costs_its_own_numbers_only(
         assert gates(record)["prometheus_scrapes"]["severity"] == "warning"
         for row in rows(untouched.results / "tables/cells.csv"):
             assert "prometheus_scrapes" in row["warnings"].split(";")
+            assert row["valid"] == "True" and float(row["latency_p50_seconds"]) > 0
         assert all(tenant["count"] > 100 for tenant in record["tenants"])
 
 

@@ -24,6 +24,7 @@ SOURCES = Path(__file__).parent / "programs"
 KUBERNETES = "v1.34.4"
 SOME_MODULE = "github.com/spf13/cobra"
 ATTEMPTS = 3  # at what needs the network
+TAGS = "netgo,osusergo,remove_all_sd,enable_kubernetes_sd"  # sd: the ways in which Prometheus finds its targets
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ DRA = Program(
 )
 HELM = Program("helm", "helm", ("helm",), ("helm.sh/helm/v3/cmd/helm",))
 FAKE_PLUGIN = Program("fake-plugin", "kubernetes", ("fake-plugin",), ("./fake-plugin",))
+PROMETHEUS = Program("prometheus", "prometheus", ("prometheus",), ("github.com/prometheus/prometheus/cmd/prometheus",))
 NODE_PROGRAMS = (KUBE, CONTAINERD)
 TOOLS = (HELM, FAKE_PLUGIN)  # of some tests
 GPU_PROGRAMS = (NVIDIA, NFD)
@@ -114,7 +116,7 @@ GPU_PROGRAMS = (NVIDIA, NFD)
 def _environment(program: Program) -> dict[str, str]:
     environment = {**os.environ, "CGO_ENABLED": "1" if program.nvml else "0"}
     # With the same tags, packages compile to the same with cgo and without, and are compiled once.
-    environment["GOFLAGS"] = f"-trimpath -buildvcs=false -tags=netgo,osusergo {os.environ.get('GOFLAGS', '')}".strip()
+    environment["GOFLAGS"] = f"-trimpath -buildvcs=false -tags={TAGS} {os.environ.get('GOFLAGS', '')}".strip()
     if program.nvml:  # the library is opened at run time: its functions stay unresolved, and are bound when called
         environment["CGO_LDFLAGS"] = "-Wl,--unresolved-symbols=ignore-in-object-files"
     return environment
