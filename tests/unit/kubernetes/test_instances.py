@@ -47,9 +47,9 @@ EXCLUSIVE = Strategy("exclusive", ("exclusive",), None, None, None, None, None)
 
 
 def possible(labels: dict[str, str], may_change: bool = True, **more: Any) -> Possible:
-    """A node with these labels; its instances are those that they tell of."""
-    given = {"known": KNOWN if may_change else None, "fixed": None, "found": instances.shown(labels)} | more
-    return Possible(labels, **given)
+    """A node with these labels; its instances are those that they tell of, and its GPU has 40 GiB."""
+    given = {"known": KNOWN if may_change else None, "fixed": None, "found": instances.shown(labels)}
+    return Possible(labels, **given | {"memory_mib": 40960} | more)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +64,14 @@ def possible(labels: dict[str, str], may_change: bool = True, **more: Any) -> Po
 )
 def test_what_the_labels_tell(labels: dict[str, str], layout: dict[str, int]) -> None:
     assert instances.shown(labels) == layout
+
+
+def test_profiles_are_told_apart_by_the_memory_of_the_whole_gpu() -> None:
+    """Whatever GPU its label tells of: with the plugin's MIG strategy single that is an instance."""
+    known = KNOWN | {"all-1g.18gb": [{"1g.18gb": 7}]}
+    assert possible(SINGLE, known=known, fixed="single").cut(mig("1g"), 2).layout == {"1g.5gb": 7}
+    with pytest.raises(Impossible, match=r"1g could be none or several of the manager's map"):
+        possible(SINGLE, known=known, fixed="single", memory_mib=None).cut(mig("1g"), 2)
 
 
 def test_labels_may_be_ahead_of_the_kubelet() -> None:

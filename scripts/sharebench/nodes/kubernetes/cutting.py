@@ -53,7 +53,10 @@ class Cutting:
         is_by_hand = bool(found) and before["labels"][CONFIG_LABEL] is None
         known = self._manager().known() if self._may_change and installed.mig_manager else None
         fixed = instances.fixed_strategy(installed.plugin) if installed.plugin else None
-        return Possible(labels_of(node), known, fixed, found, is_by_hand)
+        labels = labels_of(node)
+        # While the plugin offers instances as GPUs, the label tells the memory of an instance.
+        memory_mib = instances.memory_mib(labels) or original.memory_mib(node)
+        return Possible(labels, known, fixed, found, is_by_hand, memory_mib)
 
     def _most(self, strategy: Strategy) -> int:
         sizes: Sequence[int] = self._node.options["tenants"].get(strategy.mechanisms[-1], [1])

@@ -167,6 +167,8 @@ class Possible:
     """The instances before anything was changed."""
     is_by_hand: bool = False
     """Whether the manager knew nothing of them."""
+    memory_mib: int | None = None
+    """Memory of the whole GPU."""
 
     def cut(self, strategy: Strategy, most: int) -> Cut:
         """What the GPU is cut into for the strategy with up to `most` tenants. Raises Impossible."""
@@ -207,7 +209,7 @@ class Possible:
 
     def _name(self, profile: str, known: Known) -> str:
         names = mig_layouts.profiles(known)
-        full = mig_layouts.full_name(profile, names, shown(self.labels), memory_mib(self.labels))
+        full = mig_layouts.full_name(profile, names, shown(self.labels), self.memory_mib)
         if full is None:
             told = ", ".join(names) or "none"
             raise Impossible(
