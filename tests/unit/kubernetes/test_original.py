@@ -50,6 +50,15 @@ def test_a_node_that_was_found_without_gpus_need_not_get_back_there() -> None:
     assert original.unrestored(node("sharebench-ts-7", "time-slicing", 7), found)
 
 
+def test_a_gpu_that_was_found_cut_is_not_back_before_its_labels_say_so() -> None:
+    cut = node("theirs")
+    cut["metadata"]["labels"]["nvidia.com/mig-3g.20gb.count"] = "2"
+    found = original.noted(cut, "nvidia", "configs")
+    assert original.unrestored(cut, found) == []
+    (line,) = original.unrestored(node("theirs"), found)
+    assert line == "label nvidia.com/mig-*.count is absent, not {'3g.20gb': 2}"
+
+
 def test_only_our_taint_goes() -> None:
     theirs = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
     tainted = node()

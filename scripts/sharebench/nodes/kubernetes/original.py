@@ -93,6 +93,9 @@ def unrestored(node: Json, original: Json) -> list[str]:
     # A node that was found without any was on its way somewhere, or broken: there is nothing to get back to.
     if not is_theirs and original["allocatable"] and allocatable(node) != original["allocatable"]:
         found.append(f"allocatable is {allocatable(node)}, not {original['allocatable']}")
+    instances_now, instances_then = dict(instances.shown(labels)), original["mig"]["layout"]
+    if not is_theirs and instances_now != instances_then:
+        found.append(f"label nvidia.com/mig-*.count is {instances_now or 'absent'}, not {instances_then or 'absent'}")
     return found
 
 
