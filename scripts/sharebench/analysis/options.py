@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -49,8 +50,7 @@ def options(
             continue
         sizes = range(1, max(max(levels), *(int(row["replicas"]) for row in measured), 1) + 1)
         infeasible = {n: reason for n in sizes if (reason := device.infeasible(strategy, n))}
-        refused = (row for row in measured if row["n"] == 0)
-        infeasible |= {int(row["replicas"]): row["reason"] or row["status"] for row in refused}
+        infeasible |= _refused(measured)
         fitting = [int(row["tenants_that_fit"]) for row in measured if not pd.isna(row["tenants_that_fit"])]
         found.append(
             Option(
@@ -63,6 +63,16 @@ def options(
                 min(fitting, default=None),
             )
         )
+    return found
+
+
+def _refused(measured: list[dict[str, Any]]) -> dict[int, str]:
+    """Why there is nothing valid of so many tenants; between two numbers that are infeasible, no prediction helps."""
+    found = {int(row["replicas"]): str(row["reason"] or row["status"]) for row in measured if row["n"] == 0}
+    impossible = sorted(int(row["replicas"]) for row in measured if row["status"] == "infeasible")
+    if len(impossible) == len(measured):
+        for low, high in pairwise(impossible):
+            found |= dict.fromkeys(range(low + 1, high), found[low])
     return found
 
 
