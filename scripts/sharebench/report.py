@@ -27,6 +27,7 @@ from sharebench.report_literature import comparisons
 from sharebench.report_matrix import matrices
 from sharebench.report_pictures import pictures
 from sharebench.report_prometheus import watched
+from sharebench.report_switches import switches
 from sharebench.report_words import digits, estimate, load, words
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
@@ -118,6 +119,7 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
         "job_facts": study.job_facts,
         "isolation": survivals(study),
         "prometheus": watched(study),
+        "switches": switches(study),
         "contrasts": report_comparisons.contrasts(study),
         "nulls": report_comparisons.nulls(rows),
         "together": report_comparisons.together(rows),
