@@ -82,6 +82,19 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
                 lifecycle.down(name)
 
 
+@pytest.fixture(scope="module")
+def mig(machine: None) -> Iterator[Cluster]:
+    """A test bed whose mock GPU can do MIG, with NVIDIA's mig-manager."""
+    name = f"mig-tests-{os.getpid()}"
+    found = lifecycle.up(name)
+    try:
+        gpu.install(found.kubeconfig)
+        gpu.install_mig(found)
+        yield Cluster(found.kubeconfig, found)
+    finally:
+        lifecycle.down(name)
+
+
 @pytest.fixture
 def namespace(cluster: Cluster) -> Iterator[str]:
     """A namespace with restricted Pod Security."""

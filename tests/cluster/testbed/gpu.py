@@ -77,10 +77,12 @@ def cut(found: Instance, profiles: str) -> None:
     new.replace(file)
 
 
-def profiles(found: Instance) -> list[str]:
-    """The instances that there are on the mock GPU."""
-    words = _layout_file(found).read_text().partition(":")[2].split()
-    return sorted(word.partition("@")[0] for word in words)
+def profiles(found: Instance) -> list[str] | None:
+    """The instances that there are on the mock GPU; None where it is not in MIG mode."""
+    file = _layout_file(found)
+    lines = file.read_text().splitlines() if file.exists() else []
+    cut = next((line.partition(":")[2].split() for line in lines if line.startswith("gpu 0:")), None)
+    return None if cut is None else sorted(word.partition("@")[0] for word in cut)
 
 
 @contextmanager

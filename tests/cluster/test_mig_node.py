@@ -1,0 +1,390 @@
+"""The driver's way through MIG layouts, made by NVIDIA's mig-manager, and back, with each trap of the manager's."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster.driving import Run, node_of, normalised, state, study_of
+from cluster.harness import GPU, PLUGIN_NAMESPACE, RESTRICTED, Cluster, eventually, pod
+from cluster.mig import (
+    MIG_LABEL,
+    ONE_G,
+    PAUSABLE,
+    STATE,
+    THREE_G,
+    TWO_G,
+    await_allocatable,
+    configure,
+    offered,
+)
+from cluster.testbed import gpu
+
+from sharebench.matrix import Study
+from sharebench.nodes.base import NodeError
+from sharebench.nodes.kubernetes import mig_manager
+from sharebench.nodes.kubernetes.cluster_node import ClusterNode
+
+pytestmark = pytest.mark.testbed
+RUN = "20261120-000000-aaaa"
+LAYOUTS = "mig-parted-config"
+OTHERS_LAYOUT = "all-3g.20gb"
+CATALOGUE = {
+    # no layout of the map has it alone
+    "mig-own": {"mechanism": "mig", "profile": "2g", "replicas": [1, 2]},
+    # more than fits, which only the manager finds out
+    "mig-too-much": {"mechanism": "mig", "profiles": ["3g", "3g", "3g"]},
+}
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    strategies = ["exclusive", "mig", "mig-unequal", "mig-time-slicing", *CATALOGUE]
+    return normalised(
+        study_of(
+            "default",
+            strategies=strategies,
+            replicas=[1, 2, 3],
+            strategy_catalogue=CATALOGUE,
+            kubernetes={"may_change": ["mig"]},
+        )
+    )
+
+
+@pytest.fixture
+def node(
+    mig: Cluster,
+    study: Study,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> Iterator[ClusterNode]:
+    """The study's node, whose GPU nobody has cut, or as the parameter says, which is a layout of the manager's map."""
+    monkeypatch.setenv("KUBECONFIG", str(mig.kubeconfig))
+    monkeypatch.setenv("SHAREBENCH_RUN_ID", RUN)
+    if hasattr(request, "param"):
+        assert configure(mig, request.param) == "success"
+        eventually("its labels", lambda: mig.labels().get("mig-3g.20gb.count") == "2")
+        await_allocatable(mig, {THREE_G: 2})
+    else:
+        begin_whole(mig)
+    made = node_of(study, tmp_path / "node", RUN)
+    yield made
+    made.restore()
+    made.release()
+
+
+# The way back is to what somebody had the manager make, not to a whole GPU.
+on_a_cut_gpu = pytest.mark.parametrize("node", [OTHERS_LAYOUT], indirect=True, ids=[OTHERS_LAYOUT])
+
+
+def begin_whole(mig: Cluster) -> None:
+    """No label of the manager's on the node, and no instances, whatever the tests of other people's programs left."""
+    mig.set_label(None)
+    if "mig.config" in mig.labels():
+        assert configure(mig, "all-disabled", "exclusive") == "success"
+    for name in (MIG_LABEL, mig_manager.STATE_LABEL, *mig_manager.DEPLOY_LABELS):
+        mig.set_label("true" if name in gpu.MIG_CLIENTS.values() else None, name)
+    eventually("one GPU", lambda: offered(mig) == {"nvidia.com/gpu": 1}, 60.0)
+    eventually("its labels", lambda: mig.labels().get("gpu.replicas") == "1")
+
+
+def shown(mig: Cluster) -> dict[str, Any]:
+    """Everything of the cluster that a change of the layout may change, and the GPU."""
+    node = mig.node()
+    assert mig.instance is not None
+    return {
+        "instances": gpu.profiles(mig.instance),
+        "labels": {
+            name: value
+            for name, value in mig.labels().items()
+            if name.startswith(("mig", "gpu.deploy", "device-plugin", "gpu.product", "gpu.count"))
+        },
+        "taints": [taint.key for taint in node.spec.taints or []],
+        "notes": [name for name in node.metadata.annotations if name.startswith("sharebench")],
+        "allocatable": offered(mig),
+        "layouts": mig.core.read_namespaced_config_map(LAYOUTS, PLUGIN_NAMESPACE).data,
+        "configs": sorted(mig.core.read_namespaced_config_map("nvidia-device-plugin-configs", PLUGIN_NAMESPACE).data),
+    }
+
+
+def test_through_all_layouts_and_back(node: ClusterNode, study: Study, mig: Cluster) -> None:
+    before = shown(mig)
+    node.ensure(state(study, "mig-own"))
+    assert offered(mig) == {TWO_G: 3}
+    assert mig.labels()["mig.config"] == "sharebench-3x2g.10gb"
+    assert node.facts()["details"]["gpus"] == 1
+    assert node.switched is not None
+    phases = node.switched["phases"]
+    # the first states that were seen are not those of before, and success is not the end
+    assert all(phases[phase] > 0 for phase in ("publish", "pending", "cut", "plugin", "follow"))
+    node.ensure(state(study, "mig-time-slicing"))
+    assert offered(mig) == {"nvidia.com/mig-3g.20gb": 4}
+    node.ensure(state(study, "exclusive"))
+    assert offered(mig) == {"nvidia.com/gpu": 1}
+    assert node.restore()
+    assert shown(mig) == before
+
+
+@pytest.fixture
+def h200(mig: Cluster) -> Iterator[None]:
+    """The mock GPU is an H200."""
+    begin_whole(mig)
+    set_product(mig, "NVIDIA Mock H200", "143771")
+    yield
+    set_product(mig, None, "40960")
+
+
+def set_product(mig: Cluster, name: str | None, memory_mib: str) -> None:
+    mig.core.patch_namespaced_config_map("mock-gpu", PLUGIN_NAMESPACE, {"data": {"MOCK_GPU_NAME": name}})
+    for each in (*mig.plugin_pods(), *mig.plugin_pods("gpu-feature-discovery"), *managers(mig)):
+        mig.delete_plugin_pod(each.metadata.name)
+    eventually("its labels", lambda: mig.labels().get("gpu.memory") == memory_mib)
+
+
+def test_an_h200_by_the_profiles_that_it_has(h200: None, node: ClusterNode, study: Study, mig: Cluster) -> None:
+    before = shown(mig)
+    node.ensure(state(study, "mig"))
+    assert offered(mig) == {"nvidia.com/mig-1g.18gb": 7}
+    node.ensure(state(study, "mig-unequal"))
+    assert offered(mig) == {"nvidia.com/mig-1g.18gb": 2, "nvidia.com/mig-2g.35gb": 1, "nvidia.com/mig-3g.71gb": 1}
+    assert node.restore()
+    assert shown(mig) == before
+
+
+def test_a_plugin_that_offers_instances_as_gpus(node: ClusterNode, study: Study, mig: Cluster) -> None:
+    """The MIG strategy `single` is set for all keys, as the GPU operator does unless told otherwise."""
+    before = shown(mig)
+    set_strategy(mig, "single")
+    try:
+        node.look_again()
+        assert "of its DaemonSet is single, not mixed" in str(node.infeasible(study.strategies["mig-unequal"], 3))
+        node.ensure(state(study, "mig"))
+        assert offered(mig) == {GPU: 7}
+        node.ensure(state(study, "mig-time-slicing"))
+        assert offered(mig) == {GPU: 4}
+        assert mig.labels()["gpu.product"].endswith("-MIG-3g.20gb-SHARED")
+        assert node.restore()
+    finally:
+        set_strategy(mig, None)
+    eventually("the node as it was", lambda: shown(mig) == before)
+
+
+def set_strategy(mig: Cluster, strategy: str | None) -> None:
+    """The MIG strategy of the DaemonSets of plugin and GPU Feature Discovery; None leaves it to their configs."""
+    variable = {"name": "MIG_STRATEGY"} | ({"$patch": "delete"} if strategy is None else {"value": strategy})
+    for name in gpu.MIG_CLIENTS:
+        change = {"containers": [{"name": f"{name}-ctr", "env": [variable]}]}
+        mig.apps.patch_namespaced_daemon_set(name, PLUGIN_NAMESPACE, {"spec": {"template": {"spec": change}}})
+    eventually("the roll-out", lambda: all(is_rolled_out(mig, name) for name in gpu.MIG_CLIENTS))
+
+
+def is_rolled_out(mig: Cluster, name: str) -> bool:
+    daemon_set = mig.apps.read_namespaced_daemon_set(name, PLUGIN_NAMESPACE)
+    status = daemon_set.status
+    is_seen = status.observed_generation == daemon_set.metadata.generation
+    return is_seen and status.updated_number_scheduled == status.number_ready == 1
+
+
+def test_a_layout_that_somebody_made_comes_back(node: ClusterNode, study: Study, mig: Cluster) -> None:
+    mig.set_label("mig-mixed")
+    mig.set_label("all-3g.20gb", MIG_LABEL)
+
+    def is_let_in() -> bool:
+        """The manager is at the other layout, or about to begin with it, and its success with that is not ours."""
+        try:
+            node.ensure(state(study, "mig"))
+        except NodeError as refusal:
+            assert "MIG" in str(refusal)
+            return False
+        return True
+
+    eventually("the end of the other change", is_let_in, 90.0)
+    assert offered(mig) == {ONE_G: 7}
+    # the same value again, for a layout that is not there any more
+    assert mig.instance is not None
+    gpu.cut(mig.instance, "1g.5gb 1g.5gb")
+    # Without our taint a new pod looks at the GPU at once, and the old one once a minute.
+    mig.core.patch_node(mig.node_name, {"spec": {"taints": None}})
+    for each in mig.plugin_pods("gpu-feature-discovery"):
+        mig.core.delete_namespaced_pod(each.metadata.name, PLUGIN_NAMESPACE)
+    eventually("its labels", lambda: mig.labels().get("mig-1g.5gb.count") == "2", 90.0)
+    node.ensure(state(study, "mig"))
+    assert offered(mig) == {ONE_G: 7}
+    assert node.restore()
+    assert (mig.labels()["mig.config"], mig.labels()["device-plugin.config"]) == ("all-3g.20gb", "mig-mixed")
+    assert gpu.profiles(mig.instance) == ["3g.20gb", "3g.20gb"]
+
+
+@on_a_cut_gpu
+def test_a_change_that_fails(node: ClusterNode, study: Study, mig: Cluster) -> None:
+    """After a success in its life the manager leaves plugin and labels away when a change fails."""
+    before = shown(mig)
+    assert before["instances"] == ["3g.20gb", "3g.20gb"]
+    node.ensure(state(study, "mig"))
+    assert mig.instance is not None
+    with gpu.in_use(mig.instance), pytest.raises(NodeError, match="failed to set all-balanced"):
+        node.ensure(state(study, "mig-unequal"))
+    assert mig.labels()[PAUSABLE] == "true"
+    # the value that has failed is not taken for one that is there
+    node.ensure(state(study, "mig-unequal"))
+    assert offered(mig) == {ONE_G: 2, TWO_G: 1, THREE_G: 1}
+    # and a GPU in MIG mode without an instance
+    with pytest.raises(NodeError, match="failed to set too-much"):
+        node.ensure(state(study, "mig-too-much"))
+    assert gpu.profiles(mig.instance) == []
+    assert mig.labels()[PAUSABLE] == "true"
+    eventually("the plugin", mig.plugin_pods)
+    assert node.restore()
+    assert shown(mig) == before
+
+
+def test_a_gpu_that_does_not_get_into_mig_mode(node: ClusterNode, study: Study, mig: Cluster) -> None:
+    before = shown(mig)
+    assert before["instances"] is None
+    assert mig.instance is not None
+    with gpu.in_use(mig.instance), pytest.raises(NodeError, match=r"failed to set all-1g\.5gb"):
+        node.ensure(state(study, "mig"))
+    assert node.restore()
+    assert shown(mig) == before
+
+
+@on_a_cut_gpu
+def test_a_change_that_never_ends(node: ClusterNode, study: Study, mig: Cluster) -> None:
+    """The manager waits for the pods of what it stopped; one that stays keeps it pending for ever."""
+    before = shown(mig)
+    node.options = {**node.options, "switch_seconds": 12}
+    with running(mig, PLUGIN_NAMESPACE, "stays", {"app": "gpu-feature-discovery"}):
+        with pytest.raises(
+            NodeError, match=r"was pending for 12 s with all-1g\.5gb; it waits for pods to end: .*stays"
+        ):
+            node.ensure(state(study, "mig"))
+        assert mig.labels()[PAUSABLE] == "true"
+    node.options = {**node.options, "switch_seconds": 120}
+    assert node.restore()
+    assert shown(mig) == before
+
+
+@on_a_cut_gpu
+def test_a_manager_that_says_nothing(
+    node: ClusterNode, study: Study, mig: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without systemd's bus it logs an error and sets no state, however often it is started."""
+    before = shown(mig)
+    monkeypatch.setattr(mig_manager, "SILENT_SECONDS", 2.0)
+    try:
+        give_bus(mig, "elsewhere")
+        node.options = {**node.options, "switch_seconds": 10}
+        with pytest.raises(NodeError, match=r"did nothing about all-1g\.5gb"):
+            node.ensure(state(study, "mig"))
+        assert "mig.config" not in mig.labels()
+    finally:
+        give_bus(mig, "system_bus_socket")
+    node.options = {**node.options, "switch_seconds": 120}
+    assert node.restore()
+    assert shown(mig) == before
+
+
+def give_bus(mig: Cluster, name: str) -> None:
+    """Have the stand-in of systemd's bus be at that name, and the manager be there again."""
+    place = f"/host/run/dbus/{name}"
+    sidecar = {"name": "fake-dbus", "command": ["fake-dbus.py", place]}
+    change = {"spec": {"template": {"spec": {"initContainers": [sidecar]}}}}
+    mig.apps.patch_namespaced_daemon_set("nvidia-mig-manager", PLUGIN_NAMESPACE, change)
+
+    def is_there() -> bool:
+        pods = managers(mig)
+        commands = [pod.spec.init_containers[0].command[1] for pod in pods]
+        return commands == [place] and all(status.ready for status in pods[0].status.container_statuses or [])
+
+    eventually("the manager", is_there)
+
+
+@contextmanager
+def running(mig: Cluster, namespace: str, name: str, labels: dict[str, str], **changes: Any) -> Iterator[None]:
+    """A pod of somebody else."""
+    made = pod(name, **changes)
+    made["metadata"]["labels"] = labels
+    made["spec"]["tolerations"] = [{"operator": "Exists"}]
+    mig.core.create_namespaced_pod(namespace, made)
+    try:
+        mig.wait_for_phase(namespace, name)
+        yield
+    finally:
+        mig.core.delete_namespaced_pod(name, namespace, grace_period_seconds=0)
+        eventually(
+            "its end", lambda: all(each.metadata.name != name for each in mig.core.list_namespaced_pod(namespace).items)
+        )
+
+
+def managers(mig: Cluster) -> list[Any]:
+    return list(mig.core.list_namespaced_pod(PLUGIN_NAMESPACE, label_selector="app=nvidia-mig-manager").items)
+
+
+def test_instances_that_others_use_or_set(node: ClusterNode, study: Study, mig: Cluster) -> None:
+    config = mig.labels().get("device-plugin.config")
+    node.ensure(state(study, "mig"))
+    # the manager does not evict, and pods would lose their instance under their feet
+    with running(mig, "default", "training", {}, resources={"limits": {ONE_G: "1"}}):
+        with pytest.raises(NodeError, match="GPU pods of others run on the node: default/training"):
+            node.ensure(state(study, "exclusive"))
+        assert mig.labels()["mig.config"] == "all-1g.5gb"
+    node.ensure(state(study, "mig"))
+    mig.set_label(OTHERS_LAYOUT, MIG_LABEL)
+    with pytest.raises(NodeError, match=r"somebody set the node's label nvidia.com/mig.config to all-3g\.20gb"):
+        node.ensure(state(study, "mig"))
+    # theirs is left alone, and the plugin's key is that of before, which shows such a GPU as a whole one
+    assert node.restore()
+    assert mig.labels()["mig.config"] == OTHERS_LAYOUT
+    assert mig.labels().get("device-plugin.config") == config
+    eventually("the end of their change", lambda: mig.labels().get(STATE) == "success")
+    eventually("its labels", lambda: mig.labels().get("gpu.replicas") == "0")
+    await_allocatable(mig, {GPU: 1})
+
+
+@pytest.mark.slow
+def test_a_study(node: ClusterNode, mig: Cluster, tmp_path: Path) -> None:
+    """Tenants on instances of their own size, on shared ones, and on the whole GPU, in one run."""
+    node.release()
+    with mig.namespace(RESTRICTED) as namespace:
+        given = study_of(
+            namespace,
+            strategies=["mig-unequal", "mig-time-slicing", "mig-mps"],
+            replicas=[3],
+            null_cells=False,
+            kubernetes={"may_change": ["mig"]},
+        )
+        folder = tmp_path / "study"
+        folder.mkdir()
+        code, out = Run(folder, mig.kubeconfig, given).finish()
+    assert code == 0, out
+    records = {
+        record["cell"]["strategy"]: record
+        for record in (json.loads(path.read_text()) for path in folder.glob("results/cells/*/*/*/*/raw.json"))
+    }
+    assert {name: record["status"] for name, record in records.items()} == {
+        "exclusive": "ok",
+        "mig-unequal": "ok",
+        "mig-time-slicing": "ok",
+        "mig-mps": "infeasible",
+    }
+    assert "refuses MPS on MIG instances" in records["mig-mps"]["reason"]
+    # one device for all tables, however it is cut
+    assert len({record["node"]["device"] for record in records.values()}) == 1
+    measured = {name: record for name, record in records.items() if record["status"] == "ok"}
+    assert all(item["holds"] for record in measured.values() for item in record["evidence"])
+    given_devices = {
+        name: sorted(Counter(tenant["view"]["device"] for tenant in record["tenants"]).values())
+        for name, record in measured.items()
+    }
+    assert given_devices == {"exclusive": [1], "mig-unequal": [1, 1, 1], "mig-time-slicing": [1, 2]}
+    with (folder / "results" / "tables" / "startup.csv").open(newline="") as file:
+        steps = {row["strategy"]: row for row in csv.DictReader(file)}
+    for name in ("mig-unequal", "mig-time-slicing"):
+        assert float(steps[name]["switch_cut_seconds"]) > 0
