@@ -79,8 +79,9 @@ class PodEndpoint(HttpEndpoint):
             if kept is not None:
                 try:
                     return self._ask(kept, method, path, body, timeout_seconds)
-                except ConnectionError:
-                    # It broke just now. What only asks may ask again.
+                except (ConnectionError, TimeoutError):
+                    # It broke just now, or earlier without a sign: a forwarded port whose way to the API server is cut
+                    # stays open at our end. What only asks may ask again.
                     if method != "GET":
                         raise
             return self._ask(self._connection(timeout_seconds), method, path, body, timeout_seconds)

@@ -29,6 +29,30 @@ class Forwarder:
         return made
 
 
+class Stuck(Forwarder):
+    """The first socket carries one question and its answer; then nothing comes through, and nobody closes it.
+
+    So the library's port-forward ends when its connection to the API server is reset.
+    """
+
+    def __call__(self, timeout_seconds: float) -> socket.socket:
+        made = super().__call__(timeout_seconds)
+        if len(self.opened) > 1:
+            return made
+        ours, self.theirs = socket.socketpair()
+
+        def ask_once() -> None:
+            made.sendall(self.theirs.recv(65536))
+
+        def answer() -> None:
+            while data := made.recv(65536):
+                self.theirs.sendall(data)
+
+        for relay in (ask_once, answer):
+            threading.Thread(target=relay, daemon=True).start()
+        return ours
+
+
 class OnceMute:
     """A server that takes a whole request on each of its first connections and hangs up without a word."""
 
@@ -119,6 +143,18 @@ def test_what_only_asks_asks_again_where_the_connection_broke(mute: OnceMute) ->
     assert endpoint.ready()
     assert endpoint.ready()
     assert mute.requests == 3
+
+
+def test_one_that_leads_nowhere_any_more_is_left(
+    forwarder: Forwarder, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sharebench.tenants.pod_endpoint.READY_TIMEOUT_SECONDS", 1.0)
+    state.status = "ready"
+    stuck = Stuck(forwarder.port)
+    endpoint = PodEndpoint("localhost", "token", stuck)
+    assert endpoint.ready()
+    assert endpoint.ready()
+    assert len(stuck.opened) == 2
 
 
 def test_what_changes_something_is_never_said_twice(mute: OnceMute) -> None:
