@@ -11,6 +11,10 @@
 
 # What `paper` makes of each data set of published/.
 of_paper = lambda: [RESULTS / "paper" / name for name in dataset.published(PUBLISHED)]
+# The largest first, so that no core waits for it at the end.
+size_of = lambda wildcards: sum(
+    path.stat().st_size for path in (PUBLISHED / wildcards.data_set).rglob("*")
+)
 
 
 FINDINGS = Path(workflow.basedir) / "docs" / "findings.yaml"
@@ -27,6 +31,7 @@ rule paper_data_set:
         "<results>/logs/paper/{data_set}.log",
     wildcard_constraints:
         data_set="(?!together$)[a-z0-9-]+(/[a-z0-9-]+)?",
+    priority: size_of
     conda:
         "../envs/sharebench.yaml"
     params:

@@ -24,6 +24,7 @@ THEME: dict[str, Any] = {
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.titlepad": 5.0,
+    "axes.titley": 1.0,  # where it comes out anyway: finding that out takes as long as a tenth of a figure
     "axes.labelsize": TEXT_POINTS,
     "axes.labelpad": 3.0,
     "axes.linewidth": 0.6,
