@@ -16,6 +16,7 @@ rule report:
             "<results>/tables/cells.csv",
             "<results>/tables/summary.csv",
             "<results>/tables/contrasts.csv",
+            "<results>/tables/devices.csv",
             "<results>/manifest.json",
         ],
         decisions=[*rules.model.output, *rules.decide.output],

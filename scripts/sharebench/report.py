@@ -121,6 +121,7 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
         "prometheus": watched(study),
         "switches": switches(study),
         "contrasts": report_comparisons.contrasts(study),
+        "devices": report_comparisons.devices(study),
         "nulls": report_comparisons.nulls(rows),
         "together": report_comparisons.together(rows),
         "together_metrics": report_comparisons.TOGETHER,

@@ -32,6 +32,15 @@ def nulls(rows: dict[str, list[Row]]) -> list[tuple[str, Row]]:
     return [(workload, row) for workload, row in again if is_again(row["strategy"]) and row["n"] > 0]
 
 
+def devices(study: Study) -> list[Row]:
+    """Of each workload whose baseline was measured on several devices a row of tables/devices.csv, and their number."""
+    path = study.results / "tables" / "devices.csv"
+    table = pd.read_csv(path, dtype=dict.fromkeys(("strategy", "workload", "device"), str))
+    alone = table[(table["strategy"] == study.config["baseline"]) & (table["replicas"] == 1)]
+    groups = [own for _, own in alone.groupby("workload", sort=False)]
+    return [{**{str(key): value for key, value in own.iloc[0].items()}, "devices": len(own)} for own in groups]
+
+
 def together(rows: dict[str, list[Row]]) -> dict[str, list[Row]]:
     """By workload the rows of several tenants that have these metrics; a mix has one row for all that it runs."""
     found: dict[str, list[Row]] = {}

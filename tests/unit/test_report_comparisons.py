@@ -11,6 +11,7 @@ import pytest
 from unit.figures import fabricated
 
 from sharebench import report
+from sharebench.analysis.across_devices import COLUMNS as DEVICES
 from sharebench.report_comparisons import together
 
 CONTRAST = {
@@ -47,6 +48,18 @@ def change_summary(root: Path, of_strategy: str, **columns: Any) -> None:
 
 def test_without_anything_to_compare_there_is_no_such_section(root: Path) -> None:
     assert text(root) == ""
+
+
+def test_devices_are_held_against_each_other_where_there_are_several(root: Path) -> None:
+    alone = {"strategy": "exclusive", "workload": "matmul", "tenant_workload": "matmul", "replicas": 1}
+    spread = {"between_devices_percent": 1.234, "within_device_percent": 0.5}
+    rows = [alone | spread | {"device": device} for device in ("aa", "bb")]
+    rows += [row | {"workload": "hashing", "within_device_percent": None} for row in rows]
+    rows += [row | {"strategy": "mps", "between_devices_percent": 7.0} for row in rows[:2]]
+    pd.DataFrame(rows, columns=list(DEVICES)).to_csv(root / "tables" / "devices.csv", index=False)
+    found = text(root).replace("&nbsp;", " ")
+    assert "1.23 % with matmul (2 devices; 0.50 % on one device), 1.23 % with hashing (2 devices)." in found
+    assert "7.00" not in found
 
 
 def test_declared_comparisons_have_ratio_interval_and_adjusted_p(root: Path) -> None:

@@ -16,6 +16,7 @@ from unit import factories
 
 from sharebench import decide
 from sharebench.analysis import startup
+from sharebench.analysis.across_devices import COLUMNS as DEVICES
 from sharebench.analysis.contrasts import COLUMNS as CONTRASTS
 from sharebench.report import POWER_AND_ENERGY
 from sharebench.report_comparisons import TOGETHER
@@ -162,6 +163,7 @@ def write(root: Path, label: str = LABEL, strategies: list[str] | None = None) -
         root / "tables" / "summary.csv", index=False
     )
     pd.DataFrame(columns=list(CONTRASTS)).to_csv(root / "tables" / "contrasts.csv", index=False)
+    pd.DataFrame(columns=list(DEVICES)).to_csv(root / "tables" / "devices.csv", index=False)
     _write_json(root / "nodes" / "device.json", {"node": node(label), "idle_power_watts": None})
     asked = {name: study[name] for name in ("strategies", "replicas", "workloads", "repeats")}
     manifest = {
