@@ -9,8 +9,8 @@ ROOT = Path(__file__).resolve().parents[1]
 MADE = (".venv", ".venv-gpu", ".snakemake", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis")
 ROOMS = ("scripts", "tests", "benchmarks")
 RESULTS = (
-    *(".sharebench", "calibration", "cells", "figures", "from", "logs", "nodes", "paper", "partial", "tables"),
-    *("archive.zip", "manifest.json", "report.html"),
+    *(".sharebench", "calibration", "cells", "compare", "figures", "from", "logs", "nodes", "paper", "paper-print"),
+    *("partial", "tables", "archive.zip", "manifest.json", "report.html"),
 )
 
 

@@ -1,8 +1,11 @@
 """`make clean` removes what the project made and nothing else."""
 
+import re
 from pathlib import Path
 
 import clean
+
+RULES = Path(__file__).parents[2] / "rules"
 
 
 def test_only_what_a_run_made_is_removed(tmp_path: Path) -> None:
@@ -20,3 +23,10 @@ def test_only_what_a_run_made_is_removed(tmp_path: Path) -> None:
         path.touch()
     found = {path.relative_to(tmp_path).as_posix() for path in clean.made(tmp_path)}
     assert found == {".venv", ".venv-gpu", "results/report.html", "results/study", "scripts/__pycache__"}
+
+
+def test_it_knows_all_that_rules_make() -> None:
+    text = "".join(path.read_text() for path in RULES.glob("*.smk"))
+    # DATA and RESULTS are the same folder to those that make something there.
+    made = set(re.findall(r"<results>/([\w.-]+)|RESULTS / f?\"([\w.-]+)", text))
+    assert {one or other for one, other in made} <= set(clean.RESULTS)
