@@ -34,10 +34,15 @@ def instance(profile: str, number: int, minor: int = 0, memory: str = "4864Mi", 
         "parentUUID": {"string": f"GPU-{minor}"},
         "productName": {"string": "NVIDIA Mock A100-SXM4-40GB"},
     }
+    name = f"gpu-{minor}-mig-{profile.replace('.', '')}-{number}"
+    made: Json = {"name": name, "attributes": attributes, "capacity": {"memory": {"value": memory}}}
     if is_made:
         attributes["uuid"] = {"string": f"MIG-{minor}-{profile}-{number}"}
-    name = f"gpu-{minor}-mig-{profile.replace('.', '')}-{number}"
-    return {"name": name, "attributes": attributes, "capacity": {"memory": {"value": memory}}}
+    else:
+        made["consumesCounters"] = [
+            {"counterSet": f"gpu-{minor}-counter-set", "counters": {"memory": {"value": memory}}}
+        ]
+    return made
 
 
 def in_slice(*devices: Json, driver: str = NVIDIA.name, node: str = "gpu-node", generation: int = 1) -> Json:

@@ -222,6 +222,16 @@ def test_what_the_gpu_cannot_give(wanted: Strategy, replicas: int, devices: list
     assert words in found
 
 
+def test_an_api_server_that_does_not_count_partitions() -> None:
+    """Kubernetes 1.34 and 1.35 without their gate: any two places would look free beside each other."""
+    place = instance("1g.18gb", 0, is_made=False)
+    del place["consumesCounters"]
+    for places, is_possible in (([place], False), ([instance("1g.18gb", 0, is_made=False)], True)):
+        found = dra_claims.parts(NVIDIA, offered(*places), strategy("mig", profile="1g"), 1)
+        assert isinstance(found, str) != is_possible
+        assert is_possible or "feature gate DRAPartitionableDevices" in str(found)
+
+
 def test_instances_are_of_one_gpu() -> None:
     spread = offered(*(instance("1g.5gb", number, minor) for minor in (0, 1) for number in range(2)))
     assert isinstance(dra_claims.parts(NVIDIA, spread, strategy("mig", profile="1g"), 3), str)

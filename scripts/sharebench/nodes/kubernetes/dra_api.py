@@ -28,6 +28,8 @@ class Device:
     name: str
     attributes: Mapping[str, Any]
     capacity_bytes: Mapping[str, int]
+    is_counted: bool = False
+    """Whether the slice says what it takes of a whole that it is a part of (partitionable devices)."""
 
 
 def served(api: Api) -> str | None:
@@ -85,7 +87,8 @@ def offered(slices: Iterable[Mapping[str, Any]], node: str) -> list[Device]:
                 for name, value in (inner.get("attributes") or {}).items()
             }
             capacity = {name: _bytes(value) for name, value in (inner.get("capacity") or {}).items()}
-            found.append(Device(driver, pool, device["name"], attributes, capacity))
+            is_counted = bool(inner.get("consumesCounters"))
+            found.append(Device(driver, pool, device["name"], attributes, capacity, is_counted))
     return sorted(found, key=lambda device: (device.driver, device.pool, device.name))
 
 

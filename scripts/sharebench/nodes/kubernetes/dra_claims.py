@@ -48,6 +48,11 @@ def _instances(
         chosen.append(free[0])
     if any(driver.identity(device) is None for device in chosen):
         # The driver makes instances, and offers every place for one; not all of these can be had together.
+        if not all(device.is_counted for device in chosen):
+            return (
+                "the API server drops what places for MIG instances take of their GPU; switch the feature gate "
+                "DRAPartitionableDevices on, its own and the scheduler's (it is on from Kubernetes 1.36)"
+            )
         most = max(slices_of(driver.profile(device) or "0g") for device in devices)
         if strategy.claim_per is not None and len(set(layout)) > 1:
             return (
