@@ -138,6 +138,9 @@ def test_a_study_by_claims_with_only_the_rights_of_the_manifests(dra: Cluster, a
         assert evidence(record, "tenants by the device that they have") == [[[0, 1, 2]]]
         assert min(tenant["count"] for tenant in record["tenants"]) > 10
         assert record["node"]["product"] == "NVIDIA Mock A100 SXM4 40GB"
+    # what the driver did with it: the longest of its four, and the default again after the cell
+    intervals = [call.split()[-1] for call in gpu.smi_calls(dra.instance) if "--set-timeslice" in call]
+    assert intervals[intervals.index("3") :] == ["3", "0"]
     (config,) = evidence(records["time-slicing-long"], "opaque configuration in the allocation")[0]
     assert config["parameters"]["sharing"]["timeSlicingConfig"] == {"interval": "Long"}
     assert evidence(records["time-slicing"], "opaque configuration in the allocation") == [[]]
@@ -148,15 +151,15 @@ def test_a_study_by_claims_with_only_the_rights_of_the_manifests(dra: Cluster, a
     unnamed(results, dra, account, files=80)
 
 
-def measured(folder: Path, kubeconfig: Path, given: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The record of each strategy of a study with one cell for each."""
+def measured(folder: Path, kubeconfig: Path, given: dict[str, Any], infeasible: str = "") -> dict[str, dict[str, Any]]:
+    """The record of each strategy of a study with one cell for each, of which one may be infeasible."""
     run = run_in(folder, kubeconfig, given)
     code, out = run.finish()
     assert code == 0, out
     found = (run.folder / "results").glob("cells/*/*/*/*/raw.json")
     records = {path.parts[-5]: json.loads(path.read_text()) for path in found}
-    for record in records.values():
-        assert record["status"] == "ok", record["reason"]
+    for name, record in records.items():
+        assert record["status"] == ("infeasible" if name == infeasible else "ok"), record["reason"]
         assert all(each["holds"] for each in record["evidence"])
     return records
 
@@ -198,6 +201,34 @@ def test_instances_by_a_claim(dra: Cluster, account: Path, tmp_path: Path) -> No
     assert evidence(records["shared"], tenants) == [[[0, 2], [1, 3]]]
     assert evidence(records["shared"], "MPS control daemons that are ready") == [2]
     assert left(dra) == []
+
+
+@pytest.mark.slow
+def test_instances_that_the_driver_makes(dra: Cluster, account: Path, tmp_path: Path) -> None:
+    """Of two GPUs one is cut when a claim is prepared, and whole again after it."""
+    assert dra.instance is not None
+    gpu.set_dra(dra.instance, "DynamicMIG=true", layout="", product="NVIDIA H200", gpus=2)
+    strategies = ["exclusive", "mig-unequal", "mig-own-claims", "mig-time-slicing", "mig-mps"]
+    given = by_claims(strategies=strategies, replicas=[4])
+    records = measured(tmp_path / "study", account, given, infeasible="mig-mps")
+    tenants = "tenants by the device that they have"
+    for name in ("mig-unequal", "mig-own-claims"):
+        assert evidence(records[name], tenants) == [[[0], [1], [2], [3]]]
+    assert evidence(records["mig-time-slicing"], tenants) == [[[0, 2], [1, 3]]]
+    holders = {name: evidence(records[name], "reservedFor") for name in strategies[:4]}
+    assert holders == {
+        "exclusive": [1],
+        "mig-unequal": [4],
+        "mig-own-claims": [1, 1, 1, 1],
+        "mig-time-slicing": [4],
+    }
+    for name in strategies[1:4]:
+        assert evidence(records[name], "GPUs of the allocated instances") == [1]
+        assert evidence(records[name], "GPUs by device files") == [["nvidia0"]] * 4
+    assert records["exclusive"]["node"]["product"] == "NVIDIA H200"
+    assert "no MPS beside its gate DynamicMIG" in records["mig-mps"]["reason"]
+    assert left(dra) == []
+    assert gpu.profiles(dra.instance) is None
 
 
 def test_what_the_driver_does_not_prepare_is_named(

@@ -112,11 +112,16 @@ def install_dra(found: Instance) -> None:
     run(*command, "rollout", "status", *DRA_DRIVER, "--timeout=90s")
 
 
-def set_dra(found: Instance, gates: str, layout: str | None = None, product: str = "") -> None:
+def smi_calls(found: Instance) -> list[str]:
+    """Arguments of each call of `nvidia-smi` that the DRA driver made, in order."""
+    return Path(f"/proc/{found.init_pid()}/root/run/nvidia/driver/usr/bin/nvidia-smi.log").read_text().splitlines()
+
+
+def set_dra(found: Instance, gates: str, layout: str | None = None, product: str = "", gpus: int = 1) -> None:
     """Have the DRA driver start anew with these feature gates, on a GPU cut into these MIG instances or on a whole one.
 
     `gates` as its variable has them: `TimeSlicingSettings=true,MPSSupport=true`; `layout` such as `1g.5gb 2g.10gb`,
-    empty for a GPU that can do MIG and is whole; `product` another GPU than the mock's own.
+    empty for a GPU that can do MIG and is whole; `product` another GPU than the mock's own; `gpus` one or two.
     """
     command = [str(programs.obtain(programs.KUBE)["kubectl"]), f"--kubeconfig={found.kubeconfig}"]
     if layout is not None:
@@ -125,6 +130,6 @@ def set_dra(found: Instance, gates: str, layout: str | None = None, product: str
         else:
             _layout_file(found).write_text("")
     variables = [f"FEATURE_GATES={gates}", f"MOCK_MIG_LAYOUT={'' if layout is None else MIG_LAYOUT}"]
-    variables.append(f"MOCK_GPU_NAME={product}" if product else "MOCK_GPU_NAME-")
+    variables += [f"MOCK_GPU_NAME={product}" if product else "MOCK_GPU_NAME-", f"MOCK_GPUS={gpus}"]
     run(*command, "set", "env", *DRA_DRIVER, *variables)
     run(*command, "rollout", "status", *DRA_DRIVER, "--timeout=90s")

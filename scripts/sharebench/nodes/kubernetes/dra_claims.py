@@ -77,8 +77,8 @@ def parts(driver: Driver, devices: Sequence[Device], strategy: Strategy, replica
     # In the order of the whole GPUs, of which the first is taken.
     parents = dict.fromkeys(parent for device in mine if (parent := driver.parent(device)) is not None)
     why: list[Device] | str = (
-        "the DRA driver offers no MIG instances of the node; have it make them (featureGates.DynamicMIG=true), "
-        "or cut the GPU and restart the driver's pod"
+        "the DRA driver offers no MIG instances of the node; have it make them (featureGates.DynamicMIG=true, an A100 "
+        "being in MIG mode before it starts), or cut the GPU and restart the driver's pod"
     )
     for parent in parents:
         why = _instances(driver, [device for device in mine if driver.parent(device) == parent], strategy, layout)
