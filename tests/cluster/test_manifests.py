@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from cluster.harness import Cluster
+from unit.kubernetes.dra_objects import NVIDIA, instance, offered, strategy
+
+from sharebench.nodes.kubernetes import dra_api, dra_claims
 
 GOLDEN = Path(__file__).parents[1] / "unit" / "golden"
+BIG = offered(*(instance("3g.20gb", number, memory="20Gi") for number in (1, 2)))
 
 
 def dry_run(cluster: Cluster, namespace: str, body: dict[str, Any]) -> tuple[int, str]:
@@ -41,6 +46,25 @@ def test_every_manifest_passes(cluster: Cluster, namespace: str, file: Path) -> 
     for body in yaml.safe_load_all(file.read_text()):
         status, said = dry_run(cluster, namespace, body)
         assert status in (200, 201), f"{body['kind']}: {said}"
+
+
+@pytest.mark.testbed
+@pytest.mark.parametrize("version", dra_api.VERSIONS)
+def test_claims_of_every_version_pass(cluster: Cluster, namespace: str, version: str) -> None:
+    """Each server knows its own shape only, and drops nothing: MPS on two instances has all that a claim can have."""
+    shared = strategy("mig", "mps", profile="3g", instances=2, thread_percent=50.0, memory_percent=50.0)
+    found = dra_claims.parts(NVIDIA, BIG, shared, 6)
+    assert not isinstance(found, str)
+    for body in dra_claims.claims(version, NVIDIA, shared, found):
+        status, said = dry_run(cluster, namespace, body)
+        assert status == 201, said
+        made = json.loads(said)
+        assert (made["apiVersion"], made["spec"]["devices"]["config"]) == (
+            f"resource.k8s.io/{version}",
+            body["spec"]["devices"]["config"],
+        )
+        (wrong,) = dra_claims.claims("v1" if version in dra_api.FLAT else "v1beta1", NVIDIA, shared, found)
+        assert dry_run(cluster, namespace, wrong | {"apiVersion": body["apiVersion"]})[0] in (400, 422)
 
 
 def test_a_dry_run_would_find_faults(cluster: Cluster, namespace: str) -> None:
