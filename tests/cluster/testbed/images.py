@@ -22,8 +22,10 @@ from cluster.testbed.instance import cache, locked
 SUITE = "bookworm"
 PACKAGES = "python3,python3-numpy,python3-prometheus-client,mount"  # mount: for `mps-control-daemon mount-shm`
 REGISTRY = "testbed.local"  # nobody's, so that nothing is ever pulled
-PAUSE, PYTHON, GPU, MIG, DRA = (f"{REGISTRY}/{name}:1" for name in ("pause", "python", "nvidia", "mig", "dra"))
-FURTHER = {MIG: programs.MIG, DRA: programs.DRA}  # of programs that only some clusters need
+NAMES = ("pause", "python", "nvidia", "mig", "dra", "dra-example")
+PAUSE, PYTHON, GPU, MIG, DRA, DRA_EXAMPLE = (f"{REGISTRY}/{name}:1" for name in NAMES)
+# Of programs that only some clusters need.
+FURTHER = {MIG: programs.MIG, DRA: programs.DRA, DRA_EXAMPLE: programs.DRA_EXAMPLE}
 STANDINS = Path(__file__).parent / "standins"
 SHARED_STANDINS = Path(__file__).parents[2] / "standins"
 
@@ -113,10 +115,14 @@ def _pause() -> bytes:
     return target.read_bytes()
 
 
+def _of_programs(binaries: dict[str, Path]) -> dict[str, bytes]:
+    return {f"/usr/bin/{name}": file.read_bytes() for name, file in binaries.items()}
+
+
 def _with_standins(binaries: dict[str, Path]) -> dict[str, bytes]:
     """NVIDIA's programs with the stand-ins that they need."""
     programs_only = {name: file for name, file in binaries.items() if file.suffix != ".yaml"}
-    files = {f"/usr/bin/{name}": file.read_bytes() for name, file in programs_only.items()}
+    files = _of_programs(programs_only)
     for name in ("nvidia-smi", "with-mock-driver", "fake-dbus.py"):
         files[f"/usr/bin/{name}"] = (STANDINS / name).read_bytes()
     control = (SHARED_STANDINS / "nvidia-cuda-mps-control").read_text().replace("#!PYTHON", "#!/usr/bin/python3", 1)
@@ -156,7 +162,8 @@ def further_archive(image: str) -> Path:
     program = FURTHER[image]
     binaries = programs.obtain(program)
     with locked("images"):
-        return _archived(program.name, [Image(image, _with_standins(binaries))])
+        files = _with_standins(binaries) if program.nvml else _of_programs(binaries)
+        return _archived(program.name, [Image(image, files)])
 
 
 def build_all() -> None:
