@@ -208,14 +208,16 @@ class Dra(Access):
         if self.missing() is not None:
             return
         deadline = time.monotonic() + GONE_SECONDS
-        while left := [each["metadata"] for each in [*self._claims(), *self._daemons()]]:
-            for claim in self._claims():
+        while (claims := self._claims()) or (daemons := self._daemons()):
+            for claim in claims:
                 if not claim["metadata"].get("deletionTimestamp"):
                     # The garbage collector would do it too, a little later.
                     self.node.api.delete(f"{self._collection}/{claim['metadata']['name']}")
             if time.monotonic() > deadline:
                 names = ", ".join(
-                    f"{each['name']} ({', '.join(each.get('finalizers') or ['no finalizer'])})" for each in left
+                    f"{each['name']} ({', '.join(each.get('finalizers') or ['no finalizer'])})"
+                    for each in (found["metadata"] for found in claims or daemons)
                 )
-                raise NodeError(f"claims did not go within {GONE_SECONDS:g} s: {names}")
+                what = "claims" if claims else "the DRA driver's daemons, which claims of others may have,"
+                raise NodeError(f"{what} did not go within {GONE_SECONDS:g} s: {names}")
             time.sleep(POLL_SECONDS)
