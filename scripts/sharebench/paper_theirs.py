@@ -75,7 +75,8 @@ def pairs(entries: Sequence[Mapping[str, Any]], filler: Filler) -> list[Pair]:
         theirs = float(filler.value(where, entry["theirs"], {}))
         is_there = all(alias in filler.of for alias in entry["data"])
         ours = filler.value(where, entry["ours"], {}) if is_there else None
-        found.append(Pair(entry["what"], entry["source"], theirs, ours, entry["note"]))
+        note = filler.text(where, entry["note"]) if is_there else ""
+        found.append(Pair(entry["what"], entry["source"], theirs, ours, note))
     return found
 
 
