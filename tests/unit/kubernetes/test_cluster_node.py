@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,30 @@ def test_a_node_that_another_run_has_taken_is_left_to_it(cluster: FakeCluster, n
     with pytest.raises(NodeError, match="in use by run another"):
         node.restore()
     assert cluster.store[NODE] == before
+
+
+def test_only_the_folder_of_a_dead_run_may_take_its_node_at_once(
+    cluster: FakeCluster, node: ClusterNode, tmp_path: Path
+) -> None:
+    node._lease.release("a-run")
+    folder, copied = tmp_path / "results", tmp_path / "copied"
+    folder.mkdir()
+
+    def of(place: Path) -> ClusterNode:
+        made = ClusterNode({**node.options, "accesses": ["device-plugin"]}, place)
+        made.__dict__["api"] = cluster
+        return made
+
+    first = of(folder)
+    first.claim("dead-or-alive")
+    first._lease._ended.set()
+    shutil.copytree(folder, copied)
+    with pytest.raises(NodeError, match="in use by run dead-or-alive"):
+        of(copied).claim("another")
+    successor = of(folder)
+    successor.claim("successor")
+    assert cluster.store[successor._lease.path]["spec"]["holderIdentity"] == "successor"
+    successor._lease.release("successor")
 
 
 def test_what_cannot_be_removed_of_prometheus_keeps_no_node(

@@ -237,10 +237,12 @@ class ClusterNode(Node):
         # A node that a run left changed gets back first (`sweep`).
         if original.of(self.read()) is None:
             self._refuse_without_access()
-        # The last run that had these results is over, or we would not have them.
-        dead = read_json(self._lease_file)["run_id"] if self._lease_file.exists() else None
+        folder = str(self.folder.resolve())
+        last = read_json(self._lease_file) if self._lease_file.exists() else {}
+        # The last run that had these results is over, or we would not have them. That of a copied folder may not be.
+        dead = last["run_id"] if last.get("folder") == folder else None
         self._lease.acquire(run_id, dead)
-        write_json(self._lease_file, {"run_id": run_id})
+        write_json(self._lease_file, {"run_id": run_id, "folder": folder})
         self._lease.keep(run_id)
 
     def _refuse_without_access(self) -> None:
