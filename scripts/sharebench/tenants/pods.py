@@ -35,7 +35,8 @@ NS = 1_000_000_000
 POLL_SECONDS = 0.2
 # Beyond what a cell may take at most, so that pods end by themselves when nobody is left to delete them.
 SPARE_SECONDS = 300
-GONE_SECONDS = 60.0
+# A kubelet that lost the API server asks for it ever more rarely, up to a minute apart, and ends no pod meanwhile.
+GONE_SECONDS = 120.0
 LOG_LINES = 40
 LOG_TAIL_CHARACTERS = 2000
 

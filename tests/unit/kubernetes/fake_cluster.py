@@ -74,6 +74,8 @@ class FakeCluster:
         """Nodes beside the one that is measured."""
         self.is_stuck = False
         """The plugin heeds no label any more."""
+        self.idle_daemons = 0
+        """So many pods of the MPS daemon start with another config, and share nothing though they look well."""
         self._due: tuple[float, Callable[[], None]] | None = None
 
     # Time.
@@ -108,6 +110,9 @@ class FakeCluster:
         self.daemons.pop("mps", None)
         if kind == "mps":
             self.daemons["mps"] = daemon_pod("mps", "mps-control-daemon-ctr")
+            if self.idle_daemons:
+                self.idle_daemons -= 1
+                here["status"]["allocatable"]["nvidia.com/gpu"] = "0"
 
     # The API.
 
@@ -161,3 +166,6 @@ class FakeCluster:
         self.log.append(("delete", path, None))
         self.store.pop(path, None)
         self.strangers = [each for each in self.strangers if not path.endswith(each["metadata"]["name"])]
+        if path == f"{PODS}mps-x" and self._due is None:
+            # Its DaemonSet makes another one.
+            self._due = (self.now + DELAY_SECONDS, self._switch)

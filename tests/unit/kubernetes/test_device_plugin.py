@@ -107,6 +107,17 @@ def test_mps_is_set_for_each_number(cluster: FakeCluster, tmp_path: Path) -> Non
     assert "mps" not in cluster.daemons
 
 
+def test_an_mps_daemon_that_idles_though_it_looks_well_is_started_anew(cluster: FakeCluster, tmp_path: Path) -> None:
+    """Seen with the chart's daemon, which had started with the default config before its sidecar had seen the label."""
+    cluster.idle_daemons = 1
+    began = cluster.now
+    opened(cluster, tmp_path).ensure(state("mps", 3))
+    assert [each for each in cluster.log if each[0] == "delete"] == [("delete", f"{PODS}mps-x", None)]
+    # Not before the plugin, which asks it every 30 s, has had the time to ask twice.
+    assert cluster.now - began > 30
+    assert cluster.store[NODE]["status"]["allocatable"]["nvidia.com/gpu"] == "3"
+
+
 def test_every_key_of_the_study_is_published_at_once(cluster: FakeCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("exclusive"))

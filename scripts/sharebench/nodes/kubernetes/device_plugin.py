@@ -37,6 +37,10 @@ POLL_SECONDS = 1.0
 PACKED_SINCE = (0, 20)
 # Seen after an API server had been away: the master of NFD went on without noticing that it was back.
 LABELS_ONLY = " (only labels are behind: GPU Feature Discovery or the master of NFD may hang; restart them)"
+# The plugin asks for a healthy MPS daemon every 30 s. When it has not found one by then, the daemon has started before
+# its sidecar had seen the label: the container before it takes the default config (config-manager 0.19 does not wait
+# for the label), and a sidecar that does not reach the daemon tells it of nothing more. It would stay idle for ever.
+MPS_IDLE_SECONDS = 40.0
 POKE_ANNOTATION = "sharebench/configs-changed"
 
 
@@ -203,14 +207,18 @@ class DevicePlugin(Access):
             # Whoever reads the key already does not read it again.
             for part in (self._installed.plugin, self._installed.discovery, self._installed.mps):
                 self._delete_pod_of(part)
-        self._wait(lambda: self._problems(expected), f"the node did not become {state.setting}")
+        what = f"the node did not become {state.setting}"
+        self._wait(lambda: self._problems(expected), what, waits_for_mps=expected.sharing == "mps")
 
-    def _wait(self, problems: Callable[[], list[str]], what: str) -> None:
+    def _wait(self, problems: Callable[[], list[str]], what: str, waits_for_mps: bool = False) -> None:
         limit, began = self.node.options["switch_seconds"], time.monotonic()
         deadline, ready = began + limit, began
         stability = Stability(self.node.options["stable_seconds"])
         while not stability.holds(now := time.monotonic(), found := problems()):
             if is_about_pods(found):
+                ready = now
+            elif waits_for_mps and found and now - ready > MPS_IDLE_SECONDS:
+                self._delete_pod_of(self._installed.mps)
                 ready = now
             if now > deadline:
                 hint = LABELS_ONLY if found and all(each.startswith("label ") for each in found) else ""
