@@ -119,7 +119,7 @@ def plugin(cluster: Cluster) -> Iterator[Cluster]:
         labels = cluster.labels()
         # Kubernetes' own taints outlast a node that was not ready, by some seconds.
         is_tainted = any(taint.key.startswith("node.kubernetes.io/") for taint in cluster.node().spec.taints or [])
-        is_alone = cluster.allocatable() == 1 and not any(shared)
+        is_alone = cluster.allocatable() == 1 and not any(shared) and not cluster.plugin_pods("mps-control-daemon")
         return is_alone and labels.get("gpu.sharing-strategy") == "none" and not is_tainted
 
     reset()

@@ -143,12 +143,34 @@ class Cluster:
             return False
         return True
 
-    def bring_api_server_back(self) -> None:
-        """After it was held. NFD's master is started anew, which else finds back after a minute and a half."""
+    def release_api_server(self) -> None:
+        """Let it start again. NFD's master is started anew, which else finds back after a minute and a half."""
         assert self.instance
         lifecycle.release(self.instance, "kube-apiserver")
         eventually("an API server that is up", self.is_up)
         self.core.delete_collection_namespaced_pod(PLUGIN_NAMESPACE, label_selector="app=nfd-master")
+
+    def bring_api_server_back(self) -> None:
+        """After it was held, with all that listens to it started anew.
+
+        Who lost it asks again ever more rarely, up to a minute apart, and hears of nothing meanwhile: the kubelet of no
+        pod, a config-manager of no label. What comes next would wait for that.
+        """
+        assert self.instance
+        self.release_api_server()
+        old = self.core.list_namespaced_pod(PLUGIN_NAMESPACE).items
+        old_uids = {pod.metadata.uid for pod in old}
+        count = sum(pod.metadata.deletion_timestamp is None for pod in old)
+        lifecycle.restart(self.instance, "kube-controller-manager", "kube-scheduler", "kubelet")
+        self.core.delete_collection_namespaced_pod(PLUGIN_NAMESPACE)
+
+        def are_new() -> bool:
+            pods = self.core.list_namespaced_pod(PLUGIN_NAMESPACE).items
+            statuses = [status for pod in pods for status in pod.status.container_statuses or []]
+            has_old = any(pod.metadata.uid in old_uids for pod in pods)
+            return not has_old and len(pods) >= count and bool(statuses) and all(status.ready for status in statuses)
+
+        eventually("new pods of the device plugin", are_new, 120.0)
 
     def phase(self, namespace: str, name: str) -> str:
         return str(self.core.read_namespaced_pod(name, namespace).status.phase)

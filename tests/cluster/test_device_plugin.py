@@ -110,7 +110,6 @@ def test_a_restarted_kubelet_shows_no_gpu_until_the_plugin_registers_again(plugi
     assert plugin.instance
     plugin.switch("ts7", 7)
     (running,) = start_many(plugin, namespace, 1)
-    lifecycle.hold(plugin.instance, "kubelet")
-    lifecycle.release(plugin.instance, "kubelet")
+    lifecycle.restart(plugin.instance, "kubelet")
     eventually("7 GPUs again", lambda: plugin.allocatable() == 7, 90.0)
     assert plugin.phase(namespace, running) == "Running"

@@ -92,7 +92,7 @@ def test_an_api_server_and_a_kubelet_that_are_away_while_windows_run(
         mid_window(plugin, namespace, run, 0)
         lifecycle.hold(plugin.instance, "kube-apiserver")
         time.sleep(30)
-        plugin.bring_api_server_back()
+        plugin.release_api_server()
         mid_window(plugin, namespace, run, 1)
         first = records(run)
         lifecycle.hold(plugin.instance, "kubelet")

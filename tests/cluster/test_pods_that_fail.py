@@ -186,7 +186,6 @@ def test_a_pod_that_is_evicted(node: ClusterNode, study: Study, plugin: Cluster,
 
 
 @pytest.mark.testbed
-@pytest.mark.slow
 def test_an_api_server_that_stays_away(
     node: ClusterNode, study: Study, plugin: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,10 +28,11 @@ AS_FOUND = {
 }
 
 
-@pytest.mark.slow
 def test_a_study_that_switches_nothing(plugin: Cluster, namespace: str, tmp_path: Path) -> None:
     """The path of other schedulers from end to end; theirs are not here, which is in the tables."""
     plugin.switch("ts3", 3)
+    # The labels come by another way than the number of GPUs.
+    eventually("the labels of three", lambda: plugin.labels().get("gpu.replicas") == "3")
     before = shown(plugin)
     given = study_of(
         namespace,

@@ -21,6 +21,8 @@ from cluster.testbed.requirements import CGROUPS
 CONFIG = Path(__file__).parent / "config"
 TESTS = Path(__file__).parents[2]
 START_SECONDS = 300.0  # a few on two idle cores
+COMPONENT_SECONDS = 30.0
+COMM_CHARACTERS = 15  # so much of a process's name Linux keeps
 API_TO_KUBELET = "apiserver-to-kubelet"  # the name in its certificate
 
 
@@ -209,3 +211,20 @@ def hold(found: Instance, component: str) -> None:
 def release(found: Instance, component: str) -> None:
     """Let a component start again."""
     (found.folder / "hold" / component).unlink(missing_ok=True)
+
+
+def restart(found: Instance, *components: str) -> None:
+    """Kill these components of the node, of which new ones start at once. Raises TestbedError."""
+    children = Path(f"/proc/{found.init_pid()}/task/{found.init_pid()}/children")
+
+    def are_gone() -> bool:
+        names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in children.read_text().split()}
+        return not any(component[:COMM_CHARACTERS] in names for component in components)
+
+    for component in components:
+        hold(found, component)
+    try:
+        wait_for(f"the end of {', '.join(components)}", are_gone, COMPONENT_SECONDS)
+    finally:
+        for component in components:
+            release(found, component)
