@@ -128,7 +128,10 @@ DECIDING = [
     *MODEL,
     *ADVICE,
 ]
-SUMMARISING = [file for file in _all("sharebench/analysis") if file not in MODEL + ADVICE]
+SUMMARISING = [
+    *("sharebench/faults.py", "tenant/faults.py"),
+    *(file for file in _all("sharebench/analysis") if file not in MODEL + ADVICE),
+]
 DRAWING = ["sharebench/collect/series.py", *_all("sharebench/figures")]
 STAGES = {
     "export": ["export_histograms.py", "sharebench/analysis/export.py", *READING],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from sharebench import faults
 from sharebench.analysis.baseline import Baseline
 from sharebench.analysis.jobs import JobCell
 from sharebench.analysis.reduction import MeasuredCell
@@ -28,7 +29,8 @@ def paired_by_device(cells: Sequence[MeasuredCell], strategy: str | None) -> lis
     """The cells, in a study on several devices with the device in place of the run, so that a block pairs within it.
 
     A block is on one device, whatever the number of runs that measured it. A cell without a valid cell of the baseline
-    `strategy` in its block has nothing to be held against, and is excluded. With one device the cells are as they were.
+    `strategy` in its block has nothing to be held against, and is excluded, but for cells with a fault, whose victims
+    are held against themselves. With one device the cells are as they were.
     """
     if len(devices(cells)) < 2:
         return list(cells)
@@ -37,7 +39,7 @@ def paired_by_device(cells: Sequence[MeasuredCell], strategy: str | None) -> lis
 
     def has_partner(cell: MeasuredCell) -> bool:
         names = {row.tenant_workload for row in cell.all_rows if row.tenant_workload}
-        return all(baseline.partner_seconds(cell, name) for name in names)
+        return any(map(faults.kind_of, names)) or all(baseline.partner_seconds(cell, name) for name in names)
 
     return [cell if strategy is None or not cell.valid or has_partner(cell) else _excluded(cell) for cell in own]
 

@@ -52,6 +52,13 @@ def test_slowdowns_pair_within_a_block_whatever_runs_it_took() -> None:
     assert baseline.mean_seconds("matmul") is None, "that would be a mean over devices"
 
 
+def test_a_cell_with_a_fault_needs_no_baseline() -> None:
+    faulty = record("mps", [np.full(100, 0.008)] * 2, repeat=2, run_id="b2", device="second")
+    faulty["tenants"][1]["workload"] = "fault-spin"
+    found = paired_by_device([*cells(baseline_of=(1,)), reduced(faulty)], "exclusive")
+    assert found[-1].valid and [cell.block for cell in found if not cell.valid] == [2, 3]
+
+
 def test_a_cell_without_its_baseline_is_excluded_and_not_held_against_another_device() -> None:
     found = paired_by_device(cells(baseline_of=(1, 3)), "exclusive")
     excluded = [cell for cell in found if not cell.valid]
