@@ -66,7 +66,7 @@ def facts_row(name: str, data: DataSet) -> dict[str, str]:
         "study": name.split("/")[-1],
         "cells": str(len(cells)),
         "valid": str(int((cells["valid"].astype(str) == "True").sum())),
-        "repeats": str(config["repeats"]),
+        "repeats": str(data.repeats),
         "window": f"{config['window_seconds']:g} s",
         "device": data.device["product"],
         "identity (hashed)": ", ".join(sorted(set(cells["device"].astype(str)))),

@@ -100,8 +100,8 @@ class DataSet:
 
     @property
     def repeats(self) -> int:
-        """How often each cell was measured."""
-        return int(self.manifest["config"]["repeats"])
+        """How often each cell was measured, but for those that the config leaves out."""
+        return int(self.table("cells")["repeat"].nunique())
 
     @property
     def window_seconds(self) -> float:
