@@ -27,6 +27,7 @@ if not FROM:
     include: "rules/cluster.smk"
     include: "rules/probe.smk"
     include: "rules/measure.smk"
+    include: "rules/join.smk"
 
 
 include: "rules/tables.smk"

@@ -185,7 +185,7 @@ def published(config: dict[str, Any]) -> dict[str, Any]:
         "workload_catalogue": workloads,
         "results": dataset.portable(config["results"]),
         "from": dataset.portable(config["from"]) if config["from"] else None,
-        "datasets": [dataset.portable(folder) for folder in config["datasets"]],
+        **{key: [dataset.portable(folder) for folder in config[key]] for key in ("datasets", "parts")},
         "nvidia": nvidia | {"python": dataset.portable(nvidia["python"]), "gpu": gpu},
         "kubernetes": cluster,
     }

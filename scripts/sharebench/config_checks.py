@@ -19,7 +19,7 @@ from sharebench.capabilities import (
     kinds_that_can,
     resolve_node,
 )
-from sharebench.config_comparisons import again_entry, contrasts, datasets
+from sharebench.config_comparisons import again_entry, contrasts, datasets, parts
 from sharebench.config_words import shown as _shown
 from sharebench.config_words import unknown as _unknown
 from sharebench.mixes import has_jobs
@@ -151,6 +151,7 @@ def cross_key_problems(config: Json) -> Iterator[str]:
     yield from contrasts(config)
     yield from fault_checks.problems(config, kind)
     yield from scraping.problems(config, kind)
+    yield from parts(config["parts"])
     if config["datasets"]:
         yield from datasets(config["datasets"])
     elif config["from"] is None:

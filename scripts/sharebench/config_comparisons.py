@@ -45,6 +45,13 @@ def contrasts(config: Json) -> Iterator[str]:
             yield f"contrasts: {shown(contrast)}: they never have the same number of tenants; set replicas of both"
 
 
+def parts(folders: list[str]) -> Iterator[str]:
+    """Folders to join in which nothing was measured."""
+    for folder in folders:
+        if not (Path(folder) / "cells").is_dir():
+            yield f"parts: {folder!r} is not the results of a study; it has no cells/"
+
+
 def datasets(folders: list[str]) -> Iterator[str]:
     """Not two folders to compare."""
     for folder in folders:

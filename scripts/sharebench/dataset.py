@@ -33,6 +33,9 @@ DEVICE_UUID = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F-]{8,}")
 ABSOLUTE = re.compile(r"(?<![^\s:=,'\"\[{(])/[^\s,}\]'\"]+")
 
 
+NOTHING_TO_JOIN = (
+    "parts: [] is nothing to join; name folders: --config 'parts=[/data/gpu0/results, /data/gpu1/results]'"
+)
 NOTHING_TO_COMPARE = "datasets: [] is nothing to compare; give two: --config 'datasets=[results/before, results/after]'"
 
 
@@ -60,7 +63,8 @@ def study_of(path: Path, key: str = "from") -> Study:
     folder = located(path, key)
     try:
         manifest = read_json(folder / "manifest.json")
-        made_by = manifest["config"] | {"from": os.path.relpath(path), "datasets": [], "node": manifest["node_kind"]}
+        made_by = manifest["config"] | {"from": os.path.relpath(path), "datasets": [], "parts": []}
+        made_by |= {"node": manifest["node_kind"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataSetError(
             f"config: {key}: {path} is no data set ({type(error).__name__}: {error}); "

@@ -76,3 +76,27 @@ def test_planted_truth_is_covered_and_equal_studies_do_not_differ(untouched: Che
     nothing = untouched.run("compare")
     assert nothing.code == 1
     assert "datasets: [] is nothing to compare; give two" in nothing.out
+
+
+def test_parts_that_were_measured_apart_are_joined(untouched: Checkout) -> None:
+    others = {1: 2, 2: 1}
+    for repeat, other in others.items():
+        results = untouched.root / f"results/part{repeat}"
+        config = [f'exclude=["*/*/*/r{other}"]', f"results=results/part{repeat}"]
+        assert len(untouched.run(config=config, results=results).ok().cells) == 14
+    parts = "parts=[results/part1, results/part2]"
+    whole = untouched.root / "results/whole"
+    refused = untouched.run("join", config=["parts=[results/part1]", "results=results/whole"], results=whole)
+    assert refused.code == 1 and "14 of the study's 28 cells are in none of the parts, such as " in refused.out
+    assert not (whole / "cells").exists()
+
+    untouched.run("join", config=[parts, "results=results/whole"], results=whole).ok()
+    made = untouched.run(config=["results=results/whole"], results=whole).ok()
+    assert made.cells == set() and "aggregate" in made.jobs, "what was measured is only tabled"
+    assert {row["n"] for row in rows(whole / "tables/summary.csv")} == {"2"}
+    assert untouched.run(config=["results=results/whole"], results=whole).ok().jobs == {}
+
+    again = untouched.run("join", config=[parts, "results=results/whole"], results=whole)
+    assert again.code == 1 and "results/whole has cells already" in again.out
+    twice = untouched.run("join", config=["parts=[results/part1, results/whole]", "results=results/new"])
+    assert twice.code == 1 and "both have cells/" in twice.out

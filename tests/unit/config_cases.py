@@ -284,6 +284,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"contrasts": ["mps/exclusive"], "replicas": [2, 4]},
         ["contrasts: 'mps/exclusive'", "never have the same number of tenants"],
     ),
+    "a part that is not there": ({"parts": ["config"]}, ["parts: 'config'", "no cells/"]),
     "one data set": ({"datasets": ["config"]}, ["datasets:", "is one data set", "give two"]),
     "the same data set twice": ({"datasets": ["config", "config/"]}, ["datasets:", "is one data set"]),
     "a data set that is not there": ({"datasets": ["config", "nowhere"]}, ["datasets: 'nowhere'", "not an existing"]),

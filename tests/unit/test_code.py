@@ -26,6 +26,7 @@ INFRASTRUCTURE = {
     "sharebench/exclusions.py",
     "sharebench/files.py",
     "sharebench/fingerprint.py",
+    "sharebench/join.py",
     "sharebench/matrix.py",
     "sharebench/ownership.py",
     "sharebench/programs.py",

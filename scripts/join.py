@@ -1,0 +1,34 @@
+"""Put the parts of a study together that were measured in several folders."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from sharebench.join import NotJoined, join
+from sharebench.matrix import Study
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config", type=json.loads, required=True, help="the study's config, normalised, as JSON")
+    parser.add_argument("--results", type=Path, required=True, help="folder that receives the study")
+    arguments = parser.parse_args()
+    parts = [Path(part) for part in arguments.config["parts"]]
+    study = Study(arguments.config)
+    try:
+        join(study, parts, arguments.results)
+    except (NotJoined, OSError) as refusal:
+        # To the job's log, and at once to the terminal.
+        print(refusal, file=sys.stderr)
+        print(f"  {refusal}", flush=True)
+        return 1
+    print(
+        f"joined: {len(study.cells)} cells of {len(parts)} parts in {arguments.results}; without `join`, this command"
+    )
+    print("makes their tables, figures and report")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
