@@ -38,8 +38,8 @@ def draw(study: data.Study) -> Sheet:
             *(Line2D([], [], marker=marks[name], label=label, **look) for name, label in devices.items()),
             Line2D([], [], color=BAND, lw=6, label="± one device against itself"),
         ],
-        note="Band: standard deviation between measurements on one device, where there are two of the same. A device "
-        f"was measured at other hours than another, and perhaps in another host. {study.not_shown}".strip(),
+        note="Band: standard deviation between measurements on one device, where there are two of the same. Devices "
+        f"may have been measured at other hours, and in other hosts. {study.not_shown}".strip(),
         columns=2,
         panel_inches=ROW_INCHES * (most + 1),
         left_inches=1.05,
