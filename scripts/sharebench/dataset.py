@@ -33,6 +33,8 @@ DEVICE_UUID = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F-]{8,}")
 ABSOLUTE = re.compile(r"(?<![^\s:=,'\"\[{(])/[^\s,}\]'\"]+")
 
 
+# How many of the cells that a config leaves out are named where there is little room.
+NAMED = 3
 NOTHING_TO_JOIN = (
     "parts: [] is nothing to join; name folders: --config 'parts=[/data/gpu0/results, /data/gpu1/results]'"
 )
@@ -168,7 +170,8 @@ def not_shown(study: Study, files_config: dict[str, Any]) -> str:
 def _excluded(study: Study) -> str:
     everything = Study(study.config | {"exclude": []}).cells
     missing = len(everything) - len(study.cells)
-    patterns = ", ".join(study.config["exclude"])
+    named = study.config["exclude"]
+    patterns = ", ".join([*named[:NAMED], *(["…"] if len(named) > NAMED else [])])
     return f"Left out by the config: {missing} of {len(everything)} cells ({patterns})." if missing else ""
 
 
