@@ -72,7 +72,8 @@ def _about(rows: pd.DataFrame) -> str:
         return f"no model: {reasons[0]}" if reasons else "no model"
     row = chosen.iloc[0]
     error = row["leave_one_out_error_percent"]
-    return f"{row['shape']} model" + ("" if pd.isna(error) else f", off by {error:.2g} % for a cell left out")
+    digits = ".0f" if error >= 10 else ".2g"
+    return f"{row['shape']} model" + ("" if pd.isna(error) else f", off by {error:{digits}} % for a cell left out")
 
 
 def _panel(ax: Axes, rows: pd.DataFrame, names: list[str], style: dict[str, Look]) -> None:
