@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from sharebench.figures import data
+from sharebench.figures.interference import CHARACTER_INCHES
 from sharebench.figures.palette import MARKERS
 from sharebench.figures.sheet import Sheet, say, sheet
 from sharebench.figures.style import GREY
@@ -27,6 +28,7 @@ def draw(study: data.Study) -> Sheet:
     marks = {name: MARKERS[index % len(MARKERS)] for index, name in enumerate(devices)}
     workloads = study.workloads(table)
     rows_of = {workload: _shown(study, table[table["workload"] == workload]) for workload in workloads}
+    labels = [label for rows in rows_of.values() for label in rows]
     most = max((len(rows) for rows in rows_of.values()), default=1)
     page = sheet(
         TITLE,
@@ -42,7 +44,7 @@ def draw(study: data.Study) -> Sheet:
         f"may have been measured at other hours, and in other hosts. {study.not_shown}".strip(),
         columns=2,
         panel_inches=ROW_INCHES * (most + 1),
-        left_inches=1.05,
+        left_inches=0.1 + CHARACTER_INCHES * max(map(len, labels), default=0),
     )
     if not workloads:
         say(page, page.axes[0], "Nothing to draw: everything was measured on one device.")
