@@ -6,6 +6,7 @@ import contextlib
 import http.server
 import json
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -59,13 +60,7 @@ class Prometheus:
     def start(self) -> None:
         """Start it and wait until it answers."""
         self.targets.mkdir(parents=True, exist_ok=True)
-        jobs: list[dict[str, Any]] = [
-            {"job_name": "tenants", "file_sd_configs": [{"files": [f"{self.targets}/*.json"]}]},
-            {"job_name": "dcgm", "scrape_interval": "500ms", "static_configs": [{"targets": list(self.static)}]},
-            *self.jobs,
-        ]
-        # JSON is YAML.
-        (self.folder / "prometheus.yml").write_text(json.dumps({"scrape_configs": jobs}))
+        self.write_config()
         assert self.program is not None
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
@@ -82,6 +77,23 @@ class Prometheus:
         while not self.is_ready():
             assert self.process.poll() is None and time.monotonic() < deadline, (self.folder / "log").read_text()
             time.sleep(0.05)
+
+    def write_config(self) -> None:
+        """Write down what it is to scrape."""
+        jobs: list[dict[str, Any]] = [
+            {"job_name": "tenants", "file_sd_configs": [{"files": [f"{self.targets}/*.json"]}]},
+            {"job_name": "dcgm", "scrape_interval": "500ms", "static_configs": [{"targets": list(self.static)}]},
+            *self.jobs,
+        ]
+        # JSON is YAML.
+        (self.folder / "prometheus.yml").write_text(json.dumps({"scrape_configs": jobs}))
+
+    def reload(self, jobs: tuple[dict[str, Any], ...]) -> None:
+        """Have it scrape these further jobs from now on."""
+        self.jobs = jobs
+        self.write_config()
+        if self.process is not None:
+            self.process.send_signal(signal.SIGHUP)
 
     def is_ready(self) -> bool:
         with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.url}/-/ready", timeout=5) as answer:

@@ -1,21 +1,17 @@
-"""A real Prometheus that scrapes the tenants' pods: found by files, by their annotations, by the run's PodMonitor."""
+"""A real Prometheus that scrapes the tenants' pods, found by files and by the PodMonitor of a run."""
 
 from __future__ import annotations
 
-import base64
 import json
-import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from cluster.driving import REPOSITORY, Run, study_of
+from cluster.driving import Run, study_of
 from cluster.harness import Cluster, eventually
 from cluster.test_runs import NAMESPACE, account, apply, left, names, rows, run_in  # noqa: F401
-from cluster.testbed import programs
 from kubernetes import client, utils
 from watching import MISSING, PROGRAM, Prometheus, assert_quantiles_agree, prometheus
 
@@ -93,74 +89,6 @@ def test_pods_are_found_by_a_file_of_their_addresses(
         if path.is_file() and ".sharebench" not in path.parts:
             content = path.read_bytes()
             assert not [secret for secret in secrets if secret.encode() in content], path
-
-
-def scrape_config() -> dict[str, Any]:
-    """The one that the documentation has for pods with annotations."""
-    blocks = re.findall(
-        r"^```yaml\n(scrape_configs:.*?)^```", (REPOSITORY / "docs/prometheus.md").read_text(), re.S | re.M
-    )
-    (job,) = yaml.safe_load(blocks[0])["scrape_configs"]
-    return dict(job)
-
-
-@pytest.fixture
-def reader(plugin: Cluster, account: Path, tmp_path: Path) -> dict[str, Any]:  # noqa: F811
-    """What a Prometheus outside says to the API server: who it is, namely one that may look at pods and no more."""
-    rbac = client.RbacAuthorizationV1Api(plugin.api)
-    name = {"metadata": {"name": "prometheus"}}
-    plugin.core.create_namespaced_service_account(NAMESPACE, name)
-    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
-    rbac.create_namespaced_role(NAMESPACE, name | {"rules": rules})
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "prometheus"}
-    subject = {"kind": "ServiceAccount", "name": "prometheus", "namespace": NAMESPACE}
-    rbac.create_namespaced_role_binding(NAMESPACE, name | {"roleRef": role, "subjects": [subject]})
-    body = {"spec": {"expirationSeconds": 3600}}
-    token = plugin.core.create_namespaced_service_account_token("prometheus", NAMESPACE, body).status.token
-    (cluster,) = yaml.safe_load(plugin.kubeconfig.read_text())["clusters"]
-    files = {"token": token.encode(), "ca.crt": base64.b64decode(cluster["cluster"]["certificate-authority-data"])}
-    for file, content in files.items():
-        (tmp_path / file).write_bytes(content)
-    return {
-        "api_server": cluster["cluster"]["server"],
-        "authorization": {"credentials_file": str(tmp_path / "token")},
-        "tls_config": {"ca_file": str(tmp_path / "ca.crt")},
-    }
-
-
-@pytest.mark.slow  # for the minutes that it takes to build
-def test_pods_are_found_by_their_annotations(
-    plugin: Cluster,
-    account: Path,  # noqa: F811
-    reader: dict[str, Any],
-    tmp_path: Path,
-) -> None:
-    job = scrape_config()
-    (discovery,) = job["kubernetes_sd_configs"]
-    discovery |= reader
-    job |= {"scrape_interval": "500ms", "scrape_timeout": "500ms"}
-    program = programs.obtain(programs.PROMETHEUS)["prometheus"]
-    # A pod of somebody else, which wants no Prometheus to come.
-    plugin.start(NAMESPACE, "other")
-    with prometheus(tmp_path / "prometheus", program=program, jobs=(job,)) as server:
-        given = watched_study(server, discovery="annotations")
-        checked(run_in(tmp_path / "study", account, given), "annotations")
-        up = server.query("count by (pod) (count_over_time(up[10m]))")
-        assert len(up) == 3 and "other" not in {each["metric"]["pod"] for each in up}
-    plugin.core.delete_namespaced_pod("other", NAMESPACE, grace_period_seconds=0)
-    assert left(plugin, NAMESPACE) == []
-
-
-def test_the_token_of_a_prometheus_need_not_read_anything_but_pods(plugin: Cluster, reader: dict[str, Any]) -> None:
-    settings = client.Configuration(host=reader["api_server"])
-    settings.ssl_ca_cert = reader["tls_config"]["ca_file"]
-    token = Path(reader["authorization"]["credentials_file"]).read_text()
-    core = client.CoreV1Api(client.ApiClient(settings, "Authorization", f"Bearer {token}"))
-    assert core.list_namespaced_pod(NAMESPACE).items == []
-    for ask in (lambda: core.list_node(), lambda: core.list_namespaced_secret(NAMESPACE)):
-        with pytest.raises(client.ApiException) as refused:
-            ask()
-        assert refused.value.status == 403
 
 
 class Operator:

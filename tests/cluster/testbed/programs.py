@@ -113,7 +113,15 @@ DRA_EXAMPLE = Program(
 )
 HELM = Program("helm", "helm", ("helm",), ("helm.sh/helm/v3/cmd/helm",))
 FAKE_PLUGIN = Program("fake-plugin", "kubernetes", ("fake-plugin",), ("./fake-plugin",))
-PROMETHEUS = Program("prometheus", "prometheus", ("prometheus",), ("github.com/prometheus/prometheus/cmd/prometheus",))
+PROMETHEUS = Program(
+    "prometheus",
+    "prometheus",
+    ("prometheus", "operator"),
+    (
+        "github.com/prometheus/prometheus/cmd/prometheus",
+        "github.com/prometheus-operator/prometheus-operator/cmd/operator",
+    ),
+)
 NODE_PROGRAMS = (KUBE, CONTAINERD)
 TOOLS = (HELM, FAKE_PLUGIN)  # of some tests
 GPU_PROGRAMS = (NVIDIA, NFD)
