@@ -8,6 +8,7 @@ import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +73,10 @@ def sheet(
     figure = Figure(figsize=(width, 1))
     FigureCanvasAgg(figure)
     inner = width - 2 * MARGIN_INCHES
-    subtitle = _lines(figure, facts, " · ", inner, TEXT_POINTS)
-    foot = _lines(figure, note.split(), " ", inner, SMALL_POINTS)
+    subtitle = _lines(facts, " · ", inner, TEXT_POINTS)
+    foot = _lines(note.split(), " ", inner, SMALL_POINTS)
 
-    titles = _lines(figure, title.split(), " ", inner, TITLE_POINTS, "bold")
+    titles = _lines(title.split(), " ", inner, TITLE_POINTS, "bold")
     below_title = MARGIN_INCHES + 0.19 * len(titles)
     title_bottom = below_title + LINE_INCHES * len(subtitle) + 0.04
     key = _legend(figure, legend, inner) if legend else None
@@ -143,17 +144,22 @@ def _inches(figure: Figure, artist: Artist) -> tuple[float, float]:
     return box.width / figure.dpi, box.height / figure.dpi
 
 
-def _lines(
-    figure: Figure, parts: Sequence[str], joint: str, inches: float, points: float, weight: str = "normal"
-) -> list[str]:
+@lru_cache(maxsize=4096)
+def _width_inches(text: str, points: float, weight: str) -> float:
+    """Width of a text in the theme's font: the same words are on many pages, and tried in many lines."""
+    figure = Figure()
+    FigureCanvasAgg(figure)
+    return _inches(figure, Text(text=text, size=points, weight=weight, figure=figure))[0]
+
+
+def _lines(parts: Sequence[str], joint: str, inches: float, points: float, weight: str = "normal") -> list[str]:
     """`parts` joined into as few lines of at most `inches` as possible, of about one length, broken at joints only."""
 
     def lines(limit_inches: float) -> list[str]:
         found: list[str] = []
         for part in parts:
             longer = found[-1] + joint + part if found else part
-            text = Text(text=longer, size=points, weight=weight, figure=figure)
-            if found and _inches(figure, text)[0] <= limit_inches:
+            if found and _width_inches(longer, points, weight) <= limit_inches:
                 found[-1] = longer
             else:
                 found.append(part)
