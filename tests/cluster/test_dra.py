@@ -192,12 +192,15 @@ def test_instances_by_a_claim(dra: Cluster, account: Path, tmp_path: Path) -> No
     assert dra.instance is not None
     gpu.set_dra(dra.instance, "TimeSlicingSettings=true,MPSSupport=true", layout="1g.5gb 1g.5gb 2g.10gb 3g.20gb")
     shared = {"mechanism": ["mig", "mps"], "profile": "1g", "instances": 2, "thread_percent": 50}
-    given = by_claims(strategies=["mig-unequal", "shared"], replicas=[4], baseline="none")
-    given["strategy_catalogue"] = {"shared": shared}
+    apart = {"mechanism": "mig", "profiles": ["1g", "1g", "2g", "3g"], "claim_per": "instance"}
+    given = by_claims(strategies=["mig-unequal", "apart", "shared"], replicas=[4], baseline="none")
+    given["strategy_catalogue"] = {"shared": shared, "apart": apart}
     records = measured(tmp_path / "study", account, given)
     tenants = "tenants by the device that they have"
     assert evidence(records["mig-unequal"], tenants) == [[[0], [1], [2], [3]]]
     assert evidence(records["mig-unequal"], "GPUs of the allocated instances") == [1]
+    assert evidence(records["apart"], tenants) == [[[0], [1], [2], [3]]]
+    assert evidence(records["apart"], "reservedFor") == [1, 1, 1, 1]
     assert evidence(records["shared"], tenants) == [[[0, 2], [1, 3]]]
     assert evidence(records["shared"], "MPS control daemons that are ready") == [2]
     assert left(dra) == []

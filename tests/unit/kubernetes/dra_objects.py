@@ -12,6 +12,8 @@ from sharebench.strategies import Strategy
 Json = dict[str, Any]
 NVIDIA = Nvidia()
 UUID = "GPU-00000000-0000-4000-8000-000000000001"
+# How many of a GPU's eight memory slices an instance of so many compute slices takes.
+MEMORY_SLICES = {"1": 1, "2": 2, "3": 4, "4": 4, "7": 8}
 
 
 def gpu(minor: int = 0, uuid: str = UUID, memory: str = "40Gi") -> Json:
@@ -27,7 +29,7 @@ def gpu(minor: int = 0, uuid: str = UUID, memory: str = "40Gi") -> Json:
 
 
 def instance(profile: str, number: int, minor: int = 0, memory: str = "4864Mi", is_made: bool = True) -> Json:
-    """A MIG instance of the GPU with that minor number; one that is yet to be made has no UUID."""
+    """A MIG instance of the GPU with that minor number; one that is yet to be made is a place, and has no UUID."""
     attributes = {
         "type": {"string": "mig"},
         "profile": {"string": profile},
@@ -39,9 +41,9 @@ def instance(profile: str, number: int, minor: int = 0, memory: str = "4864Mi", 
     if is_made:
         attributes["uuid"] = {"string": f"MIG-{minor}-{profile}-{number}"}
     else:
-        made["consumesCounters"] = [
-            {"counterSet": f"gpu-{minor}-counter-set", "counters": {"memory": {"value": memory}}}
-        ]
+        size = MEMORY_SLICES[profile.split("g")[0]]
+        taken = {f"memory-slice-{number * size + more}": {"value": "1"} for more in range(size)}
+        made["consumesCounters"] = [{"counterSet": f"gpu-{minor}-counter-set", "counters": taken}]
     return made
 
 

@@ -134,7 +134,7 @@ def test_a_claim_for_each_instance_names_the_gpu() -> None:
 
 def test_instances_are_of_the_gpu_that_is_taken_whole() -> None:
     """Whatever the UUIDs are: only places of the first GPU are like the GPU of the other cells."""
-    places = [instance("1g.5gb", 9, minor, is_made=False) for minor in (0, 1)]
+    places = [instance("1g.5gb", 0, minor, is_made=False) for minor in (0, 1)]
     places[0]["attributes"]["parentUUID"], places[1]["attributes"]["parentUUID"] = {"string": "Z"}, {"string": "A"}
     both = offered(gpu(1, "A"), gpu(0, "Z"), *places)
     (whole,), (part,) = (dra_claims.parts(NVIDIA, both, wanted, 1) for wanted in (PLAIN, strategy("mig", profile="1g")))
@@ -156,10 +156,9 @@ def test_a_layer_may_have_a_claim_for_each_instance() -> None:
 def test_unequal_instances_of_several_claims_must_be_there(is_made: bool) -> None:
     """One by one they may be placed so that the last has no place: 3g at 0, 2g at 4, 1g at 6."""
     places = offered(
-        instance("1g.5gb", 9, is_made=is_made),
-        instance("1g.5gb", 10, is_made=is_made),
-        instance("2g.10gb", 3, is_made=is_made),
-        instance("3g.20gb", 1, is_made=is_made),
+        *(instance("1g.5gb", number, is_made=is_made) for number in range(7)),
+        *(instance("2g.10gb", number, is_made=is_made) for number in range(3)),
+        *(instance("3g.20gb", number, is_made=is_made) for number in range(2)),
         instance("7g.40gb", 0, is_made=is_made),
     )
     mixed = strategy("mig", profiles=("3g", "2g", "1g", "1g"), claim_per="instance")
@@ -212,7 +211,7 @@ def test_only_the_newest_generation_of_this_node_counts() -> None:
                 *(instance("1g.18gb", n, is_made=False) for n in range(7)),
                 instance("7g.141gb", 0, is_made=False),
             ),
-            "8 slices together, the GPU has 7",
+            "3g, 3g, 1g, 1g have no room beside each other",
         ),
     ],
 )
@@ -230,6 +229,30 @@ def test_an_api_server_that_does_not_count_partitions() -> None:
         found = dra_claims.parts(NVIDIA, offered(*places), strategy("mig", profile="1g"), 1)
         assert isinstance(found, str) != is_possible
         assert is_possible or "feature gate DRAPartitionableDevices" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("layout", "is_possible"),
+    [
+        # NVIDIA's MIG user guide: placements of an H100, whose slices of memory are in eighths
+        (("3g", "3g"), True),
+        (("3g", "3g", "1g"), False),
+        (("3g", "2g", "1g", "1g"), True),
+        (("1g", "1g", "2g", "3g"), True),
+        (("2g", "2g", "2g", "1g"), True),
+        (("2g", "2g", "2g", "1g", "1g"), False),
+        (("1g",) * 7, True),
+        (("7g", "1g"), False),
+    ],
+)
+def test_places_that_can_be_had_together(layout: tuple[str, ...], is_possible: bool) -> None:
+    counts = {"1g.18gb": 7, "2g.35gb": 3, "3g.71gb": 2, "7g.141gb": 1}
+    places = [instance(name, number, is_made=False) for name, count in counts.items() for number in range(count)]
+    found = dra_claims.parts(NVIDIA, offered(*places), strategy("mig", profiles=layout), len(layout))
+    assert isinstance(found, str) != is_possible
+    if not isinstance(found, str):
+        taken = [counter for device in found for counter in device.takes]
+        assert len(taken) == len(set(taken))
 
 
 def test_instances_are_of_one_gpu() -> None:

@@ -6,7 +6,7 @@ v1 and v1beta2 have one shape. v1beta1 has a request's fields in the request its
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sharebench.nodes.kubernetes.api import Api, ApiRefused
@@ -28,8 +28,8 @@ class Device:
     name: str
     attributes: Mapping[str, Any]
     capacity_bytes: Mapping[str, int]
-    is_counted: bool = False
-    """Whether the slice says what it takes of a whole that it is a part of (partitionable devices)."""
+    takes: Mapping[str, int] = field(default_factory=dict)
+    """What it takes of its GPU, by counter, where that is counted (partitionable devices)."""
 
 
 def served(api: Api) -> str | None:
@@ -61,7 +61,7 @@ def _value(attribute: Mapping[str, Any]) -> Any:
     return value
 
 
-def _bytes(quantity: Any) -> int:
+def _number(quantity: Any) -> int:
     from kubernetes.utils import quantity as quantities  # imported late: the package takes half a second
 
     parse: Any = quantities.parse_quantity
@@ -86,9 +86,13 @@ def offered(slices: Iterable[Mapping[str, Any]], node: str) -> list[Device]:
                 name.removeprefix(f"{driver}/"): _value(value)
                 for name, value in (inner.get("attributes") or {}).items()
             }
-            capacity = {name: _bytes(value) for name, value in (inner.get("capacity") or {}).items()}
-            is_counted = bool(inner.get("consumesCounters"))
-            found.append(Device(driver, pool, device["name"], attributes, capacity, is_counted))
+            capacity = {name: _number(value) for name, value in (inner.get("capacity") or {}).items()}
+            takes = {
+                f"{consumed['counterSet']}/{name}": _number(value)
+                for consumed in inner.get("consumesCounters") or ()
+                for name, value in consumed["counters"].items()
+            }
+            found.append(Device(driver, pool, device["name"], attributes, capacity, takes))
     return sorted(found, key=lambda device: (device.driver, device.pool, device.name))
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from itertools import chain
+from operator import or_
 
 from sharebench.nodes.kubernetes import dra_api
 from sharebench.nodes.kubernetes.dra_api import Device, Json
 from sharebench.nodes.kubernetes.dra_driver import Driver
-from sharebench.strategies import Strategy, slices_of
+from sharebench.strategies import Strategy
 
 CLAIM = "gpu"
 
@@ -36,33 +40,40 @@ def _instances(
     driver: Driver, devices: Sequence[Device], strategy: Strategy, layout: Sequence[str]
 ) -> list[Device] | str:
     """An instance of one GPU for each profile of the layout; in words where the GPU has too few."""
-    chosen: list[Device] = []
+    options: list[list[Device]] = []
     for wanted in layout:
         matching = _matching(driver, devices, wanted)
-        profile = driver.profile(matching[0]) if matching else None
-        alike = [device for device in matching if driver.profile(device) == profile]
-        free = [device for device in alike if device not in chosen]
-        if not free:
-            needed = sum(each == wanted for each in layout)
+        alike = [device for device in matching if driver.profile(device) == driver.profile(matching[0])]
+        needed = layout.count(wanted)
+        if len(alike) < needed:
             return f"{needed} MIG instances of {wanted} are needed on one GPU, the driver offers {len(alike)}"
-        chosen.append(free[0])
-    if any(driver.identity(device) is None for device in chosen):
-        # The driver makes instances, and offers every place for one; not all of these can be had together.
-        if not all(device.is_counted for device in chosen):
-            return (
-                "the API server drops what places for MIG instances take of their GPU; switch the feature gate "
-                "DRAPartitionableDevices on, its own and the scheduler's (it is on from Kubernetes 1.36)"
-            )
-        most = max(slices_of(driver.profile(device) or "0g") for device in devices)
-        if strategy.claim_per is not None and len(set(layout)) > 1:
-            return (
-                "the DRA driver makes the MIG instances, and those of several claims are placed one by one: of unequal "
-                "ones the last may not fit; leave claim_per out"
-            )
-        asked = sum(map(slices_of, layout))
-        if asked > most:
-            return f"the MIG instances have {asked} slices together, the GPU has {most}"
-    return chosen
+        options.append(alike)
+    on_demand = any(driver.identity(device) is None for device in chain(*options))
+    if on_demand and not all(device.takes for device in chain(*options)):
+        return (
+            "the API server drops what places for MIG instances take of their GPU; switch the feature gate "
+            "DRAPartitionableDevices on, its own and the scheduler's (it is on from Kubernetes 1.36)"
+        )
+    if on_demand and strategy.claim_per is not None and len(set(layout)) > 1:
+        return (
+            "the DRA driver makes the MIG instances, and those of several claims are placed one by one: of unequal "
+            "ones the last may not fit; leave claim_per out"
+        )
+    # A driver that makes instances offers every place for one. The largest takes all that instances can have.
+    room: Counter[str] = reduce(or_, (Counter(device.takes) for device in devices), Counter())
+    return _beside(options, room) or f"MIG instances {', '.join(layout)} have no room beside each other on one GPU"
+
+
+def _beside(options: Sequence[Sequence[Device]], room: Mapping[str, int]) -> list[Device] | None:
+    """One device of each of the options, none twice, that together take no more than there is; None if none do."""
+    if not options:
+        return []
+    for device in options[0]:
+        left = {name: amount - device.takes.get(name, 0) for name, amount in room.items()}
+        others = [[other for other in several if other is not device] for several in options[1:]]
+        if min(left.values(), default=0) >= 0 and (rest := _beside(others, left)) is not None:
+            return [device, *rest]
+    return None
 
 
 def parts(driver: Driver, devices: Sequence[Device], strategy: Strategy, replicas: int) -> list[Device] | str:
