@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-from cluster.driving import grants, node_of, normalised, state, study_of, tenants_of
-from cluster.harness import Cluster
+from cluster.driving import grants, normalised, state, study_of, tenants_of
+from cluster.test_switching import node
 
 from sharebench.collect.rows import NOTHING_KNOWN
 from sharebench.matrix import Study
@@ -16,22 +13,12 @@ from sharebench.window import measure
 
 # Python, and the mock where a container runtime would put the driver's library.
 WITH_NVML = "testbed.local/nvidia:1"
-RUN = "20261120-000000-aaaa"
+__all__ = ["node"]
 
 
 @pytest.fixture
 def study(namespace: str) -> Study:
     return normalised(study_of(namespace))
-
-
-@pytest.fixture
-def node(plugin: Cluster, study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterNode]:
-    monkeypatch.setenv("KUBECONFIG", str(plugin.kubeconfig))
-    monkeypatch.setenv("SHAREBENCH_RUN_ID", RUN)
-    made = node_of(study, tmp_path / "node", RUN)
-    yield made
-    made.restore()
-    made.release()
 
 
 @pytest.mark.parametrize("has_library", [True, False])
