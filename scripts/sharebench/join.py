@@ -39,9 +39,14 @@ def join(study: Study, parts: Sequence[Path], results: Path) -> None:
                 shutil.copy(file, results / kind)
                 # Older than all cells, which Snakemake would measure again otherwise.
                 os.utime(results / kind / file.name, (0, 0))
+    # All cells appear at once, so that an interrupted join is begun anew.
+    building = results / ".joining"
+    shutil.rmtree(building, ignore_errors=True)
     for cell, source in sources.items():
         assert source is not None
-        shutil.copytree(source / cell.folder, results / cell.folder)
+        shutil.copytree(source / cell.folder, building / cell.folder)
+    (building / "cells").rename(results / "cells")
+    building.rmdir()
 
 
 def _source(cell: Cell, parts: Sequence[Path]) -> Path | None:
