@@ -140,5 +140,18 @@ def set_dra(found: Instance, gates: str, layout: str | None = None, product: str
             _layout_file(found).write_text("")
     variables = [f"FEATURE_GATES={gates}", f"MOCK_MIG_LAYOUT={'' if layout is None else MIG_LAYOUT}"]
     variables += [f"MOCK_GPU_NAME={product}" if product else "MOCK_GPU_NAME-", f"MOCK_GPUS={gpus}"]
+    # Between two drivers nothing may be left of what the first one offered: the next one takes a second to change it.
+    _select(command, {"none": "such"})
+    run(*command, "wait", "--for=delete", "pod", DRA_DRIVER[1], "--selector=app=dra-driver-kubelet-plugin")
+    run(*command, "delete", "resourceslices", "--all")
     run(*command, "set", "env", *DRA_DRIVER, *variables)
+    _select(command, None)
     run(*command, "rollout", "status", *DRA_DRIVER, "--timeout=90s")
+    slices = (*command, "get", "resourceslices", "--output=name")
+    wait_for("a slice of the DRA driver", lambda: bool(run(*slices).strip()), READY_SECONDS)
+
+
+def _select(command: list[str], labels: dict[str, str] | None) -> None:
+    """Nodes for the DRA driver; None for all."""
+    template = {"spec": {"nodeSelector": labels}}
+    run(*command, "patch", *DRA_DRIVER, "--type=merge", "--patch", json.dumps({"spec": {"template": template}}))
