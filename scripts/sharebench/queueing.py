@@ -22,8 +22,6 @@ Record = dict[str, Any]
 # What of a summary of telemetry is not a mean over the window.
 SUMS = ("energy_joules", "energy_error_joules")
 LARGEST = ("memory_used_max_mib", "server_memory_mib", "temperature_max_celsius", "sm_clock_cv")
-# And what is no number.
-APART = {"source", "reason", "samples", "tenant_memory_mib", "throttle_reasons", "foreign_processes"}
 
 
 def run_queue(

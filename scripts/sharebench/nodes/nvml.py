@@ -140,8 +140,8 @@ class Gpu:
     def occupants(self) -> list[Occupant]:
         """Every process on the GPU.
 
-        NVML names an MPS client of any GPU as one of this (580.159 on a host with eight); one that runs here is among
-        the compute processes too.
+        On a host with eight GPUs NVML (580.159) named MPS clients as of this GPU when others had some, and not always.
+        One that runs here is among the compute processes too.
         """
         # In MIG mode the whole GPU's answer may be reserved to root, but each instance tells its own.
         handles = [self.handle, *(self._mig_handles() if self.mig_is_on() else [])]
