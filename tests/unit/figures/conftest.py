@@ -1,11 +1,19 @@
-"""One made-up study, written once."""
+"""One made-up study, written once, and the look of a run's figures."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from unit.figures import fabricated
 
-from sharebench.figures import data
+from sharebench.figures import data, style
+
+
+@pytest.fixture
+def themed() -> Iterator[None]:
+    """Pages made here look like those of a run."""
+    with style.theme():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """Devices against each other: what is drawn of tables/devices.csv, and what is said where there is only one."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -9,14 +8,9 @@ from unit.figures import fabricated
 
 from sharebench import figures
 from sharebench.analysis.across_devices import COLUMNS
-from sharebench.figures import data, devices, style
+from sharebench.figures import data, devices
 
-
-@pytest.fixture(autouse=True)
-def themed() -> Iterator[None]:
-    """Pages made here look like those of a run."""
-    with style.theme():
-        yield
+pytestmark = pytest.mark.usefixtures("themed")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,10 @@ from unit.figures import fabricated
 
 from sharebench import figures, report
 from sharebench.analysis.interference import COLUMNS
-from sharebench.figures import data, distribution, interference, latency, style, timeline
+from sharebench.figures import data, distribution, interference, latency, timeline
 from sharebench.figures.sheet import Sheet
+
+pytestmark = pytest.mark.usefixtures("themed")
 
 NAMES = list(fabricated.ALONE_SECONDS)
 SLOWDOWN = {
@@ -45,13 +46,6 @@ def with_pairs(root: Path) -> Path:
     rows = [row(strategy, a, b) for strategy in ("time-slicing", "mps") for a in NAMES for b in NAMES]
     pd.DataFrame(rows, columns=list(COLUMNS)).to_csv(root / "tables" / "interference.csv", index=False)
     return root
-
-
-@pytest.fixture(autouse=True)
-def themed() -> Iterator[None]:
-    """Pages made here look like those of a run."""
-    with style.theme():
-        yield
 
 
 @pytest.fixture(scope="module")

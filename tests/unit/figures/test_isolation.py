@@ -1,7 +1,6 @@
 """The matrix of who dies: what each cell says, colours that can be told in grey, and the report's sentences."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,8 @@ from sharebench import figures, report
 from sharebench.analysis.isolation import COLUMNS
 from sharebench.figures import data, isolation, style
 from sharebench.figures.sheet import Sheet
+
+pytestmark = pytest.mark.usefixtures("themed")
 
 KINDS = ["oom", "illegal-address", "killed", "spin"]
 
@@ -36,13 +37,6 @@ ROWS = [
     row("mps", "killed", failed=1, unharmed=2),
     row("mps", "spin", n=0, n_excluded=1, new_tenant_seconds=None),
 ]
-
-
-@pytest.fixture(autouse=True)
-def themed() -> Iterator[None]:
-    """Pages made here look like those of a run."""
-    with style.theme():
-        yield
 
 
 @pytest.fixture(scope="module")

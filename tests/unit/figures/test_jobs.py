@@ -1,7 +1,6 @@
 """The makespans of jobs: what is drawn, what a queue or the lack of one looks like, and what the report says."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,8 @@ from unit.figures import fabricated
 from sharebench import figures, report, report_jobs
 from sharebench.analysis.jobs import COLUMNS
 from sharebench.figures import data, jobs, style
+
+pytestmark = pytest.mark.usefixtures("themed")
 
 SECONDS = {"exclusive": {1: 2.0}, "mps": {1: 2.0, 2: 2.2, 4: 3.1}, "sequential": {1: 2.0, 2: 4.0, 4: 8.0}}
 
@@ -48,13 +49,6 @@ def with_jobs(root: Path, has_queue: bool = True) -> data.Study:
         table[["speedup", "speedup_low", "speedup_high"]] = np.nan
     table.to_csv(root / "tables" / "jobs.csv", index=False)
     return data.load(root, root)
-
-
-@pytest.fixture(autouse=True)
-def themed() -> Iterator[None]:
-    """Pages made here look like those of a run."""
-    with style.theme():
-        yield
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import runpy
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -31,17 +30,12 @@ from sharebench.figures import (
     timeline,
 )
 
+pytestmark = pytest.mark.usefixtures("themed")
+
 SCRIPT = Path(__file__).parents[3] / "scripts" / "plot_figures.py"
 PLAIN = figures.names_for({"interference": [], "faults": [], "workloads": []}, "nvidia")
 MODULES = {name: importlib.import_module(entry.module) for name, entry in figures.NAMES.items()}
 LOOKS = palette.looks(list(fabricated.MECHANISMS), [])
-
-
-@pytest.fixture(autouse=True)
-def themed() -> Iterator[None]:
-    """Pages made here look like those of a run."""
-    with style.theme():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """The bars of start-up: which, how long, and in which parts."""
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -9,15 +8,10 @@ import pytest
 from matplotlib.patches import Rectangle
 from unit.figures import fabricated
 
-from sharebench.figures import data, startup, style
+from sharebench.figures import data, startup
 from sharebench.figures.sheet import Sheet
 
-
-@pytest.fixture(autouse=True)
-def themed() -> Iterator[None]:
-    """Pages made here look like those of a run."""
-    with style.theme():
-        yield
+pytestmark = pytest.mark.usefixtures("themed")
 
 
 @pytest.fixture
