@@ -23,10 +23,8 @@ def main() -> int:
         print(refusal, file=sys.stderr)
         print(f"  {refusal}", flush=True)
         return 1
-    print(
-        f"joined: {len(study.cells)} cells of {len(parts)} parts in {arguments.results}; without `join`, this command"
-    )
-    print("makes their tables, figures and report")
+    print(f"joined: {len(study.cells)} cells of {len(parts)} parts in {arguments.results}")
+    print("tables, figures and report: the same command without `join`")
     return 0
 
 

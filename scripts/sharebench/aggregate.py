@@ -112,7 +112,7 @@ class Checker:
             components = self.study.components(cell)
             self.devices[path] = ([(record["cell"]["block"], name) for name in components], record["node"]["device"])
             if any(self._is_outdated(record, name) for name in components):
-                self.odd[path] = "measured with another calibration than calibration/ holds now"
+                self.odd[path] = "measured with another calibration than calibration/ holds now, or than its device's"
                 continue
             self.sound += 1
             yield record
