@@ -2,56 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import datetime
-from functools import cache
-from pathlib import Path
 from typing import Any
-from unittest import mock
 
-import pytest
-import yaml
-from snakemake.utils import update_config
-from unit.config_cases_cluster import CLUSTER, KUBERNETES, S
-from unit.config_cases_neighbours import NEIGHBOURS, SIMULATED, W
-
-from sharebench import workload_modules
-from sharebench.config import ConfigError, load
-
-CONFIG = Path(__file__).parents[2] / "config"
-
-
-@cache
-def files() -> dict[str, Any]:
-    """The three files that the Snakefile loads, as one config."""
-    merged: dict[str, Any] = {}
-    for name in ("strategies", "workloads", "config"):
-        update_config(merged, yaml.safe_load((CONFIG / f"{name}.yaml").read_text()))
-    return merged
-
-
-def study(changes: dict[str, Any]) -> dict[str, Any]:
-    """The default config on the CPU stand-in with some keys, dotted, set to other values."""
-    config = copy.deepcopy(files()) | {"node": "cpu"}
-    for key, value in changes.items():
-        *outer, last = key.split(".")
-        section = config
-        for part in outer:
-            section = section.setdefault(part, {})
-        section[last] = value
-    return config
-
-
-def refusal(changes: dict[str, Any]) -> str:
-    """The line with which the default config with these changes is refused where only onnxruntime is installed."""
-
-    def installed(name: str) -> object | None:
-        return object() if name == "onnxruntime" else None
-
-    with mock.patch.object(workload_modules, "find_spec", installed), pytest.raises(ConfigError) as caught:
-        load(study(changes))
-    return str(caught.value)
-
+from unit.config_cases_catalogues import CATALOGUES
+from unit.config_cases_cluster import CLUSTER, KUBERNETES
+from unit.config_cases_neighbours import NEIGHBOURS
+from unit.studies import S, W
 
 DEEP: list[Any] = []
 DEEP.append(DEEP)
@@ -199,77 +156,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"simulated.time_slicing_overhead": -0.1},
         ["time_slicing_overhead:", "-0.1", "below 0"],
     ),
-    # the strategy catalogue
-    "catalogue without entries": (
-        {S: {}},
-        ["strategies:", "'exclusive'", "not in the catalogue", "nothing is known"],
-    ),
-    "catalogue as list": ({S: ["mps"]}, [f"{S}:", "not a mapping"]),
-    "no mechanism": ({f"{S}.new": {}}, [f"{S}.new:", "mechanism is missing", "add it"]),
-    "unknown mechanism": (
-        {f"{S}.new": {"mechanism": "mgi"}},
-        [f"{S}.new.mechanism:", "'mgi'", "mean 'mig'?"],
-    ),
-    "empty mechanism": ({f"{S}.new": {"mechanism": []}}, [f"{S}.new.mechanism:", "empty"]),
-    "three layers": (
-        {f"{S}.new": {"mechanism": "mig,mps,time-slicing"}},
-        [f"{S}.new.mechanism:", "more than 2 entries", "outer one first"],
-    ),
-    "layers upside down": (
-        {f"{S}.new": {"mechanism": ["mps", "mig"], "profile": "3g", "instances": 2}},
-        [f"{S}.new.mechanism:", "[mps, mig]", "no layers", "use [mig, time-slicing] or [mig, mps]"],
-    ),
-    "layers without instances": (
-        {f"{S}.new": {"mechanism": ["mig", "mps"], "profile": "3g"}},
-        [f"{S}.new.instances:", "null", "layers", "such as 2"],
-    ),
-    "mig without profile": ({f"{S}.new": {"mechanism": "mig"}}, [f"{S}.new.profile:", "null", "such as 1g"]),
-    "profile without mig": (
-        {f"{S}.mps.profile": "1g"},
-        [f"{S}.mps.profile:", "'1g'", "without mig", "remove"],
-    ),
-    "unequal profiles beside one": (
-        {f"{S}.mig.profiles": ["1g", "2g"]},
-        [f"{S}.mig.profile:", "'1g'", "beside profiles", "remove"],
-    ),
-    "profiles without mig": ({f"{S}.mps.profiles": ["1g"]}, [f"{S}.mps.profiles:", "[1g]", "without mig", "remove"]),
-    "instances beside profiles": (
-        {f"{S}.mig-mps.profile": None, f"{S}.mig-mps.profiles": ["3g", "2g"]},
-        [f"{S}.mig-mps.instances:", "2", "beside profiles", "remove"],
-    ),
-    "too many profiles": ({f"{S}.mig-unequal.profiles": ["1g"] * 8}, [f"{S}.mig-unequal.profiles:", "more than 7"]),
-    "wrong one of profiles": (
-        {f"{S}.mig-unequal.profiles": ["big"]},
-        [f"{S}.mig-unequal.profiles:", "big", "such as 1g, 3g"],
-    ),
-    "wrong profile": ({f"{S}.mig.profile": "one"}, [f"{S}.mig.profile:", "'one'", "such as 1g, 3g"]),
-    "a warm-up as long as the wait for it": (
-        {"warmup.max_seconds": 60},
-        ["timeouts.start_seconds:", "60", "warmup.max_seconds", "set more"],
-    ),
-    "instances without mig": ({f"{S}.mps.instances": 2}, [f"{S}.mps.instances:", "2", "without mig"]),
-    "limit without mps": (
-        {f"{S}.time-slicing.thread_percent": 50},
-        [f"{S}.time-slicing.thread_percent:", "50", "no effect without mps", "remove it"],
-    ),
-    "memory limit without mps": (
-        {f"{S}.mig.memory_percent": "100/N"},
-        [f"{S}.mig.memory_percent:", "'100/N'", "without mps"],
-    ),
-    "limit above all": ({f"{S}.mps.thread_percent": 150}, [f"{S}.mps.thread_percent:", "150", "100 or less"]),
-    "limit of nothing": ({f"{S}.mps.memory_percent": 0}, [f"{S}.mps.memory_percent:", "0", "not above 0"]),
-    "limit in words": ({f"{S}.mps.thread_percent": "half"}, ["'half'", "neither a number", "such as 100/N"]),
-    "limit by M": ({f"{S}.mps.thread_percent": "100/M"}, ["'100/M'", "such as 100/N"]),
-    "exclusive for two": (
-        {f"{S}.exclusive.replicas": [1, 2]},
-        [f"{S}.exclusive.replicas:", "[1, 2]", "one tenant", "set [1]"],
-    ),
-    "own replicas empty": ({f"{S}.mps.replicas": []}, [f"{S}.mps.replicas:", "empty"]),
-    "again but different": (
-        {f"{S}.exclusive-again.mechanism": "mps"},
-        [f"{S}.exclusive-again:", "not the same as 'exclusive'", "make them equal"],
-    ),
-    "again of nothing": ({f"{S}.zoned-again": {"mechanism": "mps"}}, ["zoned-again:", "not the same as 'zoned'"]),
+    # comparisons, parts, data sets, and what is left out
     "contrast of one": ({"contrasts": ["mps"]}, ["contrasts:", "'mps'", "such as mps/time-slicing"]),
     "contrast with itself": ({"contrasts": ["mps/mps"]}, ["contrasts: 'mps/mps'", "with itself", "name two"]),
     "contrast with what is not there": (
@@ -297,96 +184,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "an exclusion of everything": ({"exclude": ["*/*"]}, ["exclude:", "leaves no cell", "remove an entry"]),
     "null cells with a number": ({"null_cells": 2}, ["null_cells:", "2", "true or false"]),
-    "exclusive is something else": (
-        {f"{S}.exclusive": {"mechanism": "mps"}},
-        [f"{S}.exclusive:", "not exclusive", "restore it"],
-    ),
-    "strategy with a slash": (
-        {f"{S}.a/b": {"mechanism": "mps"}},
-        [f"{S}:", "'a/b'", "part of a path", "lower-case"],
-    ),
-    "strategy with a capital": (
-        {f"{S}.Mine": {"mechanism": "mps"}},
-        [f"{S}:", "'Mine'", "lower-case letters"],
-    ),
-    "strategy with a digit first": (
-        {f"{S}.2mps": {"mechanism": "mps"}},
-        [f"{S}:", "'2mps'", "a letter first"],
-    ),
-    "strategy with a long name": ({f"{S}.{'a' * 64}": {"mechanism": "mps"}}, [f"{S}:", "at most 63"]),
-    "strategy with a line end": (
-        {f"{S}.mps\n": {"mechanism": "mps"}},
-        [f"{S}:", "'mps\\n'", "part of a path"],
-    ),
-    "device": ({f"{S}.device": {"mechanism": "mps"}}, [f"{S}.device:", "reserved", "device.json", "another"]),
-    "none": ({f"{S}.none": {"mechanism": "mps"}}, [f"{S}.none:", "reserved", "baseline: none", "another"]),
-    # the workload catalogue
-    "unknown workload": ({"workloads": "matmult"}, ["workloads:", "'matmult'", "did you mean 'matmul'?"]),
-    "mix": ({"workloads": "matmul+memcopy"}, ["workloads:", "'matmul+memcopy'", "not in the catalogue"]),
-    "mix as a name": ({f"{W}.a+b": {"module": "matmul"}}, [f"{W}:", "'a+b'", "+ is kept for mixes"]),
-    "workload twice": ({"workloads": "matmul,matmul"}, ["workloads:", "'matmul'", "listed twice"]),
-    "no model": (
-        SIMULATED | {"workloads": "memcopy"},
-        ["workloads:", "'memcopy'", "add", f"{W}.memcopy.simulated"],
-    ),
-    "no module": (
-        {f"{W}.matmul.module": None},
-        ["workloads:", "'matmul'", "'cpu'", f"add {W}.matmul.module"],
-    ),
-    "no framework on the stand-in": (
-        {"workloads": "yolos", "window_seconds": 10},
-        ["workloads:", "'yolos'", "'cpu'", "needs torch and transformers, which", "(matmul, ", "set node: nvidia"],
-    ),
-    "a CUDA graph on the stand-in": (
-        {"workloads": "matmul-256-graph"},
-        ["workloads:", "'matmul-256-graph'", "'cpu'", "graph", "use one", "matmul-256, ", "set node: nvidia"],
-    ),
-    "half precision on the stand-in": (
-        {"workloads": "matmul-16384", "window_seconds": 10},
-        ["workloads:", "'matmul-16384'", "'cpu'", "float32 or float64, not float16", "set node: nvidia"],
-    ),
-    "module without file": (
-        {f"{W}.matmul.module": "matmull"},
-        [f"{W}.matmul.module:", "'matmull'", "no file", "did you mean 'matmul'?", "memcopy"],
-    ),
-    "module as a path": ({f"{W}.matmul.module": "../x"}, [f"{W}.matmul.module:", "'../x'", "Python module"]),
-    "kind": ({f"{W}.matmul.kind": "jop"}, [f"{W}.matmul.kind:", "'jop'", "did you mean 'job'?", "loop"]),
-    "closed with a rate": (
-        {f"{W}.matmul.load": {"rate_hz": 5}},
-        [f"{W}.matmul.load.rate_hz:", "5", "no effect on a closed load", "remove it"],
-    ),
-    "open without rate": (
-        {f"{W}.matmul.load": {"arrival": "poisson"}},
-        [f"{W}.matmul.load:", "poisson", "none is given", "give exactly one"],
-    ),
-    "open with two rates": (
-        {f"{W}.matmul.load": {"arrival": "constant", "rate_hz": 5, "rate_of_capacity": 0.5}},
-        [f"{W}.matmul.load:", "constant", "both are given", "give exactly one"],
-    ),
-    "rate of nothing": (
-        {f"{W}.matmul.load": {"arrival": "poisson", "rate_hz": 0}},
-        [f"{W}.matmul.load.rate_hz:", "0", "not above 0"],
-    ),
-    "arrival": (
-        {f"{W}.matmul.load": {"arrival": "open"}},
-        ["arrival:", "'open'", "closed, constant, poisson"],
-    ),
-    "model of nothing": (
-        {f"{W}.matmul.simulated": {}},
-        [f"{W}.matmul.simulated:", "0 seconds", "serial_seconds"],
-    ),
-    "negative work": (
-        {f"{W}.matmul.simulated.serial_seconds": -1},
-        [f"{W}.matmul.simulated.serial_seconds:", "-1", "below 0"],
-    ),
-    "list as a param": (
-        {f"{W}.matmul.params": {"size": [1]}},
-        [f"{W}.matmul.params.size:", "[1]", "true or false"],
-    ),
-    "param with a capital": (
-        {f"{W}.matmul.params": {"Size": 1}},
-        [f"{W}.matmul.params:", "'Size'", "lower-case"],
-    ),
+    **CATALOGUES,
     **NEIGHBOURS,
     **CLUSTER,
     # what is no plain data

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from unit.config_cases_neighbours import W
+from unit.studies import S, W
 
-S = "strategy_catalogue"
 KUBERNETES = {"node": "kubernetes", "strategies": ["exclusive", "time-slicing", "mps"]}
 
 

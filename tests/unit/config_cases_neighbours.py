@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-W = "workload_catalogue"
-SIMULATED = {"node": "simulated"}
+from unit.studies import SIMULATED, W
 
 
 def mix(*tenants: str, **more: Any) -> dict[str, Any]:

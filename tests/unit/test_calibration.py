@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.config_cases import study
+from unit.studies import study
 
 from sharebench.config import load
 from sharebench.jobs import alone, is_spoilt

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from snakemake.cli import parse_config
 from snakemake.utils import update_config
-from unit.config_cases import COMMAND_LINES, CONFIG, MALFORMED, S, W, files, refusal, study
+from unit.config_cases import COMMAND_LINES, MALFORMED
+from unit.studies import CONFIG, S, W, files, refusal, study, study_of
 
 from sharebench import capabilities, workload_modules
 from sharebench.config import ConfigError, load, resolve_node
-from sharebench.matrix import Study
 from sharebench.strategies import catalogue, parse_limit
 from tenant import workloads
 from tenant.parameters import ParameterError
@@ -187,7 +187,7 @@ def test_a_built_in_mix_is_a_study(name: str) -> None:
         with pytest.raises(ConfigError, match="impossible on the node 'cpu'"):
             load(study(changes))
     else:
-        cells = Study(load(study(changes))).cells
+        cells = study_of(changes).cells
         assert {cell.workload for cell in cells} == {name, *files()[W][name]["tenants"]}
 
 

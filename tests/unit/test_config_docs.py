@@ -13,7 +13,8 @@ import pytest
 import yaml
 from snakemake.cli import parse_config
 from snakemake.utils import update_config
-from unit.config_cases import CONFIG, MALFORMED, S, W, files, refusal, study
+from unit.config_cases import MALFORMED
+from unit.studies import CONFIG, S, W, files, refusal, study
 
 from sharebench.config import config_schema, load
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
-from unit.config_cases import study
+from unit.studies import study
 
 from sharebench.config import load
 from sharebench.nodes import open_node

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.config_cases import files, study
+from unit.studies import files, study, study_of
 
 from sharebench import dataset, ownership
 from sharebench.config import ConfigError, load
@@ -18,7 +18,7 @@ from sharebench.matrix import Study
 
 def requested(**changes: Any) -> Study:
     """The default study on the simulated node, with what a command line changed."""
-    return Study(load(study({"node": "simulated"} | changes)))
+    return study_of({"node": "simulated"} | changes)
 
 
 @pytest.mark.parametrize(

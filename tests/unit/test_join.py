@@ -6,16 +6,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-from unit.config_cases import study
+from unit.studies import study_of
 
-from sharebench.config import load
 from sharebench.join import NotJoined, join
 from sharebench.matrix import Study
 
 
 @pytest.fixture
 def planned() -> Study:
-    return Study(load(study({"node": "simulated", "workloads": ["matmul"], "strategies": ["mps"], "repeats": 1})))
+    return study_of({"node": "simulated", "workloads": ["matmul"], "strategies": ["mps"], "repeats": 1})
 
 
 @pytest.fixture

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 from unit import factories
-from unit.config_cases import study
+from unit.studies import study_of
 
 from sharebench import lifecycle, ownership, record
-from sharebench.config import load
 from sharebench.jobs import duration
 from sharebench.lifecycle import closing_lines, headline, relative_argv, stale_cells, switches
 from sharebench.matrix import Cell, Study
@@ -23,7 +22,7 @@ from sharebench.ownership import OwnershipError
 
 def of(**changes: Any) -> Study:
     """The default study on the simulated node with one workload and some keys changed."""
-    return Study(load(study({"node": "simulated", "workloads": ["matmul"], "null_cells": False} | changes)))
+    return study_of({"node": "simulated", "workloads": ["matmul"], "null_cells": False} | changes)
 
 
 @pytest.mark.parametrize("order, expected", [("blocks", 12), ("strategy", 4)])
@@ -146,7 +145,7 @@ def test_beginning_claims_and_says_so(results: Path, capsys: pytest.CaptureFixtu
 def test_only_who_measures_claims_the_node(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = tmp_path / "node.lock"
     monkeypatch.setattr("sharebench.nodes.cpu.CpuNode.lock_path", lock)
-    planned = Study(load(study({"node": "cpu"})))
+    planned = study_of({"node": "cpu"})
     measuring = lifecycle.begin(planned, results, needed(planned.cells[:1], results), ["snakemake"], "")
     drawing = lifecycle.begin(planned, tmp_path / "other", {"figures": ["x.svg"], "all": [""]}, ["snakemake"], "")
     drawing.release()

@@ -6,16 +6,15 @@ import copy
 from typing import Any
 
 import pytest
-from unit.config_cases import study
+from unit.studies import study_of
 
 from sharebench import fault_checks, faults
-from sharebench.config import load
 from sharebench.matrix import Cell, Study
 
 
 def of(**changes: Any) -> Study:
     """The default study with these keys changed, and nothing measured again unless they say so."""
-    return Study(load(study({"null_cells": False} | changes)))
+    return study_of({"null_cells": False} | changes)
 
 
 def faulty(*kinds: str, **changes: Any) -> Study:

@@ -16,11 +16,10 @@ from typing import Any
 
 import psutil
 import pytest
-from unit.config_cases import study
+from unit.studies import study_of
 
 from sharebench import record
 from sharebench.cell import run_cell
-from sharebench.config import load
 from sharebench.matrix import Cell, Study
 from sharebench.nodes.base import Grant, NodeError, TenantsFailed
 from sharebench.nodes.cpu import CpuNode
@@ -51,7 +50,7 @@ def this_run(monkeypatch: pytest.MonkeyPatch) -> str:
 
 def cpu_study(**changes: Any) -> Study:
     """A study of tiny products and windows on this host."""
-    return Study(load(study({"node": "cpu", "repeats": 1, "workloads": ["matmul"]} | SMALL | QUICK | changes)))
+    return study_of({"node": "cpu", "repeats": 1, "workloads": ["matmul"]} | SMALL | QUICK | changes)
 
 
 class Misbehaving(ProcessTenants):

@@ -15,12 +15,11 @@ from typing import Any
 
 import psutil
 import pytest
-from unit.config_cases import W, study
+from unit.studies import W, study_of
 
 from sharebench import record
 from sharebench.cell import run_cell
-from sharebench.config import load
-from sharebench.matrix import Cell, Study
+from sharebench.matrix import Cell
 from sharebench.nodes.base import NodeError
 from sharebench.nodes.cpu import CpuNode
 from sharebench.ownership import RUN_ID_VARIABLE
@@ -97,7 +96,7 @@ def run(
     tmp_path: Path, entry: dict[str, Any], replicas: int = 1, strategy: str = "mps", start_seconds: float = 30
 ) -> dict[str, Any]:
     """The record of a cell of such tenants, after writing it."""
-    planned = Study(load(study({f"{W}.mine": entry, "workloads": ["mine"]} | QUICK)))
+    planned = study_of({f"{W}.mine": entry, "workloads": ["mine"]} | QUICK)
     node = CpuNode(planned.config["cpu"], tmp_path / "node")
     timeouts = {"start_seconds": start_seconds, "record_seconds": 10}
     cell = Cell(strategy, "mine", replicas, 1)

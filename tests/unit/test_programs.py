@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from snakemake.utils import update_config
-from unit.config_cases import W, refusal, study
+from unit.studies import W, refusal, study, study_of
 
 from sharebench.aggregate import published
 from sharebench.config import load
@@ -84,7 +84,7 @@ def test_each_mistake_is_one_line_that_names_key_value_and_remedy(case: tuple[di
 
 def spec_of(entry: dict[str, Any], name: str = "mine") -> dict[str, Any]:
     """The spec of the workload of a cell of two such tenants."""
-    planned = Study(load(study({f"{W}.{name}": entry, "workloads": [name]})))
+    planned = study_of({f"{W}.{name}": entry, "workloads": [name]})
     found: dict[str, Any] = json.loads(planned.spec(Cell("mps", name, 2, 1)))["workload"]
     return found
 
@@ -118,7 +118,7 @@ def test_a_cell_depends_on_the_files_of_its_study(tmp_path: Path, monkeypatch: p
 
 def test_its_code_is_that_of_programs_and_of_no_loop() -> None:
     entries = {f"{W}.mine": COMMAND, f"{W}.server": HTTP, f"{W}.both": {"tenants": ["mine", "server"]}}
-    planned = Study(load(study(entries)))
+    planned = study_of(entries)
     digests = [planned.code(name) for name in ("matmul", "mine", "server", "both")]
     assert len(set(digests)) == 3, "a mix of both kinds has the code of the server"
     assert digests[2] == digests[3]

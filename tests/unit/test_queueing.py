@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from unit.config_cases import study
+from unit.studies import study, study_of
 
 from sharebench import record as records
 from sharebench.cell import run_cell
@@ -33,7 +33,7 @@ def simulated() -> Study:
         "workloads": "batch-matmul",
         "simulated.noise.cell_cv": 0,
     }
-    return Study(load(study(changes)))
+    return study_of(changes)
 
 
 def run(simulated: Study, tmp_path: Path, replicas: int = 3) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def test_a_queue_has_cells_of_jobs_only() -> None:
         **{"workloads": "batch-matmul,matmul,service-and-batch,pair-of-jobs", "interference": "batch-matmul,matmul"},
         "workload_catalogue.pair-of-jobs": mixed["pair-of-jobs"],
     }
-    cells = Study(load(study(changes))).cells
+    cells = study_of(changes).cells
     queued = {(cell.workload, cell.replicas) for cell in cells if cell.strategy == "sequential"}
     assert queued == {("batch-matmul", 1), ("batch-matmul", 2), ("pair-of-jobs", 2)}
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from unit.config_cases import CONFIG, study
+from unit.studies import CONFIG, study, study_of
 
 from sharebench import record
 from sharebench.cell import run_cell
@@ -53,7 +53,7 @@ def simulated_study(**changes: Any) -> Study:
     """The study of config/simulated.yaml with some keys changed."""
     file = yaml.safe_load((CONFIG / "simulated.yaml").read_text())
     noise = file.pop("simulated")["noise"]
-    return Study(load(study(file | {"simulated.noise": noise} | changes)))
+    return study_of(file | {"simulated.noise": noise} | changes)
 
 
 def measure(planned: Study, cell: Cell, folder: Path) -> dict[str, Any]:

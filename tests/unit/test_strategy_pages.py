@@ -10,7 +10,7 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from unit.config_cases import files
+from unit.studies import files
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "strategies"

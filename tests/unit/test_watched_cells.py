@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.config_cases import study
+from unit.studies import study, study_of
 
 from sharebench import prometheus_cell
 from sharebench.aggregate import published, unnamed
@@ -27,19 +27,19 @@ WATCHED = {"prometheus.url": "http://127.0.0.1:1", "window_seconds": 5}
 
 
 def watched(tmp_path: Path, **changes: Any) -> Study:
-    return Study(load(study(WATCHED | {"prometheus.folder": str(tmp_path)} | changes)))
+    return study_of(WATCHED | {"prometheus.folder": str(tmp_path)} | changes)
 
 
 def test_a_study_that_nobody_watches_says_nothing_of_it() -> None:
-    plain = Study(load(study({})))
+    plain = study_of({})
     assert all("prometheus" not in plain.spec_of(cell) for cell in plain.cells)
-    with_buckets = Study(load(study({"prometheus.buckets": [0.1, 1.0]})))
+    with_buckets = study_of({"prometheus.buckets": [0.1, 1.0]})
     assert [with_buckets.spec(cell) for cell in with_buckets.cells] == [plain.spec(cell) for cell in plain.cells]
     assert with_buckets.code("matmul") == plain.code("matmul")
 
 
 def test_being_watched_is_part_of_a_cell_and_of_no_calibration(tmp_path: Path) -> None:
-    plain, seen = Study(load(study({"window_seconds": 5}))), watched(tmp_path)
+    plain, seen = study_of({"window_seconds": 5}), watched(tmp_path)
     assert {seen.spec_of(cell)["prometheus"]["scrape_seconds"] for cell in seen.cells} == {1}
     assert seen.calibration_spec("matmul") == plain.calibration_spec("matmul")
     assert seen.code("matmul") != plain.code("matmul")

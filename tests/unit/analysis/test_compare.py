@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats
-from unit.config_cases import study
 from unit.factories import record
+from unit.studies import study
 
 from sharebench import record as records
 from sharebench.analysis.compare import COLUMNS, METRICS, NotComparable, changes, compare, first_difference, load

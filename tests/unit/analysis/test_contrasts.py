@@ -6,21 +6,19 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
-from unit.config_cases import W, study
 from unit.factories import record
+from unit.studies import W, study_of
 
 from sharebench.analysis.baseline import Baseline
 from sharebench.analysis.contrasts import COLUMNS, contrasts_table, declared
 from sharebench.analysis.reduction import by_workload, reduced
 from sharebench.analysis.statistics import holm
-from sharebench.config import load
-from sharebench.matrix import Study
 
 
 def of(**changes):
     """A simulated study of MPS, time-slicing and MIG at 1 and 2 tenants with one workload."""
     keys = {"node": "simulated", "strategies": ["mps", "time-slicing", "mig"], "replicas": [1, 2]}
-    return Study(load(study(keys | {"workloads": ["matmul"]} | changes)))
+    return study_of(keys | {"workloads": ["matmul"]} | changes)
 
 
 def cells(strategy, *means, replicas=2, **more):

@@ -14,10 +14,10 @@ from typing import Any
 from unittest import mock
 
 import yaml
-from unit.config_cases import CONFIG, files
 from unit.kubernetes.dra_objects import gpu, in_slice, instance
 from unit.kubernetes.fake_cluster import CONFIGS, NODE
 from unit.kubernetes.fake_mig import MAP, MigCluster
+from unit.studies import CONFIG, files
 
 from sharebench.capabilities import can
 from sharebench.config import load

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.config_cases import S, study
 from unit.kubernetes.fake_cluster import NODE, FakeCluster
 from unit.kubernetes.objects import CONFIG
 from unit.kubernetes.test_device_plugin import cluster, label, taints
+from unit.studies import S, study, study_of
 
 from sharebench.config import load
 from sharebench.matrix import Study
@@ -197,5 +197,5 @@ def test_each_strategy_has_its_own_way_and_it_is_in_the_spec() -> None:
     spec = of_study.spec_of(of_study.cells[0])
     assert spec["strategy"]["access"] == "device-plugin"
     assert of_study.node_options()["accesses"] == ["device-plugin"]
-    on_host = Study(load(study({"strategies": ["exclusive"]})))
+    on_host = study_of({"strategies": ["exclusive"]})
     assert "access" not in on_host.spec_of(on_host.cells[0])["strategy"]

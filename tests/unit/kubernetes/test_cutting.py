@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.config_cases import study
 from unit.kubernetes.fake_cluster import CONFIGS, NODE
 from unit.kubernetes.fake_mig import LAYOUTS, MAP, MigCluster
+from unit.studies import study
 
 from sharebench.config import load
 from sharebench.matrix import Study

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.config_cases import study
 from unit.kubernetes.fake_cluster import CONFIGS, NODE, PODS, FakeCluster
 from unit.kubernetes.objects import CONFIG
 from unit.kubernetes.test_strangers import pod
+from unit.studies import study
 
 from sharebench.config import load
 from sharebench.matrix import Study

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.config_cases import study
 from unit.kubernetes.dra_objects import NVIDIA, UUID, gpu, in_slice, instance
 from unit.kubernetes.fake_cluster import FakeCluster
 from unit.kubernetes.objects import daemon_set
+from unit.studies import study, study_of
 
 from sharebench.cell import refuse_contradiction
 from sharebench.config import load
@@ -26,7 +26,7 @@ from sharebench.nodes.kubernetes.dra_evidence import digest
 from sharebench.nodes.kubernetes.survey import HIDDEN, Survey
 
 GIVEN = {"node": "kubernetes", "kubernetes.access": "dra", "strategies": ["time-slicing", "mps"], "replicas": [3]}
-STUDY = Study(load(study(GIVEN)))
+STUDY = study_of(GIVEN)
 TIME_SLICING = STUDY.strategies["time-slicing"]
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/sharebench/resourceclaims"
 MESSAGE = "error preparing devices for claim sharebench/x: "

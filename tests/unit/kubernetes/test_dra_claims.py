@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from unit.config_cases import S, study
 from unit.kubernetes.dra_objects import NVIDIA, UUID, gpu, in_slice, instance, offered, strategy
+from unit.studies import S, study
 
 from sharebench.config import load
 from sharebench.matrix import Study

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from unit import factories
-from unit.config_cases import study
+from unit.studies import study
 
 from sharebench.config import load
 from sharebench.nodes.kubernetes.access import PodNeeds

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from unit.config_cases import study
+from unit.studies import study
 
 from sharebench.config import load
 from sharebench.nodes.kubernetes import pod_template

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from unit.config_cases import study
 from unit.kubernetes.objects import Json
+from unit.studies import study
 
 from sharebench.config import load
 from sharebench.nodes.base import NodeError

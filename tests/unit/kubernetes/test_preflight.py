@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.config_cases import study
 from unit.kubernetes.fake_cluster import NODE, FakeCluster
 from unit.kubernetes.objects import daemon_set
+from unit.studies import study_of
 
-from sharebench.config import load
-from sharebench.matrix import Study
 from sharebench.nodes.base import NodeError
 from sharebench.nodes.kubernetes import cluster_node, cluster_policy, preflight, survey
 from sharebench.nodes.kubernetes.api import ApiRefused
@@ -54,7 +52,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 def inspected(**options: Any) -> tuple[str, bool]:
-    lines, is_fit = preflight.inspect(Study(load(study(STUDY | {"kubernetes": options}))))
+    lines, is_fit = preflight.inspect(study_of(STUDY | {"kubernetes": options}))
     return "\n".join(lines), is_fit
 
 
@@ -138,7 +136,7 @@ def test_what_the_gpu_can_do(cluster: Cluster, compute: tuple[str, ...], most: i
 def test_more_tenants_than_mps_clients_are_infeasible(cluster: Cluster) -> None:
     labels = cluster.store[NODE]["metadata"]["labels"]
     labels |= {"nvidia.com/gpu.compute.major": "7", "nvidia.com/gpu.compute.minor": "0"}
-    many = Study(load(study(STUDY | {"replicas": [1, 16, 17]})))
+    many = study_of(STUDY | {"replicas": [1, 16, 17]})
     text = "\n".join(preflight.inspect(many)[0])
     assert "not with 17: the GPU takes 16 MPS clients at most" in text
     assert "feasible with 16 tenants" in text
@@ -168,7 +166,7 @@ def test_the_operators_version_and_state_are_said(cluster: Cluster) -> None:
 
 
 def test_every_right_has_a_place(cluster: Cluster) -> None:
-    options = Study(load(study(STUDY | {"kubernetes": {"drain": True}}))).node_options()
+    options = study_of(STUDY | {"kubernetes": {"drain": True}}).node_options()
     assert {right.where for rights in needed(options, False).values() for right in rights} <= {
         "cluster",
         "plugin",

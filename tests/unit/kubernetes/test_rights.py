@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 import yaml
-from unit.config_cases import study
+from unit.studies import study_of
 
-from sharebench.config import load
-from sharebench.matrix import Study
 from sharebench.nodes.kubernetes.rights import FEATURES, FORWARDING, NEEDED, Right, needed
 
 FOLDER = Path(__file__).parents[3] / "config" / "cluster"
 # A study that uses no feature.
-NONE = Study(load(study({"node": "kubernetes", "strategies": ["exclusive"]}))).node_options()
+NONE = study_of({"node": "kubernetes", "strategies": ["exclusive"]}).node_options()
 
 
 def objects(name: str) -> list[dict[str, Any]]:

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.config_cases import S, study
 from unit.kubernetes.fake_cluster import NODE, FakeCluster
+from unit.studies import S, study_of
 
-from sharebench.config import load
-from sharebench.matrix import Study
 from sharebench.nodes.base import Evidence, Grant, NodeError, State
 from sharebench.nodes.kubernetes import original, static
 from sharebench.nodes.kubernetes.cluster_node import ClusterNode
@@ -22,7 +20,7 @@ Json = dict[str, Any]
 NAMES = ["hami", "volcano-vgpu", "kai-fraction", "as-found"]
 AS_FOUND = {"mechanism": "time-slicing", "access": "static", "pod": {"resources": {"nvidia.com/gpu": 1}}}
 GIVEN = {"node": "kubernetes", "replicas": [1, 3, 7], "strategies": NAMES, f"{S}.as-found": AS_FOUND}
-STUDY = Study(load(study(GIVEN)))
+STUDY = study_of(GIVEN)
 MEMORY = "nvidia.com/gpu.memory"
 
 
@@ -160,7 +158,7 @@ def test_room_under_what_another_way_has_set_says_nothing(cluster: FakeCluster, 
 def test_memory_that_is_not_known(cluster: FakeCluster, tmp_path: Path, node: ClusterNode) -> None:
     entry = copy.deepcopy(AS_FOUND) | {"memory_percent": "100/N"}
     entry["pod"]["resources"]["example.com/mib"] = "$memory_mib"
-    strategy = Study(load(study(GIVEN | {f"{S}.as-found": entry}))).strategies["as-found"]
+    strategy = study_of(GIVEN | {f"{S}.as-found": entry}).strategies["as-found"]
     line = node.infeasible(strategy, 3)
     assert line is not None
     assert "no label nvidia.com/gpu.memory" in line

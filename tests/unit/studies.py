@@ -1,0 +1,75 @@
+"""Studies as tests make them: the default config with a few keys changed."""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import yaml
+from snakemake.utils import update_config
+
+from sharebench import workload_modules
+from sharebench.config import ConfigError, load
+from sharebench.matrix import Plot, Study
+
+CONFIG = Path(__file__).parents[2] / "config"
+S = "strategy_catalogue"
+W = "workload_catalogue"
+SIMULATED = {"node": "simulated"}
+MIXED: dict[str, Any] = {
+    f"{W}.both.tenants": ["matmul", "detector", "detector"],
+    "strategies": ["mps", "mig"],
+    "repeats": 2,
+}
+
+
+@cache
+def files() -> dict[str, Any]:
+    """The three files that the Snakefile loads, as one config."""
+    merged: dict[str, Any] = {}
+    for name in ("strategies", "workloads", "config"):
+        update_config(merged, yaml.safe_load((CONFIG / f"{name}.yaml").read_text()))
+    return merged
+
+
+def study(changes: dict[str, Any]) -> dict[str, Any]:
+    """The default config on the CPU stand-in with some keys, dotted, set to other values."""
+    config = copy.deepcopy(files()) | {"node": "cpu"}
+    for key, value in changes.items():
+        *outer, last = key.split(".")
+        section = config
+        for part in outer:
+            section = section.setdefault(part, {})
+        section[last] = value
+    return config
+
+
+def study_of(changes: dict[str, Any]) -> Study:
+    """The cells of the default config with these changes."""
+    return Study(load(study(changes)))
+
+
+def simulated(dotted: dict[str, Any] | None = None, **keys: Any) -> Study:
+    """The default study on the simulated node with these keys changed, without null cells unless they ask for some."""
+    return study_of(SIMULATED | {"null_cells": False} | (dotted or {}) | keys)
+
+
+def plots_in_order(of_study: Study) -> list[Plot]:
+    """The node's states in the order in which they are set, one for each run of cells that share it."""
+    return [plot for plot, _ in groupby(of_study.cells, key=of_study.plot)]
+
+
+def refusal(changes: dict[str, Any]) -> str:
+    """The line with which the default config with these changes is refused where only onnxruntime is installed."""
+
+    def installed(name: str) -> object | None:
+        return object() if name == "onnxruntime" else None
+
+    with mock.patch.object(workload_modules, "find_spec", installed), pytest.raises(ConfigError) as caught:
+        load(study(changes))
+    return str(caught.value)

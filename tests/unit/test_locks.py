@@ -1,0 +1,45 @@
+"""Lock files as what tenants depend on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sharebench import locks
+from sharebench.locks import tenant_environment
+
+LOCK = """#
+# made by a tool at some time
+numpy==2.1.0 \\
+    --hash=sha256:aaaa \\
+    --hash=sha256:bbbb
+    # via -r tenant.in
+prometheus-client==0.21.0 ; python_version >= "3.11" \\
+    --hash=sha256:cccc
+"""
+
+
+def environment(folder: Path, text: str) -> str:
+    """What `tenant_environment` makes of a lock file with this text."""
+    lock = folder / "lock.txt"
+    lock.write_text(text)
+    tenant_environment.cache_clear()
+    try:
+        return tenant_environment(str(lock))
+    finally:
+        tenant_environment.cache_clear()
+
+
+def test_the_tenants_environment_is_the_pins_of_the_lock(tmp_path: Path) -> None:
+    assert environment(tmp_path, LOCK) == "numpy==2.1.0 prometheus-client==0.21.0"
+    noise = LOCK.replace("some time", "another").replace("aaaa", "dddd").replace("    # via -r tenant.in\n", "")
+    assert environment(tmp_path, noise) == environment(tmp_path, LOCK)
+    assert environment(tmp_path, LOCK.replace("2.1.0", "2.1.1")) != environment(tmp_path, LOCK)
+
+
+@pytest.mark.parametrize("lock", ["tenant-cpu.txt", "tenant-gpu.txt"])
+def test_every_pin_of_the_real_lock_counts(lock: str) -> None:
+    lines = (locks.ENVS / lock).read_text().splitlines()
+    pins = [line for line in lines if "==" in line and not line.lstrip().startswith(("#", "--"))]
+    assert len(tenant_environment(lock).split()) == len(pins) >= 2

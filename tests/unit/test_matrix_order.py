@@ -1,0 +1,124 @@
+"""The order of the cells: blocks, plots, and ranks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import groupby
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from unit.studies import plots_in_order, simulated
+
+from sharebench.matrix import Cell, Plot
+
+
+def test_ranks_number_the_cells_from_last_to_first() -> None:
+    planned = simulated(repeats=4)
+    assert [planned.rank(cell) for cell in planned.cells] == list(range(len(planned.cells), 0, -1))
+    assert planned.rank(Cell("mps", "matmul", 99, 1)) == 0
+
+
+def test_a_strategy_ranks_with_its_first_cell() -> None:
+    planned = simulated()
+    for name in ("exclusive", "time-slicing", "mps", "mig"):
+        first = next(cell for cell in planned.cells if cell.strategy == name)
+        assert planned.strategy_rank(name) == planned.rank(first)
+    assert planned.strategy_rank("streams") == 0
+
+
+def test_blocks_hold_every_state_once() -> None:
+    planned = simulated(strategies=["exclusive", "mps", "mps-limited", "mig"], replicas=[1, 2], repeats=3)
+    plots = plots_in_order(planned)
+    # mps-limited is set up anew for each number of tenants: its share is 100/N.
+    states = {("exclusive", None), ("mps", None), ("mig", None), ("mps-limited", 1), ("mps-limited", 2)}
+    assert Counter(plots) == Counter(Plot(s, n, block) for s, n in states for block in (1, 2, 3))
+    assert [plot.block for plot in plots] == sorted(plot.block for plot in plots)
+    assert all(planned.block(cell) == cell.repeat for cell in planned.cells)
+
+
+def test_order_strategy_sets_every_state_once() -> None:
+    planned = simulated(order="strategy", repeats=3)
+    plots = plots_in_order(planned)
+    assert len(plots) == len(set(plots)) == 4
+    assert {planned.block(cell) for cell in planned.cells} == {0}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_order_strategy_sets_a_state_once_also_where_the_first_cells_are_infeasible(seed: int) -> None:
+    """The gate of a strategy goes straight to its first feasible cell, whatever was to be before it."""
+    planned = simulated(
+        strategies=["mps", "mps-limited", "time-slicing"], replicas=[1, 2, 4], order="strategy", seed=seed
+    )
+    infeasible = {"mps-limited": {1, 4}, "mps": {2}}
+    asked: list[Plot] = []
+    for cell in planned.cells:
+        mine = [each for each in planned.cells if each.strategy == cell.strategy]
+        feasible = [each for each in mine if each.replicas not in infeasible.get(each.strategy, set())]
+        if planned.rank(cell) == planned.strategy_rank(cell.strategy):
+            asked.append(planned.plot(feasible[0]))
+        asked += [planned.plot(cell)] if cell in feasible else []
+    states = [plot for plot, _ in groupby(asked)]
+    assert len(states) == len(set(states))
+
+
+def test_order_strategy_still_draws_the_strategies() -> None:
+    firsts = {
+        tuple(dict.fromkeys(plot.strategy for plot in plots_in_order(simulated(order="strategy", seed=seed))))
+        for seed in range(8)
+    }
+    assert len(firsts) > 3
+
+
+def test_order_auto_is_blocks_where_a_switch_is_cheap() -> None:
+    assert simulated(order="auto").order == "blocks"
+
+
+def test_the_order_is_drawn_afresh_for_each_block_and_seed() -> None:
+    many: dict[str, Any] = {"strategies": ["exclusive", "time-slicing", "mps", "mig", "streams"], "repeats": 6}
+
+    def orders(seed: int) -> list[tuple[str, ...]]:
+        plots = plots_in_order(simulated(seed=seed, **many))
+        return [tuple(plot.strategy for plot in block) for _, block in groupby(plots, key=lambda plot: plot.block)]
+
+    assert orders(1) == orders(1)
+    assert orders(1) != orders(2)
+    assert len(set(orders(1))) > 3, "blocks differ"
+    assert all(blocks[0][0] == "exclusive" for blocks in map(orders, range(8))), "calibration left the node so"
+    assert len({blocks[1][0] for blocks in map(orders, range(20))}) > 2, "later blocks begin anywhere"
+
+
+def test_cells_are_shuffled_inside_a_plot() -> None:
+    planned = simulated(strategies=["mps"], workloads=["matmul"], replicas=[1, 2, 3, 4], repeats=4, baseline="none")
+    inside = [tuple(cell.replicas for cell in planned.cells if planned.block(cell) == block) for block in range(1, 5)]
+    assert all(sorted(block) == [1, 2, 3, 4] for block in inside)
+    assert len(set(inside)) > 1
+
+
+def test_the_order_does_not_depend_on_how_the_config_lists_things() -> None:
+    one = simulated(strategies=["mps", "mig"], replicas=[1, 2], workloads=["matmul", "matmul-light"])
+    other = simulated(strategies=["mig", "mps"], replicas=[2, 1], workloads=["matmul-light", "matmul"])
+    assert one.cells == other.cells
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    strategies=st.lists(
+        st.sampled_from(["exclusive", "time-slicing", "mps", "mps-limited", "mig", "mig-mps"]), min_size=1, unique=True
+    ),
+    replicas=st.lists(st.integers(1, 9), min_size=1, max_size=4, unique=True),
+    repeats=st.integers(1, 4),
+    order=st.sampled_from(["blocks", "strategy"]),
+    seed=st.integers(0, 5),
+)
+def test_any_study_runs_every_cell_once_in_whole_plots(
+    strategies: list[str], replicas: list[int], repeats: int, order: str, seed: int
+) -> None:
+    planned = simulated(strategies=strategies, replicas=replicas, repeats=repeats, order=order, seed=seed)
+    assert len(planned.cells) == len(set(planned.cells))
+    assert set(planned.requested) <= set(planned.cells)
+    assert sorted(planned.rank(cell) for cell in planned.cells) == list(range(1, len(planned.cells) + 1))
+    plots = plots_in_order(planned)
+    states = {(plot.strategy, plot.replicas) for plot in plots}
+    assert len(plots) == len(states) * (repeats if order == "blocks" else 1)

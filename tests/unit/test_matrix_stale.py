@@ -1,0 +1,221 @@
+"""What makes which cell stale: its spec, its code, and the environment of its tenants."""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.studies import MIXED, SIMULATED, simulated, study, study_of
+
+from sharebench import capabilities
+from sharebench.config import load
+from sharebench.locks import tenant_environment
+from sharebench.matrix import Cell, Study, canonical
+
+# What is edited, and which cells of the default study it stales: their axes, or all, or none.
+ALL: dict[str, Any] = {}
+NONE = None
+EDITS: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
+    "window": ({"window_seconds": 3}, ALL),
+    "params of one workload": ({"workload_catalogue.matmul.params": {"size": 64}}, {"workload": "matmul"}),
+    "params of an unused workload": ({"workload_catalogue.memcopy.params": {"mebibytes": 8}}, NONE),
+    "load of one workload": (
+        {"workload_catalogue.matmul-light.load": {"arrival": "poisson", "rate_of_capacity": 0.3}},
+        {"workload": "matmul-light"},
+    ),
+    "tolerance of one workload": ({"workload_catalogue.matmul.output_tolerance": 1e-3}, {"workload": "matmul"}),
+    "description of a workload": ({"workload_catalogue.matmul.description": "another"}, NONE),
+    "smallest window of a workload": ({"workload_catalogue.matmul.min_window_seconds": 0.5}, NONE),
+    "description of a strategy": ({"strategy_catalogue.mps.description": "another"}, NONE),
+    # 100/N before; at two tenants that is the same
+    "a limit of a strategy": (
+        {"strategy_catalogue.mps-limited.thread_percent": 50},
+        {"strategy": "mps-limited", "replicas": 1},
+    ),
+    "profile of a strategy": ({"strategy_catalogue.mig.profile": "2g"}, {"strategy": "mig"}),
+    "mechanism of a strategy": ({"strategy_catalogue.mps.mechanism": "streams"}, {"strategy": "mps"}),
+    "another strategy": ({"strategies": ["exclusive", "mps", "mps-limited", "mig", "streams"]}, NONE),
+    "the list of replicas": ({"replicas": [1, 2, 3]}, NONE),
+    "a strategy's own replicas": ({"strategy_catalogue.mps.replicas": [1, 2]}, NONE),
+    "repeats": ({"repeats": 5}, NONE),
+    "order": ({"order": "strategy"}, NONE),
+    "baseline": ({"baseline": "mps"}, NONE),
+    "results": ({"results": "elsewhere"}, NONE),
+    "timeouts": ({"timeouts": {"start_seconds": 90, "record_seconds": 45}}, NONE),
+    "options of another kind of node": ({"cpu.cores": [0]}, NONE),
+    # virtual tenants are steady from the start
+    "warm-up": ({"warmup.min_iterations": 7}, NONE),
+    "seed": ({"seed": 2}, ALL),
+    "noise": ({"simulated.noise.cell_cv": 0.1}, ALL),
+    "overhead": ({"simulated.time_slicing_overhead": 0.2}, ALL),
+    "product": ({"simulated.product": "another"}, ALL),
+    "model of one workload": (
+        {"workload_catalogue.matmul.simulated": {"serial_seconds": 0.001}},
+        {"workload": "matmul"},
+    ),
+    "module of one workload": ({"workload_catalogue.matmul.module": "memcopy"}, NONE),
+}
+EDITS_ON_CPU: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
+    "seed": ({"seed": 2}, NONE),
+    "warm-up": ({"warmup.min_iterations": 7}, ALL),
+    "cores": ({"cpu.cores": [0]}, ALL),
+    "noise": ({"simulated.noise.cell_cv": 0.1}, NONE),
+    "model of one workload": ({"workload_catalogue.matmul.simulated": {"serial_seconds": 0.001}}, NONE),
+    "module of one workload": ({"workload_catalogue.matmul.module": "memcopy"}, {"workload": "matmul"}),
+    "window": ({"window_seconds": 3}, ALL),
+}
+EVERYTHING: dict[str, Any] = {"workloads": ["matmul", "matmul-light"], "replicas": [1, 2], "repeats": 2}
+
+
+def stale(before: dict[str, Any], edit: dict[str, Any]) -> tuple[set[Cell], set[Cell]]:
+    """The cells that both studies have, and those of them whose spec the edit changes."""
+    old, new = study_of(before), study_of(before | edit)
+    shared = set(old.cells) & set(new.cells)
+    return shared, {cell for cell in shared if old.spec(cell) != new.spec(cell)}
+
+
+def matching(cells: set[Cell], axes: dict[str, Any] | None) -> set[Cell]:
+    """The cells whose axes have these values; none when `axes` is None."""
+    if axes is None:
+        return set()
+    return {cell for cell in cells if all(getattr(cell, axis) == value for axis, value in axes.items())}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit_stales_exactly_what_depends_on_it(name: str) -> None:
+    edit, expected = EDITS[name]
+    strategies = {"strategies": ["exclusive", "mps", "mps-limited", "mig"]}
+    shared, changed = stale(SIMULATED | EVERYTHING | strategies, edit)
+    assert shared
+    assert changed == matching(shared, expected)
+
+
+@pytest.mark.parametrize("name", EDITS_ON_CPU)
+def test_an_edit_stales_exactly_what_depends_on_it_on_the_stand_in(name: str) -> None:
+    edit, expected = EDITS_ON_CPU[name]
+    shared, changed = stale({"node": "cpu"} | EVERYTHING, edit)
+    assert shared
+    assert changed == matching(shared, expected)
+
+
+def test_a_limit_of_100_over_n_is_in_the_spec_as_what_it_means() -> None:
+    planned = simulated(strategies=["mps-limited"], replicas=[4])
+    limits = json.loads(planned.spec(Cell("mps-limited", "matmul", 4, 1)))["strategy"]["limits"]
+    assert limits == {"thread_percent": 25.0, "memory_percent": 25.0}
+
+
+def test_repeats_are_cells_of_their_own() -> None:
+    planned = simulated()
+    assert planned.spec(Cell("mps", "matmul", 2, 1)) != planned.spec(Cell("mps", "matmul", 2, 2))
+
+
+def shuffled(value: Any) -> Any:
+    """The value with the keys of every mapping in reverse order."""
+    if isinstance(value, dict):
+        return {key: shuffled(value[key]) for key in reversed(list(value))}
+    return value
+
+
+def test_canonical_text_does_not_depend_on_the_order_of_keys() -> None:
+    config = study(SIMULATED)
+    one, other = Study(load(config)), Study(load(shuffled(copy.deepcopy(config))))
+    assert [one.spec(cell) for cell in one.cells] == [other.spec(cell) for cell in other.cells]
+    assert one.strategy_spec("mig-mps") == other.strategy_spec("mig-mps")
+    assert canonical({"b": 1, "a": {"d": [2], "c": "×"}}) == '{"a":{"c":"×","d":[2]},"b":1}'
+
+
+def test_calibration_depends_on_the_workload_alone_and_unloaded() -> None:
+    before = simulated(strategies=["mps"], workloads=["matmul", "matmul-light"])
+    light = json.loads(before.calibration_spec("matmul-light"))
+    assert light["workload"]["load"] == {"arrival": "closed"}
+    assert (light["strategy"]["name"], light["replicas"]) == ("exclusive", 1)
+
+    for same in (
+        simulated(strategies=["mig"], replicas=[7], repeats=9, workloads=["matmul-light"]),
+        simulated({"workload_catalogue.matmul-light.load": {"arrival": "constant", "rate_hz": 5}}),
+    ):
+        assert same.calibration_spec("matmul-light") == before.calibration_spec("matmul-light")
+    for different in (
+        simulated(window_seconds=3),
+        simulated({"workload_catalogue.matmul-light.params": {"size": 64}}),
+    ):
+        assert different.calibration_spec("matmul-light") != before.calibration_spec("matmul-light")
+    assert before.calibration_cell("matmul") not in before.cells
+
+
+def test_setting_up_a_strategy_does_not_depend_on_words_and_numbers_of_tenants() -> None:
+    before = simulated().strategy_spec("mps-limited")
+    assert simulated({"strategy_catalogue.mps-limited.description": "x"}).strategy_spec("mps-limited") == before
+    assert simulated({"strategy_catalogue.mps-limited.replicas": [3]}).strategy_spec("mps-limited") == before
+    assert simulated({"strategy_catalogue.mps-limited.thread_percent": "200/N"}).strategy_spec("mps-limited") != before
+
+
+def test_the_code_of_a_cell_is_that_of_its_node_and_workload() -> None:
+    model, cpu = simulated(), study_of({"node": "cpu"})
+    assert model.code("matmul") == model.code("yolos"), "the model is the same for every workload"
+    assert cpu.code("matmul") == cpu.code("matmul-light") != cpu.code("memcopy")
+    assert model.code("matmul") != cpu.code("matmul")
+    assert model.node_code() != cpu.node_code()
+
+
+def test_only_tenants_that_are_processes_depend_on_their_environment() -> None:
+    on_cpu = study_of({"node": "cpu"})
+    assert json.loads(on_cpu.spec(on_cpu.cells[0]))["environment"] == tenant_environment("tenant-cpu.txt")
+    assert "environment" not in json.loads(simulated().spec(simulated().cells[0]))
+
+
+def test_tenants_on_a_gpu_depend_on_a_lock_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", tmp_path)
+    monkeypatch.setattr(capabilities, "GPU_ENVIRONMENT", Path(sys.executable))
+
+    def environment_of(python: str) -> str:
+        planned = study_of({"node": "nvidia", "nvidia.python": python})
+        spec = planned.spec(planned.cells[0])
+        assert sys.executable not in spec, "where it is on this host is nobody else's business"
+        found: str = json.loads(spec)["environment"]
+        return found
+
+    assert environment_of("auto") == tenant_environment("tenant-gpu.txt") != tenant_environment("tenant-cpu.txt")
+    assert "torch==" in environment_of("auto")
+    assert environment_of(sys.executable) == "own interpreter"
+
+
+def test_the_spec_of_a_mix_holds_that_of_every_tenant() -> None:
+    planned = simulated(MIXED, workloads=["both", "matmul", "detector"], replicas=[4])
+
+    def workload(name: str) -> Any:
+        return json.loads(planned.spec(Cell("mps", name, 4, 1)))["workload"]
+
+    assert workload("both") == {
+        "name": "both",
+        "tenants": [workload(name) for name in ("matmul", "detector", "detector", "matmul")],
+    }
+    assert "tenants" not in workload("matmul")
+
+
+@pytest.mark.parametrize(
+    "edit, expected",
+    [
+        ({"workload_catalogue.matmul.simulated.serial_seconds": 0.5}, {"matmul", "both", "detector+matmul"}),
+        ({"workload_catalogue.detector.output_tolerance": 0.5}, {"detector", "both", "detector+matmul"}),
+        ({"workload_catalogue.both.tenants": ["matmul", "detector", "matmul"]}, {"both"}),
+        ({"workload_catalogue.both.description": "another"}, set()),
+    ],
+)
+def test_an_edit_stales_the_mixes_and_pairs_that_it_is_part_of(edit: dict[str, Any], expected: set[str]) -> None:
+    before = SIMULATED | MIXED | {"workloads": ["both"], "replicas": [3], "interference": ["matmul", "detector"]}
+    _, changed = stale(before, edit)
+    alike = {"detector+detector"} if "detector" in expected else {"matmul+matmul"} if "matmul" in expected else set()
+    assert {cell.workload for cell in changed} == expected | alike
+
+
+def test_the_code_of_a_mix_is_that_of_all_its_workloads() -> None:
+    config = {"node": "cpu", "interference": ["matmul", "detector", "memcopy"]}
+    planned = study_of(config)
+    assert planned.code("matmul+matmul") == planned.code("matmul")
+    codes = {planned.code(name) for name in ("matmul", "detector", "detector+matmul", "matmul+memcopy")}
+    assert len(codes) == 4
