@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sharebench import gates
+from sharebench import record as records
 from sharebench.collect.rows import NOTHING_KNOWN
 from tenant.buckets import BUCKET_COUNT, bucket_index, to_sparse
 
@@ -285,6 +287,15 @@ def record(
     if status == "infeasible":
         measured |= {"evidence": [], "calibration": None, "window": None, "telemetry": None}
     return measured | {"gates": gates.evaluate(measured)}
+
+
+def written(path: Path, measured: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of what a cell measured, written as its job writes it, and read again."""
+    unknown = {"python": "3", "platform": "Linux", "packages": {}, "git_commit": None, "git_dirty": None}
+    provenance = unknown | {"run_id": "run-1", "started_epoch_seconds": 1.0} | measured["environment"]
+    whole = {key: value for key, value in measured.items() if key != "environment"}
+    records.write(path, whole | {"code": CODE, "provenance": provenance})
+    return records.read(path)
 
 
 def watched(measured: dict[str, Any], **changes: Any) -> dict[str, Any]:

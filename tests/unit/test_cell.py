@@ -3,77 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.fakes import OK, STEADY, FakeSampler, FakeTenants, ended
+from unit import factories
+from unit.fake_node import CALIBRATION, LIMITED, MPS, SETTINGS, FakeNode, load_of, raising
+from unit.fakes import OK, STEADY, FakeTenants, ended
 
-from sharebench import record
 from sharebench.cell import Stopwatch, judge, planned_load, run_cell
 from sharebench.matrix import canonical
-from sharebench.nodes.base import Evidence, Grant, Node, NodeError, State, Tenants, TenantsFailed, TenantUnreachable
+from sharebench.nodes.base import NodeError, TenantsFailed, TenantUnreachable
 from sharebench.strategies import Strategy
-
-MPS = Strategy("mps", ("mps",), None, None, None, None, None)
-LIMITED = Strategy("mps-limited", ("mps",), None, None, "100/N", None, None)
-CALIBRATION = {
-    "capacity_hz": 100.0,
-    "output_digest": [1.5, -2.0],
-    "roofs": None,
-    "idle_power_watts": None,
-}
-SETTINGS = {"timeouts": {"start_seconds": 60, "record_seconds": 30}, "cell_folder": "cells/mps/matmul/n2/r3"}
-
-
-class FakeNode(Node):
-    """A node whose tenants are given."""
-
-    kind = "cpu"
-
-    def __init__(self, folder: Path, fakes: FakeTenants) -> None:
-        super().__init__({}, folder)
-        self.fakes = fakes
-        self.given: list[Mapping[str, Any]] = []
-        self.cannot: str | None = None
-        self.fails: Exception | None = None
-
-    def facts(self) -> dict[str, Any]:
-        return {
-            "kind": "cpu",
-            "device": "device-1",
-            "product": "a CPU",
-            "units": 2,
-            "units_name": "cores",
-            "memory_bytes": None,
-            "is_gpu": False,
-            "label": "not a GPU",
-            "details": {},
-        }
-
-    def infeasible(self, strategy: Strategy, replicas: int, workloads: object = ()) -> str | None:
-        return self.cannot
-
-    def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
-        return [Grant(index, 0) for index in range(replicas)]
-
-    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
-        return [{"name": "mask", "expected": 1, "observed": 1, "holds": True, "source": "node"}]
-
-    def tenants(self, spec: Mapping[str, Any], settings: Mapping[str, Any]) -> Tenants:
-        self.given.append(settings)
-        return self.fakes
-
-    def sampler(self, tenants: Tenants) -> FakeSampler:
-        return FakeSampler(self.fakes)
-
-    def switch(self, state: State | None) -> None:
-        if self.fails is not None:
-            raise self.fails
-
-    def plan(self, strategy: Strategy) -> str:
-        return "nothing"
 
 
 @pytest.fixture
@@ -99,21 +41,7 @@ def run(
 ) -> dict[str, Any]:
     """The cell's record; refused if it breaks the schema."""
     measured, _ = run_cell(node, strategy, spec_text or spec(), 3, SETTINGS, calibrations or {"matmul": CALIBRATION})
-    whole = {key: value for key, value in measured.items() if key != "environment"}
-    made = {"run_id": "run-1", "started_epoch_seconds": 1.0, "python": "3", "platform": "Linux", "packages": {}}
-    provenance = made | {"git_commit": None, "git_dirty": None}
-    path = node.folder / "raw.json"
-    record.write(path, whole | {"code": "code", "provenance": provenance})
-    return record.read(path) | {"environment": measured["environment"]}
-
-
-def raising(failure: BaseException) -> Any:
-    """A function that raises this."""
-
-    def fail(*_: object) -> None:
-        raise failure
-
-    return fail
+    return factories.written(node.folder / "raw.json", measured) | {"environment": measured["environment"]}
 
 
 @pytest.mark.parametrize("observed, raises", [("exclusive", True), (None, False)])
@@ -262,13 +190,6 @@ def test_a_living_tenant_that_does_not_answer_is_a_harness_failure(node: FakeNod
     assert node.fakes.life[-1] == "stop"
 
 
-def load_of(censored: int, arrival: str) -> dict[str, Any]:
-    """The load of a tenant's record."""
-    numbers = {"planned_rate_hz": None if arrival == "closed" else 50.0, "achieved_rate_hz": 50.0}
-    rest = {"delay_p99_seconds": None, "in_flight_mean": 0.25, "drops": 0, "censored": censored}
-    return {"load": {"arrival": arrival} | numbers | rest}
-
-
 def test_a_closed_loop_whose_iteration_never_ended_is_hung(node: FakeNode) -> None:
     node.fakes.fakes[1].changes = load_of(1, "closed")
     measured = run(node)
@@ -359,6 +280,8 @@ def mix_spec(**heavy: Any) -> str:
 
 
 HEAVY = {"capacity_hz": 10.0, "output_digest": [1.2, -2.0], "roofs": None, "idle_power_watts": None}
+
+
 BOTH = {"light": CALIBRATION, "heavy": HEAVY}
 
 

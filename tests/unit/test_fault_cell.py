@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from unit import factories
+from unit.fake_node import CALIBRATION, MPS, SETTINGS, FakeNode, load_of, raising
 from unit.fakes import FakeTenants, ended
-from unit.test_cell import CALIBRATION, MPS, SETTINGS, FakeNode, load_of, raising
 
-from sharebench import fault_cell, record
+from sharebench import fault_cell
 from sharebench.cell import run_cell
 from sharebench.fault_cell import REHEARSAL_SECONDS, FaultCourse
 from sharebench.matrix import canonical
@@ -67,11 +68,7 @@ def spec(kind: str = "killed") -> str:
 def run(node: FaultNode, kind: str = "killed") -> dict[str, Any]:
     """The cell's record; refused if it breaks the schema."""
     measured, _ = run_cell(node, MPS, spec(kind), 1, SETTINGS, {"matmul": CALIBRATION}, FaultCourse)
-    made = {"run_id": "run-1", "started_epoch_seconds": 1.0, "python": "3", "platform": "Linux", "packages": {}}
-    whole = {key: value for key, value in measured.items() if key != "environment"}
-    path = node.folder / "raw.json"
-    record.write(path, whole | {"code": "code", "provenance": made | {"git_commit": None, "git_dirty": None}})
-    return record.read(path)
+    return factories.written(node.folder / "raw.json", measured)
 
 
 def test_the_victim_is_measured_to_the_windows_end_and_its_status_is_the_cells(node: FaultNode) -> None:

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
+from unit.tenants.host import is_alive
 
 from sharebench import jobs, ownership
 from sharebench.nodes.base import Wedged
@@ -64,13 +64,6 @@ def other(results: Path, tmp_path: Path) -> Iterator[Any]:
             os.kill(pid, signal.SIGKILL)
     process.wait()
     process.stdout.close()
-
-
-def is_alive(pid: int) -> bool:
-    """Whether the process runs; a zombie does not."""
-    with contextlib.suppress(psutil.Error):
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    return False
 
 
 def test_a_live_owner_is_named_and_left_alone(results: Path, tmp_path: Path, other: Any) -> None:

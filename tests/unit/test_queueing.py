@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
+from unit import factories
 from unit.studies import study, study_of
 
-from sharebench import record as records
 from sharebench.cell import run_cell
 from sharebench.config import load
 from sharebench.gates import is_valid
@@ -19,10 +19,6 @@ from sharebench.nodes.simulated import SimulatedNode
 from sharebench.queueing import joined, run_queue
 
 SETTINGS = {"timeouts": {"start_seconds": 60, "record_seconds": 30}, "cell_folder": "cells/here"}
-PROVENANCE = {
-    **{"run_id": "run-1", "started_epoch_seconds": 1.0, "python": "3", "platform": "x", "packages": {}},
-    **{"git_commit": None, "git_dirty": None},
-}
 
 
 @pytest.fixture
@@ -69,10 +65,7 @@ def test_each_job_of_a_queue_is_alone(simulated: Study, tmp_path: Path) -> None:
 
 def test_the_record_of_a_queue_is_one_that_can_be_written_and_read(simulated: Study, tmp_path: Path) -> None:
     measured = run(simulated, tmp_path)
-    measured.pop("environment")
-    path = tmp_path / "raw.json"
-    records.write(path, measured | {"code": "code", "provenance": PROVENANCE})
-    assert records.read(path)["window"]["turns"] == measured["window"]["turns"]
+    assert factories.written(tmp_path / "raw.json", measured)["window"]["turns"] == measured["window"]["turns"]
 
 
 def test_a_queue_ends_with_the_first_job_that_fails(simulated: Study, tmp_path: Path) -> None:
@@ -81,8 +74,7 @@ def test_a_queue_ends_with_the_first_job_that_fails(simulated: Study, tmp_path: 
     assert measured["status"] == "crashed" and "1 of 3 tenants crashed" in measured["reason"]
     assert [tenant["status"] for tenant in measured["tenants"]] == ["crashed", "not-measured", "not-measured"]
     assert measured["window"] is None and measured["gates"] == []
-    measured.pop("environment")
-    records.write(tmp_path / "raw.json", measured | {"code": "code", "provenance": PROVENANCE})
+    factories.written(tmp_path / "raw.json", measured)
 
 
 def test_a_job_of_a_queue_that_misses_its_deadline_keeps_its_progress(simulated: Study, tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from unit import factories
 from unit.studies import CONFIG, study, study_of
 
-from sharebench import record
 from sharebench.cell import run_cell
 from sharebench.config import load
 from sharebench.matrix import Cell, Study
@@ -65,19 +65,7 @@ def measure(planned: Study, cell: Cell, folder: Path) -> dict[str, Any]:
     strategy = planned.strategies[cell.strategy]
     measured, rows = run_cell(node, strategy, planned.spec(cell), planned.block(cell), settings, calibrations)
     assert rows == []
-    environment = measured.pop("environment")
-    made = {
-        "run_id": "run-1",
-        "started_epoch_seconds": 1.0,
-        "python": "none",
-        "platform": "simulated",
-        "packages": environment.get("packages", {}),
-        "git_commit": None,
-        "git_dirty": None,
-    }
-    path = folder / cell.raw
-    record.write(path, measured | {"code": "code", "provenance": made})
-    return record.read(path)
+    return factories.written(folder / cell.raw, measured)
 
 
 def mean_latency(of_cell: dict[str, Any]) -> float:

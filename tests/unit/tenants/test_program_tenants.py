@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import http.client
-import os
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from unit import factories
 from unit.studies import W, study_of
+from unit.tenants.host import CORES
 
-from sharebench import record
 from sharebench.cell import run_cell
 from sharebench.matrix import Cell
 from sharebench.nodes.base import NodeError
 from sharebench.nodes.cpu import CpuNode
-from sharebench.ownership import RUN_ID_VARIABLE
 from sharebench.tenants import programs
 from sharebench.tenants.programs import DOOR, free_port, infeasible
 
-CORES = sorted(os.sched_getaffinity(0))
 QUICK = {"warmup": {"min_iterations": 4, "max_seconds": 1, "tolerance_percent": 50}, "window_seconds": 0.5}
 has_networks = programs._no_networks() is None
 
@@ -59,15 +56,6 @@ class Nap(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_): pass
 http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Nap).serve_forever()
 """
-
-
-@pytest.fixture(autouse=True)
-def this_run(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An id that keeps sweeping away from others; nothing is left running."""
-    monkeypatch.setenv(RUN_ID_VARIABLE, f"unit-test-{os.getpid()}")
-    before = set(psutil.Process().children(recursive=True))
-    yield
-    assert set(psutil.Process().children(recursive=True)) == before
 
 
 def naps(port: str = "int(sys.argv[1])", before: str = "", extra: str = "pass") -> str:
@@ -103,10 +91,7 @@ def run(
     settings = {"timeouts": timeouts, "cell_folder": cell.folder}
     known = {"mine": {"output_digest": None, "capacity_hz": 100.0, "roofs": None, "idle_power_watts": None}}
     measured, _ = run_cell(node, planned.strategies[strategy], planned.spec(cell), 1, settings, known)
-    environment = measured.pop("environment") or {"python": "3", "platform": "Linux", "packages": {}}
-    provenance = {"run_id": "r", "started_epoch_seconds": 1.0, **environment, "git_commit": None, "git_dirty": None}
-    record.write(tmp_path / "raw.json", measured | {"code": "code", "provenance": provenance})
-    return record.read(tmp_path / "raw.json")
+    return factories.written(tmp_path / "raw.json", measured)
 
 
 def failed(measured: dict[str, Any]) -> set[str]:

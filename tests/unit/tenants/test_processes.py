@@ -2,112 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import psutil
 import pytest
-from unit.studies import study_of
+from unit import factories
+from unit.tenants.host import CORES, FOREVER, command_of, cpu_study, is_alive, wait_for
 
-from sharebench import record
 from sharebench.cell import run_cell
-from sharebench.matrix import Cell, Study
+from sharebench.matrix import Cell
 from sharebench.nodes.base import Grant, NodeError, TenantsFailed
 from sharebench.nodes.cpu import CpuNode
-from sharebench.ownership import RUN_ID_VARIABLE
 from sharebench.tenants import processes
-from sharebench.tenants.processes import TENANT_VARIABLE, ProcessTenants, classify
+from sharebench.tenants.processes import ProcessTenants, classify
 from sharebench.window import measure, settle
 
 NS = 1_000_000_000
-SMALL = {"workload_catalogue.matmul.params": {"size": 32}, "workload_catalogue.matmul.min_window_seconds": 0.1}
-QUICK = {"warmup": {"min_iterations": 4, "max_seconds": 2, "tolerance_percent": 50}, "window_seconds": 0.2}
-CORES = sorted(os.sched_getaffinity(0))
-
-FOREVER = "import time; time.sleep(60)"
-IGNORES_SIGTERM = "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
-HAS_A_CHILD = "import subprocess; subprocess.Popen(['sleep', '60']); print('born', flush=True); " + FOREVER
 OUT_OF_MEMORY = "import sys; print('out of memory: 728 TiB', file=sys.stderr); sys.exit(12)"
 CRASHES = "raise SystemExit('it broke')"
-
-
-@pytest.fixture(autouse=True)
-def this_run(monkeypatch: pytest.MonkeyPatch) -> str:
-    """An id that keeps sweeping away from whoever else measures on this machine."""
-    run_id = f"unit-test-{os.getpid()}"
-    monkeypatch.setenv(RUN_ID_VARIABLE, run_id)
-    return run_id
-
-
-def cpu_study(**changes: Any) -> Study:
-    """A study of tiny products and windows on this host."""
-    return study_of({"node": "cpu", "repeats": 1, "workloads": ["matmul"]} | SMALL | QUICK | changes)
-
-
-class Misbehaving(ProcessTenants):
-    """Tenants of which some run a program of their own."""
-
-    programs: Sequence[str | None] = ()
-
-    def _kind(self, number: int, grants: Sequence[Grant]) -> Any:
-        kind, program = super()._kind(number, grants), self.programs[grants[0].index]
-        if program is not None:
-            kind.command = lambda: [sys.executable, "-c", program]
-        return kind
-
-
-def command_of(tenants: ProcessTenants, *grants: Grant) -> list[str]:
-    """The command line of the process with these grants."""
-    return ProcessTenants._kind(tenants, 0, grants).command()
-
-
-@pytest.fixture
-def launch() -> Iterator[Callable[..., ProcessTenants]]:
-    """Starts tenants: one per program, None being the real one; whatever is left of them ends with the test."""
-    made: list[ProcessTenants] = []
-
-    def start(
-        *programs: str | None,
-        cores: tuple[int, ...] | None = None,
-        start_seconds: float = 30.0,
-        process_of: Mapping[int, int] = MappingProxyType({}),
-    ) -> Any:
-        spec = json.loads(cpu_study().spec(Cell("mps", "matmul", 1, 1)))
-        settings = {"timeouts": {"start_seconds": start_seconds, "record_seconds": 10}}
-        tenants = Misbehaving(spec, settings | {"loads": [{"arrival": "closed"}] * len(programs)})
-        tenants.programs = programs
-        made.append(tenants)
-        tenants.start([Grant(i, 0, cores=cores, process=process_of.get(i)) for i in range(len(programs))])
-        return tenants
-
-    yield start
-    for tenants in made:
-        if tenants.scratch.exists():
-            tenants.stop()
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 10.0) -> None:
-    """Poll until the condition holds."""
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.01)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether the process runs; a zombie does not."""
-    with contextlib.suppress(psutil.Error):
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    return False
 
 
 def test_a_whole_cell_with_real_tenants(tmp_path: Path) -> None:
@@ -118,12 +36,9 @@ def test_a_whole_cell_with_real_tenants(tmp_path: Path) -> None:
     before = set(psutil.Process().children(recursive=True))
     measured, rows = run_cell(node, planned.strategies[cell.strategy], planned.spec(cell), 1, settings, {})
     assert set(psutil.Process().children(recursive=True)) == before
-    environment = measured.pop("environment")
+    measured = factories.written(tmp_path / "raw.json", measured)
     assert (measured["status"], measured["reason"]) == ("ok", None)
-    assert "numpy" in environment["packages"]
-    provenance = {"run_id": "r", "started_epoch_seconds": 1.0, **environment, "git_commit": None, "git_dirty": None}
-    record.write(tmp_path / "raw.json", measured | {"code": "code", "provenance": provenance})
-    record.read(tmp_path / "raw.json")
+    assert "numpy" in measured["provenance"]["packages"]
     for tenant in measured["tenants"]:
         assert tenant["count"] > 10
         assert tenant["cpu"]["affinity"] == CORES[:1]
@@ -357,116 +272,6 @@ def test_the_frameworks_interpreter_and_the_device_reach_the_tenant() -> None:
     tenants.stop()
     assert command[:3] == ["/opt/env/bin/python", "-m", "tenant"]
     assert command[command.index("--device") + 1] == "cuda"
-
-
-def test_a_frozen_tenant_ends_as_fast_as_others(launch: Callable[..., ProcessTenants]) -> None:
-    # It handles SIGTERM, as the real one does, for which it has to run.
-    tenants = launch(
-        "import signal, sys, time; signal.signal(15, lambda *_: sys.exit()); print(1, flush=True); time.sleep(60)"
-    )
-    wait_for(lambda: (tenants.scratch / "0.out").read_text())
-    os.kill(tenants.pids()[0], signal.SIGSTOP)
-    began = time.monotonic()
-    tenants.stop()
-    assert time.monotonic() - began < processes.GRACE_SECONDS / 2
-    assert not is_alive(tenants.pids()[0])
-
-
-def test_stop_ends_what_does_not_want_to(
-    launch: Callable[..., ProcessTenants], capfd: pytest.CaptureFixture[str]
-) -> None:
-    tenants = launch(IGNORES_SIGTERM, HAS_A_CHILD)
-    wait_for(lambda: all((tenants.scratch / name).read_text() for name in ("0.out", "1.out")))
-    child = psutil.Process(tenants.pids()[1]).children()[0]
-    (tenants.scratch / "0.log").write_text("a warning\n")
-    began = time.monotonic()
-    tenants.stop()
-    assert time.monotonic() - began < processes.GRACE_SECONDS + 1
-    wait_for(lambda: not is_alive(child.pid))
-    assert not any(is_alive(pid) for pid in tenants.pids())
-    assert not tenants.scratch.exists()
-    assert "tenant 0: a warning" in capfd.readouterr().err
-
-
-class Asked(BaseException):
-    """A test's own interrupt."""
-
-
-def interrupt(*_: object) -> None:
-    """A handler that raises, as the driver's does."""
-    raise Asked
-
-
-def test_an_interrupt_waits_until_all_are_stopped(
-    launch: Callable[..., ProcessTenants], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tenants = launch(FOREVER, FOREVER)
-    before = signal.signal(signal.SIGTERM, interrupt)
-    real = ProcessTenants._signal
-
-    def signalled(process: subprocess.Popen[bytes], number: int) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-        real(process, number)
-
-    monkeypatch.setattr(ProcessTenants, "_signal", staticmethod(signalled))
-    try:
-        with pytest.raises(Asked):
-            tenants.stop()
-        assert signal.getsignal(signal.SIGTERM) is interrupt
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert not any(is_alive(pid) for pid in tenants.pids())
-    assert not tenants.scratch.exists()
-
-
-def test_an_interrupt_at_the_start_of_a_tenant_does_not_forget_it(
-    launch: Callable[..., ProcessTenants], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = signal.signal(signal.SIGTERM, interrupt)
-    started: list[int] = []
-
-    class Interrupting(subprocess.Popen[bytes]):
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            super().__init__(*arguments, **options)
-            started.append(self.pid)
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    monkeypatch.setattr(subprocess, "Popen", Interrupting)
-    made: list[ProcessTenants] = []
-    real = ProcessTenants.__init__
-    monkeypatch.setattr(ProcessTenants, "__init__", lambda self, *given: (made.append(self), real(self, *given))[1])
-    try:
-        with pytest.raises(Asked):
-            launch(FOREVER, FOREVER)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert made[0].pids() == started
-    assert len(started) == 1
-    assert sorted(os.sched_getaffinity(0)) == CORES
-
-
-def test_sweeping_ends_this_runs_tenants_and_nobody_elses(this_run: str) -> None:
-    def sleeper(**variables: str) -> subprocess.Popen[bytes]:
-        bare = {key: value for key, value in os.environ.items() if key not in (RUN_ID_VARIABLE, TENANT_VARIABLE)}
-        return subprocess.Popen(["sleep", "60"], env=bare | variables)
-
-    left_over = sleeper(**{RUN_ID_VARIABLE: this_run, TENANT_VARIABLE: "0"})
-    others = [
-        sleeper(**{RUN_ID_VARIABLE: "another-run", TENANT_VARIABLE: "0"}),
-        sleeper(**{TENANT_VARIABLE: "0"}),
-        sleeper(**{RUN_ID_VARIABLE: this_run}),  # a driver of this run
-    ]
-    os.kill(left_over.pid, signal.SIGSTOP)
-    tenants = ProcessTenants({"warmup": {}}, {"loads": [], "timeouts": {"start_seconds": 1}})
-    try:
-        tenants.sweep()
-        assert not is_alive(left_over.pid)
-        assert [process.poll() for process in others] == [None] * 3
-    finally:
-        tenants.stop()
-        for process in (left_over, *others):
-            process.kill()
-            process.wait()
 
 
 def test_each_tenant_of_a_mix_has_a_command_of_its_own() -> None:

@@ -1,0 +1,87 @@
+"""A node whose tenants are fakes, for tests of the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from unit.fakes import FakeSampler, FakeTenants
+
+from sharebench.nodes.base import Evidence, Grant, Node, State, Tenants
+from sharebench.strategies import Strategy
+
+MPS = Strategy("mps", ("mps",), None, None, None, None, None)
+LIMITED = Strategy("mps-limited", ("mps",), None, None, "100/N", None, None)
+CALIBRATION = {
+    "capacity_hz": 100.0,
+    "output_digest": [1.5, -2.0],
+    "roofs": None,
+    "idle_power_watts": None,
+}
+SETTINGS = {"timeouts": {"start_seconds": 60, "record_seconds": 30}, "cell_folder": "cells/mps/matmul/n2/r3"}
+
+
+class FakeNode(Node):
+    """A node whose tenants are given."""
+
+    kind = "cpu"
+
+    def __init__(self, folder: Path, fakes: FakeTenants) -> None:
+        super().__init__({}, folder)
+        self.fakes = fakes
+        self.given: list[Mapping[str, Any]] = []
+        self.cannot: str | None = None
+        self.fails: Exception | None = None
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "kind": "cpu",
+            "device": "device-1",
+            "product": "a CPU",
+            "units": 2,
+            "units_name": "cores",
+            "memory_bytes": None,
+            "is_gpu": False,
+            "label": "not a GPU",
+            "details": {},
+        }
+
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: object = ()) -> str | None:
+        return self.cannot
+
+    def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
+        return [Grant(index, 0) for index in range(replicas)]
+
+    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
+        return [{"name": "mask", "expected": 1, "observed": 1, "holds": True, "source": "node"}]
+
+    def tenants(self, spec: Mapping[str, Any], settings: Mapping[str, Any]) -> Tenants:
+        self.given.append(settings)
+        return self.fakes
+
+    def sampler(self, tenants: Tenants) -> FakeSampler:
+        return FakeSampler(self.fakes)
+
+    def switch(self, state: State | None) -> None:
+        if self.fails is not None:
+            raise self.fails
+
+    def plan(self, strategy: Strategy) -> str:
+        return "nothing"
+
+
+def raising(failure: BaseException) -> Any:
+    """A function that raises this."""
+
+    def fail(*_: object) -> None:
+        raise failure
+
+    return fail
+
+
+def load_of(censored: int, arrival: str) -> dict[str, Any]:
+    """The load of a tenant's record."""
+    numbers = {"planned_rate_hz": None if arrival == "closed" else 50.0, "achieved_rate_hz": 50.0}
+    rest = {"delay_p99_seconds": None, "in_flight_mean": 0.25, "drops": 0, "censored": censored}
+    return {"load": {"arrival": arrival} | numbers | rest}

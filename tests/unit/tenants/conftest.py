@@ -1,0 +1,53 @@
+"""A run of its own for every test, and tenants that end with it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import psutil
+import pytest
+from unit.tenants.host import Misbehaving, cpu_study
+
+from sharebench.matrix import Cell
+from sharebench.nodes.base import Grant
+from sharebench.ownership import RUN_ID_VARIABLE
+from sharebench.tenants.processes import ProcessTenants
+
+
+@pytest.fixture(autouse=True)
+def this_run(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An id that keeps sweeping away from whoever else measures on this machine; nothing is left running."""
+    run_id = f"unit-test-{os.getpid()}"
+    monkeypatch.setenv(RUN_ID_VARIABLE, run_id)
+    before = set(psutil.Process().children(recursive=True))
+    yield run_id
+    assert set(psutil.Process().children(recursive=True)) == before
+
+
+@pytest.fixture
+def launch() -> Iterator[Callable[..., ProcessTenants]]:
+    """Starts tenants: one per program, None being the real one; whatever is left of them ends with the test."""
+    made: list[ProcessTenants] = []
+
+    def start(
+        *programs: str | None,
+        cores: tuple[int, ...] | None = None,
+        start_seconds: float = 30.0,
+        process_of: Mapping[int, int] = MappingProxyType({}),
+    ) -> Any:
+        spec = json.loads(cpu_study().spec(Cell("mps", "matmul", 1, 1)))
+        settings = {"timeouts": {"start_seconds": start_seconds, "record_seconds": 10}}
+        tenants = Misbehaving(spec, settings | {"loads": [{"arrival": "closed"}] * len(programs)})
+        tenants.programs = programs
+        made.append(tenants)
+        tenants.start([Grant(i, 0, cores=cores, process=process_of.get(i)) for i in range(len(programs))])
+        return tenants
+
+    yield start
+    for tenants in made:
+        if tenants.scratch.exists():
+            tenants.stop()

@@ -1,0 +1,60 @@
+"""Tenants as processes of this host, for tests: tiny ones, and programs in their place."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import psutil
+from unit.studies import study_of
+
+from sharebench.matrix import Study
+from sharebench.nodes.base import Grant
+from sharebench.tenants.processes import ProcessTenants
+
+SMALL = {"workload_catalogue.matmul.params": {"size": 32}, "workload_catalogue.matmul.min_window_seconds": 0.1}
+QUICK = {"warmup": {"min_iterations": 4, "max_seconds": 2, "tolerance_percent": 50}, "window_seconds": 0.2}
+CORES = sorted(os.sched_getaffinity(0))
+
+FOREVER = "import time; time.sleep(60)"
+
+
+def cpu_study(**changes: Any) -> Study:
+    """A study of tiny products and windows on this host."""
+    return study_of({"node": "cpu", "repeats": 1, "workloads": ["matmul"]} | SMALL | QUICK | changes)
+
+
+class Misbehaving(ProcessTenants):
+    """Tenants of which some run a program of their own."""
+
+    programs: Sequence[str | None] = ()
+
+    def _kind(self, number: int, grants: Sequence[Grant]) -> Any:
+        kind, program = super()._kind(number, grants), self.programs[grants[0].index]
+        if program is not None:
+            kind.command = lambda: [sys.executable, "-c", program]
+        return kind
+
+
+def command_of(tenants: ProcessTenants, *grants: Grant) -> list[str]:
+    """The command line of the process with these grants."""
+    return ProcessTenants._kind(tenants, 0, grants).command()
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 10.0) -> None:
+    """Poll until the condition holds."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; a zombie does not."""
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
