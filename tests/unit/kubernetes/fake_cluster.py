@@ -76,6 +76,8 @@ class FakeCluster:
         """The plugin heeds no label any more."""
         self.idle_daemons = 0
         """So many pods of the MPS daemon start with another config, and share nothing though they look well."""
+        self.meanwhile: Callable[[], None] = lambda: None
+        """What others do whenever somebody sleeps."""
         self._due: tuple[float, Callable[[], None]] | None = None
 
     # Time.
@@ -88,6 +90,7 @@ class FakeCluster:
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
+        self.meanwhile()
 
     # The plugin.
 

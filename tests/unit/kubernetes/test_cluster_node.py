@@ -103,6 +103,7 @@ def test_a_node_that_another_run_has_taken_is_left_to_it(cluster: FakeCluster, n
     node.ensure(by_plugin())
     node._lease.acquire("another", "a-run")
     before = copy.deepcopy(cluster.store[NODE])
+    cluster.meanwhile = lambda: node._lease.renew("another")
     with pytest.raises(NodeError, match="in use by run another"):
         node.restore()
     assert cluster.store[NODE] == before
@@ -124,10 +125,12 @@ def test_only_the_folder_of_a_dead_run_may_take_its_node_at_once(
     first.claim("dead-or-alive")
     first._lease._ended.set()
     shutil.copytree(folder, copied)
+    cluster.meanwhile = lambda: first._lease.renew("dead-or-alive")
     with pytest.raises(NodeError, match="in use by run dead-or-alive"):
         of(copied).claim("another")
-    successor = of(folder)
+    successor, began = of(folder), cluster.now
     successor.claim("successor")
+    assert cluster.now == began, "nothing is waited for"
     assert cluster.store[successor._lease.path]["spec"]["holderIdentity"] == "successor"
     successor._lease.release("successor")
 

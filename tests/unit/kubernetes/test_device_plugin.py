@@ -15,7 +15,7 @@ from unit.studies import study
 from sharebench.config import load
 from sharebench.matrix import Study
 from sharebench.nodes.base import NodeError, State
-from sharebench.nodes.kubernetes import device_plugin, original
+from sharebench.nodes.kubernetes import device_plugin, lease, original
 from sharebench.nodes.kubernetes.cluster_node import ClusterNode
 from sharebench.ownership import RUN_ID_VARIABLE
 
@@ -28,7 +28,8 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/nvidia/leases"
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     made = FakeCluster()
-    monkeypatch.setattr(device_plugin, "time", made)
+    for module in (device_plugin, lease):
+        monkeypatch.setattr(module, "time", made)
     monkeypatch.setenv(RUN_ID_VARIABLE, "a-run")
     return made
 
@@ -197,9 +198,10 @@ def test_pods_of_others_are_refused_with_their_names(cluster: FakeCluster, tmp_p
 
 
 def test_a_node_in_use_by_another_run(cluster: FakeCluster, tmp_path: Path) -> None:
-    opened(cluster, tmp_path)
+    first = opened(cluster, tmp_path)
     other = ClusterNode(STUDY.node_options(), tmp_path)
     other.__dict__["api"] = cluster
+    cluster.meanwhile = lambda: first._lease.renew("a-run")
     with pytest.raises(NodeError, match="the node is in use by run a-run"):
         other._lease.acquire("another", None)
     # what is known to be dead is taken over at once

@@ -1,8 +1,9 @@
-"""The Lease of a node, when several runs and jobs of one run want it at the same moment."""
+"""The Lease of a node: when it is another's, and when several runs and jobs of one run want it at the same moment."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ from unit.kubernetes.fake_cluster import FakeCluster
 from unit.kubernetes.objects import Json
 
 from sharebench.nodes.base import NodeError
+from sharebench.nodes.kubernetes import lease as lease_module
 from sharebench.nodes.kubernetes.api import ApiRefused
-from sharebench.nodes.kubernetes.lease import NodeLease
+from sharebench.nodes.kubernetes.lease import DURATION_SECONDS, LOOK_SECONDS, RENEW_SECONDS, TIME_FORMAT, NodeLease
 
 
 class Contested(FakeCluster):
@@ -43,6 +45,20 @@ def lease_of(cluster: FakeCluster) -> NodeLease:
 def put(cluster: FakeCluster, run_id: str) -> None:
     lease = lease_of(cluster)
     cluster.store[lease.path] = {"metadata": {"name": lease.name}, "spec": lease._held_by(run_id)}
+
+
+def put_of_clock(cluster: FakeCluster, run_id: str, ahead_seconds: float) -> None:
+    """As `put`, by a holder whose clock is so far ahead of ours."""
+    put(cluster, run_id)
+    theirs = (datetime.now(UTC) + timedelta(seconds=ahead_seconds)).strftime(TIME_FORMAT)
+    cluster.store[lease_of(cluster).path]["spec"] |= {"renewTime": theirs, "acquireTime": theirs}
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    made = FakeCluster()
+    monkeypatch.setattr(lease_module, "time", made)
+    return made
 
 
 def holder(cluster: FakeCluster) -> Any:
@@ -87,4 +103,87 @@ def test_a_namespace_that_is_not_there_is_said() -> None:
 def test_it_is_not_tried_for_ever() -> None:
     cluster = Contested(lambda it: None, times=99)
     with pytest.raises(NodeError, match="other runs keep taking the node"):
+        lease_of(cluster).acquire("mine", None)
+
+
+SKEWS_SECONDS = [-3600.0, -61.0, 0.0, 61.0, 3600.0]
+
+
+@pytest.mark.parametrize("skew_seconds", SKEWS_SECONDS)
+def test_a_run_that_renews_keeps_it_whatever_its_clock_says(cluster: FakeCluster, skew_seconds: float) -> None:
+    put_of_clock(cluster, "another", skew_seconds)
+    renewed = cluster.now
+
+    def renew() -> None:
+        nonlocal renewed
+        if cluster.now - renewed >= RENEW_SECONDS:
+            renewed = cluster.now
+            put_of_clock(cluster, "another", skew_seconds)
+
+    began, cluster.meanwhile = cluster.now, renew
+    with pytest.raises(NodeError, match=r"the node is in use by run another \(since .* UTC\); wait for it to end"):
+        lease_of(cluster).acquire("mine", None)
+    assert cluster.now - began <= RENEW_SECONDS + LOOK_SECONDS
+    assert holder(cluster) == "another"
+
+
+@pytest.mark.parametrize("skew_seconds", SKEWS_SECONDS)
+def test_one_that_nobody_renews_is_taken_after_its_time_and_not_before(
+    cluster: FakeCluster, skew_seconds: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_of_clock(cluster, "dead", skew_seconds)
+    began = cluster.now
+    lease_of(cluster).acquire("mine", None)
+    assert DURATION_SECONDS <= cluster.now - began <= DURATION_SECONDS + LOOK_SECONDS
+    assert holder(cluster) == "mine"
+    said = capsys.readouterr().err
+    assert "the node's Lease is that of run dead (since " in said
+    assert "waiting 60 s for a sign of life of it" in said
+
+
+def test_how_long_it_lives_is_its_holders_to_say(cluster: FakeCluster) -> None:
+    put(cluster, "dead")
+    cluster.store[lease_of(cluster).path]["spec"]["leaseDurationSeconds"] = 10
+    began = cluster.now
+    lease_of(cluster).acquire("mine", None)
+    assert 10 <= cluster.now - began <= 10 + LOOK_SECONDS
+
+
+@pytest.mark.parametrize("how", ["removed", "given up"])
+def test_one_that_its_holder_lets_go_is_taken_at_once(cluster: FakeCluster, how: str) -> None:
+    put(cluster, "another")
+    path, began = lease_of(cluster).path, cluster.now
+
+    def let_go() -> None:
+        if how == "removed":
+            cluster.store.pop(path, None)
+        else:
+            cluster.store[path]["spec"]["holderIdentity"] = ""
+
+    cluster.meanwhile = let_go
+    lease_of(cluster).acquire("mine", None)
+    assert cluster.now - began == LOOK_SECONDS
+    assert holder(cluster) == "mine"
+
+
+def test_a_third_run_that_takes_it_meanwhile_is_named(cluster: FakeCluster) -> None:
+    put(cluster, "dead")
+    cluster.meanwhile = lambda: put(cluster, "third")
+    with pytest.raises(NodeError, match="in use by run third"):
+        lease_of(cluster).acquire("mine", None)
+
+
+def test_while_the_api_server_is_away_nobody_can_renew(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes back for both at the same time, to whoever asks first."""
+    put(cluster, "another")
+    began, find = cluster.now, cluster.find
+
+    def slow(path: str) -> Json | None:
+        if cluster.now - began == 2 * LOOK_SECONDS:
+            cluster.now += DURATION_SECONDS
+            cluster.meanwhile = lambda: put(cluster, "another")
+        return find(path)
+
+    monkeypatch.setattr(cluster, "find", slow)
+    with pytest.raises(NodeError, match="in use by run another"):
         lease_of(cluster).acquire("mine", None)

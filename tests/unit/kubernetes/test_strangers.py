@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from sharebench.nodes.base import NodeError
 from sharebench.nodes.kubernetes import strangers
 from sharebench.nodes.kubernetes.cluster_node import chosen
-from sharebench.nodes.kubernetes.lease import TIME_FORMAT, is_live
 from sharebench.nodes.kubernetes.versions import version_of
 
 
@@ -35,14 +33,6 @@ def test_the_refusal_lists_them() -> None:
     assert "team/p0, team/p1" in line
     assert "and 2 more" in line
     assert "kubernetes.drain: true" in line
-
-
-def test_a_lease_lives_as_long_as_it_is_renewed() -> None:
-    now = datetime.now(UTC)
-    spec = {"holderIdentity": "a run", "leaseDurationSeconds": 60, "renewTime": now.strftime(TIME_FORMAT)}
-    assert is_live({"spec": spec}, now + timedelta(seconds=59))
-    assert not is_live({"spec": spec}, now + timedelta(seconds=61))
-    assert not is_live({"spec": spec | {"holderIdentity": ""}}, now)
 
 
 def node(name: str, **labels: str) -> dict[str, Any]:
