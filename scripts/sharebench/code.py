@@ -89,6 +89,7 @@ NODES = {
         "sharebench/tenants/bundle.py",
         "sharebench/tenants/kinds.py",
         "sharebench/tenants/pod_endpoint.py",
+        "sharebench/tenants/pod_forward.py",
         "sharebench/tenants/pod_spec.py",
         "sharebench/tenants/pod_status.py",
         "sharebench/tenants/pod_telemetry.py",

@@ -14,16 +14,21 @@ from cluster.driving import grants, node_of, normalised, state, study_of, tenant
 from cluster.harness import GPU, Cluster, eventually
 from cluster.testbed import lifecycle
 
+from sharebench.collect.scrape import TIMEOUT_SECONDS
 from sharebench.matrix import Study
-from sharebench.nodes.base import NodeError, TenantsFailed
+from sharebench.nodes.base import NodeError, TenantsFailed, TenantUnreachable
 from sharebench.nodes.kubernetes.access import PodNeeds
 from sharebench.nodes.kubernetes.api import Api
 from sharebench.nodes.kubernetes.cluster_node import ClusterNode
 from sharebench.nodes.kubernetes.device_plugin import DevicePlugin
 from sharebench.tenants import pod_spec, pod_status
+from sharebench.tenants.pod_endpoint import PodEndpoint
+from sharebench.tenants.pod_forward import OPEN_SECONDS
 
 # From what the cluster shows to the driver's line. The machine may be busy; a time-out of ours would be 60 s.
 NAMED_SECONDS = 25.0
+# One question's time, on the connection that is kept and on a new one, and that of the last attempt to open one.
+UNREACHABLE_SECONDS = 2 * TIMEOUT_SECONDS + OPEN_SECONDS + NAMED_SECONDS
 
 
 @pytest.fixture
@@ -242,6 +247,33 @@ def test_a_token_that_has_expired(node: ClusterNode, plugin: Cluster, tmp_path: 
     with pytest.MonkeyPatch.context() as patched, pytest.raises(NodeError, match="has the token expired"):
         patched.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
         Api(None).get("/api/v1/nodes")
+
+
+@pytest.mark.testbed
+def test_a_kubelet_that_hangs_is_given_up(node: ClusterNode, study: Study, plugin: Cluster) -> None:
+    """Its connections stay: neither the one that is kept nor a new one ever says anything."""
+    assert plugin.instance is not None
+    tenants = tenants_of(node, study, 1)
+    try:
+        tenants.start(grants(1))
+        tenants.wait_ready()
+        (endpoint,) = tenants.endpoints()
+        began = time.monotonic()
+        with lifecycle.frozen(plugin.instance, "kubelet"):
+            with pytest.raises(TenantUnreachable, match="GET /clock: the API server forwards no port of the pod"):
+                endpoint.reading()
+            assert time.monotonic() - began < UNREACHABLE_SECONDS
+        eventually("an answer", lambda: is_answering(endpoint))
+    finally:
+        tenants.stop()
+    eventually("the node", lambda: pod_status.node_trouble(node.read()) is None)
+
+
+def is_answering(endpoint: PodEndpoint) -> bool:
+    try:
+        return endpoint.reading() is not None
+    except TenantUnreachable:
+        return False
 
 
 @pytest.mark.testbed

@@ -12,16 +12,11 @@ from typing import Any, TypeVar
 
 from sharebench.nodes.base import Grant, NodeError, TenantsFailed, TenantUnreachable
 from sharebench.nodes.kubernetes.access import Access
-from sharebench.nodes.kubernetes.api import (
-    FIRST_PAUSE_SECONDS,
-    LONGEST_PAUSE_SECONDS,
-    PATIENCE_SECONDS,
-    Api,
-    ApiRefused,
-)
+from sharebench.nodes.kubernetes.api import Api, ApiRefused
 from sharebench.nodes.kubernetes.strangers import OWNER_LABEL
 from sharebench.tenants import bundle, pod_spec, pod_status
 from sharebench.tenants.pod_endpoint import PodEndpoint
+from sharebench.tenants.pod_forward import Unforwarded, forwarded
 from sharebench.tenants.pod_spec import PORT, Place
 from sharebench.tenants.pod_telemetry import PodSampler
 from sharebench.tenants.pod_watch import Watcher, wait_until_gone
@@ -69,6 +64,7 @@ class PodTenants:
         self._endpoints: dict[int, PodEndpoint] = {}
         self._sampler: PodSampler | None = None
         self._hung: set[int] = set()
+        self._silences: dict[int, TenantUnreachable] = {}
         self._logs: dict[str, str] = {}
         self._offset_ns = 0
 
@@ -182,13 +178,19 @@ class PodTenants:
         self._same_clock()
 
     def _is_warm(self, index: int) -> bool:
-        with contextlib.suppress(TenantUnreachable):
+        self._silences.pop(index, None)
+        try:
             return self._endpoints[index].ready()
-        return False
+        except TenantUnreachable as silence:
+            self._silences[index] = silence
+            return False
 
     def _refuse_what_never_ran(self, waiting: set[int]) -> None:
-        """Raise NodeError for a pod that did not even start: that says nothing about sharing."""
+        """Raise NodeError for a pod that did not even start, or cannot be reached: that says nothing about sharing."""
         for index in sorted(waiting):
+            silence = self._silences.get(index)
+            if index in self._hung and silence is not None and isinstance(silence.__cause__, Unforwarded):
+                raise NodeError(f"tenant {index}: {silence}")
             pod = self.watcher.pods.get(self.names[index], {})
             if pod and not pod_status.is_running(pod) and pod_status.ended(pod) is None:
                 phase = pod.get("status", {}).get("phase", "unknown")
@@ -198,35 +200,8 @@ class PodTenants:
         if self.reach == "pod-ip":
             return PodEndpoint(pod["status"]["podIP"], self.token, None)
         name = self.names[index]
-        return PodEndpoint("localhost", self.token, lambda seconds: self._forward(name, seconds))
-
-    def _forward(self, name: str, timeout_seconds: float) -> Any:
-        """A socket to the tenant's port through the API server; tried again while the server is away."""
-        from kubernetes import client
-        from kubernetes.stream import portforward
-        from websocket import WebSocketException
-
-        deadline = time.monotonic() + min(timeout_seconds, PATIENCE_SECONDS)
-        pause = FIRST_PAUSE_SECONDS
-        while True:
-            try:
-                call = client.CoreV1Api(client.ApiClient(self.api.client.configuration))
-                tunnel = portforward(
-                    call.connect_get_namespaced_pod_portforward,
-                    name,
-                    self.place.namespace,
-                    ports=str(PORT),
-                    _request_timeout=timeout_seconds,
-                )
-            except (client.ApiException, WebSocketException, OSError) as error:
-                if time.monotonic() > deadline:
-                    raise ConnectionError(f"port-forward: {' '.join(str(error).split())}") from error
-                time.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-                continue
-            socket = tunnel.socket(PORT)
-            socket.settimeout(timeout_seconds)
-            return socket
+        namespace = self.place.namespace
+        return PodEndpoint("localhost", self.token, lambda seconds: forwarded(self.api, namespace, name, PORT, seconds))
 
     def _same_clock(self) -> None:
         """Learn the node's clock. Raises NodeError when the tenants are not under one kernel."""

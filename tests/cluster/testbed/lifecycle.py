@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -228,3 +229,17 @@ def restart(found: Instance, *components: str) -> None:
     finally:
         for component in components:
             release(found, component)
+
+
+@contextmanager
+def frozen(found: Instance, component: str) -> Iterator[None]:
+    """Stop a component without ending it: its connections stay, and nobody answers. Raises TestbedError."""
+    children = Path(f"/proc/{found.init_pid()}/task/{found.init_pid()}/children").read_text().split()
+    names = {Path(f"/proc/{pid}/comm").read_text().strip(): int(pid) for pid in children}
+    if (pid := names.get(component[:COMM_CHARACTERS])) is None:
+        raise TestbedError(f"{component} does not run")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,138 @@
+"""A forwarded port behind an API server that hangs: before the connection is open, and after."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kubernetes import client
+from unit.kubernetes.test_pods import OPTIONS, OnePodList, pod
+
+from sharebench.nodes.base import NodeError, TenantsFailed, TenantUnreachable
+from sharebench.tenants import pod_endpoint, pod_forward
+from sharebench.tenants.pod_endpoint import PodEndpoint
+from sharebench.tenants.pod_forward import Unforwarded, forwarded
+from sharebench.tenants.pod_spec import PORT, Place
+from sharebench.tenants.pods import PodTenants
+
+# Far beyond every time-out that is set here, and no test waits for it.
+LONG_SECONDS = 30.0
+WEBSOCKET = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+SWITCHING = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+
+
+class ApiServer:
+    """Takes connections, and says nothing at all, or opens the port and then says nothing."""
+
+    def __init__(self, opens: bool) -> None:
+        self.opens = opens
+        self.connections = 0
+        self._taken: list[socket.socket] = []
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.api: Any = OnePodList([pod(0)])
+        host = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        self.api.client = SimpleNamespace(configuration=client.Configuration(host=host))
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        # Until the test is over.
+        with contextlib.suppress(OSError):
+            while True:
+                taken, _ = self._listening.accept()
+                self._taken.append(taken)
+                self.connections += 1
+                if self.opens:
+                    self._open(taken)
+
+    def _open(self, taken: socket.socket) -> None:
+        asked = taken.recv(65536).decode()
+        key = re.search(r"Sec-WebSocket-Key: (\S+)", asked, re.IGNORECASE)
+        assert key is not None
+        digest = hashlib.sha1((key[1] + WEBSOCKET).encode()).digest()
+        taken.sendall(f"{SWITCHING}Sec-WebSocket-Accept: {base64.b64encode(digest).decode()}\r\n\r\n".encode())
+
+    def close(self) -> None:
+        self.api.over.set()
+        for each in (self._listening, *self._taken):
+            each.close()
+
+
+Make = Callable[[bool], ApiServer]
+
+
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    monkeypatch.setattr(pod_endpoint, "READY_TIMEOUT_SECONDS", 0.5)
+    made: list[ApiServer] = []
+
+    def make(opens: bool) -> ApiServer:
+        if not opens:
+            monkeypatch.setattr(pod_forward, "OPEN_SECONDS", 0.3)
+        made.append(ApiServer(opens))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def endpoint_of(server: ApiServer) -> PodEndpoint:
+    return PodEndpoint("localhost", "token", lambda seconds: forwarded(server.api, "ns", "a-pod", PORT, seconds))
+
+
+def test_one_that_does_not_open_is_tried_again_and_given_up(make: Make) -> None:
+    server, began = make(False), time.monotonic()
+    with pytest.raises(Unforwarded, match=r"the API server forwards no port of the pod: .*timed out"):
+        forwarded(server.api, "ns", "a-pod", PORT, 3.0)
+    assert time.monotonic() - began < LONG_SECONDS
+    assert server.connections > 1
+
+
+def test_one_that_leads_nowhere_is_given_up(make: Make) -> None:
+    server, began = make(True), time.monotonic()
+    with pytest.raises(TenantUnreachable, match="GET /healthz: timed out"):
+        endpoint_of(server).ready()
+    assert time.monotonic() - began < LONG_SECONDS
+    assert server.connections == 1
+
+
+def test_its_thread_waits_however_long_nothing_comes(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window may be longer than it takes to open a port."""
+    monkeypatch.setattr(pod_forward, "OPEN_SECONDS", 1.0)
+    given = forwarded(make(True).api, "ns", "a-pod", PORT, 0.5)
+    time.sleep(2.0)
+    assert "port forward" in " ".join(thread.name for thread in threading.enumerate())
+    with pytest.raises(TimeoutError):
+        given.recv(1)
+
+
+@pytest.mark.parametrize(
+    ("opens", "kind", "line"),
+    [
+        (False, NodeError, "tenant 0: GET /healthz: the API server forwards no port of the pod"),
+        (True, TenantsFailed, "not every tenant got ready"),
+    ],
+)
+def test_a_pod_that_nobody_reaches_is_no_tenant_that_hangs(
+    make: Make, opens: bool, kind: type[Exception], line: str
+) -> None:
+    """Where the port is open, it is the tenant that does not answer: a result."""
+    server = make(opens)
+    timeouts = {"start_seconds": 1.0, "record_seconds": 1.0}
+    place = Place("gpu-node", "0123", "sharebench", "abc", "sharebench/measuring", OPTIONS)
+    access: Any = None
+    given = {"timeouts": timeouts, "loads": [{}]}
+    tenants = PodTenants(server.api, place, {}, given, lambda: {}, "port-forward", access)
+    tenants.names = ["sharebench-abc-0"]
+    tenants.watcher.start()
+    with pytest.raises(kind, match=line):
+        tenants.wait_ready()
