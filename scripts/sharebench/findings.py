@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 Record = Mapping[str, Any]
@@ -23,6 +23,11 @@ class Finding(NamedTuple):
 def at_most(value: float, limit: float, message: str) -> Finding:
     """The finding of a value that must not exceed its limit."""
     return Finding(value, limit, value <= limit, message)
+
+
+def worst_of(judged: Iterable[tuple[float, float, int]]) -> tuple[float, float, int] | None:
+    """Of (value, limit, tenant) the one that exceeds its limit most; None where there is none."""
+    return max(judged, key=lambda each: each[0] / each[1], default=None)
 
 
 def window_seconds(record: Record) -> float:

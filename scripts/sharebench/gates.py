@@ -9,11 +9,11 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
-from sharebench import gates_gpu, gates_programs, gates_prometheus
-from sharebench.findings import UNKNOWN, Finding, Record, Tenant, at_most, window_seconds
+from sharebench import gates_gpu, gates_load, gates_programs, gates_prometheus
+from sharebench.findings import UNKNOWN, Finding, Record, Tenant, at_most, window_seconds, worst_of
 from sharebench.mixes import reference, workload_of
 
 # A tenant that is idle for more of the window lets its neighbours look faster than they are.
@@ -38,14 +38,8 @@ DRIFT_T = {10: 6.59, 5: 15.54}
 OPEN_DRIFT_GROUPS = 5
 # More than that and the measurement is also one of other programs.
 FOREIGN_PERCENT = 10.0
-# Requests in flight equal rate times latency; what this leaves open is measuring error.
-LITTLES_LAW_RATIO = 0.05
-# Standard deviations by which Poisson arrivals may miss their plan (1 clean tenant in 16 000 misses by more).
-POISSON_DEVIATIONS = 4.0
 # A fault in mid-window is a change of the window, and the CPU time of a process that has died is nobody's.
-NOT_BESIDE_A_FAULT = ("drift", "foreign_cpu")
-# A window's edges take or give one request; the half keeps rounding out of it.
-EDGE_REQUESTS = 1.5
+NOT_BESIDE_A_FAULT = ("drift", "foreign_cpu", "queue_growth")
 
 
 def is_valid(record: Record) -> bool:
@@ -199,14 +193,9 @@ def _censored(record: Record) -> Finding:
     return at_most(value, 0, f"{value} iterations had not finished at the deadline")
 
 
-def _worst(judged: Iterable[tuple[float, float, int]]) -> tuple[float, float, int] | None:
-    """Of (value, limit, tenant) the one that exceeds its limit most."""
-    return max(judged, key=lambda each: each[0] / each[1], default=None)
-
-
 def _drift(record: Record) -> Finding:
     judged = [(*found, tenant["index"]) for tenant in record["tenants"] if (found := _drift_of(tenant))]
-    worst = _worst(judged)
+    worst = worst_of(judged)
     if worst is None:
         return Finding(None, DRIFT_RATIO, True, "too few iterations to tell drift from noise")
     value, limit, culprit = worst
@@ -250,62 +239,6 @@ def _ratio_mean(counts: list[float], sums: list[float]) -> tuple[float, float]:
     return mean, groups / (groups - 1) * scatter / total**2
 
 
-def _open_loads(record: Record) -> list[Tenant]:
-    return [tenant for tenant in record["tenants"] if tenant["load"]["planned_rate_hz"] is not None]
-
-
-def _littles_law(record: Record) -> Finding | None:
-    open_loads = _open_loads(record)
-    if not open_loads:
-        return None
-    judged = []
-    for tenant in open_loads:
-        if tenant["sum_seconds"] > 0:
-            if tenant["load"]["in_flight_mean"] <= 0:
-                message = f"tenant {tenant['index']} finished requests but never had one in flight"
-                return Finding(None, LITTLES_LAW_RATIO, False, message)
-            judged.append((*_littles_law_of(tenant, window_seconds(record)), tenant["index"]))
-    worst = _worst(judged)
-    if worst is None:
-        return Finding(None, LITTLES_LAW_RATIO, True, "no request finished")
-    value, limit, culprit = worst
-    message = f"tenant {culprit}: requests in flight differ from rate times latency by {value:.1%}"
-    return at_most(value, limit, message)
-
-
-def _littles_law_of(tenant: Tenant, window_seconds: float) -> tuple[float, float]:
-    """|rate times mean latency / mean in flight - 1|, and its limit.
-
-    Over a finite window the two differ by the requests that cross its edges: at most those that came within
-    the longest latency of an edge, rate times longest, and one more at either, each with the longest latency.
-    """
-    # Both in request-seconds: latencies by arrival, and the time spent in flight.
-    by_arrival = tenant["sum_seconds"]
-    in_flight = tenant["load"]["in_flight_mean"] * window_seconds
-    longest = tenant["max_seconds"]
-    crossing = (tenant["count"] / window_seconds * longest + 2) * longest
-    return abs(by_arrival / in_flight - 1), LITTLES_LAW_RATIO + crossing / min(by_arrival, in_flight)
-
-
-def _load_achieved(record: Record) -> Finding | None:
-    open_loads = _open_loads(record)
-    drops = sum(tenant["load"]["drops"] for tenant in open_loads)
-    if drops:
-        return at_most(drops, 0, f"{drops} requests were dropped: the queue was full")
-    judged = []
-    for tenant in open_loads:
-        load = tenant["load"]
-        planned = load["planned_rate_hz"] * window_seconds(record)
-        noise = POISSON_DEVIATIONS * math.sqrt(planned) if load["arrival"] == "poisson" else 0.0
-        value = abs(load["achieved_rate_hz"] / load["planned_rate_hz"] - 1)
-        judged.append((value, (noise + EDGE_REQUESTS) / planned, tenant["index"]))
-    worst = _worst(judged)
-    if worst is None:
-        return None
-    value, limit, culprit = worst
-    return at_most(value, limit, f"tenant {culprit}: the achieved rate is {value:.1%} off the planned one")
-
-
 Check = Callable[[Record], Finding | None]
 INVALID: dict[str, Check] = {
     "evidence": _evidence,
@@ -319,6 +252,8 @@ INVALID: dict[str, Check] = {
     "foreign_process": gates_gpu.foreign_process,
     "cpu_contention": gates_gpu.cpu_contention,
     "speed_of_light": gates_gpu.speed_of_light,
+    "queue_growth": gates_load.queue_growth,
+    "censored": _censored,
     "scrape_error": gates_programs.scrape_error,
     "generator_bound": gates_programs.generator_bound,
 }
@@ -330,9 +265,8 @@ WARNING: dict[str, Check] = {
     "power_cap": gates_gpu.power_cap,
     "clock_variation": gates_gpu.clock_variation,
     "temperature_rising": gates_gpu.temperature_rising,
-    "littles_law": _littles_law,
-    "load_achieved": _load_achieved,
-    "censored": _censored,
+    "littles_law": gates_load.littles_law,
+    "load_achieved": gates_load.load_achieved,
     "generator_cost": gates_programs.generator_cost,
     "server_elsewhere": gates_programs.server_elsewhere,
     "prometheus_counts": gates_prometheus.prometheus_counts,

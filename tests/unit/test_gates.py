@@ -23,16 +23,12 @@ def gate(record, name):
     return found[0] if found else None
 
 
-def steady_poisson(utilisation=0.5, seed=3):
-    return poisson_load(np.random.default_rng(seed), 0.002, 0.02, WINDOW_SECONDS, utilisation)
-
-
 def test_a_clean_cell_passes_everything_without_a_word():
     found = gates.evaluate(factories.record("mps", [[0.005] * 400, [0.006] * 333]))
     assert all(each["passed"] and each["message"] == "" for each in found)
     assert {each["name"] for each in found} == {
         "evidence", "window_coverage", "output_digest", "drained_queue", "cpu_stolen", "cpu_throttled",
-        "clock_error", "errors", "steady", "drift", "foreign_cpu", "censored",
+        "clock_error", "censored", "errors", "steady", "drift", "foreign_cpu",
     }  # fmt: skip
 
 
@@ -43,11 +39,13 @@ GPU_GATES = {
 
 
 def test_gates_that_only_concern_gpus_and_open_loads_come_with_these():
-    record = factories.record("mps", [steady_poisson()], is_gpu=True)
+    record = factories.record(
+        "mps", [poisson_load(np.random.default_rng(3), 0.002, 0.02, WINDOW_SECONDS, 0.5)], is_gpu=True
+    )
     names = {each["name"] for each in record["gates"]}
-    assert GPU_GATES | {"littles_law", "load_achieved"} <= names
+    assert GPU_GATES | {"queue_growth", "littles_law", "load_achieved"} <= names
     assert all(each["passed"] for each in record["gates"])
-    stand_in = factories.record("mps", [steady_poisson()])
+    stand_in = factories.record("mps", [poisson_load(np.random.default_rng(3), 0.002, 0.02, WINDOW_SECONDS, 0.5)])
     assert names - {each["name"] for each in stand_in["gates"]} == GPU_GATES
 
 
@@ -143,7 +141,7 @@ BROKEN = [
     (_errors, "errors", "warning", 3, "3 iterations failed"),
     (_restless, "steady", "warning", 1, "tenants 1$"),
     (_no_verdict, "steady", "warning", 1, "tenants 0$"),
-    (_unfinished, "censored", "warning", 2, "2 iterations"),
+    (_unfinished, "censored", "invalid", 2, "2 iterations"),
     (_telemetry(foreign_cpu_percent=10.5), "foreign_cpu", "warning", 10.5, "10.5 % .* others"),
 ]
 
@@ -290,54 +288,6 @@ def test_the_critical_values_are_students():
         assert value == pytest.approx(stats.t.isf(0.5e-4, groups - 1), abs=0.01)
 
 
-@pytest.mark.parametrize(("factor", "passes"), [(1.0, True), (1.04, True), (1.15, False), (0.87, False)])
-def test_littles_law_compares_two_ways_to_count_requests_in_flight(factor, passes):
-    load = steady_poisson()
-    wrong = Load(load.starts, load.latencies, "poisson", load.planned_rate_hz, load.in_flight_mean * factor)
-    found = gate(factories.record("exclusive", [wrong]), "littles_law")
-    assert found["passed"] == passes
-    assert 0.05 < found["limit"] < 0.11
-
-
-def test_requests_that_were_never_in_flight_break_littles_law():
-    load = steady_poisson()
-    found = gate(
-        factories.record("exclusive", [Load(load.starts, load.latencies, "poisson", 250.0, 0.0)]),
-        "littles_law",
-    )
-    assert not found["passed"] and found["value"] is None
-
-
-def test_littles_law_allows_what_a_few_slow_requests_at_the_edges_explain():
-    # One of four requests was already in flight when the window opened, so in-flight time has 0.2 s more.
-    few = Load(np.array([0.1, 0.6, 1.1, 1.6]), np.full(4, 0.2), "constant", 2.0, 1.0 / WINDOW_SECONDS)
-    assert gate(factories.record("exclusive", [few]), "littles_law")["passed"]
-
-
-@pytest.mark.parametrize(
-    ("arrival", "count", "planned_hz", "passes"),
-    [
-        ("constant", 200, 100.0, True),
-        ("constant", 199, 100.0, True),
-        ("constant", 198, 100.0, False),
-        ("poisson", 150, 100.0, True),
-        ("poisson", 140, 100.0, False),
-        ("poisson", 260, 100.0, False),
-    ],
-)
-def test_the_achieved_rate_may_miss_the_plan_by_noise_only(arrival, count, planned_hz, passes):
-    starts = np.linspace(0, WINDOW_SECONDS, count, endpoint=False)
-    load = Load(starts, np.full(count, 0.001), arrival, planned_hz, count * 0.001 / WINDOW_SECONDS)
-    assert gate(factories.record("exclusive", [load]), "load_achieved")["passed"] == passes
-
-
-def test_a_dropped_request_fails_the_load():
-    record = factories.record("exclusive", [steady_poisson()])
-    record["tenants"][0]["load"]["drops"] = 1
-    found = gate(record, "load_achieved")
-    assert not found["passed"] and found["value"] == 1 and "dropped" in found["message"]
-
-
 CLEAN = [
     *[("closed", mean, cv, None) for mean in (0.0005, 0.005, 0.04) for cv in (0.02, 0.2)],
     *[
@@ -364,7 +314,7 @@ def test_clean_cells_fail_at_most_one_in_a_hundred_gates():
         for each in factories.record("mps", loads)["gates"]:
             judged[each["name"]] += 1
             failed[each["name"]] += not each["passed"]
-    assert judged["drift"] == 600 and judged["littles_law"] > 400
+    assert judged["drift"] == 600 and min(judged["littles_law"], judged["queue_growth"]) > 400
     assert all(failed[name] <= 0.01 * judged[name] for name in judged), failed
 
 

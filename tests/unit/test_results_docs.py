@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from unit.factories import Load, lognormal, poisson_load, record, scraped, served, tenant, watched
 
-from sharebench import aggregate, config, gates, ownership
+from sharebench import aggregate, config, gates, gates_load, ownership
 from sharebench.analysis import (
     across_devices,
     advice_text,
@@ -46,7 +46,11 @@ SCHEMA = json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("[a-z]*/README.md")]
 CELL = "cells/{strategy}/{workload}/n{replicas}/r{repeat}"
 # Limits that are their constant plus what noise or the window's edges explain.
-BASE_LIMITS = {"drift": gates.DRIFT_RATIO, "littles_law": gates.LITTLES_LAW_RATIO}
+BASE_LIMITS = {
+    "drift": gates.DRIFT_RATIO,
+    "littles_law": gates_load.LITTLES_LAW_RATIO,
+    "queue_growth": gates_load.GROWTH_RATIO,
+}
 
 
 def tables(heading: str) -> list[dict[str, dict[str, str]]]:

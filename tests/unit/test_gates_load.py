@@ -1,0 +1,115 @@
+"""Gates of open loads: a load that was not the one asked for, and a queue that grows for as long as anybody looks."""
+
+import itertools
+
+import numpy as np
+import pytest
+from unit import factories
+from unit.factories import Load, poisson_load
+
+from sharebench import gates
+
+WINDOW_SECONDS = 2.0
+
+
+def gate(record, name):
+    """The gate of that name, evaluated anew."""
+    return next(each for each in gates.evaluate(record) if each["name"] == name)
+
+
+def steady_poisson(utilisation=0.5, seed=3):
+    return poisson_load(np.random.default_rng(seed), 0.002, 0.02, WINDOW_SECONDS, utilisation)
+
+
+def at_fixed_intervals(service_seconds: float, utilisation: float) -> Load:
+    """Requests that come at fixed intervals to one server, which has nothing to do when the window opens."""
+    count = round(utilisation * WINDOW_SECONDS / service_seconds)
+    starts = np.linspace(0, WINDOW_SECONDS, count, endpoint=False)
+    ends = np.array(list(itertools.accumulate(starts, lambda end, due: max(end, due) + service_seconds, initial=0.0)))
+    return Load(starts, ends[1:] - starts, "constant", count / WINDOW_SECONDS, float(np.sum(ends[1:] - starts)))
+
+
+@pytest.mark.parametrize("utilisation", [1.2, 1.5, 4.0])
+def test_a_load_that_cannot_be_served_is_no_measurement_of_anything_but_the_window(utilisation):
+    record = factories.record("time-slicing", [steady_poisson(), at_fixed_intervals(0.002, utilisation)])
+    found = gate(record, "queue_growth")
+    # Each request waits longer than the one before by the excess of the work that comes with it.
+    assert found["value"] == pytest.approx(utilisation - 1, rel=0.05)
+    assert not found["passed"] and not gates.is_valid(record)
+    assert "tenant 1: requests came" in found["message"]
+    # What else is known of the load does not show it: all that was due was served in the end.
+    assert gate(record, "load_achieved")["passed"] and gate(record, "drift")["passed"]
+
+
+def refused(utilisation: float, mean_seconds: float, cv: float, draws: int = 200) -> float:
+    """Share of draws of a load of that kind that is refused."""
+    found = []
+    for seed in range(draws):
+        load = poisson_load(np.random.default_rng(seed), mean_seconds, cv, WINDOW_SECONDS, utilisation)
+        found.append(not gate(factories.record("mps", [load]), "queue_growth")["passed"])
+    return sum(found) / draws
+
+
+@pytest.mark.parametrize("cv", [0.02, 1.0])
+@pytest.mark.parametrize("mean_seconds", [0.002, 0.04])
+def test_a_queue_that_comes_and_goes_is_a_measurement(mean_seconds, cv):
+    assert refused(0.8, mean_seconds, cv) <= 0.02
+
+
+@pytest.mark.parametrize(("utilisation", "mean_seconds", "least"), [(1.2, 0.002, 0.9), (1.5, 0.02, 0.8)])
+def test_an_overload_is_found_among_the_noise_of_arrivals(utilisation, mean_seconds, least):
+    assert refused(utilisation, mean_seconds, 0.2) >= least
+
+
+def test_a_part_of_the_window_without_a_request_tells_nothing():
+    load = Load(np.array([0.1, 0.2]), np.array([0.01, 0.3]), "constant", 1.0, 0.155)
+    found = gate(factories.record("exclusive", [load]), "queue_growth")
+    assert found["passed"] and found["value"] is None and "too few" in found["message"]
+
+
+@pytest.mark.parametrize(("factor", "passes"), [(1.0, True), (1.04, True), (1.15, False), (0.87, False)])
+def test_littles_law_compares_two_ways_to_count_requests_in_flight(factor, passes):
+    load = steady_poisson()
+    wrong = Load(load.starts, load.latencies, "poisson", load.planned_rate_hz, load.in_flight_mean * factor)
+    found = gate(factories.record("exclusive", [wrong]), "littles_law")
+    assert found["passed"] == passes
+    assert 0.05 < found["limit"] < 0.11
+
+
+def test_requests_that_were_never_in_flight_break_littles_law():
+    load = steady_poisson()
+    found = gate(
+        factories.record("exclusive", [Load(load.starts, load.latencies, "poisson", 250.0, 0.0)]),
+        "littles_law",
+    )
+    assert not found["passed"] and found["value"] is None
+
+
+def test_littles_law_allows_what_a_few_slow_requests_at_the_edges_explain():
+    # One of four requests was already in flight when the window opened, so in-flight time has 0.2 s more.
+    few = Load(np.array([0.1, 0.6, 1.1, 1.6]), np.full(4, 0.2), "constant", 2.0, 1.0 / WINDOW_SECONDS)
+    assert gate(factories.record("exclusive", [few]), "littles_law")["passed"]
+
+
+@pytest.mark.parametrize(
+    ("arrival", "count", "planned_hz", "passes"),
+    [
+        ("constant", 200, 100.0, True),
+        ("constant", 199, 100.0, True),
+        ("constant", 198, 100.0, False),
+        ("poisson", 150, 100.0, True),
+        ("poisson", 140, 100.0, False),
+        ("poisson", 260, 100.0, False),
+    ],
+)
+def test_the_achieved_rate_may_miss_the_plan_by_noise_only(arrival, count, planned_hz, passes):
+    starts = np.linspace(0, WINDOW_SECONDS, count, endpoint=False)
+    load = Load(starts, np.full(count, 0.001), arrival, planned_hz, count * 0.001 / WINDOW_SECONDS)
+    assert gate(factories.record("exclusive", [load]), "load_achieved")["passed"] == passes
+
+
+def test_a_dropped_request_fails_the_load():
+    record = factories.record("exclusive", [steady_poisson()])
+    record["tenants"][0]["load"]["drops"] = 1
+    found = gate(record, "load_achieved")
+    assert not found["passed"] and found["value"] == 1 and "dropped" in found["message"]
