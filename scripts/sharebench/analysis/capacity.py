@@ -120,9 +120,11 @@ def _row(found: Sequence[Row], slo_ms: float | None) -> dict[str, Any]:
         ends = [min(capacity(sizes, seconds, slo_ms / 1e3), sizes[-1]) for seconds in np.array(known).T]
         low, high = np.quantile(ends, [0.025, 0.975])
         row |= {"capacity_interpolated_low": low, "capacity_interpolated_high": high}
-    infeasible = [each for each in found if each["n"] == 0]
-    if row["bound"] == AT_LEAST and infeasible:
-        row["reason"] = f"{infeasible[0]['replicas']} tenants: {infeasible[0]['status']}"
+    without = [each for each in found if each["n"] == 0]
+    if row["bound"] == AT_LEAST and without:
+        # Cells that ran well and are not valid have a reason.
+        why = without[0]["status"] if without[0]["status"] != "ok" else without[0]["reason"]
+        row["reason"] = f"{without[0]['replicas']} tenants: {why}"
     elif row["bound"] == NONE:
         row["reason"] = f"{sizes[0]} tenant(s) exceed it already"
     return row

@@ -86,6 +86,13 @@ def test_what_never_exceeds_the_slo_has_at_least_that() -> None:
     assert (found["capacity_tenants"], found["bound"], found["reason"]) == (7, "at least", "8 tenants: infeasible")
 
 
+def test_tenants_that_ran_but_could_not_be_judged_have_a_reason() -> None:
+    growing = "queue_growth: tenant 0: requests came 60% faster than they were served"
+    rows = [row("mps", 2, 0.1), row("mps", 4, math.nan, n=0, reason=growing)]
+    [found] = capacity_table(pd.DataFrame(rows), CELLS, 200.0, ["matmul"]).to_dict("records")
+    assert (found["capacity_tenants"], found["bound"], found["reason"]) == (2, "at least", f"4 tenants: {growing}")
+
+
 def test_without_an_slo_memory_is_left() -> None:
     [found] = capacity_table(pd.DataFrame([row("mps", 2, 0.1)]), CELLS, None, ["matmul"]).to_dict("records")
     assert pd.isna(found["capacity_tenants"]) and found["max_tenants_by_memory"] == 38
