@@ -24,13 +24,15 @@ def device_columns(record: Mapping[str, Any], count: int) -> dict[str, float | N
     idle_watts = (record["calibration"] or {}).get("idle_power_watts")
     is_comparable = count > 0 and len({tenant["workload"] for tenant in record["tenants"]}) == 1
     each = above_idle = None
+    # Ten samples a second may all fall into the same part of iterations that take a fraction of that: energy does not.
+    watts = energy / window_seconds(record) if energy and window else telemetry.get("power_mean_watts")
     if energy is not None and window is not None and is_comparable:
         each = energy / count
         if idle_watts is not None:
             above_idle = (energy - idle_watts * window_seconds(record)) / count
     return {
         "server_memory_mib": telemetry.get("server_memory_mib"),
-        "power_mean_watts": telemetry.get("power_mean_watts"),
+        "power_mean_watts": watts,
         "energy_joules": energy,
         "energy_per_iteration_joules": each,
         "energy_above_idle_per_iteration_joules": above_idle,

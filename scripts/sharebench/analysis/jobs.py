@@ -14,9 +14,8 @@ from typing import Any
 
 import pandas as pd
 
-from sharebench.analysis.device import tenant_memory_mib
+from sharebench.analysis.device import device_columns, tenant_memory_mib
 from sharebench.analysis.statistics import Estimate, log_interval, welch_ratio
-from sharebench.findings import window_seconds
 from sharebench.gates import is_valid
 from sharebench.matrix import Cell
 from sharebench.mixes import runs_jobs
@@ -89,7 +88,7 @@ def _values(record: Mapping[str, Any], completions: Sequence[float]) -> dict[str
         "gpu_util_percent": telemetry.get("utilisation_mean_percent"),
         "memory_per_tenant_mib": sum(memory) / len(memory) if memory else None,
         "server_memory_mib": telemetry.get("server_memory_mib"),
-        "power_mean_watts": energy / window_seconds(record) if energy else telemetry.get("power_mean_watts"),
+        "power_mean_watts": device_columns(record, 0)["power_mean_watts"],
         "energy_per_job_joules": energy / len(tenants) if energy else None,
     }
     return {name: value for name, value in values.items() if value is not None}

@@ -191,6 +191,14 @@ def test_power_and_energy_are_the_devices_and_so_in_each_of_its_rows():
     assert rows["device_to_host_ratio"][1] == pytest.approx(0.8)
 
 
+def test_power_is_that_of_the_energy_where_samples_missed_a_part_of_each_iteration():
+    measured = record("mps", is_gpu=True)
+    measured["telemetry"]["power_mean_watts"] = 270.0
+    assert table([measured]).iloc[0]["power_mean_watts"] == 300
+    measured["telemetry"]["energy_joules"] = None
+    assert table([measured]).iloc[0]["power_mean_watts"] == 270
+
+
 def test_what_the_device_does_not_tell_is_blank():
     assert table([record("mps")])[OF_GPUS].isna().all(axis=None)
     measured = record("mps", is_gpu=True)
