@@ -26,6 +26,7 @@ def config_of_files():
 
 
 try:
+    configuration.check_files(workflow.configfiles)
     STUDY = Study(configuration.load(config))
     ASKED, FROM = STUDY.config, STUDY.config["from"]
     if FROM:

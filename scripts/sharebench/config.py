@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from sharebench.capabilities import resolve_node
 from sharebench.config_checks import cross_key_problems, schema_problem
 
-__all__ = ["ConfigError", "config_schema", "load", "resolve_node"]
+__all__ = ["ConfigError", "check_files", "config_schema", "load", "resolve_node"]
 
 SCHEMA_FILE = Path(__file__).resolve().parents[2] / "config" / "schemas" / "config.schema.json"
 # Deeper than any schema; what is deeper is a YAML anchor that contains itself.
@@ -57,6 +57,38 @@ def load(config: Mapping[str, Any]) -> Json:
     return normalised
 
 
+def check_files(paths: Iterable[Path | str]) -> None:
+    """Raise ConfigError where a config file has a key twice, of which readers of YAML and JSON silently keep the last.
+
+    The files can be read; what else they hold is for `load`.
+    """
+    import yaml  # imported late: only a parse of the Snakefile needs it
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    for path in paths:
+        try:
+            root = yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=loader)
+        except yaml.YAMLError:
+            continue  # JSON that is no YAML, such as one with tabs
+        waiting, seen = [root], set()
+        while waiting:
+            node = waiting.pop()
+            if id(node) in seen:
+                continue  # an anchor, possibly within itself
+            seen.add(id(node))
+            if isinstance(node, yaml.SequenceNode):
+                waiting += node.value
+            elif isinstance(node, yaml.MappingNode):
+                lines: dict[str, int] = {}
+                for key, value in node.value:
+                    line = key.start_mark.line + 1
+                    if isinstance(key, yaml.ScalarNode) and lines.setdefault(key.value, line) != line:
+                        raise ConfigError(
+                            f"{path}, line {line}: {key.value!r} is there already, in line {lines[key.value]}; keep one"
+                        )
+                    waiting.append(value)
+
+
 def _plain(value: Any, key: str = "", depth: int = 0) -> Any:
     """A deep copy that holds only what JSON holds; raises ConfigError where that is impossible."""
     where = key or "the file"
@@ -72,7 +104,7 @@ def _plain(value: Any, key: str = "", depth: int = 0) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item, key, depth + 1) for item in value]
     if isinstance(value, int | float) and not abs(value) <= MAX_NUMBER:
-        raise ConfigError(f"{where}: the number is infinite or larger than 2^53; use a smaller one")
+        raise ConfigError(f"{where}: {value!r} is not a number up to 2^53; use a smaller one")
     if value is None or isinstance(value, bool | int | float) or (isinstance(value, str) and _is_text(value)):
         return value
     raise ConfigError(f"{where}: {value!r:.60} ({type(value).__name__}) is no plain value; put it in quotes")

@@ -18,7 +18,7 @@ from unit.config_cases import COMMAND_LINES, MALFORMED
 from unit.studies import CONFIG, S, W, files, refusal, study, study_of
 
 from sharebench import capabilities, workload_modules
-from sharebench.config import ConfigError, load, resolve_node
+from sharebench.config import ConfigError, check_files, load, resolve_node
 from sharebench.strategies import catalogue, parse_limit
 from tenant import workloads
 from tenant.parameters import ParameterError
@@ -45,6 +45,29 @@ def test_malformed(case: tuple[dict[str, Any], list[str]]) -> None:
 def test_not_even_a_mapping(config: Any) -> None:
     with pytest.raises(ConfigError, match=r"^config: the file: .* is not a mapping; write it as lines of key: value$"):
         load(config)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "name"),
+    [
+        ("replicas: [1]\nrepeats: 2\nreplicas: [2]\n", 3, "replicas"),
+        ("warmup:\n  max_seconds: 1\n  max_seconds: 2\n", 3, "max_seconds"),
+        ("contrasts:\n- {a: 1,\n   a: 1}\n", 3, "a"),
+        ('{"repeats": 2,\n"repeats": 3}', 2, "repeats"),
+    ],
+)
+def test_a_key_that_a_file_has_twice_is_not_dropped(tmp_path: Path, text: str, line: int, name: str) -> None:
+    file = tmp_path / "twice.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=rf"^config: \S+/twice.yaml, line {line}: '{name}' is there already, in line"):
+        check_files([file])
+
+
+def test_files_without_a_key_twice_are_left_to_the_other_checks(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("a: &x {b: 1}\nc: {<<: *x, b: 2}\nd: &y [*y]\n")
+    (tmp_path / "tabs.json").write_text('{\n\t"repeats": 2\n}')
+    (tmp_path / "empty.yaml").write_text("")
+    check_files([*tmp_path.iterdir(), *CONFIG.glob("*.yaml")])
 
 
 def test_the_unknown_key_is_named_before_what_follows_from_it() -> None:
