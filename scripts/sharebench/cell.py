@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -41,6 +42,11 @@ def planned_load(load: Mapping[str, Any], calibration: Mapping[str, Any] | None)
         assert calibration is not None
         planned["rate_hz"] = load["rate_of_capacity"] * calibration["capacity_hz"]
     return planned
+
+
+def arrival_seed(workload: str, repeat: int) -> int:
+    """Of an open load: each repeat of each workload has arrivals of its own, and all strategies have the same."""
+    return zlib.crc32(f"{workload}/{repeat}".encode())
 
 
 def empty_tenant(index: int, workload: str, outcome: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,10 +180,11 @@ def run_cell(
     watch = Stopwatch()
     spec = json.loads(spec_text)
     replicas, workloads = spec["replicas"], tenant_workloads(spec)
-    # Each repeat has arrivals of its own, and all strategies have the same.
+    names = [workload["name"] for workload in workloads]
     loads = [
-        planned_load(workload["load"], calibrations.get(workload["name"])) | {"seed": spec["repeat"]}
-        for workload in workloads
+        planned_load(workload["load"], calibrations.get(workload["name"]))
+        | {"seed": arrival_seed(workload["name"], spec["repeat"]), "before": index - names[:index].count(names[index])}
+        for index, workload in enumerate(workloads)
     ]
     record: dict[str, Any] = {
         "schema": SCHEMA_VERSION,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count, takewhile
 from typing import Any
 
 import numpy as np
@@ -18,39 +18,48 @@ BATCH = 1024
 
 @dataclass(frozen=True)
 class Load:
-    """Arrival process; `rate_hz` is None for closed load. `queue_limit` is how many requests may wait."""
+    """Arrival process; `rate_hz` is None for closed load. `queue_limit` is how many requests may wait.
+
+    `seed` belongs to the workload and the repeat, `before` is how many tenants before this one run something else: so
+    the first tenant of a workload has the same arrivals beside any neighbours.
+    """
 
     arrival: str = "closed"
     rate_hz: float | None = None
     queue_limit: int = 10_000
     seed: int = 0
+    before: int = 0
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Load:
         """From a workload's `load` with its rate resolved. Raises ParameterError."""
         values = with_defaults(given, vars(cls()), "load")
-        arrival, seed = values["arrival"], values["seed"]
+        arrival = values["arrival"]
         if arrival not in ARRIVALS:
             raise ParameterError(f"load arrival must be one of {', '.join(ARRIVALS)}, not {arrival!r}")
-        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-            raise ParameterError(f"load seed must be an integer from 0, not {seed!r}")
+        for name in ("seed", "before"):
+            if isinstance(values[name], bool) or not isinstance(values[name], int) or values[name] < 0:
+                raise ParameterError(f"load {name} must be an integer from 0, not {values[name]!r}")
         rate_hz = None if arrival == "closed" else positive_number(values["rate_hz"], "load rate_hz")
-        return cls(arrival, rate_hz, positive_integer(values["queue_limit"], "load queue_limit"), seed)
+        limit = positive_integer(values["queue_limit"], "load queue_limit")
+        return cls(arrival, rate_hz, limit, values["seed"], values["before"])
 
 
-def arrival_times_ns(load: Load, tenant: int, start_ns: int) -> Iterator[int]:
-    """Intended starts of an open load, ascending without end, after `start_ns`.
+def arrival_times_ns(load: Load, tenant: int, start_ns: int, stretch: int = 0) -> Iterator[int]:
+    """Intended starts of an open load, ascending without end, from `start_ns` on.
 
-    Constant: one every 1 / rate, counted from `start_ns`, so that rounding does not add up. Poisson:
-    exponential gaps from a generator of its own for each tenant. Raises ValueError for closed load.
+    Constant: one every 1 / rate, the first at a random moment of the first gap, so that tenants are not in step;
+    counted from there, so that rounding does not add up. Poisson: exponential gaps. Each `stretch` of each tenant has a
+    generator of its own. Raises ValueError for closed load.
     """
     if load.rate_hz is None:
         raise ValueError("closed load has no arrival times")
     gap_ns = 1e9 / load.rate_hz
+    generator = np.random.default_rng([load.seed, tenant - load.before, stretch])
     if load.arrival == "constant":
-        for number in count(1):
-            yield start_ns + round(number * gap_ns)
-    generator = np.random.default_rng([load.seed, tenant])
+        first = generator.random()
+        for number in count():
+            yield start_ns + round((number + first) * gap_ns)
     elapsed_ns = 0.0
     while True:
         batch = elapsed_ns + np.cumsum(generator.exponential(gap_ns, BATCH))
@@ -71,6 +80,12 @@ class ArrivalQueue:
         self._arrivals_ns = arrivals_ns
         self._limit = limit
         self.next_ns = next(arrivals_ns)
+
+    def restart(self, start_ns: int, arrivals_ns: Iterator[int]) -> None:
+        """From `start_ns` on, which is not over yet, requests come at these times instead."""
+        before_ns = takewhile(lambda time_ns: time_ns < start_ns, chain([self.next_ns], self._arrivals_ns))
+        self._arrivals_ns = chain(before_ns, arrivals_ns)
+        self.next_ns = next(self._arrivals_ns)
 
     def admit(self, until_ns: int) -> None:
         """Let in everything that is due by then."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from threading import Condition, Lock
 from typing import Any
 
@@ -27,6 +27,8 @@ from tenant.workloads import Workload
 CHUNK_NS = 50_000_000
 # A signal that comes just before the main thread begins to wait is seen when it wakes, not earlier.
 REST_SECONDS = 0.2
+# Stretches of an open load, each with arrivals of its own.
+BEFORE, WINDOW = 0, 1
 
 
 class Measurement:
@@ -57,6 +59,8 @@ class Measurement:
         self._begun_ns = clock()
         self._judge = Judge(rule, self._begun_ns)
         self._loop: Loop = ClosedLoop(workload.step, clock)
+        # Of an open load, once it has begun.
+        self._queue: ArrivalQueue | None = None
         self._first_verdict: Verdict | None = None
         self._last_verdict: Verdict | None = None
         self._warmup_seconds = 0.0
@@ -75,14 +79,17 @@ class Measurement:
         """Run back to back, whatever the load, until steady or out of time; then start the load."""
         while self._judge.verdict(self._clock()) is None:
             self.turn()
+        if self._load.rate_hz is not None:
+            sharpen_sleep()
         with self._lock:
             self._first_verdict = self._last_verdict = self._judge.verdict(self._clock())
             self._warmup_seconds = (self._clock() - self._begun_ns) / 1e9
-        if self._load.rate_hz is not None:
-            sharpen_sleep()
-            arrivals = arrival_times_ns(self._load, self._identity.index, self._clock())
-            queue = ArrivalQueue(arrivals, self._load.queue_limit)
-            self._loop = OpenLoop(self._workload.step, queue, self._lock, self._clock, self._sleep)
+            if self._load.rate_hz is not None:
+                self._queue = ArrivalQueue(self._arrivals_ns(self._clock(), BEFORE), self._load.queue_limit)
+                self._loop = OpenLoop(self._workload.step, self._queue, self._lock, self._clock, self._sleep)
+
+    def _arrivals_ns(self, start_ns: int, stretch: int) -> Iterator[int]:
+        return arrival_times_ns(self._load, self._identity.index, start_ns, stretch)
 
     def turn(self) -> None:
         """Run one chunk and count it; completes the window when this was its last. After a job, wait for a window."""
@@ -213,6 +220,9 @@ class Measurement:
             self._outcome = Outcome()
             self._record = None
             self._workload.window_set(start_ns, end_ns)
+            if self._queue is not None:
+                # However long warm-up took, the window has the same arrivals under every strategy.
+                self._queue.restart(start_ns, self._arrivals_ns(start_ns, WINDOW))
             self._job = None if iterations is None else Job(iterations)
             self._changed.notify_all()
 

@@ -12,7 +12,7 @@ from unit import factories
 from unit.fake_node import CALIBRATION, LIMITED, MPS, SETTINGS, FakeNode, load_of, raising
 from unit.fakes import OK, STEADY, FakeTenants, ended
 
-from sharebench.cell import Stopwatch, judge, planned_load, run_cell
+from sharebench.cell import Stopwatch, arrival_seed, judge, planned_load, run_cell
 from sharebench.matrix import canonical
 from sharebench.nodes.base import NodeError, TenantsFailed, TenantUnreachable
 from sharebench.strategies import Strategy
@@ -256,6 +256,14 @@ def test_arrivals_differ_between_repeats_and_not_between_strategies(node: FakeNo
     run(node, MPS, other)
     seeds = [settings["loads"][0]["seed"] for settings in node.given]
     assert seeds[0] == seeds[1] != seeds[2]
+
+
+def test_a_tenant_has_the_same_arrivals_alone_and_beside_another_workload(node: FakeNode) -> None:
+    run(named(node), MPS, mix_spec(arrival="poisson", rate_of_capacity=0.5), BOTH)
+    light, heavy = node.given[0]["loads"]
+    assert (light["seed"], light["before"]) == (arrival_seed("light", 3), 0)
+    assert (heavy["seed"], heavy["before"]) == (arrival_seed("heavy", 3), 1)
+    assert light["seed"] != heavy["seed"]
 
 
 def test_calibration_needs_no_calibration(node: FakeNode) -> None:

@@ -29,10 +29,37 @@ def test_poisson_arrivals_are_repeatable_and_different_for_each_tenant_and_seed(
     assert arrivals(POISSON, 50) != arrivals(Load("poisson", 200.0, seed=8), 50)
 
 
+@pytest.mark.parametrize("arrival", ["constant", "poisson"])
+def test_the_first_tenant_of_a_workload_has_the_same_arrivals_beside_any_neighbours(arrival: str) -> None:
+    alone, beside = Load(arrival, 200.0, seed=7), Load(arrival, 200.0, seed=7, before=2)
+    assert arrivals(alone, 50) == arrivals(beside, 50, tenant=2)
+    assert arrivals(alone, 50, tenant=1) == arrivals(beside, 50, tenant=3) != arrivals(alone, 50)
+
+
 def test_constant_arrivals_do_not_drift() -> None:
-    times = arrivals(Load("constant", rate_hz=3.0), 3_000_000, start_ns=0)
-    assert times[0] == 333_333_333
-    assert times[-1] == 10**15
+    times = arrivals(Load("constant", rate_hz=3.0), 3_000_001, start_ns=0)
+    assert times[-1] - times[0] == pytest.approx(10**15, abs=1)
+    assert np.ptp(np.diff(times)) <= 1
+
+
+def test_tenants_with_constant_arrivals_are_not_in_step() -> None:
+    firsts = [arrivals(Load("constant", rate_hz=1.0), 1, tenant, 0)[0] / 1e9 for tenant in range(200)]
+    assert stats.kstest(firsts, "uniform").pvalue > 0.01
+
+
+def test_a_window_has_the_same_arrivals_however_long_the_load_has_gone_on() -> None:
+    start_ns, found = 10**15, []
+    for lead_ns in (3_000_001, 70_000_000):
+        queue = ArrivalQueue(arrival_times_ns(POISSON, 0, start_ns - lead_ns), 10_000)
+        queue.admit(start_ns - 1_000_000)
+        queue.restart(start_ns, arrival_times_ns(POISSON, 0, start_ns, 1))
+        queue.admit(start_ns + 500_000_000)
+        found.append(list(queue.waiting))
+    inside = [[due for due in times if due >= start_ns] for times in found]
+    assert inside[0] == inside[1] == list(islice(arrival_times_ns(POISSON, 0, start_ns, 1), len(inside[0])))
+    # Until then they come as they would have.
+    early = [due for due in found[1] if due < start_ns]
+    assert early == arrivals(POISSON, len(early), start_ns=start_ns - 70_000_000)
 
 
 def test_closed_load_has_no_arrivals() -> None:

@@ -1,9 +1,10 @@
+from itertools import count
 from threading import Lock
 
 import numpy as np
 import pytest
 
-from tenant.load import ArrivalQueue, Load, arrival_times_ns
+from tenant.load import ArrivalQueue
 from tenant.loop import IDLE_ROWS, ClosedLoop, OpenLoop
 from tenant.recorder import Recorder, Rows, Window
 
@@ -19,7 +20,8 @@ def opened(
     clock: FakeClock, durations: list[int], rate_hz: float, limit: int = 10_000, capacity: int = 1 << 14
 ) -> tuple[OpenLoop, FakeWorkload]:
     workload = FakeWorkload(clock, durations)
-    queue = ArrivalQueue(arrival_times_ns(Load("constant", rate_hz), 0, clock.now_ns), limit)
+    gap_ns = 1e9 / rate_hz
+    queue = ArrivalQueue((round(due_ns) for due_ns in count(clock.now_ns + gap_ns, gap_ns)), limit)
     return OpenLoop(workload.step, queue, Lock(), clock, clock.sleep, capacity), workload
 
 

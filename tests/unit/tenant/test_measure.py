@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from tenant.exposition import Exposition
@@ -13,6 +14,8 @@ from .conftest import MS, FakeClock, FakeWorkload
 RULE = Rule(min_iterations=4, max_seconds=2, tolerance_percent=5)
 CLOSED = Load()
 SECOND = 10**9
+# When the first request of `warm`'s tenant is due in a window of 100 requests a second.
+FIRST_SECONDS = 0.01 * float(np.random.default_rng([0, 3, 1]).random())
 
 
 def warm(
@@ -125,15 +128,25 @@ def test_the_record_of_an_open_load_is_complete_once_the_backlog_is_served(clock
     load = Load("constant", rate_hz=100.0)
     measurement, workload = warm(clock, [MS], load)
     workload.durations_ns = [MS] * (workload.steps + 50) + [500 * MS] + [MS]
-    record = measured(measurement, clock, 5 * MS, SECOND)
-    # The stall begins at 0.5 s of the window and ends at its end, with a queue of 50.
+    record = measured(measurement, clock, 0, SECOND)
+    # The stall begins at 0.5 s of the window, after the first gap, and lasts until its end, with a queue of 50.
     assert record["count"] == 100
     assert record["max_seconds"] == pytest.approx(0.5, rel=0.01)
     assert record["load"]["delay_p99_seconds"] == pytest.approx(0.49, rel=0.02)
     assert record["load"]["planned_rate_hz"] == 100
     # Only what is in the window counts here: 50 requests of 1 ms, then one more every 10 ms, none of which left.
-    present = 50 * 0.001 + sum(1 - (0.005 + 0.01 * number) for number in range(50, 100))
+    present = 50 * 0.001 + sum(min(0.5, 1 - (FIRST_SECONDS + 0.01 * number)) for number in range(50, 100))
     assert record["load"]["in_flight_mean"] == pytest.approx(present)
+
+
+def test_the_arrivals_of_a_window_do_not_depend_on_how_long_warm_up_took(clock: FakeClock) -> None:
+    load = Load("poisson", rate_hz=300.0, seed=5)
+    timelines = []
+    for lead_ns in (100 * MS, 730 * MS):
+        measurement, _ = warm(clock, [MS], load)
+        run_until(measurement, clock, clock.now_ns + lead_ns)
+        timelines.append(measured(measurement, clock, 100 * MS, SECOND)["timeline"]["count"])
+    assert timelines[0] == timelines[1] and sum(timelines[0]) > 200
 
 
 def test_a_window_may_follow_the_last_one(clock: FakeClock) -> None:
@@ -205,7 +218,7 @@ def test_a_synchronise_that_hangs_is_cut_off_with_the_time_it_took_so_far(clock:
 
 def test_requests_that_wait_at_the_deadline_are_censored(clock: FakeClock) -> None:
     measurement, workload = warm(clock, [MS], Load("constant", rate_hz=100.0))
-    start = clock.now_ns + 5 * MS
+    start = clock.now_ns
     measurement.set_window(start, start + SECOND)
     records = []
     hanging = workload.steps + 30
@@ -219,8 +232,8 @@ def test_requests_that_wait_at_the_deadline_are_censored(clock: FakeClock) -> No
     run_until(measurement, clock, start + 2 * SECOND)
     assert records[0]["count"] == 29
     assert records[0]["load"]["censored"] == 71
-    # Arrivals every 10 ms from 5 ms on: 29 took 1 ms, the others were there until the end.
-    present = 29 * 0.001 + sum(1 - (0.005 + 0.01 * number) for number in range(29, 100))
+    # Arrivals every 10 ms: 29 took 1 ms, the others were there until the end.
+    present = 29 * 0.001 + sum(1 - (FIRST_SECONDS + 0.01 * number) for number in range(29, 100))
     assert records[0]["load"]["in_flight_mean"] == pytest.approx(present)
 
 
