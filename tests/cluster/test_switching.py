@@ -78,6 +78,54 @@ def test_through_all_states_and_back(node: ClusterNode, study: Study, plugin: Cl
     assert sidecar_ends(plugin) == ended_before, "a sidecar ends when it does not see the key yet"
 
 
+def uids(cluster: Cluster, name: str) -> set[str]:
+    return {pod.metadata.uid for pod in cluster.plugin_pods(name)}
+
+
+def test_an_mps_daemon_in_doubt_is_renewed(node: ClusterNode, study: Study, plugin: Cluster) -> None:
+    """Of tenants that ended badly: the stand-in of NVIDIA's control program has no server that they could harm."""
+    before = shown(plugin)
+    node.ensure(state(study, "mps", 3))
+    daemons, plugins = uids(plugin, "mps-control-daemon"), uids(plugin, "nvidia-device-plugin")
+    node.doubt()
+    # As the next job of the run, which knows of it by the node's folder.
+    later = ClusterNode(node.options, node.folder)
+    later.ensure(state(study, "mps", 3))
+    renewed, (daemon,) = uids(plugin, "nvidia-device-plugin"), plugin.plugin_pods("mps-control-daemon")
+    assert daemon.metadata.uid not in daemons
+    assert not renewed & plugins
+    assert all(status.ready for status in plugin.containers("mps-control-daemon").values())
+    assert shown(plugin)["allocatable"] == {"nvidia.com/gpu": 3}
+    later.ensure(state(study, "mps", 3))
+    assert uids(plugin, "mps-control-daemon") == {daemon.metadata.uid}
+    assert node.restore()
+    assert shown(plugin) == before
+
+
+def share(cluster: Cluster) -> float:
+    """Percent of the SMs that the daemon gives each client."""
+    (daemon,) = cluster.plugin_pods("mps-control-daemon")
+    control = "echo get_default_active_thread_percentage | nvidia-cuda-mps-control"
+    command = ["env", "CUDA_MPS_PIPE_DIRECTORY=/mps/nvidia.com/gpu/pipe", "sh", "-c", control]
+    return float(cluster.execute(PLUGIN_NAMESPACE, daemon.metadata.name, *command, container="mps-control-daemon-ctr"))
+
+
+def test_a_node_that_was_found_under_mps_has_its_own_daemon_again(
+    node: ClusterNode, study: Study, plugin: Cluster
+) -> None:
+    plugin.switch("mps7", 7, seconds=120)
+    before = eventually("the labels", lambda: plugin.labels()["gpu.sharing-strategy"] == "mps" and shown(plugin))
+    theirs = uids(plugin, "mps-control-daemon")
+    node.ensure(state(study, "mps", 3))
+    ours = uids(plugin, "mps-control-daemon")
+    assert not ours & theirs
+    assert share(plugin) == 33
+    assert node.restore()
+    assert not uids(plugin, "mps-control-daemon") & (ours | theirs)
+    assert share(plugin) == 14
+    assert shown(plugin) == before
+
+
 def sidecar_ends(cluster: Cluster) -> int:
     """How often the plugin's sidecar has ended: a label of an earlier test may have ended it before."""
     return int(cluster.containers()["nvidia-device-plugin-sidecar"].restart_count)

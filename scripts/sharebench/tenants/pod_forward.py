@@ -1,4 +1,4 @@
-"""A way to a pod's port through the API server."""
+"""A way to a pod's port through the API server, by the library's websocket, of which two things are mended here."""
 
 from __future__ import annotations
 
@@ -17,20 +17,30 @@ class Unforwarded(ConnectionError):
 
 
 @cache
-def _bound() -> None:
-    """Give the library's websockets a time to open in. It takes one, but passes none on, and would wait for ever."""
-    from kubernetes.stream import ws_client
-    from websocket import WebSocket
+def _mend() -> None:
+    """Have websockets open in time, for which the library takes a time-out but passes none on, and end when reset.
 
-    class Bounded(WebSocket):
+    Of a reset one its thread would end, and leave the socket at our end as if something might still come.
+    """
+    from kubernetes.stream import ws_client
+    from websocket import WebSocket, WebSocketConnectionClosedException
+
+    class Mended(WebSocket):
         def connect(self, url: str, **options: Any) -> None:
             opening: Any = super().connect
             opening(url, **{"timeout": OPEN_SECONDS, **options})
             # What comes through it later is awaited by a thread of the library's; at our end there is a time-out.
             self.settimeout(None)
 
+        def recv_data_frame(self, control_frame: bool = False) -> Any:
+            receiving: Any = super().recv_data_frame
+            try:
+                return receiving(control_frame)
+            except OSError as error:
+                raise WebSocketConnectionClosedException(str(error)) from error
+
     library: Any = ws_client
-    library.WebSocket = Bounded
+    library.WebSocket = Mended
 
 
 def forwarded(api: Api, namespace: str, pod: str, port: int, timeout_seconds: float) -> Any:
@@ -42,7 +52,7 @@ def forwarded(api: Api, namespace: str, pod: str, port: int, timeout_seconds: fl
     from kubernetes.stream import portforward
     from websocket import WebSocketException
 
-    _bound()
+    _mend()
     deadline = time.monotonic() + min(timeout_seconds, PATIENCE_SECONDS)
     pause = FIRST_PAUSE_SECONDS
     while True:

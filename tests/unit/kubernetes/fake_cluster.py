@@ -76,6 +76,8 @@ class FakeCluster:
         """The plugin heeds no label any more."""
         self.idle_daemons = 0
         """So many pods of the MPS daemon start with another config, and share nothing though they look well."""
+        self.started_daemons = 0
+        """How many pods of the MPS daemon there have been."""
         self.meanwhile: Callable[[], None] = lambda: None
         """What others do whenever somebody sleeps."""
         self._due: tuple[float, Callable[[], None]] | None = None
@@ -112,7 +114,8 @@ class FakeCluster:
         here["status"] = shown["status"]
         self.daemons.pop("mps", None)
         if kind == "mps":
-            self.daemons["mps"] = daemon_pod("mps", "mps-control-daemon-ctr")
+            self.started_daemons += 1
+            self.daemons["mps"] = daemon_pod("mps", "mps-control-daemon-ctr", uid=f"uid-{self.started_daemons}")
             if self.idle_daemons:
                 self.idle_daemons -= 1
                 here["status"]["allocatable"]["nvidia.com/gpu"] = "0"
@@ -169,6 +172,8 @@ class FakeCluster:
         self.log.append(("delete", path, None))
         self.store.pop(path, None)
         self.strangers = [each for each in self.strangers if not path.endswith(each["metadata"]["name"])]
-        if path == f"{PODS}mps-x" and self._due is None:
-            # Its DaemonSet makes another one.
-            self._due = (self.now + DELAY_SECONDS, self._switch)
+        if path == f"{PODS}mps-x":
+            self.daemons.pop("mps", None)
+            if self._due is None:
+                # Its DaemonSet makes another one.
+                self._due = (self.now + DELAY_SECONDS, self._switch)

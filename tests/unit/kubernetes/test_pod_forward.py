@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import re
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -59,6 +60,12 @@ class ApiServer:
         assert key is not None
         digest = hashlib.sha1((key[1] + WEBSOCKET).encode()).digest()
         taken.sendall(f"{SWITCHING}Sec-WebSocket-Accept: {base64.b64encode(digest).decode()}\r\n\r\n".encode())
+
+    def reset(self) -> None:
+        """As a server that was killed."""
+        for each in self._taken:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            each.close()
 
     def close(self) -> None:
         self.api.over.set()
@@ -113,6 +120,14 @@ def test_its_thread_waits_however_long_nothing_comes(make: Make, monkeypatch: py
     assert "port forward" in " ".join(thread.name for thread in threading.enumerate())
     with pytest.raises(TimeoutError):
         given.recv(1)
+
+
+def test_one_that_is_reset_ends_at_our_end_too(make: Make) -> None:
+    """So that the next question is not sent into it."""
+    server = make(True)
+    given = forwarded(server.api, "ns", "a-pod", PORT, LONG_SECONDS)
+    server.reset()
+    assert given.recv(1) == b""
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,25 @@ def test_nothing_is_changed_but_the_taint(cluster: FakeCluster, node: ClusterNod
     node.restore()
     assert not cluster.store[NODE]["spec"].get("taints")
     assert original.of(cluster.store[NODE]) is None
+
+
+def test_an_mps_daemon_of_others_that_is_in_doubt_is_refused_until_somebody_says_otherwise(
+    node: ClusterNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = State(replace(STUDY.strategies["as-found"], mechanisms=("mps",)), None, 0)
+    node.ensure(shared)
+    node.doubt()
+    for _ in range(2):
+        with pytest.raises(NodeError, match=r"under an MPS daemon that is not ours to start anew.*then run again"):
+            node.ensure(shared)
+    node.ensure(state("hami"))
+    monkeypatch.setattr(static.Static, "evidence", lambda *_: [])
+    node.evidence(STUDY.strategies["hami"], [], [])
+    with pytest.raises(NodeError, match="not ours to start anew"):
+        node.ensure(shared)
+    # The end of the run; who starts another one has seen the line.
+    node.restore()
+    node.ensure(shared)
 
 
 def test_the_pods_that_hold_a_gpu_for_a_scheduler_are_waited_for(cluster: FakeCluster, node: ClusterNode) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from sharebench.nodes.base import NodeError
 from sharebench.nodes.kubernetes import strangers
-from sharebench.nodes.kubernetes.cluster_node import chosen
+from sharebench.nodes.kubernetes.choice import chosen
 from sharebench.nodes.kubernetes.versions import version_of
 
 

@@ -41,6 +41,8 @@ class Access(ABC):
     """One way to the GPU; `node` is the node that it belongs to. `spec` is a cell's spec everywhere."""
 
     name: str
+    runs_mps = False
+    """Whether MPS daemons of this way outlast a cell, and can be started anew by `renew`."""
 
     def __init__(self, node: ClusterNode) -> None:
         self.node = node
@@ -61,6 +63,12 @@ class Access(ABC):
         """Bring the node into the state and wait until it is. Raises NodeError.
 
         Called with our taint off, and no stranger on the GPU. What is changed on the node is noted first (`node.note`).
+        """
+
+    def renew(self) -> None:  # noqa: B027
+        """Have an MPS daemon end that is in doubt; `ensure` comes next. Raises NodeError where only others can do that.
+
+        Called with our taint on, or where it was never set.
         """
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:

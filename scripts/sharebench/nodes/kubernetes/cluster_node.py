@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,38 +15,14 @@ from sharebench.nodes.base import Evidence, Grant, Node, NodeError, Sampler, Sta
 from sharebench.nodes.kubernetes import dra_api, instances, monitor, original, strangers
 from sharebench.nodes.kubernetes.access import Access, open_access
 from sharebench.nodes.kubernetes.api import Api, ApiRefused, Json, is_in_cluster
+from sharebench.nodes.kubernetes.choice import chosen
+from sharebench.nodes.kubernetes.doubts import Doubts, ended_well
 from sharebench.nodes.kubernetes.installed import Installed, look
 from sharebench.nodes.kubernetes.lease import NodeLease, node_digest
 from sharebench.ownership import RUN_ID_VARIABLE
 from sharebench.strategies import Strategy
 from sharebench.tenants.pod_spec import Place
 from sharebench.tenants.pods import PodTenants, sweep
-
-GPU_LABEL = "nvidia.com/gpu.present"
-
-
-def chosen(nodes: Sequence[Json], wanted: str, offering: Collection[str] = ()) -> Json:
-    """The node by its name, or the only one with a GPU for `auto`; DRA drivers offer theirs on nodes `offering`.
-
-    Raises NodeError.
-    """
-    if wanted != "auto":
-        found = [node for node in nodes if node["metadata"]["name"] == wanted]
-        if not found:
-            raise NodeError(f"the cluster has no node {wanted!r}; set kubernetes.node to one that it has")
-        return found[0]
-    found = [
-        node
-        for node in nodes
-        if node["metadata"]["name"] in offering
-        or node["metadata"].get("labels", {}).get(GPU_LABEL) == "true"
-        or any(name.startswith("nvidia.com/") for name in node.get("status", {}).get("capacity", {}))
-    ]
-    if len(found) != 1:
-        names = ", ".join(sorted(node["metadata"]["name"] for node in found))
-        what = f"{len(found)} nodes have GPUs ({names})" if found else "no node has a GPU"
-        raise NodeError(f"{what}; name the one to measure: kubernetes.node")
-    return found[0]
 
 
 class ClusterNode(Node):
@@ -57,6 +33,7 @@ class ClusterNode(Node):
 
     kind = "kubernetes"
     state_outlives_run = False
+    _ensured: Strategy | None = None
 
     # The cluster as it is.
 
@@ -183,7 +160,12 @@ class ClusterNode(Node):
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
         """What the cluster shows while the tenants still run, and what these saw of their device."""
-        return self.access_of(strategy).evidence(strategy, grants, records)
+        access = self.access_of(strategy)
+        found = access.evidence(strategy, grants, records)
+        is_well = all(map(ended_well, records)) and all(item["holds"] for item in found)
+        if access.runs_mps and "mps" in strategy.mechanisms and is_well:
+            self._doubts.settle(access.name)
+        return found
 
     def plan(self, strategy: Strategy) -> str:
         """What is changed, and that it is undone."""
@@ -204,6 +186,9 @@ class ClusterNode(Node):
         if reach == "auto":
             reach = "pod-ip" if is_in_cluster() else "port-forward"
         access = self.access(spec["strategy"]["access"])
+        if access.runs_mps:
+            # Whatever becomes of them, until their records say that they are well.
+            self.doubt()
         return PodTenants(self.api, place, spec, settings, self.read, reach, access)
 
     def sampler(self, tenants: Tenants) -> Sampler:
@@ -303,14 +288,30 @@ class ClusterNode(Node):
         for name in self.options["accesses"]:
             self.access(name).clean()
 
+    @cached_property
+    def _doubts(self) -> Doubts:
+        return Doubts(self.folder)
+
+    def doubt(self) -> None:
+        """Under MPS, its daemon is in doubt for the jobs to come, until it was renewed."""
+        if self._ensured is not None and "mps" in self._ensured.mechanisms:
+            self._doubts.raise_about(self.access_of(self._ensured).name)
+
     def ensure(self, state: State) -> None:
         """Bring the node into the state; one that has suffered meanwhile is set up anew. Raises NodeError.
 
         Raises NodeError, too, when somebody else has changed the node, or taken it.
         """
         self._lease.renew(self.run_id)
-        if self.current() != state.key or not self.access_of(state.strategy).holds(state):
+        access = self.access_of(state.strategy)
+        is_doubtful = "mps" in state.strategy.mechanisms and self._doubts.concern(access.name)
+        if is_doubtful:
+            access.renew()
+        if is_doubtful or self.current() != state.key or not access.holds(state):
             self._move(state)
+        if is_doubtful:
+            self._doubts.settle(access.name)
+        self._ensured = state.strategy
 
     def restore(self) -> bool:
         """Bring the node back to its original state; False when nothing of it was changed.
@@ -325,6 +326,7 @@ class ClusterNode(Node):
             self._move(None)
         else:
             self._note(None)
+        self._doubts.settle_all()
         # Last: whoever may not remove a PodMonitor has the node back all the same.
         self._watch_no_more()
         return is_changed
@@ -375,4 +377,5 @@ class ClusterNode(Node):
         for name in accesses:
             noted = original.of(self.read()) or {}
             self.access(name).restore(noted[name])
+            self._doubts.settle(name)
             self._write_note({other: note for other, note in noted.items() if other != name})

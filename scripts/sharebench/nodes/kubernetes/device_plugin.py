@@ -7,6 +7,7 @@ node first, and undone by `restore`.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -23,6 +24,7 @@ from sharebench.nodes.kubernetes.lease import node_digest
 from sharebench.nodes.kubernetes.readiness import (
     CONFIG_LABEL,
     COUNT_LABEL,
+    SHARING_LABEL,
     Expected,
     Stability,
     is_about_pods,
@@ -52,6 +54,7 @@ class DevicePlugin(Access):
     """The GPU as the resource of a device plugin that the node's config label sets."""
 
     name = "device-plugin"
+    runs_mps = True
 
     @property
     def _installed(self) -> Installed:
@@ -180,6 +183,11 @@ class DevicePlugin(Access):
         parts = [part.daemon(pods) for part in (installed.plugin, installed.discovery) if part is not None]
         return [*cluster_policy.awaited(installed, is_ours), *filter(None, (part.unready() for part in parts))]
 
+    def _problems_of_mps(self) -> list[str]:
+        pods = self.node.pods()
+        mps = look(self.node.daemon_sets(), pods).mps
+        return list(filter(None, [mps.daemon(pods, mps.container).unready() if mps else None]))
+
     def ensure(self, state: State) -> None:
         """Publish our keys, set the label, and wait. Raises NodeError."""
         note = self.node.note(self.name, self._noted)
@@ -200,8 +208,8 @@ class DevicePlugin(Access):
             self.node.api.patch(self.node.path, {"metadata": {"labels": {CONFIG_LABEL: key}}})
         else:
             self._cutting.set(cut, note, {CONFIG_LABEL: key})
-        if before != key and all(keys.PREFIX + "mps" in (each or "") for each in (before, key)):
-            # Its sidecar may not reach the running daemon, which would go on with the shares of the key before.
+        if before != key and expected.sharing == "mps":
+            # Its sidecar may not reach a daemon that runs, which would go on with the shares of the key before.
             self._delete_pod_of(self._installed.mps)
         if before == key and is_changed:
             # Whoever reads the key already does not read it again.
@@ -209,6 +217,23 @@ class DevicePlugin(Access):
                 self._delete_pod_of(part)
         what = f"the node did not become {state.setting}"
         self._wait(lambda: self._problems(expected), what, waits_for_mps=expected.sharing == "mps")
+
+    def renew(self) -> None:
+        """Have the pods of the MPS daemon and then of the plugin end, which looks for its daemon when it starts.
+
+        Raises NodeError when the daemon's stays.
+        """
+        if (mps := self._installed.mps) is None or (pod := mps.pod_of(self.node.pods())) is None:
+            return
+        print("tenants under MPS ended badly: its daemon is started anew", file=sys.stderr)
+        self._delete_pod_of(mps)
+        limit, uid = self.node.options["switch_seconds"], pod["metadata"]["uid"]
+        deadline = time.monotonic() + limit
+        while any(each["metadata"].get("uid") == uid for each in self.node.pods()):
+            if time.monotonic() > deadline:
+                raise NodeError(f"the pod of {mps.name} does not end within {limit:g} s: its MPS server may hang")
+            time.sleep(POLL_SECONDS)
+        self._delete_pod_of(self._installed.plugin)
 
     def _wait(self, problems: Callable[[], list[str]], what: str, waits_for_mps: bool = False) -> None:
         limit, began = self.node.options["switch_seconds"], time.monotonic()
@@ -312,16 +337,21 @@ class DevicePlugin(Access):
         labels = patch["metadata"]["labels"] if patch else {}
         if not self._cutting.put_back(note, labels) and patch is not None:
             api.patch(self.node.path, patch)
+        is_mps = patch is not None and note["shown"][SHARING_LABEL] == "mps"
+        if is_mps:
+            # As in `ensure`: it would go on with our shares.
+            self._delete_pod_of(self._installed.mps)
         if policy is not None and is_policys_last:
             cluster_policy.put_back(api, policy)
 
         def problems() -> list[str]:
             found = self._problems_of_policy(is_ours=False) if is_policys_last else []
+            found += self._problems_of_mps() if is_mps else []
             return found + (original.unrestored(self.node.read(), note) if patch is not None else [])
 
         # Without a plugin nobody reacts to the label any more.
         if (patch is not None or policy is not None) and self._installed.plugin is not None:
-            self._wait(problems, "the node did not get back to how it was found")
+            self._wait(problems, "the node did not get back to how it was found", waits_for_mps=is_mps)
         # Another node may need the map until its own layout is back.
         if note["mig"]["set"] is not None and not self._others():
             self._cutting.clear_map()

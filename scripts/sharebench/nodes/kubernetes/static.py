@@ -116,6 +116,13 @@ class Static(Access):
         if (why := self._lacking(state)) is not None:
             raise NodeError(why)
 
+    def renew(self) -> None:
+        """Whoever shares the GPU runs its daemon: for others to do. Raises NodeError."""
+        raise NodeError(
+            "tenants of an earlier cell ended badly under an MPS daemon that is not ours to start anew, so that it may "
+            "serve the next ones badly; have it started anew, then run again"
+        )
+
     def pod(self, spec: Mapping[str, Any], grant: Grant) -> PodNeeds:
         """The template, filled in for this number of tenants."""
         strategy, replicas = spec["strategy"], spec["replicas"]

@@ -1,0 +1,154 @@
+"""MPS daemons whose tenants may not have ended well: renewed before the next cell, and only then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.kubernetes.fake_cluster import CONFIGS, NODE, PODS, FakeCluster
+from unit.kubernetes.objects import CONFIG
+from unit.kubernetes.test_device_plugin import STUDY, cluster, label, opened, state
+
+from sharebench.nodes.base import Evidence, NodeError
+from sharebench.nodes.kubernetes.cluster_node import ClusterNode
+from sharebench.nodes.kubernetes.device_plugin import DevicePlugin
+from sharebench.nodes.kubernetes.doubts import Doubts, ended_well
+
+__all__ = ["cluster"]
+DAEMON, PLUGIN = f"{PODS}mps-x", f"{PODS}plugin-x"
+WELL = {"load": {"arrival": "closed", "censored": 0}}
+STUCK = {"load": {"arrival": "closed", "censored": 1}}
+THEIRS = "version: v1\nsharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}\n"
+
+
+def deleted(cluster: FakeCluster) -> list[str]:
+    """What was deleted since this was asked last, in order."""
+    found = [path for verb, path, _ in cluster.log if verb == "delete" and path.startswith(PODS)]
+    cluster.log.clear()
+    return found
+
+
+def begin(node: ClusterNode, replicas: int) -> None:
+    """A cell of MPS, as far as to its tenants, which are not started."""
+    node.ensure(state("mps", replicas))
+    cell = next(each for each in STUDY.cells if (each.strategy, each.replicas) == ("mps", replicas))
+    settings = {"timeouts": {}, "loads": [], "cell_folder": "a-cell"}
+    node.tenants(STUDY.spec_of(cell), settings)
+
+
+def end(node: ClusterNode, monkeypatch: pytest.MonkeyPatch, records: list[dict[str, Any]], holds: bool = True) -> None:
+    """The cell's tenants have delivered these records, and the evidence holds or not."""
+    evidence: Evidence = [{"name": "n", "expected": True, "observed": holds, "holds": holds, "source": "node"}]
+    monkeypatch.setattr(DevicePlugin, "evidence", lambda *_: evidence)
+    node.evidence(STUDY.strategies["mps"], [], records)
+
+
+def test_after_tenants_that_ended_badly_the_next_job_has_a_new_daemon(
+    cluster: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = opened(cluster, tmp_path)
+    node.ensure(state("mps", 3))
+    node.doubt()
+    deleted(cluster)
+    later = opened(cluster, tmp_path)
+    later.ensure(state("mps", 3))
+    # The plugin looks for a daemon only when it starts, and would not notice one that shares nothing.
+    assert deleted(cluster) == [DAEMON, PLUGIN]
+    assert "mps" in cluster.daemons
+    assert cluster.started_daemons == 2
+    assert later.switched is not None
+    assert "its daemon is started anew" in capsys.readouterr().err
+    opened(cluster, tmp_path).ensure(state("mps", 3))
+    assert deleted(cluster) == []
+
+
+@pytest.mark.parametrize(
+    ("records", "holds", "is_renewed"),
+    [
+        ([WELL, WELL], True, False),
+        ([WELL, {"load": {"arrival": "poisson", "censored": 3}}], True, False),
+        ([WELL, WELL | {"job": {"completion_seconds": 1.5}}], True, False),
+        ([WELL, WELL | {"job": {"completion_seconds": None}}], True, True),
+        ([WELL, STUCK], True, True),
+        ([WELL, WELL], False, True),
+        # It came to no record: a tenant did not answer, a pod was evicted, the job was killed.
+        (None, True, True),
+    ],
+)
+def test_tenants_are_in_doubt_until_their_records_say_otherwise(
+    cluster: FakeCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    records: list[dict[str, Any]] | None,
+    holds: bool,
+    is_renewed: bool,
+) -> None:
+    node = opened(cluster, tmp_path)
+    begin(node, 3)
+    if records is not None:
+        end(node, monkeypatch, records, holds)
+    deleted(cluster)
+    opened(cluster, tmp_path).ensure(state("mps", 3))
+    assert deleted(cluster) == ([DAEMON, PLUGIN] if is_renewed else [])
+
+
+def test_what_is_not_under_mps_leaves_nothing(cluster: FakeCluster, tmp_path: Path) -> None:
+    node = opened(cluster, tmp_path)
+    node.ensure(state("time-slicing"))
+    node.doubt()
+    deleted(cluster)
+    opened(cluster, tmp_path).ensure(state("time-slicing"))
+    assert deleted(cluster) == []
+
+
+def test_a_daemon_that_has_gone_meanwhile_needs_nothing(cluster: FakeCluster, tmp_path: Path) -> None:
+    node = opened(cluster, tmp_path)
+    node.ensure(state("mps", 3))
+    node.doubt()
+    node.ensure(state("time-slicing"))
+    deleted(cluster)
+    node.ensure(state("mps", 3))
+    assert deleted(cluster) == []
+    assert not Doubts(tmp_path).concern("device-plugin")
+
+
+def test_a_daemon_that_does_not_end_is_said_and_stays_in_doubt(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = opened(cluster, tmp_path)
+    node.ensure(state("mps", 3))
+    node.doubt()
+    monkeypatch.setattr(cluster, "delete", lambda path, *_, **__: None)
+    for _ in range(2):
+        with pytest.raises(NodeError, match="the pod of mps does not end within 300 s: its MPS server may hang"):
+            opened(cluster, tmp_path).ensure(state("mps", 3))
+
+
+def test_the_end_of_a_run_is_the_end_of_its_doubts(cluster: FakeCluster, tmp_path: Path) -> None:
+    node = opened(cluster, tmp_path)
+    node.ensure(state("mps", 3))
+    node.doubt()
+    node.restore()
+    assert not Doubts(tmp_path).concern("device-plugin")
+
+
+def test_a_daemon_of_theirs_gets_our_shares_and_then_its_own_again(cluster: FakeCluster, tmp_path: Path) -> None:
+    """It may hear of no label while it runs."""
+    cluster.store[CONFIGS]["data"]["theirs"] = THEIRS
+    cluster.patch(NODE, {"metadata": {"labels": {CONFIG: "theirs"}}})
+    cluster.sleep(10)
+    assert cluster.get(NODE)["metadata"]["labels"]["nvidia.com/gpu.sharing-strategy"] == "mps"
+    deleted(cluster)
+    node = opened(cluster, tmp_path)
+    node.ensure(state("mps", 3))
+    assert deleted(cluster) == [DAEMON]
+    node.restore()
+    assert deleted(cluster) == [DAEMON]
+    assert label(cluster) == "theirs"
+    assert "mps" in cluster.daemons
+
+
+@pytest.mark.parametrize("record", [WELL, {}, {"load": None, "job": None}])
+def test_who_says_nothing_of_a_load_has_ended_well(record: dict[str, Any]) -> None:
+    assert ended_well(record)
