@@ -20,7 +20,7 @@ from tenant.loop import ClosedLoop, Loop, OpenLoop
 from tenant.record import Identity, Outcome, tenant_record
 from tenant.recorder import Recorder, Window
 from tenant.state import RefusedError
-from tenant.usage import CpuMeter, sharpen_sleep
+from tenant.usage import CpuMeter, quieten_collector, sharpen_sleep
 from tenant.warmup import Judge, Rule, Verdict
 from tenant.workloads import Workload
 
@@ -79,11 +79,13 @@ class Measurement:
         """Run back to back, whatever the load, until steady or out of time; then start the load."""
         while self._judge.verdict(self._clock()) is None:
             self.turn()
+        self._warmup_seconds = (self._clock() - self._begun_ns) / 1e9
+        # Only now all that is imported lazily is there.
+        quieten_collector()
         if self._load.rate_hz is not None:
             sharpen_sleep()
         with self._lock:
             self._first_verdict = self._last_verdict = self._judge.verdict(self._clock())
-            self._warmup_seconds = (self._clock() - self._begun_ns) / 1e9
             if self._load.rate_hz is not None:
                 self._queue = ArrivalQueue(self._arrivals_ns(self._clock(), BEFORE), self._load.queue_limit)
                 self._loop = OpenLoop(self._workload.step, self._queue, self._lock, self._clock, self._sleep)

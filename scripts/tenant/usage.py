@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import resource
 import sys
@@ -52,6 +53,16 @@ def peak_resident_bytes() -> int:
                 return int(line.split()[1]) * 1024
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def quieten_collector() -> None:
+    """Have the garbage collector never again look at what is there now.
+
+    A framework brings hundreds of thousands of objects along. Every thread of the process waits while all of them are
+    looked at, which takes a tenth of a second, and the loop's own samples bring that about sooner or later.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def sharpen_sleep() -> None:

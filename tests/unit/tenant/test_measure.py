@@ -1,3 +1,5 @@
+import gc
+
 import numpy as np
 import pytest
 
@@ -57,6 +59,16 @@ def test_warm_up_is_back_to_back_whatever_the_load(clock: FakeClock) -> None:
     _, workload = warm(clock, [10 * MS], Load("constant", rate_hz=1.0))
     assert clock.slept == []
     assert workload.steps == 20
+
+
+def test_a_window_never_waits_for_the_collector_to_look_at_what_a_framework_brought(clock: FakeClock) -> None:
+    framework = [[number] for number in range(1000)]
+    warm(clock, [MS])
+    try:
+        seen = set(map(id, gc.get_objects()))
+        assert gc.isenabled() and not any(id(each) in seen for each in framework)
+    finally:
+        gc.unfreeze()
 
 
 def test_the_record_counts_what_starts_in_the_window(clock: FakeClock) -> None:
