@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from sharebench import dataset
+from sharebench import console, dataset
 from sharebench.analysis import compare
 from sharebench.analysis.publish import comparison
 from sharebench.figures import compare as figure
@@ -25,10 +25,7 @@ def main() -> int:
         before, after = map(compare.load, paths, dataset.labels(map(str, paths)))
         table = compare.compare(before, after)
     except (compare.NotComparable, dataset.DataSetError, RecordError) as refusal:
-        # To the job's log, and at once to the terminal.
-        print(refusal, file=sys.stderr)
-        print(f"  {refusal}", flush=True)
-        return 1
+        return console.failed(refusal)
     differences = compare.changes(before, after)
     replace_atomically(arguments.out / "compare.csv", table.to_csv(index=False))
     text = comparison(table, before.name, after.name, differences)

@@ -5,6 +5,7 @@ import json
 import sys
 from pathlib import Path
 
+from sharebench import console
 from sharebench.join import NotJoined, join
 from sharebench.matrix import Study
 
@@ -19,10 +20,7 @@ def main() -> int:
     try:
         join(study, parts, arguments.results)
     except (NotJoined, OSError) as refusal:
-        # To the job's log, and at once to the terminal.
-        print(refusal, file=sys.stderr)
-        print(f"  {refusal}", flush=True)
-        return 1
+        return console.failed(refusal)
     print(f"joined: {len(study.cells)} cells of {len(parts)} parts in {arguments.results}")
     print("tables, figures and report: the same command without `join`")
     return 0

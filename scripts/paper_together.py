@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from sharebench import dataset, paper_findings, paper_together
+from sharebench import console, dataset, paper_findings, paper_together
 
 
 def main() -> int:
@@ -17,10 +17,7 @@ def main() -> int:
     try:
         paper_together.write(arguments.root, arguments.made, arguments.out, arguments.workers)
     except (paper_findings.Contradicted, dataset.DataSetError) as refusal:
-        # To the job's log, and at once to the terminal.
-        print(refusal, file=sys.stderr)
-        print(f"  {refusal}", flush=True)
-        return 1
+        return console.failed(refusal)
     return 0
 
 

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from sharebench import publish
+from sharebench import console, publish
 
 
 def main() -> int:
@@ -15,10 +15,7 @@ def main() -> int:
     try:
         publish.publish(arguments.data, arguments.out)
     except publish.Unpublishable as refusal:
-        # To the job's log, and at once to the terminal.
-        print(refusal, file=sys.stderr)
-        print(f"  {refusal}", flush=True)
-        return 1
+        return console.failed(refusal)
     return 0
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sharebench import ownership, record
+from sharebench import console, ownership, record
 from sharebench.cell import Course, run_cell
 from sharebench.collect.rows import to_csv
 from sharebench.fault_cell import FaultCourse
@@ -61,10 +61,7 @@ def guarded(results: Path, job: Callable[[dict[str, Any]], None]) -> int:
             ownership.report(results, None)
     except (JobFailed, ownership.OwnershipError, OSError) as failure:
         # Not even the run record can be written to a full disk: that OSError ends here, too.
-        # To the job's log, and at once to the terminal.
-        print(f"failed: {failure}", file=sys.stderr)
-        print(f"  failed: {failure}", flush=True)
-        return 1
+        return console.failed(f"failed: {failure}")
     except ownership.Interrupted as signal:
         print(f"interrupted by {signal}", file=sys.stderr)
         return 130

@@ -3,8 +3,7 @@
 import math
 from typing import Any
 
-import pandas as pd
-
+from sharebench.figures import data as tables
 from sharebench.figures.data import Study
 from sharebench.mixes import in_words
 from sharebench.strategies import is_again
@@ -18,8 +17,7 @@ Row = dict[str, Any]
 
 def contrasts(study: Study) -> list[Row]:
     """The rows of tables/contrasts.csv; none where the study has no comparison."""
-    path = study.results / "tables" / "contrasts.csv"
-    table = pd.read_csv(path, dtype=dict.fromkeys(TEXTS, str)).fillna(dict.fromkeys(TEXTS, ""))
+    table = tables.table(study, "contrasts", TEXTS)
     found = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
     for row in found:
         row["runs"] = in_words(row["workload"], row["tenant_workload"])
@@ -34,8 +32,7 @@ def nulls(rows: dict[str, list[Row]]) -> list[tuple[str, Row]]:
 
 def devices(study: Study) -> list[Row]:
     """Of each workload whose baseline was measured on several devices a row of tables/devices.csv, and their number."""
-    path = study.results / "tables" / "devices.csv"
-    table = pd.read_csv(path, dtype=dict.fromkeys(("strategy", "workload", "device"), str))
+    table = tables.table(study, "devices", ("strategy", "workload", "device"))
     alone = table[(table["strategy"] == study.config["baseline"]) & (table["replicas"] == 1)]
     groups = [own for _, own in alone.groupby("workload", sort=False)]
     return [{**{str(key): value for key, value in own.iloc[0].items()}, "devices": len(own)} for own in groups]

@@ -12,7 +12,7 @@ import pytest
 from sharebench import code, figures
 
 # What measuring, tabling or drawing code imports and what is deliberately no part of its fingerprint: how files are
-# written, who owns the node, and what the config means, which is in the spec.
+# written, what a failure says, who owns the node, and what the config means, which is in the spec.
 INFRASTRUCTURE = {
     "sharebench/__init__.py",
     "sharebench/capabilities.py",
@@ -22,6 +22,7 @@ INFRASTRUCTURE = {
     "sharebench/config_comparisons.py",
     "sharebench/config_nodes.py",
     "sharebench/config_words.py",
+    "sharebench/console.py",
     "sharebench/dataset.py",
     "sharebench/exclusions.py",
     "sharebench/files.py",

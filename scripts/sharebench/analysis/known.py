@@ -38,7 +38,7 @@ def performance_isolation(strategy: Strategy) -> Evidence:
         return Evidence(False, DOCUMENTED, f"not between tenants of one instance ({MIG_GUIDE})")
     if strategy.mechanisms[0] == "time-slicing":
         return Evidence(False, DOCUMENTED, f"every tenant waits for the turns of the others ({KUBECON})")
-    shared = "limits on SMs are ceilings, cache and bandwidth are shared" if _limited(strategy) else "all is shared"
+    shared = "limits on SMs are ceilings, cache and bandwidth are shared" if limited(strategy) else "all is shared"
     return Evidence(False, DOCUMENTED, f"{shared} ({MPS_GUIDE})")
 
 
@@ -71,12 +71,13 @@ EFFORTS: Sequence[tuple[tuple[str, ...], str]] = (
 
 def effort(strategy: Strategy) -> tuple[int, str]:
     """Rank of the effort, 0 for none, and what it is."""
-    kind = (*strategy.mechanisms, "limits") if _limited(strategy) else strategy.mechanisms
+    kind = (*strategy.mechanisms, "limits") if limited(strategy) else strategy.mechanisms
     for rank, (known, words) in enumerate(EFFORTS):
         if known == kind:
             return rank, words
     return len(EFFORTS), "not known"
 
 
-def _limited(strategy: Strategy) -> bool:
+def limited(strategy: Strategy) -> bool:
+    """Whether it caps what each tenant gets of the SMs or of the memory."""
     return strategy.thread_percent is not None or strategy.memory_percent is not None

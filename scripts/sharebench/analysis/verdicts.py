@@ -26,9 +26,9 @@ GOOD_LATENCY, FAIR_LATENCY = 1.5, 3.0
 GOOD_WORK, FAIR_WORK = 1.25, 0.95
 """Batch: work done over that of one exclusive tenant from which a strategy suits, and from which it only divides."""
 FAMILIES: Mapping[str, Callable[[Strategy], bool]] = {
-    "time-slicing": lambda strategy: strategy.mechanisms == ("time-slicing",) and not _limited(strategy),
-    "MPS": lambda strategy: strategy.mechanisms == ("mps",) and not _limited(strategy),
-    "MPS with limits": lambda strategy: strategy.mechanisms == ("mps",) and _limited(strategy),
+    "time-slicing": lambda strategy: strategy.mechanisms == ("time-slicing",) and not known.limited(strategy),
+    "MPS": lambda strategy: strategy.mechanisms == ("mps",) and not known.limited(strategy),
+    "MPS with limits": lambda strategy: strategy.mechanisms == ("mps",) and known.limited(strategy),
     "MIG": lambda strategy: strategy.mechanisms == ("mig",),
 }
 WHICH_COLUMNS = (
@@ -62,10 +62,6 @@ FAULTS = ("MIG", "time-slicing", "MPS", "MPS with limits")
 """The order of KUBECON, where limits are not told apart from MPS."""
 DEVICE_FAULTS = frozenset({"illegal-address", "assert"})
 """Faults of a kernel, which MPS reports to all clients of the server (NVIDIA MPS documentation, error containment)."""
-
-
-def _limited(strategy: Strategy) -> bool:
-    return strategy.thread_percent is not None or strategy.memory_percent is not None
 
 
 def class_of(workload: str, declared: str, config: Mapping[str, Any], model: Model) -> tuple[str | None, str]:

@@ -104,9 +104,8 @@ def load(data: Path, results: Path) -> Study:
 
 def summary(study: Study) -> pd.DataFrame:
     """tables/summary.csv: one row per strategy, workload and replicas."""
-    table = pd.read_csv(study.results / "tables" / "summary.csv", dtype=dict.fromkeys(TEXTS, str))
-    shown = table[table["workload"].isin(study.only)] if study.only else table
-    return shown.fillna(dict.fromkeys(TEXTS, ""))
+    found = table(study, "summary", TEXTS)
+    return found[found["workload"].isin(study.only)] if study.only else found
 
 
 def table(study: Study, name: str, texts: Iterable[str]) -> pd.DataFrame:
@@ -118,28 +117,22 @@ def table(study: Study, name: str, texts: Iterable[str]) -> pd.DataFrame:
 
 def interference(study: Study) -> pd.DataFrame:
     """tables/interference.csv: one row per strategy, victim and aggressor."""
-    texts = ("strategy", "victim", "aggressor", "status", "reason")
-    table = pd.read_csv(study.results / "tables" / "interference.csv", dtype=dict.fromkeys(texts, str))
-    return table.fillna(dict.fromkeys(texts, ""))
+    return table(study, "interference", ("strategy", "victim", "aggressor", "status", "reason"))
 
 
 def startup(study: Study) -> pd.DataFrame:
     """tables/startup.csv: one row per strategy, workload and number of tenants."""
-    return pd.read_csv(study.results / "tables" / "startup.csv", dtype=dict.fromkeys(("strategy", "workload"), str))
+    return table(study, "startup", ("strategy", "workload"))
 
 
 def isolation(study: Study) -> pd.DataFrame:
     """tables/isolation.csv: one row per strategy, fault and victim."""
-    texts = ("strategy", "fault", "victim", "aggressor", "notes")
-    table = pd.read_csv(study.results / "tables" / "isolation.csv", dtype=dict.fromkeys(texts, str))
-    return table.fillna(dict.fromkeys(texts, ""))
+    return table(study, "isolation", ("strategy", "fault", "victim", "aggressor", "notes"))
 
 
 def jobs(study: Study) -> pd.DataFrame:
     """tables/jobs.csv: one row per strategy, workload and number of jobs."""
-    texts = ("strategy", "workload", "status", "reason")
-    table = pd.read_csv(study.results / "tables" / "jobs.csv", dtype=dict.fromkeys(texts, str))
-    return table.fillna(dict.fromkeys(texts, ""))
+    return table(study, "jobs", ("strategy", "workload", "status", "reason"))
 
 
 def absence(row: Mapping[Any, Any]) -> str:
