@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cluster.described import described
-from cluster.harness import GPU, LABEL, RESTRICTED, Cluster, eventually
+from cluster.harness import GPU, LABEL, RESTRICTED, Cluster, eventually, own_bed
 from cluster.testbed import gpu, kind, lifecycle, requirements
 
 KINDS = ("testbed", "kind", "existing")
@@ -85,14 +85,10 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def mig(machine: None) -> Iterator[Cluster]:
     """A test bed whose mock GPU can do MIG, with NVIDIA's mig-manager."""
-    name = f"mig-tests-{os.getpid()}"
-    found = lifecycle.up(name)
-    try:
+    with own_bed("mig") as found:
         gpu.install(found.kubeconfig)
         gpu.install_mig(found)
         yield Cluster(found.kubeconfig, found)
-    finally:
-        lifecycle.down(name)
 
 
 @pytest.fixture

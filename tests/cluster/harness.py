@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
 from cluster.testbed import lifecycle
 from cluster.testbed.instance import Instance
 from kubernetes import client, config
@@ -35,6 +36,16 @@ def eventually(what: str, probe: Callable[[], T | None], seconds: float = 60.0) 
             return answer
         assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s"
         time.sleep(0.1)
+
+
+@contextmanager
+def own_bed(what: str) -> Iterator[Instance]:
+    """A test bed that is named after what it is for, and goes afterwards."""
+    name = f"{what}-tests-{os.getpid()}"
+    try:
+        yield lifecycle.up(name)
+    finally:
+        lifecycle.down(name)
 
 
 @dataclass
@@ -130,6 +141,21 @@ class Cluster:
                 self.core.delete_namespaced_pod(pod.metadata.name, name, grace_period_seconds=0)
             eventually("the end of the pods", lambda: not self.core.list_namespaced_pod(name).items)
             self.core.delete_namespace(name)
+
+    def token(self, account: str, namespace: str) -> str:
+        """A token of this service account, good for an hour."""
+        body = {"spec": {"expirationSeconds": 3600}}
+        found: str = self.core.create_namespaced_service_account_token(account, namespace, body).status.token
+        return found
+
+    def kubeconfig_of(self, account: str, namespace: str, folder: Path) -> Path:
+        """A kubeconfig in that folder with the rights of this service account, and no others."""
+        made = yaml.safe_load(self.kubeconfig.read_text())
+        for user in made["users"]:
+            user["user"] = {"token": self.token(account, namespace)}
+        path = folder / "kubeconfig"
+        path.write_text(yaml.safe_dump(made))
+        return path
 
     def start(self, namespace: str, name: str, code: str = FOREVER, **changes: Any) -> None:
         """A restricted pod that runs Python code; `changes` go into its one container."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cluster.driving import Run, study_of
-from cluster.harness import RESTRICTED, Cluster, eventually
-from cluster.testbed import charts, lifecycle
+from cluster.harness import RESTRICTED, Cluster, eventually, own_bed
+from cluster.testbed import charts
 from kubernetes import client
+from tables import rows
 
 pytestmark = [pytest.mark.testbed, pytest.mark.slow]
 CONFIGS = f"{charts.RELEASE}-nvidia-device-plugin-configs"
@@ -21,16 +20,12 @@ CONFIGS = f"{charts.RELEASE}-nvidia-device-plugin-configs"
 @pytest.fixture(scope="module")
 def charted(machine: None) -> Iterator[Cluster]:
     """A test bed of its own whose plugin and NFD came by Helm."""
-    name = f"chart-tests-{os.getpid()}"
-    found = lifecycle.up(name)
-    try:
+    with own_bed("chart") as found:
         charts.install(found)
         cluster = Cluster(found.kubeconfig, found)
         eventually("a GPU with labels", lambda: cluster.labels().get("gpu.sharing-strategy") == "none", 120)
         eventually("an allocatable GPU", lambda: cluster.allocatable() == 1)
         yield cluster
-    finally:
-        lifecycle.down(name)
 
 
 def state_of(cluster: Cluster) -> dict[str, Any]:
@@ -65,8 +60,8 @@ def test_a_study_on_the_chart_as_it_is(charted: Cluster, tmp_path: Path) -> None
         assert f"{charts.NAMESPACE}/{CONFIGS}, default default" in out
         code, out = run.finish()
         assert code == 0, out
-        with (tmp_path / "results/tables/summary.csv").open(newline="") as file:
-            cells = {(row["strategy"], row["replicas"]): row["status"] for row in csv.DictReader(file)}
+        summary = rows(tmp_path / "results/tables/summary.csv")
+        cells = {(row["strategy"], row["replicas"]): row["status"] for row in summary}
         assert cells == {
             ("exclusive", "1"): "ok",
             ("exclusive-again", "1"): "ok",

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from cluster.driving import Run, grants, node_of, normalised, study_of, tenants_of
-from cluster.harness import RESTRICTED, Cluster, eventually, pod
-from cluster.test_runs import NAMESPACE, apply, rows, run_in, unnamed
-from cluster.testbed import gpu, lifecycle
+from cluster.harness import RESTRICTED, Cluster, eventually, own_bed, pod
+from cluster.test_runs import NAMESPACE, apply, run_in, unnamed
+from cluster.testbed import gpu
 from kubernetes import client
+from tables import rows
 
 from sharebench.nodes.base import NodeError
 
@@ -29,13 +28,9 @@ SHOW_DEVICES = "import glob, time; print(sorted(glob.glob('/dev/nvidia*'))); tim
 @pytest.fixture(scope="module")
 def dra(machine: None) -> Iterator[Cluster]:
     """A test bed of its own, without the device plugin: only one of the two may own a GPU."""
-    name = f"dra-tests-{os.getpid()}"
-    found = lifecycle.up(name)
-    try:
+    with own_bed("dra") as found:
         gpu.install_dra(found)
         yield Cluster(found.kubeconfig, found)
-    finally:
-        lifecycle.down(name)
 
 
 def claiming(name: str) -> dict[str, Any]:
@@ -74,14 +69,7 @@ def account(dra: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         eventually("the namespace", lambda: dra.core.list_namespaced_service_account(NAMESPACE).items)
         for name in ("rbac", "rbac-dra"):
             apply(dra, name, NAMESPACE)
-        body = {"spec": {"expirationSeconds": 3600}}
-        token = dra.core.create_namespaced_service_account_token("sharebench", NAMESPACE, body).status.token
-        kubeconfig = yaml.safe_load(dra.kubeconfig.read_text())
-        for user in kubeconfig["users"]:
-            user["user"] = {"token": token}
-        path = tmp_path_factory.mktemp("account") / "kubeconfig"
-        path.write_text(yaml.safe_dump(kubeconfig))
-        yield path
+        yield dra.kubeconfig_of("sharebench", NAMESPACE, tmp_path_factory.mktemp("account"))
     finally:
         dra.core.delete_namespace(NAMESPACE)
 
@@ -119,7 +107,7 @@ def test_a_study_by_claims_with_only_the_rights_of_the_manifests(dra: Cluster, a
     assert "on: TimeSlicingSettings" in out
     code, out = run.finish()
     assert code == 0, out
-    cells = {(row["strategy"], row["replicas"]): row for row in rows(run.folder, "summary")}
+    cells = {(row["strategy"], row["replicas"]): row for row in rows(run.folder / "results/tables/summary.csv")}
     assert {key: row["status"] for key, row in cells.items()} == {
         ("exclusive", "1"): "ok",
         ("time-slicing", "3"): "ok",

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster.harness import Cluster
+from cluster.harness import Cluster, own_bed
 from cluster.test_dra import account, by_claims, evidence, left
-from cluster.test_runs import rows, run_in
-from cluster.testbed import gpu, lifecycle
+from cluster.test_runs import run_in
+from cluster.testbed import gpu
+from tables import rows
 
 pytestmark = pytest.mark.testbed
 __all__ = ["account"]
@@ -21,13 +21,9 @@ LONG = {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}
 @pytest.fixture(scope="module")
 def dra(machine: None) -> Iterator[Cluster]:
     """A test bed of its own, with this driver alone: NVIDIA's would be taken before it."""
-    name = f"dra-example-tests-{os.getpid()}"
-    found = lifecycle.up(name)
-    try:
+    with own_bed("dra-example") as found:
         gpu.install_example_dra(found)
         yield Cluster(found.kubeconfig, found)
-    finally:
-        lifecycle.down(name)
 
 
 def test_three_pods_share_a_claim_of_the_example_driver(dra: Cluster, account: Path, tmp_path: Path) -> None:
@@ -35,7 +31,7 @@ def test_three_pods_share_a_claim_of_the_example_driver(dra: Cluster, account: P
     run = run_in(tmp_path / "study", account, given)
     code, out = run.finish()
     assert code == 0, out
-    cells = {row["strategy"]: row for row in rows(run.folder, "summary")}
+    cells = {row["strategy"]: row for row in rows(run.folder / "results/tables/summary.csv")}
     assert {name: row["status"] for name, row in cells.items()} == {
         "time-slicing": "ok",
         "time-slicing-long": "ok",

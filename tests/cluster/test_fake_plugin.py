@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cluster.driving import grants, node_of, normalised, state, study_of, tenants_of
-from cluster.harness import GPU, RESTRICTED, Cluster, eventually
-from cluster.testbed import gpu, lifecycle
+from cluster.harness import GPU, RESTRICTED, Cluster, eventually, own_bed
+from cluster.testbed import gpu
 from cluster.testbed.fake_plugin import FakePlugin, idle
 
 from sharebench.matrix import Study
@@ -26,16 +25,12 @@ KUBELET_SECONDS = 25.0  # it reports every ten, and later under load
 @pytest.fixture(scope="module")
 def bed(machine: None) -> Iterator[Cluster]:
     """A test bed of its own whose plugin offers nothing, with NVIDIA's own labels."""
-    name = f"fake-plugin-tests-{os.getpid()}"
-    found = lifecycle.up(name)
-    try:
+    with own_bed("fake-plugin") as found:
         gpu.install(found.kubeconfig)
         idle(found)
         cluster = Cluster(found.kubeconfig, found)
         eventually("no GPU", lambda: cluster.allocatable() == 0, KUBELET_SECONDS)
         yield cluster
-    finally:
-        lifecycle.down(name)
 
 
 @pytest.fixture

@@ -16,9 +16,10 @@ import psutil
 import pytest
 from cluster.driving import RUN_SECONDS, Run, study_of
 from cluster.harness import Cluster, eventually
-from cluster.test_runs import left, rows, run_in, running
+from cluster.test_runs import left, run_in, running
 from cluster.test_switching import shown
 from cluster.testbed import lifecycle
+from tables import rows
 
 pytestmark = pytest.mark.slow
 
@@ -101,7 +102,7 @@ def test_an_api_server_and_a_kubelet_that_are_away_while_windows_run(
         out, _ = process.communicate(timeout=RUN_SECONDS)
     assert process.returncode == 0, out
     assert first.items() <= records(run).items()
-    assert [row["status"] for row in rows(run.folder, "summary")] == ["ok", "ok"]
+    assert [row["status"] for row in rows(run.folder / "results/tables/summary.csv")] == ["ok", "ok"]
     for record in map(json.loads, records(run).values()):
         window = record["window"]
         assert window["end_monotonic_seconds"] - window["start_monotonic_seconds"] == pytest.approx(40)
@@ -141,7 +142,7 @@ def test_a_pod_that_is_deleted_and_a_label_that_is_changed_while_windows_run(
     before = shown(plugin)
     code, out = run.finish()
     assert code == 0, out
-    assert [row["status"] for row in rows(run.folder, "summary")] == ["ok", "ok"]
+    assert [row["status"] for row in rows(run.folder / "results/tables/summary.csv")] == ["ok", "ok"]
     is_as_before(plugin, namespace, before)
 
 
@@ -166,7 +167,7 @@ def test_a_driver_that_is_killed_and_another_one_beside_it(plugin: Cluster, name
     assert "bringing the node back" in out
     assert "1 of 2 cells to measure" in out
     assert done.items() <= records(run).items()
-    assert [row["status"] for row in rows(run.folder, "summary")] == ["ok", "ok"]
+    assert [row["status"] for row in rows(run.folder / "results/tables/summary.csv")] == ["ok", "ok"]
     is_as_before(plugin, namespace, before)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from cluster.mig import (
     offered,
 )
 from cluster.testbed import gpu
+from tables import rows
 
 from sharebench.matrix import Study
 from sharebench.nodes.base import NodeError
@@ -384,7 +384,6 @@ def test_a_study(node: ClusterNode, mig: Cluster, tmp_path: Path) -> None:
         for name, record in measured.items()
     }
     assert given_devices == {"exclusive": [1], "mig-unequal": [1, 1, 1], "mig-time-slicing": [1, 2]}
-    with (folder / "results" / "tables" / "startup.csv").open(newline="") as file:
-        steps = {row["strategy"]: row for row in csv.DictReader(file)}
+    steps = {row["strategy"]: row for row in rows(folder / "results/tables/startup.csv")}
     for name in ("mig-unequal", "mig-time-slicing"):
         assert float(steps[name]["switch_cut_seconds"]) > 0

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from cluster.driving import REPOSITORY, Run, study_of
-from cluster.harness import PLUGIN_NAMESPACE, Cluster, eventually
-from cluster.testbed import gpu, lifecycle, operator, programs
+from cluster.harness import PLUGIN_NAMESPACE, Cluster, eventually, own_bed
+from cluster.testbed import gpu, operator, programs
 from cluster.testbed.lifecycle import run
 from kubernetes import client
+from tables import rows
 
 pytestmark = [pytest.mark.testbed, pytest.mark.slow]
 NAMESPACE = "sharebench"
@@ -24,9 +22,7 @@ FOLDER = REPOSITORY / "config" / "cluster"
 @pytest.fixture(scope="module")
 def operated(machine: None) -> Iterator[Cluster]:
     """A test bed of its own whose ClusterPolicy names no ConfigMap."""
-    name = f"operator-tests-{os.getpid()}"
-    found = lifecycle.up(name)
-    try:
+    with own_bed("operator") as found:
         gpu.install(found.kubeconfig)
         operator.install(found)
         with operator.operating(found):
@@ -34,8 +30,6 @@ def operated(machine: None) -> Iterator[Cluster]:
             eventually("a plugin without sidecar", lambda: is_bare(cluster), 90)
             eventually("a GPU", lambda: cluster.allocatable() == 1, 60)
             yield cluster
-    finally:
-        lifecycle.down(name)
 
 
 def is_bare(cluster: Cluster) -> bool:
@@ -55,14 +49,7 @@ def account(operated: Cluster, tmp_path: Path) -> Path:
         run(*kubectl, "-f", FOLDER / f"{name}.yaml")
     for name in ("rbac-plugin", "rbac-clusterpolicy"):
         run(*kubectl, f"--namespace={PLUGIN_NAMESPACE}", "-f", FOLDER / f"{name}.yaml")
-    body = {"spec": {"expirationSeconds": 3600}}
-    token = operated.core.create_namespaced_service_account_token("sharebench", NAMESPACE, body).status.token
-    kubeconfig = yaml.safe_load(operated.kubeconfig.read_text())
-    for user in kubeconfig["users"]:
-        user["user"] = {"token": token}
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(kubeconfig))
-    return path
+    return operated.kubeconfig_of("sharebench", NAMESPACE, tmp_path)
 
 
 def shown(cluster: Cluster) -> dict[str, Any]:
@@ -110,7 +97,6 @@ def test_with_leave_the_policy_names_a_config_map_for_the_run_and_nothing_afterw
     assert "for a run the ClusterPolicy names one" in out
     code, out = run.finish()
     assert code == 0, out
-    with (tmp_path / "results/tables/summary.csv").open(newline="") as file:
-        assert {row["status"] for row in csv.DictReader(file)} == {"ok"}
+    assert {row["status"] for row in rows(tmp_path / "results/tables/summary.csv")} == {"ok"}
     eventually("the plugin as it was", lambda: is_bare(operated), 60)
     assert shown(operated) == before

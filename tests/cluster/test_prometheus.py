@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from cluster.driving import Run, study_of
 from cluster.harness import Cluster, eventually
-from cluster.test_runs import NAMESPACE, account, apply, left, names, rows, run_in  # noqa: F401
+from cluster.test_runs import NAMESPACE, account, apply, left, names, run_in  # noqa: F401
 from kubernetes import client, utils
+from tables import rows
 from watching import MISSING, PROGRAM, Prometheus, assert_quantiles_agree, prometheus
 
 from sharebench.nodes.base import NodeError
@@ -71,7 +72,7 @@ def checked(run: Run, how: str) -> None:
         assert seen["count"] == pytest.approx(tenant["count"], rel=0.25)
         assert seen["scrapes"] >= 4 and seen["resets"] == 0
     assert_quantiles_agree(record)
-    assert len(rows(run.folder, "prometheus")) == 3
+    assert len(rows(run.folder / "results/tables/prometheus.csv")) == 3
 
 
 def test_pods_are_found_by_a_file_of_their_addresses(

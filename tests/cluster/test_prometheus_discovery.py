@@ -57,10 +57,11 @@ def reader(plugin: Cluster, account: Path, tmp_path: Path) -> dict[str, Any]:  #
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "prometheus"}
     subject = {"kind": "ServiceAccount", "name": "prometheus", "namespace": NAMESPACE}
     rbac.create_namespaced_role_binding(NAMESPACE, name | {"roleRef": role, "subjects": [subject]})
-    body = {"spec": {"expirationSeconds": 3600}}
-    token = plugin.core.create_namespaced_service_account_token("prometheus", NAMESPACE, body).status.token
     (cluster,) = yaml.safe_load(plugin.kubeconfig.read_text())["clusters"]
-    files = {"token": token.encode(), "ca.crt": base64.b64decode(cluster["cluster"]["certificate-authority-data"])}
+    files = {
+        "token": plugin.token("prometheus", NAMESPACE).encode(),
+        "ca.crt": base64.b64decode(cluster["cluster"]["certificate-authority-data"]),
+    }
     for file, content in files.items():
         (tmp_path / file).write_bytes(content)
     return {

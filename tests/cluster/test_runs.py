@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import zipfile
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from cluster.driving import REPOSITORY, Run, study_of
 from cluster.harness import PLUGIN_NAMESPACE, Cluster, eventually
 from cluster.test_switching import shown
 from kubernetes import client, utils
+from tables import rows
 
 MANIFESTS = REPOSITORY / "config" / "cluster"
 NAMESPACE = "sharebench"
@@ -40,14 +40,7 @@ def account(plugin: Cluster, tmp_path: Path) -> Iterator[Path]:
         eventually("the namespace", lambda: plugin.core.list_namespaced_service_account(NAMESPACE).items)
         apply(plugin, "rbac", NAMESPACE)
         apply(plugin, "rbac-plugin", PLUGIN_NAMESPACE)
-        body = {"spec": {"expirationSeconds": 3600}}
-        token = plugin.core.create_namespaced_service_account_token("sharebench", NAMESPACE, body).status.token
-        kubeconfig = yaml.safe_load(plugin.kubeconfig.read_text())
-        for user in kubeconfig["users"]:
-            user["user"] = {"token": token}
-        path = tmp_path / "kubeconfig"
-        path.write_text(yaml.safe_dump(kubeconfig))
-        yield path
+        yield plugin.kubeconfig_of("sharebench", NAMESPACE, tmp_path)
     finally:
         plugin.core.delete_namespace(NAMESPACE)
         for role in objects("rbac"):
@@ -72,11 +65,6 @@ def left(cluster: Cluster, namespace: str) -> list[str]:
     return [each.metadata.name for each in found if each.metadata.name.startswith("sharebench")]
 
 
-def rows(folder: Path, table: str) -> list[dict[str, str]]:
-    with (folder / "results" / "tables" / f"{table}.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def run_in(folder: Path, kubeconfig: Path, given: dict[str, Any]) -> Run:
     folder.mkdir()
     return Run(folder, kubeconfig, given)
@@ -92,7 +80,7 @@ def test_a_study_with_only_the_rights_of_the_manifests(plugin: Cluster, account:
     assert "refuses replicas: 1" in out
     code, out = run.finish()
     assert code == 0, out
-    cells = {(row["strategy"], row["replicas"]): row for row in rows(run.folder, "summary")}
+    cells = {(row["strategy"], row["replicas"]): row for row in rows(run.folder / "results/tables/summary.csv")}
     assert {key: row["status"] for key, row in cells.items()} == {
         ("exclusive", "1"): "ok",
         ("exclusive-again", "1"): "ok",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from cluster.driving import Run, study_of
 from cluster.harness import RESTRICTED, Cluster, eventually, pod
 from cluster.test_switching import shown
 from kubernetes import client
+from tables import rows
 
 STATIC = {"access": "static"}
 AS_FOUND = {
@@ -48,16 +48,15 @@ def test_a_study_that_switches_nothing(plugin: Cluster, namespace: str, tmp_path
     assert "the node offers 3 of nvidia.com/gpu, and 7 tenants ask for 7" in out
     code, out = run.finish()
     assert code == 0, out
-    with (tmp_path / "results" / "tables" / "summary.csv").open(newline="") as file:
-        rows = {(row["strategy"], row["replicas"]): row for row in csv.DictReader(file)}
-    found = {key: row["status"] for key, row in rows.items()}
+    cells = {(row["strategy"], row["replicas"]): row for row in rows(tmp_path / "results/tables/summary.csv")}
+    found = {key: row["status"] for key, row in cells.items()}
     assert found == {
         ("exclusive", "1"): "ok",
         ("as-found", "3"): "ok",
         **{(name, n): "infeasible" for name in ("hami", "kai-fraction") for n in ("3", "7")},
         ("as-found", "7"): "infeasible",
     }
-    assert "no Deployment kai-scheduler-default" in rows["kai-fraction", "3"]["reason"]
+    assert "no Deployment kai-scheduler-default" in cells["kai-fraction", "3"]["reason"]
     record = json.loads(next(tmp_path.glob("results/cells/as-found/*/n3/r1/raw.json")).read_text())
     assert record["limits"]["thread_percent"] == 33
     assert [tenant["view"]["variables"] for tenant in record["tenants"]] == [{"MY_SHARE": "33"}] * 3

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import shutil
 
 from pipeline.harness import DERIVED, Checkout, decide_really, tabled
+from tables import rows
 
 ANSWERED = {name: jobs for name, jobs in DERIVED.items() if name != "model"}
 """What a changed question makes again: nothing that is measured, and no table that does not depend on it."""
@@ -37,8 +37,7 @@ def test_advise_answers_from_what_is_there_and_measures_nothing(finished: Checko
     assert "- alpha: take exclusive on 2 devices, one tenant on each" in asked.out
     assert "for $5,760.00 a month" in asked.out
     assert (finished.results / "tables/advice.md").read_text().strip() in asked.out
-    with (finished.results / "tables/advice.csv").open(newline="") as file:
-        assert {row["slo_ms"] for row in csv.DictReader(file)} == {"8.0"}
+    assert {row["slo_ms"] for row in rows(finished.results / "tables/advice.csv")} == {"8.0"}
     assert (finished.results / "tables/summary.csv").read_bytes() == before
 
     # The config at hand has another question: the next plain run answers that again.

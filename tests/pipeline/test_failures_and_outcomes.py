@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 
 from pipeline.harness import Checkout, measured, pairs, tabled
+from tables import rows
 
 
 def folder(cell: str) -> str:
@@ -14,13 +14,10 @@ def folder(cell: str) -> str:
     return f"cells/{strategy}/{workload}/n{replicas}/r{repeat}"
 
 
-def rows(checkout: Checkout) -> dict[str, Mapping[str, str]]:
+def last_rows(checkout: Checkout) -> dict[str, Mapping[str, str]]:
     """The last row of each cell in cells.csv."""
-    with (checkout.results / "tables/cells.csv").open(newline="") as file:
-        return {
-            "/".join(row[k] for k in ("strategy", "workload", "replicas", "repeat")): row
-            for row in csv.DictReader(file)
-        }
+    axes = ("strategy", "workload", "replicas", "repeat")
+    return {"/".join(row[axis] for axis in axes): row for row in rows(checkout.results / "tables/cells.csv")}
 
 
 def test_a_failed_cell_is_shown_and_the_rest_is_tabled_as_partial(finished: Checkout) -> None:
@@ -73,7 +70,7 @@ def test_measured_outcomes_are_rows_and_are_never_measured_again(finished: Check
     finished.delete(*planted)
     finished.plant({"tenants": {folder(cell): status for cell, status in planted.items()}})
     assert finished.run().ok().jobs == measured(planted)
-    table = rows(finished)
+    table = last_rows(finished)
     assert {cell: table[cell]["status"] for cell in planted} == planted
     assert table["mps/alpha/2/1"]["reason"] == "1 of 2 tenants fit into memory"
     assert table["mps/beta/2/1"]["reason"] == "1 of 2 tenants crashed: planted in the simulation"
@@ -86,7 +83,7 @@ def test_what_the_device_cannot_do_is_a_row(finished: Checkout) -> None:
     result = finished.run(config=config).ok()
     assert result.jobs == measured({"mig/alpha/8/1", "mig/alpha/8/2"})
     assert result.moves == [], "there is no state to set for it"
-    row = rows(finished)["mig/alpha/8/1"]
+    row = last_rows(finished)["mig/alpha/8/1"]
     assert row["status"] == "infeasible"
     assert row["reason"] == "8 instances of 1 slice(s) do not fit into 7 slices"
     assert row["tenant"] == ""

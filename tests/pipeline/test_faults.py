@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-from typing import Any
-
 from pipeline.harness import Checkout, draw_really
+from tables import rows
 
 ENDS = {
     "oom": "oom",
@@ -16,11 +14,6 @@ ENDS = {
     "stopped": "hung",
     "spin": "hung",
 }
-
-
-def rows(checkout: Checkout, table: str) -> list[dict[str, Any]]:
-    with (checkout.results / f"tables/{table}.csv").open() as lines:
-        return list(csv.DictReader(lines))
 
 
 def test_every_fault_is_a_measured_outcome_and_the_next_cell_is_clean(untouched: Checkout) -> None:
@@ -51,16 +44,19 @@ def test_every_fault_is_a_measured_outcome_and_the_next_cell_is_clean(untouched:
         assert len(record["evidence"]) == 2, "the aggressor was pinned, too"
     assert records["fault-killed+calm"]["fault"]["ended_seconds"][1] >= 0.4
 
-    isolation = {row["fault"]: row for row in rows(untouched, "isolation")}
+    tables = untouched.results / "tables"
+    isolation = {row["fault"]: row for row in rows(tables / "isolation.csv")}
     assert isolation.keys() == ENDS.keys()
     for kind, row in isolation.items():
         assert (row["strategy"], row["victim"], row["n"], row["failed"]) == ("mps", "calm", "1", "0")
         assert row["aggressor"] == ENDS[kind]
         assert int(row["unharmed"]) + int(row["slowed"]) + int(row["unjudged"]) == 1
-    assert {row["workload"] for row in rows(untouched, "summary")} == {"calm"}, "a fault is in no mean"
-    marked = {row["tenant_workload"]: row["tenant_status"] for row in rows(untouched, "cells") if row["tenant"] == "1"}
+    assert {row["workload"] for row in rows(tables / "summary.csv")} == {"calm"}, "a fault is in no mean"
+    marked = {
+        row["tenant_workload"]: row["tenant_status"] for row in rows(tables / "cells.csv") if row["tenant"] == "1"
+    }
     assert marked == {"calm": "ok"} | {f"fault-{kind}": ends for kind, ends in ENDS.items()}
-    (start,) = rows(untouched, "startup")
+    (start,) = rows(tables / "startup.csv")
     assert float(start["first_result_seconds"]) > 0
     for name in ("isolation", "startup"):
         assert (untouched.results / f"figures/{name}.svg").stat().st_size > 0
@@ -70,7 +66,7 @@ def test_every_fault_is_a_measured_outcome_and_the_next_cell_is_clean(untouched:
     assert untouched.run().ok().jobs == {}, "an outcome is not measured again"
     without = untouched.run(config=["faults=[]"]).ok()
     assert without.cells == set()
-    assert not (untouched.results / "tables/isolation.csv").exists()
+    assert not (tables / "isolation.csv").exists()
     assert not list(untouched.results.glob("figures/isolation.*"))
 
 

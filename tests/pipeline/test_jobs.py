@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-
 import pytest
 from pipeline.harness import Checkout, measured
+from tables import rows
 
 STUDY = "jobs.yaml"
 BASELINE = {f"exclusive/{name}/1/1" for name in ("product", "endless", "loop")}
@@ -45,19 +44,18 @@ def test_jobs_side_by_side_one_after_another_and_beside_a_loop(untouched: Checko
     assert [tenant["job"] for tenant in mix["tenants"]] == [None, None]
     assert all(tenant["timeline"]["slot_seconds"] * 40 == pytest.approx(0.2) for tenant in mix["tenants"])
 
-    with (untouched.results / "tables/jobs.csv").open(newline="") as file:
-        rows = {(row["strategy"], row["workload"]): row for row in csv.DictReader(file)}
-    assert set(rows) == {(s, w) for s in ("exclusive", "sequential", "mps") for w in ("product", "endless")}
+    jobs = {(row["strategy"], row["workload"]): row for row in rows(untouched.results / "tables/jobs.csv")}
+    assert set(jobs) == {(s, w) for s in ("exclusive", "sequential", "mps") for w in ("product", "endless")}
     queued = sum(tenant["job"]["completion_seconds"] for tenant in queue["tenants"])
     # On a busy machine a gate may have excluded a cell.
-    row, is_valid = rows["mps", "product"], rows["mps", "product"]["n"] == "1"
+    row, is_valid = jobs["mps", "product"], jobs["mps", "product"]["n"] == "1"
     assert row["status"] == "ok" and bool(row["makespan_seconds"]) is is_valid
     assert not is_valid or float(row["makespan_seconds"]) == pytest.approx(max(took))
-    if is_valid and rows["sequential", "product"]["n"] == "1":
+    if is_valid and jobs["sequential", "product"]["n"] == "1":
         assert float(row["speedup"]) == pytest.approx(queued / max(took))
-    assert (rows["mps", "endless"]["status"], rows["mps", "endless"]["makespan_seconds"]) == ("hung", "")
-    with (untouched.results / "tables/summary.csv").open(newline="") as file:
-        assert {row["strategy"] for row in csv.DictReader(file)} == {"exclusive", "mps"}, "a queue shares nothing"
+    assert (jobs["mps", "endless"]["status"], jobs["mps", "endless"]["makespan_seconds"]) == ("hung", "")
+    shared = {row["strategy"] for row in rows(untouched.results / "tables/summary.csv")}
+    assert shared == {"exclusive", "mps"}, "a queue shares nothing"
     assert (untouched.results / "figures/jobs.png").exists()
 
     assert untouched.run().ok().jobs == {}

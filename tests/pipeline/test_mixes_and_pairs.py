@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import json
 from typing import Any
 
 import pytest
 from pipeline.harness import Checkout, draw_really, measured, tabled
+from tables import rows
 
 STUDY = "mixes.yaml"
 BASELINE = {f"exclusive/{name}/1/1" for name in ("alpha", "beta", "gamma")}
@@ -16,11 +16,6 @@ PAIRS = {"alpha+alpha", "alpha+beta", "beta+beta"}
 OF_PAIRS = {f"{s}/{pair}/2/1" for s, pair in itertools.product(("time-slicing", "mps"), PAIRS)}
 OF_THE_MIX = {"time-slicing/blend/3/1", "mps/blend/3/1"}
 CELLS = BASELINE | OF_PAIRS | OF_THE_MIX
-
-
-def rows(checkout: Checkout, table: str) -> list[dict[str, str]]:
-    with (checkout.results / "tables" / f"{table}.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_mixes_and_pairs_bring_their_calibrations_and_baselines(untouched: Checkout) -> None:
@@ -41,11 +36,10 @@ def test_each_tenant_is_recorded_and_tabled_as_what_it_runs(finished_mixes: Chec
     assert [tenant["simulated"]["serial_seconds"] for tenant in spec["tenants"]] == [0.002, 0.008, 0.002]
     assert set(record["calibration"]["workloads"]) == {"alpha", "gamma"}
     assert all(gate["passed"] for gate in record["gates"] if gate["severity"] == "invalid")
-    of_tenants = [
-        row for row in rows(finished_mixes, "cells") if (row["strategy"], row["workload"]) == ("mps", "blend")
-    ]
+    tables = finished_mixes.results / "tables"
+    of_tenants = [row for row in rows(tables / "cells.csv") if (row["strategy"], row["workload"]) == ("mps", "blend")]
     assert [row["tenant_workload"] for row in of_tenants] == ["alpha", "gamma", "alpha"]
-    summary = {(row["strategy"], row["workload"], row["tenant_workload"]) for row in rows(finished_mixes, "summary")}
+    summary = {(row["strategy"], row["workload"], row["tenant_workload"]) for row in rows(tables / "summary.csv")}
     assert {key[1:] for key in summary if key[0] == "mps"} == {
         ("blend", "alpha"),
         ("blend", "gamma"),
@@ -59,12 +53,13 @@ def test_each_tenant_is_recorded_and_tabled_as_what_it_runs(finished_mixes: Chec
 def test_the_table_of_pairs_holds_the_planted_slowdowns(finished_mixes: Checkout) -> None:
     # a + w/S alone, 2 (a + w/S) (1 + 0.1097) in turns, a + 2 w/S side by side; S = 108 SMs.
     shared = 0.5 / 108
-    for row in rows(finished_mixes, "interference"):
+    tables = finished_mixes.results / "tables"
+    for row in rows(tables / "interference.csv"):
         serial = {"alpha": 0.002, "beta": 0.004}[row["victim"]]
         expected = 2 * 1.1097 if row["strategy"] == "time-slicing" else (serial + 2 * shared) / (serial + shared)
         assert float(row["slowdown"]) == pytest.approx(expected, rel=0.05)
         assert (row["n"], row["n_expected"]) == ("1", "1")
-    found = [(row["strategy"], row["victim"], row["aggressor"]) for row in rows(finished_mixes, "interference")]
+    found = [(row["strategy"], row["victim"], row["aggressor"]) for row in rows(tables / "interference.csv")]
     names = ("beta", "alpha")
     assert found == list(itertools.product(("time-slicing", "mps"), names, names)), "in the order of the config"
 
@@ -81,7 +76,7 @@ def test_a_change_of_one_workload_redoes_its_cells_and_those_that_it_is_part_of(
 def test_another_order_of_the_list_measures_nothing(finished_mixes: Checkout) -> None:
     result = finished_mixes.run(config=["interference=[alpha,beta]"]).ok()
     assert result.jobs == tabled(set())
-    assert [row["victim"] for row in rows(finished_mixes, "interference")][:2] == ["alpha", "alpha"]
+    assert [row["victim"] for row in rows(finished_mixes.results / "tables/interference.csv")][:2] == ["alpha", "alpha"]
 
 
 def test_a_study_without_pairs_has_neither_table_nor_figure_of_them(finished_mixes: Checkout) -> None:

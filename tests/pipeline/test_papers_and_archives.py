@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import shutil
 import zipfile
 from pathlib import Path
 
 from pipeline.harness import Checkout, tabled
+from tables import rows
 
 from sharebench.figures import PAPER, names_for
 
@@ -54,8 +54,8 @@ def test_what_is_published_is_drawn_for_papers(finished: Checkout) -> None:
     names = names_for({"interference": [], "faults": [], "workloads": []}, "simulated")
     pages = {f"{name}-{width}" for name in names for width in PAPER}
     assert {path.name for path in (made / "figures").iterdir()} == {f"{page}.svg" for page in pages}
-    with (made / "tables/summary.csv").open(newline="") as file:
-        assert {row["strategy"] for row in csv.DictReader(file)} == {"exclusive", "time-slicing", "mps", "mig"}
+    strategies = {row["strategy"] for row in rows(made / "tables/summary.csv")}
+    assert strategies == {"exclusive", "time-slicing", "mps", "mig"}
     assert finished.run("paper", study="cpu.yaml").ok().jobs.keys() <= {"paper"}
     assert "A100" in (made / "report.html").read_text()
 

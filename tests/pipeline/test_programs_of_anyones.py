@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
 import pytest
 from pipeline.harness import Checkout, dry_counts
+from tables import rows
 
 from sharebench.tenants.programs import _no_networks, free_port
 
@@ -78,8 +78,7 @@ def test_a_script_that_measures_itself_runs_unmodified_for_two_tenants(untouched
         assert own_mean == pytest.approx(mean, rel=error / (1 - error), abs=20e-6)
         assert inside.sum() == pytest.approx(tenant["count"], rel=rate_error / (1 - rate_error))
 
-    with (untouched.results / "tables/summary.csv").open() as file:
-        (row,) = csv.DictReader(file)
+    (row,) = rows(untouched.results / "tables/summary.csv")
     assert float(row["scrape_error_percent"]) == pytest.approx(
         100 * max(max(t["scrape"]["rate_error_ratio"], t["scrape"]["mean_error_ratio"]) for t in record["tenants"])
     )
@@ -119,9 +118,8 @@ def test_servers_are_measured_by_clients_and_may_die(untouched: Checkout) -> Non
         # First chunk and gaps are parts of the answer.
         assert first["sum_seconds"] + gaps["sum_seconds"] <= tenant["sum_seconds"]
 
-    with (untouched.results / "tables/stages.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert {(row["workload"], row["tenant"], row["stage"]) for row in rows} == {
+    stages = rows(untouched.results / "tables/stages.csv")
+    assert {(row["workload"], row["tenant"], row["stage"]) for row in stages} == {
         ("chat", tenant, stage) for tenant in "01" for stage in ("first_chunk", "chunk_gap")
     }
 

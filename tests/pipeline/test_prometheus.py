@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pipeline.harness import Checkout
+from tables import rows
 from watching import MISSING, PROGRAM, Prometheus, assert_quantiles_agree, exporter, prometheus
 
 from sharebench.collect.prometheus import Server
@@ -27,11 +27,6 @@ def watched(server: Prometheus, window_seconds: float, **more: str) -> list[str]
         "prometheus={" + ", ".join(f"{key}: {value}" for key, value in section.items()) + "}",
         f"window_seconds={window_seconds}",
     ]
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def gates(record: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 
 from pipeline.harness import REPOSITORY, Checkout, draw_really, tabled
+from tables import rows
 
 from sharebench.figures import names_for
 
@@ -46,12 +46,11 @@ def test_a_published_data_set_of_a_gpu_is_tabled_without_one(untouched: Checkout
     shutil.copytree(REPOSITORY / "published" / "h200-first-look", data)
     assert untouched.run(config=["from=published/h200-first-look"]).ok().jobs == tabled(set())
     made = untouched.root / "results/from/h200-first-look"
-    with (made / "tables/summary.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 3 * 17
+    summary = rows(made / "tables/summary.csv")
+    assert len(summary) == 3 * 17
     [sliced] = [
         row
-        for row in rows
+        for row in summary
         if (row["strategy"], row["workload"], row["replicas"]) == ("time-slicing", "yolos-graph", "7")
     ]
     assert 7 < float(sliced["slowdown"]) < 8

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
-from pathlib import Path
 
 from pipeline.harness import Checkout
 from scipy import stats
+from tables import rows
 
 SEEDS = (1, 2, 3)
 ALONE = 0.002 + 0.5 / 108
@@ -20,11 +19,6 @@ PLANTED = {
     "time-slicing": 3 * ALONE * 1.1097,
     "mps": 0.002 + 3 * 0.5 / 108,
 }
-
-
-def rows(file: Path) -> list[dict[str, str]]:
-    with file.open(newline="") as lines:
-        return list(csv.DictReader(lines))
 
 
 def test_planted_truth_is_covered_and_equal_studies_do_not_differ(untouched: Checkout) -> None:

@@ -1,0 +1,12 @@
+"""Tables as a test reads them."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+
+def rows(file: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file, all text."""
+    with file.open(newline="") as lines:
+        return list(csv.DictReader(lines))
