@@ -35,9 +35,7 @@ def test_pod_security_refuses_a_privileged_pod(cluster: Cluster, namespace: str)
 
 @pytest.mark.existing
 def test_rbac_forbids_what_no_role_allows(cluster: Cluster, namespace: str) -> None:
-    spec = client.V1TokenRequestSpec(audiences=[])
-    request = client.AuthenticationV1TokenRequest(spec=spec)
-    token = cluster.core.create_namespaced_service_account_token("default", namespace, request).status.token
+    token = cluster.token("default", namespace)
     settings = client.Configuration()
     settings.host, settings.ssl_ca_cert = cluster.api.configuration.host, cluster.api.configuration.ssl_ca_cert
     settings.api_key = {"authorization": f"Bearer {token}"}
