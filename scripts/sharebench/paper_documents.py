@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,16 @@ from sharebench import paper_bare_loop
 from sharebench.analysis.across_devices import spread
 from sharebench.analysis.statistics import log_interval
 from sharebench.files import read_json
-from sharebench.paper_findings import Contradicted, Filler
+from sharebench.paper_findings import Contradicted, Filler, times
 from sharebench.paper_numbers import DataSet, NoNumber, number_in
 from sharebench.report_words import digits
 from sharebench.strategies import again
 
 BLOCK = re.compile(r"(<!-- by rule: ([a-z0-9-]+) -->\n)(.*?)(<!-- end of rule -->)", re.DOTALL)
-DOCUMENTS = ("README.md", "docs/neighbours.md", "published/README.md", "published/*/README.md")
+DOCUMENTS = (
+    *("README.md", "docs/neighbours.md", "docs/timeslice.md", "docs/strategies/*.md"),
+    *("published/README.md", "published/*/README.md"),
+)
 
 
 def documents(root: Path) -> Iterator[Path]:
@@ -144,6 +147,31 @@ def main_table(data: DataSet, replicas: int) -> str:
         of = {row["strategy"]: row for row in plain[plain["workload"] == workload].to_dict("records")}
         cells = {name: _entry(of[name]) if name in of else "" for name in strategies}
         rows.append({f"{replicas} tenants": f"`{workload}`", **cells})
+    return markdown(rows)
+
+
+def measured_in(data: DataSet, root: str) -> str:
+    """On what a data set was measured and how often, with a link to what it is; `root` leads to the checkout."""
+    devices = f"{data.device_count} devices, " if data.device_count > 1 else ""
+    how = f"{data.device['product']}, {devices}every cell {times(data.repeats)}, windows of {data.window_seconds:g} s"
+    return f"{how}: [{data.name}]({root}/{data.about})"
+
+
+def strategy_table(data: DataSet, strategies: Sequence[str], workloads: Sequence[str]) -> str:
+    """Workloads under these strategies by number of tenants: latency and work done, both over one alone."""
+    summary = data.table("summary")
+    plain = summary[summary["workload"] == summary["tenant_workload"]]
+    rows = []
+    for replicas in sorted(set(plain["replicas"])):
+        for strategy in strategies:
+            own = plain[(plain["strategy"] == strategy) & (plain["replicas"] == replicas)]
+            of = {row["workload"]: row for row in own.to_dict("records")}
+            if of:
+                named = {"strategy": f"`{strategy}`"} if len(strategies) > 1 else {}
+                cells = {f"`{name}`": _entry(of[name]) if name in of else "" for name in workloads}
+                rows.append({"tenants": str(replicas)} | named | cells)
+    if not rows:
+        raise NoNumber(f"{data.name} has no cell of {', '.join(strategies)}")
     return markdown(rows)
 
 

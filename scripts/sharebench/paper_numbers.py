@@ -216,19 +216,20 @@ class DataSet:
 
     def slice_ms(self, strategy: str = "time-slicing") -> Number:
         """Median length of a run on the device in ms, with 5 and 95 % of the runs as bounds: spread, not error."""
-        run = self._probe(strategy)["run"]
+        run = self.watched(strategy)["run"]
         if run is None:
             raise NoNumber(f"under {strategy} no run ended while the probe of {self.name} watched")
         return Number(*(run[key] / 1e3 for key in ("p50_us", "p5_us", "p95_us")))
 
     def switch_us(self, strategy: str = "time-slicing") -> Number:
         """The same of the time in µs from one tenant's run to the next one's."""
-        switch = self._probe(strategy)["switch"]
+        switch = self.watched(strategy)["switch"]
         if switch is None:
             raise NoNumber(f"under {strategy} nobody took over while the probe of {self.name} watched")
         return Number(*(switch[key] for key in ("p50_us", "p5_us", "p95_us")))
 
-    def _probe(self, strategy: str) -> Mapping[str, Any]:
+    def watched(self, strategy: str) -> Mapping[str, Any]:
+        """What the probe of time slices saw under a strategy (nodes/timeslice.json). Raises NoNumber."""
         path = self.folder / "nodes" / "timeslice.json"
         if not path.is_file():
             raise NoNumber(f"{self.name} has no nodes/timeslice.json")

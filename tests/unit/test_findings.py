@@ -261,6 +261,29 @@ def test_the_main_table_is_of_the_summary(tmp_path: Path) -> None:
         paper_documents.main_table(data_set(tmp_path), 9)
 
 
+def test_a_strategys_table_has_a_row_for_each_number_of_tenants(tmp_path: Path) -> None:
+    publish(tmp_path)
+    data = data_set(tmp_path)
+    alone = paper_documents.strategy_table(data, ["mps"], ["net", "other"]).splitlines()
+    assert alone == [
+        "| tenants | `net` | `other` |",
+        "| --- | --- | --- |",
+        "| 2 | 2.00 × (1.90 to 2.10) as long, 1.00 × the work |  |",
+    ]
+    both = paper_documents.strategy_table(data, ["time-slicing", "mps"], ["net"])
+    assert [line.split(" | ")[1] for line in both.splitlines()[2:]] == ["`time-slicing`", "`mps`"]
+    with pytest.raises(NoNumber, match="no cell of mig"):
+        paper_documents.strategy_table(data, ["mig"], ["net"])
+
+
+def test_a_text_says_on_what_and_how_often_it_was_measured(tmp_path: Path) -> None:
+    publish(tmp_path)
+    publish(tmp_path, "gpu/more", devices="ab")
+    said = paper_documents.measured_in(data_set(tmp_path), "..")
+    assert said == "NVIDIA H200, every cell 3 times, windows of 5 s: [gpu/study](../published/gpu/README.md)"
+    assert "NVIDIA H200, 2 devices, every cell" in paper_documents.measured_in(data_set(tmp_path, "gpu/more"), "")
+
+
 def test_this_checkouts_documents_say_what_its_data_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in dataset.published(ROOT / "published"):
@@ -358,6 +381,7 @@ def test_no_measure_is_typed_into_a_text_that_is_filled_in() -> None:
 
 
 def test_no_measure_is_typed_into_a_document_about_the_data() -> None:
-    for path in ("docs/neighbours.md", "published/h200/README.md"):
+    pages = [f"docs/strategies/{name}.md" for name in ("mps", "streams")]
+    for path in ("docs/neighbours.md", "published/h200/README.md", *pages):
         text = paper_documents.BLOCK.sub("", (ROOT / path).read_text(encoding="utf-8"))
         assert typed(text) == set(), path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from importlib.metadata import version
@@ -14,7 +13,6 @@ from unit.studies import files
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "strategies"
-PUBLISHED = ROOT / "published" / "h200-first-look" / "cells"
 AGAIN = "run `make docs` and look at what it changed"
 SECTIONS = ["How it works", "When to use it", "What it costs", "Pitfalls", "How we prove it", "In Kubernetes"]
 # A text's box has room above and below its letters.
@@ -44,40 +42,6 @@ def test_every_strategy_is_on_a_page_and_every_way_to_it_in_a_cluster_shown() ->
     shown = {found[2] for found in include.BLOCK.finditer(text)}
     assert shown <= {path.stem for path in include.GOLDEN.glob("*.yaml")}
     assert {"exclusive", "time-slicing", "mps", "mps-limited", "hami", "volcano-vgpu", "kai-fraction"} <= shown
-
-
-def published(strategy: str, workload: str, replicas: int) -> tuple[float, float]:
-    """Mean latency in seconds and iterations per second of a cell of the first look at an H200."""
-    record = json.loads((PUBLISHED / strategy / workload / f"n{replicas}" / "r1" / "raw.json").read_text())
-    count = sum(tenant["count"] for tenant in record["tenants"])
-    window = record["window"]["end_monotonic_seconds"] - record["window"]["start_monotonic_seconds"]
-    return sum(tenant["sum_seconds"] for tenant in record["tenants"]) / count, count / window
-
-
-@pytest.mark.parametrize(
-    ("page", "cells"), [("time-slicing", 9), ("mps", 12), ("mps-limited", 18)], ids=lambda value: str(value)
-)
-def test_slowdowns_and_totals_are_those_of_the_published_records(page: str, cells: int) -> None:
-    """Rows of a table: tenants, perhaps the strategy, then for each workload a slowdown and the total over alone."""
-    lines = [line for line in (PAGES / f"{page}.md").read_text().splitlines() if line.startswith("|")]
-    workloads = next(re.findall(r"`([a-z0-9-]+-graph)`", line) for line in lines if "-graph" in line)
-    replicas, seen = 0, 0
-    for line in lines:
-        values = re.findall(r"(\d+(?:\.\d+)?)x \| (\d\.\d\d) ", line)
-        if len(values) != len(workloads):
-            continue
-        first, second = (part.strip() for part in line.split("|")[1:3])
-        replicas = int(first or replicas)
-        strategy = second.strip("`") if second.startswith("`") else page
-        for workload, (slowdown, total) in zip(workloads, values, strict=True):
-            (mean, rate), (alone, alone_rate) = (
-                published(strategy, workload, replicas),
-                published("exclusive", workload, 1),
-            )
-            assert float(slowdown) == pytest.approx(mean / alone, rel=0.01), (line, workload)
-            assert float(total) == pytest.approx(rate / alone_rate, rel=0.01, abs=0.006), (line, workload)
-            seen += 1
-    assert seen == cells
 
 
 def test_what_is_left_out_of_a_page_is_what_all_pods_have() -> None:
