@@ -12,6 +12,7 @@ from typing import Any
 
 from sharebench.collect.scrape import READY_TIMEOUT_SECONDS, TIMEOUT_SECONDS, HttpEndpoint
 from sharebench.nodes.base import TenantUnreachable
+from sharebench.tenants.pod_forward import NoWay
 from sharebench.tenants.pod_spec import PORT
 
 Json = dict[str, Any]
@@ -88,13 +89,20 @@ class PodEndpoint(HttpEndpoint):
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise TenantUnreachable(f"{method} {path.split('?')[0]}: {error}") from error
 
+    def _connect(self, connection: http.client.HTTPConnection) -> None:
+        try:
+            connection.connect()
+        except TimeoutError as error:
+            # Where no program listens, or none that still runs, its kernel answers all the same.
+            raise NoWay(f"nothing answers at the pod's address {self.host}, as behind a NetworkPolicy") from error
+
     def _ask(
         self, connection: http.client.HTTPConnection, method: str, path: str, body: Json | None, timeout_seconds: float
     ) -> tuple[int, Json]:
         is_whole = False
         try:
             if connection.sock is None:
-                connection.connect()
+                self._connect(connection)
             connection.sock.settimeout(timeout_seconds)
             connection.request(method, path, json.dumps(body) if body is not None else None, self.headers)
             response = connection.getresponse()

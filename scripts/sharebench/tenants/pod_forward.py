@@ -12,8 +12,8 @@ from sharebench.nodes.kubernetes.api import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_S
 OPEN_SECONDS = 10.0
 
 
-class Unforwarded(ConnectionError):
-    """The API server opened no way to the pod, which says nothing about what runs in it."""
+class NoWay(ConnectionError):
+    """Nothing leads to the pod, which says nothing about what runs in it."""
 
 
 @cache
@@ -46,7 +46,7 @@ def _mend() -> None:
 def forwarded(api: Api, namespace: str, pod: str, port: int, timeout_seconds: float) -> Any:
     """A socket to the port; its time-out is `timeout_seconds`, for which a server that is away is asked again, too.
 
-    Raises Unforwarded.
+    Raises NoWay.
     """
     from kubernetes import client
     from kubernetes.stream import portforward
@@ -63,7 +63,7 @@ def forwarded(api: Api, namespace: str, pod: str, port: int, timeout_seconds: fl
         except (client.ApiException, WebSocketException, OSError) as error:
             if time.monotonic() > deadline:
                 said = " ".join(str(getattr(error, "reason", error)).split())
-                raise Unforwarded(f"the API server forwards no port of the pod: {said}") from error
+                raise NoWay(f"the API server forwards no port of the pod: {said}") from error
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             continue

@@ -15,6 +15,7 @@ from sharebench.tenants import bundle
 Json = dict[str, Any]
 
 PORT = 8000
+CONTAINER = "tenant"
 CODE_FOLDER = "/sharebench"
 CODE_FILE = "tenant.pyz"
 DIGEST_ANNOTATION = "sharebench/code-sha256"
@@ -128,7 +129,7 @@ def pod(
     given = [{key: value for key, value in each.items() if value is not None} for each in options["tolerations"]]
     on_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [place.node]}]}
     container: Json = {
-        "name": "tenant",
+        "name": CONTAINER,
         "image": options["image"],
         "command": arguments,
         "env": [

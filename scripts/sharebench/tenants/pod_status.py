@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sharebench.tenants.pod_spec import CONTAINER
 from sharebench.tenants.processes import EXIT_OUT_OF_MEMORY, classify
 
 Json = Mapping[str, Any]
@@ -35,10 +36,13 @@ def _line(*parts: str | None) -> str:
 
 
 def container(pod: Json) -> Json:
-    """State of the tenant's container: one of waiting, running, terminated, with what belongs to it."""
-    statuses = pod.get("status", {}).get("containerStatuses") or [{}]
-    state: Json = statuses[0].get("state") or {}
-    return state
+    """State of the tenant's container: one of waiting, running, terminated, with what belongs to it.
+
+    A cluster may put containers of its own beside it.
+    """
+    statuses = pod.get("status", {}).get("containerStatuses") or []
+    states = [each.get("state") or {} for each in statuses if each["name"] == CONTAINER]
+    return states[0] if states else {}
 
 
 def is_running(pod: Json) -> bool:
@@ -49,8 +53,10 @@ def is_running(pod: Json) -> bool:
 def ended(pod: Json) -> tuple[str, str, int] | None:
     """Status, reason and exit code of a tenant whose container has ended by itself; None for every other."""
     terminated = container(pod).get("terminated")
-    if terminated is None or terminated.get("reason") in NEVER_RAN or pod.get("status", {}).get("reason"):
-        # With a reason for the whole pod it was ended by the cluster.
+    if terminated is None or terminated.get("reason") in NEVER_RAN:
+        return None
+    if pod.get("status", {}).get("reason") or pod["metadata"].get("deletionTimestamp"):
+        # It was ended by the cluster, or by whoever deleted the pod.
         return None
     code = int(terminated.get("exitCode", 0))
     if terminated.get("reason") == "OOMKilled":

@@ -16,7 +16,7 @@ from sharebench.nodes.kubernetes.api import Api, ApiRefused
 from sharebench.nodes.kubernetes.strangers import OWNER_LABEL
 from sharebench.tenants import bundle, pod_spec, pod_status
 from sharebench.tenants.pod_endpoint import PodEndpoint
-from sharebench.tenants.pod_forward import Unforwarded, forwarded
+from sharebench.tenants.pod_forward import NoWay, forwarded
 from sharebench.tenants.pod_spec import PORT, Place
 from sharebench.tenants.pod_telemetry import PodSampler
 from sharebench.tenants.pod_watch import Watcher, wait_until_gone
@@ -112,7 +112,7 @@ class PodTenants:
         if name not in self._logs:
             text = ""
             with contextlib.suppress(NodeError):
-                text = self.api.text(f"{self.collection}/{name}/log", tailLines=LOG_LINES)
+                text = self.api.text(f"{self.collection}/{name}/log", container=pod_spec.CONTAINER, tailLines=LOG_LINES)
             self._logs[name] = text
         return self._logs[name]
 
@@ -189,7 +189,7 @@ class PodTenants:
         """Raise NodeError for a pod that did not even start, or cannot be reached: that says nothing about sharing."""
         for index in sorted(waiting):
             silence = self._silences.get(index)
-            if index in self._hung and silence is not None and isinstance(silence.__cause__, Unforwarded):
+            if index in self._hung and silence is not None and isinstance(silence.__cause__, NoWay):
                 raise NodeError(f"tenant {index}: {silence}")
             pod = self.watcher.pods.get(self.names[index], {})
             if pod and not pod_status.is_running(pod) and pod_status.ended(pod) is None:

@@ -13,6 +13,7 @@ import pytest
 
 from sharebench.nodes.base import TenantUnreachable
 from sharebench.tenants.pod_endpoint import PodEndpoint
+from sharebench.tenants.pod_forward import NoWay
 from tenant.server import Server
 from tenant.state import State
 
@@ -192,3 +193,19 @@ def test_two_threads_never_share_a_connection(endpoint: PodEndpoint, state: Stat
     with ThreadPoolExecutor(2) as pool:
         answers = list(pool.map(lambda _: endpoint.ready(), range(400)))
     assert answers == [True] * 400
+
+
+def test_an_address_where_nothing_answers_is_told_from_a_tenant_that_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sharebench.tenants.pod_endpoint.READY_TIMEOUT_SECONDS", 0.2)
+    # With its queue full, a kernel answers no more: as behind a network that drops what comes.
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listening, contextlib.ExitStack() as waiting:
+        address = listening.getsockname()
+        for _ in range(4):
+            made = waiting.enter_context(socket.socket())
+            made.setblocking(False)
+            made.connect_ex(address)
+        endpoint: Any = PodEndpoint("127.0.0.1", "token", None)
+        endpoint.port = address[1]
+        with pytest.raises(TenantUnreachable, match=r"GET /healthz: nothing answers at the pod's address") as caught:
+            endpoint.ready()
+    assert isinstance(caught.value.__cause__, NoWay)

@@ -21,7 +21,7 @@ from unit.kubernetes.test_pods import OPTIONS, OnePodList, pod
 from sharebench.nodes.base import NodeError, TenantsFailed, TenantUnreachable
 from sharebench.tenants import pod_endpoint, pod_forward
 from sharebench.tenants.pod_endpoint import PodEndpoint
-from sharebench.tenants.pod_forward import Unforwarded, forwarded
+from sharebench.tenants.pod_forward import NoWay, forwarded
 from sharebench.tenants.pod_spec import PORT, Place
 from sharebench.tenants.pods import PodTenants
 
@@ -98,7 +98,7 @@ def endpoint_of(server: ApiServer) -> PodEndpoint:
 
 def test_one_that_does_not_open_is_tried_again_and_given_up(make: Make) -> None:
     server, began = make(False), time.monotonic()
-    with pytest.raises(Unforwarded, match=r"the API server forwards no port of the pod: .*timed out"):
+    with pytest.raises(NoWay, match=r"the API server forwards no port of the pod: .*timed out"):
         forwarded(server.api, "ns", "a-pod", PORT, 3.0)
     assert time.monotonic() - began < LONG_SECONDS
     assert server.connections > 1

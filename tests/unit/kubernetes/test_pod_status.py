@@ -58,6 +58,22 @@ def test_a_deleted_pod() -> None:
     assert pod_status.trouble(pod, 0.0) == "EvictionByEvictionAPI: evicting"
 
 
+def test_a_tenant_that_ends_because_somebody_deleted_its_pod_has_not_ended_by_itself() -> None:
+    pod = tenant_pod(state={"terminated": {"exitCode": 143, "reason": "Error"}})
+    assert pod_status.ended(pod) is not None
+    pod["metadata"]["deletionTimestamp"] = "2026-11-20T16:00:00Z"
+    assert pod_status.ended(pod) is None
+    assert pod_status.trouble(pod, 0.0) == "somebody deleted the pod"
+
+
+def test_a_container_that_the_cluster_puts_beside_it_is_not_the_tenant() -> None:
+    pod = tenant_pod(state={"running": {}})
+    beside = {"name": "istio-proxy", "ready": False, "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
+    pod["status"]["containerStatuses"].insert(0, beside)
+    assert pod_status.is_running(pod)
+    assert pod_status.ended(pod) is None
+
+
 @pytest.mark.parametrize(
     "pod", [tenant_pod("Pending"), waiting("ContainerCreating"), tenant_pod(state={"running": {}})]
 )

@@ -19,7 +19,7 @@ from sharebench.tenants.pods import PodTenants
 
 OPTIONS = load(study({"node": "kubernetes", "strategies": ["exclusive"]}))["kubernetes"]
 SECONDS = 20.0
-RUNNING = {"containerStatuses": [{"state": {"running": {}}}]}
+RUNNING = {"containerStatuses": [{"name": "tenant", "state": {"running": {}}}]}
 
 
 def pod(index: int, **status: Any) -> Json:

@@ -19,13 +19,15 @@ def pod(name: str, asks: str | None = "nvidia.com/gpu", phase: str = "Running", 
 
 
 def test_who_holds_a_gpu() -> None:
-    ours = pod("ours")
-    ours["metadata"]["labels"] = {"sharebench/node": "0123"}
+    ours, elsewhere = pod("ours"), pod("elsewhere")
+    for each in (ours, elsewhere):
+        each["metadata"]["labels"] = {"sharebench/node": "0123"}
+    ours["metadata"]["namespace"] = "sharebench"
     early = pod("init", asks=None, initContainers=[{"name": "i", "resources": {"requests": {"nvidia.com/gpu": "1"}}}])
     claims = pod("claim", asks=None, resourceClaims=[{"name": "gpu"}])
     pods = [pod("a"), pod("mig", "nvidia.com/mig-1g.5gb"), pod("cpu", asks=None), pod("done", phase="Succeeded")]
-    found = strangers.gpu_pods([*pods, ours, early, claims])
-    assert [each["metadata"]["name"] for each in found] == ["a", "mig", "init", "claim"]
+    found = strangers.gpu_pods([*pods, ours, early, claims, elsewhere], "sharebench")
+    assert [each["metadata"]["name"] for each in found] == ["a", "mig", "init", "claim", "elsewhere"]
 
 
 def test_the_refusal_lists_them() -> None:

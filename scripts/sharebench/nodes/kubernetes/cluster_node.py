@@ -241,7 +241,7 @@ class ClusterNode(Node):
 
     def refuse_strangers(self) -> None:
         """Raise NodeError when GPU pods of others are on the node, after their eviction where that is allowed."""
-        found = strangers.gpu_pods(self.pods())
+        found = strangers.gpu_pods(self.pods(), self.options["namespace"])
         if found and self.options["drain"]:
             strangers.drain(self.api, found, self.options["switch_seconds"])
         elif found:

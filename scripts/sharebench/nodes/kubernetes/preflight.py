@@ -94,7 +94,7 @@ def inspect(study: Study) -> tuple[list[str], bool]:
         places = {"cluster": None, "tenants": options["namespace"]} | ({"plugin": plugin.namespace} if plugin else {})
         lacking = missing_rights(api, needed(options, inside), places)
         lines += ["rights:", *map(str, lacking or [Row("", "all that is needed")])]
-        found = strangers.gpu_pods(node.pods())
+        found = strangers.gpu_pods(node.pods(), options["namespace"])
         said = strangers.refusal(found) if found else "no GPU pods of others on the node"
         lines += ["others:", str(Row("", said))]
         is_free = not found or options["drain"]

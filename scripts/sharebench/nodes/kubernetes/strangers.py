@@ -29,15 +29,19 @@ def _asks_for_gpu(container: Json) -> bool:
     return any(name.startswith(RESOURCES) for name in asked)
 
 
-def gpu_pods(pods: Iterable[Json]) -> list[Json]:
-    """The pods of others that hold a GPU resource or a resource claim and have not ended."""
+def gpu_pods(pods: Iterable[Json], namespace: str) -> list[Json]:
+    """The pods of others that hold a GPU resource or a resource claim and have not ended.
+
+    Tenants in another namespace than ours are others', too: they are those of a run that nobody here sweeps.
+    """
     found = []
     for pod in pods:
         spec, labels = pod["spec"], pod["metadata"].get("labels") or {}
         containers = [*spec["containers"], *(spec.get("initContainers") or [])]
         has_share = any(name in SHARES for name in pod["metadata"].get("annotations") or {})
         holds = any(map(_asks_for_gpu, containers)) or bool(spec.get("resourceClaims")) or has_share
-        if holds and OWNER_LABEL not in labels and pod.get("status", {}).get("phase") not in ENDED:
+        is_ours = OWNER_LABEL in labels and pod["metadata"]["namespace"] == namespace
+        if holds and not is_ours and pod.get("status", {}).get("phase") not in ENDED:
             found.append(pod)
     return found
 
