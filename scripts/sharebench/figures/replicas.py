@@ -83,14 +83,14 @@ def panels(
             below_inches=lines * CROSS_ROW_INCHES,
         )
 
-    # How many lines the crosses and their labels need depends on how wide the panels come out.
-    needed = []
-    for ax, workload in zip(page_with(0).axes, workloads, strict=False):
-        place = _axis_of_tenants(ax, rows_of[workload])
-        labels = [_label(ax, name, words, place) for name, words in missing[workload].items()]
-        needed.append(sum(1 + label.is_below for label in labels))
-    crosses = max(needed, default=0)
-    page = page_with(crosses)
+    page, crosses = page_with(0), 0
+    if any(missing.values()):
+        # How many lines the crosses and their labels need depends on how wide the panels come out.
+        for ax, workload in zip(page.axes, workloads, strict=True):
+            place = _axis_of_tenants(ax, rows_of[workload])
+            labels = [_label(ax, name, words, place) for name, words in missing[workload].items()]
+            crosses = max(crosses, sum(1 + label.is_below for label in labels))
+        page = page_with(crosses)
     if not workloads:
         say(page, page.axes[0], "Nothing to draw: the summary has no rows.")
     for ax, workload in zip(page.axes, workloads, strict=False):

@@ -147,9 +147,16 @@ def _inches(figure: Figure, artist: Artist) -> tuple[float, float]:
 @lru_cache(maxsize=4096)
 def _width_inches(text: str, points: float, weight: str) -> float:
     """Width of a text in the theme's font: the same words are on many pages, and tried in many lines."""
+    figure = _to_measure()
+    return _inches(figure, Text(text=text, size=points, weight=weight, figure=figure))[0]
+
+
+@lru_cache(maxsize=1)
+def _to_measure() -> Figure:
+    """A page for words that are measured only: a new one takes longer than a word."""
     figure = Figure()
     FigureCanvasAgg(figure)
-    return _inches(figure, Text(text=text, size=points, weight=weight, figure=figure))[0]
+    return figure
 
 
 def _lines(parts: Sequence[str], joint: str, inches: float, points: float, weight: str = "normal") -> list[str]:

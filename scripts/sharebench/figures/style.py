@@ -104,5 +104,7 @@ def log_axis(ax: Axes, which: Literal["x", "y"], low: float, high: float) -> Non
     axis = ax.xaxis if which == "x" else ax.yaxis
     axis.set_major_locator(FixedLocator(log_ticks(low, high)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_locator(LogLocator(subs="all", numticks=99))
+    # Only those that are seen: a tick takes long to make, and a locator gives those of whole decades, and more.
+    minor = LogLocator(subs="all", numticks=99).tick_values(low, high)
+    axis.set_minor_locator(FixedLocator([tick for tick in minor if low <= tick <= high]))
     axis.set_minor_formatter(NullFormatter())
