@@ -201,8 +201,9 @@ def confidence(options: Sequence[Option], question: Question) -> Mapping[str, fl
         return None
     sizes = [q.draws.size for o in options for lv in o.levels.values() for q in _known(lv) if q.draws is not None]
     counts: dict[str, int] = {}
+    judged_by = [_judged(option, question.tenants) for option in options]
     for index in range(min(sizes)):
-        answer = answer_of(advise([_drawn(option, index) for option in options], question))
+        answer = answer_of(advise([_drawn(option, index) for option in judged_by], question))
         name = answer[0] if answer else ""
         counts[name] = counts.get(name, 0) + 1
     return {name: count / min(sizes) for name, count in sorted(counts.items(), key=lambda item: -item[1])}
@@ -210,6 +211,13 @@ def confidence(options: Sequence[Option], question: Question) -> Mapping[str, fl
 
 def _known(level: Level) -> list[Interval]:
     return [each for each in (level.latency, level.throughput) if each is not None]
+
+
+def _judged(option: Option, tenants: int) -> Option:
+    """The option with those of its levels that a plan for so many tenants may be judged by."""
+    sizes = {tenants, *(replicas for _, replicas in _splits(option, tenants))}
+    found = [option.level(replicas, is_measured) for replicas in sizes for is_measured in (True, False)]
+    return replace(option, levels={level.replicas: level for level in found if level is not None})
 
 
 def _drawn(option: Option, index: int) -> Option:

@@ -62,6 +62,15 @@ MEAN = "latency_mean_seconds"
 
 
 @dataclass(frozen=True)
+class Prediction:
+    """Mean latency in seconds, and draws of it, shape (draws,), which hold both what the repeats leave open and the
+    model's own error; NaN where neither is known."""
+
+    seconds: float
+    draws: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
 class Model:
     """The scaling model of one workload; `choice` is None where there is none, for that `reason`."""
 
@@ -85,18 +94,22 @@ class Model:
             return one
         return max(one, math.sqrt(sum(error * error for error in known) / len(known)))
 
-    def predict(self, strategy: Strategy, replicas: int, device: Device) -> tuple[float, NDArray[np.float64]] | None:
-        """Mean latency in seconds, and draws of it; None where nothing is known. Draws hold both what the repeats
-        leave open and the model's own error, and are NaN where neither is known."""
-        shared = parts(strategy, replicas, device)
-        value = self.choice.fit.seconds(shared) if self.choice and shared else None
-        if value is None or shared is None:
-            return None
-        fits = [fit.seconds(shared) or math.nan for fit in self.draws] or [value] * DRAWS
-        error = self.error(strategy.name)
-        rng = np.random.default_rng(list(strategy.name.encode()))
+    def predict(self, asked: Sequence[tuple[Strategy, int]], device: Device) -> list[Prediction | None]:
+        """Of each strategy with so many tenants; None where nothing is known."""
+        shared = [parts(strategy, replicas, device) for strategy, replicas in asked]
+        values = [self.choice.fit.seconds(each) if self.choice and each else None for each in shared]
+        told = [each for each, value in zip(shared, values, strict=True) if each is not None and value is not None]
+        fits = iter(scaling.seconds_of(self.draws, told).T if told and self.draws else ())
+        return [
+            None if value is None else Prediction(value, self._drawn(strategy.name, next(fits, np.full(DRAWS, value))))
+            for (strategy, _), value in zip(asked, values, strict=True)
+        ]
+
+    def _drawn(self, strategy: str, fits: NDArray[np.float64]) -> NDArray[np.float64]:
+        error = self.error(strategy)
+        rng = np.random.default_rng(list(strategy.encode()))
         noise = np.exp(rng.normal(0.0, error, len(fits))) if error else np.full(len(fits), math.nan)
-        return value, np.array(fits) * (noise if error or not self.draws else 1.0)
+        return fits * (noise if error or not self.draws else 1.0)
 
 
 def is_modelled(workload: str, config: Mapping[str, Any]) -> str | None:
@@ -201,18 +214,27 @@ def prediction_table(
         own = summary[summary["workload"] == workload]
         measured = {(row["strategy"], int(row["replicas"])): row for row in own.to_dict("records")}
         sizes = {n for _, n in measured} | set(range(1, min(2 * max(own["replicas"]), MOST_REPLICAS) + 1))
+        asked = []
         for strategy in strategies.values():
             for replicas in sorted(sizes):
                 row = measured.get((strategy.name, replicas))
                 is_possible = row is None or row["status"] == "ok"
                 if is_possible and device.infeasible(strategy, replicas) is None:
-                    rows.append(_prediction(model, strategy, replicas, device, row))
+                    asked.append((strategy, replicas))
+        for (strategy, replicas), predicted in zip(asked, model.predict(asked, device), strict=True):
+            row = measured.get((strategy.name, replicas))
+            rows.append(_prediction(model, strategy, replicas, device, row, predicted))
     kept = [row for row in rows if row["predicted_mean_seconds"] is not None or row["basis"] == MEASURED]
     return pd.DataFrame(kept, columns=list(PREDICTION_COLUMNS))
 
 
 def _prediction(
-    model: Model, strategy: Strategy, replicas: int, device: Device, measured: Mapping[Any, Any] | None
+    model: Model,
+    strategy: Strategy,
+    replicas: int,
+    device: Device,
+    measured: Mapping[Any, Any] | None,
+    predicted: Prediction | None,
 ) -> dict[str, Any]:
     row: dict[str, Any] = {
         **dict.fromkeys(PREDICTION_COLUMNS),
@@ -222,11 +244,10 @@ def _prediction(
         "basis": PREDICTED,
         "reason": model.reason,
     }
-    predicted = model.predict(strategy, replicas, device)
     if predicted is not None:
-        value, draws = predicted
+        draws = predicted.draws
         low, high = np.quantile(draws, [0.025, 0.975]) if np.isfinite(draws).all() else (math.nan, math.nan)
-        row |= {"predicted_mean_seconds": value}
+        row |= {"predicted_mean_seconds": predicted.seconds}
         row |= {"predicted_mean_seconds_low": low, "predicted_mean_seconds_high": high}
     elif not model.reason:
         row["reason"] = (
@@ -236,8 +257,8 @@ def _prediction(
         return row
     row |= {"basis": MEASURED} | {f"measured_mean_seconds{end}": measured[MEAN + end] for end in ("", "_low", "_high")}
     if predicted is not None:
-        row["residual_percent"] = 100 * (predicted[0] / measured[MEAN] - 1)
-        inside = measured[f"{MEAN}_low"] <= predicted[0] <= measured[f"{MEAN}_high"]
+        row["residual_percent"] = 100 * (predicted.seconds / measured[MEAN] - 1)
+        inside = measured[f"{MEAN}_low"] <= predicted.seconds <= measured[f"{MEAN}_high"]
         row["flagged"] = abs(row["residual_percent"]) > FLAG_PERCENT and not inside
     left_out = model.left_out.get((strategy.name, replicas))
     row["left_out_residual_percent"] = None if left_out is None else 100 * math.expm1(left_out)

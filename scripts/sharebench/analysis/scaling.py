@@ -63,7 +63,13 @@ class Fit:
             return None
         if PARALLEL not in self.parameters and not {_rounded(part.share) for part in parts} <= self.shares:
             return None
-        return float(_Design([parts]).seconds(self.shape, self.parameters)[0])
+        return float(seconds_of([self], [parts])[0, 0])
+
+
+def seconds_of(fits: Sequence[Fit], points: Sequence[Sequence[Part]]) -> Floats:
+    """Mean latency of each point by each fit, shape (fits, points), of points that the fits say something about."""
+    design = _Design(points)
+    return np.array([design.seconds(fit.shape, fit.parameters) for fit in fits])
 
 
 class _Design:

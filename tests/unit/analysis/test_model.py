@@ -151,7 +151,8 @@ def test_what_has_no_model_says_why(entry: dict[str, Any], reason: str) -> None:
 
 def test_a_prediction_without_bounds_is_still_a_number_to_judge_by(monkeypatch: pytest.MonkeyPatch) -> None:
     # as where a parameter's interval reaches what makes a draw infinite, and no other row has bounds
-    monkeypatch.setattr(model.Model, "predict", lambda *_: (0.2, np.array([0.1, math.inf])))
+    unbounded = model.Prediction(0.2, np.array([0.1, math.inf]))
+    monkeypatch.setattr(model.Model, "predict", lambda _, asked, __: [unbounded] * len(asked))
     tables = study(0.0, 1)
     table = model.prediction_table({"yolos": fitted(tables)}, tables[0], BY_NAME, SIMULATED)
     assert set(table["predicted_mean_seconds"]) == {0.2}
