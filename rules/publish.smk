@@ -9,73 +9,67 @@
 #          tables and report with checksums and a description. publish lays out what others read.
 
 
-# What `paper` makes of each data set of published/.
-of_paper = lambda: [RESULTS / "paper" / name for name in dataset.published(PUBLISHED)]
-# The largest first, so that no core waits for it at the end.
-size_of = lambda wildcards: sum(
-    path.stat().st_size for path in (PUBLISHED / wildcards.data_set).rglob("*")
-)
-
-
+PUBLISHED_DATA_SETS = dataset.published(PUBLISHED)
 FINDINGS = Path(workflow.basedir) / "docs" / "findings.yaml"
 PAPER_STAGES = ("tables", "decisions", "figures", "report")
 
 
-rule paper_data_set:
+rule paper_data_sets:
+    # All in one job, which loads the plotting libraries once: that takes a third as long as a small data set.
     input:
-        # Not its other files: those of a published data set do not change.
-        manifest=str(PUBLISHED / "{data_set}/manifest.json"),
+        # Not their other files: those of a published data set do not change.
+        [PUBLISHED / data_set / "manifest.json" for data_set in PUBLISHED_DATA_SETS],
     output:
-        directory("<results>/paper/{data_set}"),
+        [directory(f"<results>/paper/{data_set}") for data_set in PUBLISHED_DATA_SETS],
     log:
-        "<results>/logs/paper/{data_set}.log",
-    wildcard_constraints:
-        data_set="(?!together$)[a-z0-9-]+(/[a-z0-9-]+)?",
-    priority: size_of
+        "<results>/logs/paper/data-sets.log",
     conda:
         "../envs/sharebench.yaml"
+    threads: 8
     params:
         python=PYTHON,
         script=SCRIPTS / "paper.py",
-        data=lambda wildcards: PUBLISHED / wildcards.data_set,
+        published=PUBLISHED,
+        made=RESULTS / "paper",
+        names=PUBLISHED_DATA_SETS,
         code=[code.of_stage(stage) for stage in PAPER_STAGES],
     message:
-        "Making {wildcards.data_set} again"
+        f"Making {len(PUBLISHED_DATA_SETS)} data sets again"
     shell:
-        "{params.python:q} {params.script:q} --data {params.data:q} --out {output:q} > {log:q} 2>&1"
-
-
-rule paper_print_data_set:
-    input:
-        "<results>/paper/{data_set}",
-    output:
-        directory("<results>/paper-print/{data_set}"),
-    log:
-        "<results>/logs/paper-print/{data_set}.log",
-    wildcard_constraints:
-        data_set="[a-z0-9-]+(/[a-z0-9-]+)?",
-    conda:
-        "../envs/sharebench.yaml"
-    params:
-        python=PYTHON,
-        script=SCRIPTS / "paper.py",
-        data=lambda wildcards: PUBLISHED / wildcards.data_set,
-    message:
-        "Drawing {wildcards.data_set} for print"
-    shell:
-        "{params.python:q} {params.script:q} --data {params.data:q} --print {input:q} --out {output:q} > {log:q} 2>&1"
+        "{params.python:q} {params.script:q} --published {params.published:q} --out {params.made:q}"
+        " --workers {threads} {params.names:q} > {log:q} 2>&1"
 
 
 rule paper_print:
     input:
-        [RESULTS / "paper-print" / name for name in dataset.published(PUBLISHED)],
+        rules.paper_data_sets.output,
+    output:
+        [
+            directory(f"<results>/paper-print/{data_set}")
+            for data_set in PUBLISHED_DATA_SETS
+        ],
+    log:
+        "<results>/logs/paper/print.log",
+    conda:
+        "../envs/sharebench.yaml"
+    threads: 8
+    params:
+        python=PYTHON,
+        script=SCRIPTS / "paper.py",
+        published=PUBLISHED,
+        made=RESULTS / "paper",
+        out=RESULTS / "paper-print",
+        names=PUBLISHED_DATA_SETS,
     message:
-        "Every figure of published/ is there as pdf and png"
+        f"Drawing {len(PUBLISHED_DATA_SETS)} data sets for print"
+    shell:
+        "{params.python:q} {params.script:q} --published {params.published:q} --print {params.made:q}"
+        " --out {params.out:q} --workers {threads} {params.names:q} > {log:q} 2>&1"
 
 
 rule paper_together:
     input:
-        of_paper(),
+        rules.paper_data_sets.output,
         FINDINGS,
         PUBLISHED / "literature.csv",
         [FINDINGS.parents[1] / "README.md", *PUBLISHED.glob("**/README.md")],
@@ -102,7 +96,7 @@ rule paper_together:
 
 rule paper:
     input:
-        of_paper(),
+        rules.paper_data_sets.output,
         # A checkout of the code alone has no documents.
         rules.paper_together.output if FINDINGS.exists() else [],
     message:

@@ -49,7 +49,7 @@ def test_what_is_published_is_drawn_for_papers(finished: Checkout) -> None:
     shutil.copytree(finished.results, data, ignore=shutil.ignore_patterns(".sharebench", "tables", "figures", "logs"))
     result = finished.run("paper", study="cpu.yaml", seconds=DRAWING_SECONDS).ok()
     assert result.jobs.pop("paper") == {""}
-    assert set(result.jobs) == {"paper_data_set"}, "no cell of the study at hand is measured"
+    assert set(result.jobs) == {"paper_data_sets"}, "no cell of the study at hand is measured"
     made = finished.results / "paper/small"
     names = names_for({"interference": [], "faults": [], "workloads": []}, "simulated")
     pages = {f"{name}-{width}" for name in names for width in PAPER}
@@ -66,7 +66,7 @@ def test_what_is_published_is_drawn_for_papers(finished: Checkout) -> None:
     assert after == before
 
     result = finished.run("paper_print", study="cpu.yaml", seconds=DRAWING_SECONDS).ok()
-    assert set(result.jobs) == {"paper_print", "paper_print_data_set"}
+    assert set(result.jobs) == {"paper_print"}
     printed = {path.name for path in (finished.results / "paper-print/small").glob("*-*.*")}
     assert printed == {f"{page}.{suffix}" for page in pages for suffix in ("pdf", "png")}
 
