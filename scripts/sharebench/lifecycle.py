@@ -149,9 +149,9 @@ def begin(
             node.claim(claim.run_id)
             claim.endings.append(lambda: _let_go(node))
             node.sweep()
-        except (NodeError, OSError) as error:
+        except (NodeError, OSError, KeyboardInterrupt) as error:
             claim.release()
-            raise ownership.OwnershipError(str(error)) from None
+            raise ownership.OwnershipError(str(error) or "interrupted") from None
     print(headline(study, ownership.read_run(results), cells, jobs), file=sys.stderr)
     return claim
 

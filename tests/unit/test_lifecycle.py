@@ -142,6 +142,24 @@ def test_beginning_claims_and_says_so(results: Path, capsys: pytest.CaptureFixtu
     claim.release()
 
 
+@pytest.mark.parametrize("when", ["claim", "sweep"])
+def test_who_interrupts_a_start_is_told_so_and_leaves_nothing(
+    results: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """A node may keep one waiting."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    released: list[str] = []
+    monkeypatch.setattr(f"sharebench.nodes.simulated.SimulatedNode.{when}", interrupt)
+    monkeypatch.setattr("sharebench.nodes.simulated.SimulatedNode.release", lambda self: released.append(when))
+    with pytest.raises(OwnershipError, match=r"^interrupted$"):
+        lifecycle.begin(of(), results, {"run_cell": []}, ["snakemake"], "")
+    assert ownership.read_run(results)["ended"]
+    assert released == (["sweep"] if when == "sweep" else [])
+
+
 def test_only_who_measures_claims_the_node(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = tmp_path / "node.lock"
     monkeypatch.setattr("sharebench.nodes.cpu.CpuNode.lock_path", lock)
