@@ -36,10 +36,14 @@ DRIFT_RATIO = 0.10
 DRIFT_T = {10: 6.59, 5: 15.54}
 # Neighbouring slots of an open load share a queue; only the means of long groups are nearly independent.
 OPEN_DRIFT_GROUPS = 5
+# One iteration that takes so much of the window, and so many times what others take, is not like them: the mean is
+# longer by as much, and the neighbours had the device to themselves meanwhile.
+STALL_RATIO = 0.05
+STALL_MEDIANS = 10.0
 # More than that and the measurement is also one of other programs.
 FOREIGN_PERCENT = 10.0
 # A fault in mid-window is a change of the window, and the CPU time of a process that has died is nobody's.
-NOT_BESIDE_A_FAULT = ("drift", "foreign_cpu", "queue_growth")
+NOT_BESIDE_A_FAULT = ("drift", "stall", "foreign_cpu", "queue_growth")
 
 
 def is_valid(record: Record) -> bool:
@@ -203,6 +207,20 @@ def _drift(record: Record) -> Finding:
     return at_most(value, limit, message)
 
 
+def _stall(record: Record) -> Finding | None:
+    judged = []
+    for tenant in record["tenants"]:
+        median, longest = _median_seconds(tenant), tenant["max_seconds"]
+        if median is not None and longest is not None:
+            is_alone = longest > STALL_MEDIANS * median
+            judged.append((longest / window_seconds(record) if is_alone else 0.0, STALL_RATIO, tenant["index"]))
+    worst = worst_of(judged)
+    if worst is None:
+        return None
+    value, limit, culprit = worst
+    return at_most(value, limit, f"one iteration of tenant {culprit} took {value:.0%} of the window")
+
+
 def _drift_of(tenant: Tenant) -> tuple[float, float] | None:
     """Relative change of the mean latency between the halves, and what noise explains (at least DRIFT_RATIO).
 
@@ -261,6 +279,7 @@ WARNING: dict[str, Check] = {
     "errors": _errors,
     "steady": _steady,
     "drift": _drift,
+    "stall": _stall,
     "foreign_cpu": _foreign_cpu,
     "power_cap": gates_gpu.power_cap,
     "clock_variation": gates_gpu.clock_variation,

@@ -28,7 +28,7 @@ def test_a_clean_cell_passes_everything_without_a_word():
     assert all(each["passed"] and each["message"] == "" for each in found)
     assert {each["name"] for each in found} == {
         "evidence", "window_coverage", "output_digest", "drained_queue", "cpu_stolen", "cpu_throttled",
-        "clock_error", "censored", "errors", "steady", "drift", "foreign_cpu",
+        "clock_error", "censored", "errors", "steady", "drift", "stall", "foreign_cpu",
     }  # fmt: skip
 
 
@@ -286,6 +286,22 @@ def test_a_queues_slow_waves_are_no_drift():
 def test_the_critical_values_are_students():
     for groups, value in gates.DRIFT_T.items():
         assert value == pytest.approx(stats.t.isf(0.5e-4, groups - 1), abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("usual_seconds", "pause_seconds", "value"),
+    [(0.005, 1.0, 0.5), (0.005, 0.12, 0.06), (0.005, 0.08, 0.04), (0.1, 0.5, 0.0)],
+    ids=["half the window", "more than a few percent", "less", "as long as others, or nearly"],
+)
+def test_a_tenant_that_pauses_is_marked(usual_seconds, pause_seconds, value):
+    half = round((WINDOW_SECONDS - pause_seconds) / usual_seconds / 2)
+    paused = back_to_back([usual_seconds] * half + [pause_seconds] + [usual_seconds] * half)
+    record = factories.record("mps", [back_to_back([0.005] * 400), paused])
+    found = gate(record, "stall")
+    assert found["value"] == pytest.approx(value, rel=0.01) and found["passed"] == (value <= 0.05)
+    assert found["passed"] or found["message"].startswith("one iteration of tenant 1 took")
+    # In the middle of the window it is no drift, and the tenant was there all the time.
+    assert gate(record, "drift")["passed"] and gate(record, "window_coverage")["passed"]
 
 
 CLEAN = [
