@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import pandas as pd
 import yaml
 
 from sharebench import figures, report_advice, report_comparisons
@@ -80,15 +81,8 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
     manifest = read_json(results / "manifest.json")
     summary = tables.summary(study)
     strategies = study.strategies(summary)
-    rows: dict[str, list[Row]] = {workload: [] for workload in study.workloads(summary)}
-    for row in summary.sort_values("replicas", kind="stable").to_dict("records"):
-        rows[row["workload"]].append({str(column): value for column, value in row.items()})
-    for of_workload in rows.values():
-        of_workload.sort(key=lambda row: strategies.index(row["strategy"]))
-    # A queue is in the table of jobs alone.
-    described = [*strategies, *(name for name in manifest["requested"]["strategies"] if name not in strategies)]
+    rows = _by_workload(study, summary)
     common = {workload: remark(of_workload) for workload, of_workload in rows.items()}
-    style = looks(study.catalogue, strategies)
     audit, details = Audit(), Details()
     for record in records(study):
         add(audit, record)
@@ -105,7 +99,7 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
         "manifest": manifest,
         "created": f"{datetime.fromtimestamp(manifest['created_epoch_seconds'], UTC):%d %B %Y, %H:%M} UTC",
         "command": shlex.join(manifest["argv"]),
-        "colors": {name: look.color for name, look in style.items()},
+        "colors": {name: look.color for name, look in looks(study.catalogue, strategies).items()},
         "summary": rows,
         "common": common,
         "mixes": {workload for workload in rows if study.is_mix(workload)},
@@ -137,19 +131,41 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
         # No other script may run, whatever the data say.
         "script_hash": "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         "device": device(study.node),
-        "strategies": [(name, *_strategy(study.config["strategy_catalogue"].get(name, {}))) for name in described],
+        **_described(study, summary, manifest["requested"]["strategies"]),
+        "listed": LISTED,
+        "most_rows": max(LEAST_ROWS, MOST_ROWS // max(len(rows), 1)),
+    }
+
+
+def _by_workload(study: tables.Study, summary: pd.DataFrame) -> dict[str, list[Row]]:
+    """The rows of the summary, each workload's by strategy and number of tenants."""
+    strategies = study.strategies(summary)
+    rows: dict[str, list[Row]] = {workload: [] for workload in study.workloads(summary)}
+    for row in summary.sort_values("replicas", kind="stable").to_dict("records"):
+        rows[row["workload"]].append({str(column): value for column, value in row.items()})
+    for of_workload in rows.values():
+        of_workload.sort(key=lambda row: strategies.index(row["strategy"]))
+    return rows
+
+
+def _described(study: tables.Study, summary: pd.DataFrame, requested: list[str]) -> dict[str, list[tuple[str, ...]]]:
+    """What the study's strategies, workloads and mixes are, in words; a queue is in the table of jobs alone."""
+    tabled = study.strategies(summary)
+    strategies, workloads = study.config["strategy_catalogue"], study.config["workload_catalogue"]
+    names = [*tabled, *(name for name in requested if name not in tabled)]
+    run, of_tenants = set(summary["workload"]), set(summary["tenant_workload"])
+    return {
+        "strategies": [(name, *_strategy(strategies.get(name, {}))) for name in names],
         "workloads": [
             (name, entry["description"], words(entry.get("params", {})), load(entry.get("load", {})))
-            for name, entry in study.config["workload_catalogue"].items()
-            if name in set(summary["tenant_workload"])
+            for name, entry in workloads.items()
+            if name in of_tenants
         ],
         "compositions": [
             (name, entry["description"], words(entry["tenants"]))
-            for name, entry in study.config["workload_catalogue"].items()
-            if name in rows and study.is_mix(name)
+            for name, entry in workloads.items()
+            if name in run and study.is_mix(name)
         ],
-        "listed": LISTED,
-        "most_rows": max(LEAST_ROWS, MOST_ROWS // max(len(rows), 1)),
     }
 
 
