@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
 from unit.kubernetes.objects import CONFIG, Json, daemon_pod, daemon_set, node
 
 from sharebench.nodes.kubernetes.api import ApiRefused
+from sharebench.nodes.kubernetes.cluster_node import ClusterNode
 
 NODE = "/api/v1/nodes/gpu-node"
 CONFIGS = "/api/v1/namespaces/nvidia/configmaps/sharing"
@@ -177,3 +179,17 @@ class FakeCluster:
             if self._due is None:
                 # Its DaemonSet makes another one.
                 self._due = (self.now + DELAY_SECONDS, self._switch)
+
+
+def node_of(cluster: FakeCluster, options: Mapping[str, Any], folder: Path) -> ClusterNode:
+    """The driver's node, whose API is this cluster."""
+    made = ClusterNode(options, folder)
+    made.__dict__["api"] = cluster
+    return made
+
+
+def leased(cluster: FakeCluster, options: Mapping[str, Any], folder: Path) -> ClusterNode:
+    """The same with its Lease, as a job of the run sees it."""
+    made = node_of(cluster, options, folder)
+    made._lease.acquire("a-run", None)
+    return made

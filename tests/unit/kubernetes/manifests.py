@@ -15,7 +15,7 @@ from unittest import mock
 
 import yaml
 from unit.kubernetes.dra_objects import gpu, in_slice, instance
-from unit.kubernetes.fake_cluster import CONFIGS, NODE
+from unit.kubernetes.fake_cluster import CONFIGS, NODE, node_of
 from unit.kubernetes.fake_mig import MAP, MigCluster
 from unit.studies import CONFIG, files
 
@@ -87,8 +87,7 @@ def _opened(study: Study) -> Iterator[tuple[Recorder, ClusterNode]]:
         stack.enter_context(mock.patch.object(bundle, "as_text", lambda code: LEFT_OUT))
         stack.enter_context(mock.patch.object(bundle, "digest", lambda code: "left-out"))
         stack.enter_context(mock.patch.dict(os.environ, {RUN_ID_VARIABLE: "golden"}))
-        node = ClusterNode(study.node_options(), Path(stack.enter_context(tempfile.TemporaryDirectory())))
-        node.__dict__["api"] = cluster
+        node = node_of(cluster, study.node_options(), Path(stack.enter_context(tempfile.TemporaryDirectory())))
         node._lease.acquire("golden", None)
         cluster.log.clear()
         yield cluster, node

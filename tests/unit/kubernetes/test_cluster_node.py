@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.kubernetes.fake_cluster import NODE, FakeCluster
+from unit.kubernetes.fake_cluster import NODE, FakeCluster, leased, node_of
 from unit.kubernetes.objects import CONFIG
 from unit.kubernetes.test_device_plugin import cluster, label, taints
 from unit.studies import S, study, study_of
@@ -62,10 +62,7 @@ def node(cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     options = Study(given).node_options() | {"accesses": ["device-plugin", "other"]}
     known = cluster_node.open_access
     monkeypatch.setattr(cluster_node, "open_access", lambda name, n: Other(n) if name == "other" else known(name, n))
-    made = ClusterNode(options, tmp_path)
-    made.__dict__["api"] = cluster
-    made._lease.acquire("a-run", None)
-    return made
+    return leased(cluster, options, tmp_path)
 
 
 def by_plugin() -> State:
@@ -117,9 +114,7 @@ def test_only_the_folder_of_a_dead_run_may_take_its_node_at_once(
     folder.mkdir()
 
     def of(place: Path) -> ClusterNode:
-        made = ClusterNode({**node.options, "accesses": ["device-plugin"]}, place)
-        made.__dict__["api"] = cluster
-        return made
+        return node_of(cluster, {**node.options, "accesses": ["device-plugin"]}, place)
 
     first = of(folder)
     first.claim("dead-or-alive")
@@ -182,8 +177,7 @@ def test_a_node_comes_back_though_its_plugin_is_gone(cluster: FakeCluster, node:
     node.ensure(by_plugin())
     cluster.daemon_sets, cluster.daemons, cluster.is_stuck = [], {}, True
     began = cluster.now
-    later = ClusterNode(node.options, tmp_path / "later")
-    later.__dict__["api"] = cluster
+    later = node_of(cluster, node.options, tmp_path / "later")
     # As a run begins; `snakemake restore` is one.
     later.claim("a-run")
     with pytest.raises(NodeError, match="the cluster has no NVIDIA device plugin"):

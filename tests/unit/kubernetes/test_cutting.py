@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.kubernetes.fake_cluster import CONFIGS, NODE
+from unit.kubernetes.fake_cluster import CONFIGS, NODE, leased
 from unit.kubernetes.fake_mig import LAYOUTS, MAP, MigCluster
 from unit.studies import study
 
@@ -46,10 +46,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> MigCluster:
 
 
 def opened(cluster: MigCluster, folder: Path, **options: Any) -> ClusterNode:
-    node = ClusterNode(STUDY.node_options() | options, folder)
-    node.__dict__["api"] = cluster
-    node._lease.acquire("a-run", None)
-    return node
+    return leased(cluster, STUDY.node_options() | options, folder)
 
 
 def state(name: str) -> State:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.kubernetes.fake_cluster import CONFIGS, NODE, PODS, FakeCluster
+from unit.kubernetes.fake_cluster import CONFIGS, NODE, PODS, FakeCluster, leased, node_of
 from unit.kubernetes.objects import CONFIG
 from unit.kubernetes.test_strangers import pod
 from unit.studies import study
@@ -36,10 +36,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 
 def opened(cluster: FakeCluster, folder: Path, **options: Any) -> ClusterNode:
     """The node with its Lease, as a job of the run sees it."""
-    node = ClusterNode(STUDY.node_options() | options, folder)
-    node.__dict__["api"] = cluster
-    node._lease.acquire("a-run", None)
-    return node
+    return leased(cluster, STUDY.node_options() | options, folder)
 
 
 def state(name: str, replicas: int | None = None) -> State:
@@ -199,8 +196,7 @@ def test_pods_of_others_are_refused_with_their_names(cluster: FakeCluster, tmp_p
 
 def test_a_node_in_use_by_another_run(cluster: FakeCluster, tmp_path: Path) -> None:
     first = opened(cluster, tmp_path)
-    other = ClusterNode(STUDY.node_options(), tmp_path)
-    other.__dict__["api"] = cluster
+    other = node_of(cluster, STUDY.node_options(), tmp_path)
     cluster.meanwhile = lambda: first._lease.renew("a-run")
     with pytest.raises(NodeError, match="the node is in use by run a-run"):
         other._lease.acquire("another", None)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from unit.kubernetes.dra_objects import NVIDIA, UUID, gpu, in_slice, instance
-from unit.kubernetes.fake_cluster import FakeCluster
+from unit.kubernetes.fake_cluster import FakeCluster, node_of
 from unit.kubernetes.objects import daemon_set
 from unit.studies import study, study_of
 
@@ -20,7 +20,6 @@ from sharebench.nodes.base import NodeError
 from sharebench.nodes.kubernetes import dra as module
 from sharebench.nodes.kubernetes import dra_api, parts, preflight
 from sharebench.nodes.kubernetes.api import ApiRefused
-from sharebench.nodes.kubernetes.cluster_node import ClusterNode
 from sharebench.nodes.kubernetes.dra import Dra, gates_of
 from sharebench.nodes.kubernetes.dra_evidence import digest
 from sharebench.nodes.kubernetes.survey import HIDDEN, Survey
@@ -85,9 +84,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Claims:
 
 @pytest.fixture
 def dra(cluster: Claims, tmp_path: Path) -> Dra:
-    node = ClusterNode(STUDY.node_options(), tmp_path)
-    node.__dict__["api"] = cluster
-    found = node.access("dra")
+    found = node_of(cluster, STUDY.node_options(), tmp_path).access("dra")
     assert isinstance(found, Dra)
     return found
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.kubernetes.fake_cluster import NODE, FakeCluster
+from unit.kubernetes.fake_cluster import NODE, FakeCluster, leased
 from unit.studies import S, study_of
 
 from sharebench.nodes.base import Evidence, Grant, NodeError, State
@@ -61,10 +61,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 
 @pytest.fixture
 def node(cluster: FakeCluster, tmp_path: Path) -> ClusterNode:
-    made = ClusterNode(STUDY.node_options(), tmp_path)
-    made.__dict__["api"] = cluster
-    made._lease.acquire("a-run", None)
-    return made
+    return leased(cluster, STUDY.node_options(), tmp_path)
 
 
 def state(name: str) -> State:
@@ -171,9 +168,7 @@ def test_a_cluster_without_nvidias_plugin_keeps_the_lease_beside_the_tenants(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:
     cluster.daemon_sets.clear()
-    made = ClusterNode(STUDY.node_options(), tmp_path)
-    made.__dict__["api"] = cluster
-    made._lease.acquire("a-run", None)
+    made = leased(cluster, STUDY.node_options(), tmp_path)
     assert any("/namespaces/sharebench/leases/" in path for path in cluster.store)
     assert made.infeasible(STUDY.strategies["hami"], 3) is None
 
