@@ -21,8 +21,8 @@ from sharebench.nodes.kubernetes import dra as module
 from sharebench.nodes.kubernetes import dra_api, parts, preflight
 from sharebench.nodes.kubernetes.api import ApiRefused
 from sharebench.nodes.kubernetes.dra import Dra, gates_of
-from sharebench.nodes.kubernetes.dra_evidence import digest
 from sharebench.nodes.kubernetes.survey import HIDDEN, Survey
+from tenant.cuda import device_digest
 
 GIVEN = {"node": "kubernetes", "kubernetes.access": "dra", "strategies": ["time-slicing", "mps"], "replicas": [3]}
 STUDY = study_of(GIVEN)
@@ -111,7 +111,7 @@ def records(**more: Any) -> list[dict[str, Any]]:
 
 def test_evidence_of_three_tenants_of_one_claim(cluster: Claims, dra: Dra) -> None:
     cluster.claims = [allocated(dra)]
-    evidence = dra.evidence(TIME_SLICING, dra.grants(TIME_SLICING, 3), records(device=digest(UUID)))
+    evidence = dra.evidence(TIME_SLICING, dra.grants(TIME_SLICING, 3), records(device=device_digest(UUID)))
     refuse_contradiction(TIME_SLICING, evidence)
     assert all(each["holds"] for each in evidence)
     assert {"reservedFor", "device", "GPUs by device files"} <= {each["name"] for each in evidence}
@@ -122,7 +122,7 @@ def test_evidence_of_three_tenants_of_one_claim(cluster: Claims, dra: Dra) -> No
 @pytest.mark.parametrize(
     ("broken", "words"),
     [
-        ({"device": digest("GPU-another")}, "device: expected"),
+        ({"device": device_digest("GPU-another")}, "device: expected"),
         ({"nodes": ["nvidia0", "nvidia1"]}, "GPUs by device files"),
         ({"variables": {"NVIDIA_VISIBLE_DEVICES": "all"}}, "variables of the CDI device"),
         ({"mps_pipe": "/tmp/nvidia-mps"}, "has the pipe of an MPS daemon"),
@@ -130,7 +130,7 @@ def test_evidence_of_three_tenants_of_one_claim(cluster: Claims, dra: Dra) -> No
 )
 def test_a_tenant_that_saw_something_else(cluster: Claims, dra: Dra, broken: dict[str, Any], words: str) -> None:
     cluster.claims = [allocated(dra)]
-    seen = records(device=digest(UUID))
+    seen = records(device=device_digest(UUID))
     seen[1]["view"] |= broken
     with pytest.raises(NodeError, match=f"time-slicing was not in force: {words}"):
         refuse_contradiction(TIME_SLICING, dra.evidence(TIME_SLICING, dra.grants(TIME_SLICING, 3), seen))
@@ -169,7 +169,7 @@ def test_evidence_of_a_claim_for_each_instance(cluster: Claims, dra: Dra) -> Non
     grants = dra.grants(wanted, 3)
     assert [dict(dra.pod(spec, grant).claims) for grant in grants] == [{f"gpu-{n}": f"part-{n}"} for n in range(3)]
     seen = [
-        {"view": each["view"] | {"device": digest(f"MIG-0-1g.5gb-{9 + number}")}}
+        {"view": each["view"] | {"device": device_digest(f"MIG-0-1g.5gb-{9 + number}")}}
         for number, each in enumerate(records())
     ]
     evidence = dra.evidence(wanted, grants, seen)

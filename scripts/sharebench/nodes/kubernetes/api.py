@@ -43,6 +43,16 @@ def is_in_cluster() -> bool:
     return SERVICE_ACCOUNT.exists() and "KUBERNETES_SERVICE_HOST" in os.environ
 
 
+def pod_path(pod: Mapping[str, Any]) -> str:
+    """Where the API has this pod."""
+    return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+
+
+def config_map_path(namespace: str, name: str) -> str:
+    """Where the API has this ConfigMap."""
+    return f"/api/v1/namespaces/{namespace}/configmaps/{name}"
+
+
 def refusal(status: int, body: bytes) -> str:
     """One line from the body of a refused call: the server's message, and a hint where it is known what to do."""
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sharebench.nodes.kubernetes.api import Api, ApiRefused
+from sharebench.nodes.kubernetes.api import Api, ApiRefused, config_map_path
 from sharebench.nodes.kubernetes.installed import Installed
 
 Json = Mapping[str, Any]
@@ -112,7 +112,7 @@ def put_back(api: Api, note: Json) -> None:
 
 def remove_config_map(api: Api, namespace: str) -> None:
     """Remove our ConfigMap; only when no pod reads it any more."""
-    api.delete(f"/api/v1/namespaces/{namespace}/configmaps/{CONFIG_MAP}")
+    api.delete(config_map_path(namespace, CONFIG_MAP))
 
 
 def awaited(installed: Installed, is_ours: bool) -> list[str]:

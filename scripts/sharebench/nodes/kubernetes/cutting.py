@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sharebench.nodes.base import NodeError
 from sharebench.nodes.kubernetes import instances, mig_layouts, mig_manager, original
+from sharebench.nodes.kubernetes.api import pod_path
 from sharebench.nodes.kubernetes.installed import Part
 from sharebench.nodes.kubernetes.instances import Cut, Impossible, Possible
 from sharebench.nodes.kubernetes.keys import PREFIX
@@ -163,7 +164,7 @@ class Cutting:
         pods, installed = self._node.pods(), self._node.installed
         found = [part.pod_of(pods) for part in (installed.plugin, installed.discovery) if part is not None]
         return {
-            f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}": pod["metadata"]["uid"]
+            pod_path(pod): pod["metadata"]["uid"]
             for pod in found
             if pod is not None and not pod["metadata"].get("deletionTimestamp")
         }

@@ -16,6 +16,7 @@ from typing import Any
 from sharebench.nodes.base import Evidence, Grant, NodeError, State
 from sharebench.nodes.kubernetes import cluster_policy, keys, original, shared_keys
 from sharebench.nodes.kubernetes.access import Access, PodNeeds
+from sharebench.nodes.kubernetes.api import config_map_path, pod_path
 from sharebench.nodes.kubernetes.cutting import Cutting
 from sharebench.nodes.kubernetes.evidence import collect
 from sharebench.nodes.kubernetes.installed import Configs, Installed, Part, look
@@ -44,10 +45,6 @@ LABELS_ONLY = " (only labels are behind: GPU Feature Discovery or the master of 
 # for the label), and a sidecar that does not reach the daemon tells it of nothing more. It would stay idle for ever.
 MPS_IDLE_SECONDS = 40.0
 POKE_ANNOTATION = "sharebench/configs-changed"
-
-
-def _path_of(configs: Configs) -> str:
-    return f"/api/v1/namespaces/{configs.namespace}/configmaps/{configs.name}"
 
 
 class DevicePlugin(Access):
@@ -261,8 +258,8 @@ class DevicePlugin(Access):
 
     def _delete_pod_of(self, part: Part | None) -> None:
         pod = part.pod_of(self.node.pods()) if part else None
-        if part is not None and pod is not None:
-            self.node.api.delete(f"/api/v1/namespaces/{part.namespace}/pods/{pod['metadata']['name']}")
+        if pod is not None:
+            self.node.api.delete(pod_path(pod))
 
     def _noted(self, node: Mapping[str, Any]) -> dict[str, Any]:
         self._cutting.refuse_unsettled(node)
@@ -290,7 +287,7 @@ class DevicePlugin(Access):
     def _publish_keys(self, now: str, note: Mapping[str, Any]) -> bool:
         """Bring the study's keys into the ConfigMap; whether the text of the key `now` is another than before."""
         configs = self._configs()
-        path = _path_of(configs)
+        path = config_map_path(configs.namespace, configs.name)
         data = self.node.api.get(path).get("data") or {}
         base = data.get(note["label"] or configs.default, "version: v1\n")
         packed = self.node.gpus > 1
@@ -320,9 +317,8 @@ class DevicePlugin(Access):
             pods = self.node.pods()
             for part in parts:
                 pod = part.pod_of(pods) if part else None
-                if part is not None and pod is not None:
-                    path = f"/api/v1/namespaces/{part.namespace}/pods/{pod['metadata']['name']}"
-                    self.node.api.patch(path, {"metadata": {"annotations": {POKE_ANNOTATION: text}}})
+                if pod is not None:
+                    self.node.api.patch(pod_path(pod), {"metadata": {"annotations": {POKE_ANNOTATION: text}}})
             time.sleep(self.node.options["publish_seconds"] / 2)
         self.node.took("publish", time.monotonic() - began)
 
@@ -360,7 +356,7 @@ class DevicePlugin(Access):
             cluster_policy.remove_config_map(api, configs.namespace)
             self.node.look_again()
             return
-        path = _path_of(configs)
+        path = config_map_path(configs.namespace, configs.name)
         # Whoever took the plugin away took its ConfigMap along.
         if api.find(path) is not None:
             mine, nodes = node_digest(self.node.name), self._nodes()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,20 +14,16 @@ from sharebench.nodes.kubernetes.dra_claims import claim_of, request_of
 from sharebench.nodes.kubernetes.dra_driver import Driver
 from sharebench.nodes.kubernetes.evidence import item
 from sharebench.strategies import Strategy
+from tenant.cuda import device_digest
 
 Json = Mapping[str, Any]
-
-
-def digest(identity: str) -> str:
-    """A device as records tell it (`tenant.cuda`)."""
-    return hashlib.sha256(identity.lower().encode()).hexdigest()[:16]
 
 
 def _hidden(configs: Any, driver: Driver, devices: Sequence[Device]) -> Any:
     """The configs without ids of devices: their digests instead."""
     text = json.dumps(configs, sort_keys=True)
     for identity in filter(None, map(driver.identity, devices)):
-        text = text.replace(identity, digest(identity))
+        text = text.replace(identity, device_digest(identity))
     return json.loads(text)
 
 
@@ -102,7 +97,7 @@ def of_tenants(
         evidence.append(item("has the pipe of an MPS daemon", shows["mps"], view.get("mps_pipe") is not None, source))
         identity = driver.identity(device)
         if view.get("device") is not None and identity is not None:
-            evidence.append(item("device", digest(identity), view["device"], source))
+            evidence.append(item("device", device_digest(identity), view["device"], source))
         marks.append([view.get("device"), view.get("nodes")])
     # An instance that was made for the claim has no id in the slice: who shares one is known all the same.
     groups = _together([grant.group for grant in grants])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sharebench.nodes.base import NodeError
 from sharebench.nodes.kubernetes import mig_layouts, shared_keys
+from sharebench.nodes.kubernetes.api import config_map_path, pod_path
 from sharebench.nodes.kubernetes.installed import Part
 from sharebench.nodes.kubernetes.keys import PREFIX
 from sharebench.nodes.kubernetes.mig_layouts import Known, Layout, NotAMap
@@ -59,7 +60,7 @@ class MapFile:
     @property
     def path(self) -> str:
         """Of the ConfigMap in the API."""
-        return f"/api/v1/namespaces/{self.namespace}/configmaps/{self.name}"
+        return config_map_path(self.namespace, self.name)
 
 
 def map_file(part: Part, node_name: str) -> MapFile:
@@ -256,7 +257,7 @@ class MigManager:
     def _restart(self) -> None:
         pod = self._part.pod_of(self._node.pods())
         if pod is not None:
-            self._node.api.delete(f"/api/v1/namespaces/{self._part.namespace}/pods/{pod['metadata']['name']}", 0)
+            self._node.api.delete(pod_path(pod), 0)
 
     def put_back(self, note: Json, off: str, besides: Mapping[str, str | None]) -> None:
         """Bring the layout of the note back and the labels with it; `off` names that of a GPU that is not cut.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sharebench.nodes.base import NodeError
-from sharebench.nodes.kubernetes.api import Api, ApiRefused
+from sharebench.nodes.kubernetes.api import Api, ApiRefused, pod_path
 
 Json = Mapping[str, Any]
 
@@ -82,12 +82,8 @@ def _is_daemons(pod: Json) -> bool:
     return any(owner["kind"] == "DaemonSet" for owner in pod["metadata"].get("ownerReferences") or [])
 
 
-def _path(pod: Json) -> str:
-    return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
-
-
 def _is_there(api: Api, pod: Json) -> bool:
-    found = api.find(_path(pod))
+    found = api.find(pod_path(pod))
     return found is not None and found["metadata"]["uid"] == pod["metadata"]["uid"]
 
 
@@ -96,7 +92,7 @@ def _evict(api: Api, pod: Json) -> None:
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
     body["deleteOptions"] = {"preconditions": {"uid": pod["metadata"]["uid"]}}
     try:
-        api.create(f"{_path(pod)}/eviction", body)
+        api.create(f"{pod_path(pod)}/eviction", body)
     except ApiRefused as refused:
         # Gone already, or another pod under its name; a budget that forbids it now may allow it later.
         if refused.status not in (404, 409, 429):
