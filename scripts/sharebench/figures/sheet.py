@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import seaborn as sns
 from matplotlib.artist import Artist
@@ -29,6 +29,8 @@ COLUMN_INCHES, PAGE_INCHES = PAPER["column"], PAPER["page"]
 LINE_INCHES, MARGIN_INCHES = 0.135, 0.09
 LEFT_INCHES, ABOVE_INCHES, BELOW_INCHES = 0.38, 0.24, 0.2
 """Room around a panel for its tick labels and its title."""
+HANDLE_LENGTH, HANDLE_PAD = 3.2, 0.5
+"""Of a legend, in heights of its text."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,12 @@ def sheet(
 def say(page: Sheet, ax: Axes, words: str) -> None:
     """Write into an empty panel why nothing is drawn there."""
     ax.set_axis_off()
-    text = textwrap.fill(words, 32)
+    inches = ax.bbox.width / cast(Figure, ax.figure).dpi
+    for characters in range(32, 8, -1):
+        lines = textwrap.wrap(words, characters, break_on_hyphens=False)
+        if all(_width_inches(line, TEXT_POINTS, "normal") <= inches for line in lines):
+            break
+    text = "\n".join(lines)
     ax.text(0.5, 0.5, text, ha="center", va="center", color=GREY, transform=ax.transAxes)
     page.words.append(words)
 
@@ -177,8 +184,11 @@ def _lines(parts: Sequence[str], joint: str, inches: float, points: float, weigh
 
 
 def _legend(figure: Figure, handles: Sequence[Line2D], inches: float) -> Legend:
-    """Legend of `handles` in as few rows as `inches` allow, and of about one length."""
+    """Legend of `handles` in as few rows as `inches` allow, and of about one length; longer words get more lines."""
     count = len(handles)
+    words_inches = inches - (HANDLE_LENGTH + HANDLE_PAD) * TEXT_POINTS / 72
+    for handle in handles:
+        handle.set_label("\n".join(_lines(str(handle.get_label()).split(), " ", words_inches, TEXT_POINTS)))
     for columns in dict.fromkeys(math.ceil(count / rows) for rows in range(1, count + 1)):
         key: Legend = figure.legend(
             handles=list(handles),
@@ -187,8 +197,8 @@ def _legend(figure: Figure, handles: Sequence[Line2D], inches: float) -> Legend:
             frameon=False,
             borderpad=0,
             borderaxespad=0,
-            handlelength=3.2,
-            handletextpad=0.5,
+            handlelength=HANDLE_LENGTH,
+            handletextpad=HANDLE_PAD,
             columnspacing=1.2,
             labelspacing=0.35,
         )

@@ -8,7 +8,7 @@ from matplotlib.ticker import MaxNLocator
 from sharebench.figures import NAMES, data
 from sharebench.figures.palette import Look, looks
 from sharebench.figures.sheet import PAGE_INCHES, Sheet, say, sheet
-from sharebench.figures.style import log_axis
+from sharebench.figures.style import is_narrow, log_axis
 
 # One tenant: seconds since the window's start and mean latency in ms (NaN where none began) of each slot.
 Series = tuple[data.Floats, data.Floats]
@@ -19,6 +19,8 @@ def draw(study: data.Study) -> Sheet:
     samples = data.samples(study)
     style = looks(study.catalogue, {sample.strategy for sample in samples})
     has_workloads = len({sample.workload for sample in samples}) > 1
+    # A narrow panel has no room for the number of tenants beside the name of the strategy.
+    joint = "\n" if is_narrow() else ", "
     page = sheet(
         NAMES["timeline"].title,
         [*study.facts, "one line per tenant, the first the darkest"],
@@ -29,7 +31,7 @@ def draw(study: data.Study) -> Sheet:
         columns=4,
         width_inches=PAGE_INCHES,
         panel_inches=1.3,
-        title_lines=1 + has_workloads,
+        title_lines=1 + has_workloads + is_narrow(),
     )
     if not samples:
         say(page, page.axes[0], "Nothing to draw: there are no cells.")
@@ -41,7 +43,7 @@ def draw(study: data.Study) -> Sheet:
             why = f"no valid cell. {sample.reason}" if sample.replicas is None else "two scrapes have no timeline"
             say(page, ax, f"{sample.workload}, {sample.strategy}: {why}")
             continue
-        ax.set_title(f"{name}, N = {sample.replicas}")
+        ax.set_title(f"{name}{joint}N = {sample.replicas}")
         _panel(ax, tenants, style[sample.strategy])
         drawn.setdefault(sample.workload, []).append((ax, tenants))
     for panels in drawn.values():
