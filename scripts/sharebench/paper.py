@@ -40,7 +40,10 @@ def _draw_one(data: Path, made: Path | None, out: Path) -> str:
         else:
             draw(data, out)
     except (dataset.DataSetError, aggregate.Refused) as refusal:
-        return str(refusal)
+        return f"{data}: {refusal}"
+    except Exception as error:
+        error.add_note(f"in {data}")
+        raise
     return ""
 
 
