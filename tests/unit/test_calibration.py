@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from unit.factories import closed_load, scraped, tenant
 from unit.studies import study
 
 from sharebench.config import load
-from sharebench.jobs import alone, is_spoilt
+from sharebench.jobs import alone, capacity_hz, is_spoilt
 from sharebench.matrix import Study
 from sharebench.nodes.nvidia import NvidiaNode
 
@@ -47,3 +49,16 @@ def test_in_mig_mode_it_is_the_largest_instance_of_the_study(
 def test_a_failed_check_that_excludes_a_cell_spoils_a_calibration(changes: dict[str, Any], spoilt: bool) -> None:
     gate = {"name": "foreign_process", "severity": "invalid", "passed": False}
     assert is_spoilt(gate | changes) is spoilt
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_capacity_does_not_depend_on_where_the_window_opens(seed: int) -> None:
+    load = closed_load(np.random.default_rng(seed), 0.27, 0.001, 2.0)
+    assert load.latencies.size in (7, 8), "by their number it is 3.5 or 4 per second"
+    assert capacity_hz(tenant(0, load)) == pytest.approx(1 / 0.27, rel=0.002)
+
+
+def test_of_a_program_that_measures_itself_it_is_the_rate() -> None:
+    measured = scraped(tenant(0, closed_load(np.random.default_rng(1), 0.1, 0.1, 2.0)), [0.25, None], [80, 0])
+    measured["load"]["achieved_rate_hz"] = 40.0
+    assert capacity_hz(measured) == 40
