@@ -196,9 +196,10 @@ def _cell_values(cells: Sequence[MeasuredCell]) -> dict[str, list[float | None]]
 
 
 def _estimate(values: Sequence[float | None]) -> Estimate | None:
-    # A geometric mean has no place for a zero, nor for less energy than an idle device needs.
-    present = [value for value in values if value is not None and value > 0]
-    return log_interval(present) if present else None
+    # A geometric mean has no place for a zero, nor for less energy than an idle device needs. One of the others alone
+    # would be above 0 whatever the truth.
+    present = [value for value in values if value is not None]
+    return log_interval(present) if present and min(present) > 0 else None
 
 
 def _notes_on_cells(n_expected: int, cells: Sequence[MeasuredCell]) -> list[str | None]:
@@ -217,7 +218,10 @@ def _notes_on_cells(n_expected: int, cells: Sequence[MeasuredCell]) -> list[str 
 
 def _note_on(metric: str, values: Sequence[float | None]) -> str | None:
     """Why a metric is blank in some of the valid cells."""
-    blank = sum(value is None or value <= 0 for value in values)
+    below = sum(value is not None and value <= 0 for value in values)
+    if below:
+        return f"{WORDS.get(metric, metric)} not above 0 in {below} of {len(values)} cells"
+    blank = values.count(None)
     if not blank or (metric in OF_GPUS and blank == len(values)):
         return None
     share = "" if blank == len(values) else f" in {blank} of {len(values)} cells"

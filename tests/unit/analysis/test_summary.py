@@ -235,11 +235,12 @@ def test_energy_is_a_geometric_mean_with_an_interval_as_all_metrics_are():
     assert row["notes"] == f"{FEW}; no slowdown without a valid baseline"
 
 
-def test_a_cell_that_used_less_than_an_idle_device_is_left_out_and_noted():
+def test_cells_that_used_more_than_an_idle_device_do_not_stand_for_one_that_used_less():
     row = row_of([on_gpu(1), on_gpu(2, idle_watts=301.0), on_gpu(3)])
-    assert row["energy_above_idle_per_iteration_joules"] == pytest.approx(1.0)
-    assert row["energy_above_idle_per_iteration_joules_n"] == 2
-    assert "energy above idle not known in 1 of 3 cells" in row["notes"]
+    assert pd.isna(row["energy_above_idle_per_iteration_joules"])
+    assert row["energy_above_idle_per_iteration_joules_n"] == 0
+    assert "energy above idle not above 0 in 1 of 3 cells" in row["notes"]
+    assert row["energy_per_iteration_joules_n"] == 3
 
 
 def test_the_fewest_that_fit_count():
