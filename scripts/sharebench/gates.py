@@ -210,10 +210,12 @@ def _drift(record: Record) -> Finding:
 def _stall(record: Record) -> Finding | None:
     judged = []
     for tenant in record["tenants"]:
-        median, longest = _median_seconds(tenant), tenant["max_seconds"]
-        if median is not None and longest is not None:
-            is_alone = longest > STALL_MEDIANS * median
-            judged.append((longest / window_seconds(record) if is_alone else 0.0, STALL_RATIO, tenant["index"]))
+        median, longest, timeline = _median_seconds(tenant), tenant["max_seconds"], tenant["timeline"]
+        if median is not None and longest is not None and timeline is not None:
+            # Of a job, its own run.
+            seconds = timeline["slot_seconds"] * len(timeline["count"])
+            value = longest / seconds if longest > STALL_MEDIANS * median else 0.0
+            judged.append((value, STALL_RATIO, tenant["index"]))
     worst = worst_of(judged)
     if worst is None:
         return None
