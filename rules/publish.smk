@@ -108,7 +108,8 @@ rule publish:
         # Of a data set that is complete, and fits together.
         rules.aggregate.output,
     output:
-        directory("published/{publication}/{study}"),
+        # Updated, since Snakemake would remove what was published before it is known whether this can take its place.
+        update(directory("published/{publication}/{study}")),
     log:
         "<results>/logs/publish/{publication}/{study}.log",
     wildcard_constraints:

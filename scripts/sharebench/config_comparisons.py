@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 from sharebench.config_words import shown, unknown
 
@@ -53,9 +54,9 @@ def parts(folders: list[str]) -> Iterator[str]:
 
 
 def datasets(folders: list[str]) -> Iterator[str]:
-    """Not two folders to compare."""
+    """Not two folders or archives to compare."""
     for folder in folders:
-        if not Path(folder).is_dir():
-            yield f"datasets: {folder!r} is not an existing folder; give the results of a finished study"
+        if not Path(folder).is_dir() and not is_zipfile(folder):
+            yield f"datasets: {folder!r} is not an existing folder or zip; give the results of a finished study"
     if len({Path(folder).resolve() for folder in folders}) != 2:
         yield f"datasets: {shown(folders)} is one data set; give two, the one before and the one after"

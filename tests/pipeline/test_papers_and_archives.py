@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import zipfile
 from pathlib import Path
@@ -81,6 +82,16 @@ def test_a_study_is_published_and_another_checkout_reads_it(
 ) -> None:
     assert finished.run("published/device/study").ok().jobs == {"publish": {""}}
     assert finished.run("published/device/study").ok().jobs == {}, "once is enough"
+
+    there = contents(finished.root / "published/device/study")
+    sibling = finished.root / "published/device/gpu/nodes/device.json"
+    sibling.parent.mkdir(parents=True)
+    sibling.write_text(json.dumps({"node": {"product": "A GPU", "label": "", "kind": "nvidia"}}))
+    refused = finished.run("published/device/study", options=["--forcerun", "publish"])
+    assert refused.code == 1 and "publish it under another name" in refused.out
+    assert contents(finished.root / "published/device/study") == there, "what cannot be replaced stays"
+    shutil.rmtree(sibling.parents[1])
+
     shutil.copytree(untouched_template, tmp_path / "another")
     another = Checkout(tmp_path / "another")
     shutil.copytree(finished.root / "published", another.root / "published")

@@ -179,7 +179,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a part that is not there": ({"parts": ["config"]}, ["parts: 'config'", "no cells/"]),
     "one data set": ({"datasets": ["config"]}, ["datasets:", "is one data set", "give two"]),
     "the same data set twice": ({"datasets": ["config", "config/"]}, ["datasets:", "is one data set"]),
-    "a data set that is not there": ({"datasets": ["config", "nowhere"]}, ["datasets: 'nowhere'", "not an existing"]),
+    "a data set that is not there": ({"datasets": ["config", "nowhere"]}, ["datasets: 'nowhere'", "folder or zip;"]),
     "three data sets": ({"datasets": ["a", "b", "c"]}, ["datasets:", "more than 2"]),
     "an exclusion that is no cell": ({"exclude": ["mps/matmul/4"]}, ["exclude", "'mps/matmul/4'", "mps/yolos/n7"]),
     "an exclusion of nothing": ({"exclude": ["mps/matmul/n3"]}, ["exclude:", "'mps/matmul/n3'", "one is ", "/n"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,13 @@ def test_a_part_of_a_study_keeps_the_exclusions_of_the_whole(part: dict[str, Any
 def test_a_part_of_a_cpu_is_an_amount_as_kubernetes_has_it() -> None:
     config = study({"node": "kubernetes", "kubernetes.resources": {"cpu": 0.5, "memory": "1.5Gi"}})
     assert load(config)["kubernetes"]["resources"] == {"cpu": "0.5", "memory": "1.5Gi"}
+
+
+def test_an_archive_can_be_compared(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "before.zip", "w") as packed:
+        packed.writestr("manifest.json", "{}")
+    both = [str(tmp_path / "before.zip"), str(tmp_path)]
+    assert load(study({"datasets": both}))["datasets"] == both
 
 
 def test_command_line_adds_a_strategy_and_a_variant() -> None:
