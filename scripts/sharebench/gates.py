@@ -27,6 +27,9 @@ DRAIN_SECONDS = 1e-4
 STEAL_PERCENT = 5.0
 # A cgroup quota stops tenants for tens of milliseconds at a time, so even a small share makes the tail.
 THROTTLED_PERCENT = 1.0
+# Whether an iteration that is longer than the window begins in it is chance, and tenants without one are left out:
+# those that are left would seem twice as fast, or more. Half the window is far enough from that.
+ITERATION_RATIO = 0.5
 # The tenants' windows may be shifted against each other by no more than this share of their length.
 CLOCK_RATIO = 0.01
 # Less drift than this changes no answer.
@@ -43,7 +46,7 @@ STALL_MEDIANS = 10.0
 # More than that and the measurement is also one of other programs.
 FOREIGN_PERCENT = 10.0
 # A fault in mid-window is a change of the window, and the CPU time of a process that has died is nobody's.
-NOT_BESIDE_A_FAULT = ("drift", "stall", "foreign_cpu", "queue_growth")
+NOT_BESIDE_A_FAULT = ("window_length", "drift", "stall", "foreign_cpu", "queue_growth")
 
 
 def is_valid(record: Record) -> bool:
@@ -93,6 +96,22 @@ def _window_coverage(record: Record) -> Finding:
     value = worst["coverage_ratio"]
     message = f"tenant {worst['index']} ran in only {value:.1%} of the window"
     return Finding(value, COVERAGE_RATIO, value >= COVERAGE_RATIO, message)
+
+
+def _window_length(record: Record) -> Finding | None:
+    seconds = window_seconds(record)
+    judged = [
+        (tenant["sum_seconds"] / tenant["count"] / seconds, ITERATION_RATIO, tenant["index"])
+        for tenant in record["tenants"]
+        # A job ends its window itself.
+        if tenant["load"]["arrival"] == "closed" and tenant["count"] and not tenant.get("job")
+    ]
+    worst = worst_of(judged)
+    if worst is None:
+        return None
+    value, limit, culprit = worst
+    message = f"an iteration of tenant {culprit} takes {value:.0%} of the window; set a longer one (window_seconds)"
+    return at_most(value, limit, message)
 
 
 def _output_digest(record: Record) -> Finding | None:
@@ -263,6 +282,7 @@ Check = Callable[[Record], Finding | None]
 INVALID: dict[str, Check] = {
     "evidence": _evidence,
     "window_coverage": _window_coverage,
+    "window_length": _window_length,
     "output_digest": _output_digest,
     "drained_queue": _drained_queue,
     "cpu_stolen": _cpu_stolen,

@@ -44,6 +44,7 @@ def test_in_mig_mode_it_is_the_largest_instance_of_the_study(
         ({"passed": True}, False),
         ({"severity": "warning"}, False),
         ({"name": "output_digest"}, False),
+        ({"name": "window_length"}, False),
     ],
 )
 def test_a_failed_check_that_excludes_a_cell_spoils_a_calibration(changes: dict[str, Any], spoilt: bool) -> None:

@@ -27,7 +27,7 @@ def test_a_clean_cell_passes_everything_without_a_word():
     found = gates.evaluate(factories.record("mps", [[0.005] * 400, [0.006] * 333]))
     assert all(each["passed"] and each["message"] == "" for each in found)
     assert {each["name"] for each in found} == {
-        "evidence", "window_coverage", "output_digest", "drained_queue", "cpu_stolen", "cpu_throttled",
+        "evidence", "window_coverage", "window_length", "output_digest", "drained_queue", "cpu_stolen", "cpu_throttled",
         "clock_error", "censored", "errors", "steady", "drift", "stall", "foreign_cpu",
     }  # fmt: skip
 
@@ -302,6 +302,24 @@ def test_a_tenant_that_pauses_is_marked(usual_seconds, pause_seconds, value):
     assert found["passed"] or found["message"].startswith("one iteration of tenant 1 took")
     # In the middle of the window it is no drift, and the tenant was there all the time.
     assert gate(record, "drift")["passed"] and gate(record, "window_coverage")["passed"]
+
+
+def test_a_window_that_iterations_hardly_fit_into_is_refused_whatever_began_in_it():
+    rng = np.random.default_rng(1)
+    for iteration_seconds, is_long_enough in ((0.5, True), (0.9, True), (1.1, False), (3.0, False)):
+        drawn = [closed_load(rng, iteration_seconds, 0.01, WINDOW_SECONDS) for _ in range(200)]
+        valid = [record for load in drawn if gates.is_valid(record := factories.record("mps", [load]))]
+        assert bool(valid) == is_long_enough
+        if valid:
+            assert len(valid) == len(drawn)
+            rate_hz = np.mean([record["tenants"][0]["count"] / WINDOW_SECONDS for record in valid])
+            assert rate_hz == pytest.approx(1 / iteration_seconds, rel=0.05)
+
+
+def test_a_job_may_be_one_iteration():
+    made = factories.record("mps", [back_to_back([1.9])])
+    made["tenants"][0]["job"] = {"iterations": 1}
+    assert gate(made, "window_length") is None and gate(factories.record("mps", [back_to_back([1.9])]), "window_length")
 
 
 CLEAN = [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from unit.factories import Load, lognormal, poisson_load, record, scraped, served, tenant, watched
+from unit.factories import Load, closed_load, lognormal, poisson_load, record, scraped, served, tenant, watched
 
 from sharebench import aggregate, config, gates, gates_load, ownership
 from sharebench.analysis import (
@@ -230,7 +230,8 @@ def evaluated() -> dict[str, dict[str, object]]:
     """The verdicts of a clean cell to which every gate applies."""
     rng = np.random.default_rng(1)
     load: Load = poisson_load(rng, 0.005, 0.1, 20.0, 0.3)
-    own, other, third = (tenant(index, load, 20.0) for index in range(3))
+    own, other = (tenant(index, load, 20.0) for index in range(2))
+    third = tenant(2, closed_load(rng, 0.005, 0.1, 20.0), 20.0)
     everyone = [own, scraped(other, [0.01, None], [400, 0]), served(third)]
     measured = watched(record(tenants=everyone, window_seconds=20.0, is_gpu=True))
     found = gates.evaluate(measured)
