@@ -137,7 +137,7 @@ class Measurement:
             if job.left and self._clock() < window.end_ns:
                 return
             self._outcome.cpu_end = self._meter.read()
-            self._outcome.drain_begin_ns = self._clock()
+            self._end(self._outcome)
         drain_seconds, digest = self._drain()
         with self._lock:
             if self._recorder.window is window:
@@ -173,8 +173,12 @@ class Measurement:
             outcome.cpu_end = outcome.cpu_end or self._meter.read()
             if self._loop.unfinished(window.end_ns):
                 return None
-            outcome.drain_begin_ns = self._clock()
+            self._end(outcome)
             return window
+
+    def _end(self, outcome: Outcome) -> None:
+        outcome.memory_bytes = self._workload.memory_bytes()
+        outcome.drain_begin_ns = self._clock()
 
     def _fold(self) -> None:
         rows = self._loop.rows()

@@ -41,6 +41,8 @@ class Outcome:
     drain_begin_ns: int | None = None
     drain_seconds: float = 0.0
     censored: int = 0
+    # Before the output is summed up, which may take more memory than the work.
+    memory_bytes: int | None = None
     output_digest: list[float] | None = None
 
 
@@ -75,9 +77,9 @@ def _timed(tally: Tally) -> dict[str, Any]:
     return {"count": tally.count, "sum_seconds": tally.sum_ns / 1e9, "histogram": to_sparse(tally.counts)}
 
 
-def _memory_bytes(identity: Identity, workload: Workload) -> int | None:
+def _memory_bytes(identity: Identity, workload: Workload, outcome: Outcome) -> int | None:
     # All tenants of a process do the same, so what it holds is theirs in equal parts.
-    memory_bytes = workload.memory_bytes()
+    memory_bytes = workload.memory_bytes() if outcome.memory_bytes is None else outcome.memory_bytes
     return None if memory_bytes is None else memory_bytes // identity.process_tenants
 
 
@@ -138,7 +140,7 @@ def tenant_record(
         "coverage_ratio": window.active_ns / window_ns,
         "drain_seconds": outcome.drain_seconds,
         "cpu": _cpu(outcome),
-        "memory_bytes": _memory_bytes(identity, workload),
+        "memory_bytes": _memory_bytes(identity, workload, outcome),
         "output_digest": _finite(outcome.output_digest),
         "work": workload.work._asdict(),
         "environment": {

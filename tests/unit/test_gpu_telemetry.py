@@ -52,7 +52,8 @@ def samples(changes: dict[str, Any] | None = None, period: float = 0.1) -> list[
 
 def process(kind: str = "compute", mib: float | None = 700, parents: tuple[int, ...] = (1,)) -> dict[str, Any]:
     """One entry of what was seen on the GPU."""
-    return {"kind": kind, "memory_bytes": None if mib is None else int(mib * MIB), "ancestors": list(parents)}
+    readings = [] if mib is None else [[99.6, int(mib * MIB / 2)], [100.5, int(mib * MIB)], [101.5, int(mib * MIB)]]
+    return {"kind": kind, "memory": readings, "ancestors": list(parents)}
 
 
 def summary_of(
@@ -203,6 +204,14 @@ def nvmlDeviceGetMPSComputeRunningProcesses(handle): return []
 def nvmlDeviceGetComputeRunningProcesses(handle): return [Bag(pid=int(os.environ["tenant"]), usedGpuMemory=700 << 20)]
 def nvmlDeviceGetGraphicsRunningProcesses(handle): return told([])
 """
+
+
+def test_memory_that_a_tenant_takes_after_the_window_is_not_its_works() -> None:
+    tenant = process(mib=2338)
+    tenant["memory"].append([102.1, 6434 * MIB])
+    assert summary_of(processes={"10": tenant}, tenants=(10,))["tenant_memory_mib"] == [2338]
+    too_late = {"kind": "compute", "memory": [[102.1, MIB]], "ancestors": [1]}
+    assert summary_of(processes={"10": too_late}, tenants=(10,))["tenant_memory_mib"] == [None]
 
 
 @pytest.fixture

@@ -109,7 +109,7 @@ def summarise(
         "source": "nvml",
         **_of_window(inside),
         **_counted(samples, start_seconds, end_seconds),
-        **_occupancy(processes, tenant_pids, server_pids),
+        **_occupancy(processes, tenant_pids, server_pids, end_seconds),
     }
 
 
@@ -250,13 +250,17 @@ def _renewal_seconds(samples: Sequence[Sample]) -> float:
 
 
 def _occupancy(
-    processes: Mapping[int, Mapping[str, Any]], tenant_pids: Sequence[int], server_pids: Sequence[int]
+    processes: Mapping[int, Mapping[str, Any]],
+    tenant_pids: Sequence[int],
+    server_pids: Sequence[int],
+    end_seconds: float,
 ) -> dict[str, Any]:
     """Memory by tenant and of the MPS servers in MiB, and how many processes of others were seen, by kind.
 
-    `processes` are those on the GPU, by pid: `kind`, `memory_bytes` and `ancestors`. Tenants of one process share
-    its memory evenly. Where none of the tenants is among the processes, NVML counts pids of another namespace (a
-    container's), and nothing of this is known.
+    `processes` are those on the GPU, by pid: `kind`, readings of `memory` and `ancestors`. The largest reading counts,
+    of those until the window's end: afterwards a tenant sums up its last output, which may take more than its work.
+    Tenants of one process share its memory evenly. Where none of the tenants is among the processes, NVML counts pids
+    of another namespace (a container's), and nothing of this is known.
     """
     if not set(tenant_pids) & processes.keys():
         return {}
@@ -264,7 +268,10 @@ def _occupancy(
     foreign = [
         entry for pid, entry in processes.items() if pid not in ours and not ours.intersection(entry["ancestors"])
     ]
-    memory = {pid: entry["memory_bytes"] for pid, entry in processes.items() if entry["memory_bytes"] is not None}
+    memory: dict[int, int] = {}
+    for pid, entry in processes.items():
+        if known := [size for t_seconds, size in entry["memory"] if t_seconds <= end_seconds]:
+            memory[pid] = max(known)
     servers = [memory[pid] for pid in server_pids if pid in memory]
     return {
         "tenant_memory_mib": [

@@ -75,20 +75,23 @@ def ancestors(pid: int) -> list[int]:
 
 
 class Occupancy:
-    """Which processes were on the GPU: kind, largest memory and ancestors, noted at first sight, by pid."""
+    """Which processes were on the GPU, by pid: kind and ancestors at first sight, and readings of their memory.
+
+    A reading is the moment at which it was there (monotonic seconds), and bytes.
+    """
 
     def __init__(self) -> None:
         self.by_pid: dict[int, dict[str, Any]] = {}
 
     def note(self, gpu: Gpu) -> None:
         """Add what is there now."""
-        for occupant in gpu.occupants():
+        occupants, t_seconds = list(gpu.occupants()), time.monotonic()
+        for occupant in occupants:
             pid = occupant.pid
             if pid not in self.by_pid:
-                self.by_pid[pid] = {"kind": occupant.kind, "memory_bytes": None, "ancestors": ancestors(pid)}
-            entry = self.by_pid[pid]
+                self.by_pid[pid] = {"kind": occupant.kind, "memory": [], "ancestors": ancestors(pid)}
             if occupant.memory_bytes is not None:
-                entry["memory_bytes"] = max(occupant.memory_bytes, entry["memory_bytes"] or 0)
+                self.by_pid[pid]["memory"].append([t_seconds, occupant.memory_bytes])
 
 
 def main(uuid: str) -> str | None:

@@ -161,6 +161,15 @@ def test_the_arrivals_of_a_window_do_not_depend_on_how_long_warm_up_took(clock: 
     assert timelines[0] == timelines[1] and sum(timelines[0]) > 200
 
 
+def test_memory_is_that_of_the_work_and_not_of_summing_up_its_output(clock: FakeClock) -> None:
+    measurement, workload = warm(clock, [MS])
+    held = [700]
+    workload.memory_bytes = lambda: held[0]
+    workload.output_digest = lambda: held.insert(0, 2100) or [1.0]
+    assert measured(measurement, clock, MS, 50 * MS)["memory_bytes"] == 700
+    assert measurement._workload.memory_bytes() == 2100
+
+
 def test_a_window_may_follow_the_last_one(clock: FakeClock) -> None:
     measurement, _ = warm(clock, [MS])
     first = measured(measurement, clock, MS, 50 * MS)
