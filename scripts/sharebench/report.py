@@ -7,6 +7,7 @@ import math
 import re
 import shlex
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,18 @@ def write(data: Path, results: Path, suffix: str = "") -> None:
     `suffix` follows the figures' names in those of their files. A figure that is missing is said to be. Raises OSError
     when another input cannot be read, or the report not written.
     """
+    template = _template()
+    shown = context(data, results, suffix)
+    details = shown["details"]
+    bare = template.render(shown | {"details": details.embedded(0)})
+    room_bytes = max(0, MOST_BYTES - SPARE_BYTES - len(bare.encode()))
+    page = template.render(shown | {"details": details.embedded(min(BUDGET_BYTES, room_bytes))})
+    replace_atomically(results / "report.html", page)
+
+
+@cache
+def _template() -> jinja2.Template:
+    """The page, compiled once for all data sets that a process makes."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -60,13 +73,7 @@ def write(data: Path, results: Path, suffix: str = "") -> None:
         lstrip_blocks=True,
     )
     environment.filters.update(contents=contents, digits=digits, estimate=estimate, words=words)
-    template = environment.get_template("report.html.j2")
-    shown = context(data, results, suffix)
-    details = shown["details"]
-    bare = template.render(shown | {"details": details.embedded(0)})
-    room_bytes = max(0, MOST_BYTES - SPARE_BYTES - len(bare.encode()))
-    page = template.render(shown | {"details": details.embedded(min(BUDGET_BYTES, room_bytes))})
-    replace_atomically(results / "report.html", page)
+    return environment.get_template("report.html.j2")
 
 
 def contents(sections: str) -> list[tuple[str, str]]:

@@ -27,7 +27,7 @@ def planes(
     """
     table = study.without_mixes(data.summary(study)).sort_values("replicas", kind="stable")
     wanted = [f"{metric}{end}" for metric in metrics for end in ("", "_low", "_high")]
-    table = table.reindex(columns=[*table.columns, *(column for column in wanted if column not in table)])
+    table = table.reindex(columns=[*data.OF_ROW, *wanted])
     names = study.strategies(table)
     style = looks(study.catalogue, names)
     workloads = study.workloads(table)

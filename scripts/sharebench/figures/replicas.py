@@ -129,7 +129,7 @@ def intervals(rows: pd.DataFrame, metric: str) -> list[pd.Series[float]]:
 def _missing(rows: pd.DataFrame, metric: str, names: Sequence[str]) -> dict[str, dict[int, str]]:
     """Strategy → number of tenants → the word for why `metric` has no value there."""
     found: dict[str, dict[int, str]] = {}
-    without = rows[rows[metric].isna()].sort_values("replicas")
+    without = rows.loc[rows[metric].isna(), [*data.OF_ROW]].sort_values("replicas")
     for row in sorted(without.to_dict("records"), key=lambda row: names.index(row["strategy"])):
         found.setdefault(row["strategy"], {})[int(row["replicas"])] = data.absence(row)
     return found

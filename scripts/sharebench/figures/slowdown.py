@@ -18,7 +18,7 @@ ROW_INCHES = 0.24
 
 def draw(study: data.Study) -> Sheet:
     """One panel per workload: slowdown by strategy (down) and number of tenants (across), one colour scale for all."""
-    table = study.without_mixes(data.summary(study))
+    table = study.without_mixes(data.summary(study))[[*data.OF_ROW, "slowdown"]]
     strategies, workloads = study.strategies(table), study.workloads(table)
     page = sheet(
         NAMES["slowdown"].title,

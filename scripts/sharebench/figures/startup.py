@@ -65,7 +65,8 @@ def _split(table: pd.DataFrame) -> pd.DataFrame:
     steps = table[list(map("switch_{}_seconds".format, ("pending", "cut", "plugin", "follow")))].fillna(0.0)
     manager, plugin = steps.iloc[:, :2].sum(axis=1), steps.iloc[:, 2:].sum(axis=1)
     rest = table["switch_in_seconds"] - manager - plugin
-    return table.assign(manager_seconds=manager, plugin_seconds=plugin, rest_seconds=rest)
+    parts = table.assign(manager_seconds=manager, plugin_seconds=plugin, rest_seconds=rest)
+    return parts[["strategy", "workload", "replicas", *PARTS]]
 
 
 def _bars(study: data.Study, rows: pd.DataFrame) -> list[tuple[str, dict[str, Any]]]:
