@@ -343,7 +343,7 @@ def _switches(checker: Checker) -> Switches:
 
 
 def _write(
-    tables: Mapping[str, pd.DataFrame],
+    tables: dict[str, pd.DataFrame],
     study: Study,
     run: dict[str, Any],
     node: dict[str, Any],
@@ -360,7 +360,9 @@ def _write(
         run["not_shown"],
         confounded,
     )
-    for name, table in tables.items():
+    # A row that is copied elsewhere still says what it is not.
+    labelled = {name: tables[name].assign(label=node["label"]) for name in ("cells", "summary")}
+    for name, table in (tables | labelled).items():
         replace_atomically(folder / f"{name}.csv", table.to_csv(index=False))
     replace_atomically(folder / "summary.md", publish.markdown(tables["summary"], caption))
     replace_atomically(folder / "summary.tex", publish.latex(tables["summary"], caption))

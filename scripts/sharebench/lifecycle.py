@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -23,6 +24,8 @@ from sharebench.record import RecordError, RecordMismatch, check, read
 from sharebench.strategies import is_again
 
 LOG_LINES = 20
+LEAST_FREE_BYTES = 16 * 2**20
+"""With less than this on the disk after a failure, that is worth a line: a log may not have had room for the cause."""
 # Rules that need the node.
 NODE_RULES = {"characterise_node", "calibrate", "configure_node", "run_cell", "restore", "measure_timeslice"}
 
@@ -175,7 +178,8 @@ def closing_lines(results: Path) -> list[str]:
                 if known is None or int(row["replicas"]) > int(known["replicas"]):
                     largest[row["strategy"]] = row
         for name, row in largest.items():
-            mean_ms = f"{1e3 * float(row['latency_mean_seconds']):.4g} ms" if row["latency_mean_seconds"] else "no mean"
+            missing = f"no mean ({row['reason']})" if row["reason"] else "no mean"
+            mean_ms = f"{1e3 * float(row['latency_mean_seconds']):.4g} ms" if row["latency_mean_seconds"] else missing
             slowdown = f", slowdown {float(row['slowdown']):.2f}" if row["slowdown"] else ""
             total = f", {float(row['throughput_total_hz']):.4g}/s in all" if row["throughput_total_hz"] else ""
             beyond = [each["replicas"] for each in rows if _is_beyond(each, row)]
@@ -183,7 +187,8 @@ def closing_lines(results: Path) -> list[str]:
             lines.append(f"{in_words(workload, tenant)}, {name} × {row['replicas']}: {mean_ms}{slowdown}{total}{note}")
     shown = lines[:4]
     more = f" ({len(lines) - len(shown)} more in tables/summary.md)" if len(lines) > len(shown) else ""
-    return [*shown, f"report: {results / 'report.html'}{more}"]
+    label = rows[0].get("label", "") if rows else ""
+    return [*([f"{label}:"] if label else []), *shown, f"report: {results / 'report.html'}{more}"]
 
 
 def failed_logs(logs: Sequence[Path], started_epoch_seconds: float) -> list[str]:
@@ -191,8 +196,17 @@ def failed_logs(logs: Sequence[Path], started_epoch_seconds: float) -> list[str]
     lines = []
     for log in logs:
         if log.exists() and log.stat().st_mtime >= started_epoch_seconds and (text := log.read_text().strip()):
-            lines += [f"--- {log}", *text.splitlines()[-LOG_LINES:]]
+            tail = text.splitlines()[-LOG_LINES:]
+            lines += [f"--- {log}", *(["interrupted"] if tail[-1] == "KeyboardInterrupt" else tail)]
     return lines
+
+
+def full_disk(results: Path) -> list[str]:
+    """A line where there is next to no room for results."""
+    free_bytes = shutil.disk_usage(results).free
+    if free_bytes >= LEAST_FREE_BYTES:
+        return []
+    return [f"the disk is full: {free_bytes / 2**20:.1f} MiB are left for {results}; make room first"]
 
 
 def leave_node(study: Study, results: Path) -> str | None:
@@ -221,6 +235,7 @@ def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | No
     else:
         lines = failed_logs(unfinished, run["started_epoch_seconds"])
         lines += [f"the node is down: {run['down']}"] if run["down"] else []
+        lines += full_disk(results)
         if not study.config["from"]:
             script = [sys.executable, str(SCRIPTS / "tables_of_failed_run.py"), "--results", str(results)]
             made = subprocess.run(script, capture_output=True, text=True, check=False)

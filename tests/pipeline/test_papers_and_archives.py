@@ -57,6 +57,8 @@ def test_what_is_published_is_drawn_for_papers(finished: Checkout) -> None:
     assert {path.name for path in (made / "figures").iterdir()} == {f"{page}.svg" for page in pages}
     strategies = {row["strategy"] for row in rows(made / "tables/summary.csv")}
     assert strategies == {"exclusive", "time-slicing", "mps", "mig"}
+    for name in ("cells", "summary"):
+        assert {row["label"] for row in rows(made / f"tables/{name}.csv")} == {"simulated"}
     assert finished.run("paper", study="cpu.yaml").ok().jobs.keys() <= {"paper"}
     assert "A100" in (made / "report.html").read_text()
 

@@ -11,6 +11,7 @@ LINES = [
     r"2 of 28 cells to measure on node simulated: mps 1, mig 1; 2 node switches; about \d+ s",
     r"cell 1 of 2: (mps|mig) × 2, alpha, repeat 1 · about \d+ s left",
     r"cell 2 of 2: (mps|mig) × 2, alpha, repeat 1 · about \d+ s left",
+    r"simulated:",
     r"alpha, exclusive × 1: 6\.6\d* ms, slowdown 1\.00, 15\d/s in all",
     r"alpha, time-slicing × 2: 14\.\d* ms, slowdown 2\.\d\d, 13\d/s in all",
     r"alpha, mps × 2: 11\.\d* ms, slowdown 1\.\d\d, 1\d\d/s in all",

@@ -177,7 +177,7 @@ def test_only_who_measures_claims_the_node(results: Path, tmp_path: Path, monkey
 def summary(results: Path, rows: list[dict[str, Any]]) -> None:
     """A summary.csv with these rows; what they leave out is blank."""
     of_group = ("strategy", "workload", "tenant_workload", "replicas", "status")
-    names = (*of_group, "latency_mean_seconds", "slowdown", "throughput_total_hz")
+    names = (*of_group, "reason", "latency_mean_seconds", "slowdown", "throughput_total_hz", "label")
     path = results / "tables" / "summary.csv"
     path.parent.mkdir(parents=True)
     with path.open("w", newline="") as file:
@@ -226,6 +226,26 @@ def test_the_end_never_takes_more_than_five_lines(results: Path) -> None:
     assert len(lines) == 5
     assert lines[0] == "matmul, s0 × 1: no mean"
     assert lines[-1] == f"report: {results / 'report.html'} (5 more in tables/summary.md)"
+
+
+def test_the_end_says_that_it_is_no_gpu_and_why_a_mean_is_missing(results: Path) -> None:
+    row = {"strategy": "mps", "replicas": 2, "label": "CPU stand-in, not a GPU", "reason": "cpu_stolen: 9 % of the time"}
+    summary(results, [row])
+    lines = closing_lines(results)
+    assert lines[:2] == ["CPU stand-in, not a GPU:", "matmul, mps × 2: no mean (cpu_stolen: 9 % of the time)"]
+
+
+def test_an_interruption_is_no_failure_to_be_traced(tmp_path: Path) -> None:
+    log = tmp_path / "export.log"
+    log.write_text("Traceback (most recent call last):\n  File ...\nKeyboardInterrupt\n")
+    assert lifecycle.failed_logs([log], 0) == [f"--- {log}", "interrupted"]
+
+
+def test_a_full_disk_is_named_whatever_could_still_be_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lifecycle.full_disk(tmp_path) == []
+    monkeypatch.setattr(lifecycle, "LEAST_FREE_BYTES", 2**63)
+    (line,) = lifecycle.full_disk(tmp_path)
+    assert line.startswith("the disk is full: ") and line.endswith(f" are left for {tmp_path}; make room first")
 
 
 def test_the_logs_of_this_run_are_shown_and_no_others(tmp_path: Path) -> None:

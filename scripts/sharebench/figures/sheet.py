@@ -141,8 +141,11 @@ def save(page: Sheet, folder: Path, name: str, kinds: Sequence[str] = ("svg", "p
         content = io.BytesIO()
         page.figure.savefig(content, format=suffix, metadata=about[suffix], dpi=220)
         temporary = folder / f".{name}.{suffix}.part"
-        temporary.write_bytes(content.getvalue())
-        temporary.replace(folder / f"{name}.{suffix}")
+        try:
+            temporary.write_bytes(content.getvalue())
+            temporary.replace(folder / f"{name}.{suffix}")
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def _inches(figure: Figure, artist: Artist) -> tuple[float, float]:
