@@ -21,7 +21,9 @@ from sharebench.files import read_json, replace_atomically
 from sharebench.strategies import Strategy, is_again, on_node
 
 TEXTS = ("strategy", "workload", "tenant_workload", "status", "reason", "notes")
-NOTHING_SHARED = "none: no workload by itself was run under a strategy that shares"
+NOTHING_SHARED = (
+    "none: no workload by itself was run under a strategy that shares (jobs, pairs and mixes have tables of their own)"
+)
 OF_PREDICTIONS = ("strategy", "workload", "basis", "reason")
 
 
@@ -144,6 +146,15 @@ def write_answer(results: Results, asked: Mapping[str, Any]) -> str:
     return text
 
 
+def _doubt(summary: pd.DataFrame, workload: str) -> str:
+    """What a reader of the answer alone would not learn: that what it rests on was disturbed."""
+    own = summary[(summary["workload"] == workload) & (summary["warnings"] > 0)]
+    if own.empty:
+        return ""
+    cells = int(summary.loc[summary["workload"] == workload, "n"].sum())
+    return f" Of the {cells} cells behind this, {int(own['warnings'].sum())} carry a warning: see tables/summary.md."
+
+
 def advice(results: Results, question: Question) -> tuple[pd.DataFrame, str]:
     """The table of the advice, and it in words."""
     path = results.root / "tables" / "predictions.csv"
@@ -159,7 +170,7 @@ def advice(results: Results, question: Question) -> tuple[pd.DataFrame, str]:
         found = options(workload, results.summary, predictions, results.strategies, results.device, faults)
         shares = confidence(found, question)
         rows += advice_text.rows(workload, found, question, results.strategies, shares)
-        paragraphs.append(advice_text.paragraph(workload, found, question, shares))
+        paragraphs.append(advice_text.paragraph(workload, found, question, shares) + _doubt(results.summary, workload))
     integers = dict.fromkeys(("rank", "devices", "tenants_per_device", "judged_with_tenants"), "Int64")
     table = pd.DataFrame(rows, columns=list(advice_text.COLUMNS)).astype(integers)
     about = (

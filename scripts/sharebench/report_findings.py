@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from sharebench.figures import data as tables
 from sharebench.mixes import in_words
 from sharebench.report_words import digits, estimate
+from sharebench.strategies import is_again
 
 BASELINE = ("exclusive", 1, True)
 """Strategy and tenants of what every finding compares with, if it has a valid cell."""
@@ -41,7 +42,7 @@ def findings(rows: list[Row], plain: list[Row]) -> list[Finding]:
     for strategy in dict.fromkeys(row["strategy"] for row in rows):
         own = [row for row in rows if row["strategy"] == strategy]
         measured = [row for row in own if row["n"] > 0]
-        sentences = []
+        sentences = ["The baseline, measured a second time: what differs, differs by chance."] * is_again(strategy)
         if own[-1]["n"] == 0:
             reason = f" ({own[-1]['reason']})" if own[-1]["reason"] else ""
             sentences.append(f"{_tenants(own[-1])}: {tables.absence(own[-1])}{reason}.")

@@ -54,6 +54,20 @@ def test_the_answer_names_strategy_reason_change_and_confidence(root: Path, tmp_
     assert 0 < first["share_of_draws"] <= 1
 
 
+def test_an_answer_from_disturbed_cells_says_so(root: Path, tmp_path: Path) -> None:
+    _, text = asked(root, tmp_path)
+    assert "carry a warning" not in next(line for line in text.splitlines() if line.startswith("- hashing:"))
+    path = tmp_path / "copy/tables/summary.csv"
+    summary = pd.read_csv(path)
+    own = summary["workload"] == "hashing"
+    summary.loc[own & (summary["strategy"] == "mps"), "warnings"] = 1
+    summary.to_csv(path, index=False)
+    warned, cells = int(summary.loc[own, "warnings"].sum()), int(summary.loc[own, "n"].sum())
+    _, text = asked(root, tmp_path)
+    answer = next(line for line in text.splitlines() if line.startswith("- hashing:"))
+    assert answer.endswith(f" Of the {cells} cells behind this, {warned} carry a warning: see tables/summary.md.")
+
+
 def test_more_devices_where_one_is_not_enough(root: Path, tmp_path: Path) -> None:
     _, text = asked(root, tmp_path, slo_ms=8, tenants=4)
     answer = next(line for line in text.splitlines() if line.startswith("- matmul:"))

@@ -229,10 +229,10 @@ def test_the_end_never_takes_more_than_five_lines(results: Path) -> None:
 
 
 def test_the_end_says_that_it_is_no_gpu_and_why_a_mean_is_missing(results: Path) -> None:
-    row = {"strategy": "mps", "replicas": 2, "label": "CPU stand-in, not a GPU", "reason": "cpu_stolen: 9 % of the time"}
+    row = {"strategy": "mps", "replicas": 2, "label": "CPU stand-in, not a GPU", "reason": "cpu_stolen: 9 %"}
     summary(results, [row])
     lines = closing_lines(results)
-    assert lines[:2] == ["CPU stand-in, not a GPU:", "matmul, mps × 2: no mean (cpu_stolen: 9 % of the time)"]
+    assert lines[:2] == ["CPU stand-in, not a GPU:", "matmul, mps × 2: no mean (cpu_stolen: 9 %)"]
 
 
 def test_an_interruption_is_no_failure_to_be_traced(tmp_path: Path) -> None:

@@ -118,6 +118,12 @@ def test_every_row_of_the_summary_is_shown(page: Page, root: Path) -> None:
             assert f"{1e3 * row.latency_p95_seconds:.3g}" in page.text
 
 
+def test_every_row_of_the_summary_leads_to_its_note(html: str) -> None:
+    asked, there = (re.findall(rf'{key}(note-[0-9-]+)"', html) for key in ('href="#', 'id="'))
+    assert asked and set(asked) == set(there) and len(there) == len(set(there))
+    assert re.search(r'infeasible <a href="#(note-[0-9-]+)">.*<li id="\1">infeasible; ', html, flags=re.DOTALL)
+
+
 def test_the_advice_is_that_of_the_tables(page: Page, root: Path) -> None:
     lines = (root / "tables" / "advice.md").read_text().splitlines()
     assert f"{lines[0]}." in page.text
