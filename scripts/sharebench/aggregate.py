@@ -16,7 +16,7 @@ import pandas as pd
 
 from sharebench import dataset, ownership, scraping
 from sharebench.analysis import publish
-from sharebench.analysis.across_devices import devices_table
+from sharebench.analysis.across_devices import always_busy, devices_table
 from sharebench.analysis.baseline import Baseline
 from sharebench.analysis.cells import cells_table
 from sharebench.analysis.contrasts import contrasts_table
@@ -311,7 +311,7 @@ def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
         "cells": cells_table(cells, baseline),
         "summary": summary,
         "contrasts": contrasts_table(apart, study, baseline),
-        "devices": devices_table(apart, baseline),
+        "devices": devices_table(apart, baseline, always_busy(study.config)),
         "stages": stages_table(stages),
         "startup": startup_table(started, switches, [(cell.strategy, name, cell.replicas) for cell, name in expected]),
     }

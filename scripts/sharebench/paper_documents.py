@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from sharebench import paper_bare_loop
-from sharebench.analysis.across_devices import spread
+from sharebench.analysis.across_devices import always_busy, spread
 from sharebench.analysis.statistics import log_interval
 from sharebench.files import read_json
 from sharebench.paper_findings import Contradicted, Filler, times
@@ -96,13 +96,14 @@ def setup(datasets: Mapping[str, DataSet]) -> str:
 def devices(datasets: Mapping[str, DataSet]) -> str:
     """A table of the baselines that were measured on several devices, in whichever studies of a publication.
 
-    Per workload how far the devices' means are apart, and how far measurements on one device are.
+    Per workload that never pauses how far the devices' means are apart, and how far measurements on one device are.
     """
     found: dict[str, dict[str, list[float]]] = {}
     for data in datasets.values():
         baseline = str(data.manifest["config"]["baseline"])
         cells = data.table("cells")
         alone = cells["strategy"].isin([baseline, again(baseline)]) & (cells["replicas"] == 1)
+        alone &= cells["workload"].isin(always_busy(data.manifest["config"]))
         for row in cells[alone & (cells["valid"].astype(str) == "True")].to_dict("records"):
             by_device = found.setdefault(row["workload"], {})
             by_device.setdefault(row["device"], []).append(float(row["latency_mean_seconds"]))

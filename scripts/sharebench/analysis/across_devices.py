@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 from scipy.special import fdtrc
@@ -64,15 +65,22 @@ def spread(by_device: Mapping[str, Sequence[float]]) -> Spread:
     return Spread(100 * between, 100 * math.sqrt(inside), probability)
 
 
-def devices_table(cells: Iterable[MeasuredCell], baseline: Baseline) -> pd.DataFrame:
+def always_busy(config: Mapping[str, Any]) -> set[str]:
+    """The workloads whose latency is a device's: that of an open load depends on when its requests happen to come."""
+    return {name for name, entry in config["workload_catalogue"].items() if entry["load"]["arrival"] == "closed"}
+
+
+def devices_table(cells: Iterable[MeasuredCell], baseline: Baseline, busy: Collection[str]) -> pd.DataFrame:
     """One row per strategy, workload, number of tenants and device, where two devices or more have valid cells.
 
-    The baseline measured again is the baseline: two measurements in one block tell how a device repeats itself.
+    Of tenants that run one of the workloads `busy`. The baseline measured again is the baseline: two measurements in
+    one block tell how a device repeats itself.
     """
     groups: dict[tuple[str, str, str, int], dict[str, list[MeasuredCell]]] = defaultdict(lambda: defaultdict(list))
     for cell in cells:
-        if cell.valid and cell.latency_mean_seconds and cell.tenant_workload:
-            key = (cell.strategy.removesuffix(AGAIN), cell.workload, cell.tenant_workload, cell.replicas)
+        runs = cell.tenant_workload
+        if cell.valid and cell.latency_mean_seconds and runs is not None and runs in busy:
+            key = (cell.strategy.removesuffix(AGAIN), cell.workload, runs, cell.replicas)
             groups[key][cell.rows[0].device].append(cell)
     rows = [row for key, found in groups.items() if len(found) > 1 for row in _rows(key, found, baseline)]
     return pd.DataFrame(rows, columns=list(COLUMNS))

@@ -11,7 +11,7 @@ from scipy import stats
 from unit.analysis.test_jobs import job_record
 from unit.factories import record
 
-from sharebench.analysis.across_devices import devices_table, spread
+from sharebench.analysis.across_devices import always_busy, devices_table, spread
 from sharebench.analysis.baseline import Baseline
 from sharebench.analysis.devices import ALONE, jobs_by_device, paired_by_device, remark
 from sharebench.analysis.jobs import job_cell, speedup
@@ -121,7 +121,7 @@ def test_the_table_of_devices_pairs_slowdowns_and_takes_the_baseline_again_as_th
         for block, (device, alone, _) in BLOCKS.items()
     ]
     found = paired_by_device([*cells(), *again], "exclusive")
-    table = devices_table(found, Baseline(found, "exclusive"))
+    table = devices_table(found, Baseline(found, "exclusive"), {"matmul"})
     rows = {(row["strategy"], row["device"]): row for row in table.to_dict("records")}
     assert rows.keys() == {(strategy, device) for strategy in ("exclusive", "mps") for device in ("first", "second")}
     alone, shared = rows["exclusive", "second"], rows["mps", "second"]
@@ -131,4 +131,11 @@ def test_the_table_of_devices_pairs_slowdowns_and_takes_the_baseline_again_as_th
     assert alone["slowdown"] == 1 and shared["slowdown"] == pytest.approx(2.1)
     assert rows["mps", "first"]["slowdown"] == pytest.approx(math.sqrt(2.0 * 2.2))
     one = [cell for cell in found if cell.block != 2]
-    assert devices_table(one, Baseline(one, "exclusive")).empty
+    assert devices_table(one, Baseline(one, "exclusive"), {"matmul"}).empty
+
+
+def test_no_latency_of_an_open_load_tells_devices_apart() -> None:
+    catalogue = {"matmul": {"load": {"arrival": "closed"}}, "matmul-light": {"load": {"arrival": "poisson"}}}
+    assert always_busy({"workload_catalogue": catalogue}) == {"matmul"}
+    found = paired_by_device(cells(), "exclusive")
+    assert devices_table(found, Baseline(found, "exclusive"), {"another"}).empty
