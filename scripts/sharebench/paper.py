@@ -53,10 +53,7 @@ def draw(published: Path, out: Path) -> None:
     Raises dataset.DataSetError and aggregate.Refused when its records are not whole.
     """
     study, data = table(published, out)
-    results = decide.read(data, out)
-    catalogue = study.config["workload_catalogue"]
-    decide.write_model(results, {name: catalogue[name]["class"] for name in study.calibrated()})
-    decide.write_answer(results, study.config)
+    decide.write_answer(decide.read(data, out), study.config)
     if (data / "tables" / "timeslice.csv").is_file():
         shutil.copy(data / "tables" / "timeslice.csv", out / "tables")
     _figures(study, data, out, out / "figures", ("svg",))
@@ -80,7 +77,9 @@ def _figures(study: Study, data: Path, made: Path, folder: Path, kinds: Sequence
 
 
 def table(published: Path, out: Path) -> tuple[Study, Path]:
-    """Write `out`/tables and manifest.json from the data set `published`; its study, and its folder once unpacked.
+    """Write `out`/tables, those of the model among them, and manifest.json from the data set `published`.
+
+    Returns its study, and its folder once unpacked.
 
     Raises dataset.DataSetError and aggregate.Refused when its records are not whole.
     """
@@ -91,4 +90,6 @@ def table(published: Path, out: Path) -> tuple[Study, Path]:
     # The time of the original, so that the same data give the same files.
     run = {key: made_by[key] for key in ("not_shown", "run_id", "created_epoch_seconds")}
     aggregate.table(study, data, out, run | {"argv": ["snakemake", "paper"]} | lifecycle.git_state())
+    catalogue = study.config["workload_catalogue"]
+    decide.write_model(decide.read(data, out), {name: catalogue[name]["class"] for name in study.calibrated()})
     return study, data
