@@ -19,6 +19,8 @@ from sharebench.mixes import components
 PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 # Of independent iterations.
 NEEDED_COUNT = {name: required_count(q) for name, q in PERCENTILES.items()}
+# The device times of so many of a tenant's iterations are those of all of them, but for the window's edges.
+ALL_TIMED_RATIO = 0.99
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +194,8 @@ def _measures(tenant: Mapping[str, Any], histogram: Histogram, length_seconds: f
     # A job's own rate ends with it; in the cell it is one of several.
     job = tenant.get("job")
     on_device = timed["sum_seconds"] / timed["count"] if timed and timed["count"] else None
+    # A sample may have more of the rare long ones than all have, and then more than all of the host's time.
+    are_all_timed = bool(timed) and timed["count"] >= ALL_TIMED_RATIO * count
     return measures | {
         "count": count,
         "errors": tenant["errors"],
@@ -206,7 +210,7 @@ def _measures(tenant: Mapping[str, Any], histogram: Histogram, length_seconds: f
         "completion_seconds": None if job is None else job["completion_seconds"],
         "coverage_ratio": tenant["coverage_ratio"],
         "device_mean_seconds": on_device,
-        "device_to_host_ratio": on_device / mean if on_device is not None and mean else None,
+        "device_to_host_ratio": on_device / mean if are_all_timed and on_device is not None and mean else None,
         "cpu_seconds": cpu.get("cpu_seconds"),
         "run_queue_seconds": cpu.get("run_queue_seconds"),
     }

@@ -178,7 +178,7 @@ OF_GPUS = [
 def test_power_and_energy_are_the_devices_and_so_in_each_of_its_rows():
     measured = record("mps", [np.full(300, 0.005), np.full(100, 0.015)], is_gpu=True)
     measured["telemetry"]["server_memory_mib"] = 66.0
-    measured["tenants"][1]["device_histogram"] = {"count": 50, "sum_seconds": 0.6, "histogram": {"867": 50}}
+    measured["tenants"][1]["device_histogram"] = {"count": 100, "sum_seconds": 1.2, "histogram": {"867": 100}}
     rows = table([measured])
     for _, row in rows.iterrows():
         assert (row["power_mean_watts"], row["energy_joules"]) == (300, 600)
@@ -189,6 +189,10 @@ def test_power_and_energy_are_the_devices_and_so_in_each_of_its_rows():
     assert pd.isna(rows["device_mean_seconds"][0]) and pd.isna(rows["device_to_host_ratio"][0])
     assert rows["device_mean_seconds"][1] == pytest.approx(0.012)
     assert rows["device_to_host_ratio"][1] == pytest.approx(0.8)
+    # Half of them may be the longer half.
+    measured["tenants"][1]["device_histogram"] = {"count": 50, "sum_seconds": 0.8, "histogram": {"894": 50}}
+    rows = table([measured])
+    assert rows["device_mean_seconds"][1] == pytest.approx(0.016) and pd.isna(rows["device_to_host_ratio"][1])
 
 
 def test_power_is_that_of_the_energy_where_samples_missed_a_part_of_each_iteration():
