@@ -159,6 +159,11 @@ def begin(
     return claim
 
 
+def _weight(row: Mapping[str, str]) -> tuple[bool, int]:
+    """Whether a row of the summary stands for its strategy rather than another: one that ended well, then a larger."""
+    return row["status"] == "ok", int(row["replicas"])
+
+
 def _is_beyond(row: Mapping[str, str], largest: Mapping[str, str]) -> bool:
     same = all(row[key] == largest[key] for key in ("strategy", "workload", "tenant_workload"))
     return same and int(row["replicas"]) > int(largest["replicas"])
@@ -173,12 +178,12 @@ def closing_lines(results: Path) -> list[str]:
         largest: dict[str, dict[str, str]] = {}
         for row in rows:
             is_meant = (row["workload"], row["tenant_workload"]) == (workload, tenant) and not is_again(row["strategy"])
-            if is_meant and row["status"] == "ok":
-                known = largest.get(row["strategy"])
-                if known is None or int(row["replicas"]) > int(known["replicas"]):
-                    largest[row["strategy"]] = row
+            known = largest.get(row["strategy"])
+            if is_meant and (known is None or _weight(row) > _weight(known)):
+                largest[row["strategy"]] = row
         for name, row in largest.items():
-            missing = f"no mean ({row['reason']})" if row["reason"] else "no mean"
+            missing = "no mean" if row["status"] == "ok" else row["status"]
+            missing += f" ({row['reason']})" if row["reason"] else ""
             mean_ms = f"{1e3 * float(row['latency_mean_seconds']):.4g} ms" if row["latency_mean_seconds"] else missing
             slowdown = f", slowdown {float(row['slowdown']):.2f}" if row["slowdown"] else ""
             total = f", {float(row['throughput_total_hz']):.4g}/s in all" if row["throughput_total_hz"] else ""

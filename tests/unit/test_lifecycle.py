@@ -235,6 +235,12 @@ def test_the_end_says_that_it_is_no_gpu_and_why_a_mean_is_missing(results: Path)
     assert lines[:2] == ["CPU stand-in, not a GPU:", "matmul, mps × 2: no mean (cpu_stolen: 9 %)"]
 
 
+def test_the_end_does_not_keep_silent_about_a_strategy_without_a_result(results: Path) -> None:
+    rows = [{"strategy": "mps", "replicas": n, "status": "killed", "reason": "ended by SIGKILL"} for n in (2, 4)]
+    summary(results, [{"strategy": "mig", "replicas": 1}, *rows])
+    assert closing_lines(results)[:2] == ["matmul, mig × 1: no mean", "matmul, mps × 4: killed (ended by SIGKILL)"]
+
+
 def test_an_interruption_is_no_failure_to_be_traced(tmp_path: Path) -> None:
     log = tmp_path / "export.log"
     log.write_text("Traceback (most recent call last):\n  File ...\nKeyboardInterrupt\n")
