@@ -20,7 +20,7 @@ from sharebench.strategies import again
 
 BLOCK = re.compile(r"(<!-- by rule: ([a-z0-9-]+) -->\n)(.*?)(<!-- end of rule -->)", re.DOTALL)
 DOCUMENTS = (
-    *("README.md", "docs/neighbours.md", "docs/timeslice.md", "docs/strategies/*.md"),
+    *("README.md", "docs/advice.md", "docs/neighbours.md", "docs/timeslice.md", "docs/strategies/*.md"),
     *("published/README.md", "published/*/README.md"),
 )
 
@@ -174,6 +174,33 @@ def strategy_table(data: DataSet, strategies: Sequence[str], workloads: Sequence
     if not rows:
         raise NoNumber(f"{data.name} has no cell of {', '.join(strategies)}")
     return markdown(rows)
+
+
+def model_table(data: DataSet, strategies: Sequence[str]) -> str:
+    """What the scaling model makes of each workload: the fit, and its largest errors where it had to do without.
+
+    Errors are those of predicted over measured mean latency: of all cells as fitted, and of each of these strategies
+    predicted from the others.
+    """
+    predictions, shapes = data.table("predictions"), data.table("model")
+    measured = predictions.dropna(subset=["residual_percent"])
+    chosen = shapes[shapes["chosen"].astype(str) == "True"].drop_duplicates("workload").set_index("workload")["shape"]
+    rows = []
+    for workload, shape in chosen.items():
+        own = measured[measured["workload"] == workload]
+        broken = int((own["flagged"].astype(str) == "True").sum())
+        apart = {name: own[own["strategy"] == name]["left_out_residual_percent"] for name in strategies}
+        rows.append(
+            {"workload": f"`{workload}`", "shape": str(shape), "fitted": _largest(own["residual_percent"])}
+            | {name: _largest(errors) for name, errors in apart.items()}
+            | {"cells that break it": f"{broken} of {len(own)}"}
+        )
+    return markdown(rows)
+
+
+def _largest(errors: pd.Series[float]) -> str:
+    known = errors.dropna().abs()
+    return f"{digits(known.max())} %" if len(known) else "-"
 
 
 def _entry(row: Mapping[Any, Any]) -> str:

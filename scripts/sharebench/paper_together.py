@@ -45,6 +45,7 @@ def read(root: Path, made: Path) -> Together:
     source = paper_findings.read_source(root / paper_findings.SOURCE)
     filler = paper_findings.Filler(source, published, made)
     filler.add(main_table=paper_documents.main_table, strategy_table=paper_documents.strategy_table)
+    filler.add(model_table=paper_documents.model_table)
     filler.add(measured_in=paper_documents.measured_in)
     filler.add(lit=paper_theirs.Literature(published / "literature.csv"))
     filler.add(bare_loop=lambda publication: paper_bare_loop.read(published / publication))

@@ -284,6 +284,17 @@ def test_a_text_says_on_what_and_how_often_it_was_measured(tmp_path: Path) -> No
     assert "NVIDIA H200, 2 devices, every cell" in paper_documents.measured_in(data_set(tmp_path, "gpu/more"), "")
 
 
+def test_a_table_of_the_model_has_its_largest_errors_fitted_and_left_out(tmp_path: Path) -> None:
+    publish(tmp_path)
+    tables = tmp_path / "made/gpu/study/tables"
+    (tables / "model.csv").write_text("workload,shape,chosen\nnet,floor,False\nnet,affine,True\nnet,affine,True\n")
+    rows = ["mps,net,1,2.5,False,-4", "mps,net,3,-7.25,True,", "mig,net,2,1,False,", "mps,net,5,,,"]
+    head = "strategy,workload,replicas,residual_percent,flagged,left_out_residual_percent"
+    (tables / "predictions.csv").write_text("\n".join([head, *rows, ""]))
+    (line,) = paper_documents.model_table(data_set(tmp_path), ["mps", "mig"]).splitlines()[2:]
+    assert line == "| `net` | affine | 7.25 % | 4.00 % | - | 1 of 3 |", "the fifth was predicted and not measured"
+
+
 def test_this_checkouts_documents_say_what_its_data_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in dataset.published(ROOT / "published"):
