@@ -63,7 +63,7 @@ def test_cells_that_do_not_count_are_left_out(save, tmp_path):
 
 
 def test_the_overflow_is_infinite(save, tmp_path):
-    export_histograms([save(factories.record(latencies=[[2000.0]]))], tmp_path / "h.csv")
+    export_histograms([save(factories.record(latencies=[[2000.0]], window_seconds=5000.0))], tmp_path / "h.csv")
     assert (tmp_path / "h.csv").read_text().splitlines()[1] == "1,1,0,inf,1"
 
 
