@@ -15,6 +15,9 @@
 # `make run ARGS="--config 'strategies=[mps,mig]'"` passes arguments on to snakemake.
 # `make run GPU_ENV=` installs no frameworks: for an interpreter of your own (nvidia.python), or another node.
 
+# An environment whose making failed half-way must not pass for one the next time.
+.DELETE_ON_ERROR:
+
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

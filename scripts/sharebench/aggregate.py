@@ -361,7 +361,7 @@ def _write(
         confounded,
     )
     # A row that is copied elsewhere still says what it is not.
-    labelled = {name: tables[name].assign(label=node["label"]) for name in ("cells", "summary")}
+    labelled = {name: tables[name].copy().assign(label=node["label"]) for name in ("cells", "summary")}
     for name, table in (tables | labelled).items():
         replace_atomically(folder / f"{name}.csv", table.to_csv(index=False))
     replace_atomically(folder / "summary.md", publish.markdown(tables["summary"], caption))
