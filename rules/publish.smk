@@ -9,8 +9,11 @@
 #          tables and report with checksums and a description. publish lays out what others read.
 
 
+from sharebench import paper_marks
+
+ROOT = Path(workflow.basedir)
 PUBLISHED_DATA_SETS = dataset.published(PUBLISHED)
-FINDINGS = Path(workflow.basedir) / "docs" / "findings.yaml"
+FINDINGS = ROOT / "docs" / "findings.yaml"
 PAPER_STAGES = ("tables", "decisions", "figures", "report")
 
 
@@ -72,7 +75,7 @@ rule paper_together:
         rules.paper_data_sets.output,
         FINDINGS,
         PUBLISHED / "literature.csv",
-        [FINDINGS.parents[1] / "README.md", *PUBLISHED.glob("**/README.md")],
+        lambda _: [ROOT / path for path in paper_marks.documents(ROOT)],
         sorted(PUBLISHED.glob("*/bare-loop/*")),
     output:
         directory("<results>/paper/together"),
@@ -84,7 +87,7 @@ rule paper_together:
     params:
         python=PYTHON,
         script=SCRIPTS / "paper_together.py",
-        root=FINDINGS.parents[1],
+        root=ROOT,
         made=RESULTS / "paper",
         code=code.of_stage("together"),
     message:

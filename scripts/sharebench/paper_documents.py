@@ -1,9 +1,9 @@
-"""Documents whose numbers come from the data: blocks between marks, and what the repository should hold."""
+"""What stands between the marks of documents: tables and texts whose numbers come from the data."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +14,10 @@ from sharebench.analysis.across_devices import always_busy, spread
 from sharebench.analysis.statistics import log_interval
 from sharebench.files import read_json
 from sharebench.paper_findings import Contradicted, Filler, times
+from sharebench.paper_marks import BLOCK
 from sharebench.paper_numbers import DataSet, NoNumber, number_in
 from sharebench.report_words import digits
 from sharebench.strategies import again
-
-BLOCK = re.compile(r"(<!-- by rule: ([a-z0-9-]+) -->\n)(.*?)(<!-- end of rule -->)", re.DOTALL)
-DOCUMENTS = (
-    *("README.md", "docs/advice.md", "docs/neighbours.md", "docs/timeslice.md", "docs/strategies/*.md"),
-    *("published/README.md", "published/*/README.md"),
-)
-
-
-def documents(root: Path) -> Iterator[Path]:
-    """The documents of a checkout that have blocks, relative to it."""
-    for pattern in DOCUMENTS:
-        for path in sorted(root.glob(pattern)):
-            if BLOCK.search(path.read_text(encoding="utf-8")):
-                yield path.relative_to(root)
 
 
 def filled(path: Path, root: Path, filler: Filler, blocks: Mapping[str, Any], datasets: Mapping[str, DataSet]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from sharebench import dataset, figures, paper_bare_loop, paper_documents, paper_findings, paper_theirs
+from sharebench import dataset, figures, paper_bare_loop, paper_documents, paper_findings, paper_marks, paper_theirs
 from sharebench.figures.sheet import save
 from sharebench.figures.style import theme
 from sharebench.files import replace_atomically
@@ -54,7 +54,7 @@ def read(root: Path, made: Path) -> Together:
     text = paper_findings.page(findings, filler, filler.text("introduction", source["introduction"]))
     documents = {paper_findings.PAGE: text + "\n" + "\n\n".join([*THEIRS_SECTION, paper_theirs.table(pairs)]) + "\n"}
     datasets = {name: DataSet(name, published, made) for name in dataset.published(published)}
-    for path in paper_documents.documents(root):
+    for path in paper_marks.documents(root):
         documents[path] = paper_documents.filled(path, root, filler, source["blocks"], datasets)
     return Together(filler, findings, pairs, source["images"], documents)
 

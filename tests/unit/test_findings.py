@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from sharebench import dataset, paper, paper_documents, paper_findings, paper_theirs, paper_together
+from sharebench import dataset, paper, paper_documents, paper_findings, paper_marks, paper_theirs, paper_together
 from sharebench.paper_findings import Contradicted, Filler
 from sharebench.paper_numbers import DataSet, NoNumber, Number
 from sharebench.paper_theirs import Pair
@@ -242,7 +242,7 @@ def test_blocks_are_filled_and_the_rest_is_kept(tmp_path: Path) -> None:
     (tmp_path / "published/gpu/README.md").write_text(text)
     (tmp_path / "README.md").write_text("<!-- by rule: number -->\n<!-- end of rule -->\n")
     of, datasets = filler(tmp_path), {"gpu/study": data_set(tmp_path)}
-    found = list(paper_documents.documents(tmp_path))
+    found = list(paper_marks.documents(tmp_path))
     assert found == [Path("README.md"), Path("published/gpu/README.md")]
     facts = paper_documents.filled(found[1], tmp_path, of, {}, datasets)
     assert facts.startswith("# Title\n") and facts.endswith("<!-- end of rule -->\nby hand\n") and "old" not in facts
@@ -395,5 +395,5 @@ def test_no_measure_is_typed_into_a_text_that_is_filled_in() -> None:
 def test_no_measure_is_typed_into_a_document_about_the_data() -> None:
     pages = [f"docs/strategies/{name}.md" for name in ("mps", "streams")]
     for path in ("docs/neighbours.md", "published/h200/README.md", *pages):
-        text = paper_documents.BLOCK.sub("", (ROOT / path).read_text(encoding="utf-8"))
+        text = paper_marks.BLOCK.sub("", (ROOT / path).read_text(encoding="utf-8"))
         assert typed(text) == set(), path

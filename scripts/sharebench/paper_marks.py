@@ -1,0 +1,21 @@
+"""Which documents have blocks between marks that come from the data; rules ask this, so it imports nothing heavy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+BLOCK = re.compile(r"(<!-- by rule: ([a-z0-9-]+) -->\n)(.*?)(<!-- end of rule -->)", re.DOTALL)
+DOCUMENTS = (
+    *("README.md", "docs/advice.md", "docs/neighbours.md", "docs/timeslice.md", "docs/strategies/*.md"),
+    *("published/README.md", "published/*/README.md"),
+)
+
+
+def documents(root: Path) -> Iterator[Path]:
+    """The documents of a checkout that have blocks, relative to it."""
+    for pattern in DOCUMENTS:
+        for path in sorted(root.glob(pattern)):
+            if BLOCK.search(path.read_text(encoding="utf-8")):
+                yield path.relative_to(root)
