@@ -133,7 +133,7 @@ def _dollars(row: Mapping[Any, Any], price: float) -> dict[str, Any]:
     found["dollars_per_tenant_month"] = one / row["replicas"]
     if row["replicas"] == 1:
         return found
-    found["saving_before_loss_dollars_per_month"] = (row["replicas"] - 1) * one
+    found["saving_before_loss_dollars_per_month"] = saving(row["replicas"], price, stp=1.0).before_loss
     savings = [saving(row["replicas"], price, each) if not math.isnan(each) else None for each in stp(row)]
     for end, each in zip(("", "_low", "_high"), savings, strict=True):
         found[f"saving_after_loss_dollars_per_month{end}"] = each.after_loss if each else math.nan
