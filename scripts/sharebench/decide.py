@@ -167,7 +167,8 @@ def advice(results: Results, question: Question) -> tuple[pd.DataFrame, str]:
     for workload in results.workloads:
         if not results.is_shared(workload):
             continue
-        found = options(workload, results.summary, predictions, results.strategies, results.device, faults)
+        is_open = results.config["workload_catalogue"][workload]["load"]["arrival"] != "closed"
+        found = options(workload, results.summary, predictions, results.strategies, results.device, faults, is_open)
         shares = confidence(found, question)
         rows += advice_text.rows(workload, found, question, results.strategies, shares)
         paragraphs.append(advice_text.paragraph(workload, found, question, shares) + _doubt(results.summary, workload))

@@ -19,7 +19,7 @@ from sharebench.analysis.known import Evidence
 
 ISOLATIONS = ("none", "performance", "fault")
 ALIKE = 0.02
-"""Strategies whose throughput differs by less are taken for equal; so are those whose intervals overlap."""
+"""Strategies whose merit differs by less are taken for equal; so are those whose intervals overlap."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,13 @@ class Level:
     latency: Interval
     throughput: Interval | None
     performance: Evidence
+    promptness: Interval | None = None
+    """Of an open load one over the mean latency, 1/s: its throughput is what was asked for, with every strategy."""
+
+    @property
+    def merit(self) -> Interval | None:
+        """What plans with as many devices are ranked by, more being better."""
+        return self.promptness or self.throughput
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,7 @@ class Plan:
     """What was judged: that of the plan, or else of all tenants on one device, if anything is known of them."""
     reason: str
     is_alike: bool = False
-    """Whether its throughput cannot be told from the best of the plans with as many devices."""
+    """Whether its merit cannot be told from the best of the plans with as many devices."""
 
     def margin_percent(self, slo_seconds: float) -> tuple[float, float | None, float | None] | None:
         """By how much the latency may grow until it exceeds the SLO, with its interval; negative where it does."""
@@ -160,14 +167,15 @@ def _problem(option: Option, replicas: int, level: Level | None, question: Quest
 
 def advise(options: Iterable[Option], question: Question) -> list[Plan]:
     """All plans, the best first: what was measured before what is predicted, then fewer devices, then more throughput
-    for each; what cannot be told from the best throughput is ordered by effort. Strategies without a plan come last."""
+    for each, or of an open load the shorter mean latency; what cannot be told from the best in that is ordered by
+    effort. Strategies without a plan come last."""
     plans = [plan(option, question) for option in options]
     possible = [each for each in plans if each.devices is not None]
     marked = []
     for each in possible:
         rivals = [other for other in possible if _class(other) == _class(each)]
         marked.append(replace(each, is_alike=_is_alike(each, rivals)))
-    marked.sort(key=lambda each: (*_class(each), not each.is_alike, each.option.effort * each.is_alike, -_hz(each)))
+    marked.sort(key=lambda each: (*_class(each), not each.is_alike, each.option.effort * each.is_alike, -_merit(each)))
     return marked + [each for each in plans if each.devices is None]
 
 
@@ -176,23 +184,23 @@ def _class(each: Plan) -> tuple[bool, int]:
     return not each.level.is_measured, each.devices
 
 
-def _hz(each: Plan) -> float:
+def _merit(each: Plan) -> float:
     assert each.level is not None
-    return each.level.throughput.value if each.level.throughput else 0.0
+    return each.level.merit.value if each.level.merit else 0.0
 
 
 def _is_alike(each: Plan, rivals: Sequence[Plan]) -> bool:
-    best = max(rivals, key=_hz)
-    if _hz(each) >= (1 - ALIKE) * _hz(best):
+    best = max(rivals, key=_merit)
+    if _merit(each) >= (1 - ALIKE) * _merit(best):
         return True
-    mine, theirs = (plan.level.throughput if plan.level else None for plan in (each, best))
+    mine, theirs = (plan.level.merit if plan.level else None for plan in (each, best))
     return mine is not None and theirs is not None and (mine.high or 0.0) >= (theirs.low or math.inf)
 
 
 def confidence(options: Sequence[Option], question: Question) -> Mapping[str, float] | None:
     """In which share of the draws each strategy is first, the most frequent first; None without draws of the answer.
 
-    In each draw every latency and throughput is another one of those that the repeats leave possible. Where nothing is
+    In each draw every latency and merit is another one of those that the repeats leave possible. Where nothing is
     possible, the name is empty.
     """
     plans = advise(options, question)
@@ -210,7 +218,7 @@ def confidence(options: Sequence[Option], question: Question) -> Mapping[str, fl
 
 
 def _known(level: Level) -> list[Interval]:
-    return [each for each in (level.latency, level.throughput) if each is not None]
+    return [each for each in (level.latency, level.throughput, level.promptness) if each is not None]
 
 
 def _judged(option: Option, tenants: int) -> Option:
@@ -223,7 +231,10 @@ def _judged(option: Option, tenants: int) -> Option:
 def _drawn(option: Option, index: int) -> Option:
     levels = {
         n: replace(
-            level, latency=level.latency.drawn(index), throughput=level.throughput and level.throughput.drawn(index)
+            level,
+            latency=level.latency.drawn(index),
+            throughput=level.throughput and level.throughput.drawn(index),
+            promptness=level.promptness and level.promptness.drawn(index),
         )
         for n, level in option.levels.items()
     }

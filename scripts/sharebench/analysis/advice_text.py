@@ -144,7 +144,8 @@ def paragraph(workload: str, options: Sequence[Option], question: Question, shar
     alike = [each.option.strategy for each in others if each.is_alike and _class(each) == _class(best)]
     if alike:
         named = ", ".join(alike[:SHOWN]) + (f" and {len(alike) - SHOWN} more" if len(alike) > SHOWN else "")
-        sentences.append(f"In throughput {named} cannot be told from it; {best.option.strategy} is the least effort.")
+        what = "mean latency" if best.level and best.level.promptness else "throughput"
+        sentences.append(f"In {what} {named} cannot be told from it; {best.option.strategy} is the least effort.")
     predicted = [found for each in plans if (found := best_of(each.option, question, False))]
     fewer = [f"{each.option.strategy} ({devices(each.devices)})" for each in predicted if _is_fewer(each, best)]
     if fewer:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from sharebench.analysis import known
 from sharebench.analysis.advice import Interval, Level, Option
@@ -32,10 +33,11 @@ def options(
     strategies: Mapping[str, Strategy],
     device: Device,
     faults: Mapping[str, Evidence],
+    is_open_load: bool = False,
 ) -> list[Option]:
     """One option per strategy that was measured with the workload or can be predicted, in the catalogue's order.
 
-    `faults` holds what was measured of fault isolation, by strategy.
+    `faults` holds what was measured of fault isolation, by strategy; of an open load latency decides.
     """
     found = []
     for name, strategy in strategies.items():
@@ -45,7 +47,8 @@ def options(
         measured = _rows(summary, name, workload)
         predicted = _rows(predictions[predictions["basis"] == PREDICTED], name, workload)
         levels = {level.replicas: level for row in predicted if (level := _predicted(row, strategy))}
-        levels |= {level.replicas: level for row in measured if (level := _measured(row, measured, strategy))}
+        of_rows = (_measured(row, measured, strategy, is_open_load) for row in measured)
+        levels |= {level.replicas: level for level in of_rows if level}
         if not levels:
             continue
         sizes = range(1, max(max(levels), *(int(row["replicas"]) for row in measured), 1) + 1)
@@ -90,7 +93,9 @@ def interval(row: Mapping[str, Any], metric: str, seed: int) -> Interval | None:
     return Interval(row[metric], low, high, metric_draws(row, metric, rng))
 
 
-def _measured(row: Mapping[str, Any], rows: list[dict[str, Any]], strategy: Strategy) -> Level | None:
+def _measured(
+    row: Mapping[str, Any], rows: list[dict[str, Any]], strategy: Strategy, is_open_load: bool
+) -> Level | None:
     percentile = percentile_of([row]) if row["n"] > 0 else None
     latency = interval(row, column(percentile), 1) if percentile else None
     if percentile is None or latency is None:
@@ -101,7 +106,15 @@ def _measured(row: Mapping[str, Any], rows: list[dict[str, Any]], strategy: Stra
         growth = row[MEAN] / one
         text = f"{row['replicas']} tenants take {growth:.2f} times as long as one with this strategy"
         isolation = Evidence(growth <= MOST_GROWTH, MEASURED, text)
-    return Level(int(row["replicas"]), True, percentile, latency, interval(row, TOTAL, 2), isolation)
+    mean = interval(row, MEAN, 4) if is_open_load else None
+    prompt = mean and Interval(
+        1 / mean.value, mean.high and 1 / mean.high, mean.low and 1 / mean.low, _inverted(mean.draws)
+    )
+    return Level(int(row["replicas"]), True, percentile, latency, interval(row, TOTAL, 2), isolation, prompt)
+
+
+def _inverted(draws: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
+    return None if draws is None else 1 / draws
 
 
 def _predicted(row: Mapping[str, Any], strategy: Strategy) -> Level | None:

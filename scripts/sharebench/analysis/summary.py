@@ -122,7 +122,7 @@ def _row(
         "n_expected": n_expected,
         "n": len(valid),
         "n_excluded": len(cells) - len(valid),
-        "warnings": sum(bool(cell.warnings) for cell in cells),
+        "warnings": sum(bool(cell.warnings) for cell in valid),
     }
     notes = _notes_on_cells(n_expected, cells)
     estimates: dict[str, Estimate | None] = {}

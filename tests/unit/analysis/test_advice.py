@@ -109,6 +109,18 @@ def test_what_cannot_be_told_apart_is_ordered_by_effort() -> None:
     assert [each.is_alike for each in advise([hard, poor, easy], Question(5))] == [True, True, False]
 
 
+def test_under_an_open_load_the_prompt_go_first_whatever_their_effort() -> None:
+    late, prompt = level(2, 4.0, 97.0), level(2, 0.02, 96.0)
+    served = [
+        option("late", replace(late, promptness=Interval(1 / 4)), effort=1),
+        option("prompt", replace(prompt, promptness=Interval(1 / 0.02)), effort=2),
+    ]
+    assert strategies(advise(served, Question(2))) == ["prompt", "late"]
+    assert strategies(advise([option("late", late, effort=1), option("prompt", prompt, effort=2)], Question(2))) == [
+        *("late", "prompt")
+    ], "throughput as good as the same"
+
+
 def test_the_margin_has_an_interval() -> None:
     margin = plan(MPS, Question(3, 0.2)).margin_percent(0.2)
     assert margin == pytest.approx((100 * (0.2 / 0.17 - 1), 100 * (0.2 / 0.1717 - 1), 100 * (0.2 / 0.17 * 1.01 - 1)))

@@ -34,6 +34,20 @@ def infeasible(*measured: tuple[int, str]) -> dict[int, str]:
     return {n: reason for n, reason in option.infeasible.items() if reason == REFUSED}
 
 
+@pytest.mark.parametrize("is_open_load", [True, False])
+def test_latency_counts_where_throughput_is_what_was_asked_for(is_open_load: bool) -> None:
+    mean = {"latency_mean_seconds_low": 0.008, "latency_mean_seconds_high": 0.0125}
+    unknown = {f"latency_{name}_seconds": float("nan") for name in ("p99", "p95", "p50")}
+    counts = {"latency_mean_seconds_n": 1, "throughput_total_hz_n": 1}
+    summary = pd.DataFrame([row(2, "ok") | mean | unknown | counts])
+    predictions = pd.DataFrame({name: [] for name in ("strategy", "workload", "replicas", "basis")})
+    (option,) = options("w", summary, predictions, {"mig-mps": MIG_MPS}, A100, {}, is_open_load)
+    merit = option.levels[2].merit
+    assert merit is not None
+    assert (merit.value, merit.low, merit.high) == ((100, 80, 125) if is_open_load else (100, None, None))
+    assert (option.levels[2].promptness is not None) == is_open_load
+
+
 @pytest.mark.parametrize(
     ("measured", "expected"),
     [

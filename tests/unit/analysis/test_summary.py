@@ -211,6 +211,8 @@ def test_a_warned_cell_is_in_the_mean_and_says_so():
     assert row["n"] == 1
     assert row["warnings"] == 1
     assert "1 of 1 cells with a warning: drift" in row["notes"]
+    excluded = fail(fail(of_mean("mps", 0.01, repeat=2), "drift"), "window_coverage")
+    assert row_of([fail(of_mean("mps", 0.01), "drift"), excluded])["warnings"] == 1, "what is in no mean warns of none"
 
 
 def on_gpu(repeat, energy_joules=600.0, idle_watts=100.0, count=400):
