@@ -242,6 +242,10 @@ def run_cell(
     except TenantsFailed as failure:
         why = str(failure)
         node.doubt()
+    except Exception:
+        # They are ended in the middle of whatever they do.
+        node.doubt()
+        raise
     finally:
         try:
             outcomes = tenants.outcomes()
@@ -256,5 +260,8 @@ def run_cell(
     ]
     record |= {"timing": watch.seconds, "reason": why}
     way.after(record, state, grants)
+    if record["status"] == "hung":
+        # With an iteration in flight to the end.
+        node.doubt()
     record["gates"] = gates.evaluate(record)
     return record | {"environment": environment}, rows

@@ -33,6 +33,7 @@ class FakeNode(Node):
         self.given: list[Mapping[str, Any]] = []
         self.cannot: str | None = None
         self.fails: Exception | None = None
+        self.doubts = 0
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -66,6 +67,9 @@ class FakeNode(Node):
     def switch(self, state: State | None) -> None:
         if self.fails is not None:
             raise self.fails
+
+    def doubt(self) -> None:
+        self.doubts += 1
 
     def plan(self, strategy: Strategy) -> str:
         return "nothing"
