@@ -170,10 +170,14 @@ def _is_beyond(row: Mapping[str, str], largest: Mapping[str, str]) -> bool:
 
 
 def closing_lines(results: Path) -> list[str]:
-    """What a finished run says: the main table at the largest number of tenants, and where the report is."""
+    """What a finished run says: the main table at the largest number of tenants, and where the report is.
+
+    Workloads that only ran alone, such as the baselines of pairs, come last.
+    """
     with (results / "tables" / "summary.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    lines = []
+    compared: list[str] = []
+    alone: list[str] = []
     for workload, tenant in dict.fromkeys((row["workload"], row["tenant_workload"]) for row in rows):
         largest: dict[str, dict[str, str]] = {}
         for row in rows:
@@ -189,7 +193,9 @@ def closing_lines(results: Path) -> list[str]:
             total = f", {float(row['throughput_total_hz']):.4g}/s in all" if row["throughput_total_hz"] else ""
             beyond = [each["replicas"] for each in rows if _is_beyond(each, row)]
             note = f" (× {', '.join(beyond)}: no result)" if beyond else ""
-            lines.append(f"{in_words(workload, tenant)}, {name} × {row['replicas']}: {mean_ms}{slowdown}{total}{note}")
+            line = f"{in_words(workload, tenant)}, {name} × {row['replicas']}: {mean_ms}{slowdown}{total}{note}"
+            (alone if len(largest) == 1 and row["replicas"] == "1" else compared).append(line)
+    lines = compared + alone
     shown = lines[:4]
     more = f" ({len(lines) - len(shown)} more in tables/summary.md)" if len(lines) > len(shown) else ""
     label = rows[0].get("label", "") if rows else ""

@@ -26,11 +26,12 @@ from sharebench.report_interference import verdicts
 from sharebench.report_isolation import survivals
 from sharebench.report_jobs import of_jobs
 from sharebench.report_literature import comparisons
-from sharebench.report_matrix import matrices
+from sharebench.report_matrix import matrices, pair_matrices
 from sharebench.report_pictures import pictures
 from sharebench.report_prometheus import watched
 from sharebench.report_switches import switches
 from sharebench.report_words import digits, estimate, load, words
+from sharebench.strategies import again
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 LISTED = 100
@@ -90,6 +91,7 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
     strategies = study.strategies(summary)
     rows = _by_workload(study, summary)
     common = {workload: remark(of_workload) for workload, of_workload in rows.items()}
+    shared = compared(rows, study.config["baseline"])
     audit, details = Audit(), Details()
     for record in records(study):
         add(audit, record)
@@ -110,10 +112,10 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
         "summary": rows,
         "common": common,
         "mixes": {workload for workload in rows if study.is_mix(workload)},
-        "findings": all_findings(rows),
+        "findings": all_findings(shared),
         "advice": report_advice.advice(study),
         "model": report_advice.model(study),
-        "capacity": report_advice.capacity(study),
+        "capacity": [row for row in report_advice.capacity(study) if row["workload"] in shared],
         "cost": report_advice.cost(study),
         "interference": verdicts(study),
         "jobs": of_jobs(study),
@@ -133,7 +135,8 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
         "comparisons": comparisons(study.config, rows, study.facts[0]),
         "audit": audit,
         "details": details,
-        "matrices": matrices(rows),
+        "matrices": matrices(shared),
+        "pair_matrices": pair_matrices(rows),
         "script": script,
         # No other script may run, whatever the data say.
         "script_hash": "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -153,6 +156,13 @@ def _by_workload(study: tables.Study, summary: pd.DataFrame) -> dict[str, list[R
     for of_workload in rows.values():
         of_workload.sort(key=lambda row: strategies.index(row["strategy"]))
     return rows
+
+
+def compared(rows: dict[str, list[Row]], baseline: str) -> dict[str, list[Row]]:
+    """The workloads that ran under another strategy than the baseline too; all of them where none did."""
+    alone = (baseline, again(baseline))
+    found = {name: own for name, own in rows.items() if any(row["strategy"] not in alone for row in own)}
+    return found or rows
 
 
 def _described(study: tables.Study, summary: pd.DataFrame, requested: list[str]) -> dict[str, list[tuple[str, ...]]]:

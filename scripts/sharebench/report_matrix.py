@@ -1,4 +1,4 @@
-"""The matrix of a study: one table per workload, strategies by numbers of tenants, each cell its slowdown."""
+"""The matrices of a study, each cell a slowdown: of a workload by strategy and number of tenants, and of pairs."""
 
 import math
 from dataclasses import dataclass
@@ -28,17 +28,43 @@ class Field:
 
 @dataclass(frozen=True)
 class Matrix:
-    """One workload: its numbers of tenants, and of each strategy one field per number, None if not in the study."""
+    """Of a workload by strategy and number of tenants, or of a strategy by workload and neighbour.
+
+    A field is None where the study has no such cell.
+    """
 
     title: str
-    replicas: list[int]
+    columns: list[int] | list[str]
     rows: list[tuple[str, list[Field | None]]]
 
 
+def _slowest(rows: dict[str, list[Row]]) -> float:
+    known = (float(row["slowdown"]) for of_workload in rows.values() for row in of_workload if row["n"])
+    return max([LEAST_FULL_SLOWDOWN, *known])
+
+
+def pair_matrices(rows: dict[str, list[Row]]) -> list[Matrix]:
+    """One matrix for each strategy under which pairs ran, from the rows of the summary by workload."""
+    pairs = {workload: of_workload for workload, of_workload in rows.items() if "+" in workload}
+    slowest, found = _slowest(pairs), []
+    names = list(dict.fromkeys(name for workload in pairs for name in workload.split("+")))
+    for strategy in dict.fromkeys(row["strategy"] for of_workload in pairs.values() for row in of_workload):
+        fields: dict[tuple[str, str], Field] = {}
+        for workload, of_workload in pairs.items():
+            for row in of_workload:
+                if row["strategy"] == strategy:
+                    both = workload.split("+")
+                    both.remove(row["tenant_workload"])
+                    fields[row["tenant_workload"], both[0]] = _field(row, slowest)
+        lines = [(victim, [fields.get((victim, beside)) for beside in names]) for victim in names]
+        found.append(Matrix(strategy, names, lines))
+    return found
+
+
 def matrices(rows: dict[str, list[Row]]) -> list[Matrix]:
-    """The matrices of the rows of the summary by workload; pairs have a heat map of their own and are left out."""
+    """The matrices of the rows of the summary by workload; pairs have matrices of their own and are left out."""
     found = []
-    slowest = max([LEAST_FULL_SLOWDOWN, *(row["slowdown"] for rows_ in rows.values() for row in rows_ if row["n"])])
+    slowest = _slowest(rows)
     for workload, of_workload in rows.items():
         for tenant_workload in dict.fromkeys(row["tenant_workload"] for row in of_workload):
             if "+" not in workload:

@@ -26,7 +26,7 @@ def test_the_slower_the_more_colour_and_gaps_stay_gaps() -> None:
     rows = [row("exclusive", 1, 1.0), row("mps", 1, 0.9), row("mps", 2, 2.0), row("mps", 4, 4.0)]
     rows += [row("mig", 2, NAN, n=0, status="infeasible"), row("mig", 4, NAN, latency_mean_seconds=0.02)]
     (matrix,) = report_matrix.matrices({"w": rows})
-    assert matrix.replicas == [1, 2, 4]
+    assert matrix.columns == [1, 2, 4]
     fields = dict(matrix.rows)
     shades = [field.shade_percent for field in fields["mps"] if field]
     assert shades == pytest.approx([0, 22.5, 45]), "the slowest has the most, and each doubling adds as much"
@@ -39,6 +39,31 @@ def test_pairs_have_no_matrix_and_a_mix_one_for_each_workload_in_it() -> None:
     mixed = [row("mps", 2, 1.5, workload="mix", tenant_workload=name) for name in ("a", "b")]
     found = report_matrix.matrices({"a+b": [row("mps", 2, 1.5, workload="a+b")], "mix": mixed})
     assert len(found) == 2 and all("mix" in matrix.title for matrix in found)
+
+
+def test_pairs_have_a_matrix_for_each_strategy_with_both_of_a_pair() -> None:
+    pair = [row("mps", 2, slow, workload="a+b", tenant_workload=name) for name, slow in (("a", 8.0), ("b", 1.1))]
+    like = [row(name, 2, 2.0, workload="a+a", tenant_workload="a") for name in ("mps", "mig")]
+    found = report_matrix.pair_matrices({"a": [row("exclusive", 1, 1.0)], "a+b": pair, "a+a": like})
+    texts = {
+        matrix.title: {victim: [field and field.text for field in fields] for victim, fields in matrix.rows}
+        for matrix in found
+    }
+    assert texts == {
+        "mps": {"a": ["2.00", "8.00"], "b": ["1.10", None]},
+        "mig": {"a": ["2.00", None], "b": [None, None]},
+    }
+    assert all(matrix.columns == ["a", "b"] for matrix in found)
+    key = dict(found[0].rows)["b"][0]
+    assert key and key.key == "mps/a+b/2", "the same details for both"
+
+
+def test_what_only_served_as_a_baseline_is_no_finding() -> None:
+    alone = [row(name, 1, 1.0) for name in ("exclusive", "exclusive-again")]
+    pair = [row("mps", 2, 1.5, workload="a+b", tenant_workload="a")]
+    assert report.compared({"a": alone, "a+b": pair}, "exclusive") == {"a+b": pair}
+    assert report.compared({"a": [*alone, row("mps", 1, 1.0)]}, "exclusive").keys() == {"a"}
+    assert report.compared({"a": alone}, "exclusive") == {"a": alone}, "or there would be nothing"
 
 
 def details_of(*points: fabricated.Point) -> dict[str, Any]:
