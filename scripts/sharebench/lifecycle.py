@@ -187,7 +187,7 @@ def closing_lines(results: Path) -> list[str]:
                 largest[row["strategy"]] = row
         for name, row in largest.items():
             missing = "no mean" if row["status"] == "ok" else row["status"]
-            missing += f" ({row['reason']})" if row["reason"] else ""
+            missing += f" ({row['reason'].split('; ')[0]})" if row["reason"] else ""
             mean_ms = f"{1e3 * float(row['latency_mean_seconds']):.4g} ms" if row["latency_mean_seconds"] else missing
             slowdown = f", slowdown {float(row['slowdown']):.2f}" if row["slowdown"] else ""
             total = f", {float(row['throughput_total_hz']):.4g}/s in all" if row["throughput_total_hz"] else ""

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from sharebench.figures import data
 from sharebench.mixes import has_jobs
+from sharebench.report_words import digits
 
 Row = dict[str, Any]
 
@@ -57,7 +58,7 @@ def _findings(rows: list[Row], study: data.Study) -> list[tuple[str, str]]:
             )
             energies = row["energy_per_job_joules"], queue["energy_per_job_joules"]
             if not any(map(math.isnan, energies)):
-                text += f" A job takes {energies[0]:.3g} J against {energies[1]:.3g} J."
+                text += f" A job takes {digits(energies[0])} J against {digits(energies[1])} J."
         said.append((strategy, text))
     return said
 
