@@ -25,11 +25,17 @@ llm_decode = importlib.import_module("tenant.workloads.llm_decode")
 TINY = {"HIDDEN": 64, "INNER": 96, "VOCABULARY": 50, "HEADS": 4, "KEY_HEADS": 2, "HEAD": 16}
 
 
+attached: list[Any] = []
+
+
 @pytest.fixture(autouse=True)
 def precision_settings() -> Iterator[None]:
     """Which precision products may use is a setting of the process."""
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     yield
+    # Inference mode is the thread's, and other tests train in it.
+    while attached:
+        attached.pop()._attached.close()
     torch.set_float32_matmul_precision(before[0])
     torch.backends.cudnn.allow_tf32 = before[1]
 
@@ -43,6 +49,7 @@ def tiny_llm(monkeypatch: pytest.MonkeyPatch) -> None:
 def make(module: str, **params: Any) -> Any:
     workload = workloads.create(workloads.load_module(module, "cpu"), params, "cpu")
     workload.attach()
+    attached.append(workload)
     workload.step()
     return workload
 

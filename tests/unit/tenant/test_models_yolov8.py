@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,10 +20,12 @@ yolov8 = importlib.import_module("tenant.workloads.yolov8")
 
 
 @pytest.fixture
-def workload() -> Any:
+def workload() -> Iterator[Any]:
+    """Attached for as long as the test takes."""
     made = workloads.create(yolov8, {"batch": 2}, "cpu")
     made.attach()
-    return made
+    yield made
+    made._attached.close()
 
 
 def test_operations_are_those_of_the_literature(workload: Any) -> None:
