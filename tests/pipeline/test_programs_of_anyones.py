@@ -23,9 +23,10 @@ start_http_server(PORT)
 with open(sys.argv[1], "w") as notes:
     while True:
         begun = time.monotonic()
-        with latency.time():
-            left @ left
-        print(begun, time.monotonic(), file=notes, flush=True)
+        left @ left
+        ended = time.monotonic()
+        latency.observe(ended - begun)
+        print(begun, ended, file=notes, flush=True)
 """
 DIES = """
 import os, sys, time
@@ -74,14 +75,13 @@ def test_a_script_that_measures_itself_runs_unmodified_for_two_tenants(untouched
         inside = (begun >= start) & (begun < start + tenant["scrape"]["seconds"])
         mean, own_mean = tenant["sum_seconds"] / tenant["count"], (ended - begun)[inside].mean()
         error, rate_error = tenant["scrape"]["mean_error_ratio"], tenant["scrape"]["rate_error_ratio"]
-        # Taking the time costs the script some microseconds of its own, which its histogram does not see.
-        assert own_mean == pytest.approx(mean, rel=error / (1 - error), abs=20e-6)
+        assert own_mean == pytest.approx(mean, rel=error / (1 - error))
         assert inside.sum() == pytest.approx(tenant["count"], rel=rate_error / (1 - rate_error))
 
     (row,) = rows(untouched.results / "tables/summary.csv")
-    assert float(row["scrape_error_percent"]) == pytest.approx(
-        100 * max(max(t["scrape"]["rate_error_ratio"], t["scrape"]["mean_error_ratio"]) for t in record["tenants"])
-    )
+    worst = 100 * max(max(t["scrape"]["rate_error_ratio"], t["scrape"]["mean_error_ratio"]) for t in record["tenants"])
+    # A cell that the busy machine spoilt has no numbers.
+    assert row["scrape_error_percent"] == "" if broken else float(row["scrape_error_percent"]) == pytest.approx(worst)
     if row["latency_p99_seconds"]:
         assert float(row["latency_p99_seconds_bucket_error_percent"]) > 5, "its buckets are wide, and it says so"
 
