@@ -1,5 +1,6 @@
 """What the summary says of each strategy at its largest number of tenants, in plain words."""
 
+import math
 from typing import Any, NamedTuple
 
 from sharebench.figures import data as tables
@@ -9,6 +10,9 @@ from sharebench.strategies import is_again
 
 BASELINE = ("exclusive", 1, True)
 """Strategy and tenants of what every finding compares with, if it has a valid cell."""
+
+CHANCE = 0.03
+"""By how much a baseline may differ from itself without a word, as the logarithm of the ratio."""
 
 Row = dict[str, Any]
 
@@ -48,8 +52,18 @@ def findings(rows: list[Row], plain: list[Row]) -> list[Finding]:
             sentences.append(f"{_tenants(own[-1])}: {tables.absence(own[-1])}{reason}.")
         if measured:
             sentences += _sentences(measured[-1], alone)
+            if is_again(strategy):
+                sentences += _chance(measured[-1]["slowdown"])
         found.append(Finding(strategy, " ".join(sentences)))
     return found
+
+
+def _chance(slowdown: float) -> list[str]:
+    """What a baseline that does not repeat means for all that is held against it; NaN has no sentence."""
+    off = abs(math.log(slowdown)) if slowdown > 0 else 0.0
+    if off < CHANCE:
+        return []
+    return [f"So differences of {100 * math.expm1(off):.0f} % can be chance alone with this workload."]
 
 
 def _tenants(row: Row) -> str:

@@ -1,6 +1,6 @@
 """The pipeline on a real GPU: every strategy in force and proven, and nothing left behind however a run ends.
 
-About six minutes; needs an interpreter with both the frameworks and the pipeline's packages (README.md beside this).
+About three minutes; needs an interpreter with both the frameworks and the pipeline's packages (README.md beside this).
 """
 
 from __future__ import annotations

@@ -264,6 +264,19 @@ def test_findings_say_why_the_largest_number_has_no_value() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("slowdown", "chance"),
+    [(1.02, None), (float("nan"), None), (1.25, "25 %"), (0.8, "25 %")],
+    ids=["repeats", "unknown", "slower", "faster"],
+)
+def test_a_baseline_that_does_not_repeat_is_said(slowdown: float, chance: str | None) -> None:
+    again = row("exclusive-again", 1, slowdown=slowdown)
+    text = report_findings.findings([row("exclusive", 1), again], [row("exclusive", 1)])[1].text
+    said = f"So differences of {chance} can be chance alone with this workload."
+    assert said in text if chance else "chance alone" not in text
+    assert "chance alone" not in report_findings.findings([row("mps", 1, slowdown=slowdown)], [])[0].text
+
+
 def test_findings_compare_with_the_baseline_only_if_it_is_valid() -> None:
     shared = row("mps", 2, slowdown=1.25, throughput_total_hz=160.0, n=2, warnings=1)
     rows = [row("exclusive", 1), shared]
