@@ -184,7 +184,9 @@ def _not_asked_for(study: Study, files_config: dict[str, Any]) -> str:
         # The files alone need not make sense on this node: the command line may be what mends them.
         return ""
     everything = Study(matrix)
-    missing = set(everything.cells) - set(study.cells)
+    # What the config excludes is said already.
+    cells = Study(study.config | {"exclude": []}).cells
+    missing = set(everything.cells) - set(cells)
     if not missing:
         return ""
     parts = []
@@ -194,7 +196,7 @@ def _not_asked_for(study: Study, files_config: dict[str, Any]) -> str:
         ("workload", "workloads"),
         ("repeat", "repeats"),
     ):
-        shown = {getattr(cell, axis) for cell in study.cells}
+        shown = {getattr(cell, axis) for cell in cells}
         gone = {getattr(cell, axis) for cell in missing} - shown
         if gone:
             parts.append(_words(name, sorted(gone)))

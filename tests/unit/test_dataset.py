@@ -53,6 +53,8 @@ def test_what_is_not_shown_is_said_in_a_line(changes: dict[str, Any], words: str
 def test_what_the_config_leaves_out_is_said_too() -> None:
     line = not_shown(requested(exclude=["mps/*/n2"]), files() | {"exclude": ["mps/*/n2"]})
     assert line.startswith("Left out by the config: ") and "(mps/*/n2)." in line
+    on_the_command_line = not_shown(requested(exclude=["mps/*/n2"]), files())
+    assert on_the_command_line == line, "it is said once"
 
 
 def test_cells_that_miss_although_every_value_is_there() -> None:
