@@ -187,6 +187,17 @@ def test_streams_may_wait_for_the_turns_of_their_process(strategy, passes):
     assert gate(record, "drained_queue")["passed"] is passes
 
 
+@pytest.mark.parametrize(
+    "strategy, drain_seconds, passes",
+    [("streams", 0.0019, True), ("streams", 0.0021, False), ("mps", 0.0019, False)],
+)
+def test_streams_of_short_iterations_may_wait_as_long_as_in_the_window(strategy, drain_seconds, passes):
+    record = factories.record(strategy, [[4e-6] * 332 + [0.002]] * 2)
+    for tenant in record["tenants"]:
+        tenant["drain_seconds"] = drain_seconds
+    assert gate(record, "drained_queue")["passed"] is passes
+
+
 @pytest.mark.parametrize("drain_seconds, passes", [(9e-5, True), (1.1e-4, False)])
 def test_a_call_that_waits_for_nothing_is_no_queue_however_short_an_iteration_is(drain_seconds, passes):
     record = factories.record("mps", [[4e-6] * 333] * 2)
