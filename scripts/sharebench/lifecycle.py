@@ -108,7 +108,8 @@ def git_state() -> dict[str, Any]:
 
 def relative_argv(argv: Sequence[str]) -> list[str]:
     """The command as one would type it here: no absolute paths, so no user or host in the results."""
-    return [Path(argv[0]).name, *map(dataset.portable, argv[1:])]
+    # `python -m snakemake` calls itself __main__.py.
+    return ["snakemake", *map(dataset.portable, argv[1:])]
 
 
 def _let_go(node: Node) -> None:

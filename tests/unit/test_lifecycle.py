@@ -114,6 +114,7 @@ def test_the_command_is_noted_without_where_it_was_typed(tmp_path: Path, monkeyp
     argv = [str(tmp_path / ".venv/bin/snakemake"), "--cores", "1", "--configfile", str(tmp_path / "config/quick.yaml")]
     assert relative_argv(argv) == ["snakemake", "--cores", "1", "--configfile", "config/quick.yaml"]
     assert relative_argv(["snakemake", "--config", "strategies=[mps,mig]"])[-1] == "strategies=[mps,mig]"
+    assert relative_argv(["/lib/snakemake/__main__.py", "-n"]) == ["snakemake", "-n"], "python -m snakemake"
 
 
 @pytest.fixture
