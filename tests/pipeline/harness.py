@@ -72,6 +72,17 @@ def make_checkout(root: Path) -> None:
     (root / "tmp").mkdir()
 
 
+# What a busy machine does to a measurement, besides the truth.
+BUSY = {"cpu_stolen", "cpu_throttled", "window_coverage"}
+
+
+def is_spoilt(record: dict[str, Any]) -> bool:
+    """Whether the busy machine made the cell invalid; nothing else may have."""
+    broken = {gate["name"] for gate in record["gates"] if gate["severity"] == "invalid" and not gate["passed"]}
+    assert broken <= BUSY
+    return bool(broken)
+
+
 def draw_really(checkout: Checkout) -> None:
     """Undo the stubs of `make_checkout`."""
     decide_really(checkout)

@@ -73,6 +73,8 @@ def test_every_fault_is_a_measured_outcome_and_the_next_cell_is_clean(untouched:
 def test_a_device_that_takes_no_new_tenant_ends_the_run(untouched: Checkout) -> None:
     untouched.study = "faults.yaml"
     wedging = ["workloads=[]", "faults=[killed,assert]", "fault_victims=[wedging]", "timeouts={start_seconds: 8}"]
+    untouched.run("results/calibration/wedging.json", config=wedging).ok()
+    (untouched.root / "tmp/starts").touch()
     result = untouched.run(config=wedging)
     assert result.code != 0
     assert "the device takes no new tenant within 8 s after the fault" in result.out
