@@ -17,7 +17,7 @@ GOLDEN = FOLDER.parents[1] / "tests" / "unit" / "golden"
 BLOCK = re.compile(r"(<!-- manifests: ([a-z0-9-]+) -->\n).*?(<!-- end of manifests -->)", re.DOTALL)
 LABEL = "nvidia.com/device-plugin.config"
 # What makes an object ours, which says nothing about the strategy.
-OURS = ("ownerReferences", "labels")
+OURS = ("ownerReferences", "labels", "annotations")
 CELL = re.compile(r"sharebench-[0-9a-f]{12}")
 
 Json = Any

@@ -20,6 +20,8 @@ CODE_FOLDER = "/sharebench"
 CODE_FILE = "tenant.pyz"
 DIGEST_ANNOTATION = "sharebench/code-sha256"
 CELL_LABEL = "sharebench/cell"
+# Random for each start of a cell's tenants: an object that has it was made by this very start.
+ATTEMPT_ANNOTATION = "sharebench/attempt"
 TOKEN_VARIABLE = "SHAREBENCH_TOKEN"
 # Tells a tenant to report which device its pod was given.
 GRANTED_VARIABLE = "SHAREBENCH_GRANTED"

@@ -55,7 +55,7 @@ class PodTenants:
         self.loads, self.timeouts = settings["loads"], settings["timeouts"]
         self.exposition, self.annotations = settings.get("exposition"), settings.get("pod_annotations", {})
         self.read_node, self.reach = node, reach
-        self.token = token_hex(16)
+        self.token, self.attempt = token_hex(16), token_hex(8)
         core = f"/api/v1/namespaces/{place.namespace}"
         self.collection, self.config_maps = f"{core}/pods", f"{core}/configmaps"
         self.watcher = Watcher(api, self.collection, _selector({pod_spec.CELL_LABEL: place.cell}))
@@ -78,11 +78,11 @@ class PodTenants:
     def start(self, grants: Sequence[Grant]) -> None:
         """Create the cell's ConfigMap, what its access wants, and all pods. Raises NodeError when one is refused."""
         code = bundle.archive()
-        owner = self.api.create(self.config_maps, pod_spec.config_map(self.place, code))
+        owner = self._create(self.config_maps, pod_spec.config_map(self.place, code))
         cell_seconds = self.timeouts["start_seconds"] + self.spec["window_seconds"] + self.timeouts["record_seconds"]
         deadline_seconds = int(2 * cell_seconds) + SPARE_SECONDS
         for wanted in self.access.objects(self.spec):
-            self.api.create(pod_spec.collection(self.place, wanted), pod_spec.belonging(self.place, owner, wanted))
+            self._create(pod_spec.collection(self.place, wanted), pod_spec.belonging(self.place, owner, wanted))
         bodies = []
         for grant in grants:
             options, needs = self.place.options, self.access.pod(self.spec, grant)
@@ -92,8 +92,24 @@ class PodTenants:
             body["metadata"]["annotations"] = {**body["metadata"]["annotations"], **self.annotations}
         self.names = [body["metadata"]["name"] for body in bodies]
         self._created = time.monotonic()
-        _of_each(lambda body: self.api.create(self.collection, body), bodies)
+        _of_each(lambda body: self._create(self.collection, body), bodies)
         self.watcher.start()
+
+    def _create(self, collection: str, body: Json) -> Json:
+        """Create an object, or take the one that a call made whose answer was lost. Raises NodeError."""
+        metadata = body["metadata"]
+        mark = {pod_spec.ATTEMPT_ANNOTATION: self.attempt}
+        marked = {**body, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **mark}}}
+        try:
+            return self.api.create(collection, marked)
+        except ApiRefused as refused:
+            if refused.status != 409:
+                raise
+            # The driver may list objects there, and not get them.
+            for found in self.api.get(collection, fieldSelector=f"metadata.name={metadata['name']}")["items"]:
+                if (found["metadata"].get("annotations") or {}).get(pod_spec.ATTEMPT_ANNOTATION) == self.attempt:
+                    return dict(found)
+            raise
 
     def stop(self) -> None:
         """Put the tenants' logs into this job's log, and remove the cell's objects."""

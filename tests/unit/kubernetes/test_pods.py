@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from unit.kubernetes.objects import Json
-from unit.studies import study
+from unit.studies import study, study_of
 
 from sharebench.config import load
-from sharebench.nodes.base import NodeError
+from sharebench.nodes.base import Grant, NodeError
+from sharebench.nodes.kubernetes.access import PodNeeds
 from sharebench.nodes.kubernetes.api import ApiRefused
 from sharebench.tenants import pod_watch
 from sharebench.tenants.pod_spec import Place
@@ -89,6 +90,61 @@ def until_refused(tenants: PodTenants) -> str:
             return str(failure)
         tenants._pause(0.02)
     return "never"
+
+
+class LostAnswers:
+    """Stands in for `Api`: makes what it is asked to, but says that it is there already, as to a second call."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, Json] = {}
+
+    def create(self, path: str, body: Json) -> Json:
+        uid = {"uid": f"uid-{len(self.made)}"}
+        self.made.setdefault(f"{path}/{body['metadata']['name']}", body | {"metadata": body["metadata"] | uid})
+        raise ApiRefused(409, f"{body['metadata']['name']} already exists")
+
+    def get(self, path: str, **query: Any) -> Json:
+        _, _, name = query.get("fieldSelector", "").partition("metadata.name=")
+        items = [each for key, each in self.made.items() if key.startswith(path) and name in key]
+        return {"items": items, "metadata": {"resourceVersion": "7"}}
+
+
+class Access:
+    """Asks for one object beside the pods."""
+
+    def objects(self, spec: Json) -> list[Json]:
+        return [{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "gpu"}}]
+
+    def pod(self, spec: Json, grant: Grant) -> PodNeeds:
+        return PodNeeds()
+
+
+def started(api: LostAnswers, monkeypatch: pytest.MonkeyPatch) -> PodTenants:
+    monkeypatch.setattr("sharebench.tenants.pods.Watcher.start", lambda watcher: None)
+    cells = study_of({"node": "kubernetes", "strategies": ["exclusive"]})
+    spec = cells.spec_of(cells.cells[0])
+    place = Place("gpu-node", "0123", "sharebench", "abc", "sharebench/measuring", OPTIONS)
+    settings = {"timeouts": {"start_seconds": 1, "record_seconds": 1}, "loads": [{"arrival": "closed"}] * 2}
+    given: Any = api
+    access: Any = Access()
+    tenants = PodTenants(given, place, spec, settings, lambda: {}, "pod-ip", access)
+    tenants.start([Grant(0, 0), Grant(1, 0)])
+    return tenants
+
+
+def test_objects_that_a_call_made_whose_answer_was_lost_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = LostAnswers()
+    started(api, monkeypatch)
+    assert [each["kind"] for each in api.made.values()][:2] == ["ConfigMap", "ResourceClaim"]
+    owners = [each["metadata"]["ownerReferences"][0]["uid"] for each in list(api.made.values())[1:]]
+    assert owners == ["uid-0"] * 3, "what is there belongs to the ConfigMap that is there"
+
+
+def test_objects_of_another_start_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = LostAnswers()
+    started(api, monkeypatch)
+    with pytest.raises(ApiRefused, match="sharebench-abc already exists"):
+        started(api, monkeypatch)
 
 
 def test_pods_in_the_order_of_tenants(make: Make) -> None:

@@ -130,3 +130,16 @@ def test_somebody_who_never_stops_changing_it_is_named() -> None:
     with pytest.raises(NodeError, match="somebody keeps changing"):
         shared.add("aaaa")
     shared.add("aaaa")
+
+
+def test_a_change_whose_answer_was_lost_counts_as_one() -> None:
+    """The second call finds another version than the one that it read, which the first one made."""
+    shared = OneMap(dict(FOUND))
+    patch = shared.patch
+
+    def lost(path: str, body: dict[str, Any]) -> dict[str, Any]:
+        patch(path, body)
+        return patch(path, body)
+
+    shared.patch = lost  # type: ignore[method-assign]
+    assert shared.add("aaaa")["data"] == TEXTS

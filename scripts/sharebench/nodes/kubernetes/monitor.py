@@ -41,6 +41,9 @@ def ensure(api: Api, namespace: str, monitor: Json) -> None:
         if api.find(f"{collection}/{name}") is None:
             api.create(collection, monitor)
     except ApiRefused as refused:
+        if refused.status == 409:
+            # Made by a call whose answer was lost.
+            return
         if refused.status == 404:
             line = "the cluster has no PodMonitor (Prometheus Operator); set prometheus.discovery: annotations or file"
             raise NodeError(line) from None

@@ -76,16 +76,19 @@ def change(api: Api, path: str, wanted: Callable[[Json], dict[str, Any]]) -> dic
 
     Returns the patch that was applied, empty where nothing was to be changed. Raises NodeError.
     """
+    tried: dict[str, Any] = {}
     for _ in range(ATTEMPTS):
         found = api.get(path)
         patch = wanted(found)
         if not patch:
-            return {}
+            # After a conflict: the patch before had been applied, and its answer was lost.
+            return tried
         metadata = patch.get("metadata", {}) | {"resourceVersion": found["metadata"]["resourceVersion"]}
         try:
             api.patch(path, patch | {"metadata": metadata})
         except ApiRefused as refused:
             if refused.status == 409:
+                tried = patch
                 continue
             raise
         return patch
