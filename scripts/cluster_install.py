@@ -4,13 +4,18 @@ Without --apply nothing is changed: objects are checked by kubectl, and commands
 """
 
 import argparse
+import json
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 from shutil import which
+from typing import Any
 
 import yaml
+
+from sharebench.nodes.kubernetes.cluster_policy import command as naming_command
+from sharebench.nodes.kubernetes.cluster_policy import config_of
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "config" / "cluster"
@@ -46,6 +51,71 @@ def place(name: str, plugin_namespace: str) -> list[str]:
     made = [each for each in yaml.safe_load_all((FOLDER / name).read_text()) if each]
     is_open = any(each["kind"] in ("Role", "RoleBinding") and "namespace" not in each["metadata"] for each in made)
     return ["--namespace", plugin_namespace] if is_open else []
+
+
+class CannotSay(Exception):
+    """A program could not answer; its own words."""
+
+
+def _output(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        # kubectl logs every attempt before it says what is wrong.
+        raise CannotSay((done.stderr.strip().splitlines() or [f"{command[0]} failed"])[-1])
+    return done.stdout
+
+
+def unreachable() -> str | None:
+    """Why there is no cluster to install in; None where one answers."""
+    try:
+        _output("kubectl", "get", "--raw", "/version", "--request-timeout=10s")
+    except CannotSay as reason:
+        context = subprocess.run(["kubectl", "config", "current-context"], capture_output=True, text=True)
+        name = context.stdout.strip() or "none"
+        return f"no cluster reachable (current context: {name}): {reason}; set KUBECONFIG, or choose another context"
+    return None
+
+
+def policies() -> list[dict[str, Any]]:
+    """The cluster's ClusterPolicies. Raises CannotSay."""
+    kind = "clusterpolicies.nvidia.com"
+    if not _output("kubectl", "get", "customresourcedefinition", kind, "--ignore-not-found", "--output", "name"):
+        return []
+    found: list[dict[str, Any]] = json.loads(_output("kubectl", "get", kind, "--output", "json"))["items"]
+    return found
+
+
+def operator_releases() -> list[dict[str, str]]:
+    """Helm's releases of the GPU operator, whatever they are called. Raises CannotSay."""
+    releases: list[dict[str, str]] = json.loads(_output("helm", "list", "--all-namespaces", "--output", "json"))
+    return [each for each in releases if each["chart"].startswith("gpu-operator-")]
+
+
+def operator_refusal(namespace: str) -> str | None:
+    """Why the GPU operator must not be installed: the cluster has one. None where it has none. Raises CannotSay.
+
+    `namespace` is taken for the operator's where Helm does not know it.
+    """
+    found, releases = policies(), operator_releases() if which("helm") else []
+    chart = charts()["operator"]
+    others = [each for each in releases if (each["name"], each["namespace"]) != (chart["release"], chart["namespace"])]
+    if not found and not others:
+        return None
+    namespace = releases[0]["namespace"] if releases else namespace
+    names = [f"ClusterPolicy {each['metadata']['name']}" for each in found]
+    names += [f"release {each['name']} of {each['chart']} in {each['namespace']}" for each in releases]
+    lines = [
+        f"the cluster has a GPU operator: {', '.join(names)}.",
+        "WITH=operator would change its version and settings on all nodes, or make a second one. Leave it out:",
+        f"  make cluster-install PLUGIN_NAMESPACE={namespace} APPLY=1",
+    ]
+    unnamed = next((each for each in found if not (config_of(each) or {}).get("name")), None)
+    if unnamed is not None:
+        lines += [
+            "Its device plugin has no ConfigMap to switch by. Name one (the plugin restarts on all nodes):",
+            f"  {naming_command(unnamed, namespace)}",
+        ]
+    return "\n".join(lines)
 
 
 def exists(namespace: str) -> bool:
@@ -86,6 +156,13 @@ def main() -> int:
             program
         ):
             parser.error(f"{program} is not on PATH: install it first")
+    try:
+        refusal = unreachable() or (operator_refusal(namespace) if "operator" in given.names else None)
+    except CannotSay as silence:
+        refusal = f"cannot see whether the cluster has a GPU operator: {silence}"
+    if refusal is not None:
+        print(refusal, file=sys.stderr)
+        return 1
     for command in wanted:
         is_run = given.apply or command[0] != "helm"
         if given.apply and namespace in command and command[0] == "kubectl" and not exists(namespace):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from shutil import which
 
 import pytest
 import yaml
@@ -14,18 +16,51 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "cluster_install.py"
 
 
+# Answers from files beside it, or as an empty cluster would.
+KUBECTL = """#!/bin/sh
+cd {folder}
+case "$1 $2" in
+"get --raw") [ ! -e away ] || {{ echo "E1122 memcache.go" >&2; echo "connection refused" >&2; exit 1; }}; exit;;
+"get namespace") [ -e lacking ] || echo "namespace/$3"; exit;;
+"get customresourcedefinition") [ ! -e hidden ] || {{ echo forbidden >&2; exit 1; }}; ls policies 2>/dev/null; exit 0;;
+"get clusterpolicies.nvidia.com") cat policies; exit;;
+"config current-context") echo my-context; exit;;
+esac
+echo "kubectl $*" >> calls
+[ ! -e broken ]
+"""
+HELM = """#!/bin/sh
+cd {folder}
+[ "$1" != list ] || {{ cat releases; exit; }}
+echo "helm $*" >> calls
+[ ! -e broken ]
+"""
+
+
 @pytest.fixture
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file with a line for each call."""
+    """The file with a line for each call that may change something."""
     noted = tmp_path / "calls"
     noted.touch()
-    for name in ("kubectl", "helm"):
+    (tmp_path / "releases").write_text("[]")
+    for name, text in (("kubectl", KUBECTL), ("helm", HELM)):
         program = tmp_path / name
-        found = f'[ "$1" = get ] && {{ [ -e {tmp_path}/lacking ] || echo "namespace/$3"; exit; }}'
-        program.write_text(f'#!/bin/sh\n{found}\necho "{name} $*" >> {noted}\n[ ! -e {tmp_path}/broken ]\n')
+        program.write_text(text.format(folder=tmp_path))
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     return noted
+
+
+def has_policy(calls: Path, config: dict[str, str] | None) -> None:
+    """The cluster has a ClusterPolicy whose plugin has this config."""
+    policy = {"metadata": {"name": "cluster-policy"}, "spec": {"devicePlugin": {"config": config}}}
+    (calls.parent / "policies").write_text(json.dumps({"items": [policy]}))
+
+
+def has_release(calls: Path, name: str, namespace: str) -> None:
+    """Helm has installed the operator under this name."""
+    release = {"name": name, "namespace": namespace, "chart": "gpu-operator-v25.3.0"}
+    (calls.parent / "releases").write_text(json.dumps([release]))
 
 
 def install(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -45,7 +80,11 @@ def test_a_program_that_is_not_there_is_named_before_anything_is_done(
     calls: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (calls.parent / "helm").unlink()
-    monkeypatch.setenv("PATH", str(calls.parent))
+    programs = calls.parent / "programs"
+    programs.mkdir()
+    for name in ("sh", "cat", "ls"):
+        (programs / name).symlink_to(str(which(name)))
+    monkeypatch.setenv("PATH", f"{calls.parent}:{programs}")
     assert install("plugin").returncode == 0, "a dry run only shows what Helm would do"
     calls.write_text("")
     done = install("--apply", "plugin")
@@ -109,6 +148,55 @@ def test_what_cannot_be_is_refused_before_anything_runs(calls: Path, names: list
     assert done.returncode == 2
     assert words in done.stderr
     assert calls.read_text() == ""
+
+
+def test_an_operator_that_is_there_is_left_alone_and_the_line_says_what_to_type(calls: Path) -> None:
+    has_policy(calls, None)
+    has_release(calls, "gpu-operator-1755", "nvidia")
+    for arguments in (["--apply"], []):
+        done = install(*arguments, "operator")
+        assert done.returncode == 1
+        assert calls.read_text() == "", "neither a chart nor a right"
+        assert "release gpu-operator-1755 of gpu-operator-v25.3.0 in nvidia" in done.stderr
+        assert "make cluster-install PLUGIN_NAMESPACE=nvidia APPLY=1" in done.stderr
+        assert "kubectl create configmap sharebench-configs --namespace nvidia" in done.stderr
+        assert "kubectl patch clusterpolicies.nvidia.com/cluster-policy --type merge" in done.stderr
+
+
+def test_an_operator_with_a_config_map_needs_no_patch(calls: Path) -> None:
+    has_policy(calls, {"name": "theirs"})
+    done = install("--apply", "operator")
+    assert done.returncode == 1
+    assert "kubectl patch" not in done.stderr
+
+
+def test_an_operator_without_a_policy_is_one_too(calls: Path) -> None:
+    has_release(calls, "gpu-operator-1755", "gpu-operator")
+    assert install("--apply", "operator").returncode == 1
+    assert calls.read_text() == ""
+
+
+def test_an_installation_of_ours_that_ended_early_goes_on(calls: Path) -> None:
+    has_release(calls, "gpu-operator", "gpu-operator")
+    assert install("--apply", "operator").returncode == 0
+
+
+def test_an_operator_is_not_installed_where_nobody_can_say_whether_there_is_one(calls: Path) -> None:
+    (calls.parent / "hidden").touch()
+    done = install("--apply", "operator")
+    assert done.returncode == 1
+    assert done.stderr == "cannot see whether the cluster has a GPU operator: forbidden\n"
+    assert calls.read_text() == ""
+
+
+def test_without_a_cluster_one_line_says_so(calls: Path) -> None:
+    (calls.parent / "away").touch()
+    done = install()
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "no cluster reachable (current context: my-context): connection refused; "
+        "set KUBECONFIG, or choose another context"
+    ]
 
 
 def test_every_chart_has_values_and_every_values_file_a_chart() -> None:
