@@ -114,6 +114,22 @@ def _window_length(record: Record) -> Finding | None:
     return at_most(value, limit, message)
 
 
+def _nothing_finished(record: Record) -> Finding:
+    """Tenants without a latency: they are in no mean, so that the others would stand for them."""
+    idle = [tenant for tenant in record["tenants"] if not tenant["count"]]
+    if not idle:
+        return Finding(0, 0, True, "")
+    tenant = idle[0]
+    what = "request" if tenant.get("measured_by") == "client" else "iteration"
+    if tenant["errors"]:
+        last = f", the last with {tenant['last_error']}" if tenant.get("last_error") else ""
+        why = f"all of {tenant['errors']} {what}s failed{last}"
+    else:
+        seconds = window_seconds(record)
+        why = f"no {what} began in the window of {seconds:g} s and ended; set a longer one (window_seconds)"
+    return at_most(len(idle), 0, f"tenant {tenant['index']}: {why}")
+
+
 def _output_digest(record: Record) -> Finding | None:
     spec = json.loads(record["spec"])
     judged = []
@@ -158,7 +174,7 @@ def _drained_queue(record: Record) -> Finding | None:
     for tenant in own:
         median = _median_seconds(tenant)
         if median is None:
-            return Finding(None, limit, False, f"tenant {tenant['index']} finished no iteration")
+            continue
         nothing_seconds = max(DRAIN_SECONDS, tenant["max_seconds"] if is_stream else 0.0)
         if tenant["drain_seconds"] > nothing_seconds and tenant["drain_seconds"] / median > worst:
             worst, culprit = tenant["drain_seconds"] / median, tenant["index"]
@@ -285,6 +301,7 @@ INVALID: dict[str, Check] = {
     "evidence": _evidence,
     "window_coverage": _window_coverage,
     "window_length": _window_length,
+    "nothing_finished": _nothing_finished,
     "output_digest": _output_digest,
     "drained_queue": _drained_queue,
     "cpu_stolen": _cpu_stolen,

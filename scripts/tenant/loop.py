@@ -25,7 +25,9 @@ IDLE_ROWS = 1024
 
 
 class Loop(Protocol):
-    """What both loops can do."""
+    """What both loops can do; `last_error` is what the last failed iteration said."""
+
+    last_error: str | None
 
     def run(self, until_ns: int) -> None:
         """Run iterations until the first that ends at or after `until_ns`, or until there is no room."""
@@ -63,6 +65,7 @@ class ClosedLoop:
         self._step = step
         self._clock = clock
         self._failed: list[int] = []
+        self.last_error: str | None = None
         self._filled = 0
         self._running = False
 
@@ -78,10 +81,11 @@ class ClosedLoop:
                 now = times[index] = clock()
                 if now >= until_ns:
                     break
-        except RequestError:
+        except RequestError as error:
             # First, so that no other thread takes the iteration for a good one.
             self._failed.append(index - 1)
             times[index] = clock()
+            self.last_error = str(error)
         self._running = False
         self._filled = index
 
@@ -144,6 +148,7 @@ class OpenLoop:
         self._capacity = capacity
         self._serving: int | None = None
         self._failed: list[int] = []
+        self.last_error: str | None = None
         self._active_begin_ns = self._active_end_ns = 0
 
     def run(self, until_ns: int) -> None:
@@ -168,8 +173,9 @@ class OpenLoop:
         is_failed = False
         try:
             self._step()
-        except RequestError:
+        except RequestError as error:
             is_failed = True
+            self.last_error = str(error)
         ended_ns = self._clock()
         with self._lock:
             if is_failed:

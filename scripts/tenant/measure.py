@@ -272,6 +272,7 @@ class Measurement:
 
     def _close(self, counted: Window) -> None:
         self._recorder.close_window()
+        self._outcome.last_error = self._loop.last_error
         self._record = tenant_record(
             self._identity,
             self._workload,

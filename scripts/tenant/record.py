@@ -44,6 +44,7 @@ class Outcome:
     # Before the output is summed up, which may take more memory than the work.
     memory_bytes: int | None = None
     output_digest: list[float] | None = None
+    last_error: str | None = None
 
 
 def _seconds(ns: int | None) -> float | None:
@@ -118,6 +119,7 @@ def tenant_record(
         "min_seconds": _seconds(latencies.min_ns),
         "max_seconds": _seconds(latencies.max_ns) if latencies.count else None,
         "errors": window.errors,
+        "last_error": outcome.last_error if window.errors else None,
         "histogram": to_sparse(latencies.counts),
         "device_histogram": timed.pop(DEVICE_TIME, None),
         "stages": timed,

@@ -27,8 +27,8 @@ def test_a_clean_cell_passes_everything_without_a_word():
     found = gates.evaluate(factories.record("mps", [[0.005] * 400, [0.006] * 333]))
     assert all(each["passed"] and each["message"] == "" for each in found)
     assert {each["name"] for each in found} == {
-        "evidence", "window_coverage", "window_length", "output_digest", "drained_queue", "cpu_stolen", "cpu_throttled",
-        "clock_error", "censored", "errors", "steady", "drift", "stall", "foreign_cpu",
+        "evidence", "window_coverage", "window_length", "nothing_finished", "output_digest", "drained_queue",
+        "cpu_stolen", "cpu_throttled", "clock_error", "censored", "errors", "steady", "drift", "stall", "foreign_cpu",
     }  # fmt: skip
 
 
@@ -134,7 +134,7 @@ BROKEN = [
     (_no_reference, "output_digest", "invalid", None, "no digest"),
     (_no_calibration, "output_digest", "invalid", None, "no digest"),
     (_full_queue, "drained_queue", "invalid", pytest.approx(2.05, rel=0.02), "tenant 1 left 2.0 iterations"),
-    (_no_iterations, "drained_queue", "invalid", None, "tenant 1 finished no iteration"),
+    (_no_iterations, "nothing_finished", "invalid", 1, "tenant 1: no iteration began in the window of 2 s and ended"),
     (_telemetry(host_steal_percent=5.1), "cpu_stolen", "invalid", 5.1, "5.1 % .* hypervisor"),
     (_telemetry(host_throttled_percent=1.1), "cpu_throttled", "invalid", 1.1, "1.1 % .* quota"),
     (_clock, "clock_error", "invalid", pytest.approx(0.01005), "uncertain by 1.0%"),

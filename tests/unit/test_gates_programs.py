@@ -59,10 +59,40 @@ def test_scrapes_that_leave_much_open_are_no_answer(name: str) -> None:
     assert "leave 30% open with the 400 iterations of tenant 1; a longer window has more" in failed["message"]
 
 
-def test_a_window_without_iterations_is_no_answer() -> None:
-    failed = verdicts(scraped(of(), UPPERS, [0, 0, 0, 0]))["scrape_error"]
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {"errors": 717, "last_error": "status 500"},
+            "tenant 1: all of 717 requests failed, the last with status 500",
+        ),
+        ({"errors": 3}, "tenant 1: all of 3 requests failed"),
+        (
+            {},
+            "tenant 1: no request began in the window of 2 s and ended; set a longer one (window_seconds)",
+        ),
+    ],
+)
+def test_a_server_that_finished_nothing_excludes_the_cell_with_the_reason(changes: dict[str, Any], line: str) -> None:
+    """Else the mean would be that of its lucky neighbour."""
+    silent = served(tenant(1, back_to_back([]))) | changes
+    measured = record(tenants=[served(of()), silent])
+    assert not gates.is_valid(measured)
+    failed = next(gate for gate in measured["gates"] if gate["name"] == "nothing_finished")
+    assert (failed["passed"], failed["severity"], failed["message"]) == (False, "invalid", line)
+    row = summary_table([reduced(measured)], [(Cell("exclusive", "matmul", 2, 1), "matmul")], Baseline([], None)).iloc[
+        0
+    ]
+    assert (row["n"], row["n_excluded"]) == (0, 1)
+    assert math.isnan(row["latency_mean_seconds"] or math.nan)
+    assert line in row["reason"]
+    assert "1 of 1 cells excluded by nothing_finished" in row["notes"]
+
+
+def test_a_program_that_counted_nothing_excludes_the_cell() -> None:
+    failed = verdicts(of(), scraped(of(), UPPERS, [0, 0, 0, 0]))["nothing_finished"]
     assert not failed["passed"]
-    assert failed["message"] == "tenant 0 counted no iteration in the window"
+    assert failed["message"].startswith("tenant 1: no iteration began in the window of 2 s and ended")
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ DEFAULTS: dict[str, Any] = {
     "ready_path": None,
     "stream": False,
 }
+SHOWN = 100
 EVENT_STREAM = "text/event-stream"
 # How a stream of events in the manner of OpenAI ends: no answer, a mark.
 LAST_EVENT = b"data: [DONE]"
@@ -72,7 +73,7 @@ class HttpClient(Workload):
         except (OSError, http.client.HTTPException) as error:
             # The next request makes a new connection.
             self._connection.close()
-            raise RequestError(str(error)) from error
+            raise RequestError(described(error)) from error
         if response.status != self._expect_status:
             raise RequestError(f"status {response.status}")
 
@@ -105,6 +106,16 @@ class HttpClient(Workload):
     def packages(self) -> dict[str, str]:
         """The standard library only."""
         return {}
+
+
+def described(error: Exception) -> str:
+    """What went wrong with a request, in one short line."""
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(error, http.client.BadStatusLine) and not isinstance(error, ConnectionError):
+        return f"no HTTP answer, but {str(error)[:SHOWN]!r}"
+    said = "".join(each for each in str(error) if each.isprintable())
+    return said[:SHOWN] or type(error).__name__
 
 
 def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:

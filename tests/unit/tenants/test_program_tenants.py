@@ -236,6 +236,16 @@ def test_answers_that_are_not_wanted_are_errors(tmp_path: Path) -> None:
     assert "errors" in {gate["name"] for gate in measured["gates"] if not gate["passed"]}
 
 
+def test_a_server_that_fails_every_request_is_no_measurement(tmp_path: Path) -> None:
+    bad = server(status="200 if self.path == '/health' else 500", ready={"path": "/health"})
+    measured = run(tmp_path, bad, replicas=2)
+    assert measured["status"] == "ok"
+    assert all(tenant["errors"] > 0 == tenant["count"] for tenant in measured["tenants"])
+    assert "nothing_finished" in failed(measured)
+    said = next(gate["message"] for gate in measured["gates"] if gate["name"] == "nothing_finished")
+    assert said == f"tenant 0: all of {measured['tenants'][0]['errors']} requests failed, the last with status 500"
+
+
 def test_a_server_that_is_not_ours(tmp_path: Path) -> None:
     port = free_port()
     theirs = subprocess.Popen([sys.executable, "-c", SERVER.format(before="pass", status=200), str(port)])
