@@ -36,10 +36,16 @@ class Stopwatch:
 
 
 def planned_load(load: Mapping[str, Any], calibration: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The load in requests per second; a rate that is a share of capacity needs the workload's calibration."""
+    """The load in requests per second; a rate that is a share of capacity needs the workload's calibration.
+
+    Raises NodeError where a disturbed calibration has no capacity.
+    """
     planned = {key: value for key, value in load.items() if value is not None and key != "rate_of_capacity"}
     if load.get("rate_of_capacity") is not None:
         assert calibration is not None
+        if calibration["capacity_hz"] is None:
+            name, why = calibration["workload"], calibration["warning"]
+            raise NodeError(f"the capacity of {name} is not known ({why}); --forcerun calibrate measures it again")
         planned["rate_hz"] = load["rate_of_capacity"] * calibration["capacity_hz"]
     return planned
 

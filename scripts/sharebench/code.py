@@ -18,6 +18,7 @@ def _all(folder: str, pattern: str = "*.py") -> list[str]:
 
 # What measures a cell on any node: its story, its checks, and what a strategy means.
 CORE = [
+    "sharebench/calibration.py",
     "sharebench/cell.py",
     "sharebench/collect/rows.py",
     "sharebench/findings.py",

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sharebench import console, ownership, record
+from sharebench.calibration import CalibrationError, alone, calibrated
 from sharebench.cell import Course, run_cell
 from sharebench.collect.rows import to_csv
 from sharebench.fault_cell import FaultCourse
@@ -25,12 +26,9 @@ from sharebench.matrix import Cell, Study
 from sharebench.nodes import open_node
 from sharebench.nodes.base import Node, NodeError, State, TenantUnreachable, Wedged
 from sharebench.queueing import run_queue
-from sharebench.strategies import Strategy
 
 # Overhead of a cell, before any has been measured here.
 FIRST_OVERHEAD_SECONDS = {"cpu": 1.5, "simulated": 0.2, "nvidia": 10.0, "kubernetes": 15.0}
-# What spoils a calibration (a burst of steal, a throttled CPU) is usually gone a second later.
-CALIBRATION_ATTEMPTS = 3
 # Failures with a line that says it all.
 HARNESS_FAILURES = (NodeError, TenantUnreachable, OSError, record.RecordError)
 
@@ -99,34 +97,6 @@ def characterise_node(results: Path, out: Path) -> Callable[[dict[str, Any]], No
     return job
 
 
-def alone(study: Study, node: Node, workload: Mapping[str, Any]) -> Strategy:
-    """How one tenant gets most of the device: exclusive, or on a GPU in MIG mode the largest instance of the study."""
-    known = study.strategies.values()
-    by_size = sorted((each for each in known if each.name in study.config["strategies"]), key=Strategy.slices)
-    options = [study.strategies["exclusive"], *reversed(by_size)]
-    return next((each for each in options if node.infeasible(each, 1, [workload]) is None), options[0])
-
-
-def is_spoilt(gate: Mapping[str, Any]) -> bool:
-    """Whether a calibration with this gate is no reference.
-
-    Its own digest has nothing to be held against yet, and it is short, but its capacity is no number of iterations.
-    """
-    is_meant = gate["name"] not in ("output_digest", "window_length")
-    return gate["severity"] == "invalid" and not gate["passed"] and is_meant
-
-
-def capacity_hz(tenant: Mapping[str, Any]) -> float:
-    """Iterations per second of a tenant that runs alone: back to back, one over their mean latency.
-
-    Of how many began in the window the last one is a matter of luck: of ten in a window, a tenth.
-    """
-    if tenant.get("measured_by") == "scrape":
-        # How many it works on at once is not known.
-        return float(tenant["load"]["achieved_rate_hz"])
-    return float(tenant["count"] / tenant["sum_seconds"])
-
-
 def calibrate(
     results: Path, workload: str, spec: str, code: str, device: Path, out: Path
 ) -> Callable[[dict[str, Any]], None]:
@@ -143,24 +113,22 @@ def calibrate(
         cell = study.calibration_cell(workload)
         block = min(study.block(other) for other in study.cells)
         node = node_of(study, results)
-        strategy = alone(study, node, json.loads(spec)["workload"])
+        load = study.config["workload_catalogue"][workload]["load"]
+        strategy = alone(study.strategies, study.config["strategies"], node, json.loads(spec)["workload"])
         where = "the exclusive device" if strategy.name == "exclusive" else f"one tenant's part under {strategy.name}"
         print(f"calibrating {workload} on {where}", flush=True)
-        for _ in range(CALIBRATION_ATTEMPTS):
-            # What is done is in the spec; what the calibration depends on stays as it was.
-            done = study.under(spec, strategy.name)
-            measured, _ = run_cell(node, strategy, done, block, _settings(study, cell.folder), {})
-            if measured["status"] != "ok":
-                raise JobFailed(f"{workload} does not run alone: {measured['status']}: {measured['reason']}")
-            spoilt = [gate for gate in measured["gates"] if is_spoilt(gate)]
-            if not spoilt:
-                break
-            print(f"  calibrating again: {spoilt[0]['message']}", flush=True)
-        else:
-            raise JobFailed(f"{workload} cannot be calibrated: {spoilt[0]['name']}: {spoilt[0]['message']}")
-        tenant = measured["tenants"][0]
-        if None in (tenant["output_digest"] or []):
-            raise JobFailed(f"{workload} computes NaN or infinity when it runs alone")
+        # What is done is in the spec; what the calibration depends on stays as it was.
+        done = json.loads(study.under(spec, strategy.name))
+        seconds = max(done["window_seconds"], study.config["window_seconds"])
+
+        def measure(is_long: bool) -> dict[str, Any]:
+            text = json.dumps(done | {"window_seconds": seconds} if is_long else done)
+            return run_cell(node, strategy, text, block, _settings(study, cell.folder), {})[0]
+
+        try:
+            measured, taken = calibrated(workload, measure, load.get("rate_of_capacity") is not None)
+        except CalibrationError as failure:
+            raise JobFailed(str(failure)) from None
         known = read_json(device)
         write_json(
             out,
@@ -170,9 +138,8 @@ def calibrate(
                 "code": code,
                 "strategy": strategy.name,
                 "switch": measured["switch"],
-                "capacity_hz": capacity_hz(tenant),
-                "output_digest": tenant["output_digest"],
-                "work": tenant["work"],
+                **taken,
+                "work": measured["tenants"][0]["work"],
                 "roofs": known["roofs"],
                 "idle_power_watts": known["idle_power_watts"],
                 "node": measured["node"],

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from unit.factories import closed_load, scraped, tenant
+from unit.factories import back_to_back, closed_load, record, scraped, served, tenant
 from unit.studies import study
 
+from sharebench.calibration import CalibrationError, alone, calibrated, capacity_hz, spoiling
 from sharebench.config import load
-from sharebench.jobs import alone, capacity_hz, is_spoilt
 from sharebench.matrix import Study
 from sharebench.nodes.nvidia import NvidiaNode
 
@@ -34,7 +34,8 @@ def test_in_mig_mode_it_is_the_largest_instance_of_the_study(
     asked = load(study({"node": "simulated", "strategies": ["mig", "mig-mps"], "workloads": ["matmul"]}))
     asked["strategy_catalogue"]["mig-mps"]["instances"] = 1
     node = NvidiaNode({"gpu": "0", "python": "auto", "may_change": []}, tmp_path)
-    assert alone(Study(asked), node, {"params": {}}).name == chosen
+    strategies = Study(asked).strategies
+    assert alone(strategies, ["mig", "mig-mps"], node, {"params": {}}).name == chosen
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_in_mig_mode_it_is_the_largest_instance_of_the_study(
 )
 def test_a_failed_check_that_excludes_a_cell_spoils_a_calibration(changes: dict[str, Any], spoilt: bool) -> None:
     gate = {"name": "foreign_process", "severity": "invalid", "passed": False}
-    assert is_spoilt(gate | changes) is spoilt
+    assert bool(spoiling([gate | changes])) is spoilt
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -63,3 +64,67 @@ def test_of_a_program_that_measures_itself_it_is_the_rate() -> None:
     measured = scraped(tenant(0, closed_load(np.random.default_rng(1), 0.1, 0.1, 2.0)), [0.25, None], [80, 0])
     measured["load"]["achieved_rate_hz"] = 40.0
     assert capacity_hz(measured) == 40
+
+
+FINE = record()
+
+
+def disturbed(gate: str) -> dict[str, Any]:
+    """A record of a tenant alone that fails this gate."""
+    failed = {"name": gate, "severity": "invalid", "passed": False, "value": 8.9, "limit": 5, "message": "8.9 % gone"}
+    return FINE | {"gates": [failed]}
+
+
+def from_attempts(*records: dict[str, Any], needs_capacity: bool = False) -> tuple[dict[str, Any], list[bool]]:
+    """What is taken from the first of these that will do, and which were measured in a long window."""
+    asked: list[bool] = []
+
+    def measure(is_long: bool) -> dict[str, Any]:
+        asked.append(is_long)
+        return records[len(asked) - 1]
+
+    return calibrated("mine", measure, needs_capacity)[1], asked
+
+
+@pytest.mark.parametrize("needs_capacity", [False, True])
+def test_a_burst_of_steal_is_waited_out(needs_capacity: bool) -> None:
+    taken, asked = from_attempts(disturbed("cpu_stolen"), FINE, needs_capacity=needs_capacity)
+    assert len(asked) == 2
+    assert taken == {"capacity_hz": pytest.approx(200), "output_digest": [1.5, -2.0], "warning": None}
+
+
+def test_steal_that_stays_leaves_the_digest_and_no_capacity(capsys: pytest.CaptureFixture[str]) -> None:
+    taken, _ = from_attempts(*[disturbed("cpu_stolen")] * 3)
+    assert taken == {"capacity_hz": None, "output_digest": [1.5, -2.0], "warning": "cpu_stolen: 8.9 % gone"}
+    assert "calibrated with a warning, without capacity: cpu_stolen: 8.9 % gone" in capsys.readouterr().out
+
+
+def test_a_load_that_is_a_share_of_the_capacity_needs_a_clean_calibration() -> None:
+    with pytest.raises(CalibrationError, match=r"^mine cannot be calibrated: cpu_stolen: 8\.9 % gone$"):
+        from_attempts(*[disturbed("cpu_stolen")] * 3, needs_capacity=True)
+
+
+def test_what_is_more_than_a_slow_machine_is_no_reference() -> None:
+    with pytest.raises(CalibrationError, match=r"^mine cannot be calibrated: foreign_process: 8\.9 % gone$"):
+        from_attempts(*[disturbed("foreign_process")] * 3)
+
+
+def idle(errors: int, last_error: str | None = None) -> dict[str, Any]:
+    """A record of a server alone that answered nothing."""
+    silent = served(tenant(0, back_to_back([]))) | {"errors": errors, "last_error": last_error}
+    return record(tenants=[silent])
+
+
+def test_a_server_that_fails_every_request_does_not_run_alone() -> None:
+    line = "^mine does not run alone: all of 70 requests failed, the last with status 500$"
+    with pytest.raises(CalibrationError, match=line):
+        from_attempts(idle(70, "status 500"))
+
+
+def test_a_request_that_is_longer_than_the_window_is_given_the_studys() -> None:
+    taken, asked = from_attempts(idle(0), FINE)
+    assert asked == [False, True]
+    assert taken["capacity_hz"] == pytest.approx(200)
+    line = "^mine does not run alone: no request began in the window of 2 s and ended; set a longer one"
+    with pytest.raises(CalibrationError, match=line):
+        from_attempts(*[idle(0)] * 3)

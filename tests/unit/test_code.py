@@ -147,6 +147,7 @@ CELLS = ON_CPU | {"simulated"}
         ("tenant/door.py", {"cpu program"}),
         ("sharebench/programs.py", set()),
         ("sharebench/cell.py", CELLS),
+        ("sharebench/calibration.py", CELLS),
         ("sharebench/window.py", CELLS),
         ("sharebench/collect/rows.py", CELLS),
         ("sharebench/gates.py", CELLS | {"export", "tables"}),
