@@ -7,7 +7,6 @@ it dies. Jobs learn the run's id from the environment and verify that the run is
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -20,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sharebench import file_lock
 from sharebench.files import read_json, write_json
 
 RUN_ID_VARIABLE = "SHAREBENCH_RUN_ID"
@@ -41,7 +41,7 @@ class Claim:
 
     run_id: str
     results: Path
-    descriptors: list[int]
+    locks: list[file_lock.FileLock]
     endings: list[Callable[[], None]] = field(default_factory=list)
     """What else is done when the run lets go."""
 
@@ -54,10 +54,10 @@ class Claim:
             # On a full disk the run must still be able to say why it failed.
             with contextlib.suppress(OSError):
                 write_run(self.results, record | {"ended": True})
-        for descriptor in self.descriptors:
-            os.ftruncate(descriptor, 0)
-            os.close(descriptor)
-        self.descriptors.clear()
+        for lock in self.locks:
+            lock.write("")
+            lock.close()
+        self.locks.clear()
 
 
 def new_run_id() -> str:
@@ -84,40 +84,38 @@ def write_run(results: Path, record: dict[str, Any]) -> None:
     write_json(state_folder(results) / "run.json", record)
 
 
-def _lock(path: Path) -> int | None:
-    """Lock the file for this process and return its descriptor, or None when another process holds it.
-
-    Raises OwnershipError when it cannot be opened.
-    """
-    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+def _lock(path: Path) -> file_lock.FileLock | None:
+    """The lock of this process, or None when another process holds it. Raises OwnershipError."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # In a sticky folder the system may refuse O_CREAT for a file that another user has made.
-        descriptor = os.open(path, flags if path.exists() else flags | os.O_CREAT, 0o600)
-    except PermissionError:
-        raise OwnershipError(f"{path}: belongs to another user who measures on this host; wait, or ask them") from None
-    except OSError as error:
-        raise OwnershipError(f"{path} cannot be written to: {error.strerror}") from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
+        return file_lock.acquire(path)
+    except file_lock.LockError as error:
+        raise OwnershipError(str(error)) from None
 
 
-def _owner_of(path: Path) -> dict[str, Any]:
-    with contextlib.suppress(OSError, json.JSONDecodeError):
-        owner: dict[str, Any] = json.loads(path.read_text())
-        return owner
-    return {}
+def _holder(path: Path) -> str:
+    """Which run holds the lock, whose it is and since when, as far as that can be seen."""
+    # Imported here because a lock is seldom refused.
+    import psutil
+
+    owner, pid = file_lock.read(path), file_lock.holder(path)
+    run_id, results, started = (owner.get(key) for key in ("run_id", "results", "started_epoch_seconds"))
+    # A run that died left its name, and another user may hold the lock now. Nor may a name be any text at all.
+    is_the_holder = isinstance(owner.get("pid"), int) and pid in (None, owner["pid"])
+    is_sound = RUN_ID.fullmatch(str(run_id)) and isinstance(results, str) and results.isprintable()
+    with contextlib.suppress(psutil.Error, OSError, TypeError, ValueError, OverflowError):
+        if is_the_holder and is_sound:
+            uid = path.stat().st_uid
+            whose = "" if uid == os.getuid() else f" of {file_lock.user_name(uid)}"
+            return f"run {run_id}{whose} (process {owner['pid']}, started {_clock(started)}, results in {results})"
+        if pid is not None:
+            process = psutil.Process(pid)
+            user = file_lock.user_name(process.uids().real)
+            return f"a run of {user} (process {pid}, started {_clock(process.create_time())})"
+    return "another run"
 
 
-def _describe(owner: dict[str, Any]) -> str:
-    if not owner:
-        return "another run"
-    started = time.strftime("%H:%M:%S", time.localtime(owner["started_epoch_seconds"]))
-    return f"run {owner['run_id']} (process {owner['pid']}, started {started}, results in {owner['results']})"
+def _clock(epoch_seconds: Any) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(epoch_seconds))
 
 
 def claim(results: Path, node_lock: Path | None, record: dict[str, Any]) -> Claim:
@@ -136,31 +134,28 @@ def claim(results: Path, node_lock: Path | None, record: dict[str, Any]) -> Clai
     locks = [("results folder", state_folder(results) / "lock")]
     if node_lock is not None:
         locks.append(("node", node_lock))
-    held: dict[Path, int] = {}
+    held: list[file_lock.FileLock] = []
     with contextlib.ExitStack() as undo:
         for what, path in locks:
-            descriptor = _lock(path)
-            if descriptor is None:
-                raise OwnershipError(
-                    f"the {what} is in use by {_describe(_owner_of(path))}; wait for it to end, or stop it"
-                )
-            undo.callback(os.close, descriptor)
-            held[path] = descriptor
+            lock = _lock(path)
+            if lock is None:
+                raise OwnershipError(f"the {what} is in use by {_holder(path)}; wait for it to end, or stop it")
+            undo.callback(lock.close)
+            held.append(lock)
         try:
-            for path, descriptor in held.items():
+            for lock in held:
                 # An owner that ended well has left no name. What another user wrote there is not acted on.
-                dead = _owner_of(path)
-                if os.fstat(descriptor).st_uid == os.getuid() and RUN_ID.fullmatch(str(dead.get("run_id"))):
-                    sweep(dead["run_id"])
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, json.dumps(owner).encode(), 0)
+                dead = file_lock.read(lock.path).get("run_id")
+                if lock.is_own and isinstance(dead, str) and RUN_ID.fullmatch(dead):
+                    sweep(dead)
+                lock.write(json.dumps(owner))
             kept = {"overhead": read_run(results).get("overhead")}
             fresh = {"ended": False, "done": 0, "first_cell_epoch_seconds": None, "failure": None, "down": None}
             write_run(results, owner | kept | fresh | record)
         except OSError as error:
             raise OwnershipError(f"{results} cannot be written to: {error.strerror}") from None
         undo.pop_all()
-    return Claim(run_id, results, list(held.values()))
+    return Claim(run_id, results, held)
 
 
 def verify(results: Path) -> dict[str, Any]:
@@ -176,7 +171,7 @@ def verify(results: Path) -> dict[str, Any]:
         raise OwnershipError(f"run {mine} no longer owns these results")
     probe = _lock(state_folder(results) / "lock")
     if probe is not None:
-        os.close(probe)
+        probe.close()
         raise OwnershipError(f"run {mine} has died; start it again")
     if record["down"]:
         raise OwnershipError(f"not tried, the node is down: {record['down']}")

@@ -227,6 +227,7 @@ class Checkout:
             "PYTHONPATH": str(HERE / "plugins"),
             "SHAREBENCH_TEST_LEDGER": str(ledger),
             "TMPDIR": str(self.root / "tmp"),
+            "SHAREBENCH_LOCK_FOLDER": str(self.root / "tmp"),
         }
 
     def journal(self, results: Path | None = None) -> list[str | None]:

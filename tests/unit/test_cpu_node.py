@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -170,12 +171,13 @@ def test_facts_say_that_it_is_no_gpu_and_name_no_host(host: Any) -> None:
     assert facts["device"] != host(EIGHT, [1, 2, 3]).facts()["device"], "another stand-in"
 
 
-def test_the_node_is_opened_by_its_kind_and_locked_host_wide(tmp_path: Path) -> None:
+def test_the_node_is_opened_by_its_kind_and_locked_host_wide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = open_node("cpu", {"cores": "auto"}, tmp_path / "one")
     other = open_node("cpu", {"cores": "auto"}, tmp_path / "other")
     assert isinstance(one, CpuNode)
-    assert one.lock_path == other.lock_path
-    assert one.lock_path is not None and tmp_path not in one.lock_path.parents
+    locked = one.lock_path
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert locked == other.lock_path == Path("/tmp/sharebench-cpu.lock"), "whatever the folder for temporary files"
     simulated = open_node("simulated", {}, tmp_path / "one")
     assert simulated.lock_path is None
     with pytest.raises(ValueError, match="no driver for node abacus"):

@@ -12,7 +12,6 @@ import itertools
 import os
 import platform
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,8 @@ from sharebench.strategies import Strategy, slices_of
 from sharebench.tenants.processes import ProcessTenants, impossible_together
 
 LABEL = "CPU stand-in, not a GPU"
+# For tests, whose checkouts must not wait for each other.
+LOCK_FOLDER_VARIABLE = "SHAREBENCH_LOCK_FOLDER"
 
 
 def _cpu_model() -> str:
@@ -42,8 +43,8 @@ class CpuNode(Node):
 
     @property
     def lock_path(self) -> Path | None:
-        """One per host: two studies on the same cores would measure each other."""
-        return Path(tempfile.gettempdir()) / "sharebench-cpu.lock"
+        """One per host, whatever a run's TMPDIR: two studies on the same cores would measure each other."""
+        return Path(os.environ.get(LOCK_FOLDER_VARIABLE, "/tmp")) / "sharebench-cpu.lock"
 
     @property
     def can_pin(self) -> bool:

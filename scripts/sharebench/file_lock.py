@@ -1,0 +1,133 @@
+"""Exclusive locks on files that several users may share, such as those of a host's devices in /tmp.
+
+The lock is the kernel's (flock): it ends with the process that holds it, however that process ends. Reading the file
+is enough to lock it. Only the owner of the file writes into it, and only while holding the lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pwd
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+MODE = 0o644
+KERNEL_LOCKS = Path("/proc/locks")
+
+
+class LockError(Exception):
+    """The file cannot be used as a lock; one line."""
+
+
+@dataclass
+class FileLock:
+    """A lock that this process holds."""
+
+    path: Path
+    descriptor: int
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the file belongs to this user."""
+        return os.fstat(self.descriptor).st_uid == os.getuid()
+
+    def write(self, text: str) -> None:
+        """Replace what the file says, if it is this user's. Raises OSError."""
+        if self.is_own:
+            os.ftruncate(self.descriptor, 0)
+            os.pwrite(self.descriptor, text.encode(), 0)
+
+    def close(self) -> None:
+        """Release the lock, and leave the file as it is."""
+        os.close(self.descriptor)
+
+
+def acquire(path: Path) -> FileLock | None:
+    """Lock the file, which is made where it is missing; None while another process holds the lock.
+
+    Raises LockError when it cannot be opened, or is not a regular file.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = _open(path)
+    except OSError as error:
+        raise LockError(f"{path} cannot be opened: {error.strerror}") from None
+    try:
+        found = os.fstat(descriptor)
+        _check_regular(path, found)
+        if found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) != MODE:
+            # Whatever the umask: other users must be able to lock it. Some file systems have no modes.
+            with contextlib.suppress(OSError):
+                os.fchmod(descriptor, MODE)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError as error:
+        os.close(descriptor)
+        raise LockError(f"{path} cannot be locked: {error.strerror}") from None
+    except LockError:
+        os.close(descriptor)
+        raise
+    return FileLock(path, descriptor)
+
+
+def _open(path: Path) -> int:
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    while True:
+        # In a sticky folder the system may refuse O_CREAT without O_EXCL for another user's file.
+        with contextlib.suppress(FileExistsError):
+            return os.open(path, flags | os.O_RDWR | os.O_CREAT | os.O_EXCL, MODE)
+        with contextlib.suppress(FileNotFoundError):
+            found = path.lstat()
+            _check_regular(path, found)
+            is_own = found.st_uid == os.getuid()
+            try:
+                return os.open(path, flags | (os.O_RDWR if is_own else os.O_RDONLY))
+            except PermissionError:
+                if is_own:
+                    raise
+                owner = user_name(found.st_uid)
+                raise LockError(
+                    f"{path} belongs to {owner}, and other users may not read it; "
+                    f"ask {owner} or an administrator for: chmod {MODE:o} {path}"
+                ) from None
+
+
+def _check_regular(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise LockError(f"{path} is not a regular file; remove it")
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What the holder wrote into the file; empty where that is no mapping."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        said = json.loads(path.read_bytes())
+        return said if isinstance(said, dict) else {}
+    return {}
+
+
+def holder(path: Path) -> int | None:
+    """The process that holds the lock, by the kernel's list of locks; None where the list does not show it."""
+    with contextlib.suppress(OSError, ValueError):
+        found = path.stat()
+        wanted = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+        for line in KERNEL_LOCKS.read_text().splitlines():
+            # 5: FLOCK  ADVISORY  WRITE 7341 08:02:131085 0 EOF
+            words = line.split()
+            if words[1] == "FLOCK" and words[5] == wanted:
+                return int(words[4])
+    return None
+
+
+def user_name(uid: int) -> str:
+    """The user's name, or the number where it has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"

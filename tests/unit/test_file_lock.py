@@ -1,0 +1,200 @@
+"""Locks on files: of one user, of several users on one host, and of what lies in a lock's place."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sharebench import file_lock, ownership
+from sharebench.ownership import RUN_ID_VARIABLE, OwnershipError, claim
+
+FORK = multiprocessing.get_context("fork")
+
+
+class User:
+    """Another process that takes and releases locks on request, as a user with this number where one is given."""
+
+    def __init__(self, folder: Path, uid: int | None = None) -> None:
+        self.results = folder / f"results-{uid}"
+        self.ours, theirs = FORK.Pipe()
+        self.process = FORK.Process(target=self._act, args=(theirs, uid), daemon=True)
+        self.process.start()
+
+    def _act(self, asked: Connection, uid: int | None) -> None:
+        if uid is not None:
+            os.setgroups([])
+            os.setgid(uid)
+            os.setuid(uid)
+        os.umask(0o077)
+        taken = None
+        while True:
+            node_lock = asked.recv()
+            try:
+                if node_lock is None and taken is not None:
+                    taken.release()
+                else:
+                    taken = claim(self.results, node_lock, {})
+                asked.send("done")
+            except Exception as error:
+                asked.send(f"{type(error).__name__}: {error}")
+
+    def claim(self, node_lock: Path) -> str:
+        """`done`, or the error."""
+        self.ours.send(node_lock)
+        return str(self.ours.recv())
+
+    def release(self) -> None:
+        self.ours.send(None)
+        assert self.ours.recv() == "done"
+
+    def die(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+
+@pytest.fixture
+def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder like /tmp, which every user may write to."""
+    monkeypatch.delenv(RUN_ID_VARIABLE, raising=False)
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o1777)
+        yield Path(folder)
+
+
+@pytest.fixture
+def user(shared: Path) -> Iterator[Callable[[int | None], User]]:
+    """Starts a user of the shared folder."""
+    started: list[User] = []
+
+    def start(uid: int | None = None) -> User:
+        started.append(User(shared, uid))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.die()
+
+
+@pytest.fixture
+def users(user: Callable[[int | None], User]) -> tuple[User, User]:
+    if os.getuid() != 0:
+        pytest.skip("only root can be two users")
+    return user(12345), user(12346)
+
+
+@pytest.mark.root
+def test_after_one_user_has_measured_another_can(shared: Path, users: tuple[User, User]) -> None:
+    first, second = users
+    lock = shared / "node.lock"
+    for one in (first, second, first):
+        assert one.claim(lock) == "done"
+        one.release()
+    assert lock.stat().st_uid == 12345
+
+
+@pytest.mark.root
+def test_the_user_who_measures_is_named_to_another(shared: Path, users: tuple[User, User]) -> None:
+    first, second = users
+    lock = shared / "node.lock"
+    assert first.claim(lock) == "done"
+    run_id = json.loads(lock.read_text())["run_id"]
+    refused = second.claim(lock)
+    assert f"the node is in use by run {run_id} of user 12345 (process {first.process.pid}, started " in refused
+
+
+@pytest.mark.root
+def test_the_holder_of_another_users_file_is_named_and_not_the_dead_owner(
+    shared: Path, users: tuple[User, User], user: Callable[[int | None], User]
+) -> None:
+    first, second = users
+    lock = shared / "node.lock"
+    assert first.claim(lock) == "done"
+    first.die()
+    assert second.claim(lock) == "done"
+    assert json.loads(lock.read_text())["pid"] == first.process.pid, "nobody but its owner writes into the file"
+    refused = user(12347).claim(lock)
+    assert f"in use by a run of user 12346 (process {second.process.pid}, started " in refused
+
+
+@pytest.mark.root
+def test_a_file_that_others_may_not_read_is_named_with_its_owner(shared: Path, users: tuple[User, User]) -> None:
+    lock = shared / "node.lock"
+    lock.touch(0o600)
+    os.chown(lock, 12345, 12345)
+    assert users[1].claim(lock).endswith(f"ask user 12345 or an administrator for: chmod 644 {lock}")
+    assert users[0].claim(lock) == "done"
+    users[0].release()
+    assert users[1].claim(lock) == "done", "its owner has made it readable by using it"
+
+
+def test_a_lock_is_readable_for_all_whatever_the_umask(shared: Path, user: Callable[[int | None], User]) -> None:
+    assert user(None).claim(shared / "node.lock") == "done"
+    assert (shared / "node.lock").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_locked_file_without_a_name_is_still_respected(tmp_path: Path) -> None:
+    mine = claim(tmp_path / "results", None, {})
+    lock = ownership.state_folder(tmp_path / "results") / "lock"
+    for said in ("", "[1]", "{half a record"):
+        lock.write_text(said)
+        with pytest.raises(OwnershipError, match=rf"in use by (a run of .*\(process {os.getpid()}|another run)"):
+            claim(tmp_path / "results", None, {})
+    mine.release()
+
+
+def test_without_the_kernels_list_a_lock_is_still_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_lock, "KERNEL_LOCKS", tmp_path / "none")
+    mine = claim(tmp_path / "results", None, {})
+    with pytest.raises(OwnershipError, match=f"in use by run {mine.run_id} "):
+        claim(tmp_path / "results", None, {})
+    (ownership.state_folder(tmp_path / "results") / "lock").write_text("")
+    with pytest.raises(OwnershipError, match="in use by another run;"):
+        claim(tmp_path / "results", None, {})
+    mine.release()
+
+
+@pytest.mark.parametrize(
+    "said", [b"{half a record", b"[1]", b"7", b"\xff\xfe\x00", b'{"run_id": [1], "pid": {}}', b"[" * 100_000, b""]
+)
+def test_a_free_lock_with_nonsense_is_taken(tmp_path: Path, said: bytes) -> None:
+    lock = ownership.state_folder(tmp_path) / "lock"
+    lock.parent.mkdir(parents=True)
+    lock.write_bytes(said)
+    mine = claim(tmp_path, None, {})
+    assert json.loads(lock.read_text())["run_id"] == mine.run_id
+    mine.release()
+
+
+def test_text_that_another_wrote_into_a_held_lock_does_not_reach_the_terminal(tmp_path: Path) -> None:
+    mine = claim(tmp_path, None, {})
+    lock = ownership.state_folder(tmp_path) / "lock"
+    said: dict[str, Any] = json.loads(lock.read_text())
+    for change in ({"results": "\x1b[2J"}, {"run_id": "\x1b[2J"}, {"started_epoch_seconds": "noon"}, {"pid": "me"}):
+        lock.write_text(json.dumps(said | change))
+        with pytest.raises(OwnershipError, match=r"in use by (a run of|another run)") as refused:
+            claim(tmp_path, None, {})
+        assert str(refused.value).isprintable()
+    mine.release()
+
+
+@pytest.mark.parametrize("kind", ["link", "fifo", "folder"])
+def test_what_is_no_regular_file_is_refused_in_a_line(tmp_path: Path, kind: str) -> None:
+    lock = ownership.state_folder(tmp_path) / "lock"
+    lock.parent.mkdir(parents=True)
+    if kind == "link":
+        lock.symlink_to(tmp_path / "elsewhere")
+    elif kind == "fifo":
+        os.mkfifo(lock)
+    else:
+        lock.mkdir()
+    with pytest.raises(OwnershipError, match="lock is not a regular file; remove it"):
+        claim(tmp_path, None, {})
+    assert not (tmp_path / "elsewhere").exists()
