@@ -56,7 +56,7 @@ class Counters:
 
 
 @pytest.fixture
-def counters(monkeypatch: pytest.MonkeyPatch) -> Counters:
+def counters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Counters:
     """The counters, in place of this host's; the sampling thread sleeps through the test."""
     fake = Counters()
 
@@ -76,6 +76,8 @@ def counters(monkeypatch: pytest.MonkeyPatch) -> Counters:
 
     monkeypatch.setattr(psutil, "Process", Process)
     monkeypatch.setattr(psutil, "cpu_times", fake.cpu_times)
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
+    (tmp_path / "stat").write_text("cpu  3 0 0 0\ncpu0 1 0 0 0\ncpu1 1 0 0 0\ncpu2 1 0 0 0\n")
     monkeypatch.setattr(telemetry, "_throttled_usec", lambda: fake.throttled)
     monkeypatch.setattr(time, "monotonic", lambda: fake.monotonic)
     monkeypatch.setattr(HostSampler, "PERIOD_SECONDS", 1000)
@@ -104,6 +106,26 @@ def test_the_summary_is_the_difference_of_the_counters(counters: Counters) -> No
     assert summary["host_steal_percent"] == pytest.approx(100 * 0.6 / 30.6)
     assert summary["host_throttled_percent"] == pytest.approx(100 * 0.25 / 10)
     assert set(summary) == set(NOTHING_KNOWN) and summary["power_mean_watts"] is None
+
+
+@pytest.mark.parametrize(
+    "stat, cores, busy_seconds",
+    [
+        ("cpu  9 0 0 0\ncpu0 1 0 0 0\ncpu2 1 0 0 0\ncpu5 1 0 0 0\nintr 7 cpu9\n", [2, 5], 3.0 + 5.0),
+        ("cpu  9 0 0 0\ncpu4 1 0 0 0\ncpu5 1 0 0 0\ncpu6 1 0 0 0\n", [4, 7], 1.0),
+        (None, [0, 2], 1.0 + 5.0),
+    ],
+    ids=["holes", "one is offline", "a system without /proc"],
+)
+def test_a_core_is_found_by_its_number_where_numbers_have_holes(
+    counters: Counters, tmp_path: Path, stat: str | None, cores: list[int], busy_seconds: float
+) -> None:
+    (tmp_path / "stat").unlink()
+    if stat is not None:
+        (tmp_path / "stat").write_text(stat)
+    for position, seconds in enumerate((1.0, 3.0, 5.0)):
+        counters.spend(position, user=seconds)
+    assert HostCounters(cores, []).busy() == (busy_seconds, busy_seconds)
 
 
 def test_guests_are_not_counted_twice(counters: Counters) -> None:

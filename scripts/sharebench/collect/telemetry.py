@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -25,19 +26,32 @@ def _throttled_usec() -> int | None:
     return None
 
 
+def _cpu_numbers() -> list[int] | None:
+    """Numbers of the CPUs in the order in which psutil lists them, that of /proc/stat; None on other systems.
+
+    They may have holes: CPUs that are offline, or that a container was not given.
+    """
+    with contextlib.suppress(OSError):
+        text = (Path(psutil.PROCFS_PATH) / "stat").read_text()
+        return [int(number) for number in re.findall(r"^cpu(\d+)", text, re.MULTILINE)]
+    return None
+
+
 class HostCounters:
     """What else ran on these cores between `start` and `stop`: a hypervisor, a quota, programs that are not `pids`."""
 
     def __init__(self, cores: Sequence[int], pids: Iterable[int]) -> None:
         self.cores = cores
         self.processes = [psutil.Process(pid) for pid in sorted(set(pids))]
+        self._numbers = _cpu_numbers()
 
     def busy(self) -> tuple[float, float]:
         """Busy and total CPU seconds of the cores since boot."""
         busy = total = 0.0
         times = psutil.cpu_times(percpu=True)
-        for core in self.cores:
-            spent = times[core]
+        by_number = dict(enumerate(times) if self._numbers is None else zip(self._numbers, times, strict=False))
+        # One that is offline is not listed, and did nothing.
+        for spent in (by_number[core] for core in self.cores if core in by_number):
             total += sum(spent) - getattr(spent, "guest", 0.0) - getattr(spent, "guest_nice", 0.0)
             busy += spent.user + spent.nice + spent.system
         return busy, total
