@@ -59,17 +59,18 @@ def process(kind: str = "compute", mib: float | None = 700, parents: tuple[int, 
 def summary_of(
     changes: dict[str, Any] | None = None,
     processes: dict[str, Any] | None = None,
-    tenants: tuple[int, ...] = (10, 11),
+    tenants: tuple[int | tuple[int, ...], ...] = (10, 11),
     servers: tuple[int, ...] = (),
 ) -> dict[str, Any]:
     """The summary of the window from 100 s to 102 s."""
     seen = {"samples": samples(changes), "processes": processes or {}}
-    return summarise(seen, tenants, servers, 100.0, 102.0)[1]
+    families = [tenant if isinstance(tenant, tuple) else (tenant,) for tenant in tenants]
+    return summarise(seen, families, servers, 100.0, 102.0)[1]
 
 
 def test_rows_are_those_of_the_window_and_fit_the_csv() -> None:
     changes = {"reasons": lambda at: 0x44 if at > 101 else 0, "power_watts": lambda at: 200 + at, "sm_clock_mhz": None}
-    rows, summary = summarise({"samples": samples(changes), "processes": {}}, (10,), (), 100.0, 102.0)
+    rows, summary = summarise({"samples": samples(changes), "processes": {}}, [(10,)], (), 100.0, 102.0)
     assert summary["samples"] == len(rows) == 20
     assert (rows[0]["t_seconds"], rows[-1]["t_seconds"]) == (0.05, 1.95)
     lines = to_csv(rows).splitlines()
@@ -161,6 +162,19 @@ def test_processes_of_others_are_counted_by_kind() -> None:
     assert summary_of(processes=seen)["foreign_processes"] == {"compute": 2, "graphics": 1, "mps": 1}
 
 
+def test_the_workers_of_a_tenant_are_not_foreign_and_their_memory_is_the_tenants() -> None:
+    # A server that does not use the GPU itself, with a worker that it had when the window began and a later one.
+    seen = {
+        "12": process("compute", 300, parents=(10, 1)),
+        "13": process("compute", 500, parents=(10, 1)),
+        "11": process("compute", 700),
+        "20": process("compute", 900),
+    }
+    summary = summary_of(processes=seen, tenants=((10, 12), 11))
+    assert summary["foreign_processes"] == {"compute": 1, "graphics": 0, "mps": 0}
+    assert summary["tenant_memory_mib"] == [800, 700]
+
+
 def test_pids_of_another_namespace_say_nothing() -> None:
     summary = summary_of(processes={"4711": process()})
     assert summary["foreign_processes"] is summary["tenant_memory_mib"] is None
@@ -224,7 +238,7 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def sampler() -> NvmlSampler:
-    return NvmlSampler(GPU, [os.getpid()], [], HostCounters([0], [os.getpid()]))
+    return NvmlSampler(GPU, [[os.getpid()]], [], HostCounters([0], [os.getpid()]))
 
 
 def test_the_sampling_process_sees_the_whole_window(made_up: Path) -> None:
@@ -293,7 +307,7 @@ def test_the_sampling_process_ends_with_its_parent_and_not_by_ctrl_c(made_up: Pa
             "import os, sys, time\n"
             "from sharebench.collect import gpu_telemetry as g\n"
             f"g.SCRIPTS = {gpu_telemetry.SCRIPTS!r}\n"
-            f"s = g.NvmlSampler({GPU!r}, [1], [], None)\n"
+            f"s = g.NvmlSampler({GPU!r}, [[1]], [], None)\n"
             "print(s._process.pid, flush=True)\n"
             "time.sleep(60)",
         ],

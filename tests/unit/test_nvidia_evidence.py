@@ -238,6 +238,17 @@ def test_a_program_under_mps_is_a_client_of_our_server() -> None:
     assert broken(outside) == {"kinds of the tenants' contexts", "clients of the MPS server"}
 
 
+def test_the_workers_of_a_program_are_clients_of_one_tenant() -> None:
+    both, on_gpu = [program(1, 11, 12), program(2, 21)], occupied("mps", 11, 12, 21)
+    found = collect(strategy("mps"), [Gpu()], grants(2), both, on_gpu, [Daemon([11, 12, 21])])
+    assert not broken(found)
+    other = collect(strategy("mps"), [Gpu()], grants(2), both, on_gpu, [Daemon([11, 12, 21, 31])])
+    assert broken(other) == {"clients of the MPS server"}
+    one_missed_it = occupied("mps", 11, 21) + occupied("compute", 12)
+    mixed = collect(strategy("mps"), [Gpu()], grants(2), both, one_missed_it, [Daemon([11, 21])])
+    assert broken(mixed) == {"kinds of the tenants' contexts"}
+
+
 def test_a_server_that_is_not_ours_is_not_looked_for() -> None:
     elsewhere = {"measured_by": "client", "view": None, "outside": None}
     found = collect(strategy("time-slicing"), [Gpu()], grants(2), [view(1), elsewhere], occupied("compute", 1), [])

@@ -52,13 +52,15 @@ SETTLE_SECONDS = 60.0
 class NvmlSampler:
     """Samples a GPU ten times a second from a process of its own, which runs as soon as this object exists.
 
-    `tenant_pids` has one process per tenant, in order; streams repeat theirs. `server_pids` are those of our MPS
+    `families` has the processes of each tenant, in order; streams repeat theirs. `server_pids` are those of our MPS
     servers, `host` counts what else ran on the host's cores.
     """
 
-    def __init__(self, uuid: str, tenant_pids: Sequence[int], server_pids: Sequence[int], host: HostCounters) -> None:
+    def __init__(
+        self, uuid: str, families: Sequence[Sequence[int]], server_pids: Sequence[int], host: HostCounters
+    ) -> None:
         """Raises NodeError when the sampling process does not come up."""
-        self.tenant_pids = list(tenant_pids)
+        self.families = [tuple(family) for family in families]
         self.server_pids = list(server_pids)
         self.host = host
         self._process = subprocess.Popen(
@@ -89,13 +91,13 @@ class NvmlSampler:
             self._process.kill()
             self._process.wait()
             raise NodeError("the sampler of the GPU gave no answer; the log of the cell says why") from None
-        rows, summary = summarise(seen, self.tenant_pids, self.server_pids, window_start_seconds, window_end_seconds)
+        rows, summary = summarise(seen, self.families, self.server_pids, window_start_seconds, window_end_seconds)
         return rows, summary | host
 
 
 def summarise(
     seen: Mapping[str, Any],
-    tenant_pids: Sequence[int],
+    families: Sequence[tuple[int, ...]],
     server_pids: Sequence[int],
     start_seconds: float,
     end_seconds: float,
@@ -109,7 +111,7 @@ def summarise(
         "source": "nvml",
         **_of_window(inside),
         **_counted(samples, start_seconds, end_seconds),
-        **_occupancy(processes, tenant_pids, server_pids, end_seconds),
+        **_occupancy(processes, families, server_pids, end_seconds),
     }
 
 
@@ -251,31 +253,33 @@ def _renewal_seconds(samples: Sequence[Sample]) -> float:
 
 def _occupancy(
     processes: Mapping[int, Mapping[str, Any]],
-    tenant_pids: Sequence[int],
+    families: Sequence[tuple[int, ...]],
     server_pids: Sequence[int],
     end_seconds: float,
 ) -> dict[str, Any]:
-    """Memory by tenant and of the MPS servers in MiB, and how many processes of others were seen, by kind.
+    """Memory by tenant and of the MPS servers in MiB, and how many foreign processes were seen, by kind.
 
-    `processes` are those on the GPU, by pid: `kind`, readings of `memory` and `ancestors`. The largest reading counts,
-    of those until the window's end: afterwards a tenant sums up its last output, which may take more than its work.
-    Tenants of one process share its memory evenly. Where none of the tenants is among the processes, NVML counts pids
-    of another namespace (a container's), and nothing of this is known.
+    `processes` are those on the GPU, by pid: `kind`, readings of `memory` and `ancestors`. A process belongs to a
+    tenant when it, or one that it comes from, is in the tenant's family. The largest reading of each counts, of those
+    until the window's end: afterwards a tenant sums up its last output, which may take more than its work. Tenants of
+    one family share its memory evenly. Where none of the tenants is among the processes, NVML counts pids of another
+    namespace (a container's), and nothing of this is known.
     """
-    if not set(tenant_pids) & processes.keys():
+    lineages = {pid: {pid, *entry["ancestors"]} for pid, entry in processes.items()}
+    members = {family: [pid for pid, line in lineages.items() if line & {*family}] for family in families}
+    if not any(members.values()):
         return {}
-    ours = {*tenant_pids, *server_pids}
-    foreign = [
-        entry for pid, entry in processes.items() if pid not in ours and not ours.intersection(entry["ancestors"])
-    ]
+    ours = {*itertools.chain(*families), *server_pids}
+    foreign = [processes[pid] for pid, line in lineages.items() if not line & ours]
     memory: dict[int, int] = {}
     for pid, entry in processes.items():
         if known := [size for t_seconds, size in entry["memory"] if t_seconds <= end_seconds]:
             memory[pid] = max(known)
+    taken = {family: [memory[pid] for pid in pids if pid in memory] for family, pids in members.items()}
     servers = [memory[pid] for pid in server_pids if pid in memory]
     return {
         "tenant_memory_mib": [
-            memory[pid] / MEBIBYTE / tenant_pids.count(pid) if pid in memory else None for pid in tenant_pids
+            sum(taken[family]) / MEBIBYTE / families.count(family) if taken[family] else None for family in families
         ],
         "server_memory_mib": sum(servers) / MEBIBYTE if servers else None,
         "foreign_processes": {kind: sum(entry["kind"] == kind for entry in foreign) for kind in KINDS}

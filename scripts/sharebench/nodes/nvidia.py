@@ -228,11 +228,9 @@ class NvidiaNode(Node):
         """NVML beside the window, and the host's CPU time."""
         assert isinstance(tenants, ProcessTenants)
         servers = [server for daemon in self._daemons() if (server := daemon.server()) is not None]
-        families, on_gpu = tenants.families(), {occupant.pid for occupant in self.gpu.occupants()}
-        # A program may use the GPU from a process that it started.
-        pids = [next((pid for pid in family if pid in on_gpu), family[0]) for family in families]
+        families = tenants.families()
         ours = {*itertools.chain(*families), *servers}
-        return NvmlSampler(self.gpu.uuid, pids, servers, HostCounters(sorted(os.sched_getaffinity(0)), ours))
+        return NvmlSampler(self.gpu.uuid, families, servers, HostCounters(sorted(os.sched_getaffinity(0)), ours))
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
         """What NVML, the MPS daemons and the tenants themselves saw, while the tenants still run."""

@@ -73,14 +73,15 @@ def collect(
     both = [pair for pair in zip(grants, records, strict=True) if not is_elsewhere(pair[1])]
     grants, records = [grant for grant, _ in both], [record for _, record in both]
     kinds: dict[int | None, str] = {occupant.pid: occupant.kind for occupant in occupants}
-    pids = [_pid(record, kinds) for record in records]
+    families = [_pids(record) for record in records]
     evidence: Evidence = []
     for grant, record in both:
         if "measured_by" in record:
             evidence.append(_from_outside(targets[grant.group], record["outside"]))
         else:
             evidence += _from_inside(targets[grant.group], limits, grant, record.get("view") or {})
-    seen = sorted(kinds.get(pid, "not on the GPU") for pid in set(pids))
+    # Streams are tenants of one process.
+    seen = sorted(_kind(family, kinds) for family in set(families))
     under_mps = strategy.mechanisms[-1] == "mps"
     processes = 1 if strategy.mechanisms[-1] == "streams" else len(grants)
     evidence.append(
@@ -88,7 +89,7 @@ def collect(
     )
     if under_mps:
         for group, target in enumerate(targets):
-            members = [pid for grant, pid in zip(grants, pids, strict=True) if grant.group == group]
+            members = [family for grant, family in zip(grants, families, strict=True) if grant.group == group]
             daemon = daemons[group] if group < len(daemons) else None
             evidence += _from_daemon(daemon, target, limits, members)
     else:
@@ -96,12 +97,16 @@ def collect(
     return evidence
 
 
-def _pid(record: Mapping[str, Any], kinds: Mapping[int | None, str]) -> int | None:
-    """The tenant's process on the GPU; of a program of anyone's the first that is there."""
+def _pids(record: Mapping[str, Any]) -> tuple[int | None, ...]:
+    """The tenant's processes: its own, of a user program also those that it started."""
     if "measured_by" not in record:
-        return (record.get("view") or {}).get("pid")
-    pids: Sequence[int] = record["outside"]["pids"]
-    return next((pid for pid in pids if pid in kinds), pids[0])
+        return ((record.get("view") or {}).get("pid"),)
+    return tuple(record["outside"]["pids"])
+
+
+def _kind(family: Iterable[int | None], kinds: Mapping[int | None, str]) -> str:
+    """Kind of the contexts of a tenant's processes; of several kinds all."""
+    return "+".join(sorted({kinds[pid] for pid in family if pid in kinds})) or "not on the GPU"
 
 
 def _from_outside(target: Device, outside: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,15 +137,16 @@ def _from_inside(target: Device, limits: Mapping[str, float | None], grant: Gran
 
 
 def _from_daemon(
-    daemon: Daemon | None, target: Device, limits: Mapping[str, float | None], members: Sequence[int | None]
+    daemon: Daemon | None, target: Device, limits: Mapping[str, float | None], members: Sequence[Sequence[int | None]]
 ) -> Evidence:
     server = daemon.server() if daemon is not None else None
     if daemon is None or server is None:
         return [_item("MPS server", "running", "none", "node")]
-    clients = daemon.clients(server)
-    ours = len(set(members) & set(clients))
-    wanted = {"tenants": len(members), "others": 0}
-    evidence = [_item("clients of the MPS server", wanted, {"tenants": ours, "others": len(clients) - ours}, "node")]
+    clients = set(daemon.clients(server))
+    # A tenant of several processes may have several clients.
+    found = {"tenants": sum(not clients.isdisjoint(family) for family in members)}
+    found["others"] = len(clients.difference(*members))
+    evidence = [_item("clients of the MPS server", {"tenants": len(members), "others": 0}, found, "node")]
     threads = 100.0 if limits["thread_percent"] is None else limits["thread_percent"]
     observed = daemon.thread_percent(server)
     close = abs(observed - threads) <= PERCENT_TOLERANCE
