@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 import yaml
 from snakemake.utils import update_config
-from unit.studies import W, refusal, study, study_of
+from unit.studies import W, files, refusal, study, study_of
 
+from sharebench import capabilities
 from sharebench.aggregate import published
+from sharebench.capabilities import resolve_node
 from sharebench.config import load
 from sharebench.matrix import Cell, Study
 
@@ -150,6 +153,17 @@ def test_the_examples_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     config = study({})
     update_config(config, yaml.safe_load(Path("config/programs.yaml").read_text()))
     assert Study(load(config)).cells
+
+
+def test_the_examples_run_on_the_cpu_of_a_gpu_host_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", Path("/dev/null"))
+    monkeypatch.chdir(Path(__file__).parents[2])
+    config = copy.deepcopy(files())
+    update_config(config, yaml.safe_load(Path("config/programs.yaml").read_text()))
+    planned = Study(load(config))
+    assert resolve_node(planned.config) == planned.node_kind == "cpu"
+    names = {each for cell in planned.cells for each in planned.tenants_of(cell)}
+    assert names == set(planned.config["workloads"])
 
 
 def test_a_manifest_does_not_tell_where_programs_are() -> None:
