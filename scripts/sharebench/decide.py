@@ -13,7 +13,7 @@ import pandas as pd
 from sharebench.analysis import advice_text, model, verdicts
 from sharebench.analysis.advice import Question, confidence
 from sharebench.analysis.capacity import capacity_table
-from sharebench.analysis.cost import cost_table
+from sharebench.analysis.cost import cost_table, with_lower_bounds
 from sharebench.analysis.options import options
 from sharebench.analysis.sharing import Device, device_of
 from sharebench.capabilities import can
@@ -134,7 +134,7 @@ def write_answer(results: Results, asked: Mapping[str, Any]) -> str:
     )
 
     def buckets(strategy: str, workload: str) -> pd.DataFrame:
-        return pd.read_csv(results.data / "cells" / strategy / workload / "histograms.csv")
+        return with_lower_bounds(pd.read_csv(results.data / "cells" / strategy / workload / "histograms.csv"))
 
     cost = cost_table(results.summary, question.price_per_hour, slo_ms, results.config["window_seconds"], buckets)
     replace_atomically(folder / "cost.csv", cost.to_csv(index=False))

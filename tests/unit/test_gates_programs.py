@@ -204,4 +204,4 @@ def test_the_export_has_a_programs_own_buckets(tmp_path: Path) -> None:
     records.write(tmp_path / "raw.json", record(tenants=[scraped(of(), UPPERS, [3, 0, 390, 7])]))
     export_histograms([tmp_path / "raw.json"], tmp_path / "out.csv")
     lines = (tmp_path / "out.csv").read_text().splitlines()[1:]
-    assert lines == ["1,1,0,0.01,3", "1,1,0,0.25,390", "1,1,0,inf,7"]
+    assert lines == ["1,1,0,0.0,0.01,3", "1,1,0,0.1,0.25,390", "1,1,0,0.25,inf,7"]

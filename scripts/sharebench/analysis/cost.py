@@ -70,19 +70,25 @@ def dollars_per_million(price_per_hour: float, hz: float) -> float:
     return price_per_hour / (3600 * hz) * 1e6
 
 
-def within_slo(upper_seconds: Any, counts: Any, slo_seconds: float) -> tuple[float, float, float]:
+def within_slo(lower_seconds: Any, upper_seconds: Any, counts: Any, slo_seconds: float) -> tuple[float, float, float]:
     """Share of iterations of at most the SLO, and the least and the most that the buckets allow.
 
-    `upper_seconds` and `counts`, shape (n,), are non-empty buckets of the record's layout (64 per doubling). Inside the
-    SLO's bucket the value is taken linearly on the log scale.
+    The arguments, shape (n,), are non-empty buckets (lower, upper] of any layout. Inside the SLO's bucket the value is
+    taken linearly, as quantiles of coarse buckets are; in one without an upper bound it is the least.
     """
-    upper, count = np.asarray(upper_seconds, dtype=float), np.asarray(counts, dtype=float)
-    lower = upper / 2 ** (1 / 64)
+    lower, upper, count = (np.asarray(each, dtype=float) for each in (lower_seconds, upper_seconds, counts))
     least = count[upper <= slo_seconds].sum()
     here = (lower < slo_seconds) & (upper > slo_seconds)
-    inside = float((count[here] * np.log(slo_seconds / lower[here]) * 64 / math.log(2)).sum())
+    inside = float((count[here] * (slo_seconds - lower[here]) / (upper[here] - lower[here])).sum())
     total = count.sum()
     return float((least + inside) / total), float(least / total), float((least + count[here].sum()) / total)
+
+
+def with_lower_bounds(buckets: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a histograms.csv; older ones have upper bounds only, of the record's layout (64 per doubling)."""
+    if "bucket_lower_seconds" in buckets:
+        return buckets
+    return buckets.assign(bucket_lower_seconds=buckets["bucket_upper_seconds"] / 2 ** (1 / 64))
 
 
 def cost_table(
@@ -145,7 +151,7 @@ def _goodput(buckets: pd.DataFrame, replicas: int, slo_seconds: float, window_se
     own = buckets[buckets["replicas"] == replicas]
     shares, rates = [], []
     for _, repeat in own.groupby("repeat"):
-        share = within_slo(repeat["bucket_upper_seconds"], repeat["count"], slo_seconds)
+        share = within_slo(repeat["bucket_lower_seconds"], repeat["bucket_upper_seconds"], repeat["count"], slo_seconds)
         shares.append(share)
         rates.append(share[0] * repeat["count"].sum() / window_seconds)
     if not shares:

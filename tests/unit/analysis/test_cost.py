@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sharebench.analysis.cost import cost_table, dollars_per_million, saving, within_slo
+from sharebench.analysis.cost import cost_table, dollars_per_million, saving, with_lower_bounds, within_slo
 from tenant.buckets import bucket_index, upper_seconds
 
 LITERATURE = Path(__file__).parents[3] / "published" / "literature.csv"
@@ -54,11 +54,35 @@ def test_the_share_within_the_slo_is_that_of_the_latencies(slo_seconds: float) -
     latencies = np.random.default_rng(3).lognormal(np.log(0.011), 0.3, 20_000)
     index, count = np.unique(bucket_index(np.rint(latencies * 1e9).astype(np.int64)), return_counts=True)
     upper = [upper_seconds(int(i)) for i in index]
-    value, least, most = within_slo(upper, count, slo_seconds)
+    lower = [upper_seconds(int(i) - 1) for i in index]
+    value, least, most = within_slo(lower, upper, count, slo_seconds)
     exact = (latencies <= slo_seconds).mean()
     assert least <= exact <= most
     assert most - least <= count.max() / count.sum()
     assert value == pytest.approx(exact, abs=0.003)
+
+
+@pytest.mark.parametrize(
+    ("slo_seconds", "expected"),
+    [
+        # 10 iterations up to 5 ms, 90 in (5, 10] ms, 20 beyond.
+        (0.007, ((10 + 90 * 0.4) / 120, 10 / 120, 100 / 120)),
+        (0.005, (10 / 120, 10 / 120, 10 / 120)),
+        (0.0025, (5 / 120, 0.0, 10 / 120)),
+        (0.02, (100 / 120, 100 / 120, 1.0)),
+    ],
+)
+def test_coarse_buckets_of_a_program_bound_the_share(slo_seconds: float, expected: tuple[float, float, float]) -> None:
+    found = within_slo([0, 0.005, 0.01], [0.005, 0.01, np.inf], [10, 90, 20], slo_seconds)
+    assert found == pytest.approx(expected)
+
+
+def test_older_exports_have_the_records_buckets() -> None:
+    edges = [upper_seconds(index) for index in (800, 801)]
+    old = pd.DataFrame({"bucket_upper_seconds": edges, "count": [3, 4]})
+    assert with_lower_bounds(old)["bucket_lower_seconds"].tolist() == pytest.approx([upper_seconds(799), edges[0]])
+    known = old.assign(bucket_lower_seconds=[0.0, edges[0]])
+    assert with_lower_bounds(known)["bucket_lower_seconds"].tolist() == [0.0, edges[0]]
 
 
 def summary(**more: object) -> pd.DataFrame:
@@ -73,7 +97,10 @@ def buckets(strategy: str, workload: str) -> pd.DataFrame:
     edges = [upper_seconds(800), upper_seconds(900)]
     return pd.DataFrame(
         [
-            {"replicas": n, "repeat": repeat, "tenant": 0, "bucket_upper_seconds": edge, "count": count}
+            {
+                **{"replicas": n, "repeat": repeat, "tenant": 0, "count": count},
+                **{"bucket_lower_seconds": edge / 2 ** (1 / 64), "bucket_upper_seconds": edge},
+            }
             for n, repeat, edge, count in (
                 (4, 1, edges[0], 300),
                 (4, 1, edges[1], 100),

@@ -11,7 +11,7 @@ from unit import factories
 
 from sharebench import record
 from sharebench.analysis.export import export_histograms
-from tenant.buckets import upper_seconds
+from tenant.buckets import OVERFLOW_INDEX, upper_seconds
 
 SCRIPT = Path(record.__file__).resolve().parents[1] / "export_histograms.py"
 
@@ -38,7 +38,7 @@ def test_every_bucket_of_every_valid_cell_is_listed_in_order(save, tmp_path):
     ]
     export_histograms([save(each) for each in made], tmp_path / "histograms.csv")
     table = pd.read_csv(tmp_path / "histograms.csv")
-    assert list(table) == ["replicas", "repeat", "tenant", "bucket_upper_seconds", "count"]
+    assert list(table) == ["replicas", "repeat", "tenant", "bucket_lower_seconds", "bucket_upper_seconds", "count"]
     keys = list(table.itertuples(index=False, name=None))
     assert keys == sorted(keys)
     for each in made:
@@ -59,12 +59,14 @@ def test_cells_that_do_not_count_are_left_out(save, tmp_path):
     invalid["gates"][0]["passed"] = False
     crashed = factories.record("mps", [[0.005] * 9], status="crashed", reason="x", repeat=2)
     export_histograms([save(invalid), save(crashed)], tmp_path / "h.csv")
-    assert (tmp_path / "h.csv").read_text() == "replicas,repeat,tenant,bucket_upper_seconds,count\n"
+    assert (
+        tmp_path / "h.csv"
+    ).read_text() == "replicas,repeat,tenant,bucket_lower_seconds,bucket_upper_seconds,count\n"
 
 
 def test_the_overflow_is_infinite(save, tmp_path):
     export_histograms([save(factories.record(latencies=[[2000.0]], window_seconds=5000.0))], tmp_path / "h.csv")
-    assert (tmp_path / "h.csv").read_text().splitlines()[1] == "1,1,0,inf,1"
+    assert (tmp_path / "h.csv").read_text().splitlines()[1] == f"1,1,0,{upper_seconds(OVERFLOW_INDEX - 1)!r},inf,1"
 
 
 def run(*arguments):
@@ -100,5 +102,5 @@ def test_what_prometheus_saw_is_exported_in_the_same_columns_and_apart(save, tmp
     paths = [save(seen), save(alone)]
     export_histograms(paths, tmp_path / "prometheus.csv", "prometheus")
     table = pd.read_csv(tmp_path / "prometheus.csv")
-    assert list(table) == ["replicas", "repeat", "tenant", "bucket_upper_seconds", "count"]
-    assert table.values.tolist() == [[2, 1, 0, 0.01, 400.0]]
+    assert list(table) == ["replicas", "repeat", "tenant", "bucket_lower_seconds", "bucket_upper_seconds", "count"]
+    assert table.values.tolist() == [[2, 1, 0, 0.004, 0.01, 400.0]]

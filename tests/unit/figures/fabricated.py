@@ -204,6 +204,7 @@ def _buckets(raw: dict[str, Any]) -> list[dict[str, Any]]:
             "replicas": cell["replicas"],
             "repeat": cell["repeat"],
             "tenant": tenant["index"],
+            "bucket_lower_seconds": 1e-6 * 2 ** ((int(i) - 1) / 64),
             "bucket_upper_seconds": 1e-6 * 2 ** (int(i) / 64),
             "count": n,
         }
