@@ -12,7 +12,7 @@ import contextlib
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from sharebench.cell import Course, Observed, common_environment, judge
 from sharebench.mixes import aggressor_of
@@ -29,6 +29,7 @@ from sharebench.nodes.base import (
 from sharebench.window import announce, as_recorded, clock_of
 from tenant.faults import KINDS
 
+T = TypeVar("T")
 NS = 1_000_000_000
 REHEARSAL_SECONDS = 0.2
 # An aggressor that has not ended its iteration so long after the window hangs; it is not waited for any longer.
@@ -74,7 +75,11 @@ class FaultCourse(Course):
         """The record of each tenant, None for one that is dead or silent. An aggressor that hangs is not waited for."""
         waits = [HANG_SECONDS if i == self.aggressor else self.deadline_seconds for i in range(len(endpoints))]
         asked = [pool.submit(each.record, wait) for each, wait in zip(endpoints, waits, strict=True)]
-        return [_answer(future, wait + ANSWER_SECONDS) for future, wait in zip(asked, waits, strict=True)]
+        records = [_answer(future, wait + ANSWER_SECONDS) for future, wait in zip(asked, waits, strict=True)]
+        # Only now does no tenant measure any more.
+        answered = {i: pool.submit(endpoints[i].output_digest, waits[i]) for i, each in enumerate(records) if each}
+        digests = {i: _answer(future, waits[i] + ANSWER_SECONDS) for i, future in answered.items()}
+        return [each and each | {"output_digest": digests[i]} for i, each in enumerate(records)]
 
     def after(self, record: dict[str, Any], state: State, grants: Sequence[Grant]) -> None:
         """The victims' status becomes the cell's; then see whether the node takes a new tenant. Raises Wedged."""
@@ -132,7 +137,7 @@ class FaultCourse(Course):
             tenants.stop()
 
 
-def _answer(future: Future[dict[str, Any]], seconds: float) -> dict[str, Any] | None:
+def _answer(future: Future[T], seconds: float) -> T | None:
     try:
         return future.result(seconds)
     except (TenantUnreachable, TimeoutError):

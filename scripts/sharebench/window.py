@@ -148,6 +148,9 @@ def measure(
             tenants.sleep_until(end_ns)
             rows, summary = sampler.stop(start_ns / NS, end_ns / NS)
             records = list(pool.map(lambda endpoint: endpoint.record(record_seconds), endpoints))
+        # Only now does no tenant measure any more.
+        digests = pool.map(lambda endpoint: endpoint.output_digest(record_seconds), endpoints)
+        records = [record | {"output_digest": digest} for record, digest in zip(records, digests, strict=True)]
     finally:
         # Not waited for: after a failure or an interrupt one of them may still ask a tenant that hangs.
         pool.shutdown(wait=False)

@@ -17,7 +17,7 @@ from tenant.exposition import BUILT_IN, CONTENT_TYPE, Exposition, exposition
 from tenant.job import Job
 from tenant.load import ArrivalQueue, Load, arrival_times_ns
 from tenant.loop import ClosedLoop, Loop, OpenLoop
-from tenant.record import Identity, Outcome, tenant_record
+from tenant.record import Identity, Outcome, finite, tenant_record
 from tenant.recorder import Recorder, Window
 from tenant.state import RefusedError
 from tenant.usage import CpuMeter, quieten_collector, sharpen_sleep
@@ -71,6 +71,9 @@ class Measurement:
         self._record: dict[str, Any] | None = None
         # What the last window asked for, if that was fixed work.
         self._job: Job | None = None
+        # Of the last window: whether its digest was asked for, and the digest.
+        self._is_digest_wanted = False
+        self._digest: list[float | None] | None = None
         self._metrics = b""
 
     # The loop thread.
@@ -94,12 +97,18 @@ class Measurement:
         return arrival_times_ns(self._load, self._identity.index, start_ns, stretch)
 
     def turn(self) -> None:
-        """Run one chunk and count it; completes the window when this was its last. After a job, wait for a window."""
+        """Run one chunk and count it; completes the window when this was its last. After a job, wait for a window.
+
+        After a window the load goes on: neighbours may still measure their last iteration.
+        """
         with self._lock:
-            job, window = self._job, self._recorder.window
-            if job is not None and window is None:
+            job, window, is_digest_wanted = self._job, self._recorder.window, self._is_digest_wanted
+            if job is not None and window is None and not is_digest_wanted:
                 self._changed.wait(REST_SECONDS)
                 return
+        if is_digest_wanted:
+            self._sum_up_output()
+            return
         if job is not None and window is not None and self._clock() >= window.start_ns:
             self._work(job, window)
             return
@@ -109,21 +118,28 @@ class Measurement:
             with self._lock:
                 self._fold()
             return
-        drain_seconds, digest = self._drain()
+        drain_seconds = self._drain_seconds()
         with self._lock:
             self._fold()
             # Unless the deadline passed meanwhile.
             if self._recorder.window is window:
                 self._outcome.drain_seconds = drain_seconds
-                self._outcome.output_digest = digest
                 self._close(window)
 
-    def _drain(self) -> tuple[float, list[float]]:
-        """How long a synchronise takes, and the digest of the last output."""
+    def _drain_seconds(self) -> float:
+        """How long a synchronise takes."""
         begin_ns = self._clock()
         self._workload.synchronize()
-        drain_seconds = (self._clock() - begin_ns) / 1e9
-        return drain_seconds, self._workload.output_digest()
+        return (self._clock() - begin_ns) / 1e9
+
+    def _sum_up_output(self) -> None:
+        window = self._window
+        digest = finite(self._workload.output_digest())
+        with self._lock:
+            # Unless another window was set meanwhile.
+            if self._window is window:
+                self._digest, self._is_digest_wanted = digest, False
+                self._changed.notify_all()
 
     def _work(self, job: Job, window: Window) -> None:
         """Run what is left of the job, or as much as the loop has room for; with its last iteration the window ends."""
@@ -138,11 +154,10 @@ class Measurement:
                 return
             self._outcome.cpu_end = self._meter.read()
             self._end(self._outcome)
-        drain_seconds, digest = self._drain()
+        drain_seconds = self._drain_seconds()
         with self._lock:
             if self._recorder.window is window:
                 self._outcome.drain_seconds = drain_seconds
-                self._outcome.output_digest = digest
                 self._recorder.window = counted = Window(window.start_ns, job.end_ns(window))
                 # The rest of the iteration of warm-up that was under way at the start.
                 counted.active_ns, counted.in_flight_ns = window.active_ns, window.in_flight_ns
@@ -225,6 +240,7 @@ class Measurement:
             self._window = self._recorder.window = window
             self._outcome = Outcome()
             self._record = None
+            self._digest, self._is_digest_wanted = None, False
             self._workload.window_set(start_ns, end_ns)
             if self._queue is not None:
                 # However long warm-up took, the window has the same arrivals under every strategy.
@@ -251,6 +267,31 @@ class Measurement:
                 raise RefusedError("another window was set")
             return self._record
 
+    def wait_digest(self, deadline_seconds: float) -> list[float | None] | None:
+        """The digest of the last output, made now; None when it is not there within the deadline.
+
+        To sum the output up is work that the window did not have, so it is done on request only, when no neighbour
+        measures any more. There is none of a window that was cut off, since its loop may be stuck. Raises RefusedError
+        when no record is complete.
+        """
+        with self._lock:
+            window = self._window
+            if window is None or self._record is None:
+                raise RefusedError("no record is complete")
+            if self._outcome.is_cut_off:
+                return None
+            self._is_digest_wanted = self._digest is None
+            self._changed.notify_all()
+            until_ns = self._clock() + round(deadline_seconds * 1e9)
+            while self._window is window and self._digest is None:
+                left_seconds = (until_ns - self._clock()) / 1e9
+                if left_seconds <= 0:
+                    return None
+                self._changed.wait(left_seconds)
+            if self._window is not window:
+                raise RefusedError("another window was set")
+            return self._digest
+
     def _censor(self, window: Window) -> None:
         """Close the window while the loop is stuck: what has finished counts, what has not is censored.
 
@@ -265,6 +306,7 @@ class Measurement:
         Recorder(counted).fold(self._loop.peek(now_ns), self._samples.pending())
         counted.in_flight_ns += sum(counted.overlap_ns(start, now_ns) for start in unfinished)
         outcome.censored = sum(map(counted.holds, unfinished))
+        outcome.is_cut_off = True
         if outcome.drain_begin_ns is not None:
             outcome.drain_seconds = (now_ns - outcome.drain_begin_ns) / 1e9
         outcome.cpu_end = outcome.cpu_end or self._meter.read()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,9 +42,10 @@ class Outcome:
     drain_begin_ns: int | None = None
     drain_seconds: float = 0.0
     censored: int = 0
+    # Whether the deadline passed before all that belongs to the window had finished.
+    is_cut_off: bool = False
     # Before the output is summed up, which may take more memory than the work.
     memory_bytes: int | None = None
-    output_digest: list[float] | None = None
     last_error: str | None = None
 
 
@@ -63,9 +65,9 @@ def _cpu(outcome: Outcome) -> dict[str, Any] | None:
     }
 
 
-def _finite(digest: list[float] | None) -> list[float | None] | None:
+def finite(digest: Sequence[float]) -> list[float | None]:
     """The digest with None for what JSON has no number for: NaN and infinity, the marks of a broken output."""
-    return None if digest is None else [value if math.isfinite(value) else None for value in digest]
+    return [value if math.isfinite(value) else None for value in digest]
 
 
 def _delay_p99_seconds(delays: Tally) -> float | None:
@@ -94,7 +96,7 @@ def tenant_record(
     steady: Verdict | None,
     job: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The tenant's entry of raw.json without `status` and `exit`, and its `environment`.
+    """The tenant's entry of raw.json without `status`, `exit` and `output_digest`, and its `environment`.
 
     `warm_up` is the time from loaded to steady, and to the end of the first iteration.
     """
@@ -143,7 +145,6 @@ def tenant_record(
         "drain_seconds": outcome.drain_seconds,
         "cpu": _cpu(outcome),
         "memory_bytes": _memory_bytes(identity, workload, outcome),
-        "output_digest": _finite(outcome.output_digest),
         "work": workload.work._asdict(),
         "environment": {
             "python": platform.python_version(),

@@ -87,14 +87,22 @@ def _window(state: State, request: Request) -> Reply:
     return _json(HTTPStatus.OK, {"accepted": True})
 
 
-def _record(state: State, request: Request) -> Reply:
+def _deadline_seconds(request: Request) -> float:
     try:
         deadline_seconds = float(request.query["deadline_seconds"])
     except (KeyError, ValueError) as error:
         raise MalformedError("deadline_seconds must be given, a number") from error
     if not 0 <= deadline_seconds <= LONGEST_DEADLINE_SECONDS:
         raise MalformedError(f"deadline_seconds must be within 0 and {LONGEST_DEADLINE_SECONDS:g}")
-    return _json(HTTPStatus.OK, state.loaded().wait_record(deadline_seconds))
+    return deadline_seconds
+
+
+def _record(state: State, request: Request) -> Reply:
+    return _json(HTTPStatus.OK, state.loaded().wait_record(_deadline_seconds(request)))
+
+
+def _digest(state: State, request: Request) -> Reply:
+    return _json(HTTPStatus.OK, {"output_digest": state.loaded().wait_digest(_deadline_seconds(request))})
 
 
 def _begin_telemetry(state: State, _request: Request) -> Reply:
@@ -123,6 +131,7 @@ OPEN: dict[tuple[str, str], Answer] = {
 }
 GUARDED: dict[tuple[str, str], Answer] = {
     ("GET", "/clock"): _clock,
+    ("GET", "/digest"): _digest,
     ("GET", "/record"): _record,
     ("GET", "/telemetry"): _end_telemetry,
     ("POST", "/telemetry"): _begin_telemetry,

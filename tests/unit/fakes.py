@@ -14,6 +14,8 @@ from sharebench.nodes.base import Endpoint, Grant, TenantsFailed, TenantUnreacha
 NS = 1_000_000_000
 OK = {"status": "ok", "exit": None}
 STEADY = {"is_steady": True, "batches": 2, "change_percent": 0.5}
+# Of a tenant's entry in raw.json, what the driver adds to the record that the tenant delivers.
+NOT_ITS_OWN = ("status", "exit", "steady", "output_digest")
 ENVIRONMENT = {"python": "3.11.7", "platform": "Linux", "packages": {"numpy": "2.4.6"}}
 
 
@@ -102,6 +104,7 @@ class FakeEndpoint:
         self.changes: dict[str, Any] = {}
         """What its record has instead of the usual."""
         self.raises: dict[str, Exception] = {}
+        self.digest: list[float | None] | None = [1.5, -2.0]
         self.job_ns = NS
         """How long a job takes it."""
         self.job: dict[str, Any] | None = None
@@ -153,8 +156,12 @@ class FakeEndpoint:
             self.tenants.clock_ns = max(self.tenants.clock_ns, self.holds)
         self.holds = None
         entry = factories.tenant(self.index, factories.back_to_back(self.latencies))
-        given = {key: value for key, value in entry.items() if key not in ("status", "exit", "steady")}
+        given = {key: value for key, value in entry.items() if key not in NOT_ITS_OWN}
         return given | {"environment": ENVIRONMENT, "job": self.job} | self.changes
+
+    def output_digest(self, deadline_seconds: float) -> list[float | None] | None:
+        self._asked("digest", deadline_seconds)
+        return self.digest
 
 
 class FakeSampler:

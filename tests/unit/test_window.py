@@ -81,6 +81,20 @@ def test_one_window_for_all_and_nothing_sent_inside_it() -> None:
     assert (rows, summary["samples"]) == ([{"t_seconds": 2.0}], 1)
 
 
+@pytest.mark.parametrize("jobs", [None, [10, 20, 10]])
+def test_outputs_are_summed_up_when_no_tenant_measures_any_more(jobs: list[int] | None) -> None:
+    tenants = FakeTenants(3)
+    tenants.fakes[1].digest = None
+    delivered = []
+    for fake in tenants.fakes:
+        answer, sum_up = fake.record, fake.output_digest
+        fake.record = lambda *given, answer=answer: (answer(*given), delivered.append(1))[0]
+        fake.output_digest = lambda deadline, sum_up=sum_up: sum_up(deadline) if len(delivered) == 3 else ["early"]
+    _, records, *_ = measure(tenants, FakeSampler(tenants), 60.0, 30.0, jobs)
+    assert [record["output_digest"] for record in records] == [[1.5, -2.0], None, [1.5, -2.0]]
+    assert {given for _, what, _, given in tenants.calls if what == "digest"} == {30.0}
+
+
 def test_the_sampler_covers_the_window_and_hardly_more() -> None:
     tenants = FakeTenants(2)
     tenants.are_local = True

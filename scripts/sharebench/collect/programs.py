@@ -181,9 +181,12 @@ class ScrapedEndpoint:
             **_counted(found, start_ns),
         }
 
+    def output_digest(self, deadline_seconds: float) -> None:
+        """None: what a program computes nobody knows."""
+
     def _startup(self) -> dict[str, Any]:
         """What is the same whatever was counted."""
-        blank = ("view", "min_seconds", "max_seconds", "device_histogram", "timeline", "output_digest", "work")
+        blank = ("view", "min_seconds", "max_seconds", "device_histogram", "timeline", "work")
         return {
             **dict.fromkeys(blank),
             "index": self.index,
@@ -259,8 +262,6 @@ class ServedEndpoint(HttpEndpoint):
             "generator": {"cpu_seconds": own.get("cpu_seconds"), "run_queue_seconds": own.get("run_queue_seconds")},
             "cpu": None,
             "memory_bytes": None,
-            # What a server answers may differ each time.
-            "output_digest": None,
             "work": None,
             "outside": None,
         }
@@ -273,3 +274,6 @@ class ServedEndpoint(HttpEndpoint):
             record["memory_bytes"] = self.outside.peak_resident_bytes()
             record["outside"] = self.outside.seen()
         return record
+
+    def output_digest(self, deadline_seconds: float) -> None:
+        """None: what a server answers may differ each time."""

@@ -87,8 +87,16 @@ class HttpEndpoint:
 
         `ahead_seconds` is how far ahead that end may be: what a job's record is asked for before its deadline.
         """
-        path = f"/record?deadline_seconds={deadline_seconds}"
-        status, answer = self._call("GET", path, timeout_seconds=ahead_seconds + deadline_seconds + TIMEOUT_SECONDS)
+        return self._waited_for("/record", deadline_seconds, ahead_seconds)
+
+    def output_digest(self, deadline_seconds: float) -> list[float | None] | None:
+        """What the tenant makes of its last output now, None if that takes it longer than `deadline_seconds`."""
+        digest: list[float | None] | None = self._waited_for("/digest", deadline_seconds)["output_digest"]
+        return digest
+
+    def _waited_for(self, path: str, deadline_seconds: float, ahead_seconds: float = 0.0) -> dict[str, Any]:
+        query = f"{path}?deadline_seconds={deadline_seconds}"
+        status, answer = self._call("GET", query, timeout_seconds=ahead_seconds + deadline_seconds + TIMEOUT_SECONDS)
         if status != 200:
-            raise TenantUnreachable(f"GET /record: status {status} {answer.get('error', '')}")
+            raise TenantUnreachable(f"GET {path}: status {status} {answer.get('error', '')}")
         return answer

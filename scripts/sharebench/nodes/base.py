@@ -100,6 +100,12 @@ class Endpoint(Protocol):
         A job's record is there when the job is done; `ahead_seconds` is how far ahead the window's end may be.
         """
 
+    def output_digest(self, deadline_seconds: float) -> list[float | None] | None:
+        """What sums up the last output, for the record; None where it cannot be had within the deadline.
+
+        It is work for the device: to be asked for when no tenant measures any more.
+        """
+
 
 class Tenants(Protocol):
     """The tenants of one cell.

@@ -132,7 +132,6 @@ class SimulatedTenants:
                 "drain_seconds": 0.0,
                 "cpu": None,
                 "memory_bytes": None,
-                "output_digest": [1.0],
                 "work": None,
                 "environment": {"python": "none", "platform": "simulated", "packages": {}},
             }
@@ -165,6 +164,10 @@ class SimulatedEndpoint:
     def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> dict[str, Any]:
         """This tenant's record."""
         return self.tenants.measured()[self.index]
+
+    def output_digest(self, deadline_seconds: float) -> list[float | None]:
+        """The same for all: nothing is computed."""
+        return [1.0]
 
 
 class SimulatedSampler:

@@ -44,7 +44,7 @@ class Planted(Workload):
         self.steps += 1
         {step}
     def output_digest(self):
-        return [1.0]
+        return [self.steps]
     def packages(self):
         return {{}}
 
@@ -74,7 +74,8 @@ def validate(record: dict[str, Any]) -> None:
     """Raise where a record is not as the schema says."""
     schema = json.loads(SCHEMA.read_text())
     validator = jsonschema_rs.validator_for({"$ref": "#/$defs/tenant", "$defs": schema["$defs"]})
-    validator.validate({key: record[key] for key in record if key != "environment"} | {"status": "ok", "exit": None})
+    added = {"status": "ok", "exit": None, "output_digest": [1.0]}
+    validator.validate({key: record[key] for key in record if key != "environment"} | added)
 
 
 def test_a_window_from_announcement_to_record(launch: Launch) -> None:
@@ -99,6 +100,21 @@ def test_a_window_from_announcement_to_record(launch: Launch) -> None:
     families = list(text_string_to_metric_families(tenant.call("GET", "/metrics", token=None)[1]))
     counts = [s.value for f in families for s in f.samples if s.name == "sharebench_iteration_seconds_count"]
     assert counts and counts[0] > record["count"]
+
+
+def test_a_tenant_keeps_its_neighbours_company_until_it_is_told_to_sum_up(plant: Launch) -> None:
+    tenant = plant("time.sleep(0.002)", "pass", "--streams", "2", captured=True)
+    early, late = tenant.stream(0), tenant.stream(1)
+    for stream in (early, late):
+        stream.wait_ready()
+    late_start_ns = late.announce(0.8)
+    early.announce(0.1)
+    # As long as the other one measures, for which it is no matter how long this machine takes.
+    ran = early.get("/record?deadline_seconds=10")["count"]
+    measured = late.get("/record?deadline_seconds=10")
+    assert time.monotonic_ns() >= late_start_ns + 800 * MS
+    (steps,) = early.get("/digest?deadline_seconds=10")["output_digest"]
+    assert steps > ran + measured["count"] / 2
 
 
 def test_open_load_over_http(launch: Launch) -> None:

@@ -45,6 +45,12 @@ def measured(measurement: Measurement, clock: FakeClock, lead_ns: int, length_ns
     return measurement.wait_record(0)
 
 
+def digest(measurement: Measurement) -> list[float | None] | None:
+    if measurement.wait_digest(0) is None:
+        measurement.turn()
+    return measurement.wait_digest(0)
+
+
 def test_warm_up_ends_when_steady(clock: FakeClock) -> None:
     workload = FakeWorkload(clock, [90 * MS] * 2 + [60 * MS] * 2 + [50 * MS])
     measurement = Measurement(workload, Identity(0, "fake", 0, 0, 0), Load(), RULE, clock, clock.sleep)
@@ -167,7 +173,47 @@ def test_memory_is_that_of_the_work_and_not_of_summing_up_its_output(clock: Fake
     workload.memory_bytes = lambda: held[0]
     workload.output_digest = lambda: held.insert(0, 2100) or [1.0]
     assert measured(measurement, clock, MS, 50 * MS)["memory_bytes"] == 700
+    assert digest(measurement) == [1.0]
     assert measurement._workload.memory_bytes() == 2100
+
+
+@pytest.mark.parametrize("load", [CLOSED, Load("constant", rate_hz=500.0)], ids=["closed", "open"])
+def test_after_its_window_a_tenant_goes_on_as_before_and_sums_up_its_output_only_when_told(
+    clock: FakeClock, load: Load
+) -> None:
+    measurement, workload = warm(clock, [MS], load)
+    record = measured(measurement, clock, MS, 100 * MS)
+    assert "output_digest" not in record
+    for _ in range(4):
+        steps, began = workload.steps, clock.now_ns
+        measurement.turn()
+        assert workload.steps - steps == pytest.approx(record["count"] * (clock.now_ns - began) / (100 * MS), abs=1)
+    steps = workload.steps
+    assert digest(measurement) == [float(steps)], "of the last output that there was"
+    assert digest(measurement) == [float(steps)], "asked again, it is the same"
+    measurement.turn()
+    assert workload.steps > steps
+
+
+def test_a_digest_is_of_a_window_and_not_of_the_one_before(clock: FakeClock) -> None:
+    measurement, workload = warm(clock, [MS])
+    with pytest.raises(RefusedError, match="no record"):
+        measurement.wait_digest(0)
+    measured(measurement, clock, MS, 50 * MS)
+    first = digest(measurement)
+    measurement.set_window(clock.now_ns + MS, clock.now_ns + 9 * MS)
+    with pytest.raises(RefusedError, match="no record"):
+        measurement.wait_digest(0)
+    while measurement._recorder.window is not None:
+        measurement.turn()
+    assert digest(measurement) == [float(workload.steps)] != first
+
+
+def test_what_is_no_number_in_a_digest_is_none(clock: FakeClock) -> None:
+    measurement, workload = warm(clock, [MS])
+    workload.output_digest = lambda: [1.0, float("nan"), float("-inf")]
+    measured(measurement, clock, MS, 50 * MS)
+    assert digest(measurement) == [1.0, None, None]
 
 
 def test_a_window_may_follow_the_last_one(clock: FakeClock) -> None:
@@ -213,7 +259,7 @@ def test_an_iteration_that_hangs_is_censored_and_what_finished_before_counts(clo
     assert record["load"]["censored"] == 1
     assert record["load"]["in_flight_mean"] == pytest.approx(1)
     assert record["coverage_ratio"] == pytest.approx(1)
-    assert record["output_digest"] is None
+    assert measurement.wait_digest(60) is None, "at once, for the loop may be stuck"
     assert record["cpu"] is not None
     # Delivered once, it does not change when the loop comes back; the totals have every iteration once.
     assert measurement.wait_record(0) is record

@@ -32,6 +32,10 @@ class Stub:
         self.deadlines.append(deadline_seconds)
         return {"count": 1}
 
+    def wait_digest(self, deadline_seconds: float) -> list[float | None] | None:
+        self.deadlines.append(deadline_seconds)
+        return [1.0, None] if deadline_seconds else None
+
     def metrics(self) -> tuple[bytes, str]:
         return b"# planted\n", "text/planted"
 
@@ -70,7 +74,13 @@ def loaded(client: Client) -> Client:
     "authorization", [None, "", "Bearer wrong", "right", "bearer right", "Bearer rightx", "Bearer é"]
 )
 @pytest.mark.parametrize(
-    ("method", "path"), [("GET", "/clock"), ("POST", "/window"), ("GET", "/record?deadline_seconds=1")]
+    ("method", "path"),
+    [
+        ("GET", "/clock"),
+        ("POST", "/window"),
+        ("GET", "/record?deadline_seconds=1"),
+        ("GET", "/digest?deadline_seconds=1"),
+    ],
 )
 def test_without_the_token_the_driver_is_refused(
     loaded: Client, method: str, path: str, authorization: str | None
@@ -136,6 +146,7 @@ def test_a_window_is_handed_over(loaded: Client) -> None:
         ("GET", "/record?deadline_seconds=nan", None),
         ("GET", "/record?deadline_seconds=-1", None),
         ("GET", "/record?deadline_seconds=inf", None),
+        ("GET", "/digest", None),
         ("GET", "/readyz?since=yesterday", None),
         ("GET", "/readyz?since=-5", None),
     ],
@@ -155,6 +166,12 @@ def test_other_paths_do_not_exist(loaded: Client, method: str, path: str) -> Non
 def test_the_record_is_waited_for_as_long_as_asked(loaded: Client) -> None:
     assert loaded.ask("GET", "/record?deadline_seconds=2.5") == (200, {"count": 1})
     assert loaded.stub.deadlines == [2.5]
+
+
+def test_the_digest_is_waited_for_as_long_as_asked(loaded: Client) -> None:
+    assert loaded.ask("GET", "/digest?deadline_seconds=2.5") == (200, {"output_digest": [1.0, None]})
+    assert loaded.ask("GET", "/digest?deadline_seconds=0") == (200, {"output_digest": None})
+    assert loaded.stub.deadlines == [2.5, 0]
 
 
 def test_metrics_have_their_own_content_type(loaded: Client) -> None:
