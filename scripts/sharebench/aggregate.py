@@ -20,6 +20,7 @@ from sharebench.analysis.across_devices import always_busy, devices_table
 from sharebench.analysis.baseline import Baseline
 from sharebench.analysis.cells import cells_table
 from sharebench.analysis.contrasts import contrasts_table
+from sharebench.analysis.device import device_units
 from sharebench.analysis.devices import jobs_by_device, paired_by_device, remark
 from sharebench.analysis.interference import interference_table
 from sharebench.analysis.isolation import Case, cases, isolation_table
@@ -59,6 +60,8 @@ class Checker:
         self.study = study
         self.data = data
         self.sound = 0
+        self.units: int | None = None
+        """Of the device, as far as the sound records tell."""
         self.odd: dict[Path, str] = {}
         self.identities: dict[Path, tuple[float, dict[str, Any]]] = {}
         self.devices: dict[Path, tuple[list[tuple[int, str]], str]] = {}
@@ -115,6 +118,7 @@ class Checker:
                 self.odd[path] = "measured with another calibration than calibration/ holds now, or than its device's"
                 continue
             self.sound += 1
+            self.units = max(self.units or 0, device_units(record) or 0) or None
             yield record
 
     def mixed(self) -> dict[Path, str]:
@@ -204,10 +208,11 @@ def unnamed(argv: list[str], config: dict[str, Any]) -> list[str]:
     return argv
 
 
-def _manifest(study: Study, run: dict[str, Any]) -> dict[str, Any]:
+def _manifest(study: Study, run: dict[str, Any], units: int | None) -> dict[str, Any]:
     return {
         "config": published(study.config),
         "node_kind": study.node_kind,
+        "device_units": units,
         "order": study.order,
         "requested": {key: study.config[key] for key in dataset.MATRIX_KEYS},
         "not_shown": run["not_shown"],
@@ -252,7 +257,7 @@ def table(study: Study, data: Path, results: Path, run: dict[str, Any]) -> None:
     if several not in run["not_shown"]:
         run = run | {"not_shown": f"{run['not_shown']} {several}".strip()}
     _write(tables, study, run, _node(data), results / "tables", "")
-    write_json(results / "manifest.json", _manifest(study, run))
+    write_json(results / "manifest.json", _manifest(study, run, checker.units))
 
 
 def partial(results: Path) -> str:

@@ -70,13 +70,15 @@ def read(data: Path, root: Path) -> Results:
     config = manifest["config"]
     kind, entries = manifest["node_kind"], config["strategy_catalogue"]
     # A second measurement of the same thing is no choice, and tells a model nothing new; a queue shares nothing.
+    # Manifests of older results lack it.
+    device = device_of(node, config, node["units"] or manifest.get("device_units"))
     own = {name: each for name, each in on_node(config, kind).items() if not (is_again(name) or each.is_queue)}
     known = {name: each for name, each in own.items() if can(kind, entries[name], each.access) is None}
     summary = summary.fillna(dict.fromkeys(TEXTS, ""))
     is_plain = summary["workload"].map(_is_plain(config)).astype(bool)
     is_once = ~summary["strategy"].map(is_again).astype(bool)
     plain = summary[(summary["workload"] == summary["tenant_workload"]) & is_plain & is_once]
-    return Results(data, root, config, node["product"], node["label"], known, device_of(node, config), plain, cells)
+    return Results(data, root, config, node["product"], node["label"], known, device, plain, cells)
 
 
 def _is_plain(config: Mapping[str, Any]) -> Any:

@@ -34,6 +34,7 @@ from sharebench.report_words import digits, estimate, load, words
 from sharebench.strategies import again
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
+UNITS_NOT_KNOWN = "not known: neither the node nor a tenant says"
 LISTED = 100
 """So many cells are listed under each heading; the rest is counted, and tables/cells.csv has them all."""
 MOST_ROWS, LEAST_ROWS = 800, 40
@@ -140,7 +141,7 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
         "script": script,
         # No other script may run, whatever the data say.
         "script_hash": "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        "device": device(study.node),
+        "device": device(study.node, study.node["units"] or manifest.get("device_units")),
         **_described(study, summary, manifest["requested"]["strategies"]),
         "listed": LISTED,
         "most_rows": max(LEAST_ROWS, MOST_ROWS // max(len(rows), 1)),
@@ -203,14 +204,14 @@ def powered(rows: list[Row]) -> list[Row]:
     return [row for row in rows if any(not math.isnan(row[metric]) for metric in POWER_AND_ENERGY)]
 
 
-def device(node: dict[str, Any]) -> list[tuple[str, str]]:
-    """Names and values of what is known about the node."""
+def device(node: dict[str, Any], units: int | None) -> list[tuple[str, str]]:
+    """Names and values of what is known about the node, which has so many `units`."""
     memory = node["memory_bytes"]
     facts = [
         ("device", node["product"]),
         ("label", node["label"]),
         ("kind of node", node["kind"]),
-        (f"number of {node['units_name']}", words(node["units"])),
+        (f"number of {node['units_name']}", UNITS_NOT_KNOWN if units is None else str(units)),
         ("memory", f"{digits(memory / 2**30)} GiB" if memory else ""),
         ("identity (hashed)", node["device"]),
         *((name.replace("_", " "), words(value)) for name, value in node["details"].items()),

@@ -136,6 +136,24 @@ def test_the_mps_of_a_clusters_plugin_has_limits(root: Path, tmp_path: Path) -> 
     assert families == {"nvidia": ["MPS"], "kubernetes": ["MPS with limits"]}
 
 
+def test_a_device_of_unknown_size_is_advised_from_measurements_alone(root: Path, tmp_path: Path) -> None:
+    """A Kubernetes node does not say how many SMs its GPU has; a tenant may."""
+    data, folder = tmp_path / "data", tmp_path / "copy"
+    shutil.copytree(root, data)
+    (data / "nodes/device.json").write_text(json.dumps({"node": fabricated.node("") | {"units": None}}))
+    asked(root, tmp_path)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    models = {}
+    for units in (None, 2):
+        (folder / "manifest.json").write_text(json.dumps(manifest | {"device_units": units}))
+        results = decide.read(data, folder)
+        decide.write_model(results, {})
+        assert "matmul: take " in decide.write_answer(results, QUESTION)
+        models[units] = pd.read_csv(folder / "tables/model.csv")
+    assert set(models[None]["reason"]) == {"the number of the device's SMs is not known"}
+    assert models[2]["value"].notna().any()
+
+
 def test_results_from_before_the_model_are_advised_from_measurements_alone(root: Path, tmp_path: Path) -> None:
     asked(root, tmp_path)
     (tmp_path / "copy/tables/predictions.csv").unlink()

@@ -14,6 +14,20 @@ MIB = 1 << 20
 MEMORY_NOT_FREE = {"mig", "streams"}
 
 
+def device_units(record: Mapping[str, Any]) -> int | None:
+    """SMs of the whole GPU, or cores of the stand-in; None where neither the node nor a tenant says.
+
+    A Kubernetes node does not say. There CUDA tells a tenant without a limit and outside of MIG.
+    """
+    node = record["node"]
+    if node["units"] is not None:
+        return int(node["units"])
+    is_divided = "mig" in json.loads(record["spec"])["strategy"]["mechanisms"]
+    if is_divided or not node["is_gpu"] or record["limits"]["thread_percent"] is not None:
+        return None
+    return max(filter(None, ((tenant["view"] or {}).get("sm_count") for tenant in record["tenants"])), default=None)
+
+
 def device_columns(record: Mapping[str, Any], count: int) -> dict[str, float | None]:
     """Columns of cells.csv that are the whole device's; `count` is the number of all tenants' iterations.
 

@@ -59,6 +59,7 @@ PREDICTION_COLUMNS = (
     "reason",
 )
 MEAN = "latency_mean_seconds"
+SIZE_NOT_KNOWN = "the number of the device's SMs is not known"
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,8 @@ def models(
             if shared is not None and key in means and not math.isnan(row[MEAN]):
                 points.append(Point(key[0], key[2], shared, row[MEAN]))
                 repeats.append(means[key])
+        if not points and not reason:
+            reason = SIZE_NOT_KNOWN if device.units is None else "no valid cell of a known share of the device"
         found[workload] = _model(workload, points, repeats, reason)
     return found
 
@@ -163,7 +166,7 @@ def models(
 def _model(workload: str, points: Sequence[Point], repeats: Sequence[Mapping[int, float]], reason: str) -> Model:
     choice = scaling.choose(points)
     if choice is None:
-        return Model(workload, points, None, [], {}, {}, reason or "no valid cell of a known share of the device")
+        return Model(workload, points, None, [], {}, {}, reason)
     rng = np.random.default_rng(list(workload.encode()))
     drawn = np.array([mean_draws(list(values.values()), DRAWS, rng) for values in repeats]).T
     draws = scaling.refit(choice.fit, points, drawn) if np.isfinite(drawn).all() else []

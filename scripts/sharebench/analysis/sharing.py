@@ -24,10 +24,11 @@ MPS_CLIENTS = 48
 
 @dataclass(frozen=True)
 class Device:
-    """What the model needs to know of a device; `units` are its SMs, or the cores of the stand-in."""
+    """What the model needs to know of a device."""
 
     kind: str
-    units: int
+    units: int | None
+    """Its SMs, or the cores of the stand-in; None where the number is not known, as of a GPU in a cluster may be."""
     mig_units: Mapping[str, int]
     """Units of an instance by the first part of its profile (`1g`); empty where it is not known."""
     mig_slices: int
@@ -48,14 +49,14 @@ class Device:
         return None
 
 
-def device_of(node: Mapping[str, Any], config: Mapping[str, Any]) -> Device:
-    """The device of a node (`nodes/device.json`) under this config."""
-    kind, units, product = str(node["kind"]), int(node["units"]), str(node["product"])
+def device_of(node: Mapping[str, Any], config: Mapping[str, Any], units: int | None) -> Device:
+    """The device of a node (`nodes/device.json`) with `units` under this config."""
+    kind, product = str(node["kind"]), str(node["product"])
     if kind == "simulated":
         simulated = config["simulated"]
         sizes = {f"{n}g": n * int(simulated["mig_slice_sms"]) for n in range(1, int(simulated["mig_slices"]) + 1)}
         return Device(kind, units, sizes, int(simulated["mig_slices"]))
-    if kind == "cpu":
+    if kind == "cpu" and units is not None:
         return Device(kind, units, {f"{n}g": n for n in range(1, units + 1)}, units)
     name = next((name for name in MIG_UNITS if name in product), None)
     return Device(kind, units, MIG_UNITS[name] if name else {}, MIG_SLICES.get(name or "", 7))
@@ -76,17 +77,17 @@ class Part:
 
 
 def parts(strategy: Strategy, replicas: int, device: Device) -> tuple[Part, ...] | None:
-    """The parts that `replicas` tenants have; None where the size of an instance, or what slows them, is not known."""
+    """The parts that `replicas` tenants have; None where the size of one, or what slows them, is not known."""
     if strategy.mechanisms[-1] == "time-slicing" and strategy.thread_percent is not None:
         # Another scheduler's library delays them besides.
         return None
     groups = strategy.groups(replicas)
-    units = [device.units] * groups
+    known = [device.units] * groups
     if strategy.mechanisms[0] == "mig":
         known = [device.mig_units.get(profile.split(".")[0]) for profile in strategy.layout(replicas)]
-        if None in known:
-            return None
-        units = [each for each in known if each is not None][:groups]
+    if None in known:
+        return None
+    units = [each for each in known if each is not None][:groups]
     sizes = [replicas // groups + (index < replicas % groups) for index in range(groups)]
     return tuple(
         _part(strategy, replicas, size, each, device.kind) for size, each in zip(sizes, units, strict=False) if size

@@ -157,7 +157,7 @@ def test_what_was_planted_is_found(a: float, w: float, eps: float) -> None:
 def test_cores_that_play_sms_have_a_floor() -> None:
     """The stand-in: a tenant fills one core at most, tenants beyond the cores share them."""
     cores, alone = 4, 0.004
-    device = device_of({"kind": "cpu", "units": cores, "product": "a CPU"}, {})
+    device = device_of({"kind": "cpu", "product": "a CPU"}, {}, cores)
     points = []
     for name in ("exclusive", "time-slicing", "mps", "mig"):
         for n in (1,) if name == "exclusive" else (1, 2, 4, 8):
@@ -192,10 +192,18 @@ def test_turns_that_somebody_delays_besides_have_no_parts() -> None:
 
 
 def test_an_instance_of_unknown_size_has_no_parts() -> None:
-    unknown = device_of({"kind": "nvidia", "units": 142, "product": "NVIDIA L40S"}, {})
+    unknown = device_of({"kind": "nvidia", "product": "NVIDIA L40S"}, {}, 142)
     assert parts(BY_NAME["mig"], 2, unknown) is None
-    known = device_of({"kind": "nvidia", "units": 132, "product": "NVIDIA H200"}, {})
+    known = device_of({"kind": "nvidia", "product": "NVIDIA H200"}, {}, 132)
     assert [part.share for part in parts(BY_NAME["mig-large"], 1, known) or ()] == [1 / 60]
+
+
+def test_of_a_device_of_unknown_size_only_instances_have_parts() -> None:
+    """A Kubernetes node does not say how many SMs its GPU has."""
+    unknown = device_of({"kind": "kubernetes", "product": "NVIDIA H200"}, {}, None)
+    assert all(parts(BY_NAME[name], 1, unknown) is None for name in ("exclusive", "time-slicing", "mps", "mps-limited"))
+    assert [part.share for part in parts(BY_NAME["mig-large"], 1, unknown) or ()] == [1 / 60]
+    assert parts(BY_NAME["mps"], 2, device_of({"kind": "cpu", "product": "a CPU"}, {}, None)) is None
 
 
 def test_limits_of_a_gpu_are_rounded_as_it_was_seen_to_do() -> None:
