@@ -14,8 +14,7 @@ from typing import Any
 
 import yaml
 
-from sharebench.nodes.kubernetes.cluster_policy import command as naming_command
-from sharebench.nodes.kubernetes.cluster_policy import config_of
+from sharebench.nodes.kubernetes.installed import naming_command
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "config" / "cluster"
@@ -91,6 +90,11 @@ def operator_releases() -> list[dict[str, str]]:
     return [each for each in releases if each["chart"].startswith("gpu-operator-")]
 
 
+def _names_config_map(policy: dict[str, Any]) -> bool:
+    config = ((policy.get("spec") or {}).get("devicePlugin") or {}).get("config") or {}
+    return bool(config.get("name"))
+
+
 def operator_refusal(namespace: str) -> str | None:
     """Why the GPU operator must not be installed: the cluster has one. None where it has none. Raises CannotSay.
 
@@ -109,7 +113,7 @@ def operator_refusal(namespace: str) -> str | None:
         "WITH=operator would change its version and settings on all nodes, or make a second one. Leave it out:",
         f"  make cluster-install PLUGIN_NAMESPACE={namespace} APPLY=1",
     ]
-    unnamed = next((each for each in found if not (config_of(each) or {}).get("name")), None)
+    unnamed = next((each["metadata"]["name"] for each in found if not _names_config_map(each)), None)
     if unnamed is not None:
         lines += [
             "Its device plugin has no ConfigMap to switch by. Name one (the plugin restarts on all nodes):",

@@ -68,7 +68,7 @@ def install(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_by_default_nothing_is_changed(calls: Path) -> None:
-    done = install("operator", "clusterpolicy")
+    done = install("operator", "drain")
     assert done.returncode == 0, done.stderr
     assert "would run: helm upgrade --install gpu-operator gpu-operator" in done.stdout
     lines = calls.read_text().splitlines()
@@ -94,16 +94,15 @@ def test_a_program_that_is_not_there_is_named_before_anything_is_done(
 
 
 def test_charts_come_first_and_rights_go_to_their_namespace(calls: Path) -> None:
-    assert install("--apply", "operator", "clusterpolicy", "drain").returncode == 0
+    assert install("--apply", "operator", "drain").returncode == 0
     lines = calls.read_text().splitlines()
-    assert [line.split()[0] for line in lines] == ["helm", *["kubectl"] * 5]
+    assert [line.split()[0] for line in lines] == ["helm", *["kubectl"] * 4]
     assert "--values config/cluster/operator-values.yaml" in lines[0]
     assert "--version v26.7.0" in lines[0]
     assert lines[1:] == [
         "kubectl apply --filename config/cluster/namespace.yaml",
         "kubectl apply --filename config/cluster/rbac.yaml",
         "kubectl apply --namespace gpu-operator --filename config/cluster/rbac-plugin.yaml",
-        "kubectl apply --namespace gpu-operator --filename config/cluster/rbac-clusterpolicy.yaml",
         "kubectl apply --filename config/cluster/rbac-drain.yaml",
     ]
 

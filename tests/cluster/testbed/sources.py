@@ -15,7 +15,6 @@ from cluster.testbed.programs import SOURCES
 
 FOLDER = SOURCES / "sources"
 PLUGIN = "github.com/NVIDIA/k8s-device-plugin"
-OPERATOR = "github.com/NVIDIA/gpu-operator"
 NFD = "sigs.k8s.io/node-feature-discovery"
 PROMETHEUS = "github.com/prometheus-operator/prometheus-operator"
 KARPENTER = "github.com/aws/karpenter-provider-aws"
@@ -44,12 +43,11 @@ def folder(module: str) -> Path:
 
 def fetch_all() -> None:
     """Whatever the tests need, so that no test waits for it. Raises TestbedError."""
-    for module in (PLUGIN, OPERATOR, NFD, PROMETHEUS, KARPENTER):
+    for module in (PLUGIN, NFD, PROMETHEUS, KARPENTER):
         folder(module)
 
 
 # Definitions of custom resources: file in the module.
-CLUSTER_POLICY = (OPERATOR, "deployments/gpu-operator/crds/nvidia.com_clusterpolicies_crd.yaml")
 NODE_POOL = (KARPENTER, "pkg/apis/crds/karpenter.sh_nodepools.yaml")
 NODE_CLASS = (KARPENTER, "pkg/apis/crds/karpenter.k8s.aws_ec2nodeclasses.yaml")
 POD_MONITOR = (PROMETHEUS, "example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml")

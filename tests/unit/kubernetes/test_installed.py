@@ -6,7 +6,7 @@ from typing import Any
 
 from unit.kubernetes.objects import daemon_pod, daemon_set, owner
 
-from sharebench.nodes.kubernetes.installed import Configs, look
+from sharebench.nodes.kubernetes.installed import Configs, lacks_config_map, look
 
 
 def manager(folder: str = "/available-configs", default: str = "exclusive") -> dict[str, Any]:
@@ -80,6 +80,19 @@ def test_the_operators_parts_are_known() -> None:
     part = look([made], []).plugin
     assert part is not None
     assert part.is_operators
+
+
+def test_a_plugin_of_the_operator_without_a_config_map_is_refused_with_what_to_type() -> None:
+    made = daemon_set("plugin", "nvidia-device-plugin")
+    made["metadata"]["ownerReferences"] = [owner("cluster-policy") | {"kind": "ClusterPolicy"}]
+    part = look([made], []).plugin
+    assert part is not None
+    line = lacks_config_map(part)
+    # A ClusterPolicy that names a ConfigMap which is not there keeps the plugin from starting, on all nodes.
+    made_first, _, patched = line.partition(" && ")
+    assert "kubectl create configmap sharebench-configs --namespace nvidia --from-literal=default=" in made_first
+    assert patched.startswith("kubectl patch clusterpolicies.nvidia.com/cluster-policy --type merge")
+    assert "\n" not in line
 
 
 def test_while_a_pod_is_replaced_the_new_one_counts() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from unit.kubernetes.fake_cluster import NODE, FakeCluster
-from unit.kubernetes.objects import daemon_set
+from unit.kubernetes.objects import daemon_set, owner
 from unit.studies import study_of
 
 from sharebench.nodes.base import NodeError
-from sharebench.nodes.kubernetes import cluster_node, cluster_policy, preflight, survey
+from sharebench.nodes.kubernetes import cluster_node, installed, preflight, survey
 from sharebench.nodes.kubernetes.api import ApiRefused
 from sharebench.nodes.kubernetes.rights import needed
 from sharebench.strategies import Strategy
@@ -113,7 +113,7 @@ def test_without_a_plugin_no_rights_in_its_namespace_are_asked_for(cluster: Clus
 
 
 def test_what_we_may_not_look_at_is_unknown_and_not_absent(cluster: Cluster) -> None:
-    cluster.hidden = {cluster_policy.PATH, "/api/v1/namespaces/sharebench"}
+    cluster.hidden = {installed.CLUSTER_POLICIES, "/api/v1/namespaces/sharebench"}
     text, is_fit = inspected()
     assert f"GPU operator              {survey.HIDDEN}" in text
     assert is_fit
@@ -160,9 +160,18 @@ def test_the_version_of_nfd_is_that_of_its_worker(cluster: Cluster) -> None:
 
 def test_the_operators_version_and_state_are_said(cluster: Cluster) -> None:
     policy = {"name": "cluster-policy", "labels": {"app.kubernetes.io/version": "v26.7.0"}}
-    cluster.store[cluster_policy.PATH] = {"items": [{"metadata": policy, "status": {"state": "ready"}}]}
+    cluster.store[installed.CLUSTER_POLICIES] = {"items": [{"metadata": policy, "status": {"state": "ready"}}]}
     text, _ = inspected()
     assert "v26.7.0 (ClusterPolicy cluster-policy, state ready)" in text
+
+
+def test_an_operator_without_a_config_map_is_given_the_command(cluster: Cluster) -> None:
+    made = daemon_set("plugin", "nvidia-device-plugin")
+    made["metadata"]["ownerReferences"] = [owner("cluster-policy") | {"kind": "ClusterPolicy"}]
+    cluster.daemon_sets[0] = made
+    text, is_fit = inspected()
+    assert "kubectl patch clusterpolicies.nvidia.com/cluster-policy --type merge" in text
+    assert not is_fit
 
 
 def test_every_right_has_a_place(cluster: Cluster) -> None:

@@ -79,10 +79,6 @@ class ClusterNode(Node):
         """What of NVIDIA's stack there is."""
         return look(self.daemon_sets(), self.pods())
 
-    def look_again(self) -> None:
-        """Forget what was installed: it has been changed."""
-        self.__dict__.pop("installed", None)
-
     @cached_property
     def gpus(self) -> int:
         """How many GPUs the node has."""

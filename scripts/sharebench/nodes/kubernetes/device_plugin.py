@@ -14,12 +14,12 @@ from functools import cached_property
 from typing import Any
 
 from sharebench.nodes.base import Evidence, Grant, NodeError, State
-from sharebench.nodes.kubernetes import cluster_policy, keys, original, shared_keys
+from sharebench.nodes.kubernetes import keys, original, shared_keys
 from sharebench.nodes.kubernetes.access import Access, PodNeeds
 from sharebench.nodes.kubernetes.api import config_map_path, pod_path
 from sharebench.nodes.kubernetes.cutting import Cutting
 from sharebench.nodes.kubernetes.evidence import collect
-from sharebench.nodes.kubernetes.installed import Configs, Installed, Part, look
+from sharebench.nodes.kubernetes.installed import Configs, Installed, Part, lacks_config_map, look
 from sharebench.nodes.kubernetes.instances import Cut
 from sharebench.nodes.kubernetes.lease import node_digest
 from sharebench.nodes.kubernetes.readiness import (
@@ -67,17 +67,11 @@ class DevicePlugin(Access):
         """What every strategy needs and the cluster lacks."""
         if self._installed.plugin is None:
             return "the cluster has no NVIDIA device plugin (a DaemonSet); install it, or the GPU operator"
-        if self._installed.configs is None and (why := self._refused_config_map(self._installed.plugin)) is not None:
-            return why
+        if self._installed.configs is None:
+            return lacks_config_map(self._installed.plugin)
         if self._installed.discovery is None:
             return "GPU Feature Discovery is not installed, so that nothing would prove a state; set gfd.enabled: true"
         return None
-
-    def _refused_config_map(self, plugin: Part) -> str | None:
-        """Why a plugin without a ConfigMap cannot be given one; None if it can be."""
-        if plugin.is_operators:
-            return cluster_policy.refusal(self.node.api, self.node.options, plugin.namespace)
-        return "the device plugin has no ConfigMap to switch by; install it with config.map or config.name"
 
     # What a cell asks.
 
@@ -138,7 +132,6 @@ class DevicePlugin(Access):
         return recut + (
             f"sets the node's label {CONFIG_LABEL} to a key of ours in the device plugin's ConfigMap, "
             "and a taint while it measures; label, ConfigMap and taints are put back when the run ends"
-            + (f"; {cluster_policy.PLAN}" if cluster_policy.PERMISSION in self.node.options["may_change"] else "")
         )
 
     # States.
@@ -174,12 +167,6 @@ class DevicePlugin(Access):
         mps = installed.mps.daemon(pods, installed.mps.container) if installed.mps else None
         return unmet(self.node.read(), must, mps, expected)
 
-    def _problems_of_policy(self, is_ours: bool) -> list[str]:
-        pods = self.node.pods()
-        installed = look(self.node.daemon_sets(), pods)
-        parts = [part.daemon(pods) for part in (installed.plugin, installed.discovery) if part is not None]
-        return [*cluster_policy.awaited(installed, is_ours), *filter(None, (part.unready() for part in parts))]
-
     def _problems_of_mps(self) -> list[str]:
         pods = self.node.pods()
         mps = look(self.node.daemon_sets(), pods).mps
@@ -188,14 +175,6 @@ class DevicePlugin(Access):
     def ensure(self, state: State) -> None:
         """Publish our keys, set the label, and wait. Raises NodeError."""
         note = self.node.note(self.name, self._noted)
-        if note.pop(original.ENDS, False):
-            # It was to end, but could not.
-            self.node.amend_note(self.name, note)
-        if self._installed.configs is None:
-            cluster_policy.change(self.node.api, note["policy"], note["configs"]["namespace"])
-            what = "the device plugin did not get a ConfigMap to switch by"
-            self._wait(lambda: self._problems_of_policy(is_ours=True), what)
-            self.node.look_again()
         cut = self._cutting.cut(state.strategy)
         expected = self._expected(state.strategy, state.replicas, cut)
         key = str(expected.config)
@@ -263,17 +242,8 @@ class DevicePlugin(Access):
 
     def _noted(self, node: Mapping[str, Any]) -> dict[str, Any]:
         self._cutting.refuse_unsettled(node)
-        api, plugin = self.node.api, self._installed.plugin
-        if self._installed.configs is None and plugin is not None and (policy := cluster_policy.find(api)) is not None:
-            noted = original.noted(node, plugin.namespace, cluster_policy.CONFIG_MAP)
-            return noted | {"policy": cluster_policy.noted(policy)}
         configs = self._configs()
-        noted = original.noted(node, configs.namespace, configs.name)
-        if configs.name == cluster_policy.CONFIG_MAP:
-            # Another node's run has made it, and may end before ours.
-            notes = [(original.of(each) or {}).get(self.name) for each in api.get("/api/v1/nodes")["items"]]
-            noted["policy"] = cluster_policy.note_of_others(notes)
-        return noted
+        return original.noted(node, configs.namespace, configs.name)
 
     def _study_keys(self, now: str) -> list[str]:
         """Every key that the study needs, `now` first, so that the ConfigMap changes once."""
@@ -298,9 +268,8 @@ class DevicePlugin(Access):
             self._hurry_volumes((self._installed.plugin, self._installed.discovery, self._installed.mps))
         return now in patch.get("data", {})
 
-    def _others(self, but_ending: bool = False) -> bool:
-        nodes = self.node.api.get("/api/v1/nodes")["items"]
-        return original.others_in_use(nodes, self.node.name, but_ending)
+    def _others(self) -> bool:
+        return original.others_in_use(self.node.api.get("/api/v1/nodes")["items"], self.node.name)
 
     def _nodes(self) -> set[str]:
         """The cluster's nodes, by digest."""
@@ -323,12 +292,8 @@ class DevicePlugin(Access):
         self.node.took("publish", time.monotonic() - began)
 
     def restore(self, note: dict[str, Any]) -> None:
-        """Bring back label, ConfigMap and ClusterPolicy, and wait until the node shows what it did."""
-        api, policy = self.node.api, note.get("policy")
-        if policy is not None:
-            # Of two nodes that end at the same time, neither may leave it to the other.
-            self.node.amend_note(self.name, note | {original.ENDS: True})
-        is_policys_last = policy is not None and not self._others(but_ending=True)
+        """Restore label and ConfigMap, and wait until the node shows what it did."""
+        api = self.node.api
         patch = original.label_patch(self.node.read(), note)
         labels = patch["metadata"]["labels"] if patch else {}
         if not self._cutting.put_back(note, labels) and patch is not None:
@@ -337,25 +302,18 @@ class DevicePlugin(Access):
         if is_mps:
             # As in `ensure`: it would go on with our shares.
             self._delete_pod_of(self._installed.mps)
-        if policy is not None and is_policys_last:
-            cluster_policy.put_back(api, policy)
 
         def problems() -> list[str]:
-            found = self._problems_of_policy(is_ours=False) if is_policys_last else []
-            found += self._problems_of_mps() if is_mps else []
+            found = self._problems_of_mps() if is_mps else []
             return found + (original.unrestored(self.node.read(), note) if patch is not None else [])
 
         # Without a plugin nobody reacts to the label any more.
-        if (patch is not None or policy is not None) and self._installed.plugin is not None:
+        if patch is not None and self._installed.plugin is not None:
             self._wait(problems, "the node did not get back to how it was found", waits_for_mps=is_mps)
         # Another node may need the map until its own layout is back.
         if note["mig"]["set"] is not None and not self._others():
             self._cutting.clear_map()
         configs = Configs(note["configs"]["namespace"], note["configs"]["name"], "")
-        if is_policys_last:
-            cluster_policy.remove_config_map(api, configs.namespace)
-            self.node.look_again()
-            return
         path = config_map_path(configs.namespace, configs.name)
         # Whoever took the plugin away took its ConfigMap along.
         if api.find(path) is not None:

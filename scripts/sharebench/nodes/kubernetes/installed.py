@@ -18,6 +18,7 @@ MIG_MANAGER = ("nvidia-mig-manager", "mig-manager")
 CONFIG_FOLDER_VARIABLE = "CONFIG_FILE_SRCDIR"
 DEFAULT_VARIABLE = "DEFAULT_CONFIG"
 OPERATOR_OWNER = "ClusterPolicy"
+CLUSTER_POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,15 @@ class Part:
         return str(labels.get("app.kubernetes.io/version") or tag or "unknown")
 
     @property
+    def policy(self) -> str | None:
+        """Name of the ClusterPolicy for which the GPU operator made it; None where it is not the operator's."""
+        owners = self.daemon_set["metadata"].get("ownerReferences") or []
+        return next((str(owner["name"]) for owner in owners if owner["kind"] == OPERATOR_OWNER), None)
+
+    @property
     def is_operators(self) -> bool:
         """Whether the GPU operator made it, which would undo changes of it."""
-        owners = self.daemon_set["metadata"].get("ownerReferences") or []
-        return any(owner["kind"] == OPERATOR_OWNER for owner in owners)
+        return self.policy is not None
 
     def pod_of(self, pods: Iterable[Json]) -> Json | None:
         """Its pod among these, by owner: the chart gives all its DaemonSets the same labels."""
@@ -65,6 +71,25 @@ class Part:
     def daemon(self, pods: Iterable[Json], main: str | None = None) -> Daemon:
         """The part as it runs on the node whose pods these are."""
         return Daemon(self.name, self.daemon_set, self.pod_of(pods), main)
+
+
+def naming_command(policy: str, namespace: str) -> str:
+    """What a person types to have a ClusterPolicy name a ConfigMap in the operator's namespace."""
+    return (
+        f"kubectl create configmap sharebench-configs --namespace {namespace} --from-literal=default='version: v1' && "
+        f"kubectl patch clusterpolicies.nvidia.com/{policy} --type merge "
+        '-p \'{"spec":{"devicePlugin":{"config":{"name":"sharebench-configs","default":"default"}}}}\''
+    )
+
+
+def lacks_config_map(plugin: Part) -> str:
+    """The line for a device plugin that has no ConfigMap to switch by, with what brings one."""
+    if plugin.policy is None:
+        return "the device plugin has no ConfigMap to switch by; install it with config.map or config.name"
+    return (
+        "the operator's device plugin has no ConfigMap to switch by; have the ClusterPolicy name one, which restarts "
+        f"the plugin on all nodes: {naming_command(plugin.policy, plugin.namespace)}"
+    )
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,6 @@ Json = Mapping[str, Any]
 
 ANNOTATION = "sharebench/original-state"
 TAINT = "sharebench/measuring"
-# In the note of an access whose node is on its way back.
-ENDS = "ends"
 SHOWN_LABELS = (SHARING_LABEL, REPLICAS_LABEL, MPS_LABEL)
 
 
@@ -104,14 +102,6 @@ def taints_without_ours(node: Json) -> list[Json]:
     return [taint for taint in node["spec"].get("taints") or [] if taint["key"] != TAINT]
 
 
-def others_in_use(nodes: Sequence[Json], name: str, but_ending: bool = False) -> bool:
-    """Whether another node is being measured too, whose runs may need what all nodes share.
-
-    `but_ending` leaves out those that are on their way back already.
-    """
-    notes = [of(node) for node in nodes if node["metadata"]["name"] != name]
-    return any(note is not None and not (but_ending and _is_ending(note)) for note in notes)
-
-
-def _is_ending(noted: Json) -> bool:
-    return any(ENDS in note for note in noted.values())
+def others_in_use(nodes: Sequence[Json], name: str) -> bool:
+    """Whether another node is being measured too, whose runs may need what all nodes share."""
+    return any(of(node) is not None for node in nodes if node["metadata"]["name"] != name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sharebench.nodes.kubernetes import cluster_policy, installed, instances
+from sharebench.nodes.kubernetes import installed, instances
 from sharebench.nodes.kubernetes.api import ApiRefused
 from sharebench.nodes.kubernetes.dra import Dra
 from sharebench.nodes.kubernetes.readiness import (
@@ -30,7 +30,7 @@ def _part(part: installed.Part | None) -> str:
 
 def operator(survey: Survey) -> Iterator[Row]:
     """The GPU operator by its ClusterPolicy."""
-    found = survey.look(cluster_policy.PATH)
+    found = survey.look(installed.CLUSTER_POLICIES)
     if found is None:
         yield Row("GPU operator", HIDDEN)
     elif not found.get("items"):
@@ -57,10 +57,8 @@ def device_plugin(survey: Survey) -> Iterator[Row]:
         yield Row("  its ConfigMap", "none: it cannot be switched")
         yield Row("", f"install it anew with {PLUGIN_VALUES}: make cluster-install WITH=plugin APPLY=1")
         return
-    refusal = cluster_policy.refusal(survey.api, survey.options, plugin.namespace)
-    yield Row("  its ConfigMap", "none; for a run the ClusterPolicy names one" if refusal is None else "none")
-    if refusal is not None:
-        yield Row("", refusal)
+    yield Row("  its ConfigMap", "none")
+    yield Row("", installed.lacks_config_map(plugin))
 
 
 def discovery(survey: Survey) -> Iterator[Row]:

@@ -61,13 +61,6 @@ FEATURES: dict[str, Feature] = {
         lambda options: bool(options["drain"]),
         (*_rights("cluster", "", "pods", "get"), *_rights("cluster", "", "pods/eviction", "create")),
     ),
-    "clusterpolicy": Feature(
-        lambda options: "clusterpolicy" in options["may_change"],
-        (
-            *_rights("cluster", "nvidia.com", "clusterpolicies", "get", "list", "patch"),
-            *_rights("plugin", "", "configmaps", "create", "delete"),
-        ),
-    ),
     # The PodMonitor of a run.
     "prometheus": Feature(
         lambda options: bool(options["has_pod_monitor"]),

@@ -4,7 +4,6 @@ module sharebench.invalid/testbed/sources
 go 1.25.0
 
 require (
-	github.com/NVIDIA/gpu-operator v1.11.1
 	github.com/NVIDIA/k8s-device-plugin v0.19.3
 	github.com/aws/karpenter-provider-aws v1.14.1
 	github.com/prometheus-operator/prometheus-operator v0.93.1
