@@ -84,7 +84,7 @@ def write_run(results: Path, record: dict[str, Any]) -> None:
     write_json(state_folder(results) / "run.json", record)
 
 
-def _lock(path: Path) -> file_lock.FileLock | None:
+def take(path: Path) -> file_lock.FileLock | None:
     """The lock of this process, or None when another process holds it. Raises OwnershipError."""
     try:
         return file_lock.acquire(path)
@@ -92,26 +92,33 @@ def _lock(path: Path) -> file_lock.FileLock | None:
         raise OwnershipError(str(error)) from None
 
 
-def _holder(path: Path) -> str:
+def holder(path: Path) -> str:
     """Which run holds the lock, whose it is and since when, as far as that can be seen."""
-    # Imported here because a lock is seldom refused.
-    import psutil
-
     owner, pid = file_lock.read(path), file_lock.holder(path)
     run_id, results, started = (owner.get(key) for key in ("run_id", "results", "started_epoch_seconds"))
     # A run that died left its name, and another user may hold the lock now. Nor may a name be any text at all.
     is_the_holder = isinstance(owner.get("pid"), int) and pid in (None, owner["pid"])
     is_sound = RUN_ID.fullmatch(str(run_id)) and isinstance(results, str) and results.isprintable()
-    with contextlib.suppress(psutil.Error, OSError, TypeError, ValueError, OverflowError):
+    with contextlib.suppress(OSError, TypeError, ValueError, OverflowError):
         if is_the_holder and is_sound:
             uid = path.stat().st_uid
             whose = "" if uid == os.getuid() else f" of {file_lock.user_name(uid)}"
             return f"run {run_id}{whose} (process {owner['pid']}, started {_clock(started)}, results in {results})"
-        if pid is not None:
-            process = psutil.Process(pid)
-            user = file_lock.user_name(process.uids().real)
-            return f"a run of {user} (process {pid}, started {_clock(process.create_time())})"
-    return "another run"
+    return "another run" if pid is None else _of_process(pid)
+
+
+def _of_process(pid: int) -> str:
+    try:
+        # Imported here because a lock is seldom refused, and `make clean` may have no psutil.
+        import psutil
+    except ImportError:
+        return f"another run (process {pid})"
+    try:
+        process = psutil.Process(pid)
+        user, started = file_lock.user_name(process.uids().real), _clock(process.create_time())
+    except psutil.Error:
+        return f"another run (process {pid})"
+    return f"a run of {user} (process {pid}, started {started})"
 
 
 def _clock(epoch_seconds: Any) -> str:
@@ -137,9 +144,9 @@ def claim(results: Path, node_lock: Path | None, record: dict[str, Any]) -> Clai
     held: list[file_lock.FileLock] = []
     with contextlib.ExitStack() as undo:
         for what, path in locks:
-            lock = _lock(path)
+            lock = take(path)
             if lock is None:
-                raise OwnershipError(f"the {what} is in use by {_holder(path)}; wait for it to end, or stop it")
+                raise OwnershipError(f"the {what} is in use by {holder(path)}; wait for it to end, or stop it")
             undo.callback(lock.close)
             held.append(lock)
         try:
@@ -169,7 +176,7 @@ def verify(results: Path) -> dict[str, Any]:
         raise OwnershipError("started outside a run: measure with `snakemake`, not by calling the script")
     if record.get("run_id") != mine or record["ended"]:
         raise OwnershipError(f"run {mine} no longer owns these results")
-    probe = _lock(state_folder(results) / "lock")
+    probe = take(state_folder(results) / "lock")
     if probe is not None:
         probe.close()
         raise OwnershipError(f"run {mine} has died; start it again")

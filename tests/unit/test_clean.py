@@ -1,9 +1,13 @@
 """`make clean` removes what the project made and nothing else."""
 
+import os
 import re
 from pathlib import Path
 
+import pytest
+
 import clean
+from sharebench.ownership import OwnershipError, claim
 
 RULES = Path(__file__).parents[2] / "rules"
 
@@ -23,6 +27,18 @@ def test_only_what_a_run_made_is_removed(tmp_path: Path) -> None:
         path.touch()
     found = {path.relative_to(tmp_path).as_posix() for path in clean.made(tmp_path)}
     assert found == {".venv", ".venv-gpu", "results/report.html", "results/study", "scripts/__pycache__"}
+
+
+@pytest.mark.parametrize("folder", ["results", "results/study", "results/from/device"])
+def test_nothing_is_removed_while_a_run_uses_results(tmp_path: Path, folder: str) -> None:
+    (tmp_path / ".venv").mkdir()
+    run = claim(tmp_path / folder, None, {})
+    with pytest.raises(OwnershipError, match=rf"{folder} is in use by run {run.run_id} \(process {os.getpid()}, "):
+        clean.clean(tmp_path)
+    assert (tmp_path / ".venv").exists() and (tmp_path / folder).exists()
+    run.release()
+    clean.clean(tmp_path)
+    assert not (tmp_path / ".venv").exists() and not (tmp_path / folder / ".sharebench").exists()
 
 
 def test_it_knows_all_that_rules_make() -> None:
