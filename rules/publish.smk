@@ -17,6 +17,15 @@ FINDINGS = ROOT / "docs" / "findings.yaml"
 PAPER_STAGES = ("tables", "decisions", "figures", "report")
 
 
+def refuse_link(*parts):
+    """No input; ends the run where the folder of these parts is a symbolic link."""
+    if (folder := Path(*parts)).is_symlink():
+        sys.exit(
+            f"{folder} is a symbolic link; remove it, or publish under another name"
+        )
+    return []
+
+
 rule paper_data_sets:
     # All in one job, which loads the plotting libraries once: that takes a third as long as a small data set.
     input:
@@ -110,6 +119,8 @@ rule publish:
     input:
         # Of a data set that is complete, and fits together.
         rules.aggregate.output,
+        # The run ends here, before anything has started: a link is up to date for Snakemake, or cannot be replaced.
+        lambda wildcards: refuse_link("published", *wildcards),
     output:
         # Updated, since Snakemake would remove what was published before it is known whether this can take its place.
         update(directory("published/{publication}/{study}")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +20,10 @@ ALSO = ("manifest.json", "tables/timeslice.csv")
 """Besides what is measured: what the study was, and the histograms that nodes/timeslice.json has no room for."""
 READABLE = ("manifest.json", "config.yaml", "nodes/", "calibration/")
 """What of a packed data set lies beside the package, to be read."""
+TIMESTAMP = ".snakemake_timestamp"
+"""Snakemake's own mark in a folder that a rule made."""
+NAMED = 5
+"""How many files a refusal names."""
 DRAFTS = SCRIPTS / "sharebench" / "drafts"
 
 
@@ -30,8 +35,9 @@ def publish(data: Path, target: Path) -> None:
     """Lay the data set in the folder `data` out as `target`, a study of the publication `target.parent`.
 
     A publication without README.md and CITATION.cff gets drafts of them. Raises Unpublishable where the publication
-    holds studies of another kind of device, OSError.
+    holds studies of another kind of device, or the target something that was not published; OSError.
     """
+    _refuse_to_delete(target)
     device = read_json(data / "nodes" / "device.json")["node"]
     _refuse_another_device(device, target)
     manifest = read_json(data / "manifest.json")
@@ -60,9 +66,29 @@ def publish(data: Path, target: Path) -> None:
     for name in ("README.md", "CITATION.cff"):
         draft = (DRAFTS / name).read_text(encoding="utf-8")
         for key, text in {"PUBLICATION": target.parent.name, "PRODUCT": product, "DAY": day}.items():
+            # In CITATION.cff these are within double quotes, in which YAML has the escapes of JSON.
+            text = json.dumps(text, ensure_ascii=False)[1:-1] if name == "CITATION.cff" else " ".join(text.split())
             draft = draft.replace(f"@{key}@", text)
         if not (target.parent / name).exists():
             replace_atomically(target.parent / name, draft)
+
+
+def _refuse_to_delete(target: Path) -> None:
+    """Raise Unpublishable where replacing the target would delete what its checksums do not list."""
+    if not target.is_dir():
+        return
+    try:
+        lines = (target / archive.CHECKSUMS).read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        lines = []
+    listed = {archive.CHECKSUMS, TIMESTAMP, *(line.partition("  ")[2] for line in lines)}
+    there = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_symlink() or path.is_file()}
+    if unlisted := sorted(there - listed):
+        more = f" and {len(unlisted) - NAMED} more" if len(unlisted) > NAMED else ""
+        raise Unpublishable(
+            f"{target} has files that are not in its {archive.CHECKSUMS}: {', '.join(unlisted[:NAMED])}{more}; "
+            "move them, or publish under another name"
+        )
 
 
 def _refuse_another_device(device: dict[str, Any], target: Path) -> None:

@@ -94,6 +94,13 @@ def test_a_study_is_published_and_another_checkout_reads_it(
     assert contents(finished.root / "published/device/study") == there, "what cannot be replaced stays"
     shutil.rmtree(sibling.parents[1])
 
+    link = finished.root / "published/device/link"
+    link.symlink_to(finished.root / "tmp")
+    refused = finished.run("published/device/link")
+    assert refused.code == 1 and "published/device/link is a symbolic link" in refused.out
+    assert "Traceback" not in refused.out
+    link.unlink()
+
     shutil.copytree(untouched_template, tmp_path / "another")
     another = Checkout(tmp_path / "another")
     shutil.copytree(finished.root / "published", another.root / "published")

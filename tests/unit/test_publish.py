@@ -92,6 +92,31 @@ def test_again_replaces_the_study_and_keeps_what_people_wrote(study: Path, tmp_p
     assert [path.name for path in sorted(target.parent.iterdir())] == ["CITATION.cff", "README.md", "study"]
 
 
+def test_again_deletes_nothing_that_was_not_published(study: Path, tmp_path: Path) -> None:
+    target = tmp_path / "published/device/study"
+    publish.publish(study, target)
+    (target / "NOTES.md").write_text("by hand")
+    (target / "cells/link").symlink_to(tmp_path)
+    before = files(target)
+    with pytest.raises(publish.Unpublishable, match=r"not in its checksums.sha256: NOTES.md, cells/link; move them"):
+        publish.publish(study, target)
+    assert files(target) == before
+    for name in ("NOTES.md", "cells/link", archive.CHECKSUMS):
+        (target / name).unlink()
+    with pytest.raises(publish.Unpublishable, match=r"histograms.csv, .* and \d+ more; move them"):
+        publish.publish(study, target)
+
+
+@pytest.mark.parametrize("product", ['a "GPU" \\ b', "two\nlines", "key: value # and", "Ünï 日本"])
+def test_any_product_can_be_cited(study: Path, tmp_path: Path, product: str) -> None:
+    device = json.loads((study / "nodes/device.json").read_text())
+    device["node"]["product"] = product
+    (study / "nodes/device.json").write_text(json.dumps(device))
+    publish.publish(study, tmp_path / "published/device/study")
+    about = yaml.safe_load((tmp_path / "published/device/CITATION.cff").read_text())
+    assert product in about["title"] and product in about["abstract"] and product in about["keywords"][-1]
+
+
 def test_one_publication_is_of_one_kind_of_device(study: Path, tmp_path: Path) -> None:
     publish.publish(study, tmp_path / "published/device/study")
     device = json.loads((study / "nodes/device.json").read_text())
