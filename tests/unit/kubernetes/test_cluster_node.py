@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
 from unit.kubernetes.fake_cluster import NODE, FakeCluster, leased, node_of
 from unit.kubernetes.objects import CONFIG
@@ -21,9 +23,11 @@ from sharebench.nodes.kubernetes import cluster_node, monitor, original
 from sharebench.nodes.kubernetes.access import Access, PodNeeds
 from sharebench.nodes.kubernetes.api import ApiRefused
 from sharebench.nodes.kubernetes.cluster_node import ClusterNode
+from sharebench.record import SCHEMA_PATH
 from sharebench.strategies import Strategy
 
 __all__ = ["cluster"]
+NODE_SCHEMA = json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))["properties"]["node"]
 OTHER = Strategy("other", ("time-slicing",), None, None, None, None, None, access="other")
 
 
@@ -208,3 +212,45 @@ def test_a_pod_monitor_that_a_call_made_whose_answer_was_lost_is_there() -> None
 
     api: Any = LostAnswer()
     monitor.ensure(api, "sharebench", {"metadata": {"name": "sharebench-0123"}})
+
+
+INFO = {
+    "machineID": "m",
+    "systemUUID": "ec2-1",
+    "kubeletVersion": "v1.34.1",
+    "containerRuntimeVersion": "containerd://2.1.4",
+    "kernelVersion": "6.18.0",
+}
+H200 = {
+    "nvidia.com/gpu.product": "NVIDIA-H200",
+    "nvidia.com/gpu.memory": "143771",
+    "nvidia.com/gpu.count": "1",
+    "nvidia.com/cuda.driver.major": "580",
+    "nvidia.com/cuda.driver.minor": "159",
+    "nvidia.com/cuda.driver.rev": "04",
+}
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [
+        ("cuda", {"units": None, "units_name": "SMs", "is_gpu": True, "label": ""}),
+        ("cpu", {"units": 2, "units_name": "cores", "is_gpu": False, "label": "GPU idle, CPU work in pods"}),
+    ],
+)
+def test_a_node_with_a_real_gpu_is_known_by_its_labels(
+    cluster: FakeCluster, tmp_path: Path, device: str, expected: dict[str, Any]
+) -> None:
+    """Kubernetes and GPU feature discovery say nothing of SMs; tenants on the GPU may."""
+    cluster.store[NODE]["metadata"]["labels"] = H200
+    cluster.store[NODE]["status"]["nodeInfo"] = INFO
+    options = Study(load(study({"node": "kubernetes", "kubernetes.device": device}))).node_options()
+    facts = node_of(cluster, options, tmp_path).facts()
+    assert {key: facts[key] for key in expected} == expected
+    assert (facts["kind"], facts["product"]) == ("kubernetes", "NVIDIA H200")
+    assert facts["memory_bytes"] == 143771 << 20
+    details = facts["details"]
+    assert (details["driver"], details["gpus"], details["kubernetes"]) == ("580.159.04", 1, "v1.34.1")
+    assert "ec2-1" not in str(facts), "the machine's id is published as a hash only"
+    problems = list(jsonschema_rs.validator_for(NODE_SCHEMA).iter_errors(facts))
+    assert not problems, problems
