@@ -1,0 +1,81 @@
+"""A study of pods on a real GPU: from records as such pods leave them to tables, figures, report and advice.
+
+The records are a published study's, measured on an H200 of a host, with the facts of a Kubernetes node in place of the
+host's: no cluster with a GPU is at hand where tests run.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pipeline.harness import REPOSITORY, Checkout, draw_really
+from tables import rows
+
+MEASURED = REPOSITORY / "published/h200/even"
+# As ClusterNode.facts writes them with `device: cuda`.
+FACTS: dict[str, Any] = {
+    "kind": "kubernetes",
+    "product": "NVIDIA H200",
+    "units": None,
+    "units_name": "SMs",
+    "memory_bytes": 143771 << 20,
+    "is_gpu": True,
+    "label": "",
+    "details": {
+        "node": "node-0",
+        "gpus": 1,
+        "driver": "580.159.04",
+        "device_plugin": None,
+        "kubernetes": "v1.34.1",
+        "container_runtime": "containerd://2.1.4",
+        "kernel": "6.18.0",
+    },
+}
+IN_A_POD = {"mps_pipe": None, "is_mig": False, "nodes": ["nvidia0"]}
+
+
+def edited(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def in_pods(content: dict[str, Any]) -> None:
+    """The record or calibration as pods of a cluster leave it."""
+    # Each repeat was measured on a device of its own.
+    content["node"] = FACTS | {"device": content["node"]["device"]}
+    for tenant in content.get("tenants", []):
+        tenant["view"] |= IN_A_POD
+
+
+def by_claims(manifest: dict[str, Any]) -> None:
+    manifest["node_kind"] = manifest["config"]["node"] = "kubernetes"
+    manifest["config"]["kubernetes"] |= {"access": "dra", "device": "cuda"}
+
+
+def test_a_study_of_pods_on_a_real_gpu_becomes_tables_figures_report_and_advice(untouched: Checkout) -> None:
+    data = untouched.root / "tmp/pods"
+    shutil.copytree(MEASURED, data, ignore=shutil.ignore_patterns("checksums.sha256"))
+    edited(data / "manifest.json", by_claims)
+    measured = [*data.glob("cells/*/*/n*/r*/raw.json"), *data.glob("calibration/*.json"), data / "nodes/device.json"]
+    assert len(measured) > 20
+    for path in measured:
+        edited(path, in_pods)
+    draw_really(untouched)
+
+    untouched.run(config=[f"from={data}"], cores=2).ok()
+    made = untouched.root / "results/from/pods"
+    report = (made / "report.html").read_text()
+    assert "NVIDIA H200" in report and "stand-in" not in report
+    assert all((made / f"figures/{name}.svg").stat().st_size > 10_000 for name in ("latency", "slowdown", "model"))
+    assert json.loads((made / "manifest.json").read_text())["device_units"] == 132, "as CUDA told the tenants"
+    chosen = [row for row in rows(made / "tables/model.csv") if row["chosen"] == "True"]
+    assert chosen and all(row["value"] for row in chosen)
+
+    advised = untouched.run("advise", config=[f"from={data}", "slo_ms=100"], cores=1).ok()
+    assert "yolos-graph: take " in advised.out
+    assert rows(made / "tables/advice.csv")[0]["slo_ms"] == "100.0"
