@@ -1,8 +1,23 @@
-"""What a job that fails says."""
+"""What a job that fails says, and how what programs print is shown."""
 
 from __future__ import annotations
 
+import re
 import sys
+
+LINE_CHARACTERS = 500
+# ECMA-48: control sequences, strings such as window titles up to their end, and two-character escapes.
+ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
+
+
+def plain(text: str) -> str:
+    """The text without what a terminal would act on, in lines of bounded length."""
+    lines = []
+    for line in ESCAPES.sub("", text).splitlines():
+        clean = "".join(each for each in line.expandtabs() if each.isprintable())
+        cut = f"… ({len(clean)} characters)" if len(clean) > LINE_CHARACTERS else ""
+        lines.append(clean[:LINE_CHARACTERS] + cut)
+    return "\n".join(lines) + ("\n" if text.endswith("\n") else "")
 
 
 def failed(line: object) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import math
 import os
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram, Summary, generate_latest
 
+from sharebench.collect import metrics as collect_metrics
 from sharebench.collect.metrics import MissingSeries, Scrape, between, parse, scrape
 from sharebench.collect.outside import Outside
 from sharebench.collect.programs import MeansJudge, ScrapedEndpoint
@@ -274,6 +276,43 @@ def test_what_is_missing_is_the_complaint_until_it_is_there(served: Callable[...
     assert asked.complaint == "tenant 3: there is no histogram 'work'; this page has: none"
     asked.ready()
     assert asked.complaint is None
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf"])
+@pytest.mark.parametrize("what", ["sum", "count"])
+def test_a_sum_that_is_no_number_is_named(what: str, value: str) -> None:
+    lines = page({"a": [0.05]}).splitlines()
+    broken = [f"{line.rpartition(' ')[0]} {value}" if line.startswith(f"work_{what}") else line for line in lines]
+    named = "nan" if value == "NaN" else "inf"
+    with pytest.raises(MissingSeries, match=f"^the {what} of histogram 'work' is {named}, which is no measurement$"):
+        parse("\n".join(broken) + "\n", metrics(histogram="work"))
+
+
+def test_a_page_without_end_is_not_read(served: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect_metrics, "PAGE_BYTES", 1 << 20)
+    text = page({"a": [0.05]}).encode()
+    assert scrape(served(text), metrics(histogram="work")).count == 1
+    with pytest.raises(MissingSeries, match=r"^its page of metrics is larger than 1 MiB; let it show fewer series$"):
+        scrape(served(text + b"# more\n" * (1 << 18)), metrics(histogram="work"))
+
+
+def test_what_it_waits_for_is_said(served: Callable[..., int], tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("loading")
+    good = page({"a": [0.02] * 9}).encode()
+
+    def waiting_for(port: int, **rules: Any) -> str | None:
+        asked = endpoint(port, log, **rules)
+        with contextlib.suppress(TenantUnreachable):
+            assert not asked.ready()
+        return asked.waiting_for
+
+    assert waiting_for(served(good), log="up") == "its log has no 'up'"
+    assert waiting_for(served(b"", status=404), path="/health") == "GET /health: status 404"
+    assert waiting_for(1, path="/health") == "GET /health: connection refused"
+    assert waiting_for(1) == "GET /metrics: connection refused"
+    assert waiting_for(served(good), count=10) == "its metrics count 9 of 10 iterations"
+    assert waiting_for(served(good)) == "its warm-up has not ended"
 
 
 def test_a_scrape_notes_when_it_was_taken(served: Callable[..., int]) -> None:

@@ -20,17 +20,20 @@ from prometheus_client.samples import Sample
 
 from sharebench.nodes.base import NodeError, TenantUnreachable
 from sharebench.programs import UNIT_SECONDS
+from tenant.http_words import described
 
 TIMEOUT_SECONDS = 10.0
 # Asked for by name: OpenMetrics would have other names for the same.
 HEADERS = {"Accept": "text/plain;version=0.0.4"}
+# Parsing takes a fifth of a second for each MiB, and the page is asked for again and again.
+PAGE_BYTES = 8 << 20
 SHOWN_NAMES = 8
 # One iteration at each end of a window may be counted or not.
 EDGES = 2
 
 
 class MissingSeries(Exception):
-    """The program answers, but what the config names is not among its metrics, or is there more than once."""
+    """The program answers, but what the config names is no one series with finite numbers on a page of bounded size."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,9 @@ def parse(text: str, metrics: Mapping[str, Any], begun_ns: int = 0, ended_ns: in
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     sums = _one(samples, f"{name}_sum", metrics["labels"], kind, name)
     counts = _one(samples, f"{name}_count", metrics["labels"], kind, name)
+    for what, sample in (("sum", sums), ("count", counts)):
+        if not math.isfinite(sample.value):
+            raise MissingSeries(f"the {what} of {kind} {name!r} is {sample.value}, which is no measurement")
     buckets = sorted(
         (float(sample.labels["le"]), int(sample.value))
         for sample in samples
@@ -123,13 +129,16 @@ def scrape(port: int, metrics: Mapping[str, Any], timeout_seconds: float = TIMEO
         begun_ns = time.monotonic_ns()
         connection.request("GET", metrics["path"], headers=HEADERS)
         response = connection.getresponse()
-        body = response.read()
+        body = response.read(PAGE_BYTES + 1)
         ended_ns = time.monotonic_ns()
+        if len(body) > PAGE_BYTES:
+            raise MissingSeries(f"its page of metrics is larger than {PAGE_BYTES >> 20} MiB; let it show fewer series")
         if response.status != 200:
             raise TenantUnreachable(f"GET {metrics['path']}: status {response.status}")
         return parse(body.decode(), metrics, begun_ns, ended_ns)
     except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
-        raise TenantUnreachable(f"GET {metrics['path']}: {error}") from error
+        said = described(error) if isinstance(error, OSError | http.client.HTTPException) else error
+        raise TenantUnreachable(f"GET {metrics['path']}: {said}") from error
     finally:
         connection.close()
 

@@ -14,6 +14,8 @@ from sharebench.collect.metrics import Difference, MissingSeries, Scrape, betwee
 from sharebench.collect.outside import AtEdges, Outside
 from sharebench.collect.scrape import READY_TIMEOUT_SECONDS, HttpEndpoint
 from sharebench.nodes.base import NodeError, TenantUnreachable
+from sharebench.tenants.logs import Search
+from tenant.http_words import described
 from tenant.warmup import BATCH_SECONDS, Rule, Verdict
 
 # Beyond the record's deadline: a scrape that has begun is waited for.
@@ -69,9 +71,11 @@ class ScrapedEndpoint:
         self.index = index
         self.workload = workload
         self.port = port
-        self.log = log
         self.outside = outside
         self.complaint: str | None = None
+        self.waiting_for: str | None = None
+        wanted = workload["ready"]["log"]
+        self._in_log = None if wanted is None else Search(log, wanted)
         self._rule = rule
         self._begun_ns = time.monotonic_ns()
         self._load_seconds: float | None = None
@@ -87,25 +91,34 @@ class ScrapedEndpoint:
     def _has_started(self) -> bool:
         """Whether the rule of the workload's `ready` holds, and the series is there. Raises TenantUnreachable."""
         rule = self.workload["ready"]
-        if rule["log"] is not None and rule["log"] not in self.log.read_text(errors="replace"):
+        if self._in_log is not None and not self._in_log.found():
+            self.waiting_for = f"its log has no {self._in_log.text!r}"
             return False
-        if rule["path"] is not None and not self._answers(rule["path"]):
+        if rule["path"] is not None and (why := self._no_answer(rule["path"])):
+            self.waiting_for = f"GET {rule['path']}: {why}"
             return False
         try:
             count = self._scrape(READY_TIMEOUT_SECONDS).count
         except MissingSeries as missing:
             self.complaint = f"tenant {self.index}: {missing}"
             return False
+        except TenantUnreachable as unreachable:
+            self.waiting_for = str(unreachable)
+            raise
         self.complaint = None
-        return count >= (rule["count"] or 1)
+        wanted = rule["count"] or 1
+        self.waiting_for = f"its metrics count {count} of {wanted} iterations"
+        return count >= wanted
 
-    def _answers(self, path: str) -> bool:
+    def _no_answer(self, path: str) -> str | None:
+        """Why a GET of this path has no status 200, or None."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=READY_TIMEOUT_SECONDS)
         try:
             connection.request("GET", path)
-            return connection.getresponse().status == 200
-        except (OSError, http.client.HTTPException):
-            return False
+            status = connection.getresponse().status
+            return None if status == 200 else f"status {status}"
+        except (OSError, http.client.HTTPException) as error:
+            return described(error)
         finally:
             connection.close()
 
@@ -115,6 +128,7 @@ class ScrapedEndpoint:
             if not self._has_started():
                 return False
             self._load_seconds = (time.monotonic_ns() - self._begun_ns) / 1e9
+            self.waiting_for = "its warm-up has not ended"
         if self.settled(self._begun_ns) is None:
             return False
         self._warmup_seconds = (time.monotonic_ns() - self._begun_ns) / 1e9 - self._load_seconds

@@ -73,6 +73,8 @@ class OwnTenant:
     has_exit_codes = True
     # Why it will never be ready, once time is up; None where that says something of sharing.
     complaint: str | None = None
+    # What it lacks until it is ready, where that is known.
+    waiting_for: str | None = None
 
     def __init__(self, context: Context, grants: Sequence[Grant], out: Path) -> None:
         self.context = context

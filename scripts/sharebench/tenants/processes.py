@@ -25,6 +25,8 @@ from sharebench.nodes.base import Grant, NodeError, TenantsFailed, TenantUnreach
 from sharebench.ownership import RUN_ID_VARIABLE, STOP_SIGNALS, scratch_folders, scratch_prefix
 from sharebench.programs import is_program
 from sharebench.tenants.kinds import Context, HostEndpoint, OwnTenant, Program, environment
+from sharebench.tenants.logs import cut, last_of
+from sharebench.tenants.orphans import Orphans
 
 if TYPE_CHECKING:
     from sharebench.tenants.programs import CommandTenant, HttpTenant
@@ -38,8 +40,6 @@ POLL_SECONDS = 0.05
 # The driver runs on the cores that it measures, so it wakes rarely.
 WATCH_SECONDS = 0.5
 LOG_TAIL_BYTES = 2000
-# A program of anyone's may print a line per iteration.
-LOG_KEPT_BYTES = 1 << 16
 
 
 @contextlib.contextmanager
@@ -153,6 +153,7 @@ class ProcessTenants:
         self.processes: list[TenantProcess] = []
         self._endpoints: list[HostEndpoint] = []
         self._hung: set[int] = set()
+        self._orphans: Orphans | None = None
         self.scratch = Path(tempfile.mkdtemp(prefix=scratch_prefix(os.environ.get(RUN_ID_VARIABLE))))
 
     def pids(self) -> list[int]:
@@ -208,6 +209,8 @@ class ProcessTenants:
 
         Raises NodeError for a program that is not there.
         """
+        if any(is_program(workload_of(self.context.spec, grant.index)) for grant in grants):
+            self._orphans = Orphans()
         for number, group in enumerate(by_process(grants)):
             (self.scratch / str(number)).mkdir(mode=0o700)
             process = TenantProcess(group, self._kind(number, group), [])
@@ -239,16 +242,12 @@ class ProcessTenants:
     def _log(self, number: int) -> Path:
         return self.scratch / f"{number}.log"
 
-    def _last_of_log(self, number: int, size_bytes: int) -> str:
-        log = self._log(number)
-        if not log.exists():
-            return ""
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - size_bytes))
-            return file.read().decode(errors="replace")
-
     def _log_tail(self, number: int) -> str:
-        return self._last_of_log(number, LOG_TAIL_BYTES)
+        return last_of(self._log(number), LOG_TAIL_BYTES)
+
+    def _bound_logs(self) -> None:
+        for number in range(len(self.processes)):
+            cut(self._log(number))
 
     def _is_ready(self, number: int, connected: dict[int, Sequence[HostEndpoint]]) -> bool:
         endpoints = connected.get(number) or self.processes[number].kind.endpoints()
@@ -274,6 +273,7 @@ class ProcessTenants:
             if any(code is not None and not self._is_out_of_memory(i, code) for i, code in enumerate(codes)):
                 break
             waiting = {i for i in waiting if codes[i] is None and not self._is_ready(i, connected)}
+            self._bound_logs()
             if waiting:
                 time.sleep(POLL_SECONDS)
         codes = [process.code() for process in self.processes]
@@ -311,6 +311,7 @@ class ProcessTenants:
                 status, reason = classify(code, process.kind.has_exit_codes)
             elif number in self._hung:
                 status, reason = "hung", f"not ready after {self.start_seconds:g} s"
+                reason += f": {process.kind.waiting_for}" if process.kind.waiting_for else ""
             else:
                 outcomes += [{"status": "ok", "exit": None} for _ in process.grants]
                 continue
@@ -326,6 +327,7 @@ class ProcessTenants:
         """Sleep, looking now and then whether all tenants live. Raises TenantsFailed when one does not."""
         while (left := monotonic_ns - time.monotonic_ns()) > 0:
             time.sleep(min(left / 1e9, WATCH_SECONDS))
+            self._bound_logs()
             if any(process.code() is not None for process in self.processes):
                 raise TenantsFailed("a tenant ended early")
 
@@ -364,11 +366,12 @@ class ProcessTenants:
             # The whole session: a tenant may have started processes of its own.
             self._signal(popen, signal.SIGKILL)
         immortal = [popen.pid for popen in started if not _ended(popen)]
-        if any(not process.kind.has_exit_codes for process in self.processes):
-            # A program of anyone's may have put what it started into a session of its own.
+        if self._orphans is not None:
+            # A user program may have put what it started into a session of its own, with another environment.
+            self._orphans.end()
             self._end_strays()
         for number, process in enumerate(self.processes):
-            for line in self._last_of_log(number, LOG_KEPT_BYTES).splitlines():
+            for line in last_of(self._log(number)).splitlines():
                 print(f"tenant {process.name}: {line}", file=sys.stderr)
         shutil.rmtree(self.scratch, ignore_errors=True)
         if immortal:

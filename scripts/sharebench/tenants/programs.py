@@ -132,6 +132,11 @@ class CommandTenant(ProgramTenant):
         """What its metrics lack."""
         return self._endpoint.complaint
 
+    @property
+    def waiting_for(self) -> str | None:
+        """Which rule of its `ready` does not hold."""
+        return self._endpoint.waiting_for
+
     def endpoints(self) -> Sequence[HostEndpoint]:
         """Its metrics."""
         return [self._endpoint]
@@ -152,11 +157,21 @@ class HttpTenant(ProgramTenant):
             "body_file": body_file,
             "ready_path": self.workload["ready"]["path"],
             "stream": self.workload["stream"],
+            "note": str(self._note),
         }
         argv = tenant_command(self.context, self.index, CLIENT, params, device="cpu")
         # The client computes nothing on the device: it sees none, and runs wherever there is room.
         variables = {**environment(Grant(self.index, 0)), TOKEN_VARIABLE: self.context.token}
         return [*own, Program(argv, variables, None, self.out)]
+
+    @property
+    def _note(self) -> Path:
+        return self.out.with_suffix(".note")
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What its client was answered last."""
+        return self._note.read_text() if self._note.exists() else None
 
     def started(self, pids: Sequence[int], log: Path) -> None:
         """The server is looked at from outside."""

@@ -2,7 +2,8 @@
 
 Params: `url` (its root), `method`, `path`, `headers`, `body` or `body_file`, `expect_status`, `ready_path` (asked until
 it answers 200; without it the request itself is made until it succeeds), `stream` (time to the first chunk of an
-answer, stage `first_chunk`, and the gaps between chunks, stage `chunk_gap`).
+answer, stage `first_chunk`, and the gaps between chunks, stage `chunk_gap`), `note` (a file that says what the server
+answered last, until it is ready).
 
 One connection, kept alive, and one request at a time. A chunk is an event of a text/event-stream, or else what a read
 returns.
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from tenant.http_words import described
 from tenant.parameters import ParameterError, boolean, positive_integer, with_defaults
 from tenant.workloads import RequestError, Work, Workload
 
@@ -33,8 +35,8 @@ DEFAULTS: dict[str, Any] = {
     "expect_status": 200,
     "ready_path": None,
     "stream": False,
+    "note": None,
 }
-SHOWN = 100
 EVENT_STREAM = "text/event-stream"
 # How a stream of events in the manner of OpenAI ends: no answer, a mark.
 LAST_EVENT = b"data: [DONE]"
@@ -88,16 +90,25 @@ class HttpClient(Workload):
                 self.samples.add("first_chunk", begun_ns, now_ns - begun_ns)
             before_ns = now_ns
 
-    def answers(self, path: str) -> bool:
-        """Whether a GET of this path has status 200."""
+    def connect(self) -> None:
+        """Connect, where it is not. Raises RequestError."""
+        if self._connection.sock is None:
+            try:
+                self._connection.connect()
+            except OSError as error:
+                raise RequestError(described(error)) from error
+
+    def look(self, path: str) -> None:
+        """A GET of this path. Raises RequestError unless it has status 200."""
         try:
             self._connection.request("GET", path)
             response = self._connection.getresponse()
             response.read()
-            return response.status == 200
-        except (OSError, http.client.HTTPException):
+        except (OSError, http.client.HTTPException) as error:
             self._connection.close()
-            return False
+            raise RequestError(described(error)) from error
+        if response.status != 200:
+            raise RequestError(f"status {response.status}")
 
     def output_digest(self) -> list[float]:
         """None: what a server answers may differ each time."""
@@ -106,16 +117,6 @@ class HttpClient(Workload):
     def packages(self) -> dict[str, str]:
         """The standard library only."""
         return {}
-
-
-def described(error: Exception) -> str:
-    """What went wrong with a request, in one short line."""
-    if isinstance(error, ConnectionRefusedError):
-        return "connection refused"
-    if isinstance(error, http.client.BadStatusLine) and not isinstance(error, ConnectionError):
-        return f"no HTTP answer, but {str(error)[:SHOWN]!r}"
-    said = "".join(each for each in str(error) if each.isprintable())
-    return said[:SHOWN] or type(error).__name__
 
 
 def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
@@ -149,15 +150,44 @@ def create(params: Mapping[str, Any], device: str) -> HttpClient:
         positive_integer(values["expect_status"], "http_client expect_status"),
         boolean(values["stream"], "http_client stream"),
     )
-    while not (client.answers(values["ready_path"]) if values["ready_path"] else _succeeds(client)):
-        time.sleep(POLL_SECONDS)
+    _wait(client, values["ready_path"], f"{values['method']} {values['path']}", Note(values["note"]))
     client.samples.drain()
     return client
 
 
-def _succeeds(client: HttpClient) -> bool:
-    try:
-        client.step()
-    except RequestError:
-        return False
-    return True
+class Note:
+    """A line for the driver, which reads it when time is up."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path = None if path is None else Path(path)
+        self._said = ""
+
+    def say(self, line: str) -> None:
+        """Replace the line."""
+        if self._path is not None and line != self._said:
+            part = self._path.with_suffix(".part")
+            part.write_text(line)
+            part.replace(self._path)
+        self._said = line
+
+
+def _wait(client: HttpClient, ready_path: str | None, request: str, note: Note) -> None:
+    """Ask until the server is ready."""
+    asked = request if ready_path is None else f"GET {ready_path}"
+    has_answered = False
+    while True:
+        try:
+            client.connect()
+            if not has_answered:
+                note.say(f"{asked}: connected, but there is no answer")
+            if ready_path is None:
+                client.step()
+            else:
+                client.look(ready_path)
+        except RequestError as failure:
+            note.say(f"{asked}: {failure}")
+            has_answered = not isinstance(failure.__cause__, ConnectionRefusedError)
+            time.sleep(POLL_SECONDS)
+        else:
+            note.say(f"{asked} is answered, but the warm-up with {request} has not ended")
+            return

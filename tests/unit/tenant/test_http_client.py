@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tenant.parameters import ParameterError
-from tenant.workloads import RequestError
+from tenant.workloads import RequestError, http_client
 from tenant.workloads.http_client import create
 
 Answer = Callable[[http.server.BaseHTTPRequestHandler], None]
@@ -123,6 +123,60 @@ def test_or_until_the_path_says_so(serve: Callable[..., tuple[str, Seen]]) -> No
     url, seen = serve(lambda handler: ok(handler, status=503), ok)
     create({"url": url, "method": "POST", "path": "/infer", "ready_path": "/health"}, "cpu")
     assert [request[:2] for request in seen.requests] == [("GET", "/health")] * 2
+
+
+def garbage(handler: http.server.BaseHTTPRequestHandler) -> None:
+    """What another protocol would say."""
+    handler.wfile.write(b"220 smtp ready\r\n")
+    handler.close_connection = True
+
+
+def silent(_: http.server.BaseHTTPRequestHandler) -> None:
+    """Nothing, for longer than the test."""
+    time.sleep(60)
+
+
+class StopAsking(Exception):
+    """The note says what it should, or will not."""
+
+
+@pytest.mark.parametrize(
+    ("answers", "ready_path", "line"),
+    [
+        ([lambda handler: ok(handler, status=404)], "/health", "GET /health: status 404"),
+        ([lambda handler: ok(handler, status=503)], None, "POST /infer: status 503"),
+        ([garbage], "/health", "GET /health: no HTTP answer, but '220 smtp ready'"),
+        ([silent], "/health", "GET /health: connected, but there is no answer"),
+        ([], "/health", "GET /health: connection refused"),
+    ],
+    ids=["404", "itself", "garbage", "silent", "refused"],
+)
+def test_until_it_is_ready_a_note_says_why_not(
+    serve: Callable[..., tuple[str, Seen]],
+    monkeypatch: pytest.MonkeyPatch,
+    answers: list[Answer],
+    ready_path: str | None,
+    line: str,
+) -> None:
+    url = serve(*answers)[0] if answers else "http://127.0.0.1:1"
+    said: list[str] = []
+
+    def say(_: object, text: str) -> None:
+        said.append(text)
+        if text == line or len(said) == 100:
+            raise StopAsking
+
+    monkeypatch.setattr(http_client.Note, "say", say)
+    with pytest.raises(StopAsking):
+        create({"url": url, "method": "POST", "path": "/infer", "ready_path": ready_path}, "cpu")
+    assert said[-1] == line
+
+
+def test_once_it_is_ready_only_the_warm_up_is_missing(serve: Callable[..., tuple[str, Seen]], tmp_path: Path) -> None:
+    params = {"url": serve(ok)[0], "path": "/infer", "ready_path": "/health", "note": str(tmp_path / "note")}
+    create(params, "cpu")
+    said = "GET /health is answered, but the warm-up with GET /infer has not ended"
+    assert (tmp_path / "note").read_text() == said
 
 
 def test_another_status_is_an_error_and_the_connection_lives_on(serve: Callable[..., tuple[str, Seen]]) -> None:

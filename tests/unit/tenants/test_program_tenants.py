@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import shutil
 import socket
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from sharebench.cell import run_cell
 from sharebench.matrix import Cell
 from sharebench.nodes.base import NodeError
 from sharebench.nodes.cpu import CpuNode
-from sharebench.tenants import programs
+from sharebench.tenants import logs, processes, programs
 from sharebench.tenants.programs import DOOR, free_port, infeasible
 
 QUICK = {"warmup": {"min_iterations": 4, "max_seconds": 1, "tolerance_percent": 50}, "window_seconds": 0.5}
@@ -181,6 +182,33 @@ def test_when_a_program_has_started(tmp_path: Path, ready: dict[str, Any], statu
     assert measured["status"] == status
 
 
+def test_a_server_that_is_not_ready_says_what_it_answered_last(tmp_path: Path) -> None:
+    """The first mistake in a workload of one's own."""
+    measured = run(tmp_path, server(status=404, ready={"path": "/health"}), start_seconds=8)
+    assert measured["status"] == "hung"
+    assert measured["reason"] == "1 of 1 tenants hung: not ready after 8 s: GET /health: status 404"
+
+
+def test_a_program_that_prints_much_is_measured_and_its_log_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(logs, "CUT_BYTES", 1 << 20)
+    cuts = []
+
+    def cut(log: Path) -> None:
+        before = log.stat().st_size
+        logs.cut(log)
+        if before > logs.CUT_BYTES:
+            cuts.append(log.read_bytes())
+
+    monkeypatch.setattr(processes, "cut", cut)
+    measured = run(tmp_path, command(naps(extra="print('x' * (1 << 20), flush=True)"), ready={"log": "up"}))
+    assert measured["status"] == "ok"
+    assert cuts
+    assert all(b"[more than 1 MiB were printed: what came before was cut]" in each for each in cuts)
+    assert len(capfd.readouterr().err) < 2 * logs.KEPT_BYTES
+
+
 def test_a_program_that_dies_leaves_its_last_words(tmp_path: Path) -> None:
     measured = run(tmp_path, command("print('no weights'); raise SystemExit(12)"), replicas=2)
     assert measured["status"] == "crashed", "12 is no word of ours in the mouth of others"
@@ -188,8 +216,12 @@ def test_a_program_that_dies_leaves_its_last_words(tmp_path: Path) -> None:
     assert "no weights" in measured["tenants"][0]["exit"]["log_tail"]
 
 
-def test_what_a_program_put_into_a_session_of_its_own_ends_with_it(tmp_path: Path) -> None:
-    daemon = "import subprocess; stray = subprocess.Popen(['sleep', '987'], start_new_session=True)"
+@pytest.mark.parametrize("more", ["", ", env={}"], ids=["its environment", "no environment"])
+def test_what_a_program_put_into_a_session_of_its_own_ends_with_it(tmp_path: Path, more: str) -> None:
+    sleep = shutil.which("sleep")
+    daemon = (
+        f"import subprocess; subprocess.Popen(['sleep', '987'], executable='{sleep}', start_new_session=True{more})"
+    )
     assert run(tmp_path, command(naps(before=daemon)))["status"] == "ok"
     strays = [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", "987"]]
     assert [each.status() for each in strays if each.status() != psutil.STATUS_ZOMBIE] == []

@@ -1,0 +1,69 @@
+"""Logs of any size: searched once, cut, and shown as plain lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sharebench.tenants import logs
+from sharebench.tenants.logs import Search, cut, last_of
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "CHUNK_BYTES", 7)
+
+
+def test_a_text_is_found_wherever_it_is_and_read_once(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("loading the model ser")
+    search = Search(log, "server is up")
+    assert not search.found()
+    with log.open("a") as more:
+        more.write("ver is ")
+    assert not search.found()
+    with log.open("a") as more:
+        more.write("up, and so on")
+    # What has been read is not looked at again.
+    with log.open("r+b") as file:
+        file.write(b"#" * 21)
+    assert search.found()
+    assert search.found()
+
+
+def test_a_text_of_one_letter_and_one_of_several_bytes_are_found(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("abcdefghijklmnop→")
+    assert Search(log, "p").found()
+    assert Search(log, "→").found()
+    assert not Search(log, "ö").found()
+
+
+def test_a_long_log_is_cut_to_its_end_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "CUT_BYTES", 1 << 20)
+    log = tmp_path / "log"
+    with log.open("ab") as printing:
+        printing.write(b"step\n" * (1 << 18))
+        printing.flush()
+        search = Search(log, "up")
+        assert not search.found()
+        cut(log)
+        assert log.stat().st_size < logs.KEPT_BYTES + 100
+        assert log.read_text().startswith("[more than 1 MiB were printed: what came before was cut]\n")
+        printing.write(b"up\n")
+        printing.flush()
+    assert search.found(), "it goes on in what comes after"
+    assert log.read_text().endswith("step\nup\n")
+    before = log.read_text()
+    cut(log)
+    assert log.read_text() == before
+
+
+def test_only_plain_lines_reach_a_terminal(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"\x1b[31mred\x1b[0m\x07\x1b]0;a title\x07 \xff\n10 %\r20 %\n\x1b[2J" + b"x" * 600 + b"\n")
+    red, ten, twenty, long = last_of(log).splitlines()
+    assert (red, ten, twenty) == ("red \N{REPLACEMENT CHARACTER}", "10 %", "20 %")
+    assert long == "x" * 500 + "… (600 characters)"
+    assert last_of(tmp_path / "none") == ""
