@@ -86,7 +86,8 @@ docs: $(VENV)/dev.stamp
 .PHONY: cluster-install
 cluster-install: $(VENV)/run.stamp
 	@$(BIN)/python scripts/cluster_install.py $(if $(APPLY),--apply) \
-		$(if $(PLUGIN_NAMESPACE),--plugin-namespace $(PLUGIN_NAMESPACE)) $(WITH)
+		$(if $(PLUGIN_NAMESPACE),--plugin-namespace $(PLUGIN_NAMESPACE)) \
+		$(addprefix --node=,$(NODE)) $(addprefix --config-map=,$(CONFIG_MAP)) $(WITH)
 
 clean:
 	@$(PYTHON) scripts/clean.py

@@ -8,6 +8,7 @@ import json
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -29,6 +30,18 @@ def charts() -> dict[str, dict[str, str]]:
 def further_rights() -> list[str]:
     """Features whose rights have a manifest of their own."""
     return sorted(path.stem.removeprefix("rbac-") for path in FOLDER.glob("rbac-*.yaml") if path.stem != "rbac-plugin")
+
+
+def narrowed(name: str, names: Mapping[str, list[str]]) -> str | None:
+    """Text of a manifest whose rights on single objects are for these alone, by resource; None if that is no change."""
+    documents = [each for each in yaml.safe_load_all((FOLDER / name).read_text()) if each]
+    changed = False
+    for rule in (rule for each in documents for rule in each.get("rules", ())):
+        wanted = [name for resource in rule["resources"] for name in names.get(resource, ())]
+        # To list and to create are rights on all objects.
+        if wanted and not {"list", "create"} & set(rule["verbs"]):
+            rule["resourceNames"], changed = wanted, True
+    return yaml.safe_dump_all(documents, sort_keys=False) if changed else None
 
 
 def of_chart(name: str) -> list[str]:
@@ -146,6 +159,8 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"also this: {', '.join(names)}")
     parser.add_argument("--apply", action="store_true", help="make it; without it, only show")
     parser.add_argument("--plugin-namespace", help="namespace of the device plugin or of the operator")
+    parser.add_argument("--node", action="append", default=[], help="a node that may be changed; without any, all")
+    parser.add_argument("--config-map", action="append", default=[], help="the device plugin's ConfigMap")
     given = parser.parse_args()
     for name in given.names:
         if name not in names:
@@ -167,14 +182,20 @@ def main() -> int:
     if refusal is not None:
         print(refusal, file=sys.stderr)
         return 1
+    only = {"rbac.yaml": {"nodes": given.node}, "rbac-plugin.yaml": {"configmaps": given.config_map}}
     for command in wanted:
         is_run = given.apply or command[0] != "helm"
         if given.apply and namespace in command and command[0] == "kubectl" and not exists(namespace):
             reason = f"there is no namespace {namespace} (PLUGIN_NAMESPACE names another)"
             print(f"left out, since {reason}: {shlex.join(command)}")
             continue
-        print(f"{'' if is_run else 'would run: '}{shlex.join(command)}", flush=True)
-        if is_run and subprocess.run(command, cwd=ROOT).returncode:
+        file, note = Path(command[-1]).name, ""
+        text = narrowed(file, only[file]) if file in only else None
+        if text is not None:
+            note = f"   # {file} with resourceNames {', '.join(*only[file].values())}"
+            command = [*command[:-1], "-"]
+        print(f"{'' if is_run else 'would run: '}{shlex.join(command)}{note}", flush=True)
+        if is_run and subprocess.run(command, cwd=ROOT, input=text, text=True).returncode:
             return 1
     return 0
 

@@ -19,6 +19,7 @@ SCRIPT = ROOT / "scripts" / "cluster_install.py"
 # Answers from files beside it, or as an empty cluster would.
 KUBECTL = """#!/bin/sh
 cd {folder}
+case "$*" in *" -") cat > "given-$#";; esac
 case "$1 $2" in
 "get --raw") [ ! -e away ] || {{ echo "E1122 memcache.go" >&2; echo "connection refused" >&2; exit 1; }}; exit;;
 "get namespace") [ -e lacking ] || echo "namespace/$3"; exit;;
@@ -117,6 +118,22 @@ def test_a_name_may_be_a_chart_and_rights() -> None:
 def test_a_namespace_of_ones_own(calls: Path) -> None:
     assert install("--apply", "--plugin-namespace", "kube-system").returncode == 0
     assert calls.read_text().splitlines()[-1].split()[2:4] == ["--namespace", "kube-system"]
+
+
+def test_rights_on_nodes_and_the_config_map_can_be_narrowed(calls: Path) -> None:
+    done = install("--apply", "--node=a", "--node=b", "--config-map=sharing")
+    assert done.returncode == 0, done.stderr
+    assert "# rbac.yaml with resourceNames a, b" in done.stdout
+    rules = {
+        (*rule["resources"], *rule["verbs"]): rule.get("resourceNames")
+        for path in calls.parent.glob("given-*")
+        for each in yaml.safe_load_all(path.read_text())
+        for rule in each.get("rules", ())
+    }
+    assert rules["nodes", "get", "patch"] == ["a", "b"]
+    assert rules["nodes", "list"] is None
+    assert rules["configmaps", "get", "patch"] == ["sharing"]
+    assert rules["configmaps", "create", "delete", "list"] is None
 
 
 def test_rights_in_a_namespace_that_is_not_there_are_left_out(calls: Path) -> None:

@@ -16,6 +16,7 @@ from sharebench.config import load
 from sharebench.matrix import Study
 from sharebench.nodes.base import NodeError, State
 from sharebench.nodes.kubernetes import device_plugin, lease, original
+from sharebench.nodes.kubernetes.api import ApiRefused
 from sharebench.nodes.kubernetes.cluster_node import ClusterNode
 from sharebench.ownership import RUN_ID_VARIABLE
 
@@ -89,6 +90,22 @@ def test_a_switch_says_what_took_how_long(cluster: FakeCluster, tmp_path: Path) 
     assert node.switched["phases"] == {"publish": 4.0, "follow": 3.0, "stable": 15.0}
     node.ensure(state("exclusive"))
     assert set(node.switched["phases"]) == {"follow", "stable"}
+
+
+def test_without_the_right_to_hurry_the_kubelet_is_waited_for(cluster: FakeCluster, tmp_path: Path) -> None:
+    patch = cluster.patch
+
+    def refuse(path: str, body: Any) -> Any:
+        if path.startswith(PODS):
+            raise ApiRefused(403, "not allowed: patch pods")
+        return patch(path, body)
+
+    cluster.patch = refuse  # type: ignore[method-assign]
+    node = opened(cluster, tmp_path)
+    node.ensure(state("time-slicing"))
+    assert node.switched is not None
+    assert node.switched["phases"]["publish"] == device_plugin.RESYNC_SECONDS
+    assert label(cluster) == "sharebench-ts-7"
 
 
 def test_mps_is_set_for_each_number(cluster: FakeCluster, tmp_path: Path) -> None:

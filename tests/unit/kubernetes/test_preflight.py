@@ -28,6 +28,7 @@ class Cluster(FakeCluster):
         self.patience_seconds = 60.0
         self.refused: set[tuple[str, str]] = set()
         self.hidden: set[str] = set()
+        self.asked: set[tuple[str, str, str | None]] = set()
         self.store["/version"] = {"gitVersion": "v1.34.4"}
         self.store["/api/v1/namespaces/sharebench"] = {
             "metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}
@@ -41,6 +42,7 @@ class Cluster(FakeCluster):
     def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         assert path == REVIEWS, "preflight changes nothing"
         asked = body["spec"]["resourceAttributes"]
+        self.asked.add((asked["verb"], asked["resource"], asked.get("name")))
         return {"status": {"allowed": (asked["verb"], asked["resource"]) not in self.refused}}
 
 
@@ -91,6 +93,33 @@ def test_a_right_that_is_missing_comes_with_the_command_that_grants_it(cluster: 
     assert "kubectl apply --namespace nvidia -f config/cluster/rbac-plugin.yaml" in text
     assert "kubectl apply -f config/cluster/rbac.yaml" in text
     assert "kubectl apply -f config/cluster/rbac-drain.yaml" in text
+
+
+def test_a_right_on_one_object_names_it(cluster: Cluster) -> None:
+    cluster.refused = {("patch", "configmaps"), ("get", "nodes")}
+    text, is_fit = inspected()
+    assert not is_fit
+    assert "patch configmaps sharing (in nvidia)" in text
+    assert "with sharing among the resourceNames of configmaps, where these are listed" in text
+    assert "get nodes gpu-node (in the whole cluster)" in text
+    assert {("patch", "configmaps", "sharing"), ("get", "nodes", "gpu-node"), ("list", "nodes", None)} <= cluster.asked
+
+
+def test_the_mig_managers_map_is_asked_for_only_where_it_may_be_changed(cluster: Cluster) -> None:
+    cluster.daemon_sets.append(daemon_set("mig", "nvidia-mig-manager"))
+    cluster.refused = {("get", "configmaps")}
+    assert "rbac-mig.yaml" not in inspected()[0]
+    assert "kubectl apply --namespace nvidia -f config/cluster/rbac-mig.yaml" in inspected(may_change=["mig"])[0]
+
+
+def test_a_right_that_no_study_needs_is_shown_with_what_it_buys(cluster: Cluster) -> None:
+    assert "not needed" not in inspected()[0]
+    cluster.refused = {("patch", "pods")}
+    text, is_fit = inspected()
+    assert is_fit
+    assert "all that is needed" in text
+    assert "kubectl apply --namespace nvidia -f config/cluster/rbac-hurry.yaml" in text
+    assert "not after a minute and a half" in text
 
 
 def test_what_is_typed_for_a_namespace_of_ones_own_is_for_that_one(cluster: Cluster) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 import yaml
 from unit.studies import study_of
 
-from sharebench.nodes.kubernetes.rights import FEATURES, FORWARDING, NEEDED, Right, needed
+from sharebench.nodes.kubernetes.rights import FEATURES, FORWARDING, NEEDED, OPTIONAL, Right, needed
 
 FOLDER = Path(__file__).parents[3] / "config" / "cluster"
 # A study that uses no feature.
@@ -30,6 +30,11 @@ def granted(name: str) -> Iterator[Right]:
                         yield Right(place(role), group, resource, verb)
 
 
+def of_all(rights: Iterable[Right]) -> set[Right]:
+    """The same on whatever object: not every manifest can name it."""
+    return {right._replace(object="") for right in rights}
+
+
 def place(role: dict[str, Any]) -> str:
     """Roles of the plugin's namespace name none: it is not the same everywhere."""
     if role["kind"] == "ClusterRole":
@@ -39,17 +44,41 @@ def place(role: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("feature", FEATURES)
 def test_a_feature_is_granted_what_it_needs(feature: str) -> None:
-    assert set(granted(f"rbac-{feature}.yaml")) == set(FEATURES[feature].rights)
+    assert set(granted(f"rbac-{feature}.yaml")) == of_all(FEATURES[feature].rights)
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_what_is_optional_has_a_manifest_and_no_study_needs_it(name: str) -> None:
+    _, rights = OPTIONAL[name]
+    assert set(granted(f"rbac-{name}.yaml")) == set(rights)
+    assert not set(rights) & {*NEEDED, *FORWARDING, *(right for each in FEATURES.values() for right in each.rights)}
+
+
+def test_pods_beside_the_privileged_ones_of_the_plugin_are_not_changed_by_default() -> None:
+    assert {right.verb for right in NEEDED if right.where == "plugin" and right.resource == "pods"} == {"delete"}
+
+
+def test_config_maps_of_the_plugins_namespace_are_named() -> None:
+    rules = [
+        rule
+        for path in FOLDER.glob("rbac*.yaml")
+        for role in objects(path.name)
+        if place(role) == "plugin"
+        for rule in role.get("rules", ())
+        if rule["resources"] == ["configmaps"]
+    ]
+    assert len(rules) == 2
+    assert all(rule["resourceNames"] for rule in rules)
 
 
 def test_every_manifest_of_rights_is_used() -> None:
     names = {path.name for path in FOLDER.glob("rbac*.yaml")}
-    assert names == {"rbac.yaml", "rbac-plugin.yaml", *(f"rbac-{name}.yaml" for name in FEATURES)}
+    assert names == {"rbac.yaml", "rbac-plugin.yaml", *(f"rbac-{name}.yaml" for name in (*FEATURES, *OPTIONAL))}
 
 
 def test_the_roles_are_what_is_needed() -> None:
     for manifest, rights in needed(NONE, is_inside=False).items():
-        assert set(granted(manifest)) == set(rights)
+        assert set(granted(manifest)) == of_all(rights)
 
 
 def test_every_binding_names_the_account_and_its_role() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from sharebench.nodes.base import Evidence, Grant, NodeError, State
 from sharebench.nodes.kubernetes import keys, original, shared_keys
 from sharebench.nodes.kubernetes.access import Access, PodNeeds
-from sharebench.nodes.kubernetes.api import config_map_path, pod_path
+from sharebench.nodes.kubernetes.api import ApiRefused, config_map_path, pod_path
 from sharebench.nodes.kubernetes.cutting import Cutting
 from sharebench.nodes.kubernetes.evidence import collect
 from sharebench.nodes.kubernetes.installed import Configs, Installed, Part, lacks_config_map, look
@@ -45,6 +45,8 @@ LABELS_ONLY = " (only labels are behind: GPU Feature Discovery or the master of 
 # for the label), and a sidecar that does not reach the daemon tells it of nothing more. It would stay idle for ever.
 MPS_IDLE_SECONDS = 40.0
 POKE_ANNOTATION = "sharebench/configs-changed"
+# The kubelet looks at a pod's volumes every minute (syncFrequency), and up to half as much later.
+RESYNC_SECONDS = 95.0
 
 
 class DevicePlugin(Access):
@@ -276,20 +278,29 @@ class DevicePlugin(Access):
         return {node_digest(each["metadata"]["name"]) for each in self.node.api.get("/api/v1/nodes")["items"]}
 
     def _hurry_volumes(self, parts: Sequence[Part | None]) -> None:
-        """Have the kubelet bring the ConfigMap into the pods that read it now, not within its minute.
+        """Wait until the kubelet has brought the ConfigMap into the pods that read it.
 
         A config-manager whose label names a key that it does not see yet ends, and is started again ever later. The
-        kubelet looks at a pod's volumes when the pod changes.
+        kubelet looks at a pod's volumes when the pod changes, and now and then. So pods are annotated, if we may.
         """
         began = time.monotonic()
-        for text in (str(time.time()), None):
-            pods = self.node.pods()
-            for part in parts:
-                pod = part.pod_of(pods) if part else None
-                if pod is not None:
-                    self.node.api.patch(pod_path(pod), {"metadata": {"annotations": {POKE_ANNOTATION: text}}})
-            time.sleep(self.node.options["publish_seconds"] / 2)
+        try:
+            for text in (str(time.time()), None):
+                self._annotate(parts, text)
+                time.sleep(self.node.options["publish_seconds"] / 2)
+        except ApiRefused as refused:
+            if refused.status != 403:
+                raise
+            print(f"waiting {RESYNC_SECONDS:g} s for the kubelet to see the new ConfigMap", file=sys.stderr)
+            time.sleep(RESYNC_SECONDS)
         self.node.took("publish", time.monotonic() - began)
+
+    def _annotate(self, parts: Sequence[Part | None], text: str | None) -> None:
+        pods = self.node.pods()
+        for part in parts:
+            pod = part.pod_of(pods) if part else None
+            if pod is not None:
+                self.node.api.patch(pod_path(pod), {"metadata": {"annotations": {POKE_ANNOTATION: text}}})
 
     def restore(self, note: dict[str, Any]) -> None:
         """Restore label and ConfigMap, and wait until the node shows what it did."""

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from sharebench.nodes.kubernetes import installed, instances
 from sharebench.nodes.kubernetes.api import ApiRefused
+from sharebench.nodes.kubernetes.cluster_node import ClusterNode
 from sharebench.nodes.kubernetes.dra import Dra
+from sharebench.nodes.kubernetes.mig_manager import map_file
 from sharebench.nodes.kubernetes.readiness import (
     COUNT_LABEL,
     compute_capability,
@@ -59,6 +61,13 @@ def device_plugin(survey: Survey) -> Iterator[Row]:
         return
     yield Row("  its ConfigMap", "none")
     yield Row("", installed.lacks_config_map(plugin))
+
+
+def config_maps(node: ClusterNode) -> dict[str, str]:
+    """Names of the ConfigMaps that a run may change, as `rights.Right.object` calls them."""
+    configs, manager = node.installed.configs, node.installed.mig_manager
+    found = {"configs": configs.name} if configs else {}
+    return found | ({"mig-map": map_file(manager, node.name).name} if manager else {})
 
 
 def discovery(survey: Survey) -> Iterator[Row]:

@@ -11,7 +11,7 @@ from sharebench.nodes.base import NodeError
 from sharebench.nodes.kubernetes import parts, strangers
 from sharebench.nodes.kubernetes.api import Api, is_in_cluster
 from sharebench.nodes.kubernetes.cluster_node import ClusterNode
-from sharebench.nodes.kubernetes.rights import OWN_NAMESPACE, Right, is_allowed, needed
+from sharebench.nodes.kubernetes.rights import OPTIONAL, OWN_NAMESPACE, Right, is_allowed, needed
 from sharebench.nodes.kubernetes.survey import Part, Row, Survey
 from sharebench.strategies import Strategy
 
@@ -31,24 +31,35 @@ PARTS: tuple[Part, ...] = (
 
 
 def missing_rights(
-    api: Api, manifests: Mapping[str, tuple[Right, ...]], namespaces: Mapping[str, str | None]
+    api: Api,
+    manifests: Mapping[str, tuple[Right, ...]],
+    namespaces: Mapping[str, str | None],
+    objects: Mapping[str, str],
+    head: str = "not allowed",
 ) -> list[Row]:
     """A row for every right that we lack, and one with the command that grants those of a manifest.
 
     `namespaces` says where each kind of place is, and None for the whole cluster; what has no place is not needed.
+    `objects` has the names of the objects that rights are about; what is not there needs no right.
     """
     rows = []
     for manifest, rights in manifests.items():
-        asked = [right for right in rights if right.where in namespaces]
-        lacking = [right for right in asked if not is_allowed(api, right, namespaces[right.where])]
+        asked = [each for each in rights if each.where in namespaces and (not each.object or each.object in objects)]
+        lacking = [
+            right for right in asked if not is_allowed(api, right, namespaces[right.where], objects.get(right.object))
+        ]
         for right in lacking:
-            where = namespaces[right.where]
-            rows.append(Row("not allowed", f"{right} ({f'in {where}' if where else 'in the whole cluster'})"))
+            where, name = namespaces[right.where], objects.get(right.object)
+            place = f"in {where}" if where else "in the whole cluster"
+            rows.append(Row(head, f"{right}{f' {name}' if name else ''} ({place})"))
         if lacking:
             # Roles of the plugin's namespace name none: it is not the same everywhere.
             in_plugin = any(right.where == "plugin" for right in asked)
             place = f" --namespace {namespaces['plugin']}" if in_plugin else ""
             rows.append(Row("", f"kubectl apply{place} -f config/cluster/{manifest}"))
+            named = dict.fromkeys((right.resource, objects[right.object]) for right in lacking if right.object)
+            for resource, name in named:
+                rows.append(Row("", f"with {name} among the resourceNames of {resource}, where these are listed"))
             if namespaces["tenants"] != OWN_NAMESPACE and any(right.where == "tenants" for right in lacking):
                 rows.append(Row("", f"with {namespaces['tenants']} in place of its namespace {OWN_NAMESPACE}"))
     return rows
@@ -92,8 +103,12 @@ def inspect(study: Study) -> tuple[list[str], bool]:
         inside = options["reach"] == "pod-ip" or (options["reach"] == "auto" and is_in_cluster())
         plugin = node.installed.plugin
         places = {"cluster": None, "tenants": options["namespace"]} | ({"plugin": plugin.namespace} if plugin else {})
-        lacking = missing_rights(api, needed(options, inside), places)
+        objects = {"node": node.name} | parts.config_maps(node)
+        lacking = missing_rights(api, needed(options, inside), places, objects)
         lines += ["rights:", *map(str, lacking or [Row("", "all that is needed")])]
+        for name, (buys, rights) in OPTIONAL.items():
+            rows = missing_rights(api, {f"rbac-{name}.yaml": rights}, places, objects, "not needed")
+            lines += map(str, [*rows, Row("", f"with it {buys}")] if rows else [])
         found = strangers.gpu_pods(node.pods(), options["namespace"])
         said = strangers.refusal(found) if found else "no GPU pods of others on the node"
         lines += ["others:", str(Row("", said))]

@@ -13,29 +13,34 @@ OWN_NAMESPACE = "sharebench"
 
 
 class Right(NamedTuple):
-    """A verb on a resource: `where` is `cluster`, `plugin` (its namespace) or `tenants` (theirs)."""
+    """A verb on a resource: `where` is `cluster`, `plugin` (its namespace) or `tenants` (theirs).
+
+    `object` says which one alone is meant: `node`, `configs` (the plugin's ConfigMap) or `mig-map`; "" for all.
+    """
 
     where: str
     group: str
     resource: str
     verb: str
+    object: str = ""
 
     def __str__(self) -> str:
         resource = f"{self.resource}.{self.group}" if self.group else self.resource
         return f"{self.verb} {resource}"
 
 
-def _rights(where: str, group: str, resource: str, *verbs: str) -> tuple[Right, ...]:
-    return tuple(Right(where, group, resource, verb) for verb in verbs)
+def _rights(where: str, group: str, resource: str, *verbs: str, object: str = "") -> tuple[Right, ...]:
+    return tuple(Right(where, group, resource, verb, object) for verb in verbs)
 
 
-# Restoring needs nothing beyond these. Granted by rbac.yaml and rbac-plugin.yaml.
+# Granted by rbac.yaml and rbac-plugin.yaml.
 NEEDED: tuple[Right, ...] = (
-    *_rights("cluster", "", "nodes", "get", "list", "patch"),
+    *_rights("cluster", "", "nodes", "list"),
+    *_rights("cluster", "", "nodes", "get", "patch", object="node"),
     *_rights("cluster", "", "pods", "list"),
     *_rights("cluster", "apps", "daemonsets", "list"),
-    *_rights("plugin", "", "configmaps", "get", "patch"),
-    *_rights("plugin", "", "pods", "delete", "patch"),
+    *_rights("plugin", "", "configmaps", "get", "patch", object="configs"),
+    *_rights("plugin", "", "pods", "delete"),
     *_rights("plugin", "coordination.k8s.io", "leases", "create", "delete", "get", "update"),
     *_rights("tenants", "", "configmaps", "create", "delete", "list"),
     *_rights("tenants", "", "pods", "create", "delete", "list", "watch"),
@@ -61,6 +66,11 @@ FEATURES: dict[str, Feature] = {
         lambda options: bool(options["drain"]),
         (*_rights("cluster", "", "pods", "get"), *_rights("cluster", "", "pods/eviction", "create")),
     ),
+    # Restoring needs them too, where a run has changed the layout.
+    "mig": Feature(
+        lambda options: "mig" in options["may_change"],
+        _rights("plugin", "", "configmaps", "get", "patch", object="mig-map"),
+    ),
     # The PodMonitor of a run.
     "prometheus": Feature(
         lambda options: bool(options["has_pod_monitor"]),
@@ -85,6 +95,15 @@ FEATURES: dict[str, Feature] = {
 }
 
 
+# What no study needs, and what it buys; granted by manifests of the same form.
+OPTIONAL: dict[str, tuple[str, tuple[Right, ...]]] = {
+    "hurry": (
+        "new keys of a ConfigMap reach the plugin's pods at once, not after a minute and a half",
+        _rights("plugin", "", "pods", "patch"),
+    )
+}
+
+
 def needed(options: Mapping[str, Any], is_inside: bool) -> dict[str, tuple[Right, ...]]:
     """The rights for a study with these options, by the manifest that grants them.
 
@@ -99,12 +118,14 @@ def needed(options: Mapping[str, Any], is_inside: bool) -> dict[str, tuple[Right
     return found | {f"rbac-{name}.yaml": feature.rights for name, feature in used.items()}
 
 
-def is_allowed(api: Api, right: Right, namespace: str | None) -> bool:
-    """Whether the API server would let us, by SelfSubjectAccessReview."""
+def is_allowed(api: Api, right: Right, namespace: str | None, name: str | None = None) -> bool:
+    """Whether the API server would let us, by SelfSubjectAccessReview; `name` is that of the right's object."""
     resource, _, part = right.resource.partition("/")
     attributes = {"verb": right.verb, "group": right.group, "resource": resource, "subresource": part}
     if namespace is not None:
         attributes["namespace"] = namespace
+    if name is not None:
+        attributes["name"] = name
     body = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
