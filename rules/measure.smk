@@ -5,6 +5,7 @@
 # Steps:   calibrate runs each workload alone on the exclusive device. run_cell waits for those of all its tenants, makes
 #          sure of the node's state, runs the tenants for one window, and removes them. `handover` keeps every other job
 #          away while it measures.
+#          With `exec`, a job that is killed is no line of bash's with all its arguments.
 #          Nothing is `ancient`: what stales a calibration or a gate stales its cells too, and Snakemake (9.27) does not
 #          look for a job's own reasons to run when everything that it waits for is stale and ancient.
 
@@ -29,7 +30,7 @@ rule calibrate:
     message:
         "Calibrating {wildcards.workload}"
     shell:
-        "{params.python:q} {params.script:q} --results {params.results:q} --workload {wildcards.workload:q}"
+        "exec {params.python:q} {params.script:q} --results {params.results:q} --workload {wildcards.workload:q}"
         " --spec {params.spec:q} --code {params.code:q} --device {input.device:q} --out {output:q} 2> {log:q}"
 
 
@@ -56,5 +57,5 @@ rule run_cell:
     message:
         "Measuring {wildcards.strategy} x {wildcards.replicas}, {wildcards.workload}, repeat {wildcards.repeat}"
     shell:
-        "{params.python:q} {params.script:q} --results {params.results:q} --spec {params.spec:q} --code {params.code:q}"
+        "exec {params.python:q} {params.script:q} --results {params.results:q} --spec {params.spec:q} --code {params.code:q}"
         " --calibrations {input.calibrations:q} --raw {output.raw:q} --telemetry {output.telemetry:q} 2> {log:q}"

@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from sharebench import dataset, ownership
+from sharebench import console, dataset, ownership
 from sharebench.code import SCRIPTS
 from sharebench.jobs import duration, node_of, seconds_per_cell
 from sharebench.matrix import Cell, Study, cell_of
@@ -170,8 +170,39 @@ def _is_beyond(row: Mapping[str, str], largest: Mapping[str, str]) -> bool:
     return same and int(row["replicas"]) > int(largest["replicas"])
 
 
+def ending_lines(tables: Path) -> list[str]:
+    """What of a study did not go well, by kind, from its cells.csv: bad endings, excluded cells, and warnings."""
+    with (tables / "cells.csv").open(newline="") as file:
+        # A cell has a row for each tenant, which say the same of the cell.
+        cells = {
+            tuple(row[key] for key in ("strategy", "workload", "replicas", "repeat")): row
+            for row in csv.DictReader(file)
+        }
+    found: dict[str, list[tuple[str, ...]]] = {}
+    for cell, row in cells.items():
+        if row["status"] not in ("ok", "infeasible"):
+            found.setdefault(row["status"], []).append(cell)
+        elif row["status"] == "ok" and row["valid"] != "True":
+            found.setdefault("excluded", []).append(cell)
+    lines = []
+    for what, those in found.items():
+        strategy, workload, replicas, _ = those[0]
+        kinds = len({cell[:3] for cell in those})
+        others = f" and {count_of(kinds - 1, 'other', 'others')}" if kinds > 1 else ""
+        reason = cells[those[0]]["reason"].split("; ")[0]
+        where = f"{workload}, {strategy} × {replicas}{others}"
+        lines.append(f"{len(those)} of {len(cells)} cells {what}: {where}: {reason}")
+    warned = Counter(name for row in cells.values() for name in row["warnings"].split(";") if name)
+    if warned:
+        number = sum(bool(row["warnings"]) for row in cells.values())
+        names = ", ".join(f"{name} ({count})" if len(warned) > 1 else name for name, count in warned.most_common())
+        lines.append(f"{number} of {len(cells)} cells carry a warning: {names}")
+    return lines
+
+
 def closing_lines(results: Path) -> list[str]:
-    """What a finished run says: the main table at the largest number of tenants, and where the report is.
+    """What a finished run says: the main table at the largest number of tenants, what did not go well, and where the
+    report is.
 
     Workloads that only ran alone, such as the baselines of pairs, come last.
     """
@@ -200,16 +231,24 @@ def closing_lines(results: Path) -> list[str]:
     shown = lines[:4]
     more = f" ({len(lines) - len(shown)} more in tables/summary.md)" if len(lines) > len(shown) else ""
     label = rows[0].get("label", "") if rows else ""
-    return [*([f"{label}:"] if label else []), *shown, f"report: {results / 'report.html'}{more}"]
+    return [
+        *([f"{label}:"] if label else []),
+        *shown,
+        *ending_lines(results / "tables"),
+        f"report: {results / 'report.html'}{more}",
+    ]
 
 
 def failed_logs(logs: Sequence[Path], started_epoch_seconds: float) -> list[str]:
     """The last lines of the logs that this run's failed jobs left."""
     lines = []
     for log in logs:
-        if log.exists() and log.stat().st_mtime >= started_epoch_seconds and (text := log.read_text().strip()):
-            tail = text.splitlines()[-LOG_LINES:]
-            lines += [f"--- {log}", *(["interrupted"] if tail[-1] == "KeyboardInterrupt" else tail)]
+        if not log.exists() or log.stat().st_mtime < started_epoch_seconds:
+            continue
+        tail = console.plain(log.read_text(errors="replace")).strip().splitlines()[-LOG_LINES:]
+        if not tail:
+            tail = ["ended without a word: killed, by the kernel if memory was short (see dmesg)"]
+        lines += [f"--- {log}", *(["interrupted"] if tail[-1] == "KeyboardInterrupt" else tail)]
     return lines
 
 
@@ -252,6 +291,8 @@ def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | No
             script = [sys.executable, str(SCRIPTS / "tables_of_failed_run.py"), "--results", str(results)]
             made = subprocess.run(script, capture_output=True, text=True, check=False)
             lines += made.stdout.splitlines() or made.stderr.splitlines()[-1:]
+            if (results / "partial" / "cells.csv").exists():
+                lines += ending_lines(results / "partial")
         if not any(line.startswith("measure them again:") for line in lines):
             lines.append("not complete: the same command again does only what is missing")
     lines += [trouble] if trouble else []

@@ -36,12 +36,15 @@ class Dies(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def do_GET(self):
         asked.append(1)
-        if sys.argv[2] == "1" and len(asked) == 8:
-            print("out of tokens", flush=True)
-            os._exit(3)
+        status = 200
+        if sys.argv[2] == "1" and len(asked) >= 8:
+            if sys.argv[3] == "dies":
+                print("out of tokens", flush=True)
+                os._exit(3)
+            status = 500
         # So that the client is not what is measured.
         time.sleep(0.01)
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("Content-Length", "0")
         self.end_headers()
     def log_message(self, *_): pass
@@ -104,6 +107,7 @@ def test_servers_are_measured_by_clients_and_may_die(untouched: Checkout) -> Non
         "served-open": "ok",
         "chat": "ok",
         "dies": "crashed",
+        "turns-bad": "ok",
     }
     for name in ("served", "served-open", "chat"):
         assert all(tenant["count"] > 2 for tenant in records[name]["tenants"])
@@ -126,4 +130,12 @@ def test_servers_are_measured_by_clients_and_may_die(untouched: Checkout) -> Non
     dead = records["dies"]
     assert dead["reason"] == "1 of 2 tenants crashed: ended by itself with exit code 3"
     assert "out of tokens" in dead["tenants"][1]["exit"]["log_tail"]
+    bad = records["turns-bad"]["tenants"][1]
+    assert (bad["count"], bad["last_error"]) == (0, "status 500")
+    (row,) = [row for row in rows(untouched.results / "tables/summary.csv") if row["workload"] == "turns-bad"]
+    said = f"tenant 1: all of {bad['errors']} requests failed, the last with status 500"
+    assert (row["n"], row["n_excluded"], row["latency_mean_seconds"]) == ("0", "1", "")
+    assert said in row["reason"]
+    assert "1 of 5 cells crashed: dies, mps × 2: 1 of 2 tenants crashed: ended by itself with exit code 3" in result.out
+    assert "of 5 cells excluded: " in result.out
     assert untouched.run(study="programs.yaml").ok().jobs == {}, "an outcome is not measured again"

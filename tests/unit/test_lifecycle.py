@@ -185,6 +185,17 @@ def summary(results: Path, rows: list[dict[str, Any]]) -> None:
         writer = csv.DictWriter(file, names, restval="")
         writer.writeheader()
         writer.writerows({"workload": "matmul", "tenant_workload": "matmul", "status": "ok"} | row for row in rows)
+    cells(results, [])
+
+
+def cells(results: Path, rows: list[dict[str, Any]]) -> None:
+    """A cells.csv with these rows: of valid cells of one tenant, where they do not say otherwise."""
+    names = ("strategy", "workload", "replicas", "repeat", "tenant", "status", "valid", "reason", "warnings")
+    with (results / "tables" / "cells.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, names, restval="")
+        writer.writeheader()
+        usual = {"strategy": "mps", "workload": "matmul", "replicas": 1, "tenant": 0, "status": "ok", "valid": True}
+        writer.writerows(usual | row for row in rows)
 
 
 def test_the_end_says_the_largest_number_of_tenants_of_each_strategy(results: Path) -> None:
@@ -243,6 +254,31 @@ def test_the_end_does_not_keep_silent_about_a_strategy_without_a_result(results:
     assert closing_lines(results)[:2] == ["matmul, mig × 1: no mean", "matmul, mps × 4: killed (ended by SIGKILL)"]
 
 
+def test_the_end_says_what_did_not_go_well(results: Path) -> None:
+    summary(results, [{"strategy": "mps", "replicas": 2}])
+    hung = {"status": "hung", "valid": False, "reason": "1 of 2 tenants hung: not ready after 12 s", "replicas": 2}
+    silent = {"valid": False, "reason": "nothing_finished: tenant 0: all of 7 requests failed; cpu_stolen: 9 %"}
+    cells(
+        results,
+        [
+            {"repeat": 1, "warnings": "foreign_cpu;drift"},
+            {"repeat": 2, "warnings": "foreign_cpu"},
+            *({"repeat": 1, "tenant": tenant} | hung for tenant in (0, 1)),
+            {"repeat": 3, "replicas": 8, "status": "infeasible", "valid": False, "reason": "no room"},
+            *({"repeat": repeat, "strategy": "mig"} | silent for repeat in (1, 2)),
+            {"repeat": 1, "strategy": "mig", "workload": "memcopy"} | silent,
+        ],
+    )
+    assert closing_lines(results)[1:] == [
+        "1 of 7 cells hung: matmul, mps × 2: 1 of 2 tenants hung: not ready after 12 s",
+        "3 of 7 cells excluded: matmul, mig × 1 and 1 other: nothing_finished: tenant 0: all of 7 requests failed",
+        "2 of 7 cells carry a warning: foreign_cpu (2), drift (1)",
+        f"report: {results / 'report.html'}",
+    ]
+    cells(results, [{"repeat": 1, "warnings": "foreign_cpu"}])
+    assert closing_lines(results)[1] == "1 of 1 cells carry a warning: foreign_cpu"
+
+
 def test_an_interruption_is_no_failure_to_be_traced(tmp_path: Path) -> None:
     log = tmp_path / "export.log"
     log.write_text("Traceback (most recent call last):\n  File ...\nKeyboardInterrupt\n")
@@ -264,7 +300,16 @@ def test_the_logs_of_this_run_are_shown_and_no_others(tmp_path: Path) -> None:
     os.utime(old, (1, 1))
     lines = lifecycle.failed_logs([new, empty, old, tmp_path / "missing.log"], time.time() - 60)
     assert lines[0] == f"--- {new}"
-    assert lines[1:] == [f"line {number}" for number in range(30, 50)]
+    assert lines[1:21] == [f"line {number}" for number in range(30, 50)]
+    killed = "ended without a word: killed, by the kernel if memory was short (see dmesg)"
+    assert lines[21:] == [f"--- {empty}", killed]
+
+
+def test_a_log_cannot_act_on_the_terminal(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text("\x1b[2J\x1b]0;gone\x07here " + "x" * 70_000 + "\n")
+    (_, line) = lifecycle.failed_logs([log], 0)
+    assert line == f"here {'x' * 495}… (70005 characters)"
 
 
 def begun(planned: Study, results: Path, **others: list[str]) -> ownership.Claim:
