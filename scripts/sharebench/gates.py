@@ -6,13 +6,11 @@ job starts this module, so it imports nothing heavy (no numpy, no pandas).
 
 from __future__ import annotations
 
-import itertools
 import json
-import math
 from collections.abc import Callable
 from typing import Any
 
-from sharebench import gates_gpu, gates_load, gates_programs, gates_prometheus
+from sharebench import gates_drift, gates_gpu, gates_load, gates_programs, gates_prometheus
 from sharebench.findings import UNKNOWN, Finding, Record, Tenant, at_most, window_seconds, worst_of
 from sharebench.mixes import reference, workload_of
 
@@ -32,13 +30,6 @@ THROTTLED_PERCENT = 1.0
 ITERATION_RATIO = 0.5
 # The tenants' windows may be shifted against each other by no more than this share of their length.
 CLOCK_RATIO = 0.01
-# Less drift than this changes no answer.
-DRIFT_RATIO = 0.10
-# Groups of slots per half of the window for the drift test, finest first, each with the two-sided 0.01 %
-# point of Student's t for one degree of freedom less than groups (scipy.stats.t is too heavy to import here).
-DRIFT_T = {10: 6.59, 5: 15.54}
-# Neighbouring slots of an open load share a queue; only the means of long groups are nearly independent.
-OPEN_DRIFT_GROUPS = 5
 # One iteration that takes so much of the window, and so many times what others take, is not like them: the mean is
 # longer by as much, and the neighbours had the device to themselves meanwhile.
 STALL_RATIO = 0.05
@@ -46,7 +37,7 @@ STALL_MEDIANS = 10.0
 # More than that and the measurement is also one of other programs.
 FOREIGN_PERCENT = 10.0
 # A fault in mid-window is a change of the window, and the CPU time of a process that has died is nobody's.
-NOT_BESIDE_A_FAULT = ("window_length", "drift", "stall", "foreign_cpu", "queue_growth")
+NOT_BESIDE_A_FAULT = ("window_length", "drift", "level_shift", "stall", "foreign_cpu", "queue_growth")
 
 
 def is_valid(record: Record) -> bool:
@@ -234,16 +225,6 @@ def _censored(record: Record) -> Finding:
     return at_most(value, 0, f"{value} iterations had not finished at the deadline")
 
 
-def _drift(record: Record) -> Finding:
-    judged = [(*found, tenant["index"]) for tenant in record["tenants"] if (found := _drift_of(tenant))]
-    worst = worst_of(judged)
-    if worst is None:
-        return Finding(None, DRIFT_RATIO, True, "too few iterations to tell drift from noise")
-    value, limit, culprit = worst
-    message = f"mean latency of tenant {culprit} changed by {value:.1%} between the halves of the window"
-    return at_most(value, limit, message)
-
-
 def _stall(record: Record) -> Finding | None:
     judged = []
     for tenant in record["tenants"]:
@@ -258,42 +239,6 @@ def _stall(record: Record) -> Finding | None:
         return None
     value, limit, culprit = worst
     return at_most(value, limit, f"one iteration of tenant {culprit} took {value:.0%} of the window")
-
-
-def _drift_of(tenant: Tenant) -> tuple[float, float] | None:
-    """Relative change of the mean latency between the halves, and what noise explains (at least DRIFT_RATIO).
-
-    Each half is a sample of groups of slots. Its mean is a ratio of sums over groups, so its variance is that
-    of a ratio estimator (Cochran, Sampling Techniques, 1977, §2.11). None where a group is empty however
-    coarse.
-    """
-    timeline = tenant["timeline"]
-    if timeline is None:
-        return None
-    finest = max(DRIFT_T) if tenant["load"]["arrival"] == "closed" else OPEN_DRIFT_GROUPS
-    for groups in (groups for groups in DRIFT_T if groups <= finest):
-        counts = _grouped(timeline["count"], 2 * groups)
-        sums = _grouped(timeline["sum_seconds"], 2 * groups)
-        if min(counts) > 0 and min(sums) > 0:
-            before, variance_before = _ratio_mean(counts[:groups], sums[:groups])
-            after, variance_after = _ratio_mean(counts[groups:], sums[groups:])
-            noise = DRIFT_T[groups] * math.sqrt(variance_before + variance_after) / before
-            return abs(after / before - 1), max(DRIFT_RATIO, noise)
-    return None
-
-
-def _grouped(values: list[float], groups: int) -> list[float]:
-    """Sums over `groups` runs of neighbouring slots, as equally long as they can be."""
-    edges = [round(position * len(values) / groups) for position in range(groups + 1)]
-    return [sum(values[low:high]) for low, high in itertools.pairwise(edges)]
-
-
-def _ratio_mean(counts: list[float], sums: list[float]) -> tuple[float, float]:
-    """Mean latency over the groups, and the variance of that mean."""
-    total, groups = sum(counts), len(counts)
-    mean = sum(sums) / total
-    scatter = sum((part - mean * count) ** 2 for part, count in zip(sums, counts, strict=True))
-    return mean, groups / (groups - 1) * scatter / total**2
 
 
 Check = Callable[[Record], Finding | None]
@@ -319,7 +264,8 @@ INVALID: dict[str, Check] = {
 WARNING: dict[str, Check] = {
     "errors": _errors,
     "steady": _steady,
-    "drift": _drift,
+    "drift": gates_drift.drift,
+    "level_shift": gates_drift.level_shift,
     "stall": _stall,
     "foreign_cpu": _foreign_cpu,
     "power_cap": gates_gpu.power_cap,

@@ -9,12 +9,14 @@ import math
 
 from sharebench.findings import Finding, Record, Tenant, at_most, window_seconds, worst_of
 
-# Requests that come so much faster than they are served put rate, energy per request and latency off by as much.
-GROWTH_RATIO = 0.1
-# Parts of the window, the last of which is held against the first.
+# Parts of the window, the last of which is compared with the first.
 GROWTH_PARTS = 4
-# Standard deviations of what a queue may grow by chance (1 tenant in 40, at most, which is just kept busy).
+# Standard deviations of what a queue grows by chance. A server that is just kept busy exceeds them in 1 window of 40.
 GROWTH_DEVIATIONS = 2.0
+# The same where the queue was never short after the first part. Stable queues of up to 90 % load exceed it in 1 of 100.
+BUSY_DEVIATIONS = 1.0
+# A queue is short in a slot if fewer requests than this are in it on average: a stable one comes back to one or two.
+SHORT_QUEUE = 3.0
 # Requests in flight equal rate times latency; what this leaves open is measuring error.
 LITTLES_LAW_RATIO = 0.05
 # Standard deviations by which Poisson arrivals may miss their plan (1 clean tenant in 16 000 misses by more).
@@ -42,7 +44,7 @@ def queue_growth(record: Record) -> Finding | None:
     judged = [(*found, tenant["index"]) for tenant in open_loads if (found := _growth_of(tenant, seconds))]
     worst = worst_of(judged)
     if worst is None:
-        return Finding(None, GROWTH_RATIO, True, "too few requests to tell growth from noise")
+        return Finding(None, 0.0, True, "too few requests to tell growth from noise")
     value, limit, culprit = worst
     message = f"tenant {culprit}: requests came {value:.0%} faster than they were served, so that the queue grew"
     return at_most(value, limit, message)
@@ -51,21 +53,34 @@ def queue_growth(record: Record) -> Finding | None:
 def _growth_of(tenant: Tenant, seconds: float) -> tuple[float, float] | None:
     """Growth of the mean latency in seconds per second, and its limit; None where a part has no request.
 
-    A server that is just kept busy does a random walk: over n requests what is left to do changes by the square root of
-    n times the variances of gaps and services, in means of either. Exponential services are taken for the worst.
+    A server that is just kept busy does a random walk: over n requests its backlog changes by the square root of n
+    times the variances of gaps and services, in units of their means. Exponential services are taken as the worst. A
+    stable queue changes by less, and becomes short again and again. So a smaller growth shows that a queue is
+    overloaded which never becomes short.
     """
     if tenant["timeline"] is None:
         return None
-    parts = [
-        [_part(tenant["timeline"][key], part) for key in ("count", "sum_seconds")] for part in (0, GROWTH_PARTS - 1)
-    ]
-    if not all(count for count, _ in parts):
+    counts, sums = (tenant["timeline"][key] for key in ("count", "sum_seconds"))
+    (first_count, first_sum), (last_count, last_sum) = (
+        (_part(counts, part), _part(sums, part)) for part in (0, GROWTH_PARTS - 1)
+    )
+    if not first_count or not last_count:
         return None
-    (first_count, first_sum), (last_count, last_sum) = parts
     apart_seconds = seconds * (GROWTH_PARTS - 1) / GROWTH_PARTS
     growth = (last_sum / last_count - first_sum / first_count) / apart_seconds
     variances = 2 if tenant["load"]["arrival"] == "poisson" else 1
-    return growth, max(GROWTH_RATIO, GROWTH_DEVIATIONS * math.sqrt(variances / tenant["count"]))
+    deviations = GROWTH_DEVIATIONS if _is_ever_short(tenant) else BUSY_DEVIATIONS
+    return growth, deviations * math.sqrt(variances / tenant["count"])
+
+
+def _is_ever_short(tenant: Tenant) -> bool:
+    """Whether the queue was short in some slot after the first part of the window (Little: rate times latency)."""
+    counts, sums = (tenant["timeline"][key] for key in ("count", "sum_seconds"))
+    rate_hz, first = tenant["load"]["planned_rate_hz"], len(counts) // GROWTH_PARTS
+    return any(
+        total * rate_hz < SHORT_QUEUE * count or not count
+        for count, total in zip(counts[first:], sums[first:], strict=True)
+    )
 
 
 def _part(values: list[float], part: int) -> float:

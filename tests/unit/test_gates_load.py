@@ -1,6 +1,7 @@
 """Gates of open loads: a load that was not the one asked for, and a queue that grows for as long as anybody looks."""
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,9 @@ from unit import factories
 from unit.factories import Load, poisson_load
 
 from sharebench import gates
+from sharebench.record import read
+
+PUBLISHED = Path(__file__).resolve().parents[2] / "published"
 
 WINDOW_SECONDS = 2.0
 
@@ -59,6 +63,46 @@ def test_a_queue_that_comes_and_goes_is_a_measurement(mean_seconds, cv):
 @pytest.mark.parametrize(("utilisation", "mean_seconds", "least"), [(1.2, 0.002, 0.9), (1.5, 0.02, 0.8)])
 def test_an_overload_is_found_among_the_noise_of_arrivals(utilisation, mean_seconds, least):
     assert refused(utilisation, mean_seconds, 0.2) >= least
+
+
+def queue(seed: int, utilisation: float, requests: int, cv: float) -> Load:
+    return poisson_load(
+        np.random.default_rng(seed), utilisation * WINDOW_SECONDS / requests, cv, WINDOW_SECONDS, utilisation
+    )
+
+
+def share_refused(utilisation: float, requests: int, cv: float, draws: int = 300) -> float:
+    found = [
+        gate(factories.record("mps", [queue(seed, utilisation, requests, cv)]), "queue_growth") for seed in range(draws)
+    ]
+    return sum(not each["passed"] for each in found) / draws
+
+
+@pytest.mark.parametrize(
+    ("utilisation", "requests", "cv", "most"),
+    [(0.9, 650, 0.1, 0.01), (0.9, 650, 1.0, 0.02), (0.95, 650, 0.1, 0.025), (0.95, 5000, 0.1, 0.01)],
+)
+def test_a_stable_queue_near_saturation_stays_valid(utilisation, requests, cv, most):
+    assert share_refused(utilisation, requests, cv) <= most
+
+
+@pytest.mark.parametrize(("requests", "least"), [(650, 0.6), (5000, 0.97)])
+def test_an_overload_of_less_than_a_tenth_is_found(requests, least):
+    assert share_refused(1.08, requests, 0.1) >= least
+
+
+@pytest.mark.parametrize("repeat", [1, 2, 3])
+def test_a_measured_overload_of_less_than_a_tenth_is_found(repeat):
+    # Three tenants asked for 165 requests per second, and MPS served 155: the tables' latency would be the window's.
+    record = read(PUBLISHED / f"h200/load/cells/mps/yolos-heavy/n3/r{repeat}/raw.json")
+    found = gate(record, "queue_growth")
+    assert not found["passed"] and found["value"] < 0.11
+
+
+@pytest.mark.parametrize("cell", ["exclusive/yolos-heavy/n1", "mps/yolos-light/n7", "time-slicing/yolos-light/n3"])
+@pytest.mark.parametrize("repeat", [1, 2, 3])
+def test_measured_loads_that_were_served_stay_valid(cell, repeat):
+    assert gate(read(PUBLISHED / f"h200/load/cells/{cell}/r{repeat}/raw.json"), "queue_growth")["passed"]
 
 
 def test_a_part_of_the_window_without_a_request_tells_nothing():
