@@ -213,10 +213,14 @@ def run_cell(
     }
     environment: dict[str, Any] = {}
     rows: list[Row] = []
-    why = node.infeasible(strategy, replicas, workloads)
-    if why is not None:
-        record |= {"status": "infeasible", "reason": why, "tenants": [], "timing": watch.seconds, "gates": []}
-        return record | {"environment": environment}, rows
+    reasons = {
+        "infeasible": node.infeasible(strategy, replicas, workloads),
+        "not-measured": node.not_attempted(strategy, workloads),
+    }
+    for status, why in reasons.items():
+        if why is not None:
+            record |= {"status": status, "reason": why, "tenants": [], "timing": watch.seconds, "gates": []}
+            return record | {"environment": environment}, rows
     if calibrations:
         record["calibration"] = used_calibration(spec, calibrations)
 

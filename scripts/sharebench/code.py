@@ -78,6 +78,7 @@ NODES = {
         "sharebench/nodes/nvml.py",
         "sharebench/nodes/mps.py",
         "sharebench/nodes/mig.py",
+        "sharebench/workload_modules.py",
         "sharebench/tenants/kinds.py",
         "sharebench/tenants/logs.py",
         "sharebench/tenants/orphans.py",
@@ -160,7 +161,7 @@ STAGES = {
         *_all("sharebench/figures"),
     ],
     "report": [
-        "sharebench/mixes.py",
+        *("sharebench/mixes.py", "sharebench/record.py"),
         "tenant/buckets.py",
         *_all("sharebench", "report*.py"),
         *DRAWING,

@@ -192,7 +192,7 @@ def _largest(errors: pd.Series[float]) -> str:
 
 def _entry(row: Mapping[Any, Any]) -> str:
     if not row["n"] > 0 or pd.isna(row["slowdown"]):
-        return "no valid cell" if row["status"] == "ok" else str(row["status"])
+        return "no valid cell" if row["status"] == "ok" else str(row["status"]).replace("-", " ")
     return f"{number_in(row, 'slowdown').in_words(' ×')} as long, {number_in(row, 'stp').in_words(' ×')} the work"
 
 

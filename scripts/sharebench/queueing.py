@@ -67,7 +67,7 @@ def joined(spec_text: str, turns: Sequence[Record], calibrations: Mapping[str, M
     cell = first["cell"] | {"workload": spec["workload"]["name"], "replicas": spec["replicas"]}
     timing = {part: sum(turn["timing"][part] for turn in turns) for part in first["timing"]}
     record = first | {"spec": spec_text, "cell": cell, "timing": timing}
-    if first["status"] == "infeasible":
+    if not first["tenants"]:
         return record
     never = {"status": "ok", "exit": None}
     record["tenants"] = tenants + [

@@ -9,6 +9,7 @@ import pandas as pd
 
 from sharebench.figures.data import Study
 from sharebench.files import read_json
+from sharebench.record import in_todays_words
 
 Outcome = tuple[str, str, int, str, str]
 """Strategy, workload, replicas, status and reason."""
@@ -45,7 +46,7 @@ def records(study: Study) -> Iterator[dict[str, Any]]:
     columns = ["strategy", "workload", "replicas", "repeat"]
     cells = pd.read_csv(study.results / "tables" / "cells.csv", usecols=columns).drop_duplicates()
     for strategy, workload, replicas, repeat in cells[columns].itertuples(index=False):
-        yield read_json(study.cell_folder(strategy, workload, replicas, repeat) / "raw.json")
+        yield in_todays_words(read_json(study.cell_folder(strategy, workload, replicas, repeat) / "raw.json"))
 
 
 def _judge(result: Audit, record: dict[str, Any]) -> None:

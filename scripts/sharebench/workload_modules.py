@@ -27,6 +27,15 @@ def constant(module: str, name: str) -> Any:
     return None
 
 
+def is_one_launch(workload: Mapping[str, Any]) -> bool:
+    """Whether an iteration of this workload (its spec) is one launch on a GPU, so that tenants can share a process.
+
+    A module may say so itself (`ONE_LAUNCH`); else it is one where it replays a captured graph.
+    """
+    stated = constant(str(workload.get("module")), "ONE_LAUNCH")
+    return bool(workload["params"].get("graph") if stated is None else stated)
+
+
 def impossible_on_cpu(entry: Mapping[str, Any]) -> str | None:
     """Why this interpreter cannot run a normalised catalogue entry without a GPU; None if nothing is known."""
     module, params = entry["module"], entry["params"]

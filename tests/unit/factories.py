@@ -284,7 +284,7 @@ def record(
     if tenants_run is not None:
         alone = {"output_digest": [1.5, -2.0], "capacity_hz": None}
         measured["calibration"] |= {"output_digest": None, "workloads": dict.fromkeys(tenants_run, alone)}
-    if status == "infeasible":
+    if status in ("infeasible", "not-measured"):
         measured |= {"evidence": [], "calibration": None, "window": None, "telemetry": None}
     return measured | {"gates": gates.evaluate(measured)}
 

@@ -32,6 +32,7 @@ class FakeNode(Node):
         self.fakes = fakes
         self.given: list[Mapping[str, Any]] = []
         self.cannot: str | None = None
+        self.unattempted: str | None = None
         self.fails: Exception | None = None
         self.doubts = 0
 
@@ -50,6 +51,9 @@ class FakeNode(Node):
 
     def infeasible(self, strategy: Strategy, replicas: int, workloads: object = ()) -> str | None:
         return self.cannot
+
+    def not_attempted(self, strategy: Strategy, workloads: object) -> str | None:
+        return self.unattempted
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
         return [Grant(index, 0) for index in range(replicas)]

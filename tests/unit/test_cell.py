@@ -120,6 +120,15 @@ def test_a_cell_that_cannot_be_is_data_and_touches_nothing(node: FakeNode) -> No
     assert node.current() is None
 
 
+def test_what_the_harness_does_not_attempt_is_not_called_infeasible(node: FakeNode) -> None:
+    node.unattempted = "threads would wait for the interpreter"
+    measured = run(node)
+    assert (measured["status"], measured["reason"]) == ("not-measured", node.unattempted)
+    assert measured["tenants"] == measured["gates"] == node.fakes.life == []
+    node.cannot = "there are only 2 cores"
+    assert run(node)["status"] == "infeasible", "what the node cannot give comes first"
+
+
 def test_a_node_that_refuses_its_state_is_a_harness_failure(node: FakeNode) -> None:
     node.fails = NodeError("the device does not answer")
     with pytest.raises(NodeError):

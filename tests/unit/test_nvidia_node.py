@@ -118,20 +118,39 @@ def test_a_queue_is_one_exclusive_tenant_at_a_time_without_a_daemon(
     assert node.plan(queue) == "changes nothing on this GPU; tenants end with their cell"
 
 
-def test_streams_need_a_captured_graph(node: NvidiaNode) -> None:
+def of(module: str, graph: bool | None = None) -> dict[str, Any]:
+    """The spec of a workload, by its module and its parameter `graph`."""
+    return {"name": f"{module} {graph}", "module": module, "params": {} if graph is None else {"graph": graph}}
+
+
+@pytest.mark.parametrize(
+    "workloads, reason",
+    [
+        ([of("matmul", True)] * 3, None),
+        ([of("matmul", False)] * 3, "one launch"),
+        ([of("empty")] * 3, None),
+        ([of("yolov8", True)] * 2, "one launch"),
+        ([of("matmul", True), of("matmul", False)], "one launch"),
+        ([of("matmul", True), of("resnet50", True)], "no mix"),
+        ([{"name": "program", "kind": "command", "params": {}}], "one launch"),
+        ([], None),
+    ],
+)
+def test_what_is_not_measured_in_streams_is_not_called_infeasible(
+    node: NvidiaNode, workloads: list[dict[str, Any]], reason: str | None
+) -> None:
     streams = STRATEGIES["streams"]
-    graph, loop = ({"name": name, "params": {"graph": name == "graph"}} for name in ("graph", "loop"))
-    assert node.infeasible(streams, 3, [graph] * 3) is None
-    assert "CUDA graph" in (node.infeasible(streams, 3, [loop] * 3) or "")
-    assert "CUDA graph" in (node.infeasible(streams, 2, [graph, loop]) or "")
-    assert node.infeasible(streams, 3) is None
+    assert node.infeasible(streams, 3, [each | {"kind": "loop"} for each in workloads]) is None
+    why = node.not_attempted(streams, workloads)
+    assert why is None if reason is None else why is not None and reason in why
+    assert node.not_attempted(STRATEGIES["time-slicing"], workloads) is None
 
 
-def test_streams_are_one_process_and_so_run_one_workload(node: NvidiaNode) -> None:
-    one, other = ({"name": name, "params": {"graph": True}} for name in ("one", "other"))
-    assert "no mix" in (node.infeasible(STRATEGIES["streams"], 2, [one, other]) or "")
-    assert node.infeasible(STRATEGIES["streams"], 2, [one, one]) is None, "beside its like is no mix"
-    assert node.infeasible(STRATEGIES["time-slicing"], 2, [one, other]) is None
+def test_streams_of_a_gpu_that_takes_no_process_are_infeasible(
+    node: NvidiaNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOCK_COMPUTE_MODE", "2")
+    assert "PROHIBITED" in (node.infeasible(STRATEGIES["streams"], 3, [of("matmul", True)]) or "")
 
 
 def test_without_the_mps_program_mps_is_infeasible(node: NvidiaNode, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,11 +37,27 @@ def test_every_kind_of_factory_record_satisfies_the_schema(path):
     tenants = [factories.absent_tenant(0, "oom"), factories.absent_tenant(1, "not-measured")]
     for made in (
         factories.record(status="infeasible", reason="too few slices"),
+        factories.record(status="not-measured", reason="not attempted"),
         factories.record(status="oom", reason="0 of 2 fit", tenants=tenants),
         factories.record(is_gpu=True),
     ):
         record.write(path, made)
         assert record.read(path) == made
+
+
+@pytest.mark.parametrize(
+    ("reason", "status"),
+    [
+        ("streams need a workload with a captured CUDA graph (graph: true)", "not-measured"),
+        ("streams are tenants of one process, which runs one workload: no mix", "not-measured"),
+        ("MIG mode is off", "infeasible"),
+    ],
+)
+def test_an_old_record_has_the_status_that_it_would_have_today(path, reason, status):
+    record.write(path, factories.record(status="infeasible", reason=reason))
+    before = path.read_bytes()
+    assert record.read(path)["status"] == status
+    assert path.read_bytes() == before
 
 
 def test_equal_records_give_equal_bytes(path, tmp_path, sound):

@@ -19,6 +19,9 @@ from sharebench.analysis.model import PREDICTED
 from sharebench.analysis.sharing import Device
 from sharebench.strategies import Strategy
 
+# Statuses of cells for which no tenant was started.
+NEVER_STARTED = ("infeasible", "not-measured")
+
 MEAN, TOTAL = "latency_mean_seconds", "throughput_total_hz"
 MOST_GROWTH = 1.1
 """Tenants count as isolated while their mean latency is at most this many times that of one alone with the strategy."""
@@ -70,9 +73,9 @@ def options(
 
 
 def _refused(measured: list[dict[str, Any]]) -> dict[int, str]:
-    """Why there is nothing valid of so many tenants; between two numbers that are infeasible, no prediction helps."""
+    """Why there is nothing valid of so many tenants; between two that were not even tried, none is predicted."""
     found = {int(row["replicas"]): str(row["reason"] or row["status"]) for row in measured if row["n"] == 0}
-    impossible = sorted(int(row["replicas"]) for row in measured if row["status"] == "infeasible")
+    impossible = sorted(int(row["replicas"]) for row in measured if row["status"] in NEVER_STARTED)
     if len(impossible) == len(measured):
         for low, high in pairwise(impossible):
             found |= dict.fromkeys(range(low + 1, high), found[low])

@@ -136,7 +136,7 @@ def _readable(summary: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
         cells = f"{row['n']}" if row["n"] == row["n_expected"] else f"{row['n']} of {row['n_expected']}"
         shown = {shown.heading: _value(row, shown) for shown in columns}
         if row["n"] == 0:
-            shown[SHOWN[0].heading] = row["status"] if row["status"] != "ok" else "invalid"
+            shown[SHOWN[0].heading] = row["status"].replace("-", " ") if row["status"] != "ok" else "invalid"
         rows.append(
             {
                 "strategy": row["strategy"],

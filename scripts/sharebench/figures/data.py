@@ -139,7 +139,12 @@ def jobs(study: Study) -> pd.DataFrame:
 
 def absence(row: Mapping[Any, Any]) -> str:
     """Why a metric of a row of the summary is blank, in a few words: `infeasible`, `excluded by a gate`."""
-    words = {"ok": "excluded by a gate", "mixed": "no valid cell", "missing": "not measured"}
+    words = {
+        "ok": "excluded by a gate",
+        "mixed": "no valid cell",
+        "missing": "not measured",
+        "not-measured": "not measured",
+    }
     return "too few samples" if row["n"] > 0 else words.get(row["status"], row["status"])
 
 

@@ -199,6 +199,10 @@ class Node(ABC):
         `workloads` are the specs of what the tenants run, none for any workload.
         """
 
+    def not_attempted(self, strategy: Strategy, workloads: Sequence[Mapping[str, Any]]) -> str | None:
+        """Why the harness does not measure these workloads under that strategy, although the device could; or None."""
+        return None
+
     @abstractmethod
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
         """One grant per tenant."""

@@ -30,6 +30,7 @@ from sharebench.nodes.base import Evidence, Grant, Node, NodeError, Sampler, Sta
 from sharebench.nodes.nvml import Gpu
 from sharebench.strategies import Strategy, profile_matches
 from sharebench.tenants.processes import ProcessTenants, impossible_together
+from sharebench.workload_modules import is_one_launch
 from tenant.cuda import PROBE_VARIABLE
 
 # Short, because sockets lie below it, and the same for every run, whatever its TMPDIR.
@@ -168,14 +169,23 @@ class NvidiaNode(Node):
                 return why
             if per_daemon > mps.MAX_CLIENTS:
                 return f"{per_daemon} clients of one MPS server are more than {mps.MAX_CLIENTS}"
-        if inner == "streams" and not all(workload["params"].get("graph") for workload in workloads):
-            return "streams need a workload with a captured CUDA graph (graph: true)"
-        if inner == "streams" and len({workload["name"] for workload in workloads}) > 1:
-            return "streams are tenants of one process, which runs one workload: no mix"
         if strategy.mechanisms[0] == "mig":
             return self._mig_infeasible(strategy, replicas)
         if self.gpu.mig_is_on():
             return "MIG mode is on, so that only MIG instances can be used"
+        return None
+
+    def not_attempted(self, strategy: Strategy, workloads: Sequence[Mapping[str, Any]]) -> str | None:
+        """Streams are measured as threads of one Python process, which suits few workloads."""
+        if strategy.mechanisms[-1] != "streams":
+            return None
+        if not all(map(is_one_launch, workloads)):
+            return (
+                "in streams only workloads whose iteration is one launch are measured (graph: true): threads that "
+                "launch kernel by kernel would wait for Python's interpreter lock, not for the GPU"
+            )
+        if len({workload["name"] for workload in workloads}) > 1:
+            return "in streams all tenants are one process, which runs one workload here: no mix"
         return None
 
     def _mig_infeasible(self, strategy: Strategy, replicas: int) -> str | None:

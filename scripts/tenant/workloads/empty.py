@@ -14,6 +14,8 @@ from tenant.device_time import sampled
 from tenant.parameters import with_defaults
 from tenant.workloads import Work, Workload
 
+# A launch is what a graph's replay is to the interpreter: one call.
+ONE_LAUNCH = True
 NAME = "nothing"
 # The oldest that MPS treats as it treats today's GPUs; the driver compiles it for whatever is there.
 PTX = f"""
@@ -48,8 +50,7 @@ class Empty(Workload):
 class EmptyKernel(Empty):
     """One launch and one synchronisation of the tenant's stream."""
 
-    # A launch is what a graph's replay is to the interpreter: one call.
-    captured = True
+    captured = ONE_LAUNCH
 
     def __init__(self) -> None:
         cuda.open_context()

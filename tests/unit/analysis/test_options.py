@@ -56,6 +56,7 @@ def test_latency_counts_where_throughput_is_what_was_asked_for(is_open_load: boo
         # too many for the node: fewer may do
         (((4, "infeasible"),), {4}),
         (((1, "infeasible"), (4, "failed")), {1, 4}),
+        (((1, "not-measured"), (4, "not-measured")), {1, 2, 3, 4}),
     ],
 )
 def test_what_lies_between_two_that_are_infeasible_is_not_predicted(

@@ -82,6 +82,7 @@ def test_histogram_merges_repeats_and_tenants(
         ("infeasible", 0, "infeasible"),
         ("ok", 0, "excluded by a gate"),
         ("missing", 0, "not measured"),
+        ("not-measured", 0, "not measured"),
         ("mixed", 0, "no valid cell"),
         ("ok", 3, "too few samples"),
     ],
