@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from sharebench import console
 from sharebench.aggregate import Refused, aggregate
 
 
@@ -22,4 +23,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    console.script(main)

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from sharebench import crate
+from sharebench import console, crate
 
 
 def main() -> None:
@@ -16,4 +16,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    console.script(main)

@@ -1,7 +1,6 @@
 """Compare two data sets: a table of ratios, what else differs, and a figure."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from sharebench import console, dataset
@@ -39,4 +38,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    console.script(main)

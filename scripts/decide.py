@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from sharebench import decide
+from sharebench import console, decide
 
 
 def main() -> int:
@@ -27,4 +27,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    console.script(main)

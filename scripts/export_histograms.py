@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from sharebench import console
 from sharebench.analysis.export import SOURCES, export_histograms
 from sharebench.record import RecordError
 
@@ -22,4 +23,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    console.script(main)

@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from sharebench import decide
+from sharebench import console, decide
 
 
 def main() -> None:
@@ -19,4 +19,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    console.script(main)

@@ -2,10 +2,9 @@
 
 import argparse
 import gc
-import sys
 from pathlib import Path
 
-from sharebench import paper
+from sharebench import console, paper
 
 
 def main() -> int:
@@ -25,4 +24,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    console.script(main)

@@ -1,7 +1,6 @@
 """Findings, ours and theirs, and the documents of the repository, from what `paper` made of every data set."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from sharebench import console, dataset, paper_findings, paper_together
@@ -22,4 +21,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    console.script(main)

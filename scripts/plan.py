@@ -2,10 +2,9 @@
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
-from sharebench import lifecycle
+from sharebench import console, lifecycle
 from sharebench.matrix import Study
 from sharebench.nodes.base import NodeError
 
@@ -24,4 +23,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    console.script(main)

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from sharebench import figures
+from sharebench import console, figures
 
 
 def main() -> None:
@@ -17,4 +17,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    console.script(main)

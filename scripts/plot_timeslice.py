@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from sharebench import console
 from sharebench.figures import timeslice
 from sharebench.figures.sheet import save
 from sharebench.figures.style import theme
@@ -18,4 +19,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    console.script(main)

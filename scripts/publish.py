@@ -1,7 +1,6 @@
 """Lay a finished study out as a data set of published/."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from sharebench import console, publish
@@ -20,4 +19,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    console.script(main)

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from sharebench import report
+from sharebench import console, report
 
 
 def main() -> None:
@@ -15,4 +15,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    console.script(main)

@@ -1,9 +1,9 @@
 """Table the cells that a failed run did measure, under partial/."""
 
 import argparse
-import sys
 from pathlib import Path
 
+from sharebench import console
 from sharebench.aggregate import partial
 
 
@@ -15,4 +15,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    console.script(main)

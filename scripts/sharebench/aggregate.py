@@ -30,10 +30,11 @@ from sharebench.analysis.reduction import by_workload, reduced
 from sharebench.analysis.stages import stage_rows, stages_table
 from sharebench.analysis.startup import Start, Switches, starts, startup_table
 from sharebench.analysis.summary import summary_table
-from sharebench.files import read_json, replace_atomically, write_json
+from sharebench.files import Damaged, read_json, replace_atomically, write_json
 from sharebench.matrix import Cell, Study
 from sharebench.mixes import has_jobs, reference
 from sharebench.record import RecordError, RecordMismatch, check, read
+from sharebench.references import read_device
 
 PACKAGES = ("snakemake", "numpy", "pandas", "matplotlib", "seaborn", "scipy", "prometheus-client")
 # So many files are named in a refusal; the rest is counted, and all of them are in the list that the command reads.
@@ -86,6 +87,8 @@ class Checker:
             return kept | own | {"strategy": calibration.get("strategy"), "switch": calibration.get("switch")}
         except RecordMismatch as mismatch:
             self.odd[path] = str(mismatch)
+        except Damaged as damage:
+            self.odd[path] = str(damage).removeprefix(f"{path}: ")
         except (OSError, ValueError, KeyError, TypeError) as error:
             self.odd[path] = f"not a calibration, missing or damaged ({type(error).__name__}: {error})"
         return {}
@@ -168,7 +171,7 @@ def refusal(odd: dict[Path, str], results: Path, measured_here: bool = True) -> 
 
 
 def _node(data: Path) -> dict[str, Any]:
-    node: dict[str, Any] = read_json(data / "nodes" / "device.json")["node"]
+    node: dict[str, Any] = read_device(data / "nodes" / "device.json")["node"]
     return node
 
 
@@ -341,7 +344,7 @@ def _switches(checker: Checker) -> Switches:
     for strategy in checker.study.strategies:
         gate = checker.data / "nodes" / f"{strategy}.json"
         if gate.exists():
-            switches.add_gate(read_json(gate))
+            switches.add_gate(read_json(gate, "strategy", "configure_seconds"))
     for calibration in filter(None, checker.calibrations.values()):
         switches.add(calibration["strategy"], calibration["switch"])
     return switches

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
+
+from sharebench.files import Damaged
 
 LINE_CHARACTERS = 500
 # ECMA-48: control sequences, strings such as window titles up to their end, and two-character escapes.
@@ -25,3 +28,12 @@ def failed(line: object) -> int:
     print(line, file=sys.stderr)
     print(f"  {line}", flush=True)
     return 1
+
+
+def script(main: Callable[[], int | None]) -> None:
+    """Run a script's `main`, and exit with what it returns; a damaged file of the pipeline's own is one line."""
+    try:
+        if code := main():
+            sys.exit(code)
+    except Damaged as damage:
+        sys.exit(str(damage))

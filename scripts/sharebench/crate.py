@@ -14,6 +14,7 @@ import yaml
 from sharebench import archive
 from sharebench.code import SCRIPTS
 from sharebench.files import read_json
+from sharebench.references import read_device
 
 ROOT = SCRIPTS.parent
 METADATA = "ro-crate-metadata.json"
@@ -40,13 +41,13 @@ def write(data: Path, results: Path, target: Path) -> None:
 
     Raises OSError.
     """
-    manifest = read_json(results / "manifest.json")
+    manifest = read_json(results / "manifest.json", "config", "created_epoch_seconds")
     config = manifest["config"] | {"from": None}
     files: dict[str, Path | bytes] = {**dict(found(data, MEASURED)), **dict(found(results, MADE))}
     files["config.yaml"] = yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode()
     files["workflow/Snakefile"] = ROOT / "Snakefile"
     files |= {path: ROOT / path for path in ENVIRONMENT}
-    device = read_json(data / "nodes" / "device.json")["node"]
+    device = read_device(data / "nodes" / "device.json")["node"]
     files[METADATA] = _json(metadata(sorted(files), manifest, device))
     archive.write(target, files, manifest["created_epoch_seconds"])
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from sharebench import archive, ownership
 from sharebench import config as configuration
-from sharebench.files import read_json
+from sharebench.files import Damaged, read_json
 from sharebench.matrix import Study, canonical
 
 MATRIX_KEYS = (
@@ -67,7 +67,7 @@ def study_of(path: Path, key: str = "from") -> Study:
         manifest = read_json(folder / "manifest.json")
         made_by = manifest["config"] | {"from": os.path.relpath(path), "datasets": [], "parts": []}
         made_by |= {"node": manifest["node_kind"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, Damaged, KeyError, TypeError) as error:
         raise DataSetError(
             f"config: {key}: {path} is no data set ({type(error).__name__}: {error}); "
             "give a folder that has manifest.json and cells/"

@@ -18,6 +18,7 @@ from sharebench.analysis.options import options
 from sharebench.analysis.sharing import Device, device_of
 from sharebench.capabilities import can
 from sharebench.files import read_json, replace_atomically
+from sharebench.references import read_device
 from sharebench.strategies import Strategy, is_again, on_node
 
 TEXTS = ("strategy", "workload", "tenant_workload", "status", "reason", "notes")
@@ -61,8 +62,8 @@ class Results:
 def read(data: Path, root: Path) -> Results:
     """The tables under `root` of the cells under `data`. Raises Undecided where there are none."""
     try:
-        manifest = read_json(root / "manifest.json")
-        node = read_json(data / "nodes" / "device.json")["node"]
+        manifest = read_json(root / "manifest.json", "config", "node_kind")
+        node = read_device(data / "nodes" / "device.json")["node"]
         summary = pd.read_csv(root / "tables" / "summary.csv", dtype=dict.fromkeys(TEXTS, str))
         cells = pd.read_csv(root / "tables" / "cells.csv", low_memory=False)
     except OSError as error:

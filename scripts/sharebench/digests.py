@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from sharebench import fingerprint
-from sharebench.files import read_json, write_json
+from sharebench.files import Damaged, read_json, write_json
 
 # Beside what Python keeps of the same files, and on the same terms.
 PATH = Path(__file__).parent / "__pycache__" / "digests.json"
@@ -28,7 +28,7 @@ class KnownDigests:
         self._is_new = False
 
     def _read(self) -> dict[str, str]:
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        with contextlib.suppress(OSError, Damaged, KeyError, TypeError):
             kept = read_json(self._path)
             # Those of another version of the digest are worth nothing, and old ones are not kept for ever.
             if kept["maker"] == self._maker and len(kept["digests"]) <= MOST:

@@ -5,8 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 from pathlib import Path
 from typing import Any
+
+
+class Damaged(Exception):
+    """A file that the pipeline made is not what it should be; one line, with the command that mends it."""
+
+    def __init__(self, path: Path, what: object) -> None:
+        line, quoted = " ".join(str(what).split()), shlex.quote(str(path))
+        super().__init__(f"{path}: damaged ({line}); remove it, and the next run writes a new one: rm {quoted}")
 
 
 def replace_atomically(path: Path, text: str) -> None:
@@ -34,6 +43,16 @@ def write_json(path: Path, value: Any) -> None:
     replace_atomically(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
 
-def read_json(path: Path) -> Any:
-    """The value in a JSON file."""
-    return json.loads(path.read_text(encoding="utf-8"))
+def read_json(path: Path, *keys: str) -> Any:
+    """The value in a JSON file; with keys, a mapping that has them. Raises Damaged, OSError."""
+    try:
+        value = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise Damaged(path, error) from None
+    except RecursionError:
+        raise Damaged(path, "nested too deeply") from None
+    if keys:
+        missing = [key for key in keys if not isinstance(value, dict) or key not in value]
+        if missing:
+            raise Damaged(path, f"has no {missing[0]}")
+    return value

@@ -20,17 +20,18 @@ from sharebench.calibration import CalibrationError, alone, calibrated
 from sharebench.cell import Course, run_cell
 from sharebench.collect.rows import to_csv
 from sharebench.fault_cell import FaultCourse
-from sharebench.files import read_json, replace_atomically, write_json
+from sharebench.files import Damaged, replace_atomically, write_json
 from sharebench.findings import window_seconds
 from sharebench.matrix import Cell, Study
 from sharebench.nodes import open_node
 from sharebench.nodes.base import Node, NodeError, State, TenantUnreachable, Wedged
 from sharebench.queueing import run_queue
+from sharebench.references import read_calibration, read_device
 
 # Overhead of a cell, before any has been measured here.
 FIRST_OVERHEAD_SECONDS = {"cpu": 1.5, "simulated": 0.2, "nvidia": 10.0, "kubernetes": 15.0}
 # Failures with a line that says it all.
-HARNESS_FAILURES = (NodeError, TenantUnreachable, OSError, record.RecordError)
+HARNESS_FAILURES = (NodeError, TenantUnreachable, OSError, record.RecordError, Damaged)
 
 
 class JobFailed(Exception):
@@ -129,7 +130,7 @@ def calibrate(
             measured, taken = calibrated(workload, measure, load.get("rate_of_capacity") is not None)
         except CalibrationError as failure:
             raise JobFailed(str(failure)) from None
-        known = read_json(device)
+        known = read_device(device)
         write_json(
             out,
             {
@@ -193,7 +194,7 @@ def measure_cell(
         block = study.block(Cell(strategy.name, wanted["workload"]["name"], wanted["replicas"], wanted["repeat"]))
         print(progress(ownership.count_cell(results), wanted, study), flush=True)
         folder = str(raw.parent.relative_to(results))
-        known = {calibration["workload"]: calibration for calibration in map(read_json, calibrations)}
+        known = {calibration["workload"]: calibration for calibration in map(read_calibration, calibrations)}
         opened, settings = node_of(study, results), _settings(study, folder)
         if strategy.is_queue:
             measured, rows = run_queue(opened, strategy, spec, block, settings, known)

@@ -20,11 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from sharebench import file_lock
-from sharebench.files import read_json, write_json
+from sharebench.files import Damaged, read_json, write_json
 
 RUN_ID_VARIABLE = "SHAREBENCH_RUN_ID"
 RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 STATE_FOLDER = ".sharebench"
+RUN_TYPES: dict[str, tuple[type, ...]] = {
+    **{"run_id": (str,), "ended": (bool,), "done": (int,), "planned": (int,), "config": (dict,), "jobs": (dict,)},
+    **{"argv": (list,), "overhead": (dict, type(None)), "failure": (dict, type(None)), "down": (str, type(None))},
+}
 FAILURES_BEFORE_DOWN = 2
 GRACE_SECONDS = 3.0
 # Ctrl-C, a polite kill, and a terminal that is closed.
@@ -71,12 +75,17 @@ def state_folder(results: Path) -> Path:
 
 
 def read_run(results: Path) -> dict[str, Any]:
-    """The run record of these results; empty when there was never a run."""
+    """The run record of these results; empty when there was never a run, or when the record is damaged."""
     try:
-        record: dict[str, Any] = read_json(state_folder(results) / "run.json")
-    except (FileNotFoundError, json.JSONDecodeError):
+        record: dict[str, Any] = read_json(state_folder(results) / "run.json", "run_id", "ended")
+    except (FileNotFoundError, Damaged):
         return {}
-    return record
+    is_sound = all(isinstance(record.get(key, kinds[0]()), kinds) for key, kinds in RUN_TYPES.items())
+    # A mean of something.
+    overhead = (is_sound and record.get("overhead")) or {"cells": 1, "seconds": 0.0}
+    numbers = [overhead.get(key) for key in ("cells", "seconds")]
+    is_sound = is_sound and all(isinstance(number, int | float) for number in numbers) and overhead["cells"] > 0
+    return record if is_sound else {}
 
 
 def write_run(results: Path, record: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ import yaml
 from sharebench import archive, crate
 from sharebench.code import SCRIPTS
 from sharebench.files import read_json, replace_atomically
+from sharebench.references import read_device
 
 PLAIN_BYTES = 5 * 2**20
 """Records that take more than this are packed."""
@@ -38,9 +39,9 @@ def publish(data: Path, target: Path) -> None:
     holds studies of another kind of device, or the target something that was not published; OSError.
     """
     _refuse_to_delete(target)
-    device = read_json(data / "nodes" / "device.json")["node"]
+    device = read_device(data / "nodes" / "device.json")["node"]
     _refuse_another_device(device, target)
-    manifest = read_json(data / "manifest.json")
+    manifest = read_json(data / "manifest.json", "config", "created_epoch_seconds")
     files = {name: path.read_bytes() for name, path in crate.found(data, (*crate.MEASURED, *ALSO))}
     config = yaml.safe_dump(manifest["config"] | {"from": None}, sort_keys=False, allow_unicode=True)
     files["config.yaml"] = config.encode()
@@ -93,7 +94,7 @@ def _refuse_to_delete(target: Path) -> None:
 
 def _refuse_another_device(device: dict[str, Any], target: Path) -> None:
     for other in sorted(target.parent.glob("*/nodes/device.json")):
-        known = read_json(other)["node"]
+        known = read_device(other)["node"]
         if other.parents[1] != target and any(known[key] != device[key] for key in ("product", "label", "kind")):
             raise Unpublishable(
                 f"{target} would be of {_words(device)}, and {other.parents[1]} is of {_words(known)}; "

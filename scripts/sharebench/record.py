@@ -76,7 +76,7 @@ def read(path: Path) -> dict[str, Any]:
         record: Any = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
     except OSError as error:
         raise RecordError(f"{path}: {error.strerror or error}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RecordError(f"{path}: not valid JSON, damaged or cut off ({error})") from None
     version = record.get("schema") if isinstance(record, dict) else None
     if version != SCHEMA_VERSION:

@@ -87,7 +87,7 @@ def contents(sections: str) -> list[tuple[str, str]]:
 def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
     """Everything that the template shows; of `details` it takes what there is room for."""
     study = tables.load(data, results)
-    manifest = read_json(results / "manifest.json")
+    manifest = read_json(results / "manifest.json", "config", "not_shown")
     summary = tables.summary(study)
     strategies = study.strategies(summary)
     rows = _by_workload(study, summary)

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sharebench.files import read_json, replace_atomically, write_json
+from sharebench.files import replace_atomically, write_json
 from sharebench.jobs import JobFailed, node_of
 from sharebench.matrix import Study
 from sharebench.nodes.base import Grant, Node, NodeError, State
+from sharebench.references import read_device
 from sharebench.strategies import Strategy
 from sharebench.tenants.processes import ProcessTenants, by_process
 
@@ -153,7 +154,7 @@ def job(
         write_json(
             out,
             {
-                "node": read_json(device)["node"],
+                "node": read_device(device)["node"],
                 "tenants": tenants,
                 "seconds": seconds,
                 "threshold_us": THRESHOLD_NS / 1e3,

@@ -31,6 +31,7 @@ INFRASTRUCTURE = {
     "sharebench/matrix.py",
     "sharebench/ownership.py",
     "sharebench/programs.py",
+    "sharebench/references.py",
     "sharebench/scraping.py",
 }
 # What tells figures and tables how to order strategies; the pipeline gives them the order's ingredients as params.

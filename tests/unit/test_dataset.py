@@ -141,7 +141,8 @@ def test_the_rebuild_of_another_folder_of_that_name_is_not_overwritten(
     data_set: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    ownership.write_run(Path("results/from") / data_set.name, {"config": {"from": "elsewhere/of-that-name"}})
+    run = {"run_id": "any", "ended": True, "config": {"from": "elsewhere/of-that-name"}}
+    ownership.write_run(Path("results/from") / data_set.name, run)
     with pytest.raises(DataSetError, match="elsewhere/of-that-name"):
         open_study(data_set)
 

@@ -140,7 +140,9 @@ def test_a_device_of_unknown_size_is_advised_from_measurements_alone(root: Path,
     """A Kubernetes node does not say how many SMs its GPU has; a tenant may."""
     data, folder = tmp_path / "data", tmp_path / "copy"
     shutil.copytree(root, data)
-    (data / "nodes/device.json").write_text(json.dumps({"node": fabricated.node("") | {"units": None}}))
+    (data / "nodes/device.json").write_text(
+        json.dumps({"node": fabricated.node("") | {"units": None}, "idle_power_watts": None, "roofs": None})
+    )
     asked(root, tmp_path)
     manifest = json.loads((folder / "manifest.json").read_text())
     models = {}

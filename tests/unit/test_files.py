@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from sharebench import files
-from sharebench.files import read_json, replace_atomically, write_json
+from sharebench.files import Damaged, read_json, replace_atomically, write_json
 
 SCRIPTS = Path(files.__file__).resolve().parents[1]
 
@@ -95,6 +94,20 @@ def test_json_is_for_people_and_the_same_for_equal_values(tmp_path: Path) -> Non
     text = (tmp_path / "one.json").read_text()
     assert text == (tmp_path / "other.json").read_text()
     assert "×" in text and text.endswith("}\n") and len(text.splitlines()) == 4
-    with pytest.raises(json.JSONDecodeError):
-        (tmp_path / "one.json").write_text("{")
-        read_json(tmp_path / "one.json")
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"{", b'{"a":', b"\xff\xfe\x00", b"[" * 100_000, b"[1]", b"7", b"null", b'{"b": 1}']
+)
+def test_a_damaged_file_is_named_with_what_mends_it(tmp_path: Path, said: bytes) -> None:
+    path = tmp_path / "a name.json"
+    path.write_bytes(said)
+    with pytest.raises(Damaged) as damage:
+        read_json(path, "a")
+    line = str(damage.value)
+    assert line.startswith(f"{path}: damaged (") and line.endswith(f"rm '{path}'") and "\n" not in line
+
+
+def test_a_missing_file_is_not_damaged(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_json(tmp_path / "none.json", "a")

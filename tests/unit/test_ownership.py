@@ -190,6 +190,33 @@ def test_a_job_in_results_that_never_had_a_run_is_refused(tmp_path: Path, monkey
         verify(tmp_path / "nothing")
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *("", "{", "[]", "7", "null", '{"run_id": [1], "ended": false}', '{"run_id": "x"}'),
+        *({"overhead": 3}, {"overhead": {"cells": 0, "seconds": 1}}, {"overhead": {"cells": "1", "seconds": 1}}),
+        *({"done": "many"}, {"failure": 7}, {"config": []}, {"ended": "no"}, {"down": 3}),
+    ],
+)
+def test_a_damaged_run_record_is_none(results: Path, run: ownership.Claim, damage: Any) -> None:
+    path = ownership.state_folder(results) / "run.json"
+    path.write_text(damage if isinstance(damage, str) else json.dumps(read_run(results) | damage))
+    assert read_run(results) == {}
+    with pytest.raises(OwnershipError, match="no longer owns"):
+        verify(results)
+    run.release()
+    again = claim(results, None, {"planned": 1})
+    assert read_run(results)["run_id"] == again.run_id
+    again.release()
+
+
+def test_an_undecodable_run_record_is_none(results: Path) -> None:
+    path = ownership.state_folder(results) / "run.json"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"\xff\xfe")
+    assert read_run(results) == {}
+
+
 A, B, GOOD = "NodeError: no answer", "OSError: disk full", None
 
 

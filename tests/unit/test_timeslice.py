@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from unit.figures import fabricated
 
 from sharebench import config, timeslice
 from sharebench.code import SCRIPTS
@@ -337,7 +338,7 @@ class Gpu(NvidiaNode):
 def probe_job(folder: Path, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     of = study(["time-slicing", "mps", "streams"])
     monkeypatch.setattr(timeslice, "node_of", lambda *_: gpu)
-    write_json(folder / "device.json", {"node": {"product": "a GPU"}})
+    write_json(folder / "device.json", {"node": fabricated.node(""), "roofs": None, "idle_power_watts": None})
     job = timeslice.job(folder, folder / "device.json", 2, 0.05, folder / "out.json", folder / "table.csv")
     return lambda: job({"config": of.config, "run_id": "r", "git_commit": None, "git_dirty": None})
 
@@ -349,7 +350,7 @@ def test_the_job_watches_each_strategy_and_restores_the_node(
     probe_job(tmp_path, gpu, monkeypatch)()
     assert gpu.calls == ["time-slicing", "mps", "restored"]
     found = read_json(tmp_path / "out.json")
-    assert found["node"] == {"product": "a GPU"}
+    assert found["node"] == fabricated.node("")
     assert found["strategies"]["streams"] == {"infeasible": "no graph"}
     assert found["strategies"]["mps"]["tenants_on_device_mean"] == pytest.approx(2.0)
     assert (tmp_path / "table.csv").read_text() == ",".join(timeslice.COLUMNS) + "\n"

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sharebench.files import read_json
+from sharebench.references import read_device
 from sharebench.strategies import is_again, reading_order
 
 Floats = npt.NDArray[np.float64]
@@ -99,8 +100,8 @@ class Study:
 
 def load(data: Path, results: Path) -> Study:
     """Read the facts of the study whose cells are under `data` and whose tables are under `results`."""
-    manifest = read_json(results / "manifest.json")
-    device = read_json(data / "nodes" / "device.json")
+    manifest = read_json(results / "manifest.json", "config", "not_shown")
+    device = read_device(data / "nodes" / "device.json")
     return Study(data, results, manifest["config"], device["node"], manifest["not_shown"])
 
 

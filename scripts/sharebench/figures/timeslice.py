@@ -25,7 +25,7 @@ def draw(results: Path, catalogue: Sequence[str]) -> Sheet:
 
     `catalogue` names all strategies in the order of their colours.
     """
-    found = read_json(results / "nodes" / "timeslice.json")
+    found = read_json(results / "nodes" / "timeslice.json", "strategies")
     table = pd.read_csv(results / "tables" / "timeslice.csv")
     names = sorted(found["strategies"], key=lambda name: [*catalogue, name].index(name))
     style = looks(catalogue, names)

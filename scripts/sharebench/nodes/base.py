@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from sharebench.collect.rows import Row
-from sharebench.files import write_json
+from sharebench.files import Damaged, read_json, write_json
 from sharebench.strategies import Strategy
 
 Evidence = list[dict[str, Any]]
@@ -22,6 +22,10 @@ Evidence = list[dict[str, Any]]
 def is_elsewhere(record: Mapping[str, Any]) -> bool:
     """Whether the tenant's record is about a server that is not ours: nothing was granted to it, and nobody sees it."""
     return record.get("measured_by") == "client" and record["outside"] is None
+
+
+UNKNOWN = "unknown"
+"""Key of a state that is none of a strategy's: in between, in doubt, or not known."""
 
 
 class NodeError(Exception):
@@ -257,10 +261,12 @@ class Node(ABC):
     def current(self) -> str | None:
         """Key of the state that the node is in, None for the original one."""
         try:
-            key: str | None = json.loads((self.folder / "state.json").read_text())["state"]
+            key = read_json(self.folder / "state.json", "state")["state"]
         except FileNotFoundError:
             return None
-        return key
+        except Damaged:
+            return UNKNOWN
+        return key if key is None or isinstance(key, str) else UNKNOWN
 
     def ensure(self, state: State) -> None:
         """Bring the device into the state unless it is there already. Raises NodeError."""
@@ -278,7 +284,7 @@ class Node(ABC):
         before, after = self.current(), state.key if state else None
         # The way back must work on a full disk, too.
         with contextlib.suppress(OSError) if state is None else contextlib.nullcontext():
-            self._note("unknown")
+            self._note(UNKNOWN)
         began, self._left_seconds, self._phases = time.monotonic(), None, {}
         self.switch(state)
         left, ended = self._left_seconds, time.monotonic()

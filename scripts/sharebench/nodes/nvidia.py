@@ -25,8 +25,8 @@ import sharebench.nodes.nvidia_evidence as nvidia_evidence
 from sharebench.capabilities import gpu_python
 from sharebench.collect.gpu_telemetry import NvmlSampler, idle_power_watts
 from sharebench.collect.telemetry import HostCounters
-from sharebench.files import read_json, write_json
-from sharebench.nodes.base import Evidence, Grant, Node, NodeError, Sampler, State, Tenants
+from sharebench.files import Damaged, read_json, write_json
+from sharebench.nodes.base import UNKNOWN, Evidence, Grant, Node, NodeError, Sampler, State, Tenants
 from sharebench.nodes.nvml import Gpu
 from sharebench.strategies import Strategy, profile_matches
 from sharebench.tenants.processes import ProcessTenants, impossible_together
@@ -267,7 +267,7 @@ class NvidiaNode(Node):
     def doubt(self) -> None:
         """A server whose client died may serve the next ones badly (NVIDIA, Multi-Process Service): set up anew."""
         if self._daemons():
-            self._note("unknown")
+            self._note(UNKNOWN)
 
     def _shared(self, state: State) -> list[Target]:
         """What has an MPS daemon in this state; without a limit that depends on N, the state is one for all N."""
@@ -320,7 +320,11 @@ class NvidiaNode(Node):
 
     def _put_back_layout(self) -> None:
         if self._layout_file.exists():
-            mig.put_back(self.gpu, read_json(self._layout_file)["layout"])
+            try:
+                layout = read_json(self._layout_file, "layout")["layout"]
+            except Damaged as damage:
+                raise NodeError(f"which MIG instances this GPU had is not known: {damage}") from None
+            mig.put_back(self.gpu, layout)
 
     def sweep(self) -> None:
         """Stop the daemons of a dead run of any study on this GPU and put its MIG layout back. Raises NodeError."""

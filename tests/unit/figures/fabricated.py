@@ -164,7 +164,7 @@ def write(root: Path, label: str = LABEL, strategies: list[str] | None = None) -
     )
     pd.DataFrame(columns=list(CONTRASTS)).to_csv(root / "tables" / "contrasts.csv", index=False)
     pd.DataFrame(columns=list(DEVICES)).to_csv(root / "tables" / "devices.csv", index=False)
-    _write_json(root / "nodes" / "device.json", {"node": node(label), "idle_power_watts": None})
+    _write_json(root / "nodes" / "device.json", {"node": node(label), "idle_power_watts": None, "roofs": None})
     asked = {name: study[name] for name in ("strategies", "replicas", "workloads", "repeats")}
     manifest = {
         "config": study,

@@ -219,7 +219,7 @@ class ClusterNode(Node):
         if original.of(self.read()) is None:
             self._refuse_without_access()
         folder = str(self.folder.resolve())
-        last = read_json(self._lease_file) if self._lease_file.exists() else {}
+        last = read_json(self._lease_file, "run_id") if self._lease_file.exists() else {}
         # The last run that had these results is over, or we would not have them. That of a copied folder may not be.
         dead = last["run_id"] if last.get("folder") == folder else None
         self._lease.acquire(run_id, dead)

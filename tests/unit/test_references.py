@@ -1,0 +1,71 @@
+"""Damaged files that cells refer to are named; a node whose noted state is damaged is set up as from an unknown one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.figures import fabricated
+from unit.studies import study
+
+from sharebench import jobs, ownership
+from sharebench.config import load
+from sharebench.files import Damaged, write_json
+from sharebench.matrix import Study
+from sharebench.nodes import open_node
+from sharebench.nodes.base import UNKNOWN
+from sharebench.ownership import RUN_ID_VARIABLE
+from sharebench.references import read_calibration, read_device
+
+DEVICE: dict[str, Any] = {"node": fabricated.node(""), "roofs": None, "idle_power_watts": None}
+CALIBRATION = DEVICE | {"workload": "matmul", "output_digest": [1.0], "capacity_hz": 2.0}
+
+
+def test_sound_files_are_read(tmp_path: Path) -> None:
+    write_json(tmp_path / "device.json", DEVICE)
+    write_json(tmp_path / "matmul.json", CALIBRATION)
+    assert read_device(tmp_path / "device.json") == DEVICE
+    assert read_calibration(tmp_path / "matmul.json") == CALIBRATION
+
+
+@pytest.mark.parametrize(
+    "said", ['{"a":', "[]", "{}", json.dumps(DEVICE | {"node": {}}), json.dumps(DEVICE | {"roofs": {"fp16": "fast"}})]
+)
+def test_a_damaged_device_is_named(tmp_path: Path, said: str) -> None:
+    (tmp_path / "device.json").write_text(said)
+    with pytest.raises(Damaged, match=rf"^{tmp_path}/device.json: damaged \(.*\); remove it"):
+        read_device(tmp_path / "device.json")
+
+
+@pytest.mark.parametrize("change", [{"capacity_hz": "many"}, {"workload": 3}, {"output_digest": ["x"]}])
+def test_a_calibration_of_odd_types_is_named(tmp_path: Path, change: dict[str, Any]) -> None:
+    write_json(tmp_path / "matmul.json", CALIBRATION | change)
+    with pytest.raises(Damaged, match=r"matmul.json: damaged"):
+        read_calibration(tmp_path / "matmul.json")
+
+
+def test_a_cell_with_a_damaged_calibration_fails_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of = Study(load(study({"strategies": ["exclusive"]})))
+    run = ownership.claim(tmp_path, None, {"config": of.config, "planned": 1, "git_commit": None, "git_dirty": None})
+    monkeypatch.setenv(RUN_ID_VARIABLE, run.run_id)
+    cell = of.cells[0]
+    (tmp_path / "calibration.json").write_text('{"workload":')
+    raw = tmp_path / cell.raw
+    job = jobs.measure_cell(tmp_path, of.spec(cell), "code", [tmp_path / "calibration.json"], raw, raw)
+    assert jobs.guarded(tmp_path, job) == 1
+    said = capsys.readouterr()
+    assert "calibration.json: damaged" in said.out and "Traceback" not in said.out + said.err
+    run.release()
+
+
+@pytest.mark.parametrize("said", ["{", "[]", "{}", '{"state": 7}', "\udcff"])
+def test_a_node_with_a_damaged_state_is_in_none_that_is_known(tmp_path: Path, said: str) -> None:
+    node = open_node("cpu", {"cores": "auto"}, tmp_path)
+    (tmp_path / "state.json").write_text(said, errors="surrogateescape")
+    assert node.current() == UNKNOWN
+    assert node.restore()
+    assert node.current() is None
