@@ -12,6 +12,7 @@ from sharebench import archive
 from sharebench.analysis.statistics import ratio_test
 from sharebench.paper_findings import Contradicted
 from sharebench.paper_numbers import Number, number_of
+from sharebench.paper_tables import markdown
 from sharebench.report_words import digits
 
 FOLDER = "bare-loop"
@@ -81,6 +82,10 @@ class BareLoop:
             }
             for cell in self.cells
         ]
+
+    def table(self) -> str:
+        """The same as Markdown."""
+        return markdown(self.rows())
 
 
 def read(publication: Path) -> BareLoop:

@@ -54,6 +54,11 @@ def times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
+def at_least(count: int) -> float:
+    """The smallest share of cases that gives `count` of `count` with a chance of 5 %: a one-sided 95 % bound."""
+    return float(0.05 ** (1 / count))
+
+
 def read_source(path: Path) -> dict[str, Any]:
     """docs/findings.yaml: `data` (alias → data sets, the first that is there counts), `names`, `findings`, `blocks` ….
 
@@ -85,7 +90,7 @@ class Filler:
         self._environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
         self._environment.globals.update(self.of)
         self._environment.globals.update(self._names)
-        self._environment.globals.update(at=at, times=times)
+        self._environment.globals.update(at=at, times=times, at_least=at_least)
 
     def add(self, **functions: Any) -> None:
         """More that texts may call."""

@@ -8,7 +8,14 @@ from pathlib import Path
 
 BLOCK = re.compile(r"(<!-- by rule: ([a-z0-9-]+) -->\n)(.*?)(<!-- end of rule -->)", re.DOTALL)
 DOCUMENTS = (
-    *("README.md", "docs/advice.md", "docs/neighbours.md", "docs/timeslice.md", "docs/strategies/*.md"),
+    *(
+        "README.md",
+        "docs/advice.md",
+        "docs/method.md",
+        "docs/neighbours.md",
+        "docs/timeslice.md",
+        "docs/strategies/*.md",
+    ),
     *("published/README.md", "published/*/README.md"),
 )
 

@@ -14,10 +14,15 @@ import pandas as pd
 from sharebench.analysis.statistics import Estimate, ratio_test, welch_test
 from sharebench.files import read_json
 from sharebench.report_words import digits
+from sharebench.strategies import again
 
 OF_TENANTS = {"throughput_hz": "sum", "latency_mean_seconds": "mean"}
 """Metrics of tables/cells.csv that make one number of a cell: the sum over its tenants, or the mean over iterations."""
 REAL_NODES = ("nvidia", "kubernetes")
+STEADY_RATIO = 1.1
+"""Where cells of one tenant alone differ by more than this, what is measured is not divided by them in documents."""
+FULL_CLOCK = 0.95
+"""Of the highest clock of a study: below this, clocks are part of what a strategy does to a workload."""
 Key = tuple[str, ...]
 
 
@@ -171,6 +176,14 @@ class DataSet:
             raise NoNumber(f"{column} of {_words(where)} in {self.name} is 0")
         return Number(values[-1].value / values[0].value)
 
+    def within(self, column: str, table: str = "cells", **where: Any) -> list[Number]:
+        """Largest over smallest value of a column among the tenants of each cell with these values, smallest first."""
+        rows = self.rows(table, where).dropna(subset=[column])
+        found = rows.groupby(["strategy", "workload", "replicas", "repeat"])[column].agg(["max", "min"])
+        if found.empty or not (found["min"] > 0).all():
+            raise NoNumber(f"{column} of {_words(where)} in {self.name} is blank or 0")
+        return [Number(float(value)) for value in sorted(found["max"] / found["min"])]
+
     def ratio(self, over: Mapping[str, Any], under: Mapping[str, Any], metric: str = "latency_mean_seconds") -> Number:
         """A metric of one group of valid cells over that of another, paired where each cell has its partner.
 
@@ -188,6 +201,38 @@ class DataSet:
     def device_count(self) -> int:
         """On how many devices the study was measured."""
         return int(self.table("cells")["device"].nunique())
+
+    def devices(self, **where: Any) -> int:
+        """On how many devices the cells with these values were measured."""
+        return int(self.rows("cells", where)["device"].nunique())
+
+    @property
+    def measured_on(self) -> str:
+        """The day, or the first and the last, as `2026-11-20 to 2026-11-21`."""
+        # A run's id begins with its time.
+        days = sorted({f"{run[:4]}-{run[4:6]}-{run[6:8]}" for run in self.table("cells")["run_id"].astype(str)})
+        return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+
+    @property
+    def baseline(self) -> str:
+        """The strategy that slowdowns are over."""
+        return str(self.manifest["config"]["baseline"])
+
+    def alone(self, workload: str) -> list[Number]:
+        """Mean latency in seconds of each valid cell of one tenant alone, A/A control included; smallest first."""
+        cells = self.rows("cells", {"workload": workload, "replicas": 1})
+        cells = cells[cells["strategy"].isin([self.baseline, again(self.baseline)])]
+        return [Number(value) for value in sorted(cells[cells["valid"].astype(str) == "True"]["latency_mean_seconds"])]
+
+    def is_steady(self, workload: str) -> bool:
+        """Whether cells of one tenant alone agree, so that a ratio to them describes what is above and not them."""
+        own = self.alone(workload)
+        return bool(own) and own[-1].value / own[0].value <= STEADY_RATIO
+
+    def is_slowed_down(self, workload: str) -> bool:
+        """Whether the SMs' clocks are lower with this workload than with others of the study: the power limit."""
+        clocks = self.table("cells").groupby("workload")["sm_clock_mean_mhz"].mean()
+        return bool(clocks[workload] < FULL_CLOCK * clocks.max())
 
     @property
     def is_measured_again(self) -> bool:

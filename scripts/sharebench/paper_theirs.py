@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sharebench.paper_documents import markdown
 from sharebench.paper_findings import SOURCE, Contradicted, Filler
 from sharebench.paper_numbers import Number
+from sharebench.paper_tables import markdown
 from sharebench.report_words import digits
 
-KEYS = {"what", "source", "theirs", "data", "ours", "note"}
+KEYS = {"what", "source", "theirs", "reading_percent", "data", "ours", "note"}
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,21 @@ class Pair:
     theirs: float
     ours: Number | None
     note: str
+    reading_percent: float = 0
+    """How far theirs may be off: read off a plot, or one run."""
+
+    @property
+    def theirs_ends(self) -> tuple[float, float]:
+        """Theirs with its reading error, downwards and upwards by the same factor."""
+        factor = 1 + self.reading_percent / 100
+        return self.theirs / factor, self.theirs * factor
 
     @property
     def verdict(self) -> str:
-        """Whether theirs lies in our interval; if not, or without one, whether both are on one side of 1."""
+        """Whether theirs, with its reading error, meets our interval; if not, whether both are on one side of 1."""
         if self.ours is None:
             return "not measured yet"
+        low, high = self.theirs_ends
         factor = f"ours is {digits(self.ours.value / self.theirs)} × theirs"
         way = "same direction" if (self.ours.value > 1) == (self.theirs > 1) else "opposite direction"
         # There is none where theirs is exactly 1.
@@ -39,6 +48,8 @@ class Pair:
             return f"undecided without an interval{way}: {factor}"
         if self.ours.low <= self.theirs <= self.ours.high:
             return "agrees: within our interval"
+        if low <= self.ours.high and self.ours.low <= high:
+            return f"agrees within its reading error: {factor}"
         if self.ours.low <= 1 <= self.ours.high:
             return f"disagrees: {factor}, and not different from 1"
         return f"disagrees in size{way}: {factor}"
@@ -76,7 +87,7 @@ def pairs(entries: Sequence[Mapping[str, Any]], filler: Filler) -> list[Pair]:
         is_there = all(alias in filler.of for alias in entry["data"])
         ours = filler.value(where, entry["ours"], {}) if is_there else None
         note = filler.text(where, entry["note"]) if is_there else ""
-        found.append(Pair(entry["what"], entry["source"], theirs, ours, note))
+        found.append(Pair(entry["what"], entry["source"], theirs, ours, note, entry["reading_percent"]))
     return found
 
 
@@ -87,7 +98,7 @@ def table(found: Sequence[Pair]) -> str:
             {
                 "what": pair.what,
                 "who": pair.source,
-                "theirs": f"{digits(pair.theirs)} ×",
+                "theirs": f"{digits(pair.theirs)} × ± {pair.reading_percent:g} %",
                 "ours": "" if pair.ours is None else pair.ours.in_words(" ×"),
                 "verdict": pair.verdict,
                 "note": pair.note,
@@ -102,6 +113,14 @@ def as_csv(found: Sequence[Pair]) -> list[dict[str, Any]]:
     rows = []
     for pair in found:
         ours = pair.ours or Number(float("nan"))
-        numbers = {"theirs": pair.theirs, "ours": ours.value, "ours_low": ours.low, "ours_high": ours.high}
+        low, high = pair.theirs_ends
+        numbers = {
+            "theirs": pair.theirs,
+            "theirs_low": low,
+            "theirs_high": high,
+            "ours": ours.value,
+            "ours_low": ours.low,
+            "ours_high": ours.high,
+        }
         rows.append({"what": pair.what, "source": pair.source, **numbers, "verdict": pair.verdict, "note": pair.note})
     return rows

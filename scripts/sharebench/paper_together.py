@@ -9,7 +9,17 @@ from typing import Any
 
 import pandas as pd
 
-from sharebench import dataset, figures, paper_bare_loop, paper_documents, paper_findings, paper_marks, paper_theirs
+from sharebench import (
+    dataset,
+    figures,
+    paper_bare_loop,
+    paper_documents,
+    paper_findings,
+    paper_marks,
+    paper_replication,
+    paper_tables,
+    paper_theirs,
+)
 from sharebench.figures.sheet import save
 from sharebench.figures.style import theme
 from sharebench.files import replace_atomically
@@ -19,7 +29,9 @@ REPOSITORY = "repository"
 """Below what is made: documents and images as the repository should hold them."""
 THEIRS_SECTION = (
     "## Ours and theirs",
-    "Every ratio is to a baseline of its own side: other devices, drivers and ways of measuring.",
+    "Every ratio is to a baseline of its own side: other devices, drivers and ways of measuring. Published numbers "
+    'have no intervals. The error given to theirs is our guess: 25 % where it is said to be "about", 10 % where it is '
+    "read off buckets, 5 % for one run.",
     "![Ours and theirs](images/findings/ours-and-theirs.svg)",
 )
 
@@ -44,16 +56,25 @@ def read(root: Path, made: Path) -> Together:
     published = root / "published"
     source = paper_findings.read_source(root / paper_findings.SOURCE)
     filler = paper_findings.Filler(source, published, made)
-    filler.add(main_table=paper_documents.main_table, strategy_table=paper_documents.strategy_table)
-    filler.add(model_table=paper_documents.model_table)
+    filler.add(main_table=paper_tables.main_table, strategy_table=paper_tables.strategy_table)
+    filler.add(unsteady=paper_tables.unsteady_in_words)
+    filler.add(model_table=paper_tables.model_table, widest_percent=paper_tables.widest_percent)
+    filler.add(latency=paper_tables.latency_in_words, latencies=paper_tables.range_in_words)
+    filler.add(rate=paper_tables.rate_in_words, replication=paper_replication.of)
     filler.add(measured_in=paper_documents.measured_in)
     filler.add(lit=paper_theirs.Literature(published / "literature.csv"))
     filler.add(bare_loop=lambda publication: paper_bare_loop.read(published / publication))
+    datasets = {name: DataSet(name, published, made) for name in dataset.published(published)}
+
+    def across_devices(publication: str, workload: str) -> dict[str, float]:
+        own = {name: data for name, data in datasets.items() if name.split("/")[0] == publication}
+        return paper_documents.across_devices(own, workload)
+
+    filler.add(across_devices=across_devices)
     findings = [filler.finding(entry) for entry in source["findings"]]
     pairs = paper_theirs.pairs(source["theirs"], filler)
     text = paper_findings.page(findings, filler, filler.text("introduction", source["introduction"]))
     documents = {paper_findings.PAGE: text + "\n" + "\n\n".join([*THEIRS_SECTION, paper_theirs.table(pairs)]) + "\n"}
-    datasets = {name: DataSet(name, published, made) for name in dataset.published(published)}
     for path in paper_marks.documents(root):
         documents[path] = paper_documents.filled(path, root, filler, source["blocks"], datasets)
     return Together(filler, findings, pairs, source["images"], documents)

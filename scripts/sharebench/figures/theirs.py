@@ -24,7 +24,7 @@ def draw(rows: Sequence[Mapping[str, Any]], devices: Sequence[str]) -> Sheet:
         y_label="",
         legend=[
             Line2D([], [], color=OURS, marker="o", ls="-", label="ours, with 95 % interval"),
-            Line2D([], [], color=THEIRS, marker="D", mfc="white", ls="", label="theirs"),
+            Line2D([], [], color=THEIRS, marker="D", mfc="white", ls="", label="theirs, with its reading error"),
         ],
         note="Other devices, drivers and ways of measuring: where theirs lies outside our interval, that is no error "
         "of theirs. A mark without a bar was measured once.",
@@ -33,7 +33,7 @@ def draw(rows: Sequence[Mapping[str, Any]], devices: Sequence[str]) -> Sheet:
         left_inches=3.3,
     )
     (ax,) = page.axes
-    keys = ("ours", "ours_low", "ours_high", "theirs")
+    keys = ("ours", "ours_low", "ours_high", "theirs_low", "theirs_high")
     values = [float(row[key]) for row in rows for key in keys if row[key] is not None]
     log_axis(ax, "x", min([*values, 1.0]) / 1.3, max([*values, 1.0]) * 1.3)
     ax.set_yticks(range(len(rows)), [row["what"] for row in rows])
@@ -42,6 +42,7 @@ def draw(rows: Sequence[Mapping[str, Any]], devices: Sequence[str]) -> Sheet:
     ax.grid(visible=False, axis="y")
     ax.axvline(1, color=GREY, lw=0.8, zorder=1)
     for y, row in enumerate(rows):
+        ax.plot([row["theirs_low"], row["theirs_high"]], [y, y], color=THEIRS, lw=0.8, ls=":")
         ax.plot([row["theirs"]], [y], marker="D", color=THEIRS, mfc="white", ls="")
         if row["ours_low"] is not None:
             ax.plot([row["ours_low"], row["ours_high"]], [y, y], color=OURS, lw=1.2, solid_capstyle="butt")

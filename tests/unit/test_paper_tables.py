@@ -1,0 +1,106 @@
+"""Tables of findings and documents: units where a baseline is not steady, ratios only where it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from unit.papers import alone, data_set, publish
+
+from sharebench import paper_replication, paper_tables
+from sharebench.paper_numbers import NoNumber, Number
+
+SHOWN = {"time-slicing": "TS", "mps": "MPS"}
+MARKS = {"unsteady": " *", "power": " !"}
+
+
+def test_units_suit_the_size() -> None:
+    assert paper_tables.latency_in_words(Number(0.107, 0.1067, 0.1071)) == "107 ms (107 to 107)"
+    assert paper_tables.latency_in_words(Number(1.23e-5)) == "12.3 µs"
+    assert paper_tables.latency_in_words(Number(2.5)) == "2.50 s"
+    assert paper_tables.range_in_words([Number(0.0077), Number(0.0042)]) == "4.20 to 7.70 ms"
+    assert [paper_tables.rate_in_words(hz) for hz in (406.2, 486_000.0)] == ["406/s", "486 k/s"]
+
+
+def test_the_main_table_is_in_units(tmp_path: Path) -> None:
+    publish(tmp_path)
+    alone(tmp_path, [1.0, 1.05])
+    table = paper_tables.main_table(data_set(tmp_path), 2, SHOWN, {"net": "Net"}, MARKS)
+    assert table.splitlines()[0] == "| 2 tenants | one alone | TS | MPS |"
+    assert table.splitlines()[2] == "| Net | 1.00 s · 1.00/s | 2.00 s · 12.3 k/s | 1.00 s · 12.3 k/s |"
+    with pytest.raises(NoNumber, match="no cell with 9 tenants of net"):
+        paper_tables.main_table(data_set(tmp_path), 9, SHOWN, {"net": "Net"}, MARKS)
+
+
+def test_a_baseline_that_is_not_steady_is_a_range_and_no_denominator(tmp_path: Path) -> None:
+    publish(tmp_path)
+    alone(tmp_path, [1.0, 1.2])
+    data = data_set(tmp_path)
+    assert "| Net | 1.00 to 1.20 s * |" in paper_tables.main_table(data, 2, SHOWN, {"net": "Net"}, MARKS)
+    assert "×" not in paper_tables.strategy_table(data, ["mps"], ["net"])
+    assert "`net` (1.00 to 1.20 s alone)" in paper_tables.unsteady_in_words(data, ["net"])
+    # Of the tenants that share only: the ends are a tenth off.
+    assert paper_tables.widest_percent(data, 2, ["mps"], ["net"]).value == pytest.approx(10)
+
+
+def test_what_runs_into_the_power_limit_is_marked(tmp_path: Path) -> None:
+    publish(tmp_path)
+    alone(tmp_path, [1.0, 1.05])
+    path = tmp_path / "made/gpu/study/tables/cells.csv"
+    cells = pd.read_csv(path)
+    pd.concat([cells, cells.assign(workload="huge", sm_clock_mean_mhz=1400)]).to_csv(path, index=False)
+    path = path.with_name("summary.csv")
+    summary = pd.read_csv(path)
+    pd.concat([summary, summary.assign(workload="huge", tenant_workload="huge")]).to_csv(path, index=False)
+    table = paper_tables.main_table(data_set(tmp_path), 2, SHOWN, {"net": "Net", "huge": "Huge"}, MARKS)
+    assert "| Net |" in table and "| Huge ! |" in table
+
+
+def test_a_strategys_table_has_a_row_for_each_number_of_tenants(tmp_path: Path) -> None:
+    publish(tmp_path)
+    alone(tmp_path, [1.0, 1.05])
+    data = data_set(tmp_path)
+    (line,) = paper_tables.strategy_table(data, ["mps"], ["net"]).splitlines()[2:]
+    assert line == "| 2 | latency × 2.00 (1.90 to 2.10), throughput × 1.00 |"
+    both = paper_tables.strategy_table(data, ["time-slicing", "mps"], ["net"])
+    assert [line.split(" | ")[1] for line in both.splitlines()[2:]] == ["`time-slicing`", "`mps`"]
+    with pytest.raises(NoNumber, match="no cell of mig"):
+        paper_tables.strategy_table(data, ["mig"], ["net"])
+
+
+def test_a_table_of_the_model_has_its_largest_errors_fitted_and_left_out(tmp_path: Path) -> None:
+    publish(tmp_path)
+    tables = tmp_path / "made/gpu/study/tables"
+    (tables / "model.csv").write_text("workload,shape,chosen\nnet,floor,False\nnet,affine,True\nnet,affine,True\n")
+    rows = ["mps,net,1,2.5,False,-4", "mps,net,3,-7.25,True,", "mig,net,2,1,False,", "mps,net,5,,,"]
+    head = "strategy,workload,replicas,residual_percent,flagged,left_out_residual_percent"
+    (tables / "predictions.csv").write_text("\n".join([head, *rows, ""]))
+    (line,) = paper_tables.model_table(data_set(tmp_path), ["mps", "mig"]).splitlines()[2:]
+    assert line == "| `net` | affine | 7.25 % | 4.00 % | - | 1 of 3 |", "the fifth was predicted and not measured"
+
+
+def test_a_spread_within_cells_mixes_no_repeats(tmp_path: Path) -> None:
+    publish(tmp_path)
+    # Tenants have 100 and 200, 200 and 300, 300 and 400 MiB.
+    found = data_set(tmp_path).within("memory_mib", strategy="mps")
+    assert [each.value for each in found] == pytest.approx([4 / 3, 1.5, 2.0])
+    assert data_set(tmp_path).spread("memory_mib", "cells", strategy="mps").value == 4.0
+
+
+def test_two_studies_of_the_same_are_tested_cell_by_cell(tmp_path: Path) -> None:
+    publish(tmp_path)
+    publish(tmp_path, "gpu/again")
+    one, other = data_set(tmp_path), data_set(tmp_path, "gpu/again")
+    same = paper_replication.of(one, other)
+    assert (same.tested, same.below, same.expected) == (3, [], pytest.approx(0.15))
+    path = tmp_path / "made/gpu/again/tables/cells.csv"
+    cells = pd.read_csv(path)
+    cells.loc[cells["strategy"] == "mps", ["slowdown", "latency_mean_seconds"]] *= 2
+    cells.to_csv(path, index=False)
+    moved = paper_replication.of(one, data_set(tmp_path, "gpu/again"), "latency_mean_seconds")
+    assert moved.below == moved.below_together == [("mps", "net", 2)]
+    assert moved.words == "`net` under mps × 2" and moved.largest_percent("net") == pytest.approx(100)
+    assert moved.ratio("mps", "net", 2).value == pytest.approx(2)
+    with pytest.raises(NoNumber, match="is not in both"):
+        moved.ratio("mig", "net", 2)
