@@ -12,6 +12,9 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from tenant.from_environment import VARIABLE
 
 KINDS = ("command", "http")
 # The client of `kind: http`, in tenant/workloads/.
@@ -30,6 +33,10 @@ OF_KIND: Mapping[str, tuple[str, ...]] = {
     "command": ("command", "port", "ready", "metrics"),
     "http": ("command", "url", "port", "ready", "request", "stream"),
 }
+# What carries a secret: names of headers, and of parameters in a query.
+SECRET_HEADERS = ("authorization", "proxy-authorization", "cookie", "x-api-key", "api-key")
+SCHEMES = ("Bearer", "Basic", "Token")
+SECRET_PARAMETERS = ("key", "api_key", "api-key", "apikey", "token", "access_token", "auth", "secret", "password")
 NOTHING: tuple[Any, ...] = (None, False, {}, [])
 
 
@@ -143,6 +150,29 @@ def _server_problems(key: str, entry: Mapping[str, Any]) -> Iterator[str]:
         yield f"{key}.port: {entry['port']} has no effect beside a url; remove it"
     if request["body"] is not None and request["body_file"] is not None:
         yield f"{key}.request: body and body_file are both given; keep one"
+    yield from _secret_problems(key, entry)
+
+
+def texts_of_request(entry: Mapping[str, Any]) -> list[str]:
+    """What of a catalogue entry of kind http, or of its spec, may name variables of the environment."""
+    request = entry["request"]
+    return [request["path"], entry["ready"]["path"] or "", *request["headers"].values()]
+
+
+def _secret_problems(key: str, entry: Mapping[str, Any]) -> Iterator[str]:
+    """Secrets as literals: they would be in every record, table and archive."""
+    request, kept = entry["request"], "it would be in every record and archive"
+    for name, value in request["headers"].items():
+        if name.lower() in SECRET_HEADERS and value and not VARIABLE.search(value):
+            scheme = next((f"{each} " for each in SCHEMES if value.lower().startswith(each.lower())), "")
+            yield f"{key}.request.headers.{name}: {kept}; export it as NAME, and write '{scheme}{{env:NAME}}' here"
+    for option, path in (("request.path", request["path"]), ("ready.path", entry["ready"]["path"] or "")):
+        for name, value in parse_qsl(urlsplit(path).query):
+            if name.lower() in SECRET_PARAMETERS and not VARIABLE.search(value):
+                yield f"{key}.{option}: the value of {name!r}: {kept}; export it as NAME, and write {name}={{env:NAME}}"
+    for text in texts_of_request(entry):
+        if "{env:" in VARIABLE.sub("", text):
+            yield f"{key}.request: '{{env:' begins no variable's name; write {{env:NAME}}, of letters, digits and _"
 
 
 def missing_files(key: str, entry: Mapping[str, Any]) -> Iterator[str]:

@@ -71,6 +71,20 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "a mapping as a body": (HTTP | {"request": {"body": {"a": 1}}}, [".request.body:", "not text"]),
     "an unknown method": (HTTP | {"request": {"method": "GTE"}}, [".request.method:", "Known: GET, POST, PUT"]),
+    "a secret in a header": (
+        HTTP | {"request": {"headers": {"authorization": "Bearer sk-1"}}},
+        [".request.headers.authorization:", "every record and archive", "export it", "'Bearer {env:NAME}'"],
+    ),
+    "a key in a header": (HTTP | {"request": {"headers": {"X-Api-Key": "sk-1"}}}, ["X-Api-Key:", "write '{env:NAME}'"]),
+    "a secret in a query": (
+        HTTP | {"request": {"path": "/v1?n=3&key=sk-1"}},
+        [".request.path: the value of 'key':", "write key={env:NAME}"],
+    ),
+    "a secret when asked if it is ready": (HTTP | {"ready": {"path": "/h?token=sk-1"}}, [".ready.path:", "'token'"]),
+    "no variable": (
+        HTTP | {"request": {"headers": {"A": "{env:my-key}"}}},
+        [".request:", "begins no variable's name", "write {env:NAME}"],
+    ),
     "a server's count": (HTTP | {"ready": {"count": 3}}, [".ready.count:", "no effect on kind: http", "ready.path"]),
 }
 
@@ -83,6 +97,19 @@ def test_each_mistake_is_one_line_that_names_key_value_and_remedy(case: tuple[di
     assert "\n" not in line
     for piece in wanted:
         assert piece in line
+
+
+@pytest.mark.parametrize("case", [each for name, each in REFUSED.items() if "secret" in name])
+def test_a_refused_secret_is_not_repeated(case: tuple[dict[str, Any], list[str]]) -> None:
+    assert "sk-1" not in refusal({f"{W}.mine": case[0], "workloads": ["mine"]})
+
+
+def test_a_variable_stands_in_the_record_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-1")
+    headers = {"Authorization": "Bearer {env:MY_KEY}", "Accept": "text/plain"}
+    found = spec_of(HTTP | {"request": {"headers": headers, "path": "/v1?key={env:MY_KEY}"}})
+    assert found["request"]["headers"] == headers
+    assert "sk-1" not in json.dumps(found)
 
 
 def spec_of(entry: dict[str, Any], name: str = "mine") -> dict[str, Any]:

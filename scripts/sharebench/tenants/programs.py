@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from sharebench.collect.outside import Outside
 from sharebench.collect.programs import ScrapedEndpoint, ServedEndpoint
 from sharebench.mixes import workload_of
 from sharebench.nodes.base import Grant, NodeError
-from sharebench.programs import CLIENT, is_program
+from sharebench.programs import CLIENT, is_program, texts_of_request
 from sharebench.tenants.kinds import (
     SCRIPTS,
     TOKEN_VARIABLE,
@@ -25,6 +26,7 @@ from sharebench.tenants.kinds import (
     inherited,
     tenant_command,
 )
+from tenant.from_environment import unusable
 from tenant.warmup import Rule
 
 PORT_VARIABLE = "SHAREBENCH_PORT"
@@ -146,7 +148,9 @@ class HttpTenant(ProgramTenant):
     """A server, and a client of ours in a process of its own, which is on no grant; or the client alone."""
 
     def programs(self) -> list[Program]:
-        """The server, if it is ours to start, and the client."""
+        """The server, if it is ours to start, and the client. Raises NodeError where the client lacks a variable."""
+        if why := unusable(texts_of_request(self.workload), os.environ):
+            raise NodeError(f"{self.workload['name']}: {why}")
         own = [] if self.workload["url"] is not None else [self.program()]
         url = self.workload["url"] or f"http://127.0.0.1:{self.port}"
         request = self.workload["request"]

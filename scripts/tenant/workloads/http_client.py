@@ -3,7 +3,7 @@
 Params: `url` (its root), `method`, `path`, `headers`, `body` or `body_file`, `expect_status`, `ready_path` (asked until
 it answers 200; without it the request itself is made until it succeeds), `stream` (time to the first chunk of an
 answer, stage `first_chunk`, and the gaps between chunks, stage `chunk_gap`), `note` (a file that says what the server
-answered last, until it is ready).
+answered last, until it is ready). In `path`, `ready_path` and the values of `headers`, `{env:NAME}` is filled in here.
 
 One connection, kept alive, and one request at a time. A chunk is an event of a text/event-stream, or else what a read
 returns.
@@ -12,12 +12,14 @@ returns.
 from __future__ import annotations
 
 import http.client
+import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from tenant.from_environment import filled, named, unusable
 from tenant.http_words import described
 from tenant.parameters import ParameterError, boolean, positive_integer, with_defaults
 from tenant.workloads import RequestError, Work, Workload
@@ -56,11 +58,13 @@ class HttpClient(Workload):
         body: bytes | None,
         expect_status: int,
         is_stream: bool,
+        secrets: Sequence[str] = (),
     ) -> None:
         self._connection = http.client.HTTPConnection(*address, timeout=TIMEOUT_SECONDS)
         self._request = (method, path, body, dict(headers))
         self._expect_status = expect_status
         self._is_stream = is_stream
+        self._secrets = secrets
 
     def step(self) -> None:
         """One request and its whole answer."""
@@ -75,7 +79,7 @@ class HttpClient(Workload):
         except (OSError, http.client.HTTPException) as error:
             # The next request makes a new connection.
             self._connection.close()
-            raise RequestError(described(error)) from error
+            raise RequestError(described(error, self._secrets)) from error
         if response.status != self._expect_status:
             raise RequestError(f"status {response.status}")
 
@@ -96,7 +100,7 @@ class HttpClient(Workload):
             try:
                 self._connection.connect()
             except OSError as error:
-                raise RequestError(described(error)) from error
+                raise RequestError(described(error, self._secrets)) from error
 
     def look(self, path: str) -> None:
         """A GET of this path. Raises RequestError unless it has status 200."""
@@ -106,7 +110,7 @@ class HttpClient(Workload):
             response.read()
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
-            raise RequestError(described(error)) from error
+            raise RequestError(described(error, self._secrets)) from error
         if response.status != 200:
             raise RequestError(f"status {response.status}")
 
@@ -141,14 +145,18 @@ def create(params: Mapping[str, Any], device: str) -> HttpClient:
     url = urlsplit(str(values["url"]))
     if url.scheme != "http" or not url.hostname:
         raise ParameterError(f"http_client url must be http://host:port, not {values['url']!r}")
+    texts = [values["path"], values["ready_path"] or "", *values["headers"].values()]
+    if why := unusable(texts, os.environ):
+        raise ParameterError(f"http_client: {why}")
     client = HttpClient(
         (url.hostname, url.port or 80),
         values["method"],
-        values["path"],
-        values["headers"],
+        filled(values["path"], os.environ),
+        {name: filled(text, os.environ) for name, text in values["headers"].items()},
         _body(values),
         positive_integer(values["expect_status"], "http_client expect_status"),
         boolean(values["stream"], "http_client stream"),
+        [os.environ[name] for name in named(texts)],
     )
     _wait(client, values["ready_path"], f"{values['method']} {values['path']}", Note(values["note"]))
     client.samples.drain()
@@ -183,7 +191,7 @@ def _wait(client: HttpClient, ready_path: str | None, request: str, note: Note) 
             if ready_path is None:
                 client.step()
             else:
-                client.look(ready_path)
+                client.look(filled(ready_path, os.environ))
         except RequestError as failure:
             note.say(f"{asked}: {failure}")
             has_answered = not isinstance(failure.__cause__, ConnectionRefusedError)

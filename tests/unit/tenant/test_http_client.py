@@ -105,6 +105,36 @@ def test_a_request_is_made_as_it_was_asked_for(serve: Callable[..., tuple[str, S
     assert seen.requests[-1][3] == b"\x00\xff"
 
 
+def test_what_the_environment_knows_is_filled_in_and_in_no_message(
+    serve: Callable[..., tuple[str, Seen]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def echo(handler: http.server.BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(f"GET {handler.path}\r\n".encode())
+        handler.close_connection = True
+
+    monkeypatch.setenv("MY_KEY", "sk-1")
+    url, seen = serve(ok, ok, echo)
+    params = {"url": url, "path": "/v1?key={env:MY_KEY}", "headers": {"Authorization": "Bearer {env:MY_KEY}"}}
+    client = create(params | {"ready_path": "/health?key={env:MY_KEY}"}, "cpu")
+    client.step()
+    assert [request[1] for request in seen.requests] == ["/health?key=sk-1", "/v1?key=sk-1"]
+    assert seen.requests[-1][2]["Authorization"] == "Bearer sk-1"
+    with pytest.raises(RequestError) as failed:
+        client.step()
+    assert str(failed.value) == "no HTTP answer, but 'GET /v1?key=…'"
+
+
+@pytest.mark.parametrize(("value", "line"), [("", "is not set"), ("sk-1\n", "a line break")], ids=["none", "odd"])
+def test_a_variable_that_cannot_be_sent_is_refused_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, value: str, line: str
+) -> None:
+    monkeypatch.setenv("MY_KEY", value)
+    with pytest.raises(ParameterError, match=line) as refused:
+        create({"url": "http://127.0.0.1:1", "headers": {"A": "{env:MY_KEY}"}}, "cpu")
+    assert "{env:MY_KEY}" in str(refused.value)
+    assert "sk-1" not in str(refused.value)
+
+
 def test_one_connection_is_kept(serve: Callable[..., tuple[str, Seen]]) -> None:
     url, seen = serve(ok)
     client = create({"url": url}, "cpu")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import shutil
 import socket
 import subprocess
@@ -252,6 +253,23 @@ def test_a_server_and_its_client(tmp_path: Path, load_: dict[str, Any]) -> None:
         assert tenant["cpu"]["affinity"] == CORES[:1], "the server is on the grant"
         assert tenant["generator"]["cpu_seconds"] > 0
         assert tenant["memory_bytes"] > 1 << 20
+
+
+def test_a_secret_is_in_the_request_and_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_key = {"request": {"headers": {"X-Api-Key": "{env:MY_KEY}"}}}
+    keyed = server(status="200 if self.headers['X-Api-Key'] == os.environ['MY_KEY'] else 401", before="import os")
+    with pytest.raises(NodeError, match=r"^mine: \{env:MY_KEY\} is not set in the environment; export MY_KEY$"):
+        run(tmp_path, keyed | with_key)
+    monkeypatch.setenv("MY_KEY", "hunter2-SECRET")
+    seen = []
+    start = subprocess.Popen.__init__
+    monkeypatch.setattr(
+        subprocess.Popen, "__init__", lambda self, argv, **more: (seen.append(argv), start(self, argv, **more))[1]
+    )
+    measured = run(tmp_path, keyed | with_key)
+    assert (measured["status"], measured["tenants"][0]["errors"]) == ("ok", 0)
+    assert len(seen) == 2
+    assert "hunter2" not in json.dumps(seen) + (tmp_path / "raw.json").read_text()
 
 
 def test_a_server_that_dies(tmp_path: Path) -> None:
