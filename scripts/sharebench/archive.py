@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
 import time
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 SUFFIX = ".zip"
 CHECKSUMS = "checksums.sha256"
 PACKED = "data.zip"
 """In a published data set whose records are many: an archive of all of it. What lies beside it is there to be read."""
+MOST_BYTES = 8 * 2**30
+MOST_RATIO = 200
+UNSUSPICIOUS_BYTES = 64 * 2**20
+"""Above this, the contents may take this many times what the archive takes: a study's take some 10 times as much."""
+CHUNK_BYTES = 2**20
 MEASURED = ("cells", "nodes", "calibration")
 """Folders of a data set in which every file counts, and needs a checksum where there are any."""
 UNPACKED = Path(".snakemake/sharebench/archives")
@@ -62,25 +68,51 @@ def unpacked(path: Path) -> Path:
     folder = UNPACKED / digest[:32]
     if folder.is_dir():
         return folder
+    _sweep()
     building = UNPACKED / f"{folder.name}.{os.getpid()}"
     try:
         with zipfile.ZipFile(path) as packed:
+            _refuse_a_bomb(packed, path)
             sums = _checksums(packed, path)
             for name, expected in sums.items():
-                content = _read(packed, name, path)
-                if hashlib.sha256(content).hexdigest() != expected:
+                if _copy(packed, name, path, building / name) != expected:
                     raise ArchiveError(f"{path}: {name} is not what was archived; get the archive again")
-                (building / name).parent.mkdir(parents=True, exist_ok=True)
-                (building / name).write_bytes(content)
             unlisted = [name for name in packed.namelist() if name not in sums and name != CHECKSUMS]
             if unlisted:
                 raise ArchiveError(f"{path}: {unlisted[0]} is not in its {CHECKSUMS}; get the archive again")
-        building.rename(folder)
+        try:
+            building.rename(folder)
+        except OSError:
+            # Another run may have unpacked the same bytes meanwhile.
+            if not folder.is_dir():
+                raise
     except zipfile.BadZipFile as error:
         raise ArchiveError(f"{path}: damaged ({error}); get the archive again") from None
+    except OSError as error:
+        raise ArchiveError(f"{path} cannot be unpacked: {error.filename}: {error.strerror}") from None
     finally:
         shutil.rmtree(building, ignore_errors=True)
     return folder
+
+
+def _sweep() -> None:
+    """Remove what processes that were killed had unpacked so far."""
+    for left in UNPACKED.glob("*.*"):
+        # Imported here because there is seldom anything left.
+        import psutil
+
+        if (pid := left.suffix[1:]).isdecimal() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _refuse_a_bomb(packed: zipfile.ZipFile, path: Path) -> None:
+    """Raise ArchiveError for contents beyond any study's. More than the declared sizes is never read."""
+    total = sum(entry.file_size for entry in packed.infolist())
+    if total > MOST_BYTES or total > max(MOST_RATIO * path.stat().st_size, UNSUSPICIOUS_BYTES):
+        raise ArchiveError(
+            f"{path}: would unpack to {total / 2**20:.0f} MiB from {path.stat().st_size / 2**20:.1f} MiB, "
+            "which no archive of a study does; if you trust it, unpack it by hand and give the folder"
+        )
 
 
 def opened(path: Path) -> Path:
@@ -116,7 +148,8 @@ def _checksums(packed: zipfile.ZipFile, path: Path) -> dict[str, str]:
     """Name → digest, of names that stay inside the folder that they are unpacked into."""
     if CHECKSUMS not in packed.namelist():
         raise ArchiveError(f"{path} has no {CHECKSUMS}; give an archive that `snakemake archive` made")
-    return _parsed(_read(packed, CHECKSUMS, path).decode(errors="replace"), f"{path}: {CHECKSUMS}")
+    with _whole(CHECKSUMS, path):
+        return _parsed(packed.read(CHECKSUMS).decode(errors="replace"), f"{path}: {CHECKSUMS}")
 
 
 def _parsed(text: str, where: str) -> dict[str, str]:
@@ -130,9 +163,22 @@ def _parsed(text: str, where: str) -> dict[str, str]:
     return sums
 
 
-def _read(packed: zipfile.ZipFile, name: str, path: Path) -> bytes:
+def _copy(packed: zipfile.ZipFile, name: str, path: Path, target: Path) -> str:
+    """Unpack one file; returns its digest."""
+    digest = hashlib.sha256()
+    with _whole(name, path), packed.open(name) as source:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("wb") as file:
+            while chunk := source.read(CHUNK_BYTES):
+                digest.update(chunk)
+                file.write(chunk)
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def _whole(name: str, path: Path) -> Iterator[None]:
     try:
-        return packed.read(name)
+        yield
     except KeyError:
         raise ArchiveError(f"{path} lacks {name}; get the archive again") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):

@@ -162,7 +162,9 @@ def cross_key_problems(config: Json) -> Iterator[str]:
         yield from _used_strategies(config, kind)
         yield from _used_workloads(config, kind)
         yield from exclusions.problems(config)
-    elif not Path(config["from"]).is_dir() and not is_zipfile(config["from"]):
+    elif Path(config["from"]).is_file() and not is_zipfile(config["from"]):
+        yield f"from: {config['from']!r} is not a zip, or a damaged one that lacks its end; get the archive again"
+    elif not Path(config["from"]).exists():
         yield f"from: {config['from']!r} is not an existing folder or zip; give the results of a finished study"
 
 

@@ -140,7 +140,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "results on two lines": ({"results": "a\nb"}, ["results:", "cannot be a folder"]),
     "results as list": ({"results": ["a"]}, ["results:", "[a]", "not text", "default 'results'"]),
     "from nowhere": ({"from": "no/such/folder"}, ["from:", "'no/such/folder'", "not an existing folder"]),
-    "from a file": ({"from": __file__}, ["from:", "not an existing folder", "finished study"]),
+    "from a file": ({"from": __file__}, ["from:", "not a zip", "damaged", "get the archive again"]),
     # sections
     "text for a section": ({"warmup": "fast"}, ["warmup:", "'fast'", "not a mapping", "{key: value}"]),
     "list for a section": ({"simulated": [1]}, ["simulated:", "[1]", "not a mapping"]),

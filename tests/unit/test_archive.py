@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 import subprocess
 import zipfile
 from pathlib import Path
@@ -109,6 +111,54 @@ def test_a_file_that_is_no_zip_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "data.zip").write_text("hello")
     with pytest.raises(ArchiveError, match="damaged"):
         archive.unpacked(tmp_path / "data.zip")
+
+
+def test_a_file_that_is_a_folder_too_is_refused(packed: Path) -> None:
+    sums = "".join(f"{hashlib.sha256(b'x').hexdigest()}  {name}\n" for name in ("manifest.json", "manifest.json/x"))
+    changes: dict[str, bytes | None] = {
+        "manifest.json": b"x",
+        "manifest.json/x": b"x",
+        archive.CHECKSUMS: sums.encode(),
+    }
+    with pytest.raises(ArchiveError, match=r"cannot be unpacked: .*manifest.json"):
+        archive.unpacked(repacked(packed, changes))
+    assert not list(archive.UNPACKED.iterdir())
+
+
+def test_an_archive_that_unpacks_to_far_more_than_a_study_is_refused(
+    packed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "UNSUSPICIOUS_BYTES", 2**20)
+    zeros = packed.with_name("zeros.zip")
+    archive.write(zeros, {"cells/raw.json": bytes(2**22)}, 1.7e9)
+    with pytest.raises(ArchiveError, match=r"would unpack to 4 MiB from 0\.0 MiB"):
+        archive.unpacked(zeros)
+    monkeypatch.setattr(archive, "MOST_BYTES", 100)
+    with pytest.raises(ArchiveError, match="if you trust it, unpack it by hand"):
+        archive.unpacked(packed)
+
+
+def test_what_a_killed_process_unpacked_is_removed(packed: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    left, living = archive.UNPACKED / f"abc.{ended.pid}", archive.UNPACKED / f"abc.{os.getppid()}"
+    for folder in (left, living):
+        folder.mkdir(parents=True)
+    archive.unpacked(packed)
+    assert living.is_dir() and not left.exists()
+
+
+def test_another_run_may_unpack_the_same_archive_meanwhile(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = Path.rename
+
+    def late(self: Path, target: Path) -> Path:
+        shutil.copytree(self, target)
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", late)
+    folder = archive.unpacked(packed)
+    assert {name: (folder / name).read_bytes() for name in FILES} == FILES
+    assert list(archive.UNPACKED.iterdir()) == [folder]
 
 
 def test_an_archive_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
