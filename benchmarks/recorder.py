@@ -22,7 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 import numpy as np
 from prometheus_client import CollectorRegistry, Histogram
 
-from tenant.buckets import QUANTILE_ERROR_RATIO, quantile_seconds
+from tenant.buckets import quantile_seconds
+from tenant.layout import QUANTILE_ERROR_RATIO
 from tenant.load import Load
 from tenant.loop import CAPACITY, ClosedLoop
 from tenant.measure import Measurement

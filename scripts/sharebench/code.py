@@ -116,6 +116,7 @@ NODES = {
         "sharebench/nodes/simulated.py",
         "sharebench/tenants/simulated.py",
         "sharebench/tenants/simulated_load.py",
+        "tenant/layout.py",
     ],
 }
 READING = [
@@ -130,7 +131,7 @@ READING = [
     "sharebench/histogram.py",
     "sharebench/mixes.py",
     "sharebench/record.py",
-    "tenant/buckets.py",
+    "tenant/layout.py",
 ]
 # What derives a decision from the tables; the other modules of analysis/ make these tables.
 MODEL = [f"sharebench/analysis/{name}.py" for name in ("known", "model", "scaling", "sharing", "verdicts")]
@@ -162,7 +163,7 @@ STAGES = {
     ],
     "report": [
         *("sharebench/mixes.py", "sharebench/record.py"),
-        "tenant/buckets.py",
+        "tenant/layout.py",
         *_all("sharebench", "report*.py"),
         *DRAWING,
     ],

@@ -13,6 +13,7 @@ from typing import Any
 from sharebench import gates_drift, gates_gpu, gates_load, gates_programs, gates_prometheus
 from sharebench.findings import UNKNOWN, Finding, Record, Tenant, at_most, window_seconds, worst_of
 from sharebench.mixes import reference, workload_of
+from tenant.layout import upper_seconds
 
 # A tenant that is idle for more of the window lets its neighbours look faster than they are.
 COVERAGE_RATIO = 0.95
@@ -173,13 +174,12 @@ def _drained_queue(record: Record) -> Finding | None:
 
 
 def _median_seconds(tenant: Tenant) -> float | None:
-    """Upper bound of the bucket that holds the median (layout of tenant/buckets.py, which imports numpy)."""
+    """Upper bound of the bucket that holds the median."""
     seen = 0
     for index in sorted(map(int, tenant["histogram"])):
         seen += tenant["histogram"][str(index)]
         if 2 * seen >= tenant["count"]:
-            upper_seconds: float = 1e-6 * 2 ** (index / 64)
-            return upper_seconds
+            return upper_seconds(index)
     return None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tenant.buckets import BUCKET_COUNT, OVERFLOW_INDEX, upper_seconds
+from tenant.layout import BUCKET_COUNT, OVERFLOW_INDEX, upper_seconds
 
 _UPPERS = np.array([upper_seconds(index) for index in range(OVERFLOW_INDEX)])
 # Of each bucket in seconds; the overflow is taken as a point at its lower bound.
@@ -50,7 +50,7 @@ class Quantile:
 
 
 class Histogram:
-    """Counts of latencies per bucket of `tenant.buckets`; `counts` has shape (BUCKET_COUNT,)."""
+    """Counts of latencies per bucket of `tenant.layout`; `counts` has shape (BUCKET_COUNT,)."""
 
     def __init__(self, counts: npt.NDArray[np.int64]) -> None:
         self.counts = counts

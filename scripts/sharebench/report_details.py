@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from typing import Any, NamedTuple
 
-from tenant.buckets import BUCKET_COUNT
+from tenant.layout import BUCKET_COUNT
 
 BUDGET_BYTES = 1_500_000
 """So much of the report may be details; what does not fit is counted, and stays in the records."""

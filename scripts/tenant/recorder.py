@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tenant.buckets import BUCKET_COUNT, IntArray, bucket_index
+from tenant.buckets import IntArray, bucket_index
+from tenant.layout import BUCKET_COUNT
 from tenant.workloads import Sample
 
 SLOTS = 40

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from sharebench import gates
 from sharebench import record as records
 from sharebench.collect.rows import NOTHING_KNOWN
-from tenant.buckets import BUCKET_COUNT, bucket_index, to_sparse
+from tenant.buckets import bucket_index, to_sparse
+from tenant.layout import BUCKET_COUNT
 
 SLOTS = 40
 CODE = "code-1"

@@ -10,7 +10,7 @@ from unit import factories
 from unit.factories import back_to_back, closed_load, poisson_load
 
 from sharebench import gates
-from tenant.buckets import upper_seconds
+from tenant.layout import upper_seconds
 
 WINDOW_SECONDS = 2.0
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharebench.histogram import Histogram, Quantile, merged
-from tenant.buckets import BUCKET_COUNT, OVERFLOW_INDEX, bucket_index, upper_seconds
+from tenant.buckets import bucket_index
+from tenant.layout import BUCKET_COUNT, OVERFLOW_INDEX, upper_seconds
 
 
 def of(seconds):

@@ -13,7 +13,7 @@ from typing import Any
 from sharebench import record
 from sharebench.files import replace_atomically
 from sharebench.gates import is_valid
-from tenant.buckets import upper_seconds
+from tenant.layout import upper_seconds
 
 COLUMNS = ("replicas", "repeat", "tenant", "bucket_lower_seconds", "bucket_upper_seconds", "count")
 

@@ -9,10 +9,9 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tenant.layout import BUCKETS_PER_DOUBLING, OVERFLOW_INDEX, SMALLEST_SECONDS
+
 SLOTS = 40
-BUCKETS_PER_DOUBLING = 64
-SMALLEST_SECONDS = 1e-6
-OVERFLOW = 1915
 # Enough for a queue at 85 % of its capacity; after 50, it is still 7 % short of its stationary latency.
 LEAD_ITERATIONS = 200
 
@@ -57,10 +56,10 @@ class Noise:
 
 
 def bucket(seconds: float) -> int:
-    """Index of the bucket that holds a latency (the layout of tenant/buckets.py, without numpy's start-up time)."""
+    """Index of the bucket that holds a latency (as tenant.buckets counts, without numpy's start-up time)."""
     if seconds <= SMALLEST_SECONDS:
         return 0
-    return min(OVERFLOW, math.ceil(BUCKETS_PER_DOUBLING * math.log2(seconds / SMALLEST_SECONDS)))
+    return min(OVERFLOW_INDEX, math.ceil(BUCKETS_PER_DOUBLING * math.log2(seconds / SMALLEST_SECONDS)))
 
 
 class SimulatedTenant:
@@ -78,7 +77,7 @@ class SimulatedTenant:
         seconds = self.window_seconds
         counts: dict[int, int] = {}
         slot_count, slot_sum, slot_max = [0] * SLOTS, [0.0] * SLOTS, [0.0] * SLOTS
-        total = 0.0
+        total = squares = 0.0
         smallest, largest = math.inf, 0.0
         for start, end in self.requests:
             latency = end - start

@@ -11,7 +11,7 @@ from unit import factories
 
 from sharebench import record
 from sharebench.analysis.export import export_histograms
-from tenant.buckets import OVERFLOW_INDEX, upper_seconds
+from tenant.layout import OVERFLOW_INDEX, upper_seconds
 
 SCRIPT = Path(record.__file__).resolve().parents[1] / "export_histograms.py"
 

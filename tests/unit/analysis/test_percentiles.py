@@ -8,7 +8,7 @@ from unit.factories import record
 from sharebench.analysis.percentiles import group_percentile, note_on_percentile
 from sharebench.analysis.reduction import reduced
 from sharebench.analysis.statistics import log_interval
-from tenant.buckets import upper_seconds
+from tenant.layout import upper_seconds
 
 
 def cells(*latencies):

@@ -7,7 +7,8 @@ import pytest
 
 from sharebench import figures
 from sharebench.figures import buckets, data
-from tenant.buckets import BUCKET_COUNT, bucket_index, upper_seconds
+from tenant.buckets import bucket_index
+from tenant.layout import BUCKET_COUNT, upper_seconds
 
 
 def recorded(latencies: np.ndarray) -> buckets.Buckets:

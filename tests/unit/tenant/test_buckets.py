@@ -3,16 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from tenant.buckets import (
-    BUCKET_COUNT,
-    LAST_FINITE_INDEX,
-    OVERFLOW_INDEX,
-    QUANTILE_ERROR_RATIO,
-    bucket_index,
-    quantile_seconds,
-    to_sparse,
-    upper_seconds,
-)
+from tenant.buckets import bucket_index, quantile_seconds, to_sparse
+from tenant.layout import BUCKET_COUNT, LAST_FINITE_INDEX, OVERFLOW_INDEX, QUANTILE_ERROR_RATIO, upper_seconds
 
 
 def largest_ns_within(index: int) -> int:
