@@ -118,6 +118,7 @@ def tenant_record(
         "steady": None if steady is None else steady._asdict(),
         "count": latencies.count,
         "sum_seconds": latencies.sum_ns / 1e9,
+        "sum_squares_seconds2": latencies.sum_squares_ns2 / 1e18,
         "min_seconds": _seconds(latencies.min_ns),
         "max_seconds": _seconds(latencies.max_ns) if latencies.count else None,
         "errors": window.errors,

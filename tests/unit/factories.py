@@ -96,6 +96,7 @@ def tenant(index: int, load: Load, window_seconds: float = 2.0, workload: str = 
         "steady": {"is_steady": True, "batches": 2, "change_percent": 0.4},
         "count": count,
         "sum_seconds": float(latencies.sum()),
+        "sum_squares_seconds2": float(latencies @ latencies),
         "min_seconds": float(latencies.min()) if count else None,
         "max_seconds": float(latencies.max()) if count else None,
         "errors": 0,
@@ -129,6 +130,7 @@ def tenant(index: int, load: Load, window_seconds: float = 2.0, workload: str = 
 def scraped(tenant: dict[str, Any], upper_seconds: Sequence[float | None], count: Sequence[int]) -> dict[str, Any]:
     """The tenant as a program that measures itself, with these buckets of its own; its count is their sum."""
     blank = dict.fromkeys(("min_seconds", "max_seconds", "timeline", "output_digest", "work"))
+    tenant = {key: value for key, value in tenant.items() if key != "sum_squares_seconds2"}
     load = tenant["load"] | dict.fromkeys(("planned_rate_hz", "delay_p99_seconds", "in_flight_mean"))
     errors = {"seconds_error": 0.002, "longest_seconds": None, "rate_error_ratio": 0.01, "mean_error_ratio": 0.02}
     return {

@@ -33,6 +33,8 @@ SLOTS_PER_GROUP = (1, 2, 4)
 CHANCE = 0.01
 # With fewer iterations a group says nothing.
 LEAST_PER_GROUP = 2
+# What the difference of two sums of doubles may be off by: less spread than a millionth of the mean is none.
+ROUNDING_RATIO = 1e-12
 
 
 def effective_count(tenants: Sequence[Mapping[str, Any]], histograms: Sequence[Histogram]) -> float:
@@ -50,10 +52,23 @@ def effective_count(tenants: Sequence[Mapping[str, Any]], histograms: Sequence[H
     sums = np.array([timeline["sum_seconds"] for timeline in timelines], dtype=np.float64)
     means = np.array([tenant["sum_seconds"] / tenant["count"] for tenant, _ in timed])
     deviations = (sums - means[:, np.newaxis] * counts).sum(axis=0)
-    independent = sum(tenant["count"] * histogram.variance() for tenant, histogram in timed)
+    independent = sum(tenant["count"] * _variance(tenant, histogram) for tenant, histogram in timed)
     in_time = sum(tenant["count"] for tenant, _ in timed)
     factor = max((_factor(deviations, each, in_time, independent) for each in SLOTS_PER_GROUP), default=1.0)
     return float(count - in_time + in_time / factor)
+
+
+def _variance(tenant: Mapping[str, Any], histogram: Histogram) -> float:
+    """Variance of a tenant's latencies in s²; of an old record, which has no squares, that of its histogram.
+
+    The histogram's is too large where latencies scatter by less than a bucket is wide: 10 times at 0.1 %.
+    """
+    squares = tenant.get("sum_squares_seconds2")
+    if squares is None:
+        return histogram.variance()
+    mean = tenant["sum_seconds"] / tenant["count"]
+    variance: float = squares / tenant["count"] - mean**2
+    return variance if variance > ROUNDING_RATIO * mean**2 else 0.0
 
 
 def _factor(deviations: np.ndarray[Any, np.dtype[np.float64]], slots: int, count: int, independent: float) -> float:

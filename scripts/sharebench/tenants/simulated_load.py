@@ -88,11 +88,13 @@ class SimulatedTenant:
             slot_sum[slot] += latency
             slot_max[slot] = max(slot_max[slot], latency)
             total += latency
+            squares += latency * latency
             smallest, largest = min(smallest, latency), max(largest, latency)
         count = len(self.requests)
         return {
             "count": count,
             "sum_seconds": total,
+            "sum_squares_seconds2": squares,
             "min_seconds": smallest if count else None,
             "max_seconds": largest if count else None,
             "errors": 0,

@@ -38,6 +38,17 @@ def test_the_factor_is_that_of_an_autoregressive_process(correlation, factor):
     assert factor < np.median(found) < 1.4 * factor
 
 
+@pytest.mark.parametrize("cv", [0.2, 0.01, 0.001])
+def test_the_factor_does_not_depend_on_how_narrow_the_distribution_is(cv):
+    rng = np.random.default_rng(8)
+    made = [of_window(autoregressive(rng, 0.9, 2000, cv)) for _ in range(30)]
+    factor = np.median([2000 / worth(each) for each in made])
+    # 19; the groups are of 50 iterations at least. The histogram's buckets are 1.1 % wide.
+    assert 14 < factor < 24
+    old = [{key: value for key, value in each.items() if key != "sum_squares_seconds2"} for each in made]
+    assert (np.median([2000 / worth(each) for each in old]) > 14) == (cv > 0.001)
+
+
 def test_correlation_that_outlasts_a_slot_is_seen_in_longer_groups():
     rng = np.random.default_rng(2)
     # 8 iterations a slot, and a factor of 19: in groups of one slot alone it would look like 6.

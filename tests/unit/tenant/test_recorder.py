@@ -45,6 +45,8 @@ def test_fold_agrees_with_counting_one_by_one_however_it_is_cut(seed: int) -> No
     inside = [(start, end) for start, end in pairwise(times) if START <= start < END]
     assert window.latencies.count == len(inside)
     assert window.latencies.sum_ns == sum(end - start for start, end in inside)
+    squares = sum((end - start) ** 2 for start, end in inside)
+    assert window.latencies.sum_squares_ns2 == pytest.approx(squares, rel=1e-15)
     for slot in range(SLOTS):
         latencies = [end - start for start, end in inside if (start - START) // 1000 == slot]
         assert window.slot_count[slot] == len(latencies)
@@ -148,6 +150,13 @@ def test_a_tally_of_nothing_merges_and_adds_as_nothing() -> None:
     tally.add(np.array([], dtype=np.int64))
     tally.merge(Tally())
     assert (tally.count, tally.min_ns, tally.max_ns) == (0, None, 0)
+
+
+def test_squares_of_long_latencies_do_not_overflow() -> None:
+    tally, more = Tally(), Tally()
+    tally.add(np.full(10_000, 10**12, dtype=np.int64))
+    more.merge(tally)
+    assert tally.sum_squares_ns2 == more.sum_squares_ns2 == pytest.approx(1e28, rel=1e-14)
 
 
 def test_latencies_land_in_their_buckets() -> None:
