@@ -6,6 +6,7 @@ Every measuring job starts this module, so it imports nothing heavy (no numpy, n
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -15,10 +16,14 @@ import jsonschema_rs
 
 from sharebench import SCHEMA_VERSION
 from sharebench.files import replace_atomically
+from tenant.layout import lower_seconds, upper_seconds
 
 SCHEMA_PATH = Path(__file__).resolve().parents[2] / "config" / "schemas" / "record.schema.json"
 # A schema message quotes the offending value, which may be a whole record.
 MESSAGE_LENGTH = 160
+# By the nanosecond that a latency is rounded to, and by the rounding of sums, a value may miss what bounds it.
+TICK_SECONDS = 1e-9
+ROUNDING_RATIO = 1e-9
 
 
 # Reasons of cells that were called infeasible although the device could have done them: nothing attempted them.
@@ -70,7 +75,7 @@ def read(path: Path) -> dict[str, Any]:
     """The record in the file, checked against the schema and against its own sums.
 
     Raises RecordError when it is missing, unreadable, cut off, of another schema version, in breach of the
-    schema, or when a tenant's histogram or timeline does not add up to its count.
+    schema, or when a tenant's histogram or timeline does not fit its count, its sums, or its extremes.
     """
     try:
         record: Any = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
@@ -110,6 +115,44 @@ def _check_sums(path: Path, tenant: dict[str, Any]) -> None:
         if total != tenant["count"]:
             where = f"{path}: tenant {tenant['index']}"
             raise RecordError(f"{where}: its {name} holds {total} iterations, its count says {tenant['count']}")
+    if tenant.get("measured_by") == "scrape":
+        return
+    timed = {"": tenant, "device_histogram ": tenant["device_histogram"] or {}} | {
+        f"stage {kind} ": stage for kind, stage in tenant["stages"].items()
+    }
+    for name, values in timed.items():
+        for key, low, high, slack in _bounds(values):
+            slack += ROUNDING_RATIO * high
+            if values.get(key) is not None and not low - slack <= values[key] <= high + slack:
+                bounds = f"by its histogram and timeline it is within {low:.9g} and {high:.9g}"
+                raise RecordError(f"{path}: tenant {tenant['index']}: its {name}{key} is {values[key]:.9g}, {bounds}")
+
+
+def _bounds(values: dict[str, Any]) -> Iterator[tuple[str, float, float, float]]:
+    """What a histogram, and a timeline if there is one, leave open of the other values: key, bounds, and slack."""
+    counts = {int(index): count for index, count in values.get("histogram", {}).items() if count}
+    yield "count", sum(counts.values()), sum(counts.values()), 0.0
+    if not counts:
+        yield "sum_seconds", 0.0, 0.0, 0.0
+        return
+    total, first, last = sum(counts.values()), min(counts), max(counts)
+    yield "min_seconds", lower_seconds(first), upper_seconds(first), TICK_SECONDS
+    yield "max_seconds", lower_seconds(last), upper_seconds(last), TICK_SECONDS
+    smallest, largest = values.get("min_seconds") or 0.0, values.get("max_seconds") or math.inf
+    buckets = [
+        (count, max(lower_seconds(index), smallest), min(upper_seconds(index), largest))
+        for index, count in counts.items()
+    ]
+    low, high = (sum(bucket[0] * bucket[end] for bucket in buckets) for end in (1, 2))
+    yield "sum_seconds", low, high, TICK_SECONDS * total
+    low, high = (sum(bucket[0] * bucket[end] ** 2 for bucket in buckets) for end in (1, 2))
+    # A mean of squares is no less than the square of the mean.
+    low, slack = max(low, values["sum_seconds"] ** 2 / total), 2 * TICK_SECONDS * min(upper_seconds(last), largest)
+    yield "sum_squares_seconds2", low, high, slack * total
+    if timeline := values.get("timeline"):
+        in_slots, slowest = sum(timeline["sum_seconds"]), max(timeline["max_seconds"])
+        yield "sum_seconds", in_slots, in_slots, TICK_SECONDS * total
+        yield "max_seconds", slowest, slowest, TICK_SECONDS
 
 
 def check(record: dict[str, Any], spec: str, code: str) -> None:

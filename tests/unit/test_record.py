@@ -126,6 +126,24 @@ CHANGES = {
     "tenant 0: its timeline holds 301 iterations, its count says 300": lambda made: made["tenants"][0]["timeline"][
         "count"
     ].append(1),
+    "tenant 0: its sum_seconds is 0.12, by its histogram and timeline it is within 1.2 and 1.2": lambda made: made[
+        "tenants"
+    ][0].update(sum_seconds=0.12),
+    "tenant 0: its sum_seconds is 1.2, by its histogram and timeline it is within 0.804": lambda made: made["tenants"][
+        0
+    ]["timeline"]["sum_seconds"].__setitem__(0, made["tenants"][0]["timeline"]["sum_seconds"][0] - 0.396),
+    "tenant 1: its min_seconds is 1e-09": lambda made: made["tenants"][1].update(min_seconds=1e-9),
+    "tenant 1: its max_seconds is 99": lambda made: made["tenants"][1].update(max_seconds=99),
+    "tenant 1: its sum_squares_seconds2 is 0.006": lambda made: made["tenants"][1].update(sum_squares_seconds2=0.006),
+    "tenant 0: its device_histogram sum_seconds is 0.5": lambda made: made["tenants"][0].update(
+        device_histogram={"count": 2, "sum_seconds": 0.5, "histogram": {"700": 2}}
+    ),
+    "tenant 0: its stage gap count is 3": lambda made: made["tenants"][0].update(
+        stages={"gap": {"count": 3, "sum_seconds": 0.004, "histogram": {"700": 2}}}
+    ),
+    "tenant 0: its stage pre sum_seconds is 0.5": lambda made: made["tenants"][0].update(
+        stages={"pre": {"count": 2, "sum_seconds": 0.5, "histogram": {"700": 2}}}
+    ),
 }
 
 
@@ -138,6 +156,29 @@ def test_a_record_that_is_not_sound_is_refused_in_one_line(path, sound, message)
     assert str(refusal.value).startswith(f"{path}: ")
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value) and len(str(refusal.value)) < len(str(path)) + 300
+
+
+@pytest.mark.parametrize(
+    "latencies",
+    [
+        [1e-9, 5e-7, 1.0000001e-6],
+        [1e-6 * 2 ** (index / 64) for index in range(0, 1915, 64)],
+        [0.0123456789] * 1000,
+        [999.0, 1500.0],
+        [],
+    ],
+    ids=["first bucket", "at the bounds", "narrow", "overflow", "none"],
+)
+def test_whatever_was_counted_fits_its_own_histogram(path, latencies):
+    made = factories.record(latencies=[latencies], window_seconds=max(2.0, sum(latencies)))
+    record.write(path, made)
+    assert record.read(path) == made
+
+
+def test_an_old_record_has_no_squares(path, sound):
+    del sound["tenants"][0]["sum_squares_seconds2"]
+    record.write(path, sound)
+    assert record.read(path) == sound
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[1, 2]", '"text"', "\x00\x01"])
