@@ -18,6 +18,7 @@ from uuid import UUID
 LIBRARY = "libcuda.so.1"
 # How many bytes `view` tries to allocate.
 PROBE_VARIABLE = "SHAREBENCH_PROBE_BYTES"
+MIG_PREFIX = "MIG-"
 OUT_OF_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
 # CUdevice_attribute, CUstream_flags and CUjit_option of the driver's header.
 MULTIPROCESSOR_COUNT = 16
@@ -153,15 +154,17 @@ def _is_refused(size_bytes: int) -> bool:
 def view() -> dict[str, Any]:
     """What this process sees of its device, for the record; after `open_context`. Raises CudaError.
 
-    `device` is the digest of its UUID, `sm_count` its SMs under the limits in force, memory that of the whole device
-    under them, and `over_limit_refused` whether PROBE_VARIABLE's bytes could not be had (None when it is not set).
+    `device` is the digest of its UUID, `is_mig` whether it is a MIG instance, `sm_count` its SMs under the limits in
+    force, memory that of the whole device under them, and `over_limit_refused` whether PROBE_VARIABLE's bytes could not
+    be had (None when it is not set).
     """
     free, total = c_size_t(), c_size_t()
     _call("cuMemGetInfo_v2", byref(free), byref(total))
-    probe = os.environ.get(PROBE_VARIABLE)
+    probe, uuid = os.environ.get(PROBE_VARIABLE), _uuid()
     return {
         "pid": os.getpid(),
-        "device": device_digest(_uuid()),
+        "device": device_digest(uuid),
+        "is_mig": uuid.startswith(MIG_PREFIX),
         "sm_count": _attribute(MULTIPROCESSOR_COUNT),
         "memory_free_bytes": free.value,
         "memory_total_bytes": total.value,

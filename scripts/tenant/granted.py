@@ -26,9 +26,10 @@ def _nodes() -> list[str]:
 
 
 def view(environment: Mapping[str, str] = os.environ) -> dict[str, Any] | None:
-    """The record's `view` of a tenant that asks no GPU itself; None outside of a pod of ours.
+    """The record's `view` of a tenant in a pod of ours as its environment has it; None elsewhere.
 
-    A device is told by the digest of its id, as in `tenant.cuda`; None where the variable names no single one.
+    A device is told by the digest of its id, as in `tenant.cuda`; None where the variable names no single one. Where
+    devices come by CDI it names none: CUDA (`tenant.cuda`) or NVML (`tenant.nvml`) know better.
     """
     if GRANTED_VARIABLE not in environment:
         return None
@@ -42,7 +43,7 @@ def view(environment: Mapping[str, str] = os.environ) -> dict[str, Any] | None:
         "device": hashlib.sha256(device.lower().encode()).hexdigest()[:16] if is_named else None,
         **unknown,
         "mps_pipe": environment.get(PIPE_VARIABLE),
-        "is_mig": device.startswith("MIG-"),
+        "is_mig": None if device in NO_DEVICE else device.startswith("MIG-"),
         "nodes": _nodes(),
         **variables,
     }

@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from ctypes import Structure, Union, byref, c_char_p, c_double, c_int, c_longlong, c_uint, c_ulonglong, c_void_p
 from typing import Any
 
+from tenant.cuda import MIG_PREFIX, device_digest
 from tenant.granted import DEVICES_VARIABLE, NO_DEVICE
 
 LIBRARY = "libnvidia-ml.so.1"
 CLOCK_SM, CLOCK_MEMORY = 1, 2
 TEMPERATURE_GPU = 0
 FIELD_POWER_INSTANT = 186
+UUID_LENGTH = 96
 
 
 class NvmlError(Exception):
@@ -106,6 +108,28 @@ class Gpu:
         answer = self._ask(kind(), name, *arguments)
         return None if answer is None else int(answer.value)
 
+    def uuid(self) -> str | None:
+        """Of what this process has of the GPU: of its MIG instance, or of the GPU itself; None of several instances."""
+        handle, mode, pending = self._handle, c_uint(), c_uint()
+        if not self._call("nvmlDeviceGetMigMode", handle, byref(mode), byref(pending)) and mode.value:
+            instances = self._instances()
+            if len(instances) != 1:
+                return None
+            (handle,) = instances
+        text = ctypes.create_string_buffer(UUID_LENGTH)
+        status = self._call("nvmlDeviceGetUUID", handle, text, UUID_LENGTH)
+        return None if status else text.value.decode()
+
+    def _instances(self) -> list[c_void_p]:
+        """The MIG instances that the process may see: in a container, those that it was given."""
+        count, found = c_uint(), []
+        self._call("nvmlDeviceGetMaxMigDeviceCount", self._handle, byref(count))
+        for index in range(count.value):
+            instance = c_void_p()
+            if not self._call("nvmlDeviceGetMigDeviceHandleByIndex", self._handle, index, byref(instance)):
+                found.append(instance)
+        return found
+
     def energy_joules(self) -> float | None:
         """What the GPU used since its driver was loaded."""
         energy_mj = self._number(c_ulonglong, "nvmlDeviceGetTotalEnergyConsumption")
@@ -141,3 +165,12 @@ class Gpu:
         """Why the clock is held back, as a mask; drivers before 535 know only the older name."""
         mask = self._number(c_ulonglong, "nvmlDeviceGetCurrentClocksEventReasons")
         return self._number(c_ulonglong, "nvmlDeviceGetCurrentClocksThrottleReasons") if mask is None else mask
+
+
+def view() -> dict[str, Any]:
+    """`device` and `is_mig` of the record's `view`, as in `tenant.cuda`; empty where NVML cannot tell which it is."""
+    try:
+        uuid = Gpu({}).uuid()
+    except NvmlError:
+        return {}
+    return {} if uuid is None else {"device": device_digest(uuid), "is_mig": uuid.startswith(MIG_PREFIX)}

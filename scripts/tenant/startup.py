@@ -27,12 +27,16 @@ class _Watch:
 
 def _open_device(device: str) -> dict[str, Any] | None:
     given = granted.view()
-    if device != "cuda":
-        return given
-    from tenant import cuda
+    if device == "cuda":
+        from tenant import cuda
 
-    cuda.open_context()
-    return (given or {}) | cuda.view()
+        cuda.open_context()
+        return (given or {}) | cuda.view()
+    if given is None:
+        return None
+    from tenant import nvml
+
+    return given | nvml.view()
 
 
 def load(arguments: Namespace) -> list[tuple[Workload, Identity]]:

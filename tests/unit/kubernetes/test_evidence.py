@@ -59,6 +59,13 @@ def test_tenants_share_instances_evenly() -> None:
     assert failing([view("a"), view("b"), view("b"), view("b")], [0, 1, 0, 1]) == ["tenants on each device"]
 
 
+def test_what_no_tenant_could_tell_of_its_device_is_not_observed() -> None:
+    grants = [Grant(index, index) for index in range(3)]
+    records = [view("a", is_mig=None), view("b"), view("c")]
+    (item,) = (item for item in collect(EXPECTED, CUT, [], cut_node(), grants, records) if not item["holds"])
+    assert (item["name"], item["observed"]) == ("device is a MIG instance", None), "left to the gate, no contradiction"
+
+
 def test_the_whole_gpu_is_no_instance() -> None:
     assert failing([view("a", is_mig=False)], [0], is_cut=False) == []
     assert failing([view("a")], [0], is_cut=False) == ["device is a MIG instance"]

@@ -34,6 +34,7 @@ def test_the_view_of_a_gpu(stub: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -
     assert cuda.view() == {
         "pid": os.getpid(),
         "device": hashlib.sha256(f"gpu-{UUID}".encode()).hexdigest()[:16],
+        "is_mig": False,
         "sm_count": 132,
         "memory_free_bytes": 1 << 20,
         "memory_total_bytes": 1 << 20,
@@ -46,6 +47,7 @@ def test_the_view_of_a_mig_instance_has_the_instances_identity(
 ) -> None:
     monkeypatch.setenv("STUB_NAME", "NVIDIA A100-SXM4-40GB MIG 1g.5gb")
     assert cuda.view()["device"] == cuda.device_digest(f"MIG-{UUID}")
+    assert cuda.view()["is_mig"] is True
 
 
 def test_a_digest_does_not_depend_on_the_case_and_tells_kinds_apart() -> None:
