@@ -253,7 +253,7 @@ class Node(ABC):
 
     def watch(self, options: Mapping[str, Any]) -> None:
         """Have a cluster's Prometheus scrape all tenants of the run, until `restore`. Raises NodeError."""
-        raise NodeError(f"the node {self.kind!r} has no way to tell a Prometheus of its tenants; set prometheus.folder")
+        raise NodeError(f"the node {self.kind!r} cannot register its tenants with Prometheus; set prometheus.folder")
 
     def doubt(self) -> None:  # noqa: B027
         """Tenants have ended badly: what of the state may have suffered is set up anew before it is used again."""

@@ -104,6 +104,8 @@ def manifests(name: str) -> list[Json]:
         name = name.removesuffix(BY_CLAIMS)
         ready_made["kubernetes"]["access"] = "dra"
     ready_made["kubernetes"]["may_change"] = ["mig"]
+    # What a strategy makes is the same for every workload but its name.
+    ready_made["workloads"] = ["matmul-16384"]
     study = Study(load(files() | ready_made | {"strategies": [name], "replicas": [TENANTS], "null_cells": False}))
     cell = next(cell for cell in study.cells if cell.strategy == name)
     spec, strategy = study.spec_of(cell), study.strategies[name]

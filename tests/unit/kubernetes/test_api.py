@@ -175,10 +175,10 @@ def test_a_watch_that_is_refused_for_now_is_as_one_that_breaks(
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        (None, "no way to a cluster: .*set KUBECONFIG or kubernetes.context"),
-        ("a: [b", "no way to a cluster: while parsing a flow sequence .*set KUBECONFIG"),
-        ("garbage", "no way to a cluster: what is given is no kubeconfig; set KUBECONFIG"),
-        ("clusters: 3\ncontexts: []\n", "no way to a cluster: what is given is no kubeconfig; set KUBECONFIG"),
+        (None, "no kubeconfig found: .*kubeconfig does not exist; set KUBECONFIG to the path of yours"),
+        ("a: [b", "no usable kubeconfig: while parsing a flow sequence .*set KUBECONFIG"),
+        ("garbage", "no usable kubeconfig: the file is not a kubeconfig; set KUBECONFIG"),
+        ("clusters: 3\ncontexts: []\n", "no usable kubeconfig: the file is not a kubeconfig; set KUBECONFIG"),
     ],
 )
 def test_without_a_way_to_a_cluster(

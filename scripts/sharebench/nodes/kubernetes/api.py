@@ -27,7 +27,8 @@ PASSING = {429, 500, 502, 503, 504}
 GONE = 410
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 MERGE_PATCH = "application/merge-patch+json"
-NO_WAY = "no way to a cluster: {}; set KUBECONFIG or kubernetes.context"
+NO_CLUSTER = "no usable kubeconfig: {}; set KUBECONFIG or kubernetes.context"
+NO_KUBECONFIG = "no kubeconfig found: {} does not exist; set KUBECONFIG to the path of yours"
 
 
 class ApiRefused(NodeError):
@@ -88,10 +89,13 @@ class Api:
                 file = os.environ.get("KUBECONFIG")
                 loaders.load_kube_config(config_file=file, context=context, client_configuration=settings)
         except (config.ConfigException, OSError, YAMLError) as error:
-            raise NodeError(NO_WAY.format(" ".join(str(error).split()))) from None
+            files = os.environ.get("KUBECONFIG") or str(Path("~", ".kube", "config"))
+            if not any(Path(each).expanduser().exists() for each in files.split(os.pathsep)):
+                raise NodeError(NO_KUBECONFIG.format(files)) from None
+            raise NodeError(NO_CLUSTER.format(" ".join(str(error).split()))) from None
         except (AttributeError, KeyError, TypeError, ValueError):
             # The library takes a kubeconfig for one, whatever it holds.
-            raise NodeError(NO_WAY.format("what is given is no kubeconfig")) from None
+            raise NodeError(NO_CLUSTER.format("the file is not a kubeconfig")) from None
         # We try again ourselves.
         settings.retries = False
         self.client = client.ApiClient(settings)

@@ -49,6 +49,11 @@ POKE_ANNOTATION = "sharebench/configs-changed"
 RESYNC_SECONDS = 95.0
 
 
+def can_pack(plugin: Part) -> bool:
+    """Whether this device plugin can put tenants on one GPU of several."""
+    return version_of(plugin.version) >= PACKED_SINCE
+
+
 class DevicePlugin(Access):
     """The GPU as the resource of a device plugin that the node's config label sets."""
 
@@ -94,16 +99,13 @@ class DevicePlugin(Access):
                 return f"the GPU takes {most} MPS clients at most"
             if self._installed.mps is None:
                 return "the MPS control daemon is not installed (the chart's or the operator's DaemonSet)"
-        if gpus > 1 and replicas > 1 and not self._can_pack():
+        plugin = self._installed.plugin
+        if gpus > 1 and replicas > 1 and not (plugin is not None and can_pack(plugin)):
             return (
                 f"the node has {gpus} GPUs, over which this plugin spreads the tenants; "
-                "from 0.20 on it can put them on one"
+                "claims (config/kubernetes_dra.yaml), or a plugin from 0.20 on, can put them on one"
             )
         return None
-
-    def _can_pack(self) -> bool:
-        plugin = self._installed.plugin
-        return plugin is not None and version_of(plugin.version) >= PACKED_SINCE
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
         """One for each tenant. The plugin chooses among instances of a profile, but not how many tenants share one."""

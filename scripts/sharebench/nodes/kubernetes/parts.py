@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from sharebench.nodes.kubernetes import installed, instances
 from sharebench.nodes.kubernetes.api import ApiRefused
 from sharebench.nodes.kubernetes.cluster_node import ClusterNode
+from sharebench.nodes.kubernetes.device_plugin import can_pack
 from sharebench.nodes.kubernetes.dra import Dra
 from sharebench.nodes.kubernetes.mig_manager import map_file
 from sharebench.nodes.kubernetes.readiness import (
@@ -126,6 +127,10 @@ def prometheus(survey: Survey) -> Iterator[Row]:
     yield Row("Prometheus operator", survey.presence("/apis/monitoring.coreos.com/v1"))
 
 
+def _uses_plugin(survey: Survey) -> bool:
+    return "device-plugin" in survey.options["accesses"]
+
+
 def gpu(survey: Survey) -> Iterator[Row]:
     """What the node's GPUs are and can do, by the labels of GPU Feature Discovery."""
     labels, prefix = survey.labels, "nvidia.com/"
@@ -143,6 +148,12 @@ def gpu(survey: Survey) -> Iterator[Row]:
         f"driver {driver or 'unknown'}",
     ]
     yield Row("GPU", ", ".join(said))
+    plugin = survey.node.installed.plugin
+    if survey.node.gpus > 1 and plugin is not None and not can_pack(plugin) and _uses_plugin(survey):
+        yield Row("", f"device plugin {plugin.version} spreads tenants over the GPUs: no two can share one of them")
+        yield Row(
+            "", "use claims (config/kubernetes_dra.yaml), or plugin 0.20 or newer; no GPU of the node may be in use"
+        )
     yield Row("  MPS", f"up to {most or 'an unknown number of'} tenants")
     is_capable = labels.get(f"{prefix}mig.capable") == "true"
     use = "in use now" if instances.is_cut(labels) else "possible, not in use now"
