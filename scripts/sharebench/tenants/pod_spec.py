@@ -27,6 +27,7 @@ TOKEN_VARIABLE = "SHAREBENCH_TOKEN"
 GRANTED_VARIABLE = "SHAREBENCH_GRANTED"
 # What Kubernetes calls nobody: images without a user of their own run as root, which restricted namespaces refuse.
 USER = 65532
+USER_NAME = "sharebench"
 GRACE_SECONDS = 2
 # Autoscalers that know one of these leave the pod's node alone.
 UNDISTURBED = {"karpenter.sh/do-not-disrupt": "true", "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
@@ -139,6 +140,9 @@ def pod(
             {"name": GRANTED_VARIABLE, "value": "1"},
             {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
             {"name": "HOME", "value": "/tmp"},
+            # No image knows the user's number, and torch asks for its name.
+            {"name": "USER", "value": USER_NAME},
+            {"name": "LOGNAME", "value": USER_NAME},
             *({"name": name, "value": value} for name, value in needs.environment.items()),
         ],
         "ports": [{"name": "metrics", "containerPort": PORT}],

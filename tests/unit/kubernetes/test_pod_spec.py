@@ -46,6 +46,17 @@ def test_restricted_pod_security() -> None:
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
 
 
+def test_the_user_has_a_name_although_no_image_knows_it() -> None:
+    (container,) = pod()["spec"]["containers"]
+    environment = {each["name"]: each["value"] for each in container["env"]}
+    # As torch does it, which writes its caches below a folder of that name.
+    program = "import getpass, pwd; pwd.getpwuid = lambda _: {}[_]; print(getpass.getuser())"
+    named = {name: environment[name] for name in environment if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run([sys.executable, "-c", program], env=named, capture_output=True, text=True)
+    assert done.stdout == "sharebench\n", done.stderr
+    assert environment["USER"] == environment["LOGNAME"]
+
+
 def test_the_config_map_owns_the_pods() -> None:
     made = pod()
     (owner,) = made["metadata"]["ownerReferences"]
