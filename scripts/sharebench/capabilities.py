@@ -52,6 +52,8 @@ BUILT_KINDS: tuple[str, ...] = (*CAPABILITIES, "kubernetes")
 
 GPU_DEVICE_FILE = Path("/dev/nvidia0")
 GPU_PROC_FOLDER = Path("/proc/driver/nvidia/gpus")
+ELSEWHERE = "…/"
+"""What paths that lead out of a checkout begin with once they are published."""
 # Made by `make gpu-env`.
 GPU_ENVIRONMENT = Path(__file__).resolve().parents[2] / ".venv-gpu" / "bin" / "python"
 
@@ -111,8 +113,13 @@ def resolve_node(config: Mapping[str, Any]) -> str:
     return "nvidia" if has_nvidia_gpu() else "cpu"
 
 
+def has_own_python(options: Mapping[str, Any]) -> bool:
+    """Whether the config's `nvidia` section names an interpreter; one of a published config is on another host."""
+    return options["python"] != "auto" and not options["python"].startswith(ELSEWHERE)
+
+
 def gpu_python(options: Mapping[str, Any]) -> Path | None:
     """Interpreter of the tenants on a GPU by the config's `nvidia` section; None where `auto` finds none."""
-    if options["python"] != "auto":
+    if has_own_python(options):
         return Path(options["python"])
     return GPU_ENVIRONMENT if GPU_ENVIRONMENT.exists() else None

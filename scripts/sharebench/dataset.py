@@ -11,6 +11,7 @@ from typing import Any
 
 from sharebench import archive, ownership
 from sharebench import config as configuration
+from sharebench.capabilities import ELSEWHERE
 from sharebench.files import Damaged, read_json
 from sharebench.matrix import Study, canonical
 
@@ -113,11 +114,11 @@ def portable(text: str) -> str:
     key, separator, value = text.rpartition("=")
     if "{" in text:
         # A mapping, such as nvidia={python: /opt/bin/python}.
-        return ABSOLUTE.sub(lambda found: f"…/{Path(found.group()).name}", text)
+        return ABSOLUTE.sub(lambda found: f"{ELSEWHERE}{Path(found.group()).name}", text)
     if not Path(value).is_absolute() and ".." not in Path(value).parts:
         return text
     inside = Path(value).resolve().is_relative_to(Path.cwd())
-    return key + separator + (os.path.relpath(value) if inside else f"…/{Path(value).name}")
+    return key + separator + (os.path.relpath(value) if inside else f"{ELSEWHERE}{Path(value).name}")
 
 
 def published(folder: Path) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from sharebench.capabilities import has_own_python
 from sharebench.code import SCRIPTS
 
 ENVS = SCRIPTS.parent / "envs"
@@ -22,7 +23,7 @@ def tenant_environment(lock: str) -> str:
 def environment_of(config: Mapping[str, Any], node_kind: str) -> str:
     """The lock of the tenants' packages on this kind of node; an interpreter of the user's own has what it has."""
     if node_kind == "nvidia":
-        is_own = config["nvidia"]["python"] != "auto"
+        is_own = has_own_python(config["nvidia"])
         return "own interpreter" if is_own else tenant_environment("tenant-gpu.txt")
     if node_kind == "kubernetes":
         return f"image {config['kubernetes']['image']}"

@@ -6,6 +6,7 @@ import html
 import math
 import re
 import shlex
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -78,6 +79,17 @@ def _template() -> jinja2.Template:
     return environment.get_template("report.html.j2")
 
 
+def repeating(manifest: Mapping[str, Any], data: Path) -> str:
+    """The command that measures the study again: that of a data set, where the tables were made from one."""
+    source = manifest["config"]["from"]
+    if not source:
+        return shlex.join(manifest["argv"])
+    config = Path(source) / "config.yaml"
+    if config.is_file():
+        return f"snakemake --cores 1 --configfile {shlex.quote(str(config))} --config results=results/mine"
+    return shlex.join(read_json(data / "manifest.json")["argv"])
+
+
 def contents(sections: str) -> list[tuple[str, str]]:
     """Id and heading of every section of the rendered page."""
     found = re.findall(r'<section id="([\w-]+)"[^>]*>\s*<h2[^>]*>(.*?)</h2>', sections)
@@ -108,7 +120,8 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
         "facts": study.facts,
         "manifest": manifest,
         "created": f"{datetime.fromtimestamp(manifest['created_epoch_seconds'], UTC):%d %B %Y, %H:%M} UTC",
-        "command": shlex.join(manifest["argv"]),
+        "command": repeating(manifest, data),
+        "is_of_a_data_set": bool(manifest["config"]["from"]),
         "colors": {name: look.color for name, look in looks(study.catalogue, strategies).items()},
         "summary": rows,
         "common": common,

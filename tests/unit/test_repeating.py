@@ -1,0 +1,74 @@
+"""A published study can be repeated: its config is accepted on a GPU host, and its report names the command."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from snakemake.utils import update_config
+from unit.studies import files
+
+from sharebench import capabilities, dataset, paper, report
+from sharebench.config import load
+from sharebench.matrix import Study
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("published/*/*/config.yaml"))
+
+
+def repeated(path: str, **changes: Any) -> dict[str, Any]:
+    """What Snakemake makes of `--configfile PATH --config results=results/mine`, with the defaults below."""
+    config = copy.deepcopy(files())
+    update_config(config, yaml.safe_load((ROOT / path).read_text(encoding="utf-8")))
+    return load(config | {"results": "results/mine"} | changes)
+
+
+@pytest.mark.parametrize("path", CONFIGS)
+def test_a_published_config_plans_the_cells_of_its_study(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", tmp_path)
+    monkeypatch.setattr(capabilities, "GPU_ENVIRONMENT", Path(sys.executable))
+    config = repeated(path)
+    published = dataset.study_of(ROOT / Path(path).parent)
+    assert {cell.raw for cell in Study(config).cells} == {cell.raw for cell in published.cells}
+    assert capabilities.gpu_python(config["nvidia"]) == Path(sys.executable), "that of the original's host is not here"
+
+
+def test_every_study_but_the_first_look_has_its_config() -> None:
+    folders = {ROOT / "published" / name for name in dataset.published(ROOT / "published")}
+    assert {folder.name for folder in folders if not (folder / "config.yaml").is_file()} == {"h200-first-look"}
+
+
+def test_an_interpreter_of_this_host_is_taken_as_it_is_named() -> None:
+    assert capabilities.gpu_python({"python": "/opt/bin/python"}) == Path("/opt/bin/python")
+    assert not capabilities.has_own_python({"python": dataset.portable("/opt/bin/python")})
+
+
+def test_a_report_of_a_data_set_names_the_command_of_that_data_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    made = tmp_path / "made"
+    _, data = paper.table(ROOT / "published/h200/faults", made)
+    manifest = json.loads((made / "manifest.json").read_text())
+    command = report.repeating(manifest | {"argv": ["snakemake", "advise"]}, data)
+    assert command == (
+        "snakemake --cores 1 --configfile published/h200/faults/config.yaml --config results=results/mine"
+    )
+    assert (ROOT / shlex.split(command)[4]).is_file()
+    _, data = paper.table(ROOT / "published/h200-first-look", tmp_path / "look")
+    manifest = json.loads((tmp_path / "look/manifest.json").read_text())
+    typed = json.loads((data / "manifest.json").read_text())["argv"]
+    assert report.repeating(manifest, data) == shlex.join(typed), "it has no config"
+
+
+def test_a_report_of_a_study_names_the_command_that_was_typed(tmp_path: Path) -> None:
+    manifest = {"config": {"from": None}, "argv": ["snakemake", "--config", "strategies=[mps, mig]"]}
+    assert report.repeating(manifest, tmp_path) == "snakemake --config 'strategies=[mps, mig]'"
