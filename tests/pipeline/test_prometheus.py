@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from grafana import expressions
 from pipeline.harness import Checkout, is_spoilt
 from tables import rows
 from watching import MISSING, PROGRAM, Prometheus, assert_quantiles_agree, exporter, prometheus
 
 from sharebench.collect.prometheus import Server
 from sharebench.collect.series import histogram_quantile
-from sharebench.dashboard import dashboard, expressions
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.skipif(PROGRAM is None, reason=MISSING)]
 
@@ -78,7 +78,7 @@ def test_prometheus_says_what_the_tenants_say_within_its_buckets(untouched: Chec
         assert (untouched.results / "figures/buckets.svg").exists()
         manifest = (untouched.results / "manifest.json").read_text()
         assert server.url not in manifest and str(server.targets) not in manifest
-        for expression in expressions(dashboard()):
+        for expression in expressions():
             server.query(expression)
 
 

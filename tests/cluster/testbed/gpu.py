@@ -117,15 +117,6 @@ def smi_calls(found: Instance) -> list[str]:
     return Path(f"/proc/{found.init_pid()}/root/run/nvidia/driver/usr/bin/nvidia-smi.log").read_text().splitlines()
 
 
-def install_example_dra(found: Instance) -> None:
-    """Kubernetes' example of a DRA driver into a running test bed, which offers two GPUs that do not exist."""
-    import_images(found, images.further_archive(images.DRA_EXAMPLE))
-    command = [str(programs.obtain(programs.KUBE)["kubectl"]), f"--kubeconfig={found.kubeconfig}"]
-    run(*command, "apply", "-f", MANIFESTS / "dra-example.yaml")
-    rollout = ("daemonset/dra-example-driver", "--namespace=dra-example-driver", "--timeout=90s")
-    run(*command, "rollout", "status", *rollout)
-
-
 def set_dra(found: Instance, gates: str, layout: str | None = None, product: str = "", gpus: int = 1) -> None:
     """Have the DRA driver start anew with these feature gates, on a GPU cut into these MIG instances or on a whole one.
 

@@ -22,10 +22,10 @@ from cluster.testbed.instance import cache, locked
 SUITE = "bookworm"
 PACKAGES = "python3,python3-numpy,python3-prometheus-client,mount"  # mount: for `mps-control-daemon mount-shm`
 REGISTRY = "testbed.local"  # nobody's, so that nothing is ever pulled
-NAMES = ("pause", "python", "nvidia", "mig", "dra", "dra-example")
-PAUSE, PYTHON, GPU, MIG, DRA, DRA_EXAMPLE = (f"{REGISTRY}/{name}:1" for name in NAMES)
+NAMES = ("pause", "python", "nvidia", "mig", "dra")
+PAUSE, PYTHON, GPU, MIG, DRA = (f"{REGISTRY}/{name}:1" for name in NAMES)
 # Of programs that only some clusters need.
-FURTHER = {MIG: programs.MIG, DRA: programs.DRA, DRA_EXAMPLE: programs.DRA_EXAMPLE}
+FURTHER = {MIG: programs.MIG, DRA: programs.DRA}
 STANDINS = Path(__file__).parent / "standins"
 SHARED_STANDINS = Path(__file__).parents[2] / "standins"
 

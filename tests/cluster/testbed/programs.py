@@ -105,12 +105,6 @@ DRA = Program(
     files=(("mps-daemon.yaml", "sigs.k8s.io/dra-driver-nvidia-gpu", "templates/mps-control-daemon.tmpl.yaml"),),
     nvml=True,
 )
-DRA_EXAMPLE = Program(
-    "dra-example",
-    "dra",
-    ("dra-example-kubeletplugin",),
-    ("sigs.k8s.io/dra-example-driver/cmd/dra-example-kubeletplugin",),
-)
 HELM = Program("helm", "helm", ("helm",), ("helm.sh/helm/v3/cmd/helm",))
 FAKE_PLUGIN = Program("fake-plugin", "kubernetes", ("fake-plugin",), ("./fake-plugin",))
 PROMETHEUS = Program(

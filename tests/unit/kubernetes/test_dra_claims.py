@@ -13,7 +13,6 @@ from sharebench.matrix import Study
 from sharebench.nodes.kubernetes import dra_api, dra_claims
 from sharebench.nodes.kubernetes.dra_api import Device
 from sharebench.nodes.kubernetes.dra_driver import Build
-from sharebench.nodes.kubernetes.dra_example import Example
 from sharebench.strategies import Strategy
 
 WHOLE = offered(gpu())
@@ -296,29 +295,6 @@ def test_gates_and_versions(wanted: Strategy, version: str, gates: dict[str, boo
     why = NVIDIA.lacks(wanted, Build(version, gates, "driver"))
     assert why is None if words is None else words in (why or "")
     assert NVIDIA.lacks(wanted, None) is None
-
-
-def test_the_example_driver_is_another_adapter() -> None:
-    driver = Example()
-    found = {
-        "name": "gpu-0",
-        "attributes": {"uuid": {"string": "gpu-18db"}, "model": {"string": "LATEST-GPU-MODEL"}},
-        "capacity": {"memory": {"value": "80Gi"}},
-    }
-    devices = dra_api.offered([in_slice(found, driver=driver.name)], "gpu-node")
-    parts = dra_claims.parts(driver, devices, LONG, 3)
-    assert not isinstance(parts, str)
-    (claim,) = dra_claims.claims("v1", driver, LONG, parts)
-    (config,) = claim["spec"]["devices"]["config"]
-    assert config["opaque"]["parameters"]["apiVersion"] == "gpu.resource.example.com/v1alpha1"
-    assert driver.lacks(MPS, None) == "the DRA driver gpu.example.com has no mps"
-    assert isinstance(dra_claims.parts(driver, devices, strategy("mig", profile="1g"), 1), str)
-    # the variables are those of the driver's own tests (internal/profiles/gpu/gpu_test.go)
-    assert driver.shows(parts[0], PLAIN)["variables"] == {
-        "GPU_DEVICE_0": "gpu-0",
-        "GPU_DEVICE_0_SHARING_STRATEGY": "TimeSlicing",
-        "GPU_DEVICE_0_TIMESLICE_INTERVAL": "Default",
-    }
 
 
 def test_the_interval_is_in_the_spec_and_only_where_there_is_one() -> None:

@@ -17,7 +17,6 @@ from sharebench.nodes.kubernetes.access import Access, PodNeeds
 from sharebench.nodes.kubernetes.api import ApiRefused
 from sharebench.nodes.kubernetes.dra_api import Device, Json
 from sharebench.nodes.kubernetes.dra_driver import Build, Driver
-from sharebench.nodes.kubernetes.dra_example import Example
 from sharebench.nodes.kubernetes.dra_nvidia import Nvidia
 from sharebench.nodes.kubernetes.installed import Part
 from sharebench.nodes.kubernetes.lease import node_digest
@@ -26,7 +25,7 @@ from sharebench.strategies import Strategy, of_spec
 from tenant.granted import SHOWN_VARIABLE
 
 # The first that offers devices of the node is taken.
-DRIVERS: tuple[Driver, ...] = (Nvidia(), Example())
+DRIVERS: tuple[Driver, ...] = (Nvidia(),)
 GONE_SECONDS = 60.0
 POLL_SECONDS = 0.5
 LOOK_SECONDS = 5.0

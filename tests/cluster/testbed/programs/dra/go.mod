@@ -41,10 +41,7 @@ replace (
 	k8s.io/streaming => k8s.io/streaming v0.36.1
 )
 
-tool (
-	sigs.k8s.io/dra-driver-nvidia-gpu/cmd/gpu-kubelet-plugin
-	sigs.k8s.io/dra-example-driver/cmd/dra-example-kubeletplugin
-)
+tool sigs.k8s.io/dra-driver-nvidia-gpu/cmd/gpu-kubelet-plugin
 
 require (
 	github.com/Masterminds/semver/v3 v3.5.0 // indirect
