@@ -78,7 +78,9 @@ rule plan:
         script=SCRIPTS / "plan.py",
         results=RESULTS,
         config=canonical(STUDY.config),
+        argv=canonical(sys.argv[1:]),
     message:
         "Planning"
     shell:
-        "{params.python:q} {params.script:q} --results {params.results:q} --config {params.config:q} 2> {log:q}"
+        "{params.python:q} {params.script:q} --results {params.results:q} --config {params.config:q}"
+        " --argv {params.argv:q} 2> {log:q}"

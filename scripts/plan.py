@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 from sharebench import console, lifecycle
@@ -13,9 +15,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, required=True, help="results root")
     parser.add_argument("--config", type=json.loads, required=True, help="normalised config, as JSON")
+    parser.add_argument("--argv", type=json.loads, required=True, help="the words after `snakemake`, as JSON")
     arguments = parser.parse_args()
+    # What is stale only Snakemake knows: the same command, of everything in place of the plan.
+    others = [word for word in arguments.argv if word != "plan"]
+    command = [sys.executable, "-m", "snakemake", *others, "--summary"]
+    asked = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if asked.returncode != 0:
+        print("  failed: `snakemake --summary` with the same options fails; the log says why", flush=True)
+        return 1
     try:
-        print(lifecycle.plan(Study(arguments.config), arguments.results))
+        print(lifecycle.plan(Study(arguments.config), arguments.results, lifecycle.pending(asked.stdout)))
     except NodeError as error:
         print(f"  failed: {error}", flush=True)
         return 1

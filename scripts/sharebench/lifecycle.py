@@ -10,7 +10,8 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from itertools import groupby
+from itertools import dropwhile, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,8 @@ from sharebench import console, dataset, ownership
 from sharebench.code import SCRIPTS
 from sharebench.jobs import duration, node_of, seconds_per_cell
 from sharebench.matrix import Cell, Study, cell_of
-from sharebench.mixes import in_words
+from sharebench.mixes import in_words, tenant_workloads
 from sharebench.nodes.base import Node, NodeError
-from sharebench.record import RecordError, RecordMismatch, check, read
 from sharebench.strategies import is_again
 
 LOG_LINES = 20
@@ -56,34 +56,59 @@ def headline(study: Study, run: Mapping[str, Any], cells: Collection[Cell], jobs
     )
 
 
-def stale_cells(study: Study, results: Path) -> set[Cell]:
-    """The cells without a sound record of what the study asks for now."""
-    stale = set()
-    for cell in study.cells:
-        try:
-            check(read(results / cell.raw), study.spec(cell), study.code(cell.workload))
-        except (RecordError, RecordMismatch):
-            stale.add(cell)
-    return stale
+def pending(summary: str) -> dict[str, list[str]]:
+    """The files that Snakemake would make, by rule, from what `snakemake --summary` prints."""
+    lines = dropwhile(lambda line: not line.startswith("output_file\t"), summary.splitlines())
+    rows = csv.DictReader(lines, delimiter="\t")
+    files: dict[str, list[str]] = {}
+    for row in rows:
+        if row["plan"] == "update pending":
+            files.setdefault(row["rule"], []).append(row["output_file"])
+    return files
 
 
-def plan(study: Study, results: Path) -> str:
-    """The whole plan, for `snakemake plan`: the headline, and what each strategy changes on the node."""
+def _without_tenants(node: Node, study: Study, strategy: str) -> list[str]:
+    """What of the strategy's cells will start no tenant: by kind, the numbers of tenants, of which workloads."""
+    entry, cells = study.strategies[strategy], [cell for cell in study.cells if cell.strategy == strategy]
+    once = {(cell.replicas, cell.workload): tenant_workloads(study.spec_of(cell)) for cell in cells}
+    never = {key for key, workloads in once.items() if node.infeasible(entry, key[0], workloads) is not None}
+    untried = {key for key, workloads in once.items() if node.not_attempted(entry, workloads) is not None} - never
+    found = []
+    for words, keys in (("infeasible here", never), ("not measured", untried)):
+        sizes: dict[int, list[str]] = {}
+        for replicas, workload in sorted(keys):
+            sizes.setdefault(replicas, []).append(workload)
+        parts = []
+        for of, group in groupby(sizes.items(), key=itemgetter(1)):
+            numbers = [replicas for replicas, _ in group]
+            is_all = all(set(of) == {workload for n, workload in once if n == size} for size in numbers)
+            parts.append(", ".join(map(str, numbers)) + ("" if is_all else f" of {', '.join(of)}"))
+        found += [f"{words}: {'; '.join(parts)}"] if parts else []
+    return found
+
+
+def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str:
+    """The whole plan, for `snakemake plan`: the headline, and what each strategy changes on the node.
+
+    `files` are those that Snakemake would make, by rule.
+    """
     node = node_of(study, results)
-    cells = stale_cells(study, results)
-    missing = [name for name in study.calibrated() if not (results / f"calibration/{name}.json").exists()]
-    jobs = {"calibrate": len(missing)}
-    lines = [headline(study, ownership.read_run(results), cells, jobs)]
+    cells = {cell_of(path) for path in files.get("run_cell", ())}
+    if cells:
+        jobs = {"calibrate": len(files.get("calibrate", ()))}
+        lines = [headline(study, ownership.read_run(results), cells, jobs)]
+    else:
+        made = ", ".join(f"{rule} {len(paths)}" for rule, paths in sorted(files.items()))
+        lines = [f"no cell to measure; files to make: {made or 'none'}"]
     width = max(len(name) for name in study.strategies)
     changes: dict[str, list[str]] = {}
     for name in sorted({cell.strategy for cell in study.cells}, key=list(study.strategies).index):
         mine = [cell for cell in study.cells if cell.strategy == name]
         sizes = sorted({cell.replicas for cell in mine})
-        never = [n for n in sizes if node.infeasible(study.strategies[name], n)]
+        without = _without_tenants(node, study, name)
         lines.append(
             f"  {name:{width}}  {sum(cell in cells for cell in mine):4d} of {len(mine)} cells"
-            f"  replicas {', '.join(map(str, sizes))}"
-            + (f"  (infeasible here: {', '.join(map(str, never))})" if never else "")
+            f"  replicas {', '.join(map(str, sizes))}" + (f"  ({'; '.join(without)})" if without else "")
         )
         changes.setdefault(node.plan(study.strategies[name]), []).append(name)
     lines += [f"  {', '.join(names)}: {change}" for change, names in changes.items()]

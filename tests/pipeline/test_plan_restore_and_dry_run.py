@@ -28,10 +28,19 @@ def test_the_plan_of_a_fresh_study(untouched: Checkout) -> None:
 
 def test_the_plan_of_what_is_missing(finished: Checkout) -> None:
     finished.delete("mig/alpha/2/1", "mig/beta/2/1", "mps/alpha/1/2")
-    finished.raw("exclusive/alpha/1/1").write_text("damaged")
     planned = finished.run("plan", config=["replicas=[1,2,8]"]).ok()
-    assert "16 of 40 cells to measure on node simulated: exclusive 1, time-slicing 4, mps 5, mig 6;" in planned.out
+    assert "15 of 40 cells to measure on node simulated: time-slicing 4, mps 5, mig 6;" in planned.out
     assert "replicas 1, 2, 8  (infeasible here: 8)" in planned.out
+
+
+def test_the_plan_is_what_a_dry_run_says(finished: Checkout) -> None:
+    for calibration in finished.results.glob("calibration/*.json"):
+        calibration.unlink()
+    dry = finished.run(options=["-n"]).ok()
+    planned = finished.run("plan").ok()
+    assert dry.jobs == {} and "no cell to measure; files to make: none" in planned.out
+    (finished.results / "report.html").unlink()
+    assert "files to make: report 1" in finished.run("plan").ok().out
 
 
 def test_restore_brings_the_node_back_once(finished: Checkout) -> None:

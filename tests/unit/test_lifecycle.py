@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit import factories
 from unit.studies import study_of
 
-from sharebench import lifecycle, ownership, record
+from sharebench import lifecycle, ownership
 from sharebench.jobs import duration
-from sharebench.lifecycle import closing_lines, headline, relative_argv, stale_cells, switches
+from sharebench.lifecycle import closing_lines, headline, relative_argv, switches
 from sharebench.matrix import Cell, Study
+from sharebench.nodes.simulated import SimulatedNode
 from sharebench.ownership import OwnershipError
 
 
@@ -78,28 +78,25 @@ def test_durations_are_for_people(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def write_record(planned: Study, cell: Cell, results: Path, **changes: Any) -> None:
-    """A sound record of the cell."""
-    made = factories.record(cell.strategy, workload=cell.workload, repeat=cell.repeat)
-    wanted = {"spec": planned.spec(cell), "code": planned.code(cell.workload)}
-    record.write(results / cell.raw, made | wanted | changes)
-
-
-def test_stale_cells_are_those_without_a_sound_record_of_this_study(tmp_path: Path) -> None:
-    planned = of(strategies=["mps"], baseline="none", replicas=[1], repeats=5)
-    fresh, other_spec, other_code, broken, missing = sorted(planned.cells)
-    write_record(planned, fresh, tmp_path)
-    write_record(planned, other_spec, tmp_path, spec=of(window_seconds=9).spec(other_spec))
-    write_record(planned, other_code, tmp_path, code="measuring code 0")
-    write_record(planned, broken, tmp_path)
-    (tmp_path / broken.raw).write_text((tmp_path / broken.raw).read_text()[:-20])
-    assert stale_cells(planned, tmp_path) == {other_spec, other_code, broken, missing}
+def test_what_is_pending_is_read_from_snakemakes_summary() -> None:
+    head = "output_file\tdate\trule\tlog-file(s)\tstatus\tplan"
+    rows = [
+        "r/cells/mps/matmul/n1/r1/raw.json\t-\trun_cell\t-\tmissing\tupdate pending",
+        "r/cells/mps/matmul/n1/r1/telemetry.csv\t-\trun_cell\t-\tmissing\tupdate pending",
+        "r/cells/mps/matmul/n1/r2/raw.json\tSun Nov 22\trun_cell\t-\tok\tno update",
+        "r/report.html\tSun Nov 22\treport\t-\tupdated input files\tupdate pending",
+    ]
+    assert lifecycle.pending("\n".join(["Building DAG of jobs...", head, *rows])) == {
+        "run_cell": [row.split("\t")[0] for row in rows[:2]],
+        "report": ["r/report.html"],
+    }
+    assert lifecycle.pending(head) == {}
 
 
 def test_the_plan_says_what_each_strategy_needs(tmp_path: Path) -> None:
     planned = of(strategies=["mps", "mig"], replicas=[1, 9], repeats=2)
-    write_record(planned, Cell("mps", "matmul", 1, 1), tmp_path)
-    first, *rest = lifecycle.plan(planned, tmp_path).splitlines()
+    raw = [cell.raw for cell in planned.cells if cell != Cell("mps", "matmul", 1, 1)]
+    first, *rest = lifecycle.plan(planned, tmp_path, {"run_cell": raw}).splitlines()
     assert first.startswith("9 of 10 cells to measure on node simulated: exclusive 2, mps 3, mig 4; 6 node switches")
     text = "\n".join(rest)
     assert "3 of 4 cells  replicas 1, 9\n" in text
@@ -107,6 +104,25 @@ def test_the_plan_says_what_each_strategy_needs(tmp_path: Path) -> None:
     assert "changes nothing" in text
     assert "order: blocks" in text and "snakemake restore" in text
     assert not (tmp_path / ".sharebench").exists(), "a plan writes nothing"
+    made = {"report": ["report.html"], "decide": ["a.csv", "b.csv"]}
+    assert lifecycle.plan(planned, tmp_path, made).startswith("no cell to measure; files to make: decide 2, report 1\n")
+    assert lifecycle.plan(planned, tmp_path, {}).startswith("no cell to measure; files to make: none\n")
+
+
+def test_the_plan_asks_the_node_about_the_workloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        SimulatedNode,
+        "infeasible",
+        lambda _, s, n, w=(): "no" if len(w) == n == 2 and w[0]["name"] == "matmul" else None,
+    )
+    monkeypatch.setattr(SimulatedNode, "not_attempted", lambda _, s, w: "never" if s.name == "streams" else None)
+    planned = of(strategies=["mps", "streams"], workloads=["matmul", "detector"], replicas=[1, 2], repeats=1)
+    lines = lifecycle.plan(planned, tmp_path, {}).splitlines()
+    said = {line.split()[0]: line.partition("replicas 1, 2")[2].strip() for line in lines if "replicas 1, 2" in line}
+    assert said == {
+        "mps": "(infeasible here: 2 of matmul)",
+        "streams": "(infeasible here: 2 of matmul; not measured: 1; 2 of detector)",
+    }
 
 
 def test_the_command_is_noted_without_where_it_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
