@@ -56,8 +56,8 @@ class Tally:
         if latencies_ns.size:
             self.counts += np.bincount(bucket_index(latencies_ns), minlength=BUCKET_COUNT)
             # Squares of seconds in ns do not fit into 64 bits; of doubles, 16 digits of their sum are right.
-            exact = latencies_ns.astype(np.float64)
-            self.sum_squares_ns2 += float(exact @ exact)
+            # Not by a dot product: BLAS may take a thread for each core, and wakes them up for it.
+            self.sum_squares_ns2 += float(np.square(latencies_ns, dtype=np.float64).sum())
             self._join(latencies_ns.size, int(latencies_ns.sum()), int(latencies_ns.max()), int(latencies_ns.min()))
 
     def merge(self, other: Tally) -> None:
