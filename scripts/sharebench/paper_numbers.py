@@ -188,11 +188,12 @@ class DataSet:
         """A metric of one group of valid cells over that of another, paired where each cell has its partner.
 
         Groups are named by columns of tables/cells.csv. Partners are of one run and block, or in a data set of several
-        devices of one device and block: then there is no other way, as no ratio mixes devices. Raises NoNumber.
+        devices of one device and block: then only partners count, as no ratio mixes devices. Raises NoNumber.
         """
         tops, bottoms = (self._cells(where, metric) for where in (over, under))
-        if tops.keys() == bottoms.keys():
-            return number_of(ratio_test([tops[key] / bottoms[key] for key in tops]).ratio)
+        both = tops.keys() & bottoms.keys()
+        if both and (tops.keys() == bottoms.keys() or self.device_count > 1):
+            return number_of(ratio_test([tops[key] / bottoms[key] for key in sorted(both)]).ratio)
         if self.device_count > 1:
             raise NoNumber(f"{_words(over)} and {_words(under)} of {self.name} were not measured on the same devices")
         return number_of(welch_test(list(tops.values()), list(bottoms.values())).ratio)

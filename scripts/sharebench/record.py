@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import jsonschema_rs
 
-from sharebench import SCHEMA_VERSION
+from sharebench import SCHEMA_VERSION, gates
 from sharebench.files import replace_atomically
 from tenant.layout import lower_seconds, upper_seconds
 
@@ -72,7 +72,9 @@ def write(path: Path, record: dict[str, Any]) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The record in the file, checked against the schema and against its own sums.
+    """The record in the file, checked against the schema and against its own sums, and judged by the gates of today.
+
+    The file has the verdicts of the code that measured it; all data sets are held to the same limits.
 
     Raises RecordError when it is missing, unreadable, cut off, of another schema version, in breach of the
     schema, or when a tenant's histogram or timeline does not fit its count, its sums, or its extremes.
@@ -89,7 +91,8 @@ def read(path: Path) -> dict[str, Any]:
     _validate(path, record)
     for tenant in record["tenants"]:
         _check_sums(path, tenant)
-    return in_todays_words(record)
+    todays = in_todays_words(record)
+    return todays | {"gates": gates.evaluate(todays)}
 
 
 def in_todays_words(record: dict[str, Any]) -> dict[str, Any]:

@@ -82,6 +82,11 @@ def test_a_ratio_never_mixes_devices(tmp_path: Path) -> None:
     path = tmp_path / "made/gpu/study/tables/cells.csv"
     cells = pd.read_csv(path)
     cells.loc[(cells["strategy"] == "mps") & (cells["repeat"] == 2), "valid"] = False
+    cells.loc[cells["repeat"] == 2, "latency_mean_seconds"] *= 10
+    cells.to_csv(path, index=False)
+    partners = data_set(tmp_path).ratio(at("time-slicing"), at("mps"))
+    assert partners.value == pytest.approx(2.0, rel=0.05)
+    cells.loc[(cells["strategy"] == "mps") == (cells["repeat"] == 1), "valid"] = False
     cells.to_csv(path, index=False)
     with pytest.raises(NoNumber, match="not measured on the same devices"):
         data_set(tmp_path).ratio(at("time-slicing"), at("mps"))

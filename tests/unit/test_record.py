@@ -33,6 +33,13 @@ def test_what_was_written_is_read(path, sound):
     assert [file.name for file in path.parent.iterdir()] == ["raw.json"]
 
 
+def test_a_record_is_judged_by_the_gates_of_today(path, sound):
+    # As a record of an older version has it: a gate that did not exist yet, and one with another verdict.
+    old = [{**gate, "passed": False} for gate in sound["gates"] if gate["name"] != "level_shift"]
+    record.write(path, {**sound, "gates": old})
+    assert record.read(path)["gates"] == sound["gates"]
+
+
 def test_every_kind_of_factory_record_satisfies_the_schema(path):
     tenants = [factories.absent_tenant(0, "oom"), factories.absent_tenant(1, "not-measured")]
     for made in (

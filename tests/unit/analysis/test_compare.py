@@ -88,10 +88,10 @@ def test_only_what_both_have_is_compared_and_the_rest_has_a_reason(before, tmp_p
     after = write(tmp_path / "after", replicas=[2], strategies=["mps"])
     for path in after.glob("cells/mps/*/*/*/raw.json"):
         broken = json.loads(path.read_text())
-        broken["gates"][0] |= {"passed": False, "message": "broken on purpose"}
+        broken["evidence"][0] |= {"holds": False, "observed": "nothing"}
         path.write_text(json.dumps(broken))
     row = compared(before, after).loc["latency_mean_seconds", "mps"]
-    assert row["reason"] == "no value in after: evidence: broken on purpose"
+    assert row["reason"] == "no value in after: evidence: state (node): expected mps, observed nothing"
     assert math.isnan(row["ratio"]) and row["before"] == pytest.approx(stats.gmean(SHARED))
 
 

@@ -56,7 +56,7 @@ def test_every_bucket_of_every_valid_cell_is_listed_in_order(save, tmp_path):
 
 def test_cells_that_do_not_count_are_left_out(save, tmp_path):
     invalid = factories.record("mps", repeat=1)
-    invalid["gates"][0]["passed"] = False
+    invalid["evidence"][0]["holds"] = False
     crashed = factories.record("mps", [[0.005] * 9], status="crashed", reason="x", repeat=2)
     export_histograms([save(invalid), save(crashed)], tmp_path / "h.csv")
     assert (
