@@ -1,3 +1,5 @@
+# make help     print this text, as does make alone
+# make install  the environment of the pipeline, in .venv (once, two to four minutes); `make run` does it too
 # make run      measure on this machine and write tables, figures and a report into results/
 # make test     linters, types and every test that this machine can run, but those on a Kubernetes
 # make paper    make the data sets of published/ again, in the widths of papers, into results/paper/, and hold what the
@@ -10,7 +12,7 @@
 # make cluster-install   namespace and rights for `node: kubernetes`, as a dry run; APPLY=1 makes them; WITH=plugin,
 #               WITH=operator or WITH="plugin prometheus" install these charts too (config/cluster/charts.yaml)
 # make docs     make again what documents show of the code: manifests, architecture figures, and the pages with them
-# make clean    remove what these commands made
+# make clean    remove what these commands made, unless a run is using it
 #
 # `make run ARGS="--config 'strategies=[mps,mig]'"` passes arguments on to snakemake.
 # `make run GPU_ENV=` installs no frameworks: for an interpreter of your own (nvidia.python), or another node.
@@ -36,7 +38,15 @@ NAME := main
 CLUSTER_WORKERS := $(if $(SHAREBENCH_TESTBED_NAME)$(filter existing,$(SHAREBENCH_CLUSTER)),,-n 2 --dist loadgroup)
 TESTBED := PYTHONPATH=tests $(BIN)/python -m cluster.testbed
 
-.PHONY: run paper paper-print findings test lint bench gpu-env clean cluster-up cluster-down test-cluster
+.DEFAULT_GOAL := help
+.PHONY: help install run paper paper-print findings test lint bench gpu-env clean cluster-up cluster-down test-cluster
+
+# The comment at the head of this file.
+help:
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
+
+install: $(VENV)/run.stamp
+	@echo "$(VENV) is ready: source $(BIN)/activate, then snakemake --help; or make run ARGS=\"--configfile config/quick.yaml\""
 
 run: $(VENV)/run.stamp $(GPU_ENV)
 	@$(BIN)/snakemake $(ARGS)
@@ -97,12 +107,12 @@ $(VENV)/bin/python $(GPU_VENV)/bin/python:
 	@$(PYTHON) -m venv $(@D:/bin=)
 
 $(VENV)/run.stamp: envs/sharebench.txt | $(VENV)/bin/python
-	@echo "setting up $(VENV) from $< (once, a minute or two)"
+	@echo "setting up $(VENV) from $< (once, two to four minutes)"
 	@$(BIN)/python $(INSTALL) -r $<
 	@touch $@
 
 $(VENV)/dev.stamp: envs/dev.txt | $(VENV)/bin/python
-	@echo "setting up $(VENV) from $< (once, a minute or two)"
+	@echo "setting up $(VENV) from $< (once, two to four minutes)"
 	@$(BIN)/python $(INSTALL) -r $<
 	@touch $@ $(VENV)/run.stamp
 

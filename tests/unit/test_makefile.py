@@ -1,6 +1,7 @@
 """What `make` does when it cannot make an environment."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,29 @@ HALF = """#!/bin/sh
 if [ "$1" = -m ]; then mkdir -p .venv/bin; ln -s {python} .venv/bin/python; echo "ensurepip is missing"; exit 1; fi
 exec {python} "$@"
 """
+
+
+def made(folder: Path, *targets: str) -> subprocess.CompletedProcess[str]:
+    """What `make` with these targets says in a folder with the Makefile."""
+    shutil.copy(ROOT / "Makefile", folder)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
+    return subprocess.run(["make", *targets], cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def test_make_alone_prints_the_help_and_does_nothing(tmp_path: Path) -> None:
+    alone = made(tmp_path)
+    assert alone.returncode == 0 and alone.stdout == made(tmp_path, "help").stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["Makefile"]
+    phony = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.M)
+    for target in " ".join(phony).split():
+        assert target.removesuffix("-up").removesuffix("-down") in alone.stdout, f"make {target} is not explained"
+
+
+def test_install_makes_the_environment_once(tmp_path: Path) -> None:
+    for name in (".venv/bin/python", "envs/sharebench.txt", ".venv/run.stamp"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert ".venv is ready: source .venv/bin/activate" in made(tmp_path, "install").stdout
 
 
 def test_an_environment_that_failed_half_way_is_not_taken_for_one(tmp_path: Path) -> None:
