@@ -25,11 +25,20 @@ def config_of_files():
     return merged
 
 
+# The rules' `conda:` says which packages a job needs, which the linter asks for. Snakemake itself imports them to read
+# these files, so a job has them from the interpreter that runs it.
+if workflow.deployment_settings.deployment_method:
+    sys.exit(
+        "--software-deployment-method: jobs run with the interpreter that runs snakemake; leave it out, and make that "
+        "one's environment with `make install`, or with conda: conda env create --file envs/sharebench.yaml"
+    )
+
 try:
     configuration.check_files(workflow.configfiles)
     STUDY = Study(configuration.load(config))
     ASKED, FROM = STUDY.config, STUDY.config["from"]
     if FROM:
+        dataset.refuse_ignored(workflow.config_settings.config)
         STUDY = dataset.open_study(Path(FROM))
         dataset.check_whole(STUDY)
     NOT_SHOWN = dataset.not_shown(STUDY, config_of_files())
@@ -122,3 +131,12 @@ def presentation():
             "catalogue": list(STUDY.strategies),
         }
     )
+
+
+def refuse_link(*parts):
+    """No input; ends the run where the folder of these parts is a symbolic link."""
+    if (folder := Path(*parts)).is_symlink():
+        sys.exit(
+            f"{folder} is a symbolic link; remove it, or publish under another name"
+        )
+    return []

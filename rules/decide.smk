@@ -7,7 +7,8 @@
 #          (slo_ms, tenants, isolation, price_per_hour), which no other job depends on. advise answers on the terminal,
 #          from finished results, and never measures: of results at hand it has no inputs, so that nothing is made again.
 
-QUESTION = dataset.question(ASKED, STUDY)
+# What the command line and its config files say, with the defaults too.
+QUESTION = dataset.question(ASKED, workflow.config_settings.overwrite_config, STUDY)
 DECIDED_FROM = [
     "<results>/tables/cells.csv",
     "<results>/tables/summary.csv",

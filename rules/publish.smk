@@ -17,15 +17,6 @@ FINDINGS = ROOT / "docs" / "findings.yaml"
 PAPER_STAGES = ("tables", "decisions", "figures", "report")
 
 
-def refuse_link(*parts):
-    """No input; ends the run where the folder of these parts is a symbolic link."""
-    if (folder := Path(*parts)).is_symlink():
-        sys.exit(
-            f"{folder} is a symbolic link; remove it, or publish under another name"
-        )
-    return []
-
-
 rule paper_data_sets:
     # All in one job, which loads the plotting libraries once: that takes a third as long as a small data set.
     input:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -148,10 +148,19 @@ def digest(study: Study) -> str:
     return hashlib.sha256(canonical([codes, specs]).encode()).hexdigest()[:16]
 
 
-def question(asked: dict[str, Any], study: Study) -> dict[str, Any]:
-    """What the advice is asked: by the config at hand, or else by the one that made the data set."""
-    rules = configuration.config_schema()["properties"]
-    return {key: study.config[key] if asked[key] == rules[key]["default"] else asked[key] for key in QUESTION_KEYS}
+def refuse_ignored(given: Iterable[str]) -> None:
+    """Raise DataSetError where the command line sets what has no effect on the results of a data set."""
+    ignored = [key for key in given if key not in ("from", *QUESTION_KEYS)]
+    if ignored:
+        raise DataSetError(
+            f"config: {', '.join(ignored)}: no effect with from, whose study was measured before; leave it out, "
+            f"or set what the advice is asked ({', '.join(QUESTION_KEYS)})"
+        )
+
+
+def question(asked: dict[str, Any], given: Collection[str], study: Study) -> dict[str, Any]:
+    """What the advice is asked: the given keys of the config at hand, the others of the one that made the data set."""
+    return {key: asked[key] if key in given else study.config[key] for key in QUESTION_KEYS}
 
 
 def asked(question: dict[str, Any], study: Study) -> str:

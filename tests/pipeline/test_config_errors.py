@@ -22,6 +22,7 @@ CASES = {
     ),
     "a word for a number": (["repeats=two"], "'two' is not a whole number"),
     "a folder that is none": (["from=no/such/folder"], "'no/such/folder' is not an existing folder"),
+    "what a data set does not heed": (["from=envs", "repeats=99"], "config: repeats: no effect with from"),
     "a GPU without what it needs": (["node=nvidia", "nvidia={python: /no/such/python}"], NOT_HERE),
 }
 
@@ -43,6 +44,11 @@ def test_one_line_and_nothing_written(untouched: Checkout, case: tuple[list[str]
     line = refused(untouched, config=config)
     assert line.startswith("config: ")
     assert words in line
+
+
+def test_an_environment_that_no_job_would_use_is_refused(untouched: Checkout) -> None:
+    result = untouched.run(options=["--software-deployment-method", "conda"])
+    assert result.code == 1 and "jobs run with the interpreter that runs snakemake; leave it out" in result.out
 
 
 def test_a_workload_whose_framework_is_not_installed(untouched: Checkout) -> None:

@@ -147,6 +147,21 @@ def test_the_rebuild_of_another_folder_of_that_name_is_not_overwritten(
         open_study(data_set)
 
 
+def test_a_question_is_what_is_given_and_else_the_data_sets_own() -> None:
+    of = requested(isolation="fault", slo_ms=5, tenants=3)
+    asked = load(files() | {"isolation": "none", "slo_ms": None, "price_per_hour": 2.0})
+    given = ["isolation", "slo_ms", "price_per_hour"]
+    expected = {"isolation": "none", "slo_ms": None, "tenants": 3, "price_per_hour": 2.0}
+    assert dataset.question(asked, given, of) == expected, "defaults can be asked for"
+    assert dataset.question(asked, [], of) == {key: of.config[key] for key in dataset.QUESTION_KEYS}
+
+
+def test_what_has_no_effect_on_a_data_set_is_refused() -> None:
+    dataset.refuse_ignored(["from", *dataset.QUESTION_KEYS])
+    with pytest.raises(DataSetError, match=r"^config: workloads, repeats: no effect with from, .* \(slo_ms, tenants, "):
+        dataset.refuse_ignored(["workloads", "from", "repeats"])
+
+
 def test_published_words_lead_nowhere_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     assert dataset.portable("--cores") == "--cores"
