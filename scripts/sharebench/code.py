@@ -136,17 +136,18 @@ READING = [
 # What derives a decision from the tables; the other modules of analysis/ make these tables.
 MODEL = [f"sharebench/analysis/{name}.py" for name in ("known", "model", "scaling", "sharing", "verdicts")]
 ADVICE = [f"sharebench/analysis/{name}.py" for name in ("advice", "advice_text", "capacity", "cost", "options")]
+READER = "sharebench/analysis/tables.py"
 DECIDING = [
     *("sharebench/decide.py", "sharebench/analysis/__init__.py"),
-    *("sharebench/analysis/draws.py", "sharebench/analysis/statistics.py"),
+    *("sharebench/analysis/draws.py", "sharebench/analysis/statistics.py", READER),
     *MODEL,
     *ADVICE,
 ]
 SUMMARISING = [
     *("sharebench/faults.py", "tenant/faults.py"),
-    *(file for file in _all("sharebench/analysis") if file not in MODEL + ADVICE),
+    *(file for file in _all("sharebench/analysis") if file not in [*MODEL, *ADVICE, READER]),
 ]
-DRAWING = ["sharebench/collect/series.py", *_all("sharebench/figures")]
+DRAWING = [READER, "sharebench/collect/series.py", *_all("sharebench/figures")]
 STAGES = {
     "export": ["export_histograms.py", "sharebench/analysis/export.py", *READING],
     "tables": ["sharebench/aggregate.py", "sharebench/archive.py", "sharebench/dataset.py", *READING, *SUMMARISING],
@@ -158,7 +159,7 @@ STAGES = {
     "together": [
         *_all("sharebench", "paper_*.py"),
         *("sharebench/report_words.py", "sharebench/analysis/statistics.py", "sharebench/analysis/across_devices.py"),
-        "sharebench/archive.py",
+        *(READER, "sharebench/archive.py"),
         *_all("sharebench/figures"),
     ],
     "report": [

@@ -16,6 +16,7 @@ from sharebench.analysis.capacity import capacity_table
 from sharebench.analysis.cost import cost_table, with_lower_bounds
 from sharebench.analysis.options import options
 from sharebench.analysis.sharing import Device, device_of
+from sharebench.analysis.tables import read_table
 from sharebench.capabilities import can
 from sharebench.files import read_json, replace_atomically
 from sharebench.references import read_device
@@ -64,8 +65,8 @@ def read(data: Path, root: Path) -> Results:
     try:
         manifest = read_json(root / "manifest.json", "config", "node_kind")
         node = read_device(data / "nodes" / "device.json")["node"]
-        summary = pd.read_csv(root / "tables" / "summary.csv", dtype=dict.fromkeys(TEXTS, str))
-        cells = pd.read_csv(root / "tables" / "cells.csv", low_memory=False)
+        summary = read_table(root / "tables" / "summary.csv", TEXTS)
+        cells = read_table(root / "tables" / "cells.csv")
     except OSError as error:
         raise Undecided(f"no finished results in {root} ({error.filename} is missing); measure first") from None
     config = manifest["config"]
@@ -75,7 +76,6 @@ def read(data: Path, root: Path) -> Results:
     device = device_of(node, config, node["units"] or manifest.get("device_units"))
     own = {name: each for name, each in on_node(config, kind).items() if not (is_again(name) or each.is_queue)}
     known = {name: each for name, each in own.items() if can(kind, entries[name], each.access) is None}
-    summary = summary.fillna(dict.fromkeys(TEXTS, ""))
     is_plain = summary["workload"].map(_is_plain(config)).astype(bool)
     is_once = ~summary["strategy"].map(is_again).astype(bool)
     plain = summary[(summary["workload"] == summary["tenant_workload"]) & is_plain & is_once]
@@ -111,7 +111,7 @@ def write_model(results: Results, classes: Mapping[str, str]) -> None:
 
 def _faults(results: Results) -> pd.DataFrame | None:
     path = results.root / "tables" / "isolation.csv"
-    return pd.read_csv(path) if path.exists() else None
+    return read_table(path) if path.exists() else None
 
 
 def decide(results: Results, asked: Mapping[str, Any], decided: Path) -> str:
@@ -163,7 +163,7 @@ def advice(results: Results, question: Question) -> tuple[pd.DataFrame, str]:
     path = results.root / "tables" / "predictions.csv"
     predictions = pd.DataFrame(columns=list(model.PREDICTION_COLUMNS))
     if path.exists():
-        predictions = pd.read_csv(path, dtype=dict.fromkeys(OF_PREDICTIONS, str))
+        predictions = read_table(path, OF_PREDICTIONS)
     faults = verdicts.measured_faults(_faults(results))
     rows: list[dict[str, Any]] = []
     paragraphs = []

@@ -52,7 +52,7 @@ def facts_row(name: str, data: DataSet) -> dict[str, str]:
     return {
         "study": name.split("/")[-1],
         "cells": str(len(cells)),
-        "valid": str(int((cells["valid"].astype(str) == "True").sum())),
+        "valid": str(int(cells["valid"].sum())),
         "repeats": str(data.repeats),
         "window": f"{config['window_seconds']:g} s",
         "device": data.device["product"],
@@ -117,7 +117,7 @@ def _baselines(datasets: Mapping[str, DataSet]) -> dict[str, dict[str, list[floa
         cells = data.table("cells")
         alone = cells["strategy"].isin([data.baseline, again(data.baseline)]) & (cells["replicas"] == 1)
         alone &= cells["workload"].isin(always_busy(data.manifest["config"]))
-        for row in cells[alone & (cells["valid"].astype(str) == "True")].to_dict("records"):
+        for row in cells[alone & cells["valid"]].to_dict("records"):
             by_device = found.setdefault(row["workload"], {})
             by_device.setdefault(row["device"], []).append(float(row["latency_mean_seconds"]))
     return {workload: by_device for workload, by_device in found.items() if len(by_device) > 1}

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from sharebench.analysis.statistics import Estimate, ratio_test, welch_test
+from sharebench.analysis.tables import read_table
 from sharebench.files import read_json
 from sharebench.report_words import digits
 from sharebench.strategies import again
@@ -119,7 +120,7 @@ class DataSet:
         if not path.is_file():
             raise NoNumber(f"{self.name} has no tables/{name}.csv")
         if name not in self._tables:
-            self._tables[name] = pd.read_csv(path, low_memory=False)
+            self._tables[name] = read_table(path)
         return self._tables[name]
 
     def rows(self, table: str, where: Mapping[str, Any]) -> pd.DataFrame:
@@ -223,7 +224,7 @@ class DataSet:
         """Mean latency in seconds of each valid cell of one tenant alone, A/A control included; smallest first."""
         cells = self.rows("cells", {"workload": workload, "replicas": 1})
         cells = cells[cells["strategy"].isin([self.baseline, again(self.baseline)])]
-        return [Number(value) for value in sorted(cells[cells["valid"].astype(str) == "True"]["latency_mean_seconds"])]
+        return [Number(value) for value in sorted(cells[cells["valid"]]["latency_mean_seconds"])]
 
     def is_steady(self, workload: str) -> bool:
         """Whether cells of one tenant alone agree, so that a ratio to them describes what is above and not them."""
@@ -243,7 +244,7 @@ class DataSet:
     def _cells(self, where: Mapping[str, Any], metric: str) -> dict[Key, float]:
         """The metric of each valid cell, by run (or device) and block."""
         rows = self.rows("cells", where)
-        rows = rows[rows["valid"].astype(str) == "True"]
+        rows = rows[rows["valid"]]
         if rows.empty:
             raise NoNumber(f"{self.name} has no valid cell with {_words(where)}")
         found: dict[Key, float] = {}

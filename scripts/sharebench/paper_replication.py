@@ -96,7 +96,7 @@ def of(first: DataSet, second: DataSet, metric: str = "slowdown") -> Replication
 
 def _by_group(data: DataSet, metric: str) -> dict[Group, list[float]]:
     cells = data.table("cells")
-    cells = cells[(cells["valid"].astype(str) == "True") & (cells["workload"] == cells["tenant_workload"])]
+    cells = cells[cells["valid"] & (cells["workload"] == cells["tenant_workload"])]
     if metric == "slowdown":
         cells = cells[(cells["strategy"] != data.baseline) | (cells["replicas"] > 1)]
     found: dict[Group, list[float]] = {}

@@ -138,11 +138,11 @@ def model_table(data: DataSet, strategies: Sequence[str]) -> str:
     """
     predictions, shapes = data.table("predictions"), data.table("model")
     measured = predictions.dropna(subset=["residual_percent"])
-    chosen = shapes[shapes["chosen"].astype(str) == "True"].drop_duplicates("workload").set_index("workload")["shape"]
+    chosen = shapes[shapes["chosen"]].drop_duplicates("workload").set_index("workload")["shape"]
     rows = []
     for workload, shape in chosen.items():
         own = measured[measured["workload"] == workload]
-        broken = int((own["flagged"].astype(str) == "True").sum())
+        broken = int(own["flagged"].sum())
         apart = {name: own[own["strategy"] == name]["left_out_residual_percent"] for name in strategies}
         rows.append(
             {"workload": f"`{workload}`", "shape": str(shape), "fitted": _largest(own["residual_percent"])}

@@ -30,7 +30,7 @@ def model(study: Study) -> dict[str, Any]:
     """The chosen shape of each workload with its parameters, and how far off predictions are."""
     shapes = data.table(study, "model", ("workload", "shape", "parameter", "unit", "reason"))
     predictions = data.table(study, "predictions", ("strategy", "workload", "basis", "reason"))
-    chosen = shapes[shapes["chosen"].astype(str) == "True"]
+    chosen = shapes[shapes["chosen"]]
     return {
         "parameters": _rows(chosen),
         "without": _rows(shapes[shapes["shape"] == ""].drop_duplicates("workload")),
@@ -65,7 +65,7 @@ def _by_workload(table: pd.DataFrame) -> dict[str, list[Row]]:
 def _errors(workload: str, rows: pd.DataFrame) -> Row:
     """Largest residual of the model, cells that break it, and the largest error for a strategy that it had not seen."""
     seen, left_out = rows["residual_percent"].abs().max(), rows["left_out_residual_percent"].abs().max()
-    broken = rows[rows["flagged"].astype(str) == "True"]
+    broken = rows[rows["flagged"]]
     return {
         "workload": workload,
         "cells": int(rows["residual_percent"].notna().sum()),

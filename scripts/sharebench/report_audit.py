@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import pandas as pd
-
+from sharebench.analysis.tables import read_table
 from sharebench.figures.data import Study
 from sharebench.files import read_json
 from sharebench.record import in_todays_words
@@ -44,7 +43,7 @@ def add(result: Audit, record: dict[str, Any]) -> None:
 def records(study: Study) -> Iterator[dict[str, Any]]:
     """The records of all cells of tables/cells.csv, one by one. Raises OSError when one cannot be read."""
     columns = ["strategy", "workload", "replicas", "repeat"]
-    cells = pd.read_csv(study.results / "tables" / "cells.csv", usecols=columns).drop_duplicates()
+    cells = read_table(study.results / "tables" / "cells.csv", columns=columns).drop_duplicates()
     for strategy, workload, replicas, repeat in cells[columns].itertuples(index=False):
         yield in_todays_words(read_json(study.cell_folder(strategy, workload, replicas, repeat) / "raw.json"))
 

@@ -51,7 +51,7 @@ def _together(cells: pd.DataFrame) -> dict[str, Any]:
     for name in COMPARED:
         column = f"prometheus_{name}_bucket_error_percent"
         found[column] = cells[column].max()
-    restarts = int((cells["restarted"].astype(str) == "True").any())
+    restarts = int(cells["restarted"].any())
     reasons = [reason for reason in dict.fromkeys(cells["reason"]) if reason]
     found["remarks"] = ["Prometheus was started anew in a window"] * restarts + reasons
     return found

@@ -126,7 +126,7 @@ def is_modelled(workload: str, config: Mapping[str, Any]) -> str | None:
 def repeat_means(cells: pd.DataFrame) -> dict[tuple[str, str, int], dict[int, float]]:
     """Mean latency of all tenants' iterations in each valid cell by repeat, by strategy, workload and replicas."""
     keys = ["strategy", "workload", "replicas", "repeat"]
-    used = cells[(cells["valid"].astype(str) == "True") & (cells["count"] > 0)]
+    used = cells[cells["valid"] & (cells["count"] > 0)]
     sums = used.assign(total=used["count"] * used[MEAN]).groupby(keys)[["total", "count"]].sum()
     means: dict[tuple[str, str, int], dict[int, float]] = {}
     for row in (sums["total"] / sums["count"]).reset_index(name="seconds").to_dict("records"):

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from sharebench.analysis.tables import read_table
 from sharebench.files import read_json
 from sharebench.references import read_device
 from sharebench.strategies import is_again, reading_order
@@ -113,9 +114,7 @@ def summary(study: Study) -> pd.DataFrame:
 
 def table(study: Study, name: str, texts: Iterable[str]) -> pd.DataFrame:
     """tables/`name`.csv; blank `texts` are empty."""
-    columns = dict.fromkeys(texts, str)
-    found = pd.read_csv(study.results / "tables" / f"{name}.csv", dtype=columns)
-    return found.fillna(dict.fromkeys(columns, ""))
+    return read_table(study.results / "tables" / f"{name}.csv", texts)
 
 
 def interference(study: Study) -> pd.DataFrame:
@@ -168,13 +167,10 @@ class Sample:
 def samples(study: Study) -> list[Sample]:
     """One sample per plain workload and strategy of tables/cells.csv, in the order of the study."""
     columns = ["strategy", "workload", "replicas", "repeat", "valid", "count", "reason"]
-    table = pd.read_csv(
-        study.results / "tables" / "cells.csv",
-        usecols=columns,
-        dtype=dict.fromkeys(("strategy", "workload", "reason"), "category") | {"valid": str},
-    )
+    path = study.results / "tables" / "cells.csv"
+    table = read_table(path, columns=columns, repeated=("strategy", "workload", "reason"))
     table = study.without_mixes(table).copy()
-    table["usable"] = (table["valid"] == "True") & (table["count"] > 0)
+    table["usable"] = table["valid"] & (table["count"] > 0)
     found = []
     for workload in study.workloads(table):
         of_workload = table[table["workload"] == workload]

@@ -32,7 +32,7 @@ def draw(study: data.Study) -> Sheet:
         if name not in measured
     ]
     legend.append(Line2D([], [], color=GREY, ls=DASHES, label="model, with its 95 % band"))
-    if (table["flagged"].astype(str) == "True").any():
+    if (table["flagged"]).any():
         legend.append(Line2D([], [], ls="", marker="o", ms=8, mfc="none", mec=BREAKS, label="breaks the model"))
     page = sheet(
         NAMES["model"].title,
@@ -66,7 +66,7 @@ def _marks(look: Look, hollow: bool = False) -> dict[str, Any]:
 
 def _about(rows: pd.DataFrame) -> str:
     """Shape of the model and its error, in words."""
-    chosen = rows[rows["chosen"].astype(str) == "True"]
+    chosen = rows[rows["chosen"]]
     if chosen.empty:
         reasons = [reason for reason in rows["reason"] if reason]
         return f"no model: {reasons[0]}" if reasons else "no model"
@@ -96,7 +96,7 @@ def _panel(ax: Axes, rows: pd.DataFrame, names: list[str], style: dict[str, Look
         if points.empty:
             ax.plot(own["replicas"], 1e3 * own[PREDICTED], ls="", **_marks(look, hollow=True))
         ax.plot(points["replicas"], 1e3 * points[MEASURED], **_marks(look))
-        broken = points[points["flagged"].astype(str) == "True"]
+        broken = points[points["flagged"]]
         ax.plot(broken["replicas"], 1e3 * broken[MEASURED], ls="", marker="o", ms=8, mfc="none", mec=BREAKS, mew=0.9)
     values = 1e3 * shown[[PREDICTED, MEASURED]].astype(float)
     if values.notna().to_numpy().any():

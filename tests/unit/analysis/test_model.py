@@ -41,7 +41,7 @@ def study(
         # Two tenants, one with thrice the iterations: the mean of the cell is that of all iterations.
         for repeat, value in enumerate(values, start=1):
             for tenant, (count, ratio) in enumerate(((300, 0.9), (100, 1.3))):
-                cell = {"repeat": repeat, "tenant": tenant, "valid": "True", "count": count, model.MEAN: ratio * value}
+                cell = {"repeat": repeat, "tenant": tenant, "valid": True, "count": count, model.MEAN: ratio * value}
                 cells.append(key | cell)
     return pd.DataFrame(rows), pd.DataFrame(cells)
 
@@ -69,11 +69,11 @@ def test_the_mean_of_a_cell_is_that_of_all_its_iterations() -> None:
                 "s": s,
             }
             for repeat, valid, count, s in (
-                (1, "True", 300, 1.0),
-                (1, "True", 100, 2.0),
-                (2, "True", 10, 5.0),
-                (3, "False", 10, 9.0),
-                (4, "True", 0, math.nan),
+                (1, True, 300, 1.0),
+                (1, True, 100, 2.0),
+                (2, True, 10, 5.0),
+                (3, False, 10, 9.0),
+                (4, True, 0, math.nan),
             )
         ]
     ).rename(columns={"s": model.MEAN})
@@ -98,11 +98,11 @@ def test_parameters_have_intervals_that_hold_what_was_planted() -> None:
 
 def test_cells_that_break_the_model_are_flagged() -> None:
     found = predictions(study(0.002, 5, broken=1.25))
-    flagged = found[found["flagged"].astype(str) == "True"]
+    flagged = found[found["flagged"].fillna(False).astype(bool)]
     assert list(flagged.index) == [("mps", 5)]
     assert flagged["residual_percent"].iloc[0] == pytest.approx(100 * (1 / 1.25 - 1), abs=3)
     sound = predictions(study(0.002, 5))
-    assert not (sound["flagged"].astype(str) == "True").any()
+    assert not sound["flagged"].fillna(False).any()
     assert sound["residual_percent"].abs().max() < 1
 
 

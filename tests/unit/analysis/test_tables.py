@@ -1,0 +1,47 @@
+"""The one reader of tables: booleans are booleans, whatever else is in the column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from sharebench.analysis.tables import read_table
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "table.csv"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("column", "read"),
+    [
+        (["True", "False"], [True, False]),
+        (["True", ""], [True, False]),
+        (["", ""], [False, False]),
+        ([], []),
+    ],
+)
+def test_a_boolean_is_a_mask_with_blanks_without_true_and_without_rows(
+    tmp_path: Path, column: list[str], read: list[bool]
+) -> None:
+    table = read_table(written(tmp_path, "\n".join(["name,valid", *(f"a,{cell}" for cell in column)]) + "\n"), ["name"])
+    assert table["valid"].dtype == bool
+    assert table["valid"].tolist() == read
+    assert len(table[table["valid"]]) == sum(read)
+
+
+def test_anything_else_in_its_place_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="maybe"):
+        read_table(written(tmp_path, "valid\nmaybe\n"))
+
+
+def test_blank_texts_are_empty_and_columns_may_be_chosen(tmp_path: Path) -> None:
+    path = written(tmp_path, "reason,count,strategy\n,,mps\n007,3,mps\n")
+    table = read_table(path, ["reason", "not there"], repeated=["strategy"])
+    assert table["reason"].tolist() == ["", "007"]
+    assert pd.isna(table["count"][0])
+    assert list(read_table(path, columns=["count"]).columns) == ["count"]
