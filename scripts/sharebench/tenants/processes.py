@@ -73,7 +73,7 @@ def _undisturbed() -> Iterator[None]:
 def classify(code: int, has_exit_codes: bool = True) -> tuple[str, str]:
     """Status and reason of a tenant that ended with this exit code before it was asked to.
 
-    Without `has_exit_codes` it is a program of anyone's, whose codes mean nothing that we know.
+    Without `has_exit_codes` it is a user program, whose codes mean nothing that we know.
     """
     if code == EXIT_OUT_OF_MEMORY and has_exit_codes:
         return "oom", "ran out of memory"
@@ -163,7 +163,7 @@ class ProcessTenants:
     def families(self) -> list[list[int]]:
         """Process ids of each tenant, in order: the one with the grant, what that started, and what else is its own.
 
-        Only programs of anyone's have more than one.
+        Only user programs have more than one.
         """
         from sharebench.collect.outside import Outside
 
@@ -345,7 +345,9 @@ class ProcessTenants:
         for process in self.processes:
             for popen in process.popens:
                 threading.Thread(target=watch, args=(process, popen), daemon=True).start()
-        time.sleep(max(0.0, (monotonic_ns - time.monotonic_ns()) / 1e9))
+        while (left := monotonic_ns - time.monotonic_ns()) > 0:
+            time.sleep(min(left / 1e9, WATCH_SECONDS))
+            self._bound_logs()
         return ended.copy()
 
     @_undisturbed()
