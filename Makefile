@@ -91,7 +91,7 @@ gpu-env: $(GPU_VENV)/run.stamp
 docs: $(VENV)/dev.stamp
 	@PYTHONPATH=tests:scripts $(BIN)/python -m unit.kubernetes.manifests
 	@$(BIN)/python docs/strategies/draw.py
-	@$(BIN)/python docs/strategies/include.py
+	@PYTHONPATH=tests:scripts $(BIN)/python docs/strategies/include.py
 
 .PHONY: cluster-install
 cluster-install: $(VENV)/run.stamp

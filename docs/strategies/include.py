@@ -1,19 +1,19 @@
-"""Put the manifests of tests/unit/golden into the strategies' pages: `make docs`, or python docs/strategies/include.py.
+"""Put what each strategy makes in a cluster into its page: `make docs`, or with PYTHONPATH=tests:scripts this file.
 
-Of a cell's pods the first is shown, without what the pods of all strategies have; the rest is in the file.
+Of a cell's pods the first is shown, without what the pods of all strategies have; the rest is in tests/unit/golden.
 """
 
 from __future__ import annotations
 
 import re
-from functools import reduce
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
 import yaml
+from unit.kubernetes.manifests import made
 
 FOLDER = Path(__file__).parent
-GOLDEN = FOLDER.parents[1] / "tests" / "unit" / "golden"
 BLOCK = re.compile(r"(<!-- manifests: ([a-z0-9-]+) -->\n).*?(<!-- end of manifests -->)", re.DOTALL)
 LABEL = "nvidia.com/device-plugin.config"
 # What makes an object ours, which says nothing about the strategy.
@@ -21,11 +21,6 @@ OURS = ("ownerReferences", "labels", "annotations")
 CELL = re.compile(r"sharebench-[0-9a-f]{12}")
 
 Json = Any
-
-
-def documents(name: str) -> list[dict[str, Any]]:
-    """The manifests of a strategy."""
-    return list(yaml.safe_load_all((GOLDEN / f"{name}.yaml").read_text()))
 
 
 def _by_name(items: list[Json]) -> dict[str, Json] | None:
@@ -62,10 +57,15 @@ def _first_pod(documents: list[dict[str, Any]]) -> dict[str, Any]:
     return next(each for each in documents if each["kind"] == "Pod")
 
 
+@cache
+def everywhere() -> dict[str, Any]:
+    """What the pods of all strategies have."""
+    return reduce(common, map(_first_pod, made().values()))
+
+
 def shown(name: str) -> str:
     """The YAML of a strategy as its page has it."""
-    found = documents(name)
-    everywhere = reduce(common, (_first_pod(documents(path.stem)) for path in sorted(GOLDEN.glob("*.yaml"))))
+    found = made()[name]
     key = next((each["metadata"]["labels"].get(LABEL) for each in found if each["kind"] == "Node"), None)
     parts = []
     for each in found:
@@ -74,7 +74,7 @@ def shown(name: str) -> str:
         head = {"apiVersion": each["apiVersion"], "kind": each["kind"], "metadata": dict(each["metadata"])}
         rest = {part: value for part, value in each.items() if part not in head}
         if each["kind"] == "Pod":
-            own = beyond(each, everywhere) or {}
+            own = beyond(each, everywhere()) or {}
             head["metadata"] = {"name": each["metadata"]["name"]} | {
                 part: own["metadata"][part] for part in ("labels", "annotations") if part in own.get("metadata", {})
             }

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from cluster.harness import Cluster
 from unit.kubernetes.dra_objects import NVIDIA, instance, offered, strategy
+from unit.kubernetes.manifests import made
 
 from sharebench.nodes.kubernetes import dra_api, dra_claims
 
-GOLDEN = Path(__file__).parents[1] / "unit" / "golden"
 BIG = offered(*(instance("3g.20gb", number, memory="20Gi") for number in (1, 2)))
 
 
@@ -41,9 +39,9 @@ def dry_run(cluster: Cluster, namespace: str, body: dict[str, Any]) -> tuple[int
     return answer.status, answer.read().decode()
 
 
-@pytest.mark.parametrize("file", sorted(GOLDEN.glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_manifest_passes(cluster: Cluster, namespace: str, file: Path) -> None:
-    for body in yaml.safe_load_all(file.read_text()):
+@pytest.mark.parametrize("name", made())
+def test_every_manifest_passes(cluster: Cluster, namespace: str, name: str) -> None:
+    for body in made()[name]:
         status, said = dry_run(cluster, namespace, body)
         assert status in (200, 201), f"{body['kind']}: {said}"
 
@@ -68,7 +66,7 @@ def test_claims_of_every_version_pass(cluster: Cluster, namespace: str, version:
 
 
 def test_a_dry_run_would_find_faults(cluster: Cluster, namespace: str) -> None:
-    pod = next(each for each in yaml.safe_load_all((GOLDEN / "exclusive.yaml").read_text()) if each["kind"] == "Pod")
+    pod = next(each for each in made()["exclusive"] if each["kind"] == "Pod")
     status, said = dry_run(cluster, namespace, {**pod, "spec": {**pod["spec"], "schedulr": "x"}})
     assert (status, "schedulr" in said) == (400, True)
     status, said = dry_run(cluster, namespace, {**pod, "spec": {**pod["spec"], "hostIPC": True}})

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -38,8 +40,12 @@ LEFT_OUT = "bGVmdCBvdXQ="
 UID = "00000000-0000-4000-8000-000000000000"
 SETTINGS = {"timeouts": {"start_seconds": 600, "record_seconds": 60}, "cell_folder": "golden"}
 
-
-# Strategies that are shown by claims too, in files of their name with this after it.
+ABOUT_POD = "# What every cell makes: its code, and a pod for each tenant, here that of `exclusive`.\n"
+ABOUT_ACCESS = """\
+# What each strategy makes besides its code, and by path how its pods differ from the one in pod.yaml: `null` is what
+# only that one has.
+"""
+# Strategies that are shown by claims too, by their name with this after it.
 BY_CLAIMS = "-by-claims"
 CLAIMING = ("exclusive", "mps-limited", "mig", "mig-unequal", "mig-time-slicing", "mig-mps")
 # Places for instances of an H200 that the driver makes when they are claimed.
@@ -154,10 +160,69 @@ def rendered(documents: list[Json]) -> str:
     return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=110)
 
 
+def _paths(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every scalar, and everything empty, by its path; items of a list by their names, or by their numbers."""
+    items: list[tuple[str, Any]] = []
+    if isinstance(value, dict):
+        items = [(f".{key}" if re.fullmatch(r"\w+", key) else f"[{key}]", item) for key, item in value.items()]
+    elif isinstance(value, list):
+        items = [(f"[{_name(item) or number}]", item) for number, item in enumerate(value)]
+    if not items:
+        yield path.lstrip("."), value
+    for key, item in items:
+        yield from _paths(item, path + key)
+
+
+def _name(item: Any) -> str | None:
+    return item.get("name") if isinstance(item, dict) else None
+
+
+def difference(pod: Json, other: Json) -> Json:
+    """What a pod has by path, where another has something else; None where only the other has something."""
+    here, there = dict(_paths(pod)), dict(_paths(other))
+    gone = {path: None for path in there if path not in here}
+    return {path: value for path, value in here.items() if path not in there or there[path] != value} | gone
+
+
+def folded(found: dict[str, list[Json]], code: Json, pod: Json) -> str:
+    """The strategies of one access: what a cell makes but for its code, and how its pods differ from `pod`."""
+    return rendered(
+        [
+            {
+                "strategy": name,
+                "objects": [each for each in documents if each["kind"] != "Pod" and each != code],
+                "pods": [difference(each, pod) for each in documents if each["kind"] == "Pod"],
+            }
+            for name, documents in found.items()
+        ]
+    )
+
+
+def access_of(name: str) -> str:
+    """How a strategy's tenants get to the GPU, which names the file that it is in."""
+    if name.endswith(BY_CLAIMS):
+        return "dra"
+    return str(load({**files(), "node": "simulated"})["strategy_catalogue"][name].get("access") or "device-plugin")
+
+
+@cache
+def made() -> dict[str, list[Json]]:
+    """The manifests of each strategy that has some."""
+    found = {name: manifests(name) for name in names() if not is_again(name)}
+    return {name: documents for name, documents in found.items() if documents}
+
+
 def written() -> dict[str, str]:
     """Text of each file of the folder, by its name."""
-    made = {name: manifests(name) for name in names() if not is_again(name)}
-    return {f"{name}.yaml": rendered(documents) for name, documents in made.items() if documents}
+    whole = made()
+    first = whole["exclusive"]
+    code = next(each for each in first if "binaryData" in each)
+    pod = next(each for each in first if each["kind"] == "Pod")
+    texts = {"pod.yaml": ABOUT_POD + rendered([code, pod])}
+    for access in dict.fromkeys(map(access_of, whole)):
+        of_access = {name: documents for name, documents in whole.items() if access_of(name) == access}
+        texts[f"{access}.yaml"] = ABOUT_ACCESS + folded(of_access, code, pod)
+    return texts
 
 
 if __name__ == "__main__":
