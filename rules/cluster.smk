@@ -12,7 +12,8 @@ rule preflight:
     params:
         python=PYTHON,
         script=SCRIPTS / "preflight.py",
-        config=canonical(STUDY.config),
+        # A function's text is taken as it is, braces too.
+        config=lambda _: canonical(STUDY.config),
     message:
         "Looking at the cluster"
     shell:

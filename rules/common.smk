@@ -25,6 +25,10 @@ def config_of_files():
     return merged
 
 
+if not {"{", "}"}.isdisjoint(workflow.basedir):
+    sys.exit(
+        f"this checkout is in {workflow.basedir}, and Snakemake takes a brace for a wildcard; move it elsewhere"
+    )
 # The rules' `conda:` says which packages a job needs, which the linter asks for. Snakemake itself imports them to read
 # these files, so a job has them from the interpreter that runs it.
 if workflow.deployment_settings.deployment_method:

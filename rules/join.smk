@@ -17,7 +17,8 @@ rule join:
     params:
         python=PYTHON,
         script=SCRIPTS / "join.py",
-        config=canonical(STUDY.config),
+        # A function's text is taken as it is, braces too.
+        config=lambda _: canonical(STUDY.config),
         results=RESULTS,
     message:
         "Putting the parts together"

@@ -20,7 +20,8 @@ rule characterise_node:
         python=PYTHON,
         script=SCRIPTS / "characterise_node.py",
         results=RESULTS,
-        spec=STUDY.node_spec(),
+        # A function's text is taken as it is, braces too.
+        spec=lambda _: STUDY.node_spec(),
         code=STUDY.node_code(),
     message:
         "Looking at the node"
@@ -77,8 +78,9 @@ rule plan:
         python=PYTHON,
         script=SCRIPTS / "plan.py",
         results=RESULTS,
-        config=canonical(STUDY.config),
-        argv=canonical(sys.argv[1:]),
+        # A function's text is taken as it is, braces too.
+        config=lambda _: canonical(STUDY.config),
+        argv=lambda _: canonical(sys.argv[1:]),
     message:
         "Planning"
     shell:

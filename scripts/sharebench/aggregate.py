@@ -155,7 +155,7 @@ class Checker:
 def refusal(odd: dict[Path, str], results: Path, measured_here: bool = True) -> str:
     """Which records are odd and why, and the command that measures exactly them again, if this is the place for it."""
     reasons = Counter(odd.values())
-    lines = [f"refused: {len(odd)} record(s) do not belong into this table:"]
+    lines = [f"refused: {len(odd)} record(s) cannot be in these tables:"]
     for reason, count in reasons.most_common(NAMED):
         first = next(path for path, why in odd.items() if why == reason)
         lines.append(f"  {first}{f' and {count - 1} more' if count > 1 else ''}: {reason}")

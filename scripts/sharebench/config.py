@@ -82,10 +82,13 @@ def check_files(paths: Iterable[Path | str]) -> None:
                 lines: dict[str, int] = {}
                 for key, value in node.value:
                     line = key.start_mark.line + 1
-                    if isinstance(key, yaml.ScalarNode) and lines.setdefault(key.value, line) != line:
-                        raise ConfigError(
-                            f"{path}, line {line}: {key.value!r} is there already, in line {lines[key.value]}; keep one"
-                        )
+                    if isinstance(key, yaml.ScalarNode):
+                        if key.value in lines:
+                            first = lines[key.value]
+                            raise ConfigError(
+                                f"{path}, line {line}: {key.value!r} is there already, in line {first}; keep one"
+                            )
+                        lines[key.value] = line
                     waiting.append(value)
 
 

@@ -5,15 +5,11 @@ A line names the key, the value and the remedy; `sharebench.config` turns it int
 
 from __future__ import annotations
 
-import contextlib
 import re
-import stat
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-from zipfile import is_zipfile
 
-from sharebench import config_nodes, exclusions, fault_checks, programs, scraping, workload_modules
+from sharebench import config_nodes, config_paths, exclusions, fault_checks, programs, scraping, workload_modules
 from sharebench.capabilities import (
     BUILT_KINDS,
     KNOWN_LAYERS,
@@ -137,7 +133,7 @@ def cross_key_problems(config: Json) -> Iterator[str]:
     if kind not in BUILT_KINDS:
         yield f"node: {kind!r} is not built yet; use {' or '.join(BUILT_KINDS)}"
         return
-    yield from _results_folder(config["results"])
+    yield from config_paths.problems(config)
     for name, entry in config["strategy_catalogue"].items():
         yield from _strategy_entry(name, entry)
     for name, entry in config["workload_catalogue"].items():
@@ -162,22 +158,6 @@ def cross_key_problems(config: Json) -> Iterator[str]:
         yield from _used_strategies(config, kind)
         yield from _used_workloads(config, kind)
         yield from exclusions.problems(config)
-    elif Path(config["from"]).is_file() and not is_zipfile(config["from"]):
-        yield f"from: {config['from']!r} is not a zip, or a damaged one that lacks its end; get the archive again"
-    elif not Path(config["from"]).exists():
-        yield f"from: {config['from']!r} is not an existing folder or zip; give the results of a finished study"
-
-
-def _results_folder(results: str) -> Iterator[str]:
-    """A place for results that is no folder, or is everything."""
-    folder = Path(results).absolute()
-    if folder.resolve() in (here := Path.cwd().resolve(), *here.parents):
-        yield f"results: {results!r} holds more than results; name a folder of its own, such as results/mine"
-    for path in (folder, *folder.parents):
-        # What is not there yet, or not for us to look at, is for whoever makes the folder.
-        with contextlib.suppress(OSError):
-            if not stat.S_ISDIR(path.stat().st_mode):
-                yield f"results: {results!r} cannot be a folder, {path} is a file; name another"
 
 
 def _strategy_entry(name: str, entry: Json) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 from collections.abc import Callable
@@ -30,8 +31,16 @@ def failed(line: object) -> int:
     return 1
 
 
+def accept_any_text() -> None:
+    """Print what a terminal cannot show as `?`: its encoding must not fail a measurement."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
 def script(main: Callable[[], int | None]) -> None:
     """Run a script's `main`, and exit with what it returns; a damaged file of the pipeline's own is one line."""
+    accept_any_text()
     try:
         if code := main():
             sys.exit(code)

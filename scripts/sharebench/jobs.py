@@ -43,6 +43,7 @@ def guarded(results: Path, job: Callable[[dict[str, Any]], None]) -> int:
 
     Harness failures are counted for the circuit breaker; an interrupt leaves no output.
     """
+    console.accept_any_text()
     try:
         with ownership.interruptible():
             run = ownership.verify(results)

@@ -314,8 +314,12 @@ def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | No
         lines += full_disk(results)
         if not study.config["from"]:
             script = [sys.executable, str(SCRIPTS / "tables_of_failed_run.py"), "--results", str(results)]
-            made = subprocess.run(script, capture_output=True, text=True, check=False)
-            lines += made.stdout.splitlines() or made.stderr.splitlines()[-1:]
+            try:
+                made = subprocess.run(script, capture_output=True, text=True, check=False)
+                lines += made.stdout.splitlines() or made.stderr.splitlines()[-1:]
+            except KeyboardInterrupt:
+                # Asked for a second time: these tables are of no other use than to be looked at now.
+                lines.append("interrupted again: no tables of what was measured until now")
             if (results / "partial" / "cells.csv").exists():
                 lines += ending_lines(results / "partial")
         if not any(line.startswith("measure them again:") for line in lines):

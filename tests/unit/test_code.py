@@ -21,6 +21,7 @@ INFRASTRUCTURE = {
     "sharebench/config_checks.py",
     "sharebench/config_comparisons.py",
     "sharebench/config_nodes.py",
+    "sharebench/config_paths.py",
     "sharebench/config_words.py",
     "sharebench/console.py",
     "sharebench/dataset.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -18,7 +19,7 @@ from snakemake.utils import update_config
 from unit.config_cases import COMMAND_LINES, MALFORMED
 from unit.studies import CONFIG, S, W, files, refusal, study, study_of
 
-from sharebench import capabilities, workload_modules
+from sharebench import capabilities, config_paths, workload_modules
 from sharebench.config import ConfigError, check_files, load, resolve_node
 from sharebench.strategies import catalogue, parse_limit
 from tenant import workloads
@@ -55,6 +56,8 @@ def test_not_even_a_mapping(config: Any) -> None:
         ("warmup:\n  max_seconds: 1\n  max_seconds: 2\n", 3, "max_seconds"),
         ("contrasts:\n- {a: 1,\n   a: 1}\n", 3, "a"),
         ('{"repeats": 2,\n"repeats": 3}', 2, "repeats"),
+        ('{"repeats": 2, "repeats": 3}', 1, "repeats"),
+        ("warmup: {max_seconds: 3, max_seconds: 9}\n", 1, "max_seconds"),
     ],
 )
 def test_a_key_that_a_file_has_twice_is_not_dropped(tmp_path: Path, text: str, line: int, name: str) -> None:
@@ -62,6 +65,21 @@ def test_a_key_that_a_file_has_twice_is_not_dropped(tmp_path: Path, text: str, l
     file.write_text(text)
     with pytest.raises(ConfigError, match=rf"^config: \S+/twice.yaml, line {line}: '{name}' is there already, in line"):
         check_files([file])
+
+
+def test_results_may_be_in_no_folder_that_git_tracks() -> None:
+    root = config_paths.ROOT
+    listed = subprocess.run(["git", "-C", root, "ls-files"], capture_output=True, text=True)
+    if listed.returncode != 0:
+        return  # a copy of the files without git
+    tracked = {path.split("/")[0] for path in listed.stdout.splitlines() if "/" in path}
+    assert tracked - {"results"} <= set(config_paths.OWN_FOLDERS)
+
+
+def test_results_at_a_loop_of_links_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(ConfigError, match=r"^config: results: '\S+/loop' (is a loop|cannot be a folder)"):
+        load(files() | {"results": str(tmp_path / "loop")})
 
 
 def test_files_without_a_key_twice_are_left_to_the_other_checks(tmp_path: Path) -> None:

@@ -361,6 +361,22 @@ def test_a_run_that_fails_shows_why_and_what_to_do(results: Path, capsys: pytest
     assert ownership.read_run(results)["ended"]
 
 
+def test_a_second_interrupt_ends_in_lines(
+    results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = of()
+    claim = begun(planned, results)
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("subprocess.run", interrupted)
+    lifecycle.finish(claim, planned, [])
+    said = capsys.readouterr().err
+    assert "interrupted again: no tables" in said
+    assert said.splitlines()[-1].startswith("not complete")
+
+
 def test_the_state_of_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: dict[str, str | None] = {"rev-parse": "abc123", "status": ""}
     monkeypatch.setattr(lifecycle, "_git", lambda *arguments: answers[arguments[0]])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from unit.figures import fabricated
 from unit.studies import study
 
 from sharebench import jobs, ownership
+from sharebench.code import SCRIPTS
 from sharebench.config import load
 from sharebench.files import Damaged, write_json
 from sharebench.matrix import Study
@@ -44,6 +47,13 @@ def test_a_calibration_of_odd_types_is_named(tmp_path: Path, change: dict[str, A
     write_json(tmp_path / "matmul.json", CALIBRATION | change)
     with pytest.raises(Damaged, match=r"matmul.json: damaged"):
         read_calibration(tmp_path / "matmul.json")
+
+
+def test_a_terminal_that_cannot_show_a_character_fails_nothing() -> None:
+    script = r"from sharebench import console; console.script(lambda: print('mps \xd7 2'))"
+    environment = {"PYTHONPATH": str(SCRIPTS), "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    said = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert (said.returncode, said.stdout) == (0, "mps ? 2\n")
 
 
 def test_a_cell_with_a_damaged_calibration_fails_in_one_line(

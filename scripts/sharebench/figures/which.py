@@ -25,8 +25,7 @@ def draw(study: data.Study) -> Sheet:
         study, "which", ("workload_class", "workload", "family", "strategy", "verdict", "basis", "reason")
     )
     rankings = data.table(study, "rankings", ("criterion", "family", "basis", "unit", "source"))
-    families = list(dict.fromkeys(rankings.sort_values("family")["family"]))
-    families = sorted(families, key=["time-slicing", "MPS", "MPS with limits", "MIG"].index)
+    families = sorted(set(rankings["family"]), key=["time-slicing", "MPS", "MPS with limits", "MIG"].index)
     rows = list(dict.fromkeys(zip(which["workload_class"], which["workload"], strict=True)))
     criteria = list(dict.fromkeys(rankings["criterion"]))
     page = sheet(
@@ -52,7 +51,6 @@ def draw(study: data.Study) -> Sheet:
     _grid(page.axes[0], labels, families)
     for row in which.to_dict("records"):
         at = rows.index((row["workload_class"], row["workload"])), families.index(row["family"])
-        value = "" if pd.isna(row["value"]) else f"{row['value']:.2f} "
         _cell(page.axes[0], at, COLORS[row["verdict"]], row["verdict"], _why(row))
     _grid(page.axes[1], criteria, families)
     for row in rankings.to_dict("records"):

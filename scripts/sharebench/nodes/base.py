@@ -84,7 +84,7 @@ class Sampler(Protocol):
 
 
 class Endpoint(Protocol):
-    """The driver's view of one tenant (DESIGN: a tenant's window contract)."""
+    """The driver's view of one tenant (docs/method.md, the window)."""
 
     def settled(self, since_ns: int | None) -> dict[str, Any] | None:
         """The verdict on steadiness since that time, or the first one that there was; None while it is not known."""

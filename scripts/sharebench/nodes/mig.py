@@ -45,7 +45,7 @@ def _gpu_instances(gpu: Gpu, info: Any) -> list[Any]:
     array = (pynvml.c_nvmlGpuInstance_t * max(1, info.instanceCount))()
     count = pynvml.c_uint(0)
     pynvml.nvmlDeviceGetGpuInstances(gpu.handle, info.id, array, pynvml.byref(count))
-    # An item of a ctypes array of pointers is a copy, so the array may go.
+    # An item keeps the array alive that it belongs to.
     return [array[index] for index in range(count.value)]
 
 
