@@ -29,6 +29,7 @@ def cells_table(cells: Sequence[MeasuredCell], baseline: Baseline) -> pd.DataFra
 def _slowdown(cell: MeasuredCell, row: TenantRow, baseline: Baseline) -> float | None:
     if row.latency_mean_seconds is None or row.tenant_workload is None:
         return None
+    baseline = baseline.seen_by(cell.strategy)
     partner = baseline.partner_seconds(cell, row.tenant_workload)
     alone = partner or baseline.mean_seconds(row.tenant_workload)
     return row.latency_mean_seconds / alone if alone else None

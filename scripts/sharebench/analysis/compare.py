@@ -207,7 +207,7 @@ def _row(before: DataSet, after: DataSet, group: Group, metric: str) -> dict[str
         whys = (f"no value in {data.name}: {data.reasons.get(group, 'too few iterations')}" for data in without)
         return row | {"reason": "; ".join(whys)}
     test = welch_test(new, old)
-    verdicts = {data.separability.verdict(group[2], test.ratio.value) for data in (before, after)} - {None}
+    verdicts = {data.separability.verdict(group[2], test.ratio) for data in (before, after)} - {None}
     return row | {
         "ratio": test.ratio.value,
         "ratio_low": test.ratio.low,

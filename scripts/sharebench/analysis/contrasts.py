@@ -53,9 +53,8 @@ def contrasts_table(cells: Iterable[MeasuredCell], study: Study, baseline: Basel
                 "workload": workload,
                 "tenant_workload": tenant_workload,
                 "replicas": replicas,
-                **_compared(over, under),
+                **_compared(over, under, separability, tenant_workload),
             }
-            row["separable"] = separability.verdict(tenant_workload, row["ratio"])
             rows.append(row)
     tested = [row for row in rows if row["p"] is not None]
     for row, adjusted in zip(tested, holm([row["p"] for row in tested]), strict=True):
@@ -91,7 +90,9 @@ def _points(study: Study, strategy: str, reference: str) -> list[tuple[str, str,
     ]
 
 
-def _compared(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell]) -> dict[str, Any]:
+def _compared(
+    over: Sequence[MeasuredCell], under: Sequence[MeasuredCell], separability: Separability, tenant_workload: str
+) -> dict[str, Any]:
     valid_over, valid_under = ([cell for cell in cells if cell.valid] for cells in (over, under))
     counts = {"n": len(valid_over), "n_reference": len(valid_under)}
     test = latency_ratio(valid_over, valid_under)
@@ -99,11 +100,12 @@ def _compared(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell]) -> di
         without = [cells for cells, valid in ((over, valid_over), (under, valid_under)) if not valid]
         reasons = [cell.reason or cell.status for cells in without for cell in cells] or ["not measured"]
         reason = "; ".join(dict.fromkeys(reasons))
-        return counts | {"ratio": None, "p": None, "reason": reason}
+        return counts | {"ratio": None, "p": None, "separable": None, "reason": reason}
     return counts | {
         "ratio": test.ratio.value,
         "ratio_low": test.ratio.low,
         "ratio_high": test.ratio.high,
         "paired": are_paired(valid_over, valid_under),
         "p": test.probability,
+        "separable": separability.verdict(tenant_workload, test.ratio),
     }

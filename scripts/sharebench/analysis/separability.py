@@ -1,4 +1,4 @@
-"""What the study can tell apart: an effect must be larger than the difference of two measurements of the same thing."""
+"""What a study can tell apart: an effect must exceed the difference between two measurements of the same thing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from sharebench.analysis.baseline import Baseline
 from sharebench.analysis.reduction import MeasuredCell
 from sharebench.analysis.slowdown import group_slowdown
+from sharebench.analysis.statistics import Estimate, combined
 from sharebench.strategies import is_again
 
 # Logs that differ by less are equal but for rounding.
@@ -16,22 +17,29 @@ ROUNDING = 1e-9
 
 
 class Separability:
-    """The A/A differences of a study, by workload: the baseline measured again against the baseline."""
+    """The A/A ratios of a study, by workload: the control over the baseline, which is then without its control."""
 
     def __init__(self, cells: Iterable[MeasuredCell], baseline: Baseline) -> None:
-        again: dict[str, list[MeasuredCell]] = defaultdict(list)
+        control: dict[str, list[MeasuredCell]] = defaultdict(list)
         for cell in cells:
             if cell.valid and cell.tenant_workload and is_again(cell.strategy):
-                again[cell.tenant_workload].append(cell)
-        found = {workload: group_slowdown(own, baseline)[0] for workload, own in again.items()}
-        self._log_ratio = {name: abs(math.log(each.value)) for name, each in found.items() if each}
+                control[cell.tenant_workload].append(cell)
+        self._ratio = {workload: group_slowdown(own, baseline)[0] for workload, own in control.items()}
 
-    def verdict(self, tenant_workload: str, ratio: float | None) -> str | None:
-        """`no` where the A/A ratio of the workload differs from 1 as much as `ratio` does or more, else `yes`.
+    def verdict(self, tenant_workload: str, ratio: Estimate | None) -> str | None:
+        """`yes` where the ratio differs from 1, and by more than the A/A ratio of the workload does; else `no`.
 
-        None without an A/A ratio, or without a ratio. Differences are those of logs, so that twice is as far as half.
+        The first where the ratio's interval leaves 1 out. The second where the interval (Welch) of the ratio over the
+        A/A ratio does; the A/A ratio is turned to the same side of 1, for which of the two measurements was the control
+        is chance. Both have the noise of the baseline in them, but a baseline that is the mean of both measurements
+        does not correlate with their ratio. None where one of the two has no interval.
         """
-        floor = self._log_ratio.get(tenant_workload)
-        if floor is None or ratio is None:
+        control = self._ratio.get(tenant_workload)
+        if ratio is None or control is None or ratio.low is None or ratio.high is None or control.low is None:
             return None
-        return "yes" if abs(math.log(ratio)) > floor + ROUNDING else "no"
+        beyond = abs(math.log(ratio.value)) - abs(math.log(control.value))
+        parts = [(each.log_variance, each.degrees_of_freedom) for each in (ratio, control)]
+        apart = combined(beyond, parts, ratio.n).ratio
+        if ratio.low <= 1 <= ratio.high or apart.low is None or math.log(apart.low) <= ROUNDING:
+            return "no"
+        return "yes"

@@ -25,6 +25,7 @@ def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[E
         return None, None
     if baseline.includes(cells[0].strategy, cells[0].replicas):
         return log_interval([1.0] * len(cells)), None
+    baseline = baseline.seen_by(cells[0].strategy)
     paired = _paired_slowdowns(cells, baseline)
     if paired:
         return log_interval(paired), None
@@ -40,7 +41,10 @@ def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[E
 
 def cell_slowdowns(cells: Sequence[MeasuredCell], baseline: Baseline) -> list[float]:
     """Slowdown of each of the cells, paired as `group_slowdown` has it, else against the mean of the baseline."""
-    return _paired_slowdowns(cells, baseline) or _slowdowns(cells, lambda _, workload: baseline.mean_seconds(workload))
+    if not cells:
+        return []
+    seen = baseline.seen_by(cells[0].strategy)
+    return _paired_slowdowns(cells, seen) or _slowdowns(cells, lambda _, workload: seen.mean_seconds(workload))
 
 
 def latency_ratio(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell]) -> RatioTest | None:

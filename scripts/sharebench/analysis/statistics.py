@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from scipy.special import stdtr, stdtrit
@@ -23,6 +23,9 @@ class Estimate:
     low: float | None
     high: float | None
     n: int
+    log_variance: float | None = field(default=None, compare=False)
+    """Variance of the mean log, with so many degrees of freedom; None where it is not known."""
+    degrees_of_freedom: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def welch_test(numerators: Sequence[float], denominators: Sequence[float]) -> Ra
     return combined(mean_over - mean_under, parts, len(numerators))
 
 
-def combined(mean: float, parts: Sequence[tuple[float | None, int]], n: int) -> RatioTest:
+def combined(mean: float, parts: Sequence[tuple[float | None, float]], n: int) -> RatioTest:
     """exp(`mean`), of a mean of logs whose variance is a sum of independent parts, each with its degrees of freedom.
 
     The sum has those of Welch (Biometrika 34, 1947) and Satterthwaite (Biometrics Bulletin 2, 1946). No interval where
@@ -130,7 +133,7 @@ def _test(mean: float, variance: float | None, degrees_of_freedom: float, n: int
         return RatioTest(Estimate(math.exp(mean), None, None, n), None)
     error = math.sqrt(variance)
     half = _t(degrees_of_freedom) * error
-    ratio = Estimate(math.exp(mean), math.exp(mean - half), math.exp(mean + half), n)
+    ratio = Estimate(math.exp(mean), math.exp(mean - half), math.exp(mean + half), n, variance, degrees_of_freedom)
     if error == 0:
         return RatioTest(ratio, float(mean == 0))
     return RatioTest(ratio, float(2 * stdtr(degrees_of_freedom, -abs(mean) / error)))

@@ -101,7 +101,8 @@ def summary_table(
         quiet = found.get((strategy, tenant_workload, tenant_workload, 1), []) if replicas > 1 else []
         row = _row(group, len(repeats), found[group], [cell for cell in quiet if cell.valid], baseline)
         if not baseline.includes(strategy, replicas) and not is_again(strategy):
-            row["separable"] = separability.verdict(tenant_workload, row["slowdown"])
+            valid = [cell for cell in found[group] if cell.valid]
+            row["separable"] = separability.verdict(tenant_workload, group_slowdown(valid, baseline)[0])
             if row["separable"] == "no":
                 note = "slowdown not separable from the difference of the baseline from itself"
                 row["notes"] = "; ".join(filter(None, [row["notes"], note]))

@@ -76,8 +76,8 @@ def test_ratios_are_after_over_before_with_welchs_interval(before, tmp_path):
 
 
 def test_what_the_baseline_differs_from_itself_is_not_separable(tmp_path):
-    quiet, loud = [mean * 1.001 for mean in ALONE], [mean * 1.2 for mean in ALONE]
-    shared = [mean * 1.1 for mean in SHARED]
+    quiet, loud = [mean * 1.001 for mean in ALONE], [mean * 2.2 for mean in ALONE]
+    shared = [mean * 2 for mean in SHARED]
     before = write(tmp_path / "before", null=quiet)
     for null, verdict in ((quiet, "yes"), (loud, "no")):
         rows = compared(before, write(tmp_path / f"after-{verdict}", null=null, shared=shared))

@@ -128,8 +128,8 @@ def test_the_table_of_devices_pairs_slowdowns_and_takes_the_baseline_again_as_th
     assert (alone["n"], rows["exclusive", "first"]["n"]) == (2, 4)
     assert alone["latency_mean_seconds"] == pytest.approx(0.012 * math.sqrt(1.1), rel=1e-6)
     assert alone["over_all_devices"] == pytest.approx(math.sqrt(3)), "they differ threefold"
-    assert alone["slowdown"] == 1 and shared["slowdown"] == pytest.approx(2.1)
-    assert rows["mps", "first"]["slowdown"] == pytest.approx(math.sqrt(2.0 * 2.2))
+    assert alone["slowdown"] == 1 and shared["slowdown"] == pytest.approx(2.1 / math.sqrt(1.1))
+    assert rows["mps", "first"]["slowdown"] == pytest.approx(math.sqrt(2.0 * 2.2 / 1.1))
     one = [cell for cell in found if cell.block != 2]
     assert devices_table(one, Baseline(one, "exclusive"), {"matmul"}).empty
 

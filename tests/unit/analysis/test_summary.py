@@ -296,11 +296,65 @@ def test_an_effect_no_larger_than_that_of_nothing_is_not_separable():
     rows = study(0.00404, 0.00404)
     assert rows["separable"].fillna("").to_dict() == {"exclusive": "", "exclusive-again": "", "mps": "yes"}
     # Faster by as much as mps is slower is as bad as slower.
-    for means in ((0.0043, 0.0043), (0.0038, 0.0038), (0.0042, 0.0042)):
+    for means in ((0.0043, 0.0043), (0.0036, 0.0036), (0.0042, 0.0042)):
         rows = study(*means)
         assert rows.loc["mps", "separable"] == "no"
         assert "slowdown not separable" in rows.loc["mps", "notes"]
     assert study()["separable"].isna().all()
+
+
+BASELINE, SHARED = (0.0040, 0.0042, 0.0041), (0.0046, 0.0048, 0.0047)
+
+
+def with_control(shared, control, alone=BASELINE):
+    """The rows of a study of three blocks by strategy."""
+    means = {"exclusive": alone, "exclusive-again": control, "mps": shared}
+    records = [of_mean(name, mean, repeat=k + 1) for name, own in means.items() for k, mean in enumerate(own)]
+    return summarise(records).set_index("strategy")
+
+
+def test_a_slowdown_whose_interval_contains_1_is_never_separable():
+    # The control agrees with the baseline by luck, so that its ratio alone would let any difference through.
+    row = with_control((0.0046, 0.0041, 0.0047), control=(0.0041, 0.0041, 0.0041)).loc["mps"]
+    assert row["slowdown_low"] < 1 < row["slowdown"] and row["separable"] == "no"
+
+
+def test_a_slowdown_is_compared_with_the_interval_of_the_control():
+    steady, uneasy = (0.00405, 0.00415, 0.0041), (0.0043, 0.0039, 0.0042)
+    for control, verdict in ((steady, "yes"), (uneasy, "no")):
+        row = with_control(SHARED, control).loc["mps"]
+        assert row["slowdown_low"] > 1 and row["separable"] == verdict
+        over = np.log([shared / math.sqrt(a * b) for shared, a, b in zip(SHARED, BASELINE, control, strict=True)])
+        null = np.log(np.divide(control, BASELINE))
+        null = null if null.mean() > 0 else -null
+        test = stats.ttest_ind(over, null, equal_var=False)
+        assert (test.pvalue < 0.05) == (verdict == "yes")
+
+
+def test_one_repeat_tells_nothing_apart():
+    rows = with_control([0.0080], [0.0041], [0.0040])
+    assert rows.loc["mps", "slowdown"] > 1.9 and pd.isna(rows.loc["mps", "separable"])
+
+
+def test_baseline_and_control_of_a_block_are_the_baseline_together():
+    control, shared = (0.0044, 0.0040, 0.0042), (0.0050, 0.0053, 0.0055)
+    rows = with_control(shared, control)
+    ratios = np.log(np.array(shared) / np.sqrt(np.array(BASELINE) * control))
+    low, high = stats.t.interval(0.95, 2, loc=ratios.mean(), scale=stats.sem(ratios))
+    assert rows.loc["mps", ["slowdown", "slowdown_low", "slowdown_high"]].tolist() == pytest.approx(
+        [math.exp(each) for each in (ratios.mean(), low, high)]
+    )
+    assert rows.loc["mps", "antt"] == pytest.approx(rows.loc["mps", "slowdown"])
+    # The control is held against the other measurement alone, and the baseline against itself.
+    assert rows.loc["exclusive-again", "slowdown"] == pytest.approx(stats.gmean(np.divide(control, BASELINE)))
+    assert rows.loc["exclusive-again", "antt"] == pytest.approx(rows.loc["exclusive-again", "slowdown"])
+    assert rows.loc["exclusive", "slowdown"] == 1
+
+
+def test_a_block_without_a_control_has_the_baseline_alone():
+    rows = with_control((0.0050, 0.0053, 0.0055), (0.0044, 0.0040))
+    alone = [math.sqrt(0.0040 * 0.0044), math.sqrt(0.0042 * 0.0040), 0.0041]
+    assert rows.loc["mps", "slowdown"] == pytest.approx(stats.gmean(np.divide((0.0050, 0.0053, 0.0055), alone)))
 
 
 def test_throughput_per_watt_is_the_cells_rate_over_the_devices_power():
