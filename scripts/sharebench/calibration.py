@@ -12,8 +12,11 @@ from sharebench.strategies import Strategy
 ATTEMPTS = 3
 # Its own digest has nothing to be held against yet, and it is short, but its capacity is no number of iterations.
 NOT_JUDGED = ("output_digest", "window_length")
-# What takes time from the tenant and leaves its output as it is: the digest holds, the capacity does not.
-SLOWED = ("cpu_stolen", "cpu_throttled", "cpu_contention", "gpu_slowdown", "window_coverage", "clock_error")
+# What makes its rate doubtful and leaves its output as it is: the digest holds, the capacity does not.
+OF_THE_RATE = (
+    *("cpu_stolen", "cpu_throttled", "cpu_contention", "gpu_slowdown", "window_coverage", "clock_error"),
+    *("scrape_error", "generator_bound"),
+)
 
 
 class CalibrationError(Exception):
@@ -57,8 +60,8 @@ def calibrated(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The record of a run alone, and what is taken from it: `capacity_hz`, `output_digest`, `warning`.
 
-    `measure` makes a record, with True in a window as long as that of the study's cells. A run that the machine slowed
-    down is repeated. After ATTEMPTS its digest still holds, so that the study goes on with a warning and no capacity;
+    `measure` makes a record, with True in a window as long as that of the study's cells. A run whose rate is doubtful
+    is repeated. After ATTEMPTS its digest still holds, so that the study goes on with a warning and no capacity;
     not where a load is a share of the capacity (`needs_capacity`). Raises CalibrationError.
     """
     is_long = False
@@ -80,7 +83,7 @@ def calibrated(
     if None in (tenant["output_digest"] or []):
         raise CalibrationError(f"{workload} computes NaN or infinity when it runs alone")
     warning = f"{spoilt[0]['name']}: {spoilt[0]['message']}" if spoilt else None
-    if warning and (needs_capacity or any(gate["name"] not in SLOWED for gate in spoilt)):
+    if warning and (needs_capacity or any(gate["name"] not in OF_THE_RATE for gate in spoilt)):
         raise CalibrationError(f"{workload} cannot be calibrated: {warning}")
     if warning:
         print(f"  calibrated with a warning, without capacity: {warning}", flush=True)
