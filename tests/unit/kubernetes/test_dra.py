@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from unit.kubernetes.dra_objects import NVIDIA, UUID, gpu, in_slice, instance
-from unit.kubernetes.fake_cluster import FakeCluster, node_of
+from unit.kubernetes.fake_cluster import NODE, FakeCluster, node_of
 from unit.kubernetes.objects import daemon_set
 from unit.studies import study, study_of
 
@@ -295,6 +295,15 @@ def test_preflight_names_the_driver_and_its_gates(cluster: Claims, dra: Dra) -> 
     text = "\n".join(map(str, parts.dra_driver(Survey(STUDY, dra.node))))
     assert "v0.19.3 (gpu.nvidia.com, resource.k8s.io/v1, 1 device(s) offered)" in text
     assert "on: TimeSlicingSettings" in text
+
+
+def test_without_labels_preflight_describes_the_gpu_by_its_slice(cluster: Claims, dra: Dra) -> None:
+    cluster.store[NODE]["metadata"]["labels"].clear()
+    cluster.daemon_sets = [each for each in cluster.daemon_sets if each["metadata"]["name"] != "plugin"]
+    survey = Survey(STUDY, dra.node)
+    (row,) = parts.gpu(survey)
+    assert row.text.startswith("1 x ") and row.text.endswith("by the slices of the DRA driver")
+    assert [row.text for row in parts.device_plugin(survey)] == ["not installed"]
 
 
 def test_a_calibration_under_another_strategy_claims_for_that_one() -> None:

@@ -191,6 +191,13 @@ def test_another_version_of_the_plugin_is_said(cluster: Cluster) -> None:
     assert "another version than 0.19.3" in inspected()[0]
 
 
+def test_a_tag_that_is_no_version_is_called_unknown(cluster: Cluster) -> None:
+    cluster.daemon_sets[0]["spec"]["template"]["spec"]["containers"][0]["image"] = "x/plugin:1"
+    text, _ = inspected()
+    assert "its version is unknown (tag 1 of its image); this was tested with 0.19.3" in text
+    assert "another version" not in text
+
+
 def test_the_version_of_nfd_is_that_of_its_worker(cluster: Cluster) -> None:
     cluster.store["/apis/nfd.k8s-sigs.io/v1alpha1"] = {"kind": "APIResourceList"}
     assert "Node Feature Discovery    installed\n" in inspected()[0]

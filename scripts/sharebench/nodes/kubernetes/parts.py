@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from sharebench.nodes.kubernetes import installed, instances
 from sharebench.nodes.kubernetes.api import ApiRefused
@@ -17,6 +18,7 @@ from sharebench.nodes.kubernetes.readiness import (
 )
 from sharebench.nodes.kubernetes.rights import OWN_NAMESPACE
 from sharebench.nodes.kubernetes.survey import HIDDEN, Row, Survey
+from sharebench.nodes.kubernetes.versions import version_of
 
 ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"
 PLUGIN_VALUES = "config/cluster/plugin-values.yaml"
@@ -49,9 +51,13 @@ def device_plugin(survey: Survey) -> Iterator[Row]:
     plugin, configs = survey.node.installed.plugin, survey.node.installed.configs
     yield Row("device plugin", _part(plugin))
     if plugin is None:
+        if not _uses_plugin(survey):
+            return
         yield Row("", "install it, or the GPU operator: make cluster-install WITH=plugin APPLY=1, or WITH=operator")
         return
-    if plugin.version.removeprefix("v") != TESTED:
+    if len(version_of(plugin.version)) < 2:
+        yield Row("", f"its version is unknown (tag {plugin.version} of its image); this was tested with {TESTED}")
+    elif plugin.version.removeprefix("v") != TESTED:
         yield Row("", f"another version than {TESTED}, with which this was tested")
     if configs is not None:
         yield Row("  its ConfigMap", f"{configs.namespace}/{configs.name}, default {configs.default or 'not set'}")
@@ -131,10 +137,21 @@ def _uses_plugin(survey: Survey) -> bool:
     return "device-plugin" in survey.options["accesses"]
 
 
+def _claimed(survey: Survey) -> Mapping[str, Any]:
+    """What the DRA driver tells of the GPU, where the study uses claims; else empty."""
+    return survey.node.access("dra").describe() if "dra" in survey.options["accesses"] else {}
+
+
 def gpu(survey: Survey) -> Iterator[Row]:
     """What the node's GPUs are and can do, by the labels of GPU Feature Discovery."""
     labels, prefix = survey.labels, "nvidia.com/"
     count = labels.get(COUNT_LABEL)
+    if count is None and (known := _claimed(survey)):
+        memory = known["memory_bytes"]
+        size = f"{memory >> 20} MiB" if memory else "memory unknown"
+        what = f"{known['gpus']} x {known['product']}, {size}, driver {known['driver'] or 'unknown'}"
+        yield Row("GPU", f"{what}, by the slices of the DRA driver")
+        return
     if count is None:
         yield Row("GPU", f"unknown: the node has no label {COUNT_LABEL}, so that nothing is known of its GPUs")
         return
