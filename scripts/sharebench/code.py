@@ -163,8 +163,7 @@ STAGES = {
         *_all("sharebench/figures"),
     ],
     "report": [
-        *("sharebench/mixes.py", "sharebench/record.py"),
-        "tenant/layout.py",
+        *READING,
         *_all("sharebench", "report*.py"),
         *DRAWING,
     ],

@@ -140,7 +140,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "results in everything": ({"results": "/"}, ["results:", "'/'", "holds more than results"]),
     "results in a file": ({"results": f"{__file__}/r"}, ["results:", "cannot be a folder", "is a file"]),
     "results in the code": ({"results": f"{ROOT}/scripts/sharebench"}, ["results:", "folder of this repository"]),
-    "results in git": ({"results": f"{ROOT}/.git"}, ["results:", "folder of this repository", "results/mine"]),
+    "results in the docs": ({"results": f"{ROOT}/docs/x"}, ["results:", "folder of this repository", "results/mine"]),
     "from with a wildcard": ({"from": "g{x}.zip"}, ["from:", "'g{x}.zip'", "brace", "link to it"]),
     "datasets with a wildcard": ({"datasets": ["a", "b{x}"]}, ["datasets:", "'b{x}'", "brace"]),
     "parts with a wildcard": ({"parts": ["a{b", "c"]}, ["parts:", "'a{b'", "brace"]),

@@ -152,7 +152,7 @@ CELLS = ON_CPU | {"simulated"}
         ("sharebench/calibration.py", CELLS),
         ("sharebench/window.py", CELLS),
         ("sharebench/collect/rows.py", CELLS),
-        ("sharebench/gates.py", CELLS | {"export", "tables"}),
+        ("sharebench/gates.py", CELLS | {"export", "tables", "report"}),
         ("sharebench/analysis/summary.py", {"tables"}),
         ("sharebench/analysis/draws.py", {"tables", "decisions"}),
         ("sharebench/analysis/advice.py", {"decisions"}),
