@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sharebench import paper_bare_loop
+from sharebench import paper_bare_loop, paper_gates
 from sharebench.analysis.across_devices import always_busy, spread
 from sharebench.analysis.statistics import log_interval
 from sharebench.files import read_json
@@ -127,6 +127,7 @@ OF_A_PUBLICATION: Mapping[str, Callable[[Mapping[str, DataSet]], str]] = {
     "facts": facts,
     "setup": setup,
     "devices": devices,
+    "gates": paper_gates.table,
 }
 """Blocks about the studies of the publication whose document has them."""
 

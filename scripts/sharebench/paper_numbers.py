@@ -165,6 +165,14 @@ class DataSet:
             raise NoNumber(f"{column} of {_words(where)} in {self.name} is blank")
         return [Number(float(value)) for value in values]
 
+    def counted(self, column: str, **where: Any) -> list[Number]:
+        """`each` of tables/cells.csv, of valid cells only."""
+        rows = self.rows("cells", where)
+        values = sorted(rows[rows["valid"].astype(str) == "True"][column].dropna())
+        if not values:
+            raise NoNumber(f"{self.name} has no valid cell with {_words(where)}")
+        return [Number(float(value)) for value in values]
+
     def mean(self, column: str, table: str, **where: Any) -> Number:
         """Arithmetic mean of a column over the rows with these values: of clocks and such, without interval."""
         values = [each.value for each in self.each(column, table, **where)]
