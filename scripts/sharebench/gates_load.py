@@ -95,14 +95,14 @@ def littles_law(record: Record) -> Finding | None:
         return None
     judged = []
     for tenant in open_loads:
-        if tenant["sum_seconds"] > 0:
+        if tenant["sum_seconds"] > 0 and tenant["load"]["in_flight_mean"] is not None:
             if tenant["load"]["in_flight_mean"] <= 0:
                 message = f"tenant {tenant['index']} finished requests but never had one in flight"
                 return Finding(None, LITTLES_LAW_RATIO, False, message)
             judged.append((*_littles_law_of(tenant, window_seconds(record)), tenant["index"]))
     worst = worst_of(judged)
     if worst is None:
-        return Finding(None, LITTLES_LAW_RATIO, True, "no request finished")
+        return Finding(None, LITTLES_LAW_RATIO, True, "no request finished, or those in flight are not known")
     value, limit, culprit = worst
     message = f"tenant {culprit}: requests in flight differ from rate times latency by {value:.1%}"
     return at_most(value, limit, message)

@@ -37,13 +37,17 @@ def server_elsewhere(record: Record) -> Finding | None:
 
 def scrape_error(record: Record) -> Finding | None:
     """The largest share by which the ends of a window between two scrapes may put its rate or mean off."""
-    judged = []
-    for tenant in record["tenants"]:
-        if tenant.get("measured_by") != "scrape" or not tenant["count"]:
-            continue
-        judged.append((max(tenant["scrape"]["rate_error_ratio"], tenant["scrape"]["mean_error_ratio"] or 0.0), tenant))
-    if not judged:
+    scraped = [each for each in record["tenants"] if each.get("measured_by") == "scrape" and each["count"]]
+    if not scraped:
         return None
+    errors = ("rate_error_ratio", "mean_error_ratio")
+    judged = [
+        (max(known), tenant)
+        for tenant in scraped
+        if (known := [tenant["scrape"][name] for name in errors if tenant["scrape"][name] is not None])
+    ]
+    if not judged:
+        return Finding(None, SCRAPE_RATIO, True, UNKNOWN)
     value, worst = max(judged, key=lambda each: each[0])
     message = (
         f"the edges of the window leave {value:.0%} open with the {worst['count']} iterations of tenant "

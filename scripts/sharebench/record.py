@@ -77,7 +77,8 @@ def read(path: Path) -> dict[str, Any]:
     The file has the verdicts of the code that measured it; all data sets are held to the same limits.
 
     Raises RecordError when it is missing, unreadable, cut off, of another schema version, in breach of the
-    schema, or when a tenant's histogram or timeline does not fit its count, its sums, or its extremes.
+    schema, when a tenant's histogram or timeline does not fit its count, its sums, or its extremes, or when there are
+    iterations without what all iterations have.
     """
     try:
         record: Any = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
@@ -89,6 +90,11 @@ def read(path: Path) -> dict[str, Any]:
     if version != SCHEMA_VERSION:
         raise RecordError(f"{path}: schema version is {version!r}, this program reads {SCHEMA_VERSION}")
     _validate(path, record)
+    if record["status"] == "ok" and record["window"] is None:
+        raise RecordError(f"{path}: its status is ok, but it has no window")
+    ended = [tenant for tenant in record["tenants"] if tenant["status"] != "ok"]
+    if record["status"] == "ok" and ended and not record.get("fault"):
+        raise RecordError(f"{path}: its status is ok, but tenant {ended[0]['index']} is {ended[0]['status']}")
     for tenant in record["tenants"]:
         _check_sums(path, tenant)
     todays = in_todays_words(record)
@@ -97,7 +103,7 @@ def read(path: Path) -> dict[str, Any]:
 
 def in_todays_words(record: dict[str, Any]) -> dict[str, Any]:
     """A record with the status that it would be given today."""
-    if record["status"] == "infeasible" and record["reason"].startswith(NEVER_ATTEMPTED):
+    if record["status"] == "infeasible" and (record["reason"] or "").startswith(NEVER_ATTEMPTED):
         return record | {"status": "not-measured"}
     return record
 
@@ -118,6 +124,9 @@ def _check_sums(path: Path, tenant: dict[str, Any]) -> None:
         if total != tenant["count"]:
             where = f"{path}: tenant {tenant['index']}"
             raise RecordError(f"{where}: its {name} holds {total} iterations, its count says {tenant['count']}")
+    needed = ("load",) if tenant.get("measured_by") == "scrape" else ("load", "min_seconds", "max_seconds")
+    if tenant["count"] and (missing := [name for name in needed if tenant[name] is None]):
+        raise RecordError(f"{path}: tenant {tenant['index']}: {tenant['count']} iterations, but no {missing[0]}")
     if tenant.get("measured_by") == "scrape":
         return
     timed = {"": tenant, "device_histogram ": tenant["device_histogram"] or {}} | {

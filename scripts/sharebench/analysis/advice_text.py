@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -237,7 +236,8 @@ def _sure(strategy: str, shares: Mapping[str, float] | None) -> str:
 
 def markdown(table: pd.DataFrame, paragraphs: Sequence[str], caption: str) -> str:
     """tables/advice.md, and what the terminal shows: the answers, then the table for people."""
-    shown = pd.DataFrame([_shown(row) for row in table.to_dict("records")])
+    known = table.astype(object).where(table.notna(), None)
+    shown = pd.DataFrame([_shown(row) for row in known.to_dict("records")])
     body = "" if shown.empty else shown.map(lambda text: text.replace("|", r"\|")).to_markdown(index=False)
     return "\n".join([caption, "", *(f"- {text}" for text in paragraphs), "", body, ""])
 
@@ -245,7 +245,7 @@ def markdown(table: pd.DataFrame, paragraphs: Sequence[str], caption: str) -> st
 def _shown(row: Mapping[Any, Any]) -> dict[str, str]:
     def number(name: str, pattern: str = "{:.4g}") -> str:
         value = row[name]
-        return "-" if value is None or (isinstance(value, float) and math.isnan(value)) else pattern.format(value)
+        return "-" if value is None else pattern.format(value)
 
     interval = (
         ""

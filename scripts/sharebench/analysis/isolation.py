@@ -151,6 +151,8 @@ def cases(record: Mapping[str, Any]) -> list[Case]:
                 each["name"] for each in record["gates"] if each["severity"] == "invalid" and not each["passed"]
             )
             note = f"excluded by {note}" if unproven else f"latencies excluded by {note}"
+        elif tenant["timeline"] is None:
+            outcome, note = "unjudged", "no timeline"
         else:
             seen = effect(tenant["timeline"], fault["at_seconds"], fault["ended_seconds"][fault["aggressor"]])
             outcome = "unjudged" if seen is None else "slowed" if seen.slowed_seconds else "unharmed"

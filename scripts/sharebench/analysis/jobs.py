@@ -61,13 +61,14 @@ def job_cell(record: Mapping[str, Any]) -> JobCell | None:
     """What the table needs of a record; None if it is not one of jobs."""
     if not runs_jobs(json.loads(record["spec"])):
         return None
-    tenants, valid = record["tenants"], is_valid(record)
-    completions = tuple(tenant["job"]["completion_seconds"] for tenant in tenants) if valid else ()
+    ends = [(tenant.get("job") or {}).get("completion_seconds") for tenant in record["tenants"]]
+    completions = tuple(end for end in ends if end is not None) if is_valid(record) else ()
+    valid = is_valid(record) and len(completions) == len(ends)
     return JobCell(
         **record["cell"],
         run_id=record["provenance"]["run_id"],
         status=record["status"],
-        reason=record["reason"],
+        reason=record["reason"] if valid or not is_valid(record) else "not every job has an end",
         valid=valid,
         completions_seconds=completions,
         values=_values(record, completions) if valid else {},
@@ -76,15 +77,16 @@ def job_cell(record: Mapping[str, Any]) -> JobCell | None:
 
 def _values(record: Mapping[str, Any], completions: Sequence[float]) -> dict[str, float]:
     tenants, telemetry = record["tenants"], record["telemetry"] or {}
-    startups = [sum(tenant["startup"][part] for part in STARTUP) for tenant in tenants]
     is_queue = "turns" in record["window"]
+    startups = [sum(tenant["startup"][part] for part in STARTUP) for tenant in tenants if tenant["startup"]]
+    in_all = sum(startups) if is_queue else max(startups, default=0.0)
     makespan = sum(completions) if is_queue else max(completions)
     memory = [mib for mib in tenant_memory_mib(record) if mib is not None]
     energy = telemetry.get("energy_joules")
     values: dict[str, float | None] = {
         "completion_mean_seconds": sum(completions) / len(completions),
         "makespan_seconds": makespan,
-        "makespan_with_startup_seconds": makespan + (sum(startups) if is_queue else max(startups)),
+        "makespan_with_startup_seconds": makespan + in_all if len(startups) == len(tenants) else None,
         "gpu_util_percent": telemetry.get("utilisation_mean_percent"),
         "memory_per_tenant_mib": sum(memory) / len(memory) if memory else None,
         "server_memory_mib": telemetry.get("server_memory_mib"),

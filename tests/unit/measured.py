@@ -1,0 +1,158 @@
+"""Data sets of any study, as its jobs would have left them: records of every kind of node and of tenant."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from unit import factories
+
+from sharebench import faults, gates
+from sharebench.analysis.export import export_histograms
+from sharebench.files import write_json
+from sharebench.matrix import Cell, Study
+
+Json = dict[str, Any]
+ALONE_SECONDS = 0.005
+VIEW: Json = {
+    "pid": 7,
+    "device": "0123456789abcdef",
+    "sm_count": 132,
+    "memory_free_bytes": 70 << 30,
+    "memory_total_bytes": 80 << 30,
+    "over_limit_refused": True,
+}
+IN_A_POD: Json = {"mps_pipe": "/mps", "is_mig": False, "variables": {"SHARE": "1"}, "nodes": ["nvidia0"]}
+INSTANCE: Json = {
+    "instance": "1",
+    "profile": "1g",
+    "gr_engine_active_mean_percent": 90.0,
+    "sm_active_mean_percent": 80.0,
+    "dram_active_mean_percent": 40.0,
+    "gpu_util_mean_percent": 95.0,
+    "power_mean_watts": 300.0,
+    "memory_used_mean_mib": 700.0,
+    "sm_clock_mean_mhz": 1980.0,
+    "temperature_mean_celsius": 45.0,
+}
+
+
+def facts(study: Study) -> Json:
+    """The node of the study."""
+    kind = study.node_kind
+    is_gpu = kind == "nvidia" or (kind == "kubernetes" and study.config["kubernetes"]["device"] == "cuda")
+    return {
+        "kind": kind,
+        "device": "device-1",
+        "product": "NVIDIA H200" if is_gpu else "A CPU",
+        "units": None if is_gpu and kind == "kubernetes" else 132 if is_gpu else 4,
+        "units_name": "cores" if kind == "cpu" or (kind == "kubernetes" and not is_gpu) else "SMs",
+        "memory_bytes": 80 << 30,
+        "is_gpu": is_gpu,
+        "label": "" if is_gpu else "not a GPU",
+        "details": {"driver": "580.1"},
+    }
+
+
+def _timed(count: int) -> Json:
+    return {"count": count, "sum_seconds": count * 0.004, "histogram": {"766": count}}
+
+
+def _tenant(study: Study, cell: Cell, index: int, name: str, is_gpu: bool) -> Json:
+    rng = np.random.default_rng([len(cell.strategy), len(name), cell.replicas, cell.repeat, index])
+    mean = ALONE_SECONDS * (cell.replicas if cell.strategy == "time-slicing" else 1.05) * rng.normal(1, 0.01)
+    entry, window_seconds = study.config["workload_catalogue"].get(name, {}), study.config["window_seconds"]
+    if entry.get("load", {}).get("arrival", "closed") == "closed":
+        load = factories.closed_load(rng, mean, 0.1, window_seconds)
+    else:
+        load = factories.poisson_load(rng, mean, 0.1, window_seconds, 0.5)
+    tenant = factories.tenant(index, load, window_seconds, name)
+    tenant["exit"] = {"code": 0, "reason": "ended", "log_tail": ""}
+    kind = entry.get("kind")
+    if kind == "http":
+        return factories.served(tenant) | {"stages": {"first_token": _timed(tenant["count"])}}
+    if kind == "command":
+        half = tenant["count"] // 2
+        scraped = factories.scraped(tenant, [0.004, 0.01, None], [half, tenant["count"] - half, 0])
+        scraped["scrape"] |= {"longest_seconds": 0.01}
+        return scraped
+    if is_gpu:
+        in_a_pod = IN_A_POD if study.node_kind == "kubernetes" else {}
+        tenant |= {"view": VIEW | in_a_pod, "device_histogram": _timed(tenant["count"])}
+    if kind == "job":
+        count = tenant["count"]
+        job = {"iterations": count, "completed": count, "start_delay_seconds": 0.0, "completion_seconds": 1.5}
+        tenant["job"] = job
+    return tenant
+
+
+def record(study: Study, cell: Cell, change: Callable[[Json], Json] = lambda made: made) -> Json:
+    """The record of a cell that went well, after `change`, with the gates that it deserves then."""
+    node, names = facts(study), study.tenants_of(cell)
+    tenants = [_tenant(study, cell, index, name, node["is_gpu"]) for index, name in enumerate(names)]
+    is_mix = len(study.components(cell)) > 1
+    made = factories.record(
+        cell.strategy,
+        workload=cell.workload,
+        repeat=cell.repeat,
+        block=study.block(cell),
+        window_seconds=study.config["window_seconds"],
+        is_gpu=node["is_gpu"],
+        tenants=tenants,
+        tenants_run=names if is_mix else None,
+        replicas=cell.replicas,
+    )
+    made |= {"spec": study.spec(cell), "node": node, "switch": {"from": None, "out_seconds": 0.1, "in_seconds": 0.2}}
+    if cell.workload in study.faults:
+        made["tenants"][-1] = factories.absent_tenant(cell.replicas - 1, "killed", names[-1])
+        made["fault"] = {
+            **{"kind": faults.kind_of(cell.workload), "aggressor": cell.replicas - 1, "at_seconds": 0.8},
+            **{"happened": True, "ended_seconds": [0.9] * cell.replicas, "new_tenant_seconds": 1.5},
+            **{"recovery_seconds": 2.5, "set_up_again": False, "refused_tenants": 0},
+        }
+    if study.strategies[cell.strategy].is_queue:
+        starts = [100.0 + 2.0 * index for index in range(cell.replicas)]
+        made["window"] |= {"turns": [[start, start + 1.5] for start in starts]}
+        made["window"] |= {"end_monotonic_seconds": starts[-1] + 1.5}
+    if "prometheus" in json.loads(made["spec"]):
+        made = factories.watched(made)
+        made["telemetry"]["dcgm"] = {"reason": None, "scrapes": 20, "instances": [INSTANCE]}
+    made = change(made)
+    return made | {"gates": gates.evaluate(made)}
+
+
+def _calibrations(study: Study, node: Json, change: Callable[[Json], Json]) -> Iterator[tuple[str, Json]]:
+    used = change(factories.record(is_gpu=node["is_gpu"]))
+    known = used["calibration"] or dict.fromkeys(("output_digest", "capacity_hz", "roofs", "idle_power_watts"))
+    for workload in study.calibrated():
+        yield (
+            workload,
+            {
+                "workload": workload,
+                "spec": study.calibration_spec(workload),
+                "code": factories.CODE,
+                "strategy": None,
+                "switch": None,
+                **{key: known[key] for key in ("output_digest", "capacity_hz", "roofs", "idle_power_watts")},
+                "work": None,
+                "node": node,
+                "provenance": used["provenance"],
+            },
+        )
+
+
+def write(root: Path, study: Study, change: Callable[[Json], Json] = lambda made: made) -> Mapping[str, Any]:
+    """Write cells/, calibration/ and nodes/ of the study under `root`; returns what a run of it says of itself."""
+    node = change(factories.record() | {"node": facts(study)})["node"]
+    for cell in study.cells:
+        write_json(root / cell.raw, record(study, cell, change))
+    for strategy, workload in study.pairs():
+        folder = root / "cells" / strategy / workload
+        export_histograms(sorted(folder.glob("*/*/raw.json")), folder / "histograms.csv")
+    for workload, calibration in _calibrations(study, node, change):
+        write_json(root / "calibration" / f"{workload}.json", calibration)
+    write_json(root / "nodes/device.json", {"node": node, "roofs": None, "idle_power_watts": None})
+    return {"not_shown": "", "git_commit": None, "git_dirty": None, "argv": ["snakemake"], "run_id": "run-1"}

@@ -1,0 +1,261 @@
+"""Everything that is made from records takes what a record may hold: each null of its schema, each kind of node and
+of tenant, each bad end."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from unit import factories, measured
+from unit.nullable import NULLABLE, Key, all_nulled, nulled
+from unit.studies import W, study_of
+
+from sharebench import (
+    aggregate,
+    capabilities,
+    decide,
+    figures,
+    gates,
+    report,
+    report_audit,
+    report_details,
+    workload_modules,
+)
+from sharebench.analysis import compare, publish
+from sharebench.analysis.device import device_units
+from sharebench.analysis.isolation import cases
+from sharebench.analysis.jobs import job_cell
+from sharebench.analysis.prometheus import prometheus_rows
+from sharebench.analysis.reduction import reduced
+from sharebench.analysis.stages import stage_rows
+from sharebench.analysis.startup import starts
+from sharebench.figures import compare as figure
+from sharebench.figures.style import theme
+from sharebench.files import read_json, write_json
+from sharebench.matrix import Study
+from sharebench.record import RecordError, read
+
+Json = dict[str, Any]
+PLAIN: Json = {"workloads": ["matmul"], "replicas": [1, 2], "repeats": 2, "null_cells": False, "window_seconds": 2}
+SHARED: Json = PLAIN | {"strategies": ["exclusive", "time-slicing", "mps", "mig"]}
+MISSING = re.compile(r".{0,40}\b(nan|NaN|NaT|inf|None(?![.:]| [a-z]))\b.{0,40}")
+GPU: Json = {"node": "nvidia", "nvidia.python": sys.executable, "allow_faults": True}
+HOST: Json = {"strategies": ["exclusive", "time-slicing", "mps"]}
+SERVER: Json = {"kind": "http", "command": ["server", "{port}"], "request": {"path": "/"}, "ready": {"path": "/"}}
+PROGRAM: Json = {"kind": "command", "command": ["program"], "port": 8000, "metrics": {"histogram": "seconds"}}
+
+
+def of_programs(folder: Path) -> Json:
+    return {f"{W}.server": SERVER, f"{W}.program": PROGRAM, "workloads": ["server", "program"]} | HOST
+
+
+STUDIES: dict[str, Callable[[Path], Json]] = {
+    "stand-in": lambda folder: SHARED | {"node": "cpu"},
+    "GPU of this host": lambda folder: SHARED | GPU,
+    "mock GPU in a cluster": lambda folder: SHARED | HOST | {"node": "kubernetes", "kubernetes.device": "cpu"},
+    "GPU in a cluster": lambda folder: SHARED | {"node": "kubernetes", "kubernetes.access": "dra"},
+    "simulated": lambda folder: SHARED | {"node": "simulated"},
+    "programs": lambda folder: PLAIN | of_programs(folder) | {"node": "cpu"},
+    "watched": lambda folder: (
+        PLAIN | HOST | {"prometheus.url": "http://x", "prometheus.folder": str(folder), "window_seconds": 5}
+    ),
+    "jobs": lambda folder: PLAIN | {"workloads": ["batch-matmul"], "strategies": ["sequential", "time-slicing"]} | GPU,
+    "faults and mixes": lambda folder: (
+        PLAIN | HOST | GPU | {"interference": ["matmul", "detector"], "faults": ["killed"], "replicas": [2]}
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def a_gpu_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", tmp_path)
+    monkeypatch.setattr(workload_modules, "find_spec", lambda name: None)
+
+
+def study(name: str, folder: Path, **changes: Any) -> Study:
+    return study_of(STUDIES[name](folder) | changes)
+
+
+def made(root: Path, of: Study, change: Callable[[Json], Json], drawn: tuple[str, ...] = ()) -> pd.DataFrame:
+    """Everything that is made of a data set, with some of its figures; returns the summary."""
+    folder = root / "results"
+    run = measured.write(root, of, change)
+    of.config["from"] = str(root)
+    aggregate.table(of, root, folder, dict(run))
+    write_json(root / "manifest.json", read_json(folder / "manifest.json"))
+    results = decide.read(root, folder)
+    decide.write_model(results, {})
+    decide.write_answer(results, {"slo_ms": 8.0, "tenants": 3, "isolation": "fault", "price_per_hour": 2.0})
+    for name in drawn:
+        figures.draw_of(name, root, folder, (), folder / f"figures/{name}.svg")
+    report.write(root, folder)
+    explained(folder)
+    return pd.read_csv(folder / "tables/summary.csv")
+
+
+def taken(record: Json) -> None:
+    """What is made of a record by itself."""
+    record["gates"] = gates.evaluate(record)
+    json.dumps(record, allow_nan=False)
+    reduced(record), starts(record), prometheus_rows(record), cases(record), job_cell(record), stage_rows(record)
+    device_units(record), report_audit.add(report_audit.Audit(), record)
+    details = report_details.Details()
+    details.add(record)
+    details.embedded()
+
+
+def explained(folder: Path) -> None:
+    """No text shows a value that is missing, and no row is blank without a reason."""
+    for name in ("report.html", "tables/summary.md", "tables/advice.md"):
+        text = re.sub(r"<(script|style).*?</\1>", "", (folder / name).read_text(), flags=re.S)
+        shown = re.sub(r"<[^>]*>", " ", text)
+        assert not (found := MISSING.search(shown)), (name, found)
+    summary = pd.read_csv(folder / "tables/summary.csv")
+    blank = summary[summary["latency_mean_seconds"].isna()]
+    assert blank[["reason", "notes"]].notna().any(axis=1).all() or set(blank["status"]) <= {"infeasible"}, blank
+    for name, column in (("model", "value"), ("predictions", "predicted_mean_seconds")):
+        rows = pd.read_csv(folder / f"tables/{name}.csv")
+        assert rows.loc[rows[column].isna(), "reason"].notna().all(), (name, rows)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_it_is_made_of_whole_records(name: str, tmp_path: Path) -> None:
+    of = study(name, tmp_path)
+    summary = made(tmp_path, of, lambda record: record)
+    assert (summary["n"] > 0).all(), summary[["strategy", "workload", "replicas", "status", "reason", "notes"]]
+
+
+# Of a cell that went well: without them it would contradict itself.
+NEVER_NULL = frozenset(
+    {
+        ("window",),
+        ("fault",),
+        ("tenants", "[]", "load"),
+        ("tenants", "[]", "min_seconds"),
+        ("tenants", "[]", "max_seconds"),
+    }
+)
+DRAWN = ("latency", "slowdown", "timeline", "model")
+
+
+# Without what a workload computes alone no cell is valid.
+FOR_VALIDITY = NEVER_NULL | {
+    ("calibration",),
+    ("calibration", "output_digest"),
+    ("calibration", "workloads", "*", "output_digest"),
+    ("tenants", "[]", "output_digest"),
+    ("tenants", "[]", "output_digest", "[]"),
+    ("prometheus",),
+}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("kept", [NEVER_NULL, FOR_VALIDITY], ids=["invalid", "valid"])
+def test_it_is_made_of_records_with_null_wherever_it_may_be(name: str, kept: frozenset[Key], tmp_path: Path) -> None:
+    drawn = DRAWN if name in ("GPU of this host", "programs") else ()
+    summary = made(tmp_path, study(name, tmp_path), lambda record: all_nulled(record, but=kept), drawn)
+    if kept is FOR_VALIDITY and name != "jobs":
+        assert (summary["n"] > 0).any()
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_each_null_alone_is_taken(name: str, tmp_path: Path) -> None:
+    """Of the cells of a study each lacks something else, until each lacked everything."""
+    of = study(name, tmp_path, repeats=1)
+    of.config["from"] = "elsewhere"
+    paths = [path for path in NULLABLE if path not in NEVER_NULL]
+    for cell in of.cells:
+        whole = measured.record(of, cell)
+        for path in paths:
+            if (record := nulled(whole, path)) is not None:
+                taken(record)
+
+
+@pytest.mark.parametrize("path", sorted(NEVER_NULL - {("fault",)}))
+def test_a_record_that_contradicts_itself_is_refused_in_one_line(path: Key, tmp_path: Path) -> None:
+    of = study("stand-in", tmp_path)
+    of.config["from"] = "elsewhere"
+    record = nulled(measured.record(of, of.cells[0]), path)
+    assert record is not None
+    write_json(tmp_path / "raw.json", record)
+    with pytest.raises(RecordError, match=path[-1]) as refusal:
+        read(tmp_path / "raw.json")
+    assert "\n" not in str(refusal.value)
+
+
+def ended(status: str, record: Json) -> Json:
+    """The record with all cells of more than one tenant ended so."""
+    if record["cell"]["replicas"] == 1:
+        return record
+    bad = {"status": status, "reason": f"{status} on purpose"}
+    if status == "infeasible":
+        nothing = dict.fromkeys(("calibration", "window", "telemetry"))
+        seen = {"prometheus": None} if "prometheus" in record else {}
+        return record | bad | nothing | seen | {"tenants": [], "evidence": []}
+    tenants = [factories.absent_tenant(each["index"], status, each["workload"]) for each in record["tenants"]]
+    return record | bad | {"tenants": tenants}
+
+
+def idle(record: Json) -> Json:
+    """The record with a last tenant that finished nothing."""
+    last = record["tenants"][-1]
+    nothing = factories.tenant(last["index"], factories.back_to_back([]), workload=last["workload"])
+    kept = {key: last[key] for key in ("measured_by", "generator", "scrape", "foreign_histogram") if key in last}
+    if "foreign_histogram" in kept:
+        kept |= {"foreign_histogram": None, "timeline": None}
+    record["tenants"][-1] = nothing | kept
+    return record
+
+
+BAD: dict[str, Callable[[Json], Json]] = {
+    **{status: partial(ended, status) for status in ("infeasible", "crashed", "hung", "oom")},
+    "idle": idle,
+}
+
+
+@pytest.mark.parametrize("name", ["stand-in", "GPU in a cluster", "programs", "jobs", "watched"])
+@pytest.mark.parametrize("bad", BAD)
+def test_bad_ends_are_told(bad: str, name: str, tmp_path: Path) -> None:
+    made(tmp_path, study(name, tmp_path), BAD[bad])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"repeats": 1},
+        {"baseline": "none"},
+        {"strategies": ["exclusive"]},
+        {"strategies": ["mps"], "baseline": "none", "replicas": [2], "repeats": 1},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("name", ["stand-in", "GPU in a cluster"])
+def test_small_studies_are_taken(name: str, changes: Json, tmp_path: Path) -> None:
+    made(tmp_path, study(name, tmp_path, **changes), lambda record: record, DRAWN)
+
+
+@pytest.mark.parametrize("key", ["units", "memory_bytes"])
+@pytest.mark.parametrize("name", ["stand-in", "GPU of this host", "simulated"])
+def test_what_a_node_does_not_know_is_not_needed(name: str, key: str, tmp_path: Path) -> None:
+    def without(record: Json) -> Json:
+        return record | {"node": record["node"] | {key: None}}
+
+    made(tmp_path, study(name, tmp_path), without)
+
+
+def test_data_sets_full_of_nulls_are_compared(tmp_path: Path) -> None:
+    of = study("stand-in", tmp_path)
+    made(tmp_path, of, lambda record: all_nulled(record, but=FOR_VALIDITY))
+    one, other = (compare.load(tmp_path, label) for label in ("one", "other"))
+    table = compare.compare(one, other)
+    assert not table.empty
+    with theme():
+        figure.draw(table, "one", "other", [one.facts["device"], other.facts["device"]])
+    assert not MISSING.search(publish.comparison(table, "one", "other", compare.changes(one, other)))
