@@ -75,6 +75,26 @@ def test_intervals_of_means_are_no_wider_than_they_must_be(found: Found) -> None
     assert low <= sum(found["latency_mean_seconds", point, True] for point in points) <= high
 
 
+@pytest.mark.parametrize("name", truth.CONDITIONS)
+def test_pairs_cancel_what_a_block_has_in_common(name: str) -> None:
+    condition = truth.CONDITIONS[name]
+    study = replace(truth.planted(7), condition=condition)
+    means = {
+        key: study.mean_seconds(*key) / truth.planted(7).mean_seconds(*key) for key in (("exclusive", 1), ("mps", 2))
+    }
+    assert means["mps", 2] == 1 and means["exclusive", 1] == math.sqrt(condition.two_states)
+    silent = replace(study, node={**study.node, "noise": truth.SILENT})
+    cells = truth.simulate(silent, [("time-slicing", 2), ("mps", 2)], condition.repeats)
+    sliced, mps = ([cell for cell in cells if cell.strategy == name] for name in ("time-slicing", "mps"))
+    spread = np.std([math.log(cell.latency_mean_seconds or 0) for cell in mps])
+    assert (spread > 0.01) == (condition.block_cv > 0)
+    ratios = [
+        math.log((a.latency_mean_seconds or 0) / (b.latency_mean_seconds or 1))
+        for a, b in zip(sliced, mps, strict=True)
+    ]
+    assert np.std(ratios) < 0.001
+
+
 def test_a_planted_difference_is_found_as_often_as_theory_says(found: Found) -> None:
     theory = truth.power(0.03, 0.015, truth.REPEATS)
     assert theory == pytest.approx(0.90, abs=0.01)
