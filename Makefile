@@ -10,7 +10,8 @@
 #               start and end one by hand
 # make gpu-env  the frameworks that tenants on a GPU need; `make run` does it where there is an NVIDIA GPU
 # make cluster-install   namespace and rights for `node: kubernetes`, as a dry run; APPLY=1 makes them; WITH=plugin,
-#               WITH=operator or WITH="plugin prometheus" install these charts too (config/cluster/charts.yaml)
+#               WITH=operator or WITH="plugin prometheus" install these charts too (config/cluster/charts.yaml);
+#               NODE=my-node CONFIG_MAP=my-configs narrow the rights to these
 # make docs     make again what documents show of the code: manifests, architecture figures, and the pages with them
 # make clean    remove what these commands made, unless a run is using it
 #
