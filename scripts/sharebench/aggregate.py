@@ -256,9 +256,9 @@ def table(study: Study, data: Path, results: Path, run: dict[str, Any]) -> None:
     odd = checker.odd | checker.mixed()
     if odd:
         raise Refused(refusal(odd, results, measured_here=not study.config["from"]))
-    several = remark(tables["cells"]["device"].nunique())
-    if several not in run["not_shown"]:
-        run = run | {"not_shown": f"{run['not_shown']} {several}".strip()}
+    for line in (remark(tables["cells"]["device"].nunique()), dataset.short_windows_in_words(study)):
+        if line not in run["not_shown"]:
+            run = run | {"not_shown": f"{run['not_shown']} {line}".strip()}
     _write(tables, study, run, _node(data), results / "tables", "")
     write_json(results / "manifest.json", _manifest(study, run, checker.units))
 
@@ -273,7 +273,7 @@ def partial(results: Path) -> str:
     sound = checker.sound
     if sound == 0 or checker.mixed():
         return ""
-    note = f"PARTIAL: {sound} of {len(study.cells)} cells."
+    note = f"PARTIAL: {sound} of {len(study.cells)} cells. {dataset.short_windows_in_words(study)}".strip()
     _write(tables, study, run, _node(results), results / "partial", note)
     return f"{sound} of {len(study.cells)} cells are measured; their tables are in {results / 'partial'}"
 

@@ -34,6 +34,7 @@ DEVICE_UUID = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F-]{8,}")
 ABSOLUTE = re.compile(r"(?<![^\s:=,'\"\[{(])/[^\s,}\]'\"]+")
 
 
+CATALOGUE = Path(__file__).resolve().parents[2] / "config" / "workloads.yaml"
 # How many of the cells that a config leaves out are named where there is little room.
 NAMED = 3
 NOTHING_TO_JOIN = (
@@ -175,6 +176,33 @@ def _words(axis: str, values: Iterable[Any]) -> str:
 def not_shown(study: Study, files_config: dict[str, Any]) -> str:
     """One line: what of the config files' matrix is not among the study's cells; empty when all of it is."""
     return " ".join(filter(None, (_excluded(study), _not_asked_for(study, files_config))))
+
+
+def short_windows(config: dict[str, Any], names: Iterable[str]) -> dict[str, float]:
+    """Those of these workloads whose windows are shorter than the minimum (seconds) in this project's catalogue.
+
+    `config` is normalised. A study may set a lower minimum, and that is what its manifest has.
+    """
+    import yaml  # imported late: a parse of the Snakefile does not need it
+
+    shipped = yaml.safe_load(CATALOGUE.read_text(encoding="utf-8"))["workload_catalogue"]
+    found = {}
+    for name in (name for name in names if name in shipped):
+        entry, own = config["workload_catalogue"][name], shipped[name]
+        is_same = entry["module"] == own.get("module") and entry["params"] == own.get("params", {})
+        minimum = float(own.get("min_window_seconds", 0))
+        if is_same and entry["kind"] != "job" and config["window_seconds"] < minimum:
+            found[name] = minimum
+    return found
+
+
+def short_windows_in_words(study: Study) -> str:
+    """One line for tables, figures and reports; empty where no window is short."""
+    short = ", ".join(
+        f"{name} ({seconds:g} s)" for name, seconds in short_windows(study.config, study.calibrated()).items()
+    )
+    window = f"{study.config['window_seconds']:g} s"
+    return f"Windows of {window} are shorter than the catalogue's minimum for {short}." if short else ""
 
 
 def _excluded(study: Study) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from sharebench import paper_bare_loop, paper_gates
 from sharebench.analysis.across_devices import always_busy, spread
 from sharebench.analysis.statistics import log_interval
+from sharebench.dataset import short_windows
 from sharebench.files import read_json
 from sharebench.paper_findings import Contradicted, Filler, times
 from sharebench.paper_marks import BLOCK
@@ -136,4 +137,9 @@ def measured_in(data: DataSet, root: str) -> str:
     """On what a data set was measured and how often, with a link to what it is; `root` leads to the checkout."""
     devices = f"{data.device_count} devices, " if data.device_count > 1 else ""
     how = f"{data.device['product']}, {devices}every cell {times(data.repeats)}, windows of {data.window_seconds:g} s"
+    names = sorted(data.table("cells")["tenant_workload"].dropna().unique())
+    short = short_windows(data.manifest["config"], names)
+    if short:
+        least = ", ".join(f"{seconds:g} s of `{name}`" for name, seconds in short.items())
+        how += f", where the catalogue asks for {least}"
     return f"{how}: [{data.name}]({root}/{data.about})"

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.studies import files, study, study_of
+from unit.studies import W, files, simulated, study, study_of
 
-from sharebench import dataset, ownership
+from sharebench import dataset, ownership, paper
 from sharebench.config import ConfigError, load
 from sharebench.dataset import DataSetError, not_shown, open_study, results_root
 from sharebench.matrix import Study
+
+PUBLISHED = Path(__file__).parents[2] / "published"
 
 
 def requested(**changes: Any) -> Study:
@@ -48,6 +50,30 @@ def test_what_is_not_shown_is_said_in_a_line(changes: dict[str, Any], words: str
     else:
         assert words in line
         assert line.startswith("Not shown: ") and line.endswith(".") and "\n" not in line
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({}, ""),
+        ({"window_seconds": 10}, ""),
+        ({"window_seconds": 9.5}, "Windows of 9.5 s are shorter than the catalogue's minimum for yolos (10 s)."),
+        # Another workload, which only has the name.
+        ({"window_seconds": 6, f"{W}.yolos.params": {"batch": 2}}, ""),
+        # Fixed work, whatever the window.
+        ({"workloads": ["batch-matmul"], "window_seconds": 0.1}, ""),
+    ],
+)
+def test_windows_that_are_shorter_than_the_catalogue_asks_for_are_named(changes: dict[str, Any], words: str) -> None:
+    lowered = {f"{W}.yolos.min_window_seconds": 0.1, f"{W}.batch-matmul.min_window_seconds": 0.1, "window_seconds": 20}
+    assert dataset.short_windows_in_words(simulated({"workloads": ["yolos"]} | lowered | changes)) == words
+
+
+def test_a_published_study_with_short_windows_says_so_in_all_it_shows(tmp_path: Path) -> None:
+    paper.table(PUBLISHED / "h200/eager", tmp_path)
+    line = "Windows of 8 s are shorter than the catalogue's minimum for yolos (10 s)."
+    assert line in (tmp_path / "tables/summary.md").read_text().splitlines()[0]
+    assert line in json.loads((tmp_path / "manifest.json").read_text())["not_shown"]
 
 
 def test_what_the_config_leaves_out_is_said_too() -> None:
