@@ -72,6 +72,7 @@ lint: $(VENV)/dev.stamp
 	@$(BIN)/ruff format --check .
 	@$(BIN)/snakefmt --check Snakefile rules
 	@$(BIN)/mypy scripts
+	@PYTHONPATH=scripts $(BIN)/lint-imports --no-cache > $(VENV)/layers.log || { cat $(VENV)/layers.log; exit 1; }
 	@$(BIN)/snakemake --lint --quiet --config node=cpu
 
 test-cluster: $(VENV)/dev.stamp

@@ -25,14 +25,13 @@ import numpy as np
 from prometheus_client import CollectorRegistry, Histogram
 
 from tenant.buckets import quantile_seconds
-from tenant.layout import QUANTILE_ERROR_RATIO
+from tenant.contract import QUANTILE_ERROR_RATIO, Rule
 from tenant.load import Load
 from tenant.loop import CAPACITY, ClosedLoop
 from tenant.measure import Measurement
 from tenant.record import Identity
 from tenant.recorder import Recorder, Tally, Window
-from tenant.warmup import Rule
-from tenant.workloads import Work, Workload
+from tenant.workload import Work, Workload
 
 Step = Callable[[], None]
 

@@ -24,15 +24,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 
 import yaml
 
-from sharebench import config as configuration
-from sharebench import dataset, lifecycle, record
-from sharebench.analysis.export import export_histograms
-from sharebench.cell import run_cell
+from sharebench.analysis.tables.histograms import export_histograms
+from sharebench.cell.cell import run_cell
+from sharebench.config import load as configuration
+from sharebench.core.files import write_json
+from sharebench.datasets import dataset
 from sharebench.figures import names_for
-from sharebench.files import write_json
-from sharebench.jobs import node_of
-from sharebench.matrix import Cell, Study
 from sharebench.nodes import open_node
+from sharebench.records import record
+from sharebench.run import lifecycle
+from sharebench.run.jobs import node_of
+from sharebench.study.cells import Cell
+from sharebench.study.study import Study
 
 ROOT = Path(__file__).resolve().parents[1]
 SNAKEMAKE = Path(sys.executable).with_name("snakemake")

@@ -29,18 +29,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 import numpy as np
 from scipy import stats
 
-from sharebench.analysis import scaling
-from sharebench.analysis.baseline import Baseline
-from sharebench.analysis.multiprogram import group_metrics
-from sharebench.analysis.reduction import MeasuredCell, reduced
-from sharebench.analysis.sharing import Device, parts
-from sharebench.analysis.slowdown import group_slowdown, latency_ratio
-from sharebench.analysis.summary import summary_table
-from sharebench.matrix import Cell
-from sharebench.nodes.base import Grant
-from sharebench.nodes.simulated import iteration_seconds
-from sharebench.strategies import Strategy
-from sharebench.tenants.simulated import NS, SimulatedTenants
+from sharebench.analysis.cells.baseline import Baseline
+from sharebench.analysis.cells.multiprogram import group_metrics
+from sharebench.analysis.cells.rows import MeasuredCell, reduced
+from sharebench.analysis.cells.slowdown import group_slowdown, latency_ratio
+from sharebench.analysis.decide import scaling
+from sharebench.analysis.decide.shares import Device, parts
+from sharebench.analysis.tables.summary import summary_table
+from sharebench.core.strategies import Strategy
+from sharebench.nodes.contract import Grant
+from sharebench.nodes.simulated.node import iteration_seconds
+from sharebench.nodes.simulated.tenants import NS, SimulatedTenants
+from sharebench.study.cells import Cell
 
 STUDIES = 2000
 REPEATS = 5

@@ -6,13 +6,15 @@ from snakemake.utils import update_config
 
 sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
 
-from sharebench import config as configuration
-from sharebench import code, dataset
+from sharebench.config import load as configuration
+from sharebench.core import fingerprint as code
+from sharebench.datasets import dataset
 from sharebench.figures import names_for
-from sharebench.code import SCRIPTS
-from sharebench.matrix import Study, canonical, cell_of
-from sharebench.mixes import has_jobs
-from sharebench.scraping import is_on
+from sharebench.core.files import SCRIPTS
+from sharebench.study.opened import open_study
+from sharebench.study.cells import canonical, cell_of
+from sharebench.core.spec import has_jobs
+from sharebench.core.prometheus_options import is_on
 
 
 def config_of_files():
@@ -39,7 +41,7 @@ if workflow.deployment_settings.deployment_method:
 
 try:
     configuration.check_files(workflow.configfiles)
-    STUDY = Study(configuration.load(config))
+    STUDY = open_study(config)
     ASKED, FROM = STUDY.config, STUDY.config["from"]
     if FROM:
         dataset.refuse_ignored(workflow.config_settings.config)

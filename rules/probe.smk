@@ -4,7 +4,7 @@
 # Outputs: nodes/timeslice.json, tables/timeslice.csv, figures/timeslice.{svg,pdf,png}
 # Steps:   measure_timeslice watches a few tenants under time-slicing, MPS and streams, as far as the study has them.
 #          probe_timeslice draws who ran when; it runs only when it is asked for by name.
-from sharebench import timeslice
+from sharebench.run.timeslice import probe as timeslice
 
 
 rule measure_timeslice:

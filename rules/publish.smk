@@ -9,7 +9,7 @@
 #          tables and report with checksums and a description. publish lays out what others read.
 
 
-from sharebench import paper_marks
+from publication import marks as paper_marks
 
 ROOT = Path(workflow.basedir)
 PUBLISHED_DATA_SETS = dataset.published(PUBLISHED)

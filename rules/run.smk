@@ -1,5 +1,5 @@
 # The start and the end of a run: who owns the results and the node. No rules here.
-from sharebench import lifecycle, ownership
+from sharebench.run import lifecycle, ownership
 
 CLAIM = None
 

@@ -4,8 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from sharebench import console
-from sharebench.aggregate import Refused, aggregate
+from sharebench.analysis.aggregate import Refused, aggregate
+from sharebench.core import console
 
 
 def main() -> int:

@@ -3,7 +3,8 @@
 import argparse
 from pathlib import Path
 
-from sharebench import console, crate
+from sharebench.core import console
+from sharebench.datasets import ro_crate
 
 
 def main() -> None:
@@ -12,7 +13,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, required=True, help="has tables/ and report.html")
     parser.add_argument("--out", type=Path, required=True, help="the archive")
     arguments = parser.parse_args()
-    crate.write(arguments.data, arguments.results, arguments.out)
+    ro_crate.write(arguments.data, arguments.results, arguments.out)
 
 
 if __name__ == "__main__":

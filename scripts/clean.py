@@ -6,7 +6,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from sharebench import ownership
+from sharebench.core import run_record
+from sharebench.run import ownership
 
 ROOT = Path(__file__).resolve().parents[1]
 MADE = (".venv", ".venv-gpu", ".snakemake", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis")
@@ -27,7 +28,7 @@ def made(root: Path) -> list[Path]:
 
 def claim(root: Path, held: contextlib.ExitStack) -> None:
     """Hold the locks of all folders of results. Raises OwnershipError where a run has one."""
-    for path in sorted((root / "results").rglob(f"{ownership.STATE_FOLDER}/lock")):
+    for path in sorted((root / "results").rglob(f"{run_record.STATE_FOLDER}/lock")):
         lock = ownership.take(path)
         if lock is None:
             folder = path.parents[1].relative_to(root)

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from sharebench.nodes.kubernetes.installed import naming_command
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import naming_command
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "config" / "cluster"

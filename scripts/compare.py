@@ -3,14 +3,15 @@
 import argparse
 from pathlib import Path
 
-from sharebench import console, dataset
 from sharebench.analysis import compare
-from sharebench.analysis.publish import comparison
+from sharebench.analysis.text import comparison
+from sharebench.core import console
+from sharebench.core.files import replace_atomically
+from sharebench.datasets import dataset
 from sharebench.figures import compare as figure
-from sharebench.figures.sheet import save
+from sharebench.figures.page import save
 from sharebench.figures.style import theme
-from sharebench.files import replace_atomically
-from sharebench.record import RecordError
+from sharebench.records.record import RecordError
 
 
 def main() -> int:

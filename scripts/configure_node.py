@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from sharebench import jobs
+from sharebench.run import jobs
 
 
 def main() -> int:

@@ -5,7 +5,8 @@ import json
 import sys
 from pathlib import Path
 
-from sharebench import console, decide
+from sharebench.analysis.decide import decide
+from sharebench.core import console
 
 
 def main() -> int:

@@ -4,9 +4,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from sharebench import console
-from sharebench.analysis.export import SOURCES, export_histograms
-from sharebench.record import RecordError
+from sharebench.analysis.tables.histograms import SOURCES, export_histograms
+from sharebench.core import console
+from sharebench.records.record import RecordError
 
 
 def main() -> None:

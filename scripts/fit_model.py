@@ -4,7 +4,8 @@ import argparse
 import json
 from pathlib import Path
 
-from sharebench import console, decide
+from sharebench.analysis.decide import decide
+from sharebench.core import console
 
 
 def main() -> None:

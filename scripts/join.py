@@ -4,9 +4,9 @@ import argparse
 import json
 from pathlib import Path
 
-from sharebench import console
-from sharebench.join import NotJoined, join
-from sharebench.matrix import Study
+from sharebench.core import console
+from sharebench.datasets.join import NotJoined, join
+from sharebench.study.study import Study
 
 
 def main() -> int:

@@ -4,7 +4,8 @@ import argparse
 import gc
 from pathlib import Path
 
-from sharebench import console, paper
+from publication import rebuild
+from sharebench.core import console
 
 
 def main() -> int:
@@ -17,7 +18,7 @@ def main() -> int:
     arguments = parser.parse_args()
     # Modules stay; looking for garbage among them again and again takes a tenth of the time.
     gc.freeze()
-    refusals = paper.draw_all(arguments.names, arguments.published, arguments.out, arguments.print, arguments.workers)
+    refusals = rebuild.draw_all(arguments.names, arguments.published, arguments.out, arguments.print, arguments.workers)
     for line in refusals:
         print(line)
     return 1 if refusals else 0

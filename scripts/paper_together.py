@@ -3,7 +3,9 @@
 import argparse
 from pathlib import Path
 
-from sharebench import console, dataset, paper_findings, paper_together
+from publication import findings, together
+from sharebench.core import console
+from sharebench.datasets import dataset
 
 
 def main() -> int:
@@ -14,8 +16,8 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1, help="processes that draw")
     arguments = parser.parse_args()
     try:
-        paper_together.write(arguments.root, arguments.made, arguments.out, arguments.workers)
-    except (paper_findings.Contradicted, dataset.DataSetError) as refusal:
+        together.write(arguments.root, arguments.made, arguments.out, arguments.workers)
+    except (findings.Contradicted, dataset.DataSetError) as refusal:
         return console.failed(refusal)
     return 0
 

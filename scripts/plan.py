@@ -6,9 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sharebench import console, lifecycle
-from sharebench.matrix import Study
-from sharebench.nodes.base import NodeError
+from sharebench.core import console
+from sharebench.nodes.contract import NodeError
+from sharebench.run import lifecycle
+from sharebench.study.study import Study
 
 
 def main() -> int:

@@ -3,7 +3,8 @@
 import argparse
 from pathlib import Path
 
-from sharebench import console, figures
+from sharebench import figures
+from sharebench.core import console
 
 
 def main() -> None:

@@ -3,9 +3,9 @@
 import argparse
 from pathlib import Path
 
-from sharebench import console
+from sharebench.core import console
 from sharebench.figures import timeslice
-from sharebench.figures.sheet import save
+from sharebench.figures.page import save
 from sharebench.figures.style import theme
 
 

@@ -4,8 +4,8 @@ import argparse
 import json
 import sys
 
-from sharebench.matrix import Study
-from sharebench.nodes.base import NodeError
+from sharebench.nodes.contract import NodeError
+from sharebench.study.study import Study
 
 
 def main() -> int:
@@ -16,7 +16,7 @@ def main() -> int:
         asked = f"preflight looks at a cluster, and the node is {study.node_kind!r}"
         print(f"  {asked}; add --configfile config/kubernetes.yaml, or one of yours with node: kubernetes", flush=True)
         return 1
-    from sharebench.nodes.kubernetes import preflight
+    from sharebench.nodes.kubernetes.preflight import preflight
 
     try:
         lines, is_fit = preflight.inspect(study)

@@ -4,7 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from sharebench import jobs, timeslice
+from sharebench.run import jobs
+from sharebench.run.timeslice import probe
 
 
 def main() -> int:
@@ -16,7 +17,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="nodes/timeslice.json")
     parser.add_argument("--table", type=Path, required=True, help="tables/timeslice.csv")
     given = parser.parse_args()
-    job = timeslice.job(given.results, given.device, given.tenants, given.seconds, given.out, given.table)
+    job = probe.job(given.results, given.device, given.tenants, given.seconds, given.out, given.table)
     return jobs.guarded(given.results, job)
 
 

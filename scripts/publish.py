@@ -3,7 +3,8 @@
 import argparse
 from pathlib import Path
 
-from sharebench import console, publish
+from sharebench.core import console
+from sharebench.datasets import publish
 
 
 def main() -> int:

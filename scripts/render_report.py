@@ -3,7 +3,8 @@
 import argparse
 from pathlib import Path
 
-from sharebench import console, report
+from sharebench.core import console
+from sharebench.report import page
 
 
 def main() -> None:
@@ -11,7 +12,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="data set: has cells/ and nodes/")
     parser.add_argument("--results", type=Path, required=True, help="has tables/ and figures/, receives report.html")
     arguments = parser.parse_args()
-    report.write(arguments.data, arguments.results)
+    page.write(arguments.data, arguments.results)
 
 
 if __name__ == "__main__":

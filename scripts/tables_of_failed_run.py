@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from sharebench import console
-from sharebench.aggregate import partial
+from sharebench.analysis.aggregate import partial
+from sharebench.core import console
 
 
 def main() -> int:

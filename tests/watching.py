@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sharebench.histogram import Histogram
+from sharebench.records.histogram import Histogram
 
 PROGRAM = shutil.which("prometheus")
 MISSING = "there is no prometheus here (Debian: apt-get install prometheus)"

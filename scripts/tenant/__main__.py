@@ -17,18 +17,18 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tenant import FIRST_LINE_NS
-from tenant.failures import EXIT_USAGE, exit_code, line
+from tenant.contract import EXIT_USAGE, TOKEN_VARIABLE
+from tenant.failures import exit_code, line
 from tenant.server import Server
 from tenant.state import State
 
 if TYPE_CHECKING:
+    from tenant.contract import Rule
     from tenant.exposition import Exposition
     from tenant.load import Load
     from tenant.record import Identity
-    from tenant.warmup import Rule
-    from tenant.workloads import Workload
+    from tenant.workload import Workload
 
-TOKEN_VARIABLE = "SHAREBENCH_TOKEN"
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -108,9 +108,9 @@ def _run(arguments: argparse.Namespace, states: list[State]) -> NoReturn:
     from tenant import startup
 
     tenants = startup.load(arguments)
+    from tenant.contract import Rule
     from tenant.exposition import Exposition
     from tenant.load import Load
-    from tenant.warmup import Rule
 
     load, rule = Load.parse(arguments.load), Rule.parse(arguments.warmup)
     shown = Exposition.parse(arguments.exposition)

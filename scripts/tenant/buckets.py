@@ -1,4 +1,4 @@
-"""Counting latencies in the buckets of `tenant.layout`."""
+"""Counting latencies in the buckets of `tenant.contract`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from tenant.layout import BUCKETS_PER_DOUBLING, OVERFLOW_INDEX, upper_seconds
+from tenant.contract import BUCKETS_PER_DOUBLING, OVERFLOW_INDEX, upper_seconds
 
 IntArray = npt.NDArray[np.int64]
 

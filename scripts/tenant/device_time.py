@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from tenant.workloads import DEVICE_TIME, Samples
+from tenant.workload import DEVICE_TIME, Samples
 
 # Two events and their difference cost about 8 µs of the host. Of an iteration of half a millisecond that is 1.6 %, and
 # every second one may be asked; of a shorter one it may be half, so at most 0.5 % are asked: fewer than a p99 sees.

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from tenant.layout import LAST_FINITE_INDEX, nearest_index, upper_seconds
+from tenant.contract import LAST_FINITE_INDEX, nearest_index, upper_seconds
 from tenant.parameters import ParameterError, with_defaults
 from tenant.recorder import Tally
 

@@ -6,12 +6,9 @@ import re
 import sys
 import traceback
 
+from tenant.contract import EXIT_FAILURE, EXIT_OUT_OF_MEMORY, EXIT_USAGE
 from tenant.parameters import ParameterError
 
-EXIT_FAILURE = 1
-EXIT_USAGE = 2
-# As errno ENOMEM.
-EXIT_OUT_OF_MEMORY = 12
 # How CUDA, cuBLAS, cuDNN, torch and onnxruntime say it.
 OUT_OF_MEMORY = re.compile(
     r"out[ _]of[ _]memory|ALLOC(ATION)?_FAILED|(failed to|can't) allocate memory",
@@ -39,3 +36,7 @@ def exit_code(error: Exception) -> int:
         return line(f"out of memory: {said.splitlines()[0]}", EXIT_OUT_OF_MEMORY)
     traceback.print_exception(error)
     return EXIT_FAILURE
+
+
+class RefusedError(Exception):
+    """What was asked for makes no sense now; the message is one line."""

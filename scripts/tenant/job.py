@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tenant.recorder import Recorder, Rows, Window
-from tenant.workloads import Sample
+from tenant.workload import Sample
 
 
 class Job:

@@ -17,7 +17,7 @@ import numpy as np
 from tenant.buckets import IntArray
 from tenant.load import ArrivalQueue
 from tenant.recorder import Rows
-from tenant.workloads import RequestError
+from tenant.workload import RequestError
 
 CAPACITY = 1 << 14
 # Open load folds when idle, rarely, because a fold makes a request that arrives in it wait.

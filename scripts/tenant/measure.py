@@ -13,16 +13,17 @@ from collections.abc import Callable, Iterator
 from threading import Condition, Lock
 from typing import Any
 
+from tenant.contract import Rule, Verdict
 from tenant.exposition import BUILT_IN, CONTENT_TYPE, Exposition, exposition
+from tenant.failures import RefusedError
 from tenant.job import Job
 from tenant.load import ArrivalQueue, Load, arrival_times_ns
 from tenant.loop import ClosedLoop, Loop, OpenLoop
 from tenant.record import Identity, Outcome, finite, tenant_record
 from tenant.recorder import Recorder, Window
-from tenant.state import RefusedError
 from tenant.usage import CpuMeter, quieten_collector, sharpen_sleep
-from tenant.warmup import Judge, Rule, Verdict
-from tenant.workloads import Workload
+from tenant.warmup import Judge
+from tenant.workload import Workload
 
 CHUNK_NS = 50_000_000
 # A signal that comes just before the main thread begins to wait is seen when it wakes, not earlier.

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from tenant.buckets import quantile_seconds, to_sparse
+from tenant.contract import Verdict
 from tenant.load import Load
 from tenant.recorder import SLOTS, Tally, Window
 from tenant.usage import CpuTime, affinity
-from tenant.warmup import Verdict
-from tenant.workloads import DEVICE_TIME, Workload
+from tenant.workload import DEVICE_TIME, Workload
 
 
 @dataclass(frozen=True)
 class Identity:
     """Who the tenant is, and the parts of its start-up up to warm-up, in seconds.
 
-    `view` is what its process sees of a GPU (tenant/cuda.py), `process_tenants` how many tenants the process has.
+    `view` is what its process sees of a GPU (tenant/gpu/cuda.py), `process_tenants` how many tenants the process has.
     """
 
     index: int

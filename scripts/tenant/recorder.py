@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tenant.buckets import IntArray, bucket_index
-from tenant.layout import BUCKET_COUNT
-from tenant.workloads import Sample
+from tenant.contract import BUCKET_COUNT
+from tenant.workload import Sample
 
 SLOTS = 40
 

@@ -15,7 +15,8 @@ from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from tenant.state import RefusedError, State
+from tenant.failures import RefusedError
+from tenant.state import State
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 LONGEST_BODY_BYTES = 10_000
@@ -107,7 +108,7 @@ def _digest(state: State, request: Request) -> Reply:
 
 def _begin_telemetry(state: State, _request: Request) -> Reply:
     # Only tenants in pods are asked for it.
-    from tenant.telemetry import Sampling
+    from tenant.gpu.telemetry import Sampling
 
     if state.sampling is not None:
         raise RefusedError("the GPU is being sampled already")

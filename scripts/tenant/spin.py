@@ -16,7 +16,7 @@ import time
 from array import array
 from typing import Any
 
-from tenant import cuda
+from tenant.gpu import cuda
 
 # More than two seconds of nothing but gaps of 20 µs.
 CAPACITY = 100_000

@@ -6,9 +6,9 @@ import time
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from tenant import FIRST_LINE_NS, granted, workloads
+from tenant import FIRST_LINE_NS, granted_device, workloads
 from tenant.parameters import ParameterError
-from tenant.workloads import Workload
+from tenant.workload import Workload
 
 if TYPE_CHECKING:
     # It brings numpy along, which is to be imported by the workload, in whose time it counts.
@@ -26,15 +26,15 @@ class _Watch:
 
 
 def _open_device(device: str) -> dict[str, Any] | None:
-    given = granted.view()
+    given = granted_device.view()
     if device == "cuda":
-        from tenant import cuda
+        from tenant.gpu import cuda
 
         cuda.open_context()
         return (given or {}) | cuda.view()
     if given is None:
         return None
-    from tenant import nvml
+    from tenant.gpu import nvml
 
     return given | nvml.view()
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tenant.failures import RefusedError
+
 if TYPE_CHECKING:
     # It brings numpy along, whose import is a part of start-up that is timed while the server already
     # listens.
+    from tenant.gpu.telemetry import Sampling
     from tenant.measure import Measurement
-    from tenant.telemetry import Sampling
-
-
-class RefusedError(Exception):
-    """What was asked for makes no sense now; the message is one line."""
 
 
 @dataclass

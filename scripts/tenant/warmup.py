@@ -13,44 +13,11 @@ What is judged is the time that an iteration took, not the time that a request w
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from tenant.buckets import IntArray
-from tenant.parameters import positive_integer, positive_number, with_defaults
-
-# Several turns of a scheduler between a few tenants, so that a median is not that of one tenant's turn.
-BATCH_SECONDS = 0.1
-
-
-@dataclass(frozen=True)
-class Rule:
-    """The numbers of the rule."""
-
-    min_iterations: int = 20
-    max_seconds: float = 10.0
-    tolerance_percent: float = 5.0
-
-    @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> Rule:
-        """From the config's `warmup`; what is missing has the default. Raises ParameterError."""
-        values = with_defaults(given, vars(cls()), "warmup")
-        return cls(
-            min_iterations=positive_integer(values["min_iterations"], "warmup min_iterations"),
-            max_seconds=positive_number(values["max_seconds"], "warmup max_seconds"),
-            tolerance_percent=positive_number(values["tolerance_percent"], "warmup tolerance_percent"),
-        )
-
-
-class Verdict(NamedTuple):
-    """Whether it became steady, after how many batches, and the difference of the last two medians."""
-
-    is_steady: bool
-    batches: int
-    change_percent: float | None
+from tenant.contract import BATCH_SECONDS, Rule, Verdict
 
 
 class Judge:

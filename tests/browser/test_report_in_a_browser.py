@@ -10,7 +10,8 @@ import pytest
 from browser.chromium import Chromium, executable
 from unit.figures import fabricated
 
-from sharebench import figures, report
+from sharebench import figures
+from sharebench.report import page as report
 
 pytestmark = [
     pytest.mark.browser,

@@ -15,11 +15,11 @@ from typing import Any
 import yaml
 from cluster.harness import PYTHON_IMAGE
 
-from sharebench import config as configuration
-from sharebench.matrix import Study
-from sharebench.nodes.base import Grant, State
-from sharebench.nodes.kubernetes.cluster_node import ClusterNode
-from sharebench.tenants.pods import PodTenants
+from sharebench.config import load as configuration
+from sharebench.nodes.contract import Grant, State
+from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.nodes.kubernetes.pods.tenants import PodTenants
+from sharebench.study.study import Study
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SNAKEMAKE = Path(sys.executable).parent / "snakemake"

@@ -17,8 +17,8 @@ from cluster.harness import RESTRICTED, Cluster, eventually
 from cluster.testbed import sources
 from kubernetes import client, utils
 
-from sharebench.nodes.kubernetes import monitor
-from sharebench.nodes.kubernetes.api import Api, ApiRefused
+from sharebench.nodes.kubernetes.cluster import pod_monitor
+from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused
 
 FOLDER = REPOSITORY / "config" / "cluster"
 DRY_RUN = {"dryRun": "All", "fieldValidation": "Strict"}
@@ -91,7 +91,9 @@ def test_the_server_takes_it(cluster: Cluster, api: Api, namespace: str, name: s
 def test_the_pod_monitor_of_a_run_is_one_that_the_prometheus_operator_takes(
     cluster: Cluster, api: Api, namespace: str
 ) -> None:
-    made = monitor.pod_monitor("0123abcd", "sharebench/node", "a run", {"scrape_seconds": 0.5, "labels": {"a": "b"}})
+    made = pod_monitor.pod_monitor(
+        "0123abcd", "sharebench/node", "a run", {"scrape_seconds": 0.5, "labels": {"a": "b"}}
+    )
     with defining(cluster, api, sources.POD_MONITOR):
         try_to_make(api, made, namespace)
         made["spec"]["podMetricsEndpoints"][0]["interval"] = "half a second"

@@ -15,7 +15,7 @@ from cluster.testbed import gpu
 from kubernetes import client
 from tables import rows
 
-from sharebench.nodes.base import NodeError
+from sharebench.nodes.contract import NodeError
 
 pytestmark = pytest.mark.testbed
 CLAIM = {

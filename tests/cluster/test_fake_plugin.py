@@ -12,9 +12,9 @@ from cluster.harness import GPU, RESTRICTED, Cluster, eventually, own_bed
 from cluster.testbed import gpu
 from cluster.testbed.fake_plugin import FakePlugin, idle
 
-from sharebench.matrix import Study
-from sharebench.nodes.base import NodeError
-from sharebench.nodes.kubernetes.cluster_node import ClusterNode
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.study.study import Study
 
 pytestmark = pytest.mark.testbed
 RUN = "20261120-000000-ffff"

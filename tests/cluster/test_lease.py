@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from cluster.harness import Cluster
 
-from sharebench.nodes.base import NodeError
-from sharebench.nodes.kubernetes import lease
-from sharebench.nodes.kubernetes.api import Api
-from sharebench.nodes.kubernetes.lease import NodeLease
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.cluster import lease
+from sharebench.nodes.kubernetes.cluster.api import Api
+from sharebench.nodes.kubernetes.cluster.lease import NodeLease
 
 SKEW = timedelta(hours=1)
 # Shorter than usual, and far longer than between two renewals here.

@@ -10,7 +10,8 @@ from cluster.harness import Cluster
 from unit.kubernetes.dra_objects import NVIDIA, instance, offered, strategy
 from unit.kubernetes.manifests import made
 
-from sharebench.nodes.kubernetes import dra_api, dra_claims
+from sharebench.nodes.kubernetes.access.dra import claims
+from sharebench.nodes.kubernetes.cluster import claims_api
 
 BIG = offered(*(instance("3g.20gb", number, memory="20Gi") for number in (1, 2)))
 
@@ -47,13 +48,13 @@ def test_every_manifest_passes(cluster: Cluster, namespace: str, name: str) -> N
 
 
 @pytest.mark.testbed
-@pytest.mark.parametrize("version", dra_api.VERSIONS)
+@pytest.mark.parametrize("version", claims_api.VERSIONS)
 def test_claims_of_every_version_pass(cluster: Cluster, namespace: str, version: str) -> None:
     """Each server knows its own shape only, and drops nothing: MPS on two instances has all that a claim can have."""
     shared = strategy("mig", "mps", profile="3g", instances=2, thread_percent=50.0, memory_percent=50.0)
-    found = dra_claims.parts(NVIDIA, BIG, shared, 6)
+    found = claims.parts(NVIDIA, BIG, shared, 6)
     assert not isinstance(found, str)
-    for body in dra_claims.claims(version, NVIDIA, shared, found):
+    for body in claims.claims(version, NVIDIA, shared, found):
         status, said = dry_run(cluster, namespace, body)
         assert status == 201, said
         made = json.loads(said)
@@ -61,7 +62,7 @@ def test_claims_of_every_version_pass(cluster: Cluster, namespace: str, version:
             f"resource.k8s.io/{version}",
             body["spec"]["devices"]["config"],
         )
-        (wrong,) = dra_claims.claims("v1" if version in dra_api.FLAT else "v1beta1", NVIDIA, shared, found)
+        (wrong,) = claims.claims("v1" if version in claims_api.FLAT else "v1beta1", NVIDIA, shared, found)
         assert dry_run(cluster, namespace, wrong | {"apiVersion": body["apiVersion"]})[0] in (400, 422)
 
 

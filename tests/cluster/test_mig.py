@@ -8,7 +8,7 @@ import pytest
 from cluster.harness import GPU, Cluster, eventually
 from cluster.mig import MIG_LABEL, ONE_G, PAUSABLE, STATE, THREE_G, TWO_G, await_allocatable, configure
 
-from sharebench.nodes.kubernetes import mig_manager
+from sharebench.nodes.kubernetes.access.device_plugin import mig_manager
 
 pytestmark = pytest.mark.testbed
 SHOW_DEVICE = "import os, time; print(os.environ['NVIDIA_VISIBLE_DEVICES']); time.sleep(3600)"

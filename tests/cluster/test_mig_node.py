@@ -26,10 +26,10 @@ from cluster.mig import (
 from cluster.testbed import gpu
 from tables import rows
 
-from sharebench.matrix import Study
-from sharebench.nodes.base import NodeError
-from sharebench.nodes.kubernetes import mig_manager
-from sharebench.nodes.kubernetes.cluster_node import ClusterNode
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.access.device_plugin import mig_manager
+from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.study.study import Study
 
 pytestmark = pytest.mark.testbed
 RUN = "20261120-000000-aaaa"

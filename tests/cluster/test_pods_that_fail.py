@@ -14,16 +14,16 @@ from cluster.driving import grants, node_of, normalised, state, study_of, tenant
 from cluster.harness import GPU, Cluster, eventually
 from cluster.testbed import lifecycle
 
-from sharebench.collect.scrape import TIMEOUT_SECONDS
-from sharebench.matrix import Study
-from sharebench.nodes.base import NodeError, TenantsFailed, TenantUnreachable
-from sharebench.nodes.kubernetes.access import PodNeeds
-from sharebench.nodes.kubernetes.api import Api
-from sharebench.nodes.kubernetes.cluster_node import ClusterNode
-from sharebench.nodes.kubernetes.device_plugin import DevicePlugin
-from sharebench.tenants import pod_spec, pod_status
-from sharebench.tenants.pod_endpoint import PodEndpoint
-from sharebench.tenants.pod_forward import OPEN_SECONDS
+from sharebench.nodes.contract import NodeError, TenantsFailed, TenantUnreachable
+from sharebench.nodes.kubernetes.access.base import PodNeeds
+from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePlugin
+from sharebench.nodes.kubernetes.cluster.api import Api
+from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.nodes.kubernetes.pods import manifest, status
+from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
+from sharebench.nodes.kubernetes.pods.forward import OPEN_SECONDS
+from sharebench.nodes.tenant_http import TIMEOUT_SECONDS
+from sharebench.study.study import Study
 
 # From what the cluster shows to the driver's line. The machine may be busy; a time-out of ours would be 60 s.
 NAMED_SECONDS = 25.0
@@ -118,7 +118,7 @@ def test_a_claim_on_the_plugin_that_it_refuses(
 def test_a_container_that_the_runtime_cannot_create(
     node: ClusterNode, study: Study, plugin: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = pod_spec.pod
+    made = manifest.pod
 
     def with_lost_profile(*arguments: Any) -> dict[str, Any]:
         body = made(*arguments)
@@ -126,7 +126,7 @@ def test_a_container_that_the_runtime_cannot_create(
         body["spec"]["containers"][0]["securityContext"]["seccompProfile"] = lost
         return body
 
-    monkeypatch.setattr(pod_spec, "pod", with_lost_profile)
+    monkeypatch.setattr(manifest, "pod", with_lost_profile)
     line = failure(node, study)
     assert "CreateContainerError" in line
     assert "lost.json" in line
@@ -136,7 +136,7 @@ def test_a_container_that_the_runtime_cannot_create(
 def test_tenants_that_pod_security_refuses(
     node: ClusterNode, study: Study, plugin: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pod_spec, "USER", 0)
+    monkeypatch.setattr(manifest, "USER", 0)
     line = failure(node, study)
     assert "Pod Security refuses the pod" in line
     assert "runAsUser=0" in line
@@ -197,7 +197,7 @@ def test_an_api_server_that_stays_away(
     """A harness failure when patience ends, here sooner than usual; what could not be removed then is swept later."""
     assert plugin.instance is not None
     patience_seconds = 5.0
-    monkeypatch.setattr(node.api, "patience_seconds", patience_seconds)
+    monkeypatch.setattr(node.cluster.api, "patience_seconds", patience_seconds)
     tenants = tenants_of(node, study, 1)
     tenants.start(grants(1))
     tenants.wait_ready()
@@ -266,7 +266,7 @@ def test_a_kubelet_that_hangs_is_given_up(node: ClusterNode, study: Study, plugi
         eventually("an answer", lambda: is_answering(endpoint))
     finally:
         tenants.stop()
-    eventually("the node", lambda: pod_status.node_trouble(node.read()) is None)
+    eventually("the node", lambda: status.node_trouble(node.cluster.read()) is None)
 
 
 def is_answering(endpoint: PodEndpoint) -> bool:
@@ -290,4 +290,4 @@ def test_a_node_that_falls_silent(node: ClusterNode, study: Study, plugin: Clust
     finally:
         lifecycle.release(plugin.instance, "kubelet")
         tenants.stop()
-    eventually("the node", lambda: pod_status.node_trouble(node.read()) is None)
+    eventually("the node", lambda: status.node_trouble(node.cluster.read()) is None)

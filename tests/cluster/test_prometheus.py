@@ -16,9 +16,9 @@ from kubernetes import client, utils
 from tables import rows
 from watching import MISSING, PROGRAM, Prometheus, assert_quantiles_agree, prometheus
 
-from sharebench.nodes.base import NodeError
-from sharebench.nodes.kubernetes import monitor
-from sharebench.nodes.kubernetes.api import Api
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.cluster import pod_monitor
+from sharebench.nodes.kubernetes.cluster.api import Api
 
 pytestmark = [
     pytest.mark.testbed,
@@ -172,7 +172,7 @@ def test_a_cluster_that_knows_no_pod_monitor_is_named(
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(plugin.kubeconfig))
     api = Api(None)
-    wanted = monitor.pod_monitor("abc", "sharebench/node", "run", {"labels": {}, "scrape_seconds": 1})
+    wanted = pod_monitor.pod_monitor("abc", "sharebench/node", "run", {"labels": {}, "scrape_seconds": 1})
     with pytest.raises(NodeError, match="the cluster has no PodMonitor"):
-        monitor.ensure(api, namespace, wanted)
-    monitor.remove(api, namespace, "abc")
+        pod_monitor.ensure(api, namespace, wanted)
+    pod_monitor.remove(api, namespace, "abc")

@@ -13,9 +13,9 @@ from cluster.second_node import CONFIGS, NAME, second_node
 from cluster.test_switching import shown
 from kubernetes import client
 
-from sharebench.matrix import Study
-from sharebench.nodes.base import NodeError
-from sharebench.nodes.kubernetes.cluster_node import ClusterNode
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.study.study import Study
 
 FIRST_RUN, SECOND_RUN = "20261120-000000-aaaa", "20261120-000000-bbbb"
 

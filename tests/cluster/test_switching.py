@@ -11,10 +11,10 @@ import pytest
 from cluster.driving import node_of, normalised, state, study_of
 from cluster.harness import PLUGIN_NAMESPACE, Cluster, eventually
 
-from sharebench.matrix import Study
-from sharebench.nodes.base import NodeError
-from sharebench.nodes.kubernetes import original
-from sharebench.nodes.kubernetes.cluster_node import ClusterNode
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.cluster import saved_state
+from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.study.study import Study
 
 RUN = "20261120-000000-aaaa"
 
@@ -62,7 +62,7 @@ def test_through_all_states_and_back(node: ClusterNode, study: Study, plugin: Cl
     before, ended_before = eventually("the label", lambda: shown(plugin)), sidecar_ends(plugin)
     node.ensure(state(study, "time-slicing"))
     assert shown(plugin)["allocatable"] == {"nvidia.com/gpu": 7}
-    assert shown(plugin)["taints"] == [original.TAINT]
+    assert shown(plugin)["taints"] == [saved_state.TAINT]
     node.ensure(state(study, "mps", 3))
     assert plugin.labels()["gpu.sharing-strategy"] == "mps"
     (first,) = plugin.plugin_pods("mps-control-daemon")

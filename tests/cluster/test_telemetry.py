@@ -6,10 +6,10 @@ import pytest
 from cluster.driving import grants, normalised, state, study_of, tenants_of
 from cluster.test_switching import node
 
-from sharebench.collect.rows import NOTHING_KNOWN
-from sharebench.matrix import Study
-from sharebench.nodes.kubernetes.cluster_node import ClusterNode
-from sharebench.window import measure
+from sharebench.cell.window import measure
+from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.records.telemetry import NOTHING_KNOWN
+from sharebench.study.study import Study
 
 # Python, and the mock where a container runtime would put the driver's library.
 WITH_NVML = "testbed.local/nvidia:1"

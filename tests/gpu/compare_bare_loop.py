@@ -1,6 +1,6 @@
 """Does the pipeline measure what a bare loop measures? Interleaved pairs of the two, on this host's GPU.
 
-Each pair is one run of bare_loop.py and one cell of the pipeline, `sharebench.cell.run_cell` as `run_cell` of a study
+Each pair is one run of bare_loop.py and one cell of the pipeline, `sharebench.cell.cell.run_cell` as a study
 calls it, under the same strategy and with the same number of tenants. Prints the median ratio of the means of an
 iteration, ours to bare, beside how far the bare runs are apart among themselves; with --csv, each pair is a line of a
 table as soon as it is measured. Exit code 1 if a median is further from 1 than the limit. The frameworks are those of
@@ -29,14 +29,18 @@ HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 
-from sharebench import config, ownership  # noqa: E402
-from sharebench.capabilities import gpu_python  # noqa: E402
-from sharebench.cell import run_cell  # noqa: E402
-from sharebench.matrix import Cell, Study  # noqa: E402
+from sharebench.cell.cell import run_cell  # noqa: E402
+from sharebench.config import load  # noqa: E402
+from sharebench.core import run_record  # noqa: E402
+from sharebench.core.capabilities import gpu_python  # noqa: E402
 from sharebench.nodes import open_node  # noqa: E402
-from sharebench.nodes.base import Node, NodeError  # noqa: E402
-from sharebench.nodes.mps import foreign_daemon  # noqa: E402
-from sharebench.nodes.nvml import Gpu  # noqa: E402
+from sharebench.nodes.contract import NodeError  # noqa: E402
+from sharebench.nodes.host.mps import foreign_daemon  # noqa: E402
+from sharebench.nodes.host.nvml import Gpu  # noqa: E402
+from sharebench.nodes.node import Node  # noqa: E402
+from sharebench.run import ownership  # noqa: E402
+from sharebench.study.cells import Cell  # noqa: E402
+from sharebench.study.study import Study  # noqa: E402
 
 # Of the tenants and of the bare loop.
 PYTHON = str(gpu_python({"python": "auto"}) or sys.executable)
@@ -65,7 +69,7 @@ def study(arguments: argparse.Namespace) -> Study:
         "warmup": {"max_seconds": 5},
         "baseline": "none",
     }
-    return Study(config.load(merged | wanted))
+    return Study(load.load(merged | wanted))
 
 
 def catalogue_name(arguments: argparse.Namespace) -> str:
@@ -176,9 +180,9 @@ def main() -> int:
         sys.exit(f"--strategies {','.join(sorted(wrong))}: the bare loop has only {' and '.join(STRATEGIES)}")
     of = study(arguments)
     results = Path(tempfile.mkdtemp(prefix="compare-bare-loop-"))
-    node = open_node("nvidia", of.config["nvidia"], ownership.state_folder(results) / "node")
+    node = open_node("nvidia", of.config["nvidia"], run_record.state_folder(results) / "node")
     claim = ownership.claim(results, node.lock_path, {"config": of.config})
-    os.environ[ownership.RUN_ID_VARIABLE] = claim.run_id
+    os.environ[run_record.RUN_ID_VARIABLE] = claim.run_id
     all_agree = True
     try:
         node.sweep()
@@ -206,5 +210,5 @@ def main() -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (config.ConfigError, NodeError, ownership.OwnershipError, subprocess.SubprocessError) as error:
+    except (load.ConfigError, NodeError, ownership.OwnershipError, subprocess.SubprocessError) as error:
         sys.exit(f"not compared: {error}")

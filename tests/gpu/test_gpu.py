@@ -22,8 +22,8 @@ import psutil
 import pytest
 import yaml
 
-from sharebench.capabilities import gpu_python, has_nvidia_gpu
-from sharebench.ownership import RUN_ID_VARIABLE
+from sharebench.core.capabilities import gpu_python, has_nvidia_gpu
+from sharebench.core.run_record import RUN_ID_VARIABLE
 
 pytestmark = [
     pytest.mark.gpu,

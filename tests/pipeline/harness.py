@@ -69,7 +69,7 @@ def make_checkout(root: Path) -> None:
     (root / "scripts/render_report.py").write_text(REPORTED)
     (root / "scripts/fit_model.py").write_text(DECIDED)
     (root / "scripts/decide.py").write_text(DECIDED)
-    _let_steal(root / "scripts/sharebench/gates.py")
+    _let_steal(root / "scripts/sharebench/gates/gates.py")
     (root / "tmp").mkdir()
 
 
@@ -262,7 +262,7 @@ class Checkout:
             self.raw(cell).unlink()
 
     def plant(self, outage: dict[str, Any] | None) -> None:
-        """Break the simulated device (see `sharebench.nodes.simulated`), or mend it."""
+        """Break the simulated device (see `sharebench.nodes.simulated.node`), or mend it."""
         path = self.results / ".sharebench/node/outage.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(outage)) if outage else path.unlink()

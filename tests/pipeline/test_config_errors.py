@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pipeline.harness import Checkout
 
-from sharebench.capabilities import has_nvidia_gpu
+from sharebench.core.capabilities import has_nvidia_gpu
 
 # Where there is a GPU, its tenants' interpreter is what is missing.
 NOT_HERE = "'/no/such/python' is not a file" if has_nvidia_gpu() else "this host, it shows no NVIDIA GPU"

@@ -9,7 +9,7 @@ import pytest
 from pipeline.harness import Checkout, dry_counts, is_spoilt
 from tables import rows
 
-from sharebench.tenants.programs import _no_networks, free_port
+from sharebench.nodes.host.programs.tenants import _no_networks, free_port
 
 # As published: a histogram in seconds, and a port that is always the same. Only the notes are the test's.
 STRANGER = """

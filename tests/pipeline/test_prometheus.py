@@ -12,8 +12,8 @@ from pipeline.harness import Checkout, is_spoilt
 from tables import rows
 from watching import MISSING, PROGRAM, Prometheus, assert_quantiles_agree, exporter, prometheus
 
-from sharebench.collect.prometheus import Server
-from sharebench.collect.series import histogram_quantile
+from sharebench.cell.prometheus.server import Server
+from sharebench.records.histogram import histogram_quantile
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.skipif(PROGRAM is None, reason=MISSING)]
 

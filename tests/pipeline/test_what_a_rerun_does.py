@@ -122,7 +122,7 @@ def test_a_comment_in_the_measuring_code_runs_nothing(finished: Checkout, cores:
 
 
 def test_a_change_of_the_measuring_code_stales_every_cell(finished: Checkout, cores: int) -> None:
-    finished.edit("scripts/sharebench/tenants/simulated.py", "START_SECONDS = 1.0", "START_SECONDS = 2.0")
+    finished.edit("scripts/sharebench/nodes/simulated/tenants.py", "START_SECONDS = 1.0", "START_SECONDS = 2.0")
     planned = finished.run(cores=cores, options=["--dry-run"]).ok()
     assert planned.jobs == EVERYTHING
 

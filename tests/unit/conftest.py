@@ -13,8 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sharebench import capabilities, config_nodes
-from sharebench.nodes import mps
+from sharebench.config import nodes
+from sharebench.core import capabilities
+from sharebench.nodes.host import mps
 
 STANDINS = Path(__file__).resolve().parents[1] / "standins"
 NVML = "libnvidia-ml.so.1"
@@ -34,7 +35,7 @@ def no_gpu_on_this_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 def two_cores_for_configs() -> Iterator[None]:
     """A config with numbers of cores means the same on every host."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(config_nodes, "usable_cores", lambda: [0, 1])
+        patch.setattr(nodes, "usable_cores", lambda: [0, 1])
         yield
 
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sharebench import gates
-from sharebench import record as records
-from sharebench.collect.rows import NOTHING_KNOWN
+from sharebench.gates import gates
+from sharebench.records import record as records
+from sharebench.records.telemetry import NOTHING_KNOWN
 from tenant.buckets import bucket_index, to_sparse
-from tenant.layout import BUCKET_COUNT
+from tenant.contract import BUCKET_COUNT
 
 SLOTS = 40
 CODE = "code-1"

@@ -8,8 +8,9 @@ from typing import Any
 
 from unit.fakes import FakeSampler, FakeTenants
 
-from sharebench.nodes.base import Evidence, Grant, Node, State, Tenants
-from sharebench.strategies import Strategy
+from sharebench.core.strategies import Strategy
+from sharebench.nodes.contract import Evidence, Grant, State, Tenants
+from sharebench.nodes.node import Node
 
 MPS = Strategy("mps", ("mps",), None, None, None, None, None)
 LIMITED = Strategy("mps-limited", ("mps",), None, None, "100/N", None, None)

@@ -8,8 +8,8 @@ from typing import Any
 
 from unit import factories
 
-from sharebench.collect.rows import NOTHING_KNOWN, Row
-from sharebench.nodes.base import Endpoint, Grant, TenantsFailed, TenantUnreachable
+from sharebench.nodes.contract import Endpoint, Grant, TenantsFailed, TenantUnreachable
+from sharebench.records.telemetry import NOTHING_KNOWN, Row
 
 NS = 1_000_000_000
 OK = {"status": "ok", "exit": None}

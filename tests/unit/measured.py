@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from unit import factories
 
-from sharebench import faults, gates
-from sharebench.analysis.export import export_histograms
-from sharebench.files import write_json
-from sharebench.matrix import Cell, Study
+from sharebench.analysis.tables.histograms import export_histograms
+from sharebench.core import faults
+from sharebench.core.files import write_json
+from sharebench.gates import gates
+from sharebench.study.cells import Cell
+from sharebench.study.study import Study
 
 Json = dict[str, Any]
 ALONE_SECONDS = 0.005

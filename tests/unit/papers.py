@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from sharebench.paper_numbers import DataSet
+from publication.numbers import DataSet
 
 # Mean latency in seconds of two tenants, by strategy and repeat.
 LATENCY = {"time-slicing": [2.0, 2.2, 2.1], "mps": [1.0, 1.05, 1.1], "exclusive": [0.9, 0.95, 1.0]}

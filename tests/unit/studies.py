@@ -13,9 +13,11 @@ import pytest
 import yaml
 from snakemake.utils import update_config
 
-from sharebench import workload_modules
-from sharebench.config import ConfigError, load
-from sharebench.matrix import Plot, Study
+from sharebench.config import workloads
+from sharebench.config.load import ConfigError, load
+from sharebench.study.cells import Plot
+from sharebench.study.opened import open_study
+from sharebench.study.study import Study
 
 CONFIG = Path(__file__).parents[2] / "config"
 S = "strategy_catalogue"
@@ -70,6 +72,6 @@ def refusal(changes: dict[str, Any]) -> str:
     def installed(name: str) -> object | None:
         return object() if name == "onnxruntime" else None
 
-    with mock.patch.object(workload_modules, "find_spec", installed), pytest.raises(ConfigError) as caught:
-        load(study(changes))
+    with mock.patch.object(workloads, "find_spec", installed), pytest.raises(ConfigError) as caught:
+        open_study(study(changes))
     return str(caught.value)

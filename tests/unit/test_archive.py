@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from unit.figures import fabricated
 
-from sharebench import archive, crate
-from sharebench.archive import ArchiveError
+from sharebench.datasets import archive, ro_crate
+from sharebench.datasets.archive import ArchiveError
 
 FILES: dict[str, Path | bytes] = {"manifest.json": b'{"a": 1}\n', "cells/x/raw.json": b"0123456789" * 50}
 
@@ -172,18 +172,18 @@ def test_a_study_is_described_as_a_workflow_run(tmp_path: Path) -> None:
     manifest = json.loads((root / "manifest.json").read_text())
     (root / "report.html").write_text("<html>")
     for target in (root / "archive.zip", tmp_path / "again.zip"):
-        crate.write(root, root, target)
+        ro_crate.write(root, root, target)
     assert (root / "archive.zip").read_bytes() == (tmp_path / "again.zip").read_bytes()
     with zipfile.ZipFile(root / "archive.zip") as packed:
         names = set(packed.namelist())
-        graph = json.loads(packed.read(crate.METADATA))["@graph"]
+        graph = json.loads(packed.read(ro_crate.METADATA))["@graph"]
     assert {"cells/mps/matmul/n2/r1/raw.json", "config.yaml", "report.html", "tables/summary.csv"} <= names
     entities = {entity["@id"]: entity for entity in graph}
     # Every file is described, but for what describes them, and every description is of a file.
     of_files = {name for name, entity in entities.items() if "File" in entity["@type"]}
-    assert of_files == names - {crate.METADATA, archive.CHECKSUMS}
+    assert of_files == names - {ro_crate.METADATA, archive.CHECKSUMS}
     study = entities["./"]
-    assert {profile["@id"] for profile in study["conformsTo"]} == set(crate.PROFILES)
+    assert {profile["@id"] for profile in study["conformsTo"]} == set(ro_crate.PROFILES)
     assert study["mainEntity"] == {"@id": "workflow/Snakefile"}
     assert "ComputationalWorkflow" in entities["workflow/Snakefile"]["@type"]
     assert fabricated.LABEL in study["name"]

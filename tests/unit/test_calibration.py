@@ -10,10 +10,10 @@ import pytest
 from unit.factories import back_to_back, closed_load, record, scraped, served, tenant
 from unit.studies import study
 
-from sharebench.calibration import CalibrationError, alone, calibrated, capacity_hz, spoiling
-from sharebench.config import load
-from sharebench.matrix import Study
-from sharebench.nodes.nvidia import NvidiaNode
+from sharebench.cell.calibration import CalibrationError, alone, calibrated, capacity_hz, spoiling
+from sharebench.config.load import load
+from sharebench.nodes.host.nvidia import NvidiaNode
+from sharebench.study.study import Study
 
 
 @pytest.mark.usefixtures("mps_control")

@@ -12,10 +12,10 @@ from unit import factories
 from unit.fake_node import CALIBRATION, LIMITED, MPS, SETTINGS, FakeNode, load_of, raising
 from unit.fakes import OK, STEADY, FakeTenants, ended
 
-from sharebench.cell import Stopwatch, arrival_seed, judge, planned_load, run_cell
-from sharebench.matrix import canonical
-from sharebench.nodes.base import NodeError, TenantsFailed, TenantUnreachable
-from sharebench.strategies import Strategy
+from sharebench.cell.cell import Stopwatch, arrival_seed, judge, planned_load, run_cell
+from sharebench.core.strategies import Strategy
+from sharebench.nodes.contract import NodeError, TenantsFailed, TenantUnreachable
+from sharebench.study.cells import canonical
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import clean
-from sharebench.ownership import OwnershipError, claim
+from sharebench.run.ownership import OwnershipError, claim
 
 RULES = Path(__file__).parents[2] / "rules"
 

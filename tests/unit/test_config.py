@@ -19,10 +19,12 @@ from snakemake.utils import update_config
 from unit.config_cases import COMMAND_LINES, MALFORMED
 from unit.studies import CONFIG, S, W, files, refusal, study, study_of
 
-from sharebench import capabilities, config_paths, workload_modules
-from sharebench.config import ConfigError, check_files, load, resolve_node
-from sharebench.strategies import catalogue, parse_limit
-from tenant import workloads
+from sharebench.config import paths as config_paths
+from sharebench.config import workloads as workload_modules
+from sharebench.config.load import ConfigError, check_files, load, resolve_node
+from sharebench.core import capabilities
+from sharebench.core.strategies import catalogue, parse_limit
+from tenant import workload, workloads
 from tenant.parameters import ParameterError
 
 FRAMEWORKS = ("onnxruntime", "torch", "torchvision", "transformers", "ultralytics")
@@ -68,7 +70,7 @@ def test_a_key_that_a_file_has_twice_is_not_dropped(tmp_path: Path, text: str, l
 
 
 def test_results_may_be_in_no_folder_that_git_tracks() -> None:
-    root = config_paths.ROOT
+    root = config_paths.REPOSITORY
     listed = subprocess.run(["git", "-C", root, "ls-files"], capture_output=True, text=True)
     if listed.returncode != 0:
         return  # a copy of the files without git
@@ -217,7 +219,7 @@ def test_every_built_in_strategy_runs_somewhere() -> None:
 def test_a_built_in_workload_runs_on_the_stand_in_or_the_config_says_why_not(name: str) -> None:
     entry = load(study({}))[W][name]
 
-    def create() -> workloads.Workload:
+    def create() -> workload.Workload:
         return workloads.create(workloads.load_module(entry["module"], "cpu"), entry["params"], "cpu")
 
     if workload_modules.impossible_on_cpu(entry):
@@ -307,7 +309,7 @@ def test_a_constant_is_read_without_running_its_module(
 def test_a_module_declares_the_frameworks_that_it_imports(module: str) -> None:
     text = (workload_modules.WORKLOAD_MODULES / f"{module}.py").read_text()
     imported = {name for name in FRAMEWORKS if re.search(rf"^\s*(import|from) {name}\b|import_{name}\(", text, re.M)}
-    if "tenant.models" in text or "tenant.torch_device" in text:
+    if "tenant.gpu.models" in text or "tenant.gpu.torch_device" in text:
         imported.add("torch")
     declared = workload_modules.constant(module, "FRAMEWORKS") or {}
     assert set(declared.get("cuda", ())) == imported

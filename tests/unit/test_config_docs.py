@@ -16,7 +16,7 @@ from snakemake.utils import update_config
 from unit.config_cases import MALFORMED
 from unit.studies import CONFIG, S, W, files, refusal, study
 
-from sharebench.config import config_schema, load
+from sharebench.config.load import config_schema, load
 
 MANUAL = (CONFIG / "README.md").read_text()
 SCHEMA = config_schema()

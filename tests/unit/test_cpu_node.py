@@ -12,11 +12,11 @@ import psutil
 import pytest
 from unit.studies import study
 
-from sharebench.config import load
+from sharebench.config.load import load
+from sharebench.core.strategies import Strategy, catalogue, slices_of
 from sharebench.nodes import open_node
-from sharebench.nodes.base import State
-from sharebench.nodes.cpu import LABEL, CpuNode
-from sharebench.strategies import Strategy, catalogue, slices_of
+from sharebench.nodes.contract import State
+from sharebench.nodes.host.cpu import LABEL, CpuNode
 
 STRATEGIES = catalogue(load(study({"node": "simulated"})))
 

@@ -7,7 +7,7 @@ import re
 
 from grafana import BOARD, expressions
 
-from sharebench.collect.dcgm import GAUGES
+from sharebench.cell.prometheus.dcgm import GAUGES
 from tenant.exposition import exposition
 from tenant.recorder import Tally
 

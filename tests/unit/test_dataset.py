@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from unit.studies import W, files, simulated, study, study_of
 
-from sharebench import dataset, ownership, paper
-from sharebench.config import ConfigError, load
-from sharebench.dataset import DataSetError, not_shown, open_study, results_root
-from sharebench.matrix import Study
+from publication import rebuild
+from sharebench.config.load import ConfigError, load
+from sharebench.datasets import dataset
+from sharebench.datasets.dataset import DataSetError, not_shown, open_study, results_root
+from sharebench.run import ownership
+from sharebench.study.study import Study
 
 PUBLISHED = Path(__file__).parents[2] / "published"
 
@@ -70,7 +72,7 @@ def test_windows_that_are_shorter_than_the_catalogue_asks_for_are_named(changes:
 
 
 def test_a_published_study_with_short_windows_says_so_in_all_it_shows(tmp_path: Path) -> None:
-    paper.table(PUBLISHED / "h200/eager", tmp_path)
+    rebuild.table(PUBLISHED / "h200/eager", tmp_path)
     line = "Windows of 8 s are shorter than the catalogue's minimum for yolos (10 s)."
     assert line in (tmp_path / "tables/summary.md").read_text().splitlines()[0]
     assert line in json.loads((tmp_path / "manifest.json").read_text())["not_shown"]

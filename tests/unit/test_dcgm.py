@@ -9,8 +9,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from watching import DCGM
 
-from sharebench.collect import dcgm
-from sharebench.collect.rows import COLUMNS, NOTHING_KNOWN
+from sharebench.cell.prometheus import dcgm
+from sharebench.records.telemetry import COLUMNS, NOTHING_KNOWN
 
 START = 1000.0
 SAMPLES = [

@@ -14,8 +14,7 @@ import pandas as pd
 import pytest
 from unit.figures import fabricated
 
-from sharebench import decide
-from sharebench.analysis import verdicts
+from sharebench.analysis.decide import decide, rankings
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 QUESTION: dict[str, Any] = {"slo_ms": None, "tenants": None, "isolation": "none", "price_per_hour": None}
@@ -132,7 +131,7 @@ def test_the_mps_of_a_clusters_plugin_has_limits(root: Path, tmp_path: Path) -> 
         manifest["config"]["kubernetes"] = {"access": "device-plugin"}
         (folder / "manifest.json").write_text(json.dumps(manifest | {"node_kind": kind}))
         results = decide.read(root, folder)
-        families[kind] = [name for name, belongs in verdicts.FAMILIES.items() if belongs(results.strategies["mps"])]
+        families[kind] = [name for name, belongs in rankings.FAMILIES.items() if belongs(results.strategies["mps"])]
     assert families == {"nvidia": ["MPS"], "kubernetes": ["MPS with limits"]}
 
 

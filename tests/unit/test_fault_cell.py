@@ -14,11 +14,11 @@ from unit import factories
 from unit.fake_node import CALIBRATION, MPS, SETTINGS, FakeNode, load_of, raising
 from unit.fakes import FakeTenants, ended
 
-from sharebench import fault_cell
-from sharebench.cell import run_cell
-from sharebench.fault_cell import REHEARSAL_SECONDS, FaultCourse
-from sharebench.matrix import canonical
-from sharebench.nodes.base import State, Tenants, TenantsFailed, TenantUnreachable, Wedged
+from sharebench.cell import fault as fault_cell
+from sharebench.cell.cell import run_cell
+from sharebench.cell.fault import REHEARSAL_SECONDS, FaultCourse
+from sharebench.nodes.contract import State, Tenants, TenantsFailed, TenantUnreachable, Wedged
+from sharebench.study.cells import canonical
 
 NS = 1_000_000_000
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from sharebench import file_lock, ownership
-from sharebench.ownership import RUN_ID_VARIABLE, OwnershipError, claim
+from sharebench.core import file_lock, run_record
+from sharebench.core.run_record import RUN_ID_VARIABLE
+from sharebench.run.ownership import OwnershipError, claim
 
 FORK = multiprocessing.get_context("fork")
 
@@ -142,7 +143,7 @@ def test_a_lock_is_readable_for_all_whatever_the_umask(shared: Path, user: Calla
 
 def test_a_locked_file_without_a_name_is_still_respected(tmp_path: Path) -> None:
     mine = claim(tmp_path / "results", None, {})
-    lock = ownership.state_folder(tmp_path / "results") / "lock"
+    lock = run_record.state_folder(tmp_path / "results") / "lock"
     for said in ("", "[1]", "{half a record"):
         lock.write_text(said)
         with pytest.raises(OwnershipError, match=rf"in use by (a run of .*\(process {os.getpid()}|another run)"):
@@ -155,7 +156,7 @@ def test_without_the_kernels_list_a_lock_is_still_described(tmp_path: Path, monk
     mine = claim(tmp_path / "results", None, {})
     with pytest.raises(OwnershipError, match=f"in use by run {mine.run_id} "):
         claim(tmp_path / "results", None, {})
-    (ownership.state_folder(tmp_path / "results") / "lock").write_text("")
+    (run_record.state_folder(tmp_path / "results") / "lock").write_text("")
     with pytest.raises(OwnershipError, match="in use by another run;"):
         claim(tmp_path / "results", None, {})
     mine.release()
@@ -165,7 +166,7 @@ def test_without_the_kernels_list_a_lock_is_still_described(tmp_path: Path, monk
     "said", [b"{half a record", b"[1]", b"7", b"\xff\xfe\x00", b'{"run_id": [1], "pid": {}}', b"[" * 100_000, b""]
 )
 def test_a_free_lock_with_nonsense_is_taken(tmp_path: Path, said: bytes) -> None:
-    lock = ownership.state_folder(tmp_path) / "lock"
+    lock = run_record.state_folder(tmp_path) / "lock"
     lock.parent.mkdir(parents=True)
     lock.write_bytes(said)
     mine = claim(tmp_path, None, {})
@@ -175,7 +176,7 @@ def test_a_free_lock_with_nonsense_is_taken(tmp_path: Path, said: bytes) -> None
 
 def test_text_that_another_wrote_into_a_held_lock_does_not_reach_the_terminal(tmp_path: Path) -> None:
     mine = claim(tmp_path, None, {})
-    lock = ownership.state_folder(tmp_path) / "lock"
+    lock = run_record.state_folder(tmp_path) / "lock"
     said: dict[str, Any] = json.loads(lock.read_text())
     for change in ({"results": "\x1b[2J"}, {"run_id": "\x1b[2J"}, {"started_epoch_seconds": "noon"}, {"pid": "me"}):
         lock.write_text(json.dumps(said | change))
@@ -187,7 +188,7 @@ def test_text_that_another_wrote_into_a_held_lock_does_not_reach_the_terminal(tm
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "folder"])
 def test_what_is_no_regular_file_is_refused_in_a_line(tmp_path: Path, kind: str) -> None:
-    lock = ownership.state_folder(tmp_path) / "lock"
+    lock = run_record.state_folder(tmp_path) / "lock"
     lock.parent.mkdir(parents=True)
     if kind == "link":
         lock.symlink_to(tmp_path / "elsewhere")

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from sharebench import files
-from sharebench.files import Damaged, read_json, replace_atomically, write_json
+from sharebench.core import files
+from sharebench.core.files import Damaged, read_json, replace_atomically, write_json
 
-SCRIPTS = Path(files.__file__).resolve().parents[1]
+SCRIPTS = Path(files.__file__).resolve().parents[2]
 
 
 def test_a_file_is_replaced_and_its_folder_made(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_nobody_ever_sees_a_part(tmp_path: Path) -> None:
 def test_what_a_killed_writer_left_is_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "raw.json"
     script = (
-        "import os, signal, sys; from pathlib import Path; from sharebench import files\n"
+        "import os, signal, sys; from pathlib import Path; from sharebench.core import files\n"
         "files.os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
         "files.replace_atomically(Path(sys.argv[1]), 'half')"
     )

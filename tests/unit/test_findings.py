@@ -15,16 +15,17 @@ import pytest
 from scipy import stats
 from unit.papers import H200, LATENCY, data_set, publish
 
-from sharebench import dataset, paper, paper_documents, paper_findings, paper_marks, paper_theirs, paper_together
-from sharebench.paper_findings import Contradicted, Filler
-from sharebench.paper_numbers import NoNumber, Number
-from sharebench.paper_theirs import Pair
+from publication import documents, findings, marks, others, rebuild, together
+from publication.findings import Contradicted, Filler
+from publication.numbers import NoNumber, Number
+from publication.others import Pair
+from sharebench.datasets import dataset
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def at(strategy: str) -> dict[str, Any]:
-    return paper_findings.at(strategy, "net", 2)
+    return findings.at(strategy, "net", 2)
 
 
 def filler(root: Path, **data: str) -> Filler:
@@ -96,7 +97,7 @@ def test_a_finding_that_the_data_bear_out_is_written(tmp_path: Path) -> None:
     publish(tmp_path)
     of = filler(tmp_path)
     found = of.finding(finding())
-    page = paper_findings.page([found], of, "Introduction.")
+    page = findings.page([found], of, "Introduction.")
     assert "**Turns take 2.00 times (1.8" in page or "**Turns take 2.00" in page
     assert "[gpu/study](../published/gpu/README.md)" in page and "images/findings/turns.svg" in page
     assert "measured once" not in page
@@ -126,7 +127,7 @@ def test_a_finding_that_does_not_follow_is_refused(tmp_path: Path, changes: dict
 def test_an_attack_is_part_of_a_finding(tmp_path: Path) -> None:
     publish(tmp_path)
     of, entry = filler(tmp_path), finding()
-    page = paper_findings.page([of.finding(entry)], of, "")
+    page = findings.page([of.finding(entry)], of, "")
     assert (
         "- The clocks. **Ruled out** by `mps`: They are 2.00.\n- The host. **Not ruled out:** It was one host." in page
     )
@@ -165,7 +166,7 @@ def test_what_is_not_published_is_an_open_question(tmp_path: Path) -> None:
     publish(tmp_path)
     of = filler(tmp_path, study="gpu/study", later="gpu/later")
     open_one = of.finding(finding(name="later", data=["later"], question="And later?"))
-    page = paper_findings.page([of.finding(finding()), open_one], of, "")
+    page = findings.page([of.finding(finding()), open_one], of, "")
     assert page.endswith("## Not measured yet\n\n- And later?\n")
 
 
@@ -209,7 +210,7 @@ def test_a_number_read_off_a_plot_is_no_sharper_than_the_plot() -> None:
 
 
 def test_a_published_number_is_looked_up_exactly() -> None:
-    literature = paper_theirs.Literature(ROOT / "published/literature.csv")
+    literature = others.Literature(ROOT / "published/literature.csv")
     nos = ("nos gpu-sharing-comparison", "YOLOS-small inference")
     assert literature(*nos, "mps", 7, "mean latency") == 0.3198182253208076
     with pytest.raises(KeyError, match="0 rows"):
@@ -222,38 +223,38 @@ def test_blocks_are_filled_and_the_rest_is_kept(tmp_path: Path) -> None:
     (tmp_path / "published/gpu/README.md").write_text(text)
     (tmp_path / "README.md").write_text("<!-- by rule: number -->\n<!-- end of rule -->\n")
     of, datasets = filler(tmp_path), {"gpu/study": data_set(tmp_path)}
-    found = list(paper_marks.documents(tmp_path))
+    found = list(marks.documents(tmp_path))
     assert found == [Path("README.md"), Path("published/gpu/README.md")]
-    facts = paper_documents.filled(found[1], tmp_path, of, {}, datasets)
+    facts = documents.filled(found[1], tmp_path, of, {}, datasets)
     assert facts.startswith("# Title\n") and facts.endswith("<!-- end of rule -->\nby hand\n") and "old" not in facts
     assert "| study | 9 | 9 | 3 | 5 s | NVIDIA H200 | a | 580 | 2026-11-20 |" in facts
     blocks = {"number": "{{ study.value('slowdown', strategy='mps') }}"}
-    assert "2.00 (1.90 to 2.10)" in paper_documents.filled(found[0], tmp_path, of, blocks, datasets)
+    assert "2.00 (1.90 to 2.10)" in documents.filled(found[0], tmp_path, of, blocks, datasets)
     with pytest.raises(Contradicted, match=r"README.md: there is no block number; known are facts"):
-        paper_documents.filled(found[0], tmp_path, of, {}, datasets)
+        documents.filled(found[0], tmp_path, of, {}, datasets)
 
 
 def test_a_text_says_on_what_and_how_often_it_was_measured(tmp_path: Path) -> None:
     publish(tmp_path)
     publish(tmp_path, "gpu/more", devices="ab")
-    said = paper_documents.measured_in(data_set(tmp_path), "..")
+    said = documents.measured_in(data_set(tmp_path), "..")
     assert said == "NVIDIA H200, every cell 3 times, windows of 5 s: [gpu/study](../published/gpu/README.md)"
-    assert "NVIDIA H200, 2 devices, every cell" in paper_documents.measured_in(data_set(tmp_path, "gpu/more"), "")
+    assert "NVIDIA H200, 2 devices, every cell" in documents.measured_in(data_set(tmp_path, "gpu/more"), "")
 
 
 def test_this_checkouts_documents_say_what_its_data_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in dataset.published(ROOT / "published"):
-        paper.table(ROOT / "published" / name, tmp_path / name)
-    wanted = paper_together.read(ROOT, tmp_path).documents
-    assert {Path("README.md"), paper_findings.PAGE} <= wanted.keys()
+        rebuild.table(ROOT / "published" / name, tmp_path / name)
+    wanted = together.read(ROOT, tmp_path).documents
+    assert {Path("README.md"), findings.PAGE} <= wanted.keys()
     differ = [str(path) for path, text in wanted.items() if (ROOT / path).read_text(encoding="utf-8") != text]
     assert differ == [], "write them anew: make findings"
 
 
 def test_every_image_of_the_findings_is_there_and_used() -> None:
-    page = (ROOT / paper_findings.PAGE).read_text(encoding="utf-8")
-    there = {path.name for path in (ROOT / paper_findings.IMAGES).iterdir()}
+    page = (ROOT / findings.PAGE).read_text(encoding="utf-8")
+    there = {path.name for path in (ROOT / findings.IMAGES).iterdir()}
     used = {part.split(")")[0] for part in page.split("images/findings/")[1:]}
     assert there == used
 
@@ -288,7 +289,7 @@ def test_a_finding_without_a_figure_of_its_study_draws_its_own_numbers(tmp_path:
     of = filler(tmp_path)
     figure = {"draw": "numbers", "of": "study", "title": "T", "axis": "x", "labels": {"gain": "turns over MPS"}}
     found = of.finding(finding(figure=figure))
-    paper_together._draw_numbers(found, of, tmp_path / "turns.svg")
+    together._draw_numbers(found, of, tmp_path / "turns.svg")
     svg = (tmp_path / "turns.svg").read_text(encoding="utf-8")
     assert "turns over MPS: 2" in svg and "NVIDIA H200" in svg
 
@@ -306,9 +307,9 @@ def test_baselines_on_several_devices_are_held_against_each_other(tmp_path: Path
     # Alone 1.3 times 0.9, 0.95, 1.0 s in both; device a has the first two of the one study.
     means = [stats.gmean(own) for own in ([1.17, 1.235], [1.3, 1.17, 1.235, 1.3])]
     between = 100 * float(pd.Series([math.log(mean) for mean in means]).std())
-    (line,) = paper_documents.devices(datasets).splitlines()[2:]
+    (line,) = documents.devices(datasets).splitlines()[2:]
     assert line.startswith("| `net` | 2 | 6 | ") and f"| {between:.2f} % |" in line
-    assert paper_documents.devices({"gpu/two": datasets["gpu/two"]}) == paper_documents.markdown([])
+    assert documents.devices({"gpu/two": datasets["gpu/two"]}) == documents.markdown([])
 
 
 CLOSED = {"arrival": "closed"}
@@ -327,10 +328,10 @@ def test_no_measure_is_typed_into_a_text_that_is_filled_in() -> None:
         "12 µs",
         "3.5 times",
     }
-    source = paper_findings.read_source(ROOT / paper_findings.SOURCE)
+    source = findings.read_source(ROOT / findings.SOURCE)
     texts = {"introduction": source["introduction"]}
     for entry in source["findings"]:
-        own = [entry["question"], *(entry[key] for key in paper_findings.TEXTS)]
+        own = [entry["question"], *(entry[key] for key in findings.TEXTS)]
         own += [text for attack in entry["attacks"] for key, text in attack.items() if key != "holds"]
         texts[entry["name"]] = " ".join(own)
     texts |= {name: block if isinstance(block, str) else block["text"] for name, block in source["blocks"].items()}
@@ -340,5 +341,5 @@ def test_no_measure_is_typed_into_a_text_that_is_filled_in() -> None:
 def test_no_measure_is_typed_into_a_document_about_the_data() -> None:
     pages = [f"docs/strategies/{name}.md" for name in ("mps", "streams")]
     for path in ("docs/neighbours.md", "published/h200/README.md", *pages):
-        text = paper_marks.BLOCK.sub("", (ROOT / path).read_text(encoding="utf-8"))
+        text = marks.BLOCK.sub("", (ROOT / path).read_text(encoding="utf-8"))
         assert typed(text) == set(), path

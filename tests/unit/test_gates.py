@@ -9,8 +9,8 @@ import pytest
 from unit import factories
 from unit.factories import back_to_back, closed_load, poisson_load
 
-from sharebench import gates
-from tenant.layout import upper_seconds
+from sharebench.gates import gates
+from tenant.contract import upper_seconds
 
 WINDOW_SECONDS = 2.0
 

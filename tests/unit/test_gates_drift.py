@@ -7,7 +7,7 @@ from unit import factories
 from unit.factories import Load, back_to_back, poisson_load
 from unit.test_gates import WINDOW_SECONDS, gate
 
-from sharebench import gates, gates_drift
+from sharebench.gates import drift, gates
 
 
 def ramp(start, end, count=400, cv=0.02, seed=0):
@@ -135,6 +135,6 @@ def test_a_queues_slow_waves_are_no_drift():
 
 
 def test_the_critical_values_are_students():
-    for groups, value in gates_drift.DRIFT_T.items():
+    for groups, value in drift.DRIFT_T.items():
         assert value == pytest.approx(stats.t.isf(0.5e-3, 2 * (groups - 1) * 2 / 3), abs=0.01)
-    assert pytest.approx(stats.t.isf(0.5e-4, gates_drift.OPEN_DRIFT_GROUPS - 1), abs=0.01) == gates_drift.OPEN_DRIFT_T
+    assert pytest.approx(stats.t.isf(0.5e-4, drift.OPEN_DRIFT_GROUPS - 1), abs=0.01) == drift.OPEN_DRIFT_T

@@ -7,7 +7,7 @@ import pytest
 from unit import factories
 from unit.factories import Load
 
-from sharebench import gates
+from sharebench.gates import gates
 
 WINDOW_SECONDS = 2.0
 

@@ -8,8 +8,8 @@ import pytest
 from unit import factories
 from unit.factories import Load, poisson_load
 
-from sharebench import gates
-from sharebench.record import read
+from sharebench.gates import gates
+from sharebench.records.record import read
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "published"
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from unit.factories import back_to_back, record, scraped, served, tenant
 
-from sharebench import gates
-from sharebench import record as records
-from sharebench.analysis.baseline import Baseline
-from sharebench.analysis.export import export_histograms
-from sharebench.analysis.reduction import reduced
-from sharebench.analysis.summary import summary_table
-from sharebench.histogram import ForeignHistogram, merged_foreign
-from sharebench.matrix import Cell
+from sharebench.analysis.cells.baseline import Baseline
+from sharebench.analysis.cells.rows import reduced
+from sharebench.analysis.tables.histograms import export_histograms
+from sharebench.analysis.tables.summary import summary_table
+from sharebench.gates import gates
+from sharebench.records import record as records
+from sharebench.records.histogram import ForeignHistogram, merged_foreign
+from sharebench.study.cells import Cell
 
 UPPERS = [0.01, 0.1, 0.25, None]
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from unit.factories import record, watched
 
-from sharebench import gates
-from sharebench.analysis.prometheus import bucket_error_percent, prometheus_rows, prometheus_table
-from sharebench.record import _validate  # the schema is what is tested
+from sharebench.analysis.tables.prometheus import bucket_error_percent, prometheus_rows, prometheus_table
+from sharebench.gates import gates
+from sharebench.records.record import _validate  # the schema is what is tested
 
 
 def verdicts(measured: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -13,14 +13,15 @@ from typing import Any
 import psutil
 import pytest
 
-from sharebench.collect import gpu_telemetry
-from sharebench.collect.gpu_telemetry import NvmlSampler, idle_power_watts, summarise
-from sharebench.collect.nvml_sampler import ancestors
-from sharebench.collect.rows import NOTHING_KNOWN, to_csv
-from sharebench.collect.telemetry import HostCounters
-from sharebench.nodes.base import NodeError
-from sharebench.nodes.nvml import Occupant
-from tenant.telemetry import FIELDS
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.gpu_summary import summarise
+from sharebench.nodes.host import gpu_telemetry
+from sharebench.nodes.host.cpu_telemetry import HostCounters
+from sharebench.nodes.host.gpu_telemetry import NvmlSampler, idle_power_watts
+from sharebench.nodes.host.nvml import Occupant
+from sharebench.nodes.host.nvml_sampler import ancestors
+from sharebench.records.telemetry import NOTHING_KNOWN, to_csv
+from tenant.contract import FIELDS
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 MIB = 1 << 20
@@ -305,7 +306,7 @@ def test_the_sampling_process_ends_with_its_parent_and_not_by_ctrl_c(made_up: Pa
             sys.executable,
             "-c",
             "import os, sys, time\n"
-            "from sharebench.collect import gpu_telemetry as g\n"
+            "from sharebench.nodes.host import gpu_telemetry as g\n"
             f"g.SCRIPTS = {gpu_telemetry.SCRIPTS!r}\n"
             f"s = g.NvmlSampler({GPU!r}, [[1]], [], None)\n"
             "print(s._process.pid, flush=True)\n"

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharebench.histogram import Histogram, Quantile, merged
+from sharebench.records.histogram import Histogram, Quantile, merged
 from tenant.buckets import bucket_index
-from tenant.layout import BUCKET_COUNT, OVERFLOW_INDEX, upper_seconds
+from tenant.contract import BUCKET_COUNT, OVERFLOW_INDEX, upper_seconds
 
 
 def of(seconds):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from unit.studies import study_of
 
-from sharebench.join import NotJoined, join
-from sharebench.matrix import Study
+from sharebench.datasets.join import NotJoined, join
+from sharebench.study.study import Study
 
 
 @pytest.fixture

@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 from unit.studies import study_of
 
-from sharebench import lifecycle, ownership
-from sharebench.jobs import duration
-from sharebench.lifecycle import closing_lines, headline, relative_argv, switches
-from sharebench.matrix import Cell, Study
-from sharebench.nodes.simulated import SimulatedNode
-from sharebench.ownership import OwnershipError
+from sharebench.core import run_record
+from sharebench.nodes.simulated.node import SimulatedNode
+from sharebench.run import lifecycle, ownership
+from sharebench.run.jobs import duration
+from sharebench.run.lifecycle import closing_lines, headline, relative_argv, switches
+from sharebench.run.ownership import OwnershipError
+from sharebench.study.cells import Cell
+from sharebench.study.study import Study
 
 
 def of(**changes: Any) -> Study:
@@ -136,7 +138,7 @@ def test_the_command_is_noted_without_where_it_was_typed(tmp_path: Path, monkeyp
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A results root; the run id that `begin` puts into the environment goes with the test."""
-    monkeypatch.setenv(ownership.RUN_ID_VARIABLE, "")
+    monkeypatch.setenv(run_record.RUN_ID_VARIABLE, "")
     yield tmp_path / "results"
 
 
@@ -149,7 +151,7 @@ def test_beginning_claims_and_says_so(results: Path, capsys: pytest.CaptureFixtu
     planned = of()
     cells = planned.cells[:2]
     claim = lifecycle.begin(planned, results, needed(cells, results), ["snakemake", "--cores", "1"], "Not shown: x.")
-    assert os.environ[ownership.RUN_ID_VARIABLE] == claim.run_id
+    assert os.environ[run_record.RUN_ID_VARIABLE] == claim.run_id
     run = ownership.verify(results)
     assert (run["planned"], run["argv"], run["not_shown"]) == (2, ["snakemake", "--cores", "1"], "Not shown: x.")
     assert (run["node_kind"], run["order"], run["config"]) == ("simulated", "blocks", planned.config)
@@ -169,17 +171,17 @@ def test_who_interrupts_a_start_is_told_so_and_leaves_nothing(
         raise KeyboardInterrupt
 
     released: list[str] = []
-    monkeypatch.setattr(f"sharebench.nodes.simulated.SimulatedNode.{when}", interrupt)
-    monkeypatch.setattr("sharebench.nodes.simulated.SimulatedNode.release", lambda self: released.append(when))
+    monkeypatch.setattr(f"sharebench.nodes.simulated.node.SimulatedNode.{when}", interrupt)
+    monkeypatch.setattr("sharebench.nodes.simulated.node.SimulatedNode.release", lambda self: released.append(when))
     with pytest.raises(OwnershipError, match=r"^interrupted$"):
         lifecycle.begin(of(), results, {"run_cell": []}, ["snakemake"], "")
-    assert ownership.read_run(results)["ended"]
+    assert run_record.read_run(results)["ended"]
     assert released == (["sweep"] if when == "sweep" else [])
 
 
 def test_only_who_measures_claims_the_node(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = tmp_path / "node.lock"
-    monkeypatch.setattr("sharebench.nodes.cpu.CpuNode.lock_path", lock)
+    monkeypatch.setattr("sharebench.nodes.host.cpu.CpuNode.lock_path", lock)
     planned = study_of({"node": "cpu"})
     measuring = lifecycle.begin(planned, results, needed(planned.cells[:1], results), ["snakemake"], "")
     drawing = lifecycle.begin(planned, tmp_path / "other", {"figures": ["x.svg"], "all": [""]}, ["snakemake"], "")
@@ -341,7 +343,7 @@ def test_a_run_that_succeeds_ends_with_its_table(results: Path, capsys: pytest.C
     lifecycle.finish(claim, planned, None)
     said = capsys.readouterr().err.splitlines()
     assert said == ["matmul, mps × 2: 5 ms", f"report: {results / 'report.html'}"]
-    assert ownership.read_run(results)["ended"]
+    assert run_record.read_run(results)["ended"]
     ownership.claim(results, None, {}).release()
 
 
@@ -358,7 +360,7 @@ def test_a_run_that_fails_shows_why_and_what_to_do(results: Path, capsys: pytest
     assert "the node is down: NodeError: no answer" in said
     assert said.splitlines()[-1].startswith("not complete")
     assert "Traceback" not in said
-    assert ownership.read_run(results)["ended"]
+    assert run_record.read_run(results)["ended"]
 
 
 def test_a_second_interrupt_ends_in_lines(
@@ -381,7 +383,7 @@ def test_the_state_of_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: dict[str, str | None] = {"rev-parse": "abc123", "status": ""}
     monkeypatch.setattr(lifecycle, "_git", lambda *arguments: answers[arguments[0]])
     assert lifecycle.git_state() == {"git_commit": "abc123", "git_dirty": False}
-    answers["status"] = " M scripts/sharebench/cell.py"
+    answers["status"] = " M scripts/sharebench/cell/cell.py"
     assert lifecycle.git_state() == {"git_commit": "abc123", "git_dirty": True}
     answers.update({"rev-parse": None, "status": None})
     assert lifecycle.git_state() == {"git_commit": None, "git_dirty": None}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sharebench import locks
-from sharebench.locks import tenant_environment
+from sharebench.study import environment as locks
+from sharebench.study.environment import tenant_environment
 
 LOCK = """#
 # made by a tool at some time

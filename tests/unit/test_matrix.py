@@ -8,7 +8,7 @@ from itertools import groupby
 import pytest
 from unit.studies import MIXED, plots_in_order, simulated
 
-from sharebench.matrix import Cell, cell_of
+from sharebench.study.cells import Cell, cell_of
 
 
 def test_the_matrix_is_the_product_of_its_axes() -> None:

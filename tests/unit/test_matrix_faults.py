@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from unit.studies import study_of
 
-from sharebench import fault_checks, faults
-from sharebench.matrix import Cell, Study
+from sharebench.config import faults as fault_checks
+from sharebench.core import faults
+from sharebench.study.cells import Cell
+from sharebench.study.study import Study
 
 
 def of(**changes: Any) -> Study:

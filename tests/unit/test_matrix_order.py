@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.studies import plots_in_order, simulated
 
-from sharebench.matrix import Cell, Plot
+from sharebench.study.cells import Cell, Plot
 
 
 def test_ranks_number_the_cells_from_last_to_first() -> None:

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from unit.studies import MIXED, SIMULATED, simulated, study, study_of
 
-from sharebench import capabilities
-from sharebench.config import load
-from sharebench.locks import tenant_environment
-from sharebench.matrix import Cell, Study, canonical
+from sharebench.config.load import load
+from sharebench.core import capabilities
+from sharebench.study.cells import Cell, canonical
+from sharebench.study.environment import tenant_environment
+from sharebench.study.study import Study
 
 # What is edited, and which cells of the default study it stales: their axes, or all, or none.
 ALL: dict[str, Any] = {}

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram, Summary, generate_latest
 
-from sharebench.collect import metrics as collect_metrics
-from sharebench.collect.metrics import MissingSeries, Scrape, between, parse, scrape
-from sharebench.collect.outside import Outside
-from sharebench.collect.programs import MeansJudge, ScrapedEndpoint
-from sharebench.nodes.base import NodeError, TenantUnreachable
-from tenant.warmup import Rule
+from sharebench.nodes.contract import NodeError, TenantUnreachable
+from sharebench.nodes.host.programs import metrics as collect_metrics
+from sharebench.nodes.host.programs.endpoints import MeansJudge, ScrapedEndpoint
+from sharebench.nodes.host.programs.metrics import MissingSeries, Scrape, between, parse, scrape
+from sharebench.nodes.host.programs.process_tree import Outside
+from tenant.contract import Rule
 
 MS = 1_000_000
 BUCKETS = (0.01, 0.1, 0.25)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from sharebench.nodes.base import Grant
-from sharebench.nodes.nvidia_evidence import collect
-from sharebench.nodes.nvml import Occupant
-from sharebench.strategies import Strategy
-from tenant.cuda import device_digest
+from sharebench.core.strategies import Strategy
+from sharebench.nodes.contract import Grant
+from sharebench.nodes.host.nvidia_evidence import collect
+from sharebench.nodes.host.nvml import Occupant
+from tenant.contract import device_digest
 
 GIB = 1 << 30
 

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from unit.studies import study
 
-from sharebench.config import load
-from sharebench.nodes import mps, nvidia
-from sharebench.nodes.base import NodeError, State
-from sharebench.nodes.nvidia import NvidiaNode
-from sharebench.strategies import Strategy, catalogue
+from sharebench.config.load import load
+from sharebench.core.strategies import Strategy, catalogue
+from sharebench.nodes.contract import NodeError, State
+from sharebench.nodes.host import mps, nvidia
+from sharebench.nodes.host.nvidia import NvidiaNode
+from tenant.contract import PIPE_VARIABLE
 
 pytestmark = pytest.mark.usefixtures("mock_nvml", "mps_control")
 
@@ -163,7 +164,7 @@ def test_tenants_see_one_gpu_and_no_daemon_but_ours(node: NvidiaNode) -> None:
     grants = node.grants(STRATEGIES["time-slicing"], 3)
     for grant in grants:
         assert grant.environment["CUDA_VISIBLE_DEVICES"] == node.gpu.uuid
-        assert not Path(grant.environment[mps.PIPE_VARIABLE]).exists()
+        assert not Path(grant.environment[PIPE_VARIABLE]).exists()
         assert "SHAREBENCH_PROBE_BYTES" not in grant.environment
     assert [grant.process for grant in grants] == [None] * 3
 
@@ -189,7 +190,7 @@ def test_layers_deal_the_tenants_over_the_instances(node: NvidiaNode, mock_nvml:
     mock_nvml.write_text("gpu 0: 3g.71gb@0 3g.71gb@4\n")
     grants = node.grants(STRATEGIES["mig-mps"], 5)
     assert [grant.group for grant in grants] == [0, 1, 0, 1, 0]
-    assert len({grant.environment[mps.PIPE_VARIABLE] for grant in grants}) == 2
+    assert len({grant.environment[PIPE_VARIABLE] for grant in grants}) == 2
 
 
 def test_a_daemon_lives_as_long_as_its_state(node: NvidiaNode) -> None:
@@ -273,7 +274,7 @@ def test_the_way_back_works_on_a_full_disk(node: NvidiaNode, monkeypatch: pytest
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("sharebench.nodes.base.write_json", full)
+    monkeypatch.setattr("sharebench.nodes.node.write_json", full)
     with pytest.raises(OSError, match="No space left"):
         node.restore()
     assert not mps.is_running(pid)
@@ -339,10 +340,11 @@ def test_unequal_instances_are_dealt_in_the_strategys_order(
 def test_what_the_host_lacks_is_one_line(
     options: dict[str, Any], shows_gpu: bool, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sharebench import capabilities, config_nodes
-    from sharebench.config import ConfigError
+    from sharebench.config import nodes
+    from sharebench.config.load import ConfigError
+    from sharebench.core import capabilities
 
-    monkeypatch.setattr(config_nodes, "has_nvidia_gpu", lambda: shows_gpu)
+    monkeypatch.setattr(nodes, "has_nvidia_gpu", lambda: shows_gpu)
     monkeypatch.setattr(capabilities, "GPU_ENVIRONMENT", Path("/no/such/environment"))
     with pytest.raises(ConfigError, match=line) as raised:
         load(study({"node": "nvidia", "nvidia": options}))
@@ -353,7 +355,7 @@ def test_a_switch_is_timed_out_of_the_old_state_and_into_the_new(
     node: NvidiaNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("sharebench.nodes.base.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("sharebench.nodes.node.time.monotonic", lambda: now[0])
     took = {"stop": 2.0, "start": 5.0}
 
     daemons: list[mps.MpsDaemon] = []

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from sharebench.nodes import mig
-from sharebench.nodes.base import NodeError
-from sharebench.nodes.nvml import Gpu
-from sharebench.strategies import profile_matches
+from sharebench.core.strategies import profile_matches
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.host import mig
+from sharebench.nodes.host.nvml import Gpu
 
 pytestmark = pytest.mark.usefixtures("mock_nvml")
 

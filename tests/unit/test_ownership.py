@@ -17,15 +17,17 @@ from typing import Any
 import pytest
 from unit.tenants.host import is_alive
 
-from sharebench import jobs, ownership
-from sharebench.nodes.base import Wedged
-from sharebench.ownership import RUN_ID_VARIABLE, OwnershipError, claim, interruptible, read_run, report, verify
+from sharebench.core import run_record
+from sharebench.core.run_record import RUN_ID_VARIABLE, read_run
+from sharebench.nodes.contract import Wedged
+from sharebench.run import jobs, ownership
+from sharebench.run.ownership import OwnershipError, claim, interruptible, report, verify
 
-SCRIPTS = Path(ownership.__file__).resolve().parents[1]
+SCRIPTS = Path(ownership.__file__).resolve().parents[2]
 OWNER = """
 import os, subprocess, sys, time
 from pathlib import Path
-from sharebench.ownership import RUN_ID_VARIABLE, claim
+from sharebench.run.ownership import RUN_ID_VARIABLE, claim
 held = claim(Path(sys.argv[1]), Path(sys.argv[2]), {})
 orphan = subprocess.Popen(["sleep", "60"], env=os.environ | {RUN_ID_VARIABLE: held.run_id})
 print(held.run_id, orphan.pid, flush=True)
@@ -90,8 +92,8 @@ def test_a_busy_node_refuses_another_study_and_leaves_its_results_free(
 
 
 def test_what_a_dead_owner_left_is_swept_before_taking_over(results: Path, tmp_path: Path, other: Any) -> None:
-    scratch = tmp_path / f"{ownership.scratch_prefix(other.run_id)}x"
-    foreign = tmp_path / f"{ownership.scratch_prefix('another')}x"
+    scratch = tmp_path / f"{run_record.scratch_prefix(other.run_id)}x"
+    foreign = tmp_path / f"{run_record.scratch_prefix('another')}x"
     for folder in (scratch, foreign):
         (folder / "0").mkdir(parents=True)
     other.die()
@@ -168,7 +170,7 @@ def test_a_job_whose_run_was_taken_over_is_refused(results: Path, run: ownership
     for lock in run.locks:
         lock.close()
     run.locks.clear()
-    (ownership.state_folder(results) / "lock").write_text("")
+    (run_record.state_folder(results) / "lock").write_text("")
     thief = claim(results, None, {})
     with pytest.raises(OwnershipError, match="no longer owns"):
         verify(results)
@@ -199,7 +201,7 @@ def test_a_job_in_results_that_never_had_a_run_is_refused(tmp_path: Path, monkey
     ],
 )
 def test_a_damaged_run_record_is_none(results: Path, run: ownership.Claim, damage: Any) -> None:
-    path = ownership.state_folder(results) / "run.json"
+    path = run_record.state_folder(results) / "run.json"
     path.write_text(damage if isinstance(damage, str) else json.dumps(read_run(results) | damage))
     assert read_run(results) == {}
     with pytest.raises(OwnershipError, match="no longer owns"):
@@ -211,7 +213,7 @@ def test_a_damaged_run_record_is_none(results: Path, run: ownership.Claim, damag
 
 
 def test_an_undecodable_run_record_is_none(results: Path) -> None:
-    path = ownership.state_folder(results) / "run.json"
+    path = run_record.state_folder(results) / "run.json"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"\xff\xfe")
     assert read_run(results) == {}
@@ -319,7 +321,7 @@ def test_sweeping_spares_this_process_its_ancestors_and_other_runs(
         assert not any(is_alive(process.pid) for process in ours)
         assert is_alive(spared.pid)
         # the process that sweeps has that run's id itself, as a job that takes over in the same shell would
-        script = f"from sharebench.ownership import sweep; print(sweep({mine!r}))"
+        script = f"from sharebench.run.ownership import sweep; print(sweep({mine!r}))"
         environment = os.environ | {RUN_ID_VARIABLE: mine, "PYTHONPATH": str(SCRIPTS)}
         shell = [
             "sh",

@@ -12,7 +12,7 @@ from unit import factories
 from unit.factories import back_to_back, poisson_load
 from unit.papers import data_set, publish
 
-from sharebench import paper_gates
+from publication import gates
 
 
 def keep(root: Path, record: dict[str, Any], passed: bool) -> None:
@@ -31,7 +31,7 @@ def test_what_other_verdicts_change_is_tabled_by_study(tmp_path: Path) -> None:
     keep(tmp_path, factories.record("mps", [overload], repeat=1), passed=True)
     keep(tmp_path, factories.record("exclusive", [back_to_back(np.repeat([0.004, 0.006], 200))], repeat=1), passed=True)
     keep(tmp_path, factories.record("exclusive", [back_to_back(np.full(400, 0.005))], repeat=2), passed=True)
-    (line,) = paper_gates.table({"gpu/study": data_set(tmp_path)}).splitlines()[2:]
+    (line,) = gates.table({"gpu/study": data_set(tmp_path)}).splitlines()[2:]
     assert line == "| study | mps, `matmul` × 1: 1 (`queue_growth`) |  | `matmul` 1 of 3 |"
 
 
@@ -39,7 +39,7 @@ def test_a_cell_that_counts_only_today_is_named(tmp_path: Path) -> None:
     publish(tmp_path)
     record = factories.record("mps", repeat=1)
     keep(tmp_path, record | {"gates": [g for g in record["gates"] if g["name"] == "drained_queue"]}, passed=False)
-    table = paper_gates.table({"gpu/study": data_set(tmp_path)})
+    table = gates.table({"gpu/study": data_set(tmp_path)})
     assert "| mps, `matmul` × 1: 1 (`drained_queue`) |" in table
 
 

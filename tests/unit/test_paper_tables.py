@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 from unit.papers import alone, data_set, publish
 
-from sharebench import paper_replication, paper_tables
-from sharebench.paper_numbers import NoNumber, Number
+from publication import replication
+from publication import tables as paper_tables
+from publication.numbers import NoNumber, Number
 
 SHOWN = {"time-slicing": "TS", "mps": "MPS"}
 MARKS = {"unsteady": " *", "power": " !"}
@@ -92,13 +93,13 @@ def test_two_studies_of_the_same_are_tested_cell_by_cell(tmp_path: Path) -> None
     publish(tmp_path)
     publish(tmp_path, "gpu/again")
     one, other = data_set(tmp_path), data_set(tmp_path, "gpu/again")
-    same = paper_replication.of(one, other)
+    same = replication.of(one, other)
     assert (same.tested, same.below, same.expected) == (3, [], pytest.approx(0.15))
     path = tmp_path / "made/gpu/again/tables/cells.csv"
     cells = pd.read_csv(path)
     cells.loc[cells["strategy"] == "mps", ["slowdown", "latency_mean_seconds"]] *= 2
     cells.to_csv(path, index=False)
-    moved = paper_replication.of(one, data_set(tmp_path, "gpu/again"), "latency_mean_seconds")
+    moved = replication.of(one, data_set(tmp_path, "gpu/again"), "latency_mean_seconds")
     assert moved.below == moved.below_together == [("mps", "net", 2)]
     assert moved.words == "`net` under mps × 2" and moved.largest_percent("net") == pytest.approx(100)
     assert moved.ratio("mps", "net", 2).value == pytest.approx(2)

@@ -13,11 +13,12 @@ import yaml
 from snakemake.utils import update_config
 from unit.studies import W, files, refusal, study, study_of
 
-from sharebench import capabilities
-from sharebench.aggregate import published
-from sharebench.capabilities import resolve_node
-from sharebench.config import load
-from sharebench.matrix import Cell, Study
+from sharebench.analysis.aggregate import published
+from sharebench.config.load import load
+from sharebench.core import capabilities
+from sharebench.core.capabilities import resolve_node
+from sharebench.study.cells import Cell
+from sharebench.study.study import Study
 
 COMMAND = {"kind": "command", "command": ["run", "{port}"], "metrics": {"histogram": "h"}}
 HTTP = {"kind": "http", "command": ["serve", "{port}"]}

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from unit.figures import fabricated
 
-from sharebench import archive, dataset, publish
+from sharebench.datasets import archive, dataset, publish
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = ROOT / "published"

@@ -11,12 +11,13 @@ import yaml
 from unit import factories
 from unit.studies import study, study_of
 
-from sharebench.cell import run_cell
-from sharebench.config import load
-from sharebench.gates import is_valid
-from sharebench.matrix import Cell, Study
-from sharebench.nodes.simulated import SimulatedNode
-from sharebench.queueing import joined, run_queue
+from sharebench.cell.cell import run_cell
+from sharebench.cell.queue import joined, run_queue
+from sharebench.config.load import load
+from sharebench.gates.gates import is_valid
+from sharebench.nodes.simulated.node import SimulatedNode
+from sharebench.study.cells import Cell
+from sharebench.study.study import Study
 
 SETTINGS = {"timeouts": {"start_seconds": 60, "record_seconds": 30}, "cell_folder": "cells/here"}
 

@@ -12,15 +12,14 @@ import pytest
 from unit.figures import fabricated
 from unit.studies import study
 
-from sharebench import jobs, ownership
-from sharebench.code import SCRIPTS
-from sharebench.config import load
-from sharebench.files import Damaged, write_json
-from sharebench.matrix import Study
+from sharebench.config.load import load
+from sharebench.core.files import SCRIPTS, Damaged, write_json
+from sharebench.core.run_record import RUN_ID_VARIABLE
 from sharebench.nodes import open_node
-from sharebench.nodes.base import UNKNOWN
-from sharebench.ownership import RUN_ID_VARIABLE
-from sharebench.references import read_calibration, read_device
+from sharebench.nodes.node import UNKNOWN
+from sharebench.records.references import read_calibration, read_device
+from sharebench.run import jobs, ownership
+from sharebench.study.study import Study
 
 DEVICE: dict[str, Any] = {"node": fabricated.node(""), "roofs": None, "idle_power_watts": None}
 CALIBRATION = DEVICE | {"workload": "matmul", "output_digest": [1.0], "capacity_hz": 2.0}
@@ -50,7 +49,7 @@ def test_a_calibration_of_odd_types_is_named(tmp_path: Path, change: dict[str, A
 
 
 def test_a_terminal_that_cannot_show_a_character_fails_nothing() -> None:
-    script = r"from sharebench import console; console.script(lambda: print('mps \xd7 2'))"
+    script = r"from sharebench.core import console; console.script(lambda: print('mps \xd7 2'))"
     environment = {"PYTHONPATH": str(SCRIPTS), "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     said = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
     assert (said.returncode, said.stdout) == (0, "mps ? 2\n")

@@ -14,9 +14,12 @@ import yaml
 from snakemake.utils import update_config
 from unit.studies import files
 
-from sharebench import capabilities, dataset, paper, report
-from sharebench.config import load
-from sharebench.matrix import Study
+from publication import rebuild
+from sharebench.config.load import load
+from sharebench.core import capabilities
+from sharebench.datasets import dataset
+from sharebench.report import page
+from sharebench.study.study import Study
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("published/*/*/config.yaml"))
@@ -56,19 +59,19 @@ def test_a_report_of_a_data_set_names_the_command_of_that_data_set(
 ) -> None:
     monkeypatch.chdir(ROOT)
     made = tmp_path / "made"
-    _, data = paper.table(ROOT / "published/h200/faults", made)
+    _, data = rebuild.table(ROOT / "published/h200/faults", made)
     manifest = json.loads((made / "manifest.json").read_text())
-    command = report.repeating(manifest | {"argv": ["snakemake", "advise"]}, data)
+    command = page.repeating(manifest | {"argv": ["snakemake", "advise"]}, data)
     assert command == (
         "snakemake --cores 1 --configfile published/h200/faults/config.yaml --config results=results/mine"
     )
     assert (ROOT / shlex.split(command)[4]).is_file()
-    _, data = paper.table(ROOT / "published/h200-first-look", tmp_path / "look")
+    _, data = rebuild.table(ROOT / "published/h200-first-look", tmp_path / "look")
     manifest = json.loads((tmp_path / "look/manifest.json").read_text())
     typed = json.loads((data / "manifest.json").read_text())["argv"]
-    assert report.repeating(manifest, data) == shlex.join(typed), "it has no config"
+    assert page.repeating(manifest, data) == shlex.join(typed), "it has no config"
 
 
 def test_a_report_of_a_study_names_the_command_that_was_typed(tmp_path: Path) -> None:
     manifest = {"config": {"from": None}, "argv": ["snakemake", "--config", "strategies=[mps, mig]"]}
-    assert report.repeating(manifest, tmp_path) == "snakemake --config 'strategies=[mps, mig]'"
+    assert page.repeating(manifest, tmp_path) == "snakemake --config 'strategies=[mps, mig]'"

@@ -13,7 +13,9 @@ import pandas as pd
 import pytest
 from unit.figures import fabricated
 
-from sharebench import report, report_findings, report_words
+from sharebench.report import page as report
+from sharebench.report import words
+from sharebench.report.sections import findings
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "render_report.py"
 SVG = '<svg width="252pt" xmlns="http://www.w3.org/2000/svg"><dc:description>A &lt; B</dc:description></svg>'
@@ -257,7 +259,7 @@ def row(strategy: str, replicas: int, **changes: Any) -> dict[str, Any]:
 
 def test_findings_say_why_the_largest_number_has_no_value() -> None:
     rows = [row("mig", 2, slowdown=1.5), row("mig", 4, n=0, status="infeasible", reason="two slices")]
-    (found,) = report_findings.findings(rows, rows)
+    (found,) = findings.findings(rows, rows)
     assert (
         found.text
         == "4 tenants: infeasible (two slices). 2 tenants: median latency 10.0 ms, 100 iterations/s in total."
@@ -271,24 +273,24 @@ def test_findings_say_why_the_largest_number_has_no_value() -> None:
 )
 def test_a_baseline_that_does_not_repeat_is_said(slowdown: float, chance: str | None) -> None:
     again = row("exclusive-again", 1, slowdown=slowdown)
-    text = report_findings.findings([row("exclusive", 1), again], [row("exclusive", 1)])[1].text
+    text = findings.findings([row("exclusive", 1), again], [row("exclusive", 1)])[1].text
     said = f"So differences of {chance} can be chance alone with this workload."
     assert said in text if chance else "chance alone" not in text
-    assert "chance alone" not in report_findings.findings([row("mps", 1, slowdown=slowdown)], [])[0].text
+    assert "chance alone" not in findings.findings([row("mps", 1, slowdown=slowdown)], [])[0].text
 
 
 def test_findings_compare_with_the_baseline_only_if_it_is_valid() -> None:
     shared = row("mps", 2, slowdown=1.25, throughput_total_hz=160.0, n=2, warnings=1)
     rows = [row("exclusive", 1), shared]
-    text = report_findings.findings(rows, rows)[1].text
+    text = findings.findings(rows, rows)[1].text
     assert text == (
         "2 tenants: an iteration took on average 1.25 times as long as alone. In total 1.60 times the work of one"
         " exclusive tenant (160 against 100 iterations/s). From 2 of 3 repeats. Cells with a warning: 1 of 3."
     )
     invalid = row("exclusive", 1, n=0, throughput_total_hz=float("nan"))
     rows = [invalid, shared]
-    assert "alone" not in report_findings.findings(rows, rows)[1].text
-    assert report_findings.findings(rows, rows)[0].text == "One tenant: excluded by a gate."
+    assert "alone" not in findings.findings(rows, rows)[1].text
+    assert findings.findings(rows, rows)[0].text == "One tenant: excluded by a gate."
 
 
 @pytest.mark.parametrize(
@@ -303,14 +305,14 @@ def test_findings_compare_with_the_baseline_only_if_it_is_valid() -> None:
     ],
 )
 def test_digits(value: float, text: str) -> None:
-    assert report_words.digits(value) == text
+    assert words.digits(value) == text
 
 
 def test_an_interval_has_the_decimals_of_its_value() -> None:
     summary = {"m": 0.0098, "m_low": 0.00951, "m_high": 0.01012}
-    assert report_words.estimate(summary, "m", 1000) == ("9.80", "9.51", "10.12")
-    assert report_words.estimate(summary | {"m_low": float("nan"), "m_high": float("nan")}, "m") == ("0.00980", "", "")
-    assert report_words.estimate(dict.fromkeys(summary, float("nan")), "m") == ("", "", "")
+    assert words.estimate(summary, "m", 1000) == ("9.80", "9.51", "10.12")
+    assert words.estimate(summary | {"m_low": float("nan"), "m_high": float("nan")}, "m") == ("0.00980", "", "")
+    assert words.estimate(dict.fromkeys(summary, float("nan")), "m") == ("", "", "")
 
 
 @pytest.mark.parametrize(
@@ -322,7 +324,7 @@ def test_an_interval_has_the_decimals_of_its_value() -> None:
     ],
 )
 def test_words(value: Any, text: str) -> None:
-    assert report_words.words(value) == text
+    assert words.words(value) == text
 
 
 def test_long_lists_are_cut_and_say_so(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

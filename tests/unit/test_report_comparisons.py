@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from unit.figures import fabricated
 
-from sharebench import report
-from sharebench.analysis.across_devices import COLUMNS as DEVICES
-from sharebench.report_comparisons import together
+from sharebench.analysis.tables.devices import COLUMNS as DEVICES
+from sharebench.report import page
+from sharebench.report.sections.comparisons import together
 
 CONTRAST = {
     "strategy": "mps", "reference": "time-slicing", "workload": "matmul", "tenant_workload": "matmul", "replicas": 4,
@@ -28,7 +28,7 @@ def root(tmp_path: Path) -> Path:
 
 def text(root: Path) -> str:
     """The section's text, tags and line breaks left out; empty without the section."""
-    report.write(root, root)
+    page.write(root, root)
     html = (root / "report.html").read_text(encoding="utf-8")
     found = re.search(r'<section id="comparisons">(.*?)</section>', html, flags=re.DOTALL)
     assert ('href="#comparisons"' in html) == bool(found)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 from unit.figures import fabricated
 
-from sharebench import report
+from sharebench.report import page as report
 
 
 def page(root: Path, **columns: float | None) -> str:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from unit.figures import fabricated
 
-from sharebench import report, report_details, report_literature, report_matrix, report_pictures
-from sharebench.report_details import Details
+from sharebench.report import details, literature, page, pictures
+from sharebench.report.details import Details
+from sharebench.report.sections import matrix as report_matrix
 
 NAN = float("nan")
 
@@ -61,9 +62,9 @@ def test_pairs_have_a_matrix_for_each_strategy_with_both_of_a_pair() -> None:
 def test_what_only_served_as_a_baseline_is_no_finding() -> None:
     alone = [row(name, 1, 1.0) for name in ("exclusive", "exclusive-again")]
     pair = [row("mps", 2, 1.5, workload="a+b", tenant_workload="a")]
-    assert report.compared({"a": alone, "a+b": pair}, "exclusive") == {"a+b": pair}
-    assert report.compared({"a": [*alone, row("mps", 1, 1.0)]}, "exclusive").keys() == {"a"}
-    assert report.compared({"a": alone}, "exclusive") == {"a": alone}, "or there would be nothing"
+    assert page.compared({"a": alone, "a+b": pair}, "exclusive") == {"a+b": pair}
+    assert page.compared({"a": [*alone, row("mps", 1, 1.0)]}, "exclusive").keys() == {"a"}
+    assert page.compared({"a": alone}, "exclusive") == {"a": alone}, "or there would be nothing"
 
 
 def details_of(*points: fabricated.Point) -> dict[str, Any]:
@@ -84,7 +85,7 @@ def test_details_pool_the_valid_repeats_and_show_the_first_of_them() -> None:
     assert (name, shown["shown"]) == ("matmul", 1)
     valid = [records[0], records[2]]
     assert sum(bars) == sum(tenant["count"] for each in valid for tenant in each["tenants"])
-    assert len(bars) <= report_details.MOST_BARS
+    assert len(bars) <= details.MOST_BARS
     indexes = [int(index) for each in valid for tenant in each["tenants"] for index in tenant["histogram"]]
     assert first == min(indexes) and first + per_bar * len(bars) > max(indexes)
     timeline = records[0]["tenants"][1]["timeline"]
@@ -118,12 +119,12 @@ def test_details_stop_at_their_budget_and_say_how_many_there_are() -> None:
 
 def test_the_report_stays_below_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = fabricated.write(tmp_path / "results")
-    report.write(root, root)
+    page.write(root, root)
     limit = (root / "report.html").stat().st_size - 20_000
-    monkeypatch.setattr(report, "MOST_BYTES", limit)
-    monkeypatch.setattr(report, "MOST_ROWS", 6)
-    monkeypatch.setattr(report, "LEAST_ROWS", 1)
-    report.write(root, root)
+    monkeypatch.setattr(page, "MOST_BYTES", limit)
+    monkeypatch.setattr(page, "MOST_ROWS", 6)
+    monkeypatch.setattr(page, "LEAST_ROWS", 1)
+    page.write(root, root)
     text = (root / "report.html").read_text(encoding="utf-8")
     assert len(text.encode()) <= limit
     assert re.search(r"They are in this file for \d+ of 20 combinations", text)
@@ -139,14 +140,14 @@ def test_figures_that_are_too_large_together_are_pictures_or_left_out(tmp_path: 
     names = ["small", "large", "huge", "missing"]
 
     def kinds(budget_bytes: int) -> list[str | None]:
-        found = report_pictures.pictures(tmp_path, names, budget_bytes)
+        found = pictures.pictures(tmp_path, names, budget_bytes)
         return [picture and picture["uri"].split(";")[0].removeprefix("data:image/") for picture in found.values()]
 
     assert kinds(10_000) == ["svg+xml", "svg+xml", "svg+xml", None]
     assert kinds(3_500) == ["svg+xml", "svg+xml", "png", None]
     assert kinds(1_500) == ["svg+xml", "svg+xml", None, None]
     assert kinds(300) == ["svg+xml", "png", None, None]
-    picture = report_pictures.pictures(tmp_path, ["large"], 300)["large"]
+    picture = pictures.pictures(tmp_path, ["large"], 300)["large"]
     assert picture and (picture["words"], picture["width_pixels"]) == ("said", 190), "as the svg says"
 
 
@@ -171,7 +172,7 @@ def test_published_numbers_stand_beside_ones_own_as_shapes(tmp_path: Path) -> No
     own = [row("mps", 1, 1.0), row("mps", 2, 1.6), row("mps", 7, NAN, n=0), row("streams", 1, 1.0)]
     rows = {name: copy.deepcopy(own) for name in catalogue}
     config = {"workload_catalogue": catalogue}
-    (found,) = report_literature.comparisons(config, rows, "H200", path)
+    (found,) = literature.comparisons(config, rows, "H200", path)
     assert (found.title, found.replicas) == ("yolos", [1, 2, 7])
     shapes = {(curve.strategy, curve.who): curve.by_replicas for curve in found.curves}
     assert shapes == {
@@ -179,4 +180,4 @@ def test_published_numbers_stand_beside_ones_own_as_shapes(tmp_path: Path) -> No
         ("mps", "them, A100"): pytest.approx({1: 1.0, 7: 3.0}),
         ("mps", "this study, H200"): pytest.approx({1: 1.0, 2: 1.6}),
     }
-    assert report_literature.comparisons(config, rows, "H200", tmp_path / "none.csv") == []
+    assert literature.comparisons(config, rows, "H200", tmp_path / "none.csv") == []

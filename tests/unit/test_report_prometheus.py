@@ -8,8 +8,8 @@ import pytest
 from unit import factories
 from unit.figures import fabricated
 
-from sharebench import report
-from sharebench.analysis.prometheus import prometheus_rows, prometheus_table
+from sharebench.analysis.tables.prometheus import prometheus_rows, prometheus_table
+from sharebench.report import page
 
 SVG = '<svg width="252pt" xmlns="http://www.w3.org/2000/svg"><dc:description>coarse</dc:description></svg>'
 
@@ -30,7 +30,7 @@ def table() -> pd.DataFrame:
 
 
 def test_a_study_that_nobody_watched_says_nothing_of_it(root: Path) -> None:
-    report.write(root, root)
+    page.write(root, root)
     assert "Prometheus would have said" not in (root / "report.html").read_text(encoding="utf-8")
 
 
@@ -41,7 +41,7 @@ def test_both_sides_stand_beside_each_other_with_the_worst_of_what_may_be_wrong(
     (root / "tables/prometheus.csv").write_text(table().to_csv(index=False))
     (root / "figures").mkdir()
     (root / "figures/buckets.svg").write_text(SVG)
-    report.write(root, root)
+    page.write(root, root)
     text = (root / "report.html").read_text(encoding="utf-8")
     section = text.split('<section id="prometheus">')[1].split("</section>")[0]
     assert "What Prometheus would have said" in section

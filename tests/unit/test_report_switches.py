@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from unit.figures import fabricated
 
-from sharebench import report
+from sharebench.report import page
 
 PHASES = {"pending": 0.5, "cut": 5.25, "plugin": 3.0, "follow": 1.0, "stable": 2.0}
 
@@ -17,7 +17,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def section(root: Path) -> str | None:
-    report.write(root, root)
+    page.write(root, root)
     text = (root / "report.html").read_text(encoding="utf-8")
     assert ('href="#switches"' in text) == ('id="switches"' in text)
     return text.split('<section id="switches">')[1].split("</section>")[0] if 'id="switches"' in text else None

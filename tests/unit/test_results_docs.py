@@ -11,34 +11,34 @@ import numpy as np
 import pytest
 from unit.factories import Load, closed_load, lognormal, poisson_load, record, scraped, served, tenant, watched
 
-from sharebench import aggregate, config, gates, gates_drift, gates_load, ownership
-from sharebench.analysis import (
-    across_devices,
-    advice_text,
-    capacity,
-    compare,
+from sharebench.analysis import aggregate, compare
+from sharebench.analysis.cells.baseline import Baseline
+from sharebench.analysis.cells.rows import NEEDED_COUNT, reduced
+from sharebench.analysis.decide import advice_text, capacity, cost, model, rankings
+from sharebench.analysis.tables import (
     contrasts,
-    cost,
-    export,
+    devices,
+    histograms,
     interference,
     isolation,
     jobs,
-    model,
     prometheus,
     stages,
     startup,
     summary,
-    verdicts,
 )
-from sharebench.analysis.baseline import Baseline
-from sharebench.analysis.cells import cells_table
-from sharebench.analysis.reduction import NEEDED_COUNT, reduced
-from sharebench.collect import rows
+from sharebench.analysis.tables.cells import cells_table
+from sharebench.config import load as config
+from sharebench.core import run_record
 from sharebench.figures import NAMES as FIGURES
-from sharebench.matrix import Study
+from sharebench.gates import drift, gates
+from sharebench.gates import load as gates_load
 from sharebench.nodes import open_node
-from sharebench.nodes.base import State
-from sharebench.record import SCHEMA_PATH
+from sharebench.nodes.contract import State
+from sharebench.records import telemetry
+from sharebench.records.record import SCHEMA_PATH
+from sharebench.run import ownership
+from sharebench.study.study import Study
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
@@ -47,7 +47,7 @@ DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("[a-
 CELL = "cells/{strategy}/{workload}/n{replicas}/r{repeat}"
 # Limits that are their constant plus what noise or the window's edges explain.
 BASE_LIMITS = {
-    "drift": gates_drift.DRIFT_RATIO,
+    "drift": drift.DRIFT_RATIO,
     "littles_law": gates_load.LITTLES_LAW_RATIO,
 }
 
@@ -116,7 +116,7 @@ def test_no_path_is_documented_that_no_rule_writes() -> None:
 def test_state_files_are_documented(tmp_path: Path) -> None:
     study = Study(config.load({"node": "simulated", "strategy_catalogue": {"exclusive": EXCLUSIVE}, **NOTHING}))
     claim = ownership.claim(tmp_path, None, {})
-    folder = ownership.state_folder(tmp_path)
+    folder = run_record.state_folder(tmp_path)
     node = open_node("simulated", study.config["simulated"], folder / "node")
     node.ensure(State(study.strategies["exclusive"], None, 1))
     aggregate.refusal({tmp_path / "raw.json": "for a test"}, tmp_path)
@@ -180,8 +180,8 @@ def test_columns_and_metrics_of_compare_csv() -> None:
     {
         "model": model.MODEL_COLUMNS,
         "predictions": model.PREDICTION_COLUMNS,
-        "which": verdicts.WHICH_COLUMNS,
-        "rankings": verdicts.RANKING_COLUMNS,
+        "which": rankings.WHICH_COLUMNS,
+        "rankings": rankings.RANKING_COLUMNS,
         "cost": cost.COLUMNS,
         "capacity": capacity.COLUMNS,
         "advice": advice_text.COLUMNS,
@@ -192,7 +192,7 @@ def test_columns_of_the_decision(name: str, columns: tuple[str, ...]) -> None:
 
 
 def test_columns_of_devices_csv() -> None:
-    assert tuple(table("`tables/devices.csv`")) == across_devices.COLUMNS
+    assert tuple(table("`tables/devices.csv`")) == devices.COLUMNS
 
 
 def test_columns_of_stages_csv() -> None:
@@ -213,8 +213,8 @@ def test_columns_of_jobs_csv() -> None:
 
 
 def test_columns_of_histograms_and_telemetry() -> None:
-    assert tuple(table("`histograms.csv`")) == export.COLUMNS
-    assert tuple(table("`telemetry.csv`")) == rows.COLUMNS
+    assert tuple(table("`histograms.csv`")) == histograms.COLUMNS
+    assert tuple(table("`telemetry.csv`")) == telemetry.COLUMNS
 
 
 def test_counts_that_a_percentile_needs() -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from sharebench.collect import scrape
-from sharebench.collect.scrape import HttpEndpoint
+from sharebench.nodes import tenant_http
+from sharebench.nodes.tenant_http import HttpEndpoint
 
 
 def endpoint_whose_clock_says(monkeypatch: pytest.MonkeyPatch, boot_id: str | None, offset_ns: int) -> HttpEndpoint:
@@ -17,7 +17,7 @@ def endpoint_whose_clock_says(monkeypatch: pytest.MonkeyPatch, boot_id: str | No
         return 200, {"boot_id": boot_id, "monotonic_ns": time.monotonic_ns() + offset_ns, "realtime_ns": 7}
 
     monkeypatch.setattr(HttpEndpoint, "_call", call)
-    monkeypatch.setattr(scrape, "boot_id", lambda: "this boot")
+    monkeypatch.setattr(tenant_http, "boot_id", lambda: "this boot")
     return HttpEndpoint("127.0.0.1", 1, "token")
 
 

@@ -9,40 +9,41 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharebench.collect import series
+from sharebench.cell.prometheus import counters
+from sharebench.records import histogram
 
 STEADY = [(10.0 + each, 50.0 * each) for each in range(8)]
 
 
 def test_growth_between_samples_is_interpolated_at_both_ends() -> None:
-    assert series.growth(STEADY, 11.25, 15.5) == pytest.approx(50 * 4.25)
-    assert series.growth(STEADY, 11.0, 15.0) == pytest.approx(200)
+    assert counters.growth(STEADY, 11.25, 15.5) == pytest.approx(50 * 4.25)
+    assert counters.growth(STEADY, 11.0, 15.0) == pytest.approx(200)
 
 
 @pytest.mark.parametrize(("start", "end"), [(9.5, 12.0), (12.0, 17.5), (20.0, 21.0)])
 def test_growth_is_not_known_without_samples_on_both_sides(start: float, end: float) -> None:
-    assert series.growth(STEADY, start, end) is None
-    assert series.growth([], start, end) is None
+    assert counters.growth(STEADY, start, end) is None
+    assert counters.growth([], start, end) is None
 
 
 def test_a_counter_that_began_anew_goes_on() -> None:
     counter = [(0.0, 5.0), (1.0, 9.0), (2.0, 2.0), (3.0, 6.0), (4.0, 1.0)]
-    assert series.resets(counter) == 2
-    assert [value for _, value in series.continued(counter)] == [5.0, 9.0, 11.0, 15.0, 16.0]
-    assert series.growth(counter, 0.0, 4.0) == pytest.approx(11.0)
+    assert counters.resets(counter) == 2
+    assert [value for _, value in counters.continued(counter)] == [5.0, 9.0, 11.0, 15.0, 16.0]
+    assert counters.growth(counter, 0.0, 4.0) == pytest.approx(11.0)
 
 
 def test_the_longest_gap_is_that_which_touches_the_window() -> None:
     samples = [(0.0, 1.0), (6.0, 1.0), (7.0, 1.0), (10.0, 1.0), (11.0, 1.0), (20.0, 1.0)]
-    assert series.longest_gap(samples, 6.5, 10.5) == pytest.approx(3.0)
-    assert series.longest_gap(samples, 5.0, 10.5) == pytest.approx(6.0)
-    assert series.longest_gap(samples, 6.5, 12.0) == pytest.approx(9.0)
-    assert series.inside(samples, 6.5, 10.5) == 2
+    assert counters.longest_gap(samples, 6.5, 10.5) == pytest.approx(3.0)
+    assert counters.longest_gap(samples, 5.0, 10.5) == pytest.approx(6.0)
+    assert counters.longest_gap(samples, 6.5, 12.0) == pytest.approx(9.0)
+    assert counters.inside(samples, 6.5, 10.5) == 2
 
 
 def test_what_is_missing_at_the_ends_of_the_window_is_a_gap_too() -> None:
-    assert series.longest_gap([(3.0, 0.0), (4.0, 0.0)], 0.0, 9.0) == pytest.approx(5.0)
-    assert series.longest_gap([], 0.0, 9.0) is None
+    assert counters.longest_gap([(3.0, 0.0), (4.0, 0.0)], 0.0, 9.0) == pytest.approx(5.0)
+    assert counters.longest_gap([], 0.0, 9.0) is None
 
 
 def test_buckets_grow_as_their_total_does() -> None:
@@ -51,13 +52,13 @@ def test_buckets_grow_as_their_total_does() -> None:
         0.1: [(0.0, 0.0), (10.0, 30.0)],
         0.5: [(0.0, 0.0), (10.0, 90.0)],
     }
-    found = series.bucket_growth(buckets, 2.0, 7.0)
+    found = counters.bucket_growth(buckets, 2.0, 7.0)
     assert found is not None
     uppers, counts = found
     assert uppers == [0.1, 0.5, math.inf]
     assert counts == pytest.approx([15.0, 30.0, 5.0])
-    assert series.bucket_growth(buckets, 2.0, 11.0) is None
-    assert series.bucket_growth({}, 2.0, 7.0) is None
+    assert counters.bucket_growth(buckets, 2.0, 11.0) is None
+    assert counters.bucket_growth({}, 2.0, 7.0) is None
 
 
 @pytest.mark.parametrize(
@@ -71,12 +72,12 @@ def test_buckets_grow_as_their_total_does() -> None:
     ],
 )
 def test_a_quantile_is_prometheuss(q: float, expected: float) -> None:
-    assert series.histogram_quantile(q, [0.1, 0.5, math.inf], [20, 40, 40]) == pytest.approx(expected)
+    assert histogram.histogram_quantile(q, [0.1, 0.5, math.inf], [20, 40, 40]) == pytest.approx(expected)
 
 
 def test_no_quantile_of_nothing() -> None:
-    assert series.histogram_quantile(0.5, [0.1, math.inf], [0, 0]) is None
-    assert series.histogram_quantile(0.5, [math.inf], [3]) is None
+    assert histogram.histogram_quantile(0.5, [0.1, math.inf], [0, 0]) is None
+    assert histogram.histogram_quantile(0.5, [math.inf], [3]) is None
 
 
 def test_the_published_case_of_three_strategies_that_look_alike() -> None:
@@ -85,8 +86,8 @@ def test_the_published_case_of_three_strategies_that_look_alike() -> None:
     for mean in (0.215, 0.227, 0.239):
         latencies = np.random.default_rng(1).normal(mean, 0.001, 10_000)
         counts, _ = np.histogram(latencies, [0.0, *bounds])
-        assert series.histogram_quantile(0.5, bounds, counts) == pytest.approx(0.175)
-        assert series.histogram_quantile(0.99, bounds, counts) == pytest.approx(0.2485)
+        assert histogram.histogram_quantile(0.5, bounds, counts) == pytest.approx(0.175)
+        assert histogram.histogram_quantile(0.99, bounds, counts) == pytest.approx(0.2485)
 
 
 @given(
@@ -95,7 +96,7 @@ def test_the_published_case_of_three_strategies_that_look_alike() -> None:
 )
 def test_a_quantile_lies_in_the_bucket_that_holds_its_rank(counts: list[int], q: float) -> None:
     uppers = [float(each) for each in range(1, len(counts))] + [math.inf]
-    found = series.histogram_quantile(q, uppers, counts)
+    found = histogram.histogram_quantile(q, uppers, counts)
     assert found is not None
     expected = int(np.searchsorted(np.cumsum(counts), q * sum(counts) - 1e-9))
     if expected >= len(counts) - 1:

@@ -16,12 +16,13 @@ import yaml
 from unit import factories
 from unit.studies import CONFIG, study, study_of
 
-from sharebench.cell import run_cell
-from sharebench.config import load
-from sharebench.matrix import Cell, Study
-from sharebench.nodes.base import NodeError, State
-from sharebench.nodes.simulated import SimulatedNode, iteration_seconds
-from sharebench.tenants.simulated_load import lognormal
+from sharebench.cell.cell import run_cell
+from sharebench.config.load import load
+from sharebench.nodes.contract import NodeError, State
+from sharebench.nodes.simulated.load import lognormal
+from sharebench.nodes.simulated.node import SimulatedNode, iteration_seconds
+from sharebench.study.cells import Cell
+from sharebench.study.study import Study
 
 # Mean latency in seconds of the nos benchmark (YOLOS-small on an A100 80 GB) by strategy and number of tenants:
 # https://github.com/nebuly-ai/nos/tree/main/demos/gpu-sharing-comparison, the table of its README.

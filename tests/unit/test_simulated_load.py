@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from unit.test_simulated import DEVICE, SILENT
 
-from sharebench.nodes.base import Grant
-from sharebench.nodes.simulated import iteration_seconds
-from sharebench.tenants.simulated import NS, SimulatedTenants
-from sharebench.tenants.simulated_load import Noise, SimulatedTenant, bucket
+from sharebench.nodes.contract import Grant
+from sharebench.nodes.simulated.load import Noise, SimulatedTenant, bucket
+from sharebench.nodes.simulated.node import iteration_seconds
+from sharebench.nodes.simulated.tenants import NS, SimulatedTenants
 from tenant.buckets import bucket_index
 
 

@@ -17,30 +17,27 @@ from unit import factories, measured
 from unit.nullable import NULLABLE, Key, all_nulled, nulled
 from unit.studies import W, study_of
 
-from sharebench import (
-    aggregate,
-    capabilities,
-    decide,
-    figures,
-    gates,
-    report,
-    report_audit,
-    report_details,
-    workload_modules,
-)
-from sharebench.analysis import compare, publish
-from sharebench.analysis.device import device_units
-from sharebench.analysis.isolation import cases
-from sharebench.analysis.jobs import job_cell
-from sharebench.analysis.prometheus import prometheus_rows
-from sharebench.analysis.reduction import reduced
-from sharebench.analysis.stages import stage_rows
-from sharebench.analysis.startup import starts
+from sharebench import figures
+from sharebench.analysis import aggregate, compare
+from sharebench.analysis import text as publish
+from sharebench.analysis.cells.gpu_columns import device_units
+from sharebench.analysis.cells.rows import reduced
+from sharebench.analysis.decide import decide
+from sharebench.analysis.tables.isolation import cases
+from sharebench.analysis.tables.jobs import job_cell
+from sharebench.analysis.tables.prometheus import prometheus_rows
+from sharebench.analysis.tables.stages import stage_rows
+from sharebench.analysis.tables.startup import starts
+from sharebench.config import workloads
+from sharebench.core import capabilities
+from sharebench.core.files import read_json, write_json
 from sharebench.figures import compare as figure
 from sharebench.figures.style import theme
-from sharebench.files import read_json, write_json
-from sharebench.matrix import Study
-from sharebench.record import RecordError, read
+from sharebench.gates import gates
+from sharebench.records.record import RecordError, read
+from sharebench.report import audit, page
+from sharebench.report import details as report_details
+from sharebench.study.study import Study
 
 Json = dict[str, Any]
 PLAIN: Json = {"workloads": ["matmul"], "replicas": [1, 2], "repeats": 2, "null_cells": False, "window_seconds": 2}
@@ -76,7 +73,7 @@ STUDIES: dict[str, Callable[[Path], Json]] = {
 @pytest.fixture(autouse=True)
 def a_gpu_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", tmp_path)
-    monkeypatch.setattr(workload_modules, "find_spec", lambda name: None)
+    monkeypatch.setattr(workloads, "find_spec", lambda name: None)
 
 
 def study(name: str, folder: Path, **changes: Any) -> Study:
@@ -95,7 +92,7 @@ def made(root: Path, of: Study, change: Callable[[Json], Json], drawn: tuple[str
     decide.write_answer(results, {"slo_ms": 8.0, "tenants": 3, "isolation": "fault", "price_per_hour": 2.0})
     for name in drawn:
         figures.draw_of(name, root, folder, (), folder / f"figures/{name}.svg")
-    report.write(root, folder)
+    page.write(root, folder)
     explained(folder)
     return pd.read_csv(folder / "tables/summary.csv")
 
@@ -105,7 +102,7 @@ def taken(record: Json) -> None:
     record["gates"] = gates.evaluate(record)
     json.dumps(record, allow_nan=False)
     reduced(record), starts(record), prometheus_rows(record), cases(record), job_cell(record), stage_rows(record)
-    device_units(record), report_audit.add(report_audit.Audit(), record)
+    device_units(record), audit.add(audit.Audit(), record)
     details = report_details.Details()
     details.add(record)
     details.embedded()

@@ -15,14 +15,22 @@ import numpy as np
 import pytest
 from unit.figures import fabricated
 
-from sharebench import config, timeslice
-from sharebench.code import SCRIPTS
-from sharebench.files import read_json, write_json
-from sharebench.matrix import Study
-from sharebench.nodes.base import Grant, NodeError, State
-from sharebench.nodes.nvidia import NvidiaNode
-from sharebench.strategies import Strategy
-from sharebench.turns import NotTellable, analysed, histogram, occupancy, runs, summary, switches
+from sharebench.config import load
+from sharebench.core.files import SCRIPTS, read_json, write_json
+from sharebench.core.strategies import Strategy
+from sharebench.nodes.contract import Grant, NodeError, State
+from sharebench.nodes.host.nvidia import NvidiaNode
+from sharebench.run.timeslice import probe
+from sharebench.run.timeslice.slices import (
+    NotTellable,
+    analysed,
+    histogram,
+    occupancy,
+    runs,
+    summary,
+    switches,
+)
+from sharebench.study.study import Study
 from tenant import spin
 
 US = 1_000
@@ -233,17 +241,17 @@ def grants(*ways: str, process: int | None = None) -> list[Grant]:
 
 
 def test_processes_watch_together(standin: Path) -> None:
-    timelines, end_ns = timeslice.watched(standin, grants("works", "works", "works"), 0.1)
+    timelines, end_ns = probe.watched(standin, grants("works", "works", "works"), 0.1)
     assert len(timelines) == 3
     assert all(each["first_ns"] < end_ns < each["last_ns"] for each in timelines)
     found, _ = analysed(timelines, end_ns)
     assert found["tenants_on_device_mean"] == pytest.approx(3.0)
-    assert 0.05 < found["seconds"] < 0.1 + timeslice.LEAD_SECONDS + 0.1
+    assert 0.05 < found["seconds"] < 0.1 + probe.LEAD_SECONDS + 0.1
 
 
 def test_streams_are_one_process(standin: Path) -> None:
     given = grants("works", "works", process=0)
-    timelines, _ = timeslice.watched(standin, given, 0.05)
+    timelines, _ = probe.watched(standin, given, 0.05)
     assert len(timelines) == 2
 
 
@@ -259,7 +267,7 @@ def test_streams_are_one_process(standin: Path) -> None:
 def test_what_goes_wrong_is_said_and_leaves_no_process(standin: Path, how: str, message: str) -> None:
     began = time.monotonic()
     with pytest.raises(NodeError, match=message):
-        timeslice.watched(standin, grants("works", how), 2.0)
+        probe.watched(standin, grants("works", how), 2.0)
     assert time.monotonic() - began < 15
     left = subprocess.run(["pgrep", "-f", str(standin)], capture_output=True, check=False)
     assert left.stdout == b""
@@ -268,12 +276,12 @@ def test_what_goes_wrong_is_said_and_leaves_no_process(standin: Path, how: str, 
 def test_a_process_that_does_not_answer_is_not_waited_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timeslice, "START_SECONDS", 0.2)
+    monkeypatch.setattr(probe, "START_SECONDS", 0.2)
     silent = tmp_path / "python"
     silent.write_text("#!/bin/sh\nexec sleep 60\n")
     silent.chmod(0o755)
     with pytest.raises(NodeError, match="did not answer in time"):
-        timeslice.watched(silent, grants("works"), 0.1)
+        probe.watched(silent, grants("works"), 0.1)
 
 
 def study(strategies: list[str], node: str = "simulated") -> Study:
@@ -286,7 +294,7 @@ def study(strategies: list[str], node: str = "simulated") -> Study:
         "streams": {"mechanism": "streams"},
     }
     return Study(
-        config.load(
+        load.load(
             {
                 "node": node,
                 "strategies": strategies,
@@ -300,13 +308,13 @@ def study(strategies: list[str], node: str = "simulated") -> Study:
 
 def test_strategies_of_the_study_that_share_a_whole_device_are_watched() -> None:
     everything = ["exclusive", "streams", "mps", "mps-limited", "mig-mps", "time-slicing"]
-    assert [each.name for each in timeslice.probed(study(everything))] == ["time-slicing", "mps", "streams"]
-    assert [each.name for each in timeslice.probed(study(["mps-limited", "mps"]))] == ["mps"]
+    assert [each.name for each in probe.probed(study(everything))] == ["time-slicing", "mps", "streams"]
+    assert [each.name for each in probe.probed(study(["mps-limited", "mps"]))] == ["mps"]
 
 
 def test_another_node_is_refused_in_one_line(tmp_path: Path) -> None:
-    job = timeslice.job(tmp_path, tmp_path, 2, 1.0, tmp_path / "out", tmp_path / "table")
-    with pytest.raises(timeslice.JobFailed, match=r"^probe_timeslice needs an NVIDIA GPU on this host: [^\n]*$"):
+    job = probe.job(tmp_path, tmp_path, 2, 1.0, tmp_path / "out", tmp_path / "table")
+    with pytest.raises(probe.JobFailed, match=r"^probe_timeslice needs an NVIDIA GPU on this host: [^\n]*$"):
         job({"config": study(["mps"]).config, "run_id": "r"})
     assert list(tmp_path.iterdir()) == []
 
@@ -337,9 +345,9 @@ class Gpu(NvidiaNode):
 
 def probe_job(folder: Path, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     of = study(["time-slicing", "mps", "streams"])
-    monkeypatch.setattr(timeslice, "node_of", lambda *_: gpu)
+    monkeypatch.setattr(probe, "node_of", lambda *_: gpu)
     write_json(folder / "device.json", {"node": fabricated.node(""), "roofs": None, "idle_power_watts": None})
-    job = timeslice.job(folder, folder / "device.json", 2, 0.05, folder / "out.json", folder / "table.csv")
+    job = probe.job(folder, folder / "device.json", 2, 0.05, folder / "out.json", folder / "table.csv")
     return lambda: job({"config": of.config, "run_id": "r", "git_commit": None, "git_dirty": None})
 
 
@@ -353,7 +361,7 @@ def test_the_job_watches_each_strategy_and_restores_the_node(
     assert found["node"] == fabricated.node("")
     assert found["strategies"]["streams"] == {"infeasible": "no graph"}
     assert found["strategies"]["mps"]["tenants_on_device_mean"] == pytest.approx(2.0)
-    assert (tmp_path / "table.csv").read_text() == ",".join(timeslice.COLUMNS) + "\n"
+    assert (tmp_path / "table.csv").read_text() == ",".join(probe.COLUMNS) + "\n"
 
 
 def test_a_failed_probe_restores_the_node_and_writes_nothing(
@@ -367,7 +375,7 @@ def test_a_failed_probe_restores_the_node_and_writes_nothing(
 
 
 def test_the_table(tmp_path: Path) -> None:
-    timeslice.write_table(tmp_path / "timeslice.csv", [("mps", 0, "run", 0.0, 1.0, 7)])
+    probe.write_table(tmp_path / "timeslice.csv", [("mps", 0, "run", 0.0, 1.0, 7)])
     assert (tmp_path / "timeslice.csv").read_text() == (
         "strategy,tenant,kind,lower_us,upper_us,count\nmps,0,run,0,1,7\n"
     )

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from unit.studies import study, study_of
 
-from sharebench import prometheus_cell
-from sharebench.aggregate import published, unnamed
-from sharebench.cell import Observed
-from sharebench.collect import discovery
-from sharebench.collect.prometheus import PrometheusSilent, selector
-from sharebench.config import load
-from sharebench.matrix import Study
-from sharebench.nodes.base import NodeError
-from sharebench.nodes.kubernetes import monitor
-from sharebench.nodes.kubernetes.api import ApiRefused
-from sharebench.prometheus_cell import PrometheusCourse, settings_of
-from sharebench.strategies import Strategy
+from sharebench.analysis.aggregate import published, unnamed
+from sharebench.cell.cell import Observed
+from sharebench.cell.prometheus import course as prometheus_cell
+from sharebench.cell.prometheus import discovery
+from sharebench.cell.prometheus.course import PrometheusCourse, settings_of
+from sharebench.cell.prometheus.server import PrometheusSilent, selector
+from sharebench.config.load import load
+from sharebench.core.strategies import Strategy
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.cluster import pod_monitor
+from sharebench.nodes.kubernetes.cluster.api import ApiRefused
+from sharebench.study.study import Study
 
 WATCHED = {"prometheus.url": "http://127.0.0.1:1", "window_seconds": 5}
 
@@ -121,9 +121,9 @@ SECTION = {"labels": {"release": "kps"}, "scrape_seconds": 0.5}
 
 def test_the_pod_monitor_of_a_run_selects_its_nodes_pods_and_goes() -> None:
     api = Api()
-    made = monitor.pod_monitor("abc", "sharebench/node", "20261120-1/x", SECTION)
+    made = pod_monitor.pod_monitor("abc", "sharebench/node", "20261120-1/x", SECTION)
     for _ in range(2):
-        monitor.ensure(api, "ns", made)  # type: ignore[arg-type]
+        pod_monitor.ensure(api, "ns", made)  # type: ignore[arg-type]
     ((path, body),) = api.objects.items()
     assert path == "/apis/monitoring.coreos.com/v1/namespaces/ns/podmonitors/sharebench-abc"
     assert body["metadata"]["labels"] == {
@@ -133,13 +133,13 @@ def test_the_pod_monitor_of_a_run_selects_its_nodes_pods_and_goes() -> None:
     }
     assert body["spec"]["selector"]["matchLabels"] == {"sharebench/node": "abc"}
     assert body["spec"]["podMetricsEndpoints"][0]["interval"] == "500ms"
-    monitor.remove(api, "ns", "abc")  # type: ignore[arg-type]
+    pod_monitor.remove(api, "ns", "abc")  # type: ignore[arg-type]
     assert not api.objects
 
 
 def test_a_cluster_without_the_operator_is_named() -> None:
     with pytest.raises(NodeError, match=r"has no PodMonitor .* annotations or file"):
-        monitor.ensure(Api(knows=False), "ns", monitor.pod_monitor("a", "l", "r", SECTION))  # type: ignore[arg-type]
+        pod_monitor.ensure(Api(knows=False), "ns", pod_monitor.pod_monitor("a", "l", "r", SECTION))  # type: ignore[arg-type]
 
 
 # A course with nobody real in it.

@@ -8,8 +8,15 @@ import time
 import pytest
 from unit.fakes import NS, STEADY, FakeSampler, FakeTenants
 
-from sharebench.nodes.base import TenantsFailed, TenantUnreachable
-from sharebench.window import ATTEMPTS, LEAD_SECONDS, REMOTE_LEAD_SECONDS, measure, noticing_death, settle
+from sharebench.cell.window import (
+    ATTEMPTS,
+    LEAD_SECONDS,
+    REMOTE_LEAD_SECONDS,
+    measure,
+    noticing_death,
+    settle,
+)
+from sharebench.nodes.contract import TenantsFailed, TenantUnreachable
 
 
 def test_settling_waits_for_a_verdict_on_what_ran_after_the_last_was_ready() -> None:

@@ -12,14 +12,14 @@ from typing import Any
 
 import pandas as pd
 
-from sharebench import dataset
-from sharebench.analysis.baseline import Baseline
-from sharebench.analysis.reduction import MeasuredCell, by_workload, reduced
-from sharebench.analysis.separability import Separability
-from sharebench.analysis.slowdown import cell_slowdowns
-from sharebench.analysis.statistics import holm, log_interval, welch_test
-from sharebench.matrix import Study
-from sharebench.record import read
+from sharebench.analysis.cells.baseline import Baseline
+from sharebench.analysis.cells.rows import MeasuredCell, by_workload, reduced
+from sharebench.analysis.cells.separability import Separability
+from sharebench.analysis.cells.slowdown import cell_slowdowns
+from sharebench.analysis.statistics.intervals import holm, log_interval, welch_test
+from sharebench.datasets import dataset
+from sharebench.gates.judged import read
+from sharebench.study.study import Study
 
 METRICS = (
     "latency_mean_seconds",

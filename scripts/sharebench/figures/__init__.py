@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sharebench.mixes import has_jobs
+from sharebench.core.spec import has_jobs
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def draw(name: str, data: Path, results: Path) -> None:
 
     Raises KeyError for an unknown name and OSError when an input cannot be read or an output not written.
     """
-    from sharebench.figures.sheet import save
+    from sharebench.figures.page import save
     from sharebench.figures.style import theme
 
     with theme():
@@ -218,7 +218,7 @@ def draw_for_paper(name: str, data: Path, results: Path, folder: Path, kinds: Se
 
     Other names are those of APART. Raises as `draw`.
     """
-    from sharebench.figures.sheet import save
+    from sharebench.figures.page import save
     from sharebench.figures.style import theme
 
     for width, inches in PAPER.items():
@@ -231,7 +231,7 @@ def draw_of(name: str, data: Path, results: Path, workloads: Collection[str], ta
 
     Other names are those of APART. Raises as `draw`.
     """
-    from sharebench.figures.sheet import save
+    from sharebench.figures.page import save
     from sharebench.figures.style import theme
 
     with theme():

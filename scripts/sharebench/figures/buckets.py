@@ -7,12 +7,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from sharebench.collect.series import histogram_quantile
 from sharebench.figures import NAMES, data
 from sharebench.figures.distribution import Buckets
+from sharebench.figures.page import PAGE_INCHES, Sheet, say, sheet
 from sharebench.figures.palette import looks
-from sharebench.figures.sheet import PAGE_INCHES, Sheet, say, sheet
 from sharebench.figures.style import GREY, log_axis
+from sharebench.records.histogram import histogram_quantile
 
 CLIENT_DEFAULT = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 """Bounds in seconds of prometheus_client's Histogram where nobody chose any (prometheus_client/metrics.py)."""

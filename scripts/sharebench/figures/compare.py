@@ -7,9 +7,9 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from sharebench.figures.sheet import Sheet, say, sheet
+from sharebench.core.spec import in_words
+from sharebench.figures.page import Sheet, say, sheet
 from sharebench.figures.style import GREY, SMALL_POINTS, log_axis
-from sharebench.mixes import in_words
 
 METRIC = "latency_mean_seconds"
 ROW_INCHES = 0.16

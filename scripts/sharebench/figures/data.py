@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sharebench.analysis.tables import read_table
-from sharebench.files import read_json
-from sharebench.references import read_device
-from sharebench.strategies import is_again, reading_order
+from sharebench.core.files import read_json
+from sharebench.core.strategies import is_again, reading_order
+from sharebench.records.references import read_device
+from sharebench.records.tables import read_table
 
 Floats = npt.NDArray[np.float64]
 

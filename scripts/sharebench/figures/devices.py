@@ -8,8 +8,8 @@ from matplotlib.lines import Line2D
 
 from sharebench.figures import data
 from sharebench.figures.interference import CHARACTER_INCHES
+from sharebench.figures.page import Sheet, say, sheet
 from sharebench.figures.palette import MARKERS
-from sharebench.figures.sheet import Sheet, say, sheet
 from sharebench.figures.style import GREY
 
 TITLE = "Devices of one product against each other"

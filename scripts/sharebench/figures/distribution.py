@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from sharebench.figures import NAMES, data
+from sharebench.figures.page import Sheet, say, sheet
 from sharebench.figures.palette import Look, looks
-from sharebench.figures.sheet import Sheet, say, sheet
 from sharebench.figures.style import log_axis
 
 MARKED_SHARES = (0.2, 0.5, 0.8)

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 
 from sharebench.figures import NAMES, data
-from sharebench.figures.sheet import PAGE_INCHES, Sheet, say, sheet
+from sharebench.figures.page import PAGE_INCHES, Sheet, say, sheet
 from sharebench.figures.style import GREY, SMALL_POINTS, TEXT_POINTS, plain
 
 LEAST_FACTOR = 1.25

@@ -8,7 +8,7 @@ import seaborn as sns
 from matplotlib.patches import Rectangle
 
 from sharebench.figures import NAMES, data
-from sharebench.figures.sheet import PAGE_INCHES, Sheet, say, sheet
+from sharebench.figures.page import PAGE_INCHES, Sheet, say, sheet
 from sharebench.figures.style import SMALL_POINTS, is_narrow, plain
 
 # From light to dark, with text in every cell: red and green alone would tell some readers nothing.

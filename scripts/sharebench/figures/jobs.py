@@ -3,8 +3,8 @@
 import numpy as np
 from matplotlib.axes import Axes
 
-from sharebench.figures import NAMES, data, replicas
-from sharebench.figures.sheet import Sheet
+from sharebench.figures import NAMES, data, line_panels
+from sharebench.figures.page import Sheet
 from sharebench.figures.style import GREY, log_axis
 
 MAKESPAN = "makespan_seconds"
@@ -17,12 +17,12 @@ def draw(study: data.Study) -> Sheet:
     catalogue = study.config["strategy_catalogue"]
     queues = {name for name, entry in catalogue.items() if entry["mechanism"] == ["sequential"]}
 
-    def panel(ax: Axes, panel: replicas.Panel) -> None:
+    def panel(ax: Axes, panel: line_panels.Panel) -> None:
         rows = panel.rows
         if queues.isdisjoint(rows.loc[rows[MAKESPAN].notna(), "strategy"]):
             _reckoned(ax, panel)
         for line in panel.lines:
-            bars = replicas.intervals(line.rows, MAKESPAN)
+            bars = line_panels.intervals(line.rows, MAKESPAN)
             ax.errorbar(
                 line.x, line.rows[MAKESPAN], yerr=bars, capsize=1.8, capthick=0.8, elinewidth=0.8, **line.look.line
             )
@@ -33,10 +33,10 @@ def draw(study: data.Study) -> Sheet:
         else:
             ax.set_ylim(0, 1.08 * high)
 
-    return replicas.panels(study, NAMES["jobs"].title, "Makespan (s)", MAKESPAN, panel, table=data.jobs(study))
+    return line_panels.panels(study, NAMES["jobs"].title, "Makespan (s)", MAKESPAN, panel, table=data.jobs(study))
 
 
-def _reckoned(ax: Axes, panel: replicas.Panel) -> None:
+def _reckoned(ax: Axes, panel: line_panels.Panel) -> None:
     """N times one exclusive job, where no queue was measured."""
     rows = panel.rows
     alone = rows.loc[(rows["strategy"] == "exclusive") & (rows["replicas"] == 1), MAKESPAN].dropna()

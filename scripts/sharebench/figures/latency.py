@@ -5,9 +5,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from sharebench.figures import NAMES, replicas
+from sharebench.figures import NAMES, line_panels
 from sharebench.figures.data import Study
-from sharebench.figures.sheet import Sheet
+from sharebench.figures.page import Sheet
 from sharebench.figures.style import GREY, log_axis
 
 P50, P99 = "latency_p50_seconds", "latency_p99_seconds"
@@ -20,13 +20,13 @@ def draw(study: Study) -> Sheet:
         Line2D([], [], color=GREY, marker="o", label="p50, bars: 95 % interval"),
         Line2D([], [], color=GREY, marker="o", label="p99", **THIN),
     ]
-    return replicas.panels(study, NAMES["latency"].title, "Latency (ms)", P50, _panel, keys)
+    return line_panels.panels(study, NAMES["latency"].title, "Latency (ms)", P50, _panel, keys)
 
 
-def _panel(ax: Axes, panel: replicas.Panel) -> None:
+def _panel(ax: Axes, panel: line_panels.Panel) -> None:
     for line in panel.lines:
         ax.plot(line.x, 1e3 * line.rows[P99], **line.look.line | THIN)
-        bars = [1e3 * side for side in replicas.intervals(line.rows, P50)]
+        bars = [1e3 * side for side in line_panels.intervals(line.rows, P50)]
         ax.errorbar(
             line.x,
             1e3 * line.rows[P50],

@@ -8,8 +8,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator
 
 from sharebench.figures import NAMES, data
+from sharebench.figures.page import Sheet, say, sheet
 from sharebench.figures.palette import Look, looks
-from sharebench.figures.sheet import Sheet, say, sheet
 from sharebench.figures.style import GREY, SMALL_POINTS, log_axis
 
 PREDICTED, MEASURED = "predicted_mean_seconds", "measured_mean_seconds"

@@ -8,8 +8,8 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from sharebench.figures import data
 from sharebench.figures.distribution import Buckets, per_workload
+from sharebench.figures.page import Sheet
 from sharebench.figures.palette import Look
-from sharebench.figures.sheet import Sheet
 from sharebench.figures.style import log_axis
 
 NEEDED_BEYOND = 3

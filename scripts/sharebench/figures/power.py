@@ -6,8 +6,8 @@ from matplotlib.ticker import EngFormatter
 
 from sharebench.figures import NAMES
 from sharebench.figures.data import Study
-from sharebench.figures.plane import planes
-from sharebench.figures.sheet import Sheet
+from sharebench.figures.page import Sheet
+from sharebench.figures.scatter_panels import planes
 
 TOTAL, POWER = "throughput_total_hz", "power_mean_watts"
 

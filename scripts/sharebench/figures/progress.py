@@ -5,8 +5,8 @@ from matplotlib.axes import Axes
 
 from sharebench.figures import NAMES
 from sharebench.figures.data import Study
-from sharebench.figures.plane import planes
-from sharebench.figures.sheet import Sheet
+from sharebench.figures.page import Sheet
+from sharebench.figures.scatter_panels import planes
 from sharebench.figures.style import GREY, log_axis
 
 STP, ANTT = "stp", "antt"

@@ -10,7 +10,7 @@ from matplotlib.colors import LogNorm
 
 from sharebench.figures import NAMES, data
 from sharebench.figures.interference import CHARACTER_INCHES, LEAST_FACTOR
-from sharebench.figures.sheet import Sheet, say, sheet
+from sharebench.figures.page import Sheet, say, sheet
 from sharebench.figures.style import GREY, SMALL_POINTS, plain
 
 ROW_INCHES = 0.24

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from sharebench.figures import NAMES, data
-from sharebench.figures.sheet import Sheet, say, sheet
+from sharebench.figures.page import Sheet, say, sheet
 from sharebench.figures.style import GREY, SMALL_POINTS
 
 # From the node to the first result; light and dark take turns, so that neighbours can be told in grey.

@@ -4,9 +4,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
-from sharebench.figures import NAMES, replicas
+from sharebench.figures import NAMES, line_panels
 from sharebench.figures.data import Study
-from sharebench.figures.sheet import Sheet
+from sharebench.figures.page import Sheet
 from sharebench.figures.style import GREY, SMALL_POINTS
 
 TOTAL = "throughput_total_hz"
@@ -16,10 +16,10 @@ NAME_INCHES = (0.85, 0.13)
 
 def draw(study: Study) -> Sheet:
     """One panel per workload: iterations per second of all tenants with their interval; the ideal line."""
-    return replicas.panels(study, NAMES["throughput"].title, "Total throughput (iterations/s)", TOTAL, _panel)
+    return line_panels.panels(study, NAMES["throughput"].title, "Total throughput (iterations/s)", TOTAL, _panel)
 
 
-def _panel(ax: Axes, panel: replicas.Panel) -> None:
+def _panel(ax: Axes, panel: line_panels.Panel) -> None:
     rows = panel.rows
     # The ideal line may leave the panel: the room is for the data, with some above it for the line's name.
     top = 1.3 * float(rows[[TOTAL, f"{TOTAL}_high"]].max().max())
@@ -28,13 +28,13 @@ def _panel(ax: Axes, panel: replicas.Panel) -> None:
     if not alone.empty and rows["replicas"].max() > 1:
         _ideal(ax, panel, float(alone.iloc[0]), top)
     for line in panel.lines:
-        bars = replicas.intervals(line.rows, TOTAL)
+        bars = line_panels.intervals(line.rows, TOTAL)
         ax.errorbar(line.x, line.rows[TOTAL], yerr=bars, capsize=1.8, capthick=0.8, elinewidth=0.8, **line.look.line)
     if top >= 1e5:
         ax.yaxis.set_major_formatter(EngFormatter())
 
 
-def _ideal(ax: Axes, panel: replicas.Panel, alone_hz: float, top_hz: float) -> None:
+def _ideal(ax: Axes, panel: line_panels.Panel, alone_hz: float, top_hz: float) -> None:
     """N times one exclusive tenant, named where it leaves the panel or ends, right of it if that fits."""
     last = float(panel.rows["replicas"].max())
     n = np.geomspace(1, last, 200)

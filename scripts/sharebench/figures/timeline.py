@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from sharebench.figures import NAMES, data
+from sharebench.figures.page import PAGE_INCHES, Sheet, say, sheet
 from sharebench.figures.palette import Look, looks
-from sharebench.figures.sheet import PAGE_INCHES, Sheet, say, sheet
 from sharebench.figures.style import is_narrow, log_axis
 
 # One tenant: seconds since the window's start and mean latency in ms (NaN where none began) of each slot.

@@ -10,10 +10,10 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from sharebench.core.files import read_json
+from sharebench.figures.page import PAGE_INCHES, Sheet, say, sheet
 from sharebench.figures.palette import Look, looks
-from sharebench.figures.sheet import PAGE_INCHES, Sheet, say, sheet
 from sharebench.figures.style import log_axis
-from sharebench.files import read_json
 
 TITLE = "Who is on the device when"
 LANE_SHARE = 0.78

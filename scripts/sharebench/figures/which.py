@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from sharebench.figures import NAMES, data
-from sharebench.figures.sheet import PAGE_INCHES, Sheet, say, sheet
+from sharebench.figures.page import PAGE_INCHES, Sheet, say, sheet
 from sharebench.figures.style import GREY, SMALL_POINTS, is_narrow
 
 # From light to dark, so that the order shows in grey too; every cell says its verdict besides.

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tenant.models import ModelWorkload, Settings, import_transformers, local_path, read
+from tenant.gpu.models import ModelWorkload, Settings, import_transformers, local_path, read
 from tenant.parameters import ParameterError, positive_integer
 
 transformers = import_transformers()

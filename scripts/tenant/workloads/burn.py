@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenant.failures import is_out_of_memory
+from tenant.gpu.torch_device import TorchWorkload
 from tenant.parameters import ParameterError, one_of, positive_integer, positive_number, with_defaults
-from tenant.torch_device import TorchWorkload
-from tenant.workloads import RequestError, Work, Workload
+from tenant.workload import RequestError, Work, Workload
 
 if TYPE_CHECKING:
     import torch

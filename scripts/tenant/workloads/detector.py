@@ -17,7 +17,7 @@ import numpy.typing as npt
 import onnxruntime
 
 from tenant.parameters import ParameterError, positive_integer, with_defaults
-from tenant.workloads import Work, Workload
+from tenant.workload import Work, Workload
 
 FRAMEWORKS = {"cpu": ("onnxruntime",), "cuda": ("onnxruntime",)}
 MODEL = "PP-OCRv6_det_small.onnx"

@@ -9,10 +9,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tenant import cuda
 from tenant.device_time import sampled
+from tenant.gpu import cuda
 from tenant.parameters import with_defaults
-from tenant.workloads import Work, Workload
+from tenant.workload import Work, Workload
 
 # A launch is what a graph's replay is to the interpreter: one call.
 ONE_LAUNCH = True

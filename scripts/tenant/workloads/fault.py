@@ -1,6 +1,6 @@
 """A tenant that goes wrong at a set moment of its second window, beside others that should not notice.
 
-Params: `kind` (a key of faults.KINDS), `at_fraction` (of the window, when it goes wrong).
+Params: `kind` (a key of faults.FAULTS), `at_fraction` (of the window, when it goes wrong).
 
 Until then it is a quiet neighbour: 5 ms of sleep, on CUDA an empty kernel before it. The first window is a rehearsal,
 in which all is well. Nothing here is endless: what spins ends by itself, and memory is limited before it is taken (on
@@ -18,10 +18,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tenant import cuda
-from tenant.faults import KINDS
+from tenant.contract import FAULTS
+from tenant.gpu import cuda
 from tenant.parameters import ParameterError, one_of, positive_number, with_defaults
-from tenant.workloads import Work, Workload
+from tenant.workload import Work, Workload
 
 STEP_NS = 5_000_000
 # A hang lasts so much longer than the window that nobody takes it for a slow iteration.
@@ -267,7 +267,7 @@ def _limit_address_space(more_bytes: int) -> None:
 def create(params: Mapping[str, Any], device: str) -> Fault:
     """Raises ParameterError for an unknown kind or fraction, CudaError where the driver refuses."""
     values = with_defaults(params, {"kind": "killed", "at_fraction": 0.4}, "fault")
-    kind = one_of(values["kind"], KINDS, "fault kind")
+    kind = one_of(values["kind"], FAULTS, "fault kind")
     at_fraction = positive_number(values["at_fraction"], "fault at_fraction")
     if at_fraction >= 1:
         raise ParameterError(f"fault at_fraction must be below 1, not {at_fraction:g}")

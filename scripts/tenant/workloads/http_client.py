@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tenant.from_environment import filled, named, unusable
-from tenant.http_words import described
+from tenant.contract import described, filled, named, unusable
 from tenant.parameters import ParameterError, boolean, positive_integer, with_defaults
-from tenant.workloads import RequestError, Work, Workload
+from tenant.workload import RequestError, Work, Workload
 
 POLL_SECONDS = 0.05
 # Longer than any answer that is worth waiting for; the driver's deadlines are shorter.

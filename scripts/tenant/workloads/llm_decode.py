@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 
-from tenant.models import ModelWorkload, Settings, read
+from tenant.gpu.models import ModelWorkload, Settings, read
 from tenant.parameters import positive_integer
 
 FRAMEWORKS = {"cpu": ("torch",), "cuda": ("torch",)}

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tenant.gpu.torch_device import TorchWorkload
 from tenant.parameters import ParameterError, boolean, one_of, positive_integer, with_defaults
-from tenant.torch_device import TorchWorkload
-from tenant.workloads import Work, Workload
+from tenant.workload import Work, Workload
 
 if TYPE_CHECKING:
     import torch

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from tenant.gpu.torch_device import TorchWorkload
 from tenant.parameters import positive_integer, with_defaults
-from tenant.torch_device import TorchWorkload
-from tenant.workloads import Work, Workload
+from tenant.workload import Work, Workload
 
 FRAMEWORKS = {"cuda": ("torch",)}
 # Every so many elements one is 2, all others are 1.

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from tenant.models import ModelWorkload, Settings, local_path, pictures, read
+from tenant.gpu.models import ModelWorkload, Settings, local_path, pictures, read
 from tenant.parameters import ParameterError, boolean
 
 try:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tenant.models import ModelWorkload, Settings, import_transformers, local_path, pictures, read
+from tenant.gpu.models import ModelWorkload, Settings, import_transformers, local_path, pictures, read
 
 transformers = import_transformers()
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from tenant.models import ModelWorkload, Settings, local_path, pictures, read
+from tenant.gpu.models import ModelWorkload, Settings, local_path, pictures, read
 from tenant.parameters import ParameterError
 
 # Read when ultralytics is imported: no look for a network, no installing of packages.

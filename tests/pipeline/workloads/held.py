@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tenant.workloads import Work, Workload
+from tenant.workload import Work, Workload
 
 
 class Held(Workload):

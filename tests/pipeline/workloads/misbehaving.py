@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tenant.workloads import Work, Workload
+from tenant.workload import Work, Workload
 
 # Long enough for all tenants to be warm, so that it happens while they are measured.
 WELL_SECONDS = 0.8

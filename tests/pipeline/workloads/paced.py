@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tenant.workloads import Work, Workload
+from tenant.workload import Work, Workload
 
 
 class Paced(Workload):

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sharebench.analysis.advice import (
+from sharebench.analysis.decide.advice import (
     ISOLATIONS,
     Interval,
     Level,
@@ -22,7 +22,7 @@ from sharebench.analysis.advice import (
     plan,
     turning_points,
 )
-from sharebench.analysis.known import ALONE, DOCUMENTED, MEASURED, UNKNOWN, Evidence
+from sharebench.analysis.decide.documented import ALONE, DOCUMENTED, MEASURED, UNKNOWN, Evidence
 
 YES, NO = Evidence(True, DOCUMENTED, "documented"), Evidence(False, MEASURED, "measured")
 NOBODY_KNOWS = Evidence(None, UNKNOWN, "unknown")

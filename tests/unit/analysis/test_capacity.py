@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from sharebench.analysis.capacity import capacity, capacity_table, metric_draws
-from sharebench.analysis.draws import mean_draws
-from sharebench.analysis.statistics import log_interval
+from sharebench.analysis.decide.capacity import capacity, capacity_table, metric_draws
+from sharebench.analysis.statistics.draws import mean_draws
+from sharebench.analysis.statistics.intervals import log_interval
 
 SIZES = (1, 3, 5, 7)
 

@@ -8,9 +8,9 @@ import pytest
 from unit import factories
 from unit.factories import back_to_back, record
 
-from sharebench.analysis.baseline import Baseline
-from sharebench.analysis.cells import cells_table
-from sharebench.analysis.reduction import reduced
+from sharebench.analysis.cells.baseline import Baseline
+from sharebench.analysis.cells.rows import reduced
+from sharebench.analysis.tables.cells import cells_table
 
 HEADER = (
     "strategy,workload,replicas,repeat,block,tenant,tenant_workload,status,tenant_status,valid,reason,warnings,"

@@ -11,15 +11,15 @@ from scipy import stats
 from unit.factories import record
 from unit.studies import study
 
-from sharebench import record as records
 from sharebench.analysis.compare import COLUMNS, METRICS, NotComparable, changes, compare, first_difference, load
-from sharebench.analysis.publish import comparison
-from sharebench.analysis.statistics import holm
-from sharebench.config import load as load_config
-from sharebench.dataset import DataSetError, contents, labels, names
+from sharebench.analysis.statistics.intervals import holm
+from sharebench.analysis.text import comparison
+from sharebench.config.load import load as load_config
+from sharebench.core.strategies import again
+from sharebench.datasets.dataset import DataSetError, contents, labels, names
 from sharebench.figures.compare import draw
-from sharebench.matrix import Study
-from sharebench.strategies import again
+from sharebench.records import record as records
+from sharebench.study.study import Study
 
 ALONE, SHARED = (0.0040, 0.0043, 0.0041), (0.0080, 0.0087, 0.0081)
 

@@ -9,10 +9,10 @@ from scipy import stats
 from unit.factories import record
 from unit.studies import W, study_of
 
-from sharebench.analysis.baseline import Baseline
-from sharebench.analysis.contrasts import COLUMNS, contrasts_table, declared
-from sharebench.analysis.reduction import by_workload, reduced
-from sharebench.analysis.statistics import holm
+from sharebench.analysis.cells.baseline import Baseline
+from sharebench.analysis.cells.rows import by_workload, reduced
+from sharebench.analysis.statistics.intervals import holm
+from sharebench.analysis.tables.contrasts import COLUMNS, contrasts_table, declared
 
 
 def of(**changes):

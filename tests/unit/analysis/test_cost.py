@@ -9,9 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sharebench.analysis.cost import cost_table, dollars_per_million, saving, with_lower_bounds, within_slo
+from sharebench.analysis.decide.cost import (
+    cost_table,
+    dollars_per_million,
+    saving,
+    with_lower_bounds,
+    within_slo,
+)
 from tenant.buckets import bucket_index
-from tenant.layout import upper_seconds
+from tenant.contract import upper_seconds
 
 LITERATURE = Path(__file__).parents[3] / "published" / "literature.csv"
 

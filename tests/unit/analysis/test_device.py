@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from unit.factories import record, spec
 
-from sharebench.analysis.device import device_units
+from sharebench.analysis.cells.gpu_columns import device_units
 
 VIEW = {
     "pid": 7,

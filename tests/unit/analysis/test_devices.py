@@ -11,13 +11,13 @@ from scipy import stats
 from unit.analysis.test_jobs import job_record
 from unit.factories import record
 
-from sharebench.analysis.across_devices import always_busy, devices_table, spread
-from sharebench.analysis.baseline import Baseline
-from sharebench.analysis.devices import ALONE, jobs_by_device, paired_by_device, remark
-from sharebench.analysis.jobs import job_cell, speedup
-from sharebench.analysis.multiprogram import group_metrics
-from sharebench.analysis.reduction import MeasuredCell, reduced
-from sharebench.analysis.slowdown import group_slowdown, latency_ratio
+from sharebench.analysis.cells.baseline import Baseline
+from sharebench.analysis.cells.multiprogram import group_metrics
+from sharebench.analysis.cells.rows import MeasuredCell, reduced
+from sharebench.analysis.cells.slowdown import group_slowdown, latency_ratio
+from sharebench.analysis.pairing import ALONE, jobs_by_device, paired_by_device, remark
+from sharebench.analysis.tables.devices import always_busy, devices_table, spread
+from sharebench.analysis.tables.jobs import job_cell, speedup
 
 # Block → device, and mean latency in seconds alone and shared: the devices differ threefold, the slowdowns little.
 BLOCKS = {1: ("first", 0.004, 0.0080), 2: ("second", 0.012, 0.0252), 3: ("first", 0.004, 0.0088)}

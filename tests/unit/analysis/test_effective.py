@@ -5,9 +5,9 @@ import pytest
 from scipy import stats
 from unit.factories import back_to_back, closed_load, record, tenant
 
-from sharebench.analysis.effective import CHANCE, SLOTS_PER_GROUP, effective_count
-from sharebench.analysis.reduction import reduced
-from sharebench.histogram import Histogram
+from sharebench.analysis.cells.rows import reduced
+from sharebench.analysis.statistics.effective import CHANCE, SLOTS_PER_GROUP, effective_count
+from sharebench.records.histogram import Histogram
 
 
 def worth(*tenants):

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 from unit import factories
 
-from sharebench import record
-from sharebench.analysis.export import export_histograms
-from tenant.layout import OVERFLOW_INDEX, upper_seconds
+from sharebench.analysis.tables.histograms import export_histograms
+from sharebench.records import record
+from tenant.contract import OVERFLOW_INDEX, upper_seconds
 
-SCRIPT = Path(record.__file__).resolve().parents[1] / "export_histograms.py"
+SCRIPT = Path(record.__file__).resolve().parents[2] / "export_histograms.py"
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 from unit.factories import record
 
-from sharebench.analysis.baseline import Baseline
-from sharebench.analysis.interference import COLUMNS, interference_table
-from sharebench.analysis.reduction import by_workload, reduced
-from sharebench.analysis.summary import summary_table
-from sharebench.matrix import Cell
+from sharebench.analysis.cells.baseline import Baseline
+from sharebench.analysis.cells.rows import by_workload, reduced
+from sharebench.analysis.tables.interference import COLUMNS, interference_table
+from sharebench.analysis.tables.summary import summary_table
+from sharebench.study.cells import Cell
 
 ALONE = {"fast": 0.001, "slow": 0.010}
 # Slowdown of the first beside the second.

@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 from unit import factories
 
-from sharebench import gates
-from sharebench.analysis.baseline import Baseline
-from sharebench.analysis.isolation import COLUMNS, Case, Effect, cases, effect, isolation_table
-from sharebench.analysis.reduction import reduced
-from sharebench.analysis.verdicts import measured_faults
+from sharebench.analysis.cells.baseline import Baseline
+from sharebench.analysis.cells.rows import reduced
+from sharebench.analysis.decide.rankings import measured_faults
+from sharebench.analysis.tables.isolation import COLUMNS, Case, Effect, cases, effect, isolation_table
+from sharebench.gates import gates
 
 SLOTS, SLOT_SECONDS = 40, 0.05
 AT_SECONDS = 0.8  # slot 16

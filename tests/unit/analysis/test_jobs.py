@@ -12,8 +12,8 @@ import pytest
 from scipy import stats
 from unit import factories
 
-from sharebench.analysis.jobs import COLUMNS, job_cell, jobs_table
-from sharebench.matrix import Cell
+from sharebench.analysis.tables.jobs import COLUMNS, job_cell, jobs_table
+from sharebench.study.cells import Cell
 
 STARTUP = 0.05 + 0.2 + 0.1
 

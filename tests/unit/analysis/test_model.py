@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from unit.analysis.test_scaling import BY_NAME, SIMULATED, planted
 
-from sharebench.analysis import model
-from sharebench.analysis.statistics import log_interval
+from sharebench.analysis.decide import model
+from sharebench.analysis.statistics.intervals import log_interval
 
 A, W, EPS = 0.05, 4.1, 0.11
 LOAD = {"arrival": "closed", "rate_hz": None, "rate_of_capacity": None}

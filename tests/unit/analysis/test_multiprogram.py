@@ -7,10 +7,10 @@ import pytest
 from scipy import stats
 from unit.factories import record
 
-from sharebench.analysis import multiprogram
-from sharebench.analysis.baseline import Baseline
-from sharebench.analysis.multiprogram import FORMULAS, group_metrics
-from sharebench.analysis.reduction import by_workload, reduced
+from sharebench.analysis.cells import multiprogram
+from sharebench.analysis.cells.baseline import Baseline
+from sharebench.analysis.cells.multiprogram import FORMULAS, group_metrics
+from sharebench.analysis.cells.rows import by_workload, reduced
 
 
 def of(name, *slowdowns):

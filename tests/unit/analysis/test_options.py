@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 from unit.analysis.test_scaling import A100, strategy
 
-from sharebench.analysis.model import PREDICTED
-from sharebench.analysis.options import options
+from sharebench.analysis.decide.model import PREDICTED
+from sharebench.analysis.decide.options import options
 
 MIG_MPS = strategy("mig-mps", "mig", "mps", profile="3g", instances=2)
 REFUSED = "the device plugin refuses MPS on MIG instances"

@@ -5,10 +5,10 @@ import pytest
 from scipy import stats
 from unit.factories import record
 
-from sharebench.analysis.percentiles import group_percentile, note_on_percentile
-from sharebench.analysis.reduction import reduced
-from sharebench.analysis.statistics import log_interval
-from tenant.layout import upper_seconds
+from sharebench.analysis.cells.percentiles import group_percentile, note_on_percentile
+from sharebench.analysis.cells.rows import reduced
+from sharebench.analysis.statistics.intervals import log_interval
+from tenant.contract import upper_seconds
 
 
 def cells(*latencies):

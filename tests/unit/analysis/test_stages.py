@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from unit.factories import back_to_back, record, tenant
 
-from sharebench.analysis.stages import COLUMNS, stage_rows, stages_table
+from sharebench.analysis.tables.stages import COLUMNS, stage_rows, stages_table
 from tenant.buckets import bucket_index, to_sparse
-from tenant.layout import BUCKET_COUNT
+from tenant.contract import BUCKET_COUNT
 
 
 def timed(seconds: np.ndarray) -> dict[str, object]:

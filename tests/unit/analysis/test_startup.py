@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from unit import factories
 
-from sharebench.analysis.startup import COLUMNS, Switches, starts, startup_table
+from sharebench.analysis.tables.startup import COLUMNS, Switches, starts, startup_table
 
 ORDER = [("exclusive", "matmul", 1), ("mps", "matmul", 2), ("mig", "matmul", 2)]
 

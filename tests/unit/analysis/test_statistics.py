@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from sharebench.analysis.statistics import (
+from sharebench.analysis.statistics.intervals import (
     Estimate,
     holm,
     log_interval,

@@ -8,10 +8,10 @@ import pytest
 from scipy import stats
 from unit.factories import record
 
-from sharebench.analysis.baseline import Baseline
-from sharebench.analysis.reduction import by_workload, reduced
-from sharebench.analysis.summary import METRICS, columns, summary_table
-from sharebench.matrix import Cell
+from sharebench.analysis.cells.baseline import Baseline
+from sharebench.analysis.cells.rows import by_workload, reduced
+from sharebench.analysis.tables.summary import METRICS, columns, summary_table
+from sharebench.study.cells import Cell
 
 # Of all cells here.
 FEW = "p99.9 needs 2995 independent iterations"

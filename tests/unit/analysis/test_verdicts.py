@@ -10,8 +10,8 @@ import pytest
 from unit.analysis.test_model import LOAD, fitted, study
 from unit.analysis.test_scaling import BY_NAME, nos
 
-from sharebench.analysis import verdicts
-from sharebench.analysis.known import Evidence
+from sharebench.analysis.decide import rankings
+from sharebench.analysis.decide.documented import Evidence
 
 NO_PREDICTIONS = pd.DataFrame(columns=["workload", "strategy", "replicas", "basis"])
 PERCENTILES = ("p99", "p95", "p50", "mean")
@@ -43,7 +43,7 @@ def nos_summary() -> pd.DataFrame:
 
 
 def test_the_nos_table_gives_the_ranks_of_the_literature() -> None:
-    table = verdicts.rankings_table(nos_summary(), BY_NAME, {})
+    table = rankings.rankings_table(nos_summary(), BY_NAME, {})
     ranks = {
         criterion: list(rows.dropna(subset="rank").sort_values("rank")["family"])
         for criterion, rows in table.groupby("criterion")
@@ -72,23 +72,23 @@ def test_measured_faults_replace_the_documented_order() -> None:
             {"strategy": "mig", "fault": "oom", "n": 0, "failed": 0},
         ]
     )
-    faults = verdicts.measured_faults(isolation)
+    faults = rankings.measured_faults(isolation)
     assert {name: each.holds for name, each in faults.items()} == {"mps": False, "time-slicing": True}
     assert faults["mps"].text == "neighbours failed after illegal-address"
-    table = verdicts.rankings_table(nos_summary(), BY_NAME, faults)
+    table = rankings.rankings_table(nos_summary(), BY_NAME, faults)
     rows = table[table["criterion"] == "fault isolation"].set_index("family")
     assert rows["rank"].dropna().to_dict() == {"time-slicing": 1, "MPS": 2}
     assert rows.loc["MIG", "basis"] == "unknown"
-    assert verdicts.measured_faults(None) == {}
+    assert rankings.measured_faults(None) == {}
 
 
 def which(table: pd.DataFrame, wanted: str | None) -> pd.DataFrame:
-    found = verdicts.which_table(table, {"yolos": (wanted, "by the test")}, NO_PREDICTIONS, BY_NAME)
+    found = rankings.which_table(table, {"yolos": (wanted, "by the test")}, NO_PREDICTIONS, BY_NAME)
     return found[found["workload"] == "yolos"].set_index("family")
 
 
 def test_batch_is_judged_by_the_work_that_gets_done() -> None:
-    found = which(nos_summary(), verdicts.SMALL)
+    found = which(nos_summary(), rankings.SMALL)
     assert found["verdict"].to_dict() == {
         "time-slicing": "does not suit",
         "MPS": "suits",
@@ -106,22 +106,22 @@ def test_batch_is_judged_by_the_work_that_gets_done() -> None:
 
 def test_inference_is_judged_by_its_latency() -> None:
     table = summary([("exclusive", 1, 0.1), ("mps", 3, 0.14), ("time-slicing", 3, 0.29), ("mig", 3, 0.35)])
-    found = which(table, verdicts.HEAVY)
+    found = which(table, rankings.HEAVY)
     verdict = ["does not suit", "suits", "unknown", "may do"]
-    assert dict(sorted(found["verdict"].items())) == dict(zip(sorted(verdicts.FAMILIES), verdict, strict=True))
+    assert dict(sorted(found["verdict"].items())) == dict(zip(sorted(rankings.FAMILIES), verdict, strict=True))
     assert found.loc["MPS", "metric"] == "p99 over alone" and found.loc["MPS", "value"] == pytest.approx(1.4)
 
 
 def test_the_comparison_is_at_the_largest_number_that_most_have() -> None:
     rows = [("exclusive", 1, 0.1), *(("mps", n, 0.1 * n) for n in (2, 4, 8)), *(("mig", n, 0.2) for n in (2, 4))]
-    assert verdicts.compared_at(summary(rows)) == 4
-    assert verdicts.compared_at(summary([("exclusive", 1, 0.1)])) is None
+    assert rankings.compared_at(summary(rows)) == 4
+    assert rankings.compared_at(summary([("exclusive", 1, 0.1)])) is None
     assert which(summary([("exclusive", 1, 0.1)]), None)["reason"].iloc[0] == "no valid cell with two tenants"
 
 
 def test_classes_without_a_workload_are_in_the_table_as_unknown() -> None:
-    found = verdicts.which_table(nos_summary(), {"yolos": (verdicts.SMALL, "")}, NO_PREDICTIONS, BY_NAME)
-    assert list(dict.fromkeys(found["workload_class"])) == list(verdicts.CLASSES)
+    found = rankings.which_table(nos_summary(), {"yolos": (rankings.SMALL, "")}, NO_PREDICTIONS, BY_NAME)
+    assert list(dict.fromkeys(found["workload_class"])) == list(rankings.CLASSES)
     others = found[found["workload"].isna()]
     assert len(others) == 12 and set(others["verdict"]) == {"unknown"}
 
@@ -129,19 +129,22 @@ def test_classes_without_a_workload_are_in_the_table_as_unknown() -> None:
 def class_of(declared: str = "auto", **entry: Any) -> str | None:
     model = fitted(study(0.0, 1), **entry)
     catalogue = {"workload_catalogue": {"yolos": {"load": LOAD} | entry}}
-    return verdicts.class_of("yolos", declared, catalogue, model)[0]
+    return rankings.class_of("yolos", declared, catalogue, model)[0]
 
 
 def test_classes_follow_from_load_and_model() -> None:
     # Of 0.088 s alone, 4.1 / 108 s get shorter with more SMs: 43 %.
-    assert class_of() == verdicts.SMALL
-    assert class_of("gpu-intensive") == verdicts.INTENSIVE
-    for part, expected in ((0.2, verdicts.LIGHT), (0.5, verdicts.HEAVY), (0.8, verdicts.HEAVY), (None, None)):
+    assert class_of() == rankings.SMALL
+    assert class_of("gpu-intensive") == rankings.INTENSIVE
+    for part, expected in ((0.2, rankings.LIGHT), (0.5, rankings.HEAVY), (0.8, rankings.HEAVY), (None, None)):
         assert class_of(load={"arrival": "poisson", "rate_hz": 5, "rate_of_capacity": part}) == expected
 
 
 def test_all_evidence_says_where_it_is_from() -> None:
     for strategy in BY_NAME.values():
-        for evidence in (verdicts.known.performance_isolation(strategy), verdicts.known.fault_isolation(strategy)):
+        for evidence in (
+            rankings.documented.performance_isolation(strategy),
+            rankings.documented.fault_isolation(strategy),
+        ):
             assert isinstance(evidence, Evidence) and evidence.text
             assert (evidence.basis == "unknown") == (evidence.holds is None)

@@ -14,12 +14,12 @@ import pandas as pd
 from scipy import stats
 from unit import factories
 
-from sharebench import decide
-from sharebench.analysis import startup
-from sharebench.analysis.across_devices import COLUMNS as DEVICES
-from sharebench.analysis.contrasts import COLUMNS as CONTRASTS
-from sharebench.report import POWER_AND_ENERGY
-from sharebench.report_comparisons import TOGETHER
+from sharebench.analysis.decide import decide
+from sharebench.analysis.tables import startup
+from sharebench.analysis.tables.contrasts import COLUMNS as CONTRASTS
+from sharebench.analysis.tables.devices import COLUMNS as DEVICES
+from sharebench.report.page import POWER_AND_ENERGY
+from sharebench.report.sections.comparisons import TOGETHER
 
 WINDOW_SECONDS = 2.0
 LABEL = "CPU stand-in, not a GPU"

@@ -8,7 +8,7 @@ import pytest
 from sharebench import figures
 from sharebench.figures import buckets, data
 from tenant.buckets import bucket_index
-from tenant.layout import BUCKET_COUNT, upper_seconds
+from tenant.contract import BUCKET_COUNT, upper_seconds
 
 
 def recorded(latencies: np.ndarray) -> buckets.Buckets:

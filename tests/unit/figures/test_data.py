@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from unit.figures import fabricated
 
-from sharebench import record
 from sharebench.figures import data
+from sharebench.records import record
 
 
 def test_the_made_up_records_are_valid(root: Path) -> None:

@@ -12,7 +12,7 @@ from unit.figures import fabricated
 
 from sharebench import figures
 from sharebench.figures import cost, data, model, palette, style, which
-from sharebench.figures.sheet import Sheet
+from sharebench.figures.page import Sheet
 
 LOOKS = palette.looks(list(fabricated.MECHANISMS), [])
 

@@ -7,7 +7,7 @@ import pytest
 from unit.figures import fabricated
 
 from sharebench import figures
-from sharebench.analysis.across_devices import COLUMNS
+from sharebench.analysis.tables.devices import COLUMNS
 from sharebench.figures import data, devices
 
 pytestmark = pytest.mark.usefixtures("themed")

@@ -10,10 +10,11 @@ import pandas as pd
 import pytest
 from unit.figures import fabricated
 
-from sharebench import figures, report
-from sharebench.analysis.interference import COLUMNS
+from sharebench import figures
+from sharebench.analysis.tables.interference import COLUMNS
 from sharebench.figures import data, distribution, interference, latency, timeline
-from sharebench.figures.sheet import Sheet
+from sharebench.figures.page import Sheet
+from sharebench.report import page as report
 
 pytestmark = pytest.mark.usefixtures("themed")
 

@@ -10,10 +10,11 @@ import pytest
 from matplotlib.patches import Rectangle
 from unit.figures import fabricated
 
-from sharebench import figures, report
-from sharebench.analysis.isolation import COLUMNS
+from sharebench import figures
+from sharebench.analysis.tables.isolation import COLUMNS
 from sharebench.figures import data, isolation, style
-from sharebench.figures.sheet import Sheet
+from sharebench.figures.page import Sheet
+from sharebench.report import page as report
 
 pytestmark = pytest.mark.usefixtures("themed")
 

@@ -9,9 +9,11 @@ import pandas as pd
 import pytest
 from unit.figures import fabricated
 
-from sharebench import figures, report, report_jobs
-from sharebench.analysis.jobs import COLUMNS
+from sharebench import figures
+from sharebench.analysis.tables.jobs import COLUMNS
 from sharebench.figures import data, jobs, style
+from sharebench.report import page as report
+from sharebench.report.sections import jobs as report_jobs
 
 pytestmark = pytest.mark.usefixtures("themed")
 

@@ -23,11 +23,13 @@ from sharebench.figures import (
     latency,
     palette,
     percentiles,
-    sheet,
     slowdown,
     style,
     throughput,
     timeline,
+)
+from sharebench.figures import (
+    page as sheet,
 )
 
 pytestmark = pytest.mark.usefixtures("themed")

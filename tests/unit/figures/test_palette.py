@@ -7,8 +7,8 @@ import numpy as np
 import yaml
 from matplotlib.colors import to_rgb
 
+from sharebench.core.strategies import is_again, reading_order
 from sharebench.figures.palette import COLORS, looks
-from sharebench.strategies import is_again, reading_order
 
 CONFIG = Path(__file__).parents[3] / "config"
 

@@ -9,7 +9,7 @@ from matplotlib.patches import Rectangle
 from unit.figures import fabricated
 
 from sharebench.figures import data, startup
-from sharebench.figures.sheet import Sheet
+from sharebench.figures.page import Sheet
 
 pytestmark = pytest.mark.usefixtures("themed")
 

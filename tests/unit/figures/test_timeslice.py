@@ -15,10 +15,11 @@ from matplotlib.colors import to_hex
 from matplotlib.text import Text
 from unit.figures import fabricated
 
-from sharebench.figures import palette, sheet, style, timeslice
-from sharebench.files import write_json
-from sharebench.timeslice import write_table
-from sharebench.turns import analysed
+from sharebench.core.files import write_json
+from sharebench.figures import page as sheet
+from sharebench.figures import palette, style, timeslice
+from sharebench.run.timeslice.probe import write_table
+from sharebench.run.timeslice.slices import analysed
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "plot_timeslice.py"
 CATALOGUE = ["exclusive", "time-slicing", "mps", "streams"]

@@ -5,7 +5,7 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 from sharebench.figures import PAPER, data, timeline
-from sharebench.figures.sheet import say, sheet
+from sharebench.figures.page import say, sheet
 from sharebench.figures.style import theme
 
 LONG = "mps-limited-200 (yolos-graph: N = 5; bert: no valid cell; matmul-16384: no valid cell; resnet50-graph: N = 5)"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sharebench.nodes.kubernetes import dra_api
-from sharebench.nodes.kubernetes.dra_api import Device
-from sharebench.nodes.kubernetes.dra_nvidia import Nvidia
-from sharebench.strategies import Strategy
+from sharebench.core.strategies import Strategy
+from sharebench.nodes.kubernetes.access.dra.nvidia import Nvidia
+from sharebench.nodes.kubernetes.cluster import claims_api
+from sharebench.nodes.kubernetes.cluster.claims_api import Device
 
 Json = dict[str, Any]
 NVIDIA = Nvidia()
@@ -55,7 +55,7 @@ def in_slice(*devices: Json, driver: str = NVIDIA.name, node: str = "gpu-node", 
 
 def offered(*devices: Json) -> list[Device]:
     """The devices as they are read from a slice."""
-    return dra_api.offered([in_slice(*devices)], "gpu-node")
+    return claims_api.offered([in_slice(*devices)], "gpu-node")
 
 
 def strategy(*mechanisms: str, **more: Any) -> Strategy:

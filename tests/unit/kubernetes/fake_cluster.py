@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 from unit.kubernetes.objects import CONFIG, Json, daemon_pod, daemon_set, node
 
-from sharebench.nodes.kubernetes.api import ApiRefused
-from sharebench.nodes.kubernetes.cluster_node import ClusterNode
+from sharebench.nodes.kubernetes.cluster.api import ApiRefused
+from sharebench.nodes.kubernetes.node import ClusterNode
 
 NODE = "/api/v1/nodes/gpu-node"
 CONFIGS = "/api/v1/namespaces/nvidia/configmaps/sharing"
@@ -184,7 +184,7 @@ class FakeCluster:
 def node_of(cluster: FakeCluster, options: Mapping[str, Any], folder: Path) -> ClusterNode:
     """The driver's node, whose API is this cluster."""
     made = ClusterNode(options, folder)
-    made.__dict__["api"] = cluster
+    made.cluster.__dict__["api"] = cluster
     return made
 
 

@@ -8,8 +8,12 @@ import yaml
 from unit.kubernetes.fake_cluster import CONFIGS, DELAY_SECONDS, NODE, FakeCluster
 from unit.kubernetes.objects import CONFIG, Json, daemon_pod, daemon_set
 
-from sharebench.nodes.kubernetes import mig_layouts
-from sharebench.nodes.kubernetes.mig_manager import CONFIG_LABEL, DEPLOY_LABELS, STATE_LABEL
+from sharebench.nodes.kubernetes.access.device_plugin import mig_layouts
+from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import (
+    CONFIG_LABEL,
+    DEPLOY_LABELS,
+    STATE_LABEL,
+)
 
 MAP = "/api/v1/namespaces/nvidia/configmaps/layouts"
 LAYOUTS = """\

@@ -21,15 +21,15 @@ from unit.kubernetes.fake_cluster import CONFIGS, NODE, node_of
 from unit.kubernetes.fake_mig import MAP, MigCluster
 from unit.studies import CONFIG, files
 
-from sharebench.capabilities import can
-from sharebench.config import load
-from sharebench.matrix import Study
-from sharebench.nodes.base import State
-from sharebench.nodes.kubernetes import device_plugin, mig_manager
-from sharebench.nodes.kubernetes.cluster_node import ClusterNode
-from sharebench.ownership import RUN_ID_VARIABLE
-from sharebench.strategies import is_again
-from sharebench.tenants import bundle, pods
+from sharebench.config.load import load
+from sharebench.core.capabilities import can
+from sharebench.core.run_record import RUN_ID_VARIABLE
+from sharebench.core.strategies import is_again
+from sharebench.nodes.contract import State
+from sharebench.nodes.kubernetes.access.device_plugin import mig_manager, plugin
+from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.nodes.kubernetes.pods import bundle, tenants
+from sharebench.study.study import Study
 
 Json = dict[str, Any]
 
@@ -86,10 +86,10 @@ def names() -> list[str]:
 def _opened(study: Study) -> Iterator[tuple[Recorder, ClusterNode]]:
     with ExitStack() as stack:
         cluster = Recorder()
-        for module in (device_plugin, mig_manager):
+        for module in (plugin, mig_manager):
             stack.enter_context(mock.patch.object(module, "time", cluster))
-        stack.enter_context(mock.patch.object(pods.Watcher, "start", lambda watcher: None))
-        stack.enter_context(mock.patch.object(pods, "token_hex", lambda size: "0" * 2 * size))
+        stack.enter_context(mock.patch.object(tenants.Watcher, "start", lambda watcher: None))
+        stack.enter_context(mock.patch.object(tenants, "token_hex", lambda size: "0" * 2 * size))
         stack.enter_context(mock.patch.object(bundle, "as_text", lambda code: LEFT_OUT))
         stack.enter_context(mock.patch.object(bundle, "digest", lambda code: "left-out"))
         stack.enter_context(mock.patch.dict(os.environ, {RUN_ID_VARIABLE: "golden"}))

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from sharebench.nodes.base import NodeError
-from sharebench.nodes.kubernetes import api as module
-from sharebench.nodes.kubernetes.api import Api, ApiRefused
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.cluster import api as module
+from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused
 
 
 class Server(HTTPServer):

@@ -16,15 +16,16 @@ from unit.kubernetes.objects import CONFIG
 from unit.kubernetes.test_device_plugin import cluster, label, taints
 from unit.studies import S, study, study_of
 
-from sharebench.config import load
-from sharebench.matrix import Study
-from sharebench.nodes.base import Evidence, Grant, NodeError, State
-from sharebench.nodes.kubernetes import cluster_node, monitor, original
-from sharebench.nodes.kubernetes.access import Access, PodNeeds
-from sharebench.nodes.kubernetes.api import ApiRefused
-from sharebench.nodes.kubernetes.cluster_node import ClusterNode
-from sharebench.record import SCHEMA_PATH
-from sharebench.strategies import Strategy
+from sharebench.config.load import load
+from sharebench.core.strategies import Strategy
+from sharebench.nodes.contract import Evidence, Grant, NodeError, State
+from sharebench.nodes.kubernetes import node as cluster_node
+from sharebench.nodes.kubernetes.access.base import Access, PodNeeds
+from sharebench.nodes.kubernetes.cluster import pod_monitor, saved_state
+from sharebench.nodes.kubernetes.cluster.api import ApiRefused
+from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.records.record import SCHEMA_PATH
+from sharebench.study.study import Study
 
 __all__ = ["cluster"]
 NODE_SCHEMA = json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))["properties"]["node"]
@@ -44,11 +45,11 @@ class Other(Access):
         return None
 
     def ensure(self, state: State) -> None:
-        self.node.note(self.name, lambda node: {"before": node["metadata"]["labels"].get("other")})
-        self.node.api.patch(self.node.path, {"metadata": {"labels": {"other": "ours"}}})
+        self.cluster.note(self.name, lambda node: {"before": node["metadata"]["labels"].get("other")})
+        self.cluster.api.patch(self.cluster.path, {"metadata": {"labels": {"other": "ours"}}})
 
     def restore(self, note: dict[str, Any]) -> None:
-        self.node.api.patch(self.node.path, {"metadata": {"labels": {"other": note["before"]}}})
+        self.cluster.api.patch(self.cluster.path, {"metadata": {"labels": {"other": note["before"]}}})
 
     def pod(self, spec: Mapping[str, Any], grant: Grant) -> PodNeeds:
         return PodNeeds()
@@ -64,8 +65,7 @@ class Other(Access):
 def node(cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterNode:
     given = load(study({"node": "kubernetes", "strategies": ["time-slicing"], "replicas": [3]}))
     options = Study(given).node_options() | {"accesses": ["device-plugin", "other"]}
-    known = cluster_node.open_access
-    monkeypatch.setattr(cluster_node, "open_access", lambda name, n: Other(n) if name == "other" else known(name, n))
+    monkeypatch.setitem(cluster_node.ACCESSES, "other", Other)
     return leased(cluster, options, tmp_path)
 
 
@@ -75,7 +75,7 @@ def by_plugin() -> State:
 
 
 def notes(cluster: FakeCluster) -> set[str] | None:
-    found = original.of(cluster.store[NODE])
+    found = saved_state.of(cluster.store[NODE])
     return None if found is None else set(found)
 
 
@@ -85,7 +85,7 @@ def test_a_way_is_left_before_another_is_taken(cluster: FakeCluster, node: Clust
     node.ensure(State(OTHER, None, 0))
     assert (label(cluster), notes(cluster)) == (None, {"other"})
     assert cluster.store[NODE]["metadata"]["labels"]["other"] == "ours"
-    assert taints(cluster) == [original.TAINT]
+    assert taints(cluster) == [saved_state.TAINT]
     node.ensure(by_plugin())
     assert (label(cluster), notes(cluster)) == ("sharebench-ts-3", {"device-plugin"})
     assert "other" not in cluster.store[NODE]["metadata"]["labels"]
@@ -142,7 +142,7 @@ def test_what_cannot_be_removed_of_prometheus_keeps_no_node(
     def refuse(*_: Any) -> None:
         raise ApiRefused(403, "podmonitors: not allowed")
 
-    monkeypatch.setattr(monitor, "remove", refuse)
+    monkeypatch.setattr(pod_monitor, "remove", refuse)
     node.options = {**node.options, "has_pod_monitor": True}
     with pytest.raises(NodeError, match="podmonitors: not allowed"):
         node.restore()
@@ -211,7 +211,7 @@ def test_a_pod_monitor_that_a_call_made_whose_answer_was_lost_is_there() -> None
             raise ApiRefused(409, "already exists")
 
     api: Any = LostAnswer()
-    monitor.ensure(api, "sharebench", {"metadata": {"name": "sharebench-0123"}})
+    pod_monitor.ensure(api, "sharebench", {"metadata": {"name": "sharebench-0123"}})
 
 
 INFO = {

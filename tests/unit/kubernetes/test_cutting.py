@@ -11,13 +11,14 @@ from unit.kubernetes.fake_cluster import CONFIGS, NODE, leased
 from unit.kubernetes.fake_mig import LAYOUTS, MAP, MigCluster
 from unit.studies import study
 
-from sharebench.config import load
-from sharebench.matrix import Study
-from sharebench.nodes.base import NodeError, State
-from sharebench.nodes.kubernetes import device_plugin, mig_manager, original
-from sharebench.nodes.kubernetes.cluster_node import ClusterNode
-from sharebench.nodes.kubernetes.mig_manager import CONFIG_LABEL
-from sharebench.ownership import RUN_ID_VARIABLE
+from sharebench.config.load import load
+from sharebench.core.run_record import RUN_ID_VARIABLE
+from sharebench.nodes.contract import NodeError, State
+from sharebench.nodes.kubernetes.access.device_plugin import mig_manager, plugin
+from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import CONFIG_LABEL
+from sharebench.nodes.kubernetes.cluster import saved_state
+from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.study.study import Study
 
 MINE = {"mig-own": {"mechanism": "mig", "profiles": ["4g.20gb", "1g"]}}
 STRATEGIES = ["exclusive", "mps", "mig", "mig-unequal", "mig-time-slicing", "mig-mps", "mig-own"]
@@ -39,7 +40,7 @@ STUDY = Study(
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> MigCluster:
     made = MigCluster()
-    for module in (device_plugin, mig_manager):
+    for module in (plugin, mig_manager):
         monkeypatch.setattr(module, "time", made)
     monkeypatch.setenv(RUN_ID_VARIABLE, "a-run")
     return made
@@ -105,7 +106,7 @@ def test_without_leave_only_instances_that_exist_are_used(cluster: MigCluster, t
     )
     cluster.store[CONFIGS]["data"]["mixed"] = "version: v1\nflags: {migStrategy: mixed}\n"
     cluster.sleep(10)
-    node.read()
+    node.cluster.read()
     assert offered(cluster) == {"nvidia.com/mig-1g.5gb": "7"}
     assert node.infeasible(STUDY.strategies["mig"], 2) is None
     assert "cut by MIG" in (node.infeasible(STUDY.strategies["exclusive"], 1) or "")
@@ -136,7 +137,7 @@ def test_an_unsettled_node_is_left_as_it_is(cluster: MigCluster, tmp_path: Path)
     node = opened(cluster, tmp_path)
     with pytest.raises(NodeError, match="the MIG manager is changing the node"):
         node.ensure(state("mig"))
-    assert original.of_access(cluster.store[NODE], "device-plugin") is None
+    assert saved_state.of_access(cluster.store[NODE], "device-plugin") is None
 
 
 def test_a_label_that_is_newer_than_the_layout(cluster: MigCluster, tmp_path: Path) -> None:
@@ -145,7 +146,7 @@ def test_a_label_that_is_newer_than_the_layout(cluster: MigCluster, tmp_path: Pa
     node = opened(cluster, tmp_path)
     with pytest.raises(NodeError, match=r"does not show the MIG layout of its label .*, all-1g\.5gb"):
         node.ensure(state("exclusive"))
-    assert original.of_access(cluster.store[NODE], "device-plugin") is None
+    assert saved_state.of_access(cluster.store[NODE], "device-plugin") is None
     labels["nvidia.com/gpu.replicas"] = "0"
     node.ensure(state("exclusive"))
 
@@ -162,7 +163,7 @@ def test_a_layout_that_somebody_else_sets_meanwhile(cluster: MigCluster, tmp_pat
             node.ensure(state(name))
     node.restore()
     assert cluster.store[NODE]["metadata"]["labels"][CONFIG_LABEL] == "all-2g.10gb"
-    assert original.of(cluster.store[NODE]) is None
+    assert saved_state.of(cluster.store[NODE]) is None
 
 
 def test_a_layout_that_changed_behind_the_managers_back_is_set_again(cluster: MigCluster, tmp_path: Path) -> None:

@@ -12,13 +12,14 @@ from unit.kubernetes.objects import CONFIG
 from unit.kubernetes.test_strangers import pod
 from unit.studies import study
 
-from sharebench.config import load
-from sharebench.matrix import Study
-from sharebench.nodes.base import NodeError, State
-from sharebench.nodes.kubernetes import device_plugin, lease, original
-from sharebench.nodes.kubernetes.api import ApiRefused
-from sharebench.nodes.kubernetes.cluster_node import ClusterNode
-from sharebench.ownership import RUN_ID_VARIABLE
+from sharebench.config.load import load
+from sharebench.core.run_record import RUN_ID_VARIABLE
+from sharebench.nodes.contract import NodeError, State
+from sharebench.nodes.kubernetes.access.device_plugin import plugin as device_plugin
+from sharebench.nodes.kubernetes.cluster import lease, saved_state
+from sharebench.nodes.kubernetes.cluster.api import ApiRefused
+from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.study.study import Study
 
 STUDY = Study(
     load(study({"node": "kubernetes", "strategies": ["exclusive", "time-slicing", "mps"], "replicas": [1, 3, 7]}))
@@ -58,7 +59,7 @@ def test_time_slicing_is_set_once_for_all_numbers_of_tenants(cluster: FakeCluste
     node.ensure(state("time-slicing"))
     assert label(cluster) == "sharebench-ts-7"
     assert cluster.store[NODE]["status"]["allocatable"]["nvidia.com/gpu"] == "7"
-    assert taints(cluster) == [original.TAINT]
+    assert taints(cluster) == [saved_state.TAINT]
     changes = len(cluster.log)
     node.ensure(state("time-slicing"))
     # but for the Lease
@@ -161,7 +162,7 @@ def test_a_later_run_puts_back_what_a_dead_one_left(cluster: FakeCluster, tmp_pa
     opened(cluster, tmp_path / "other").sweep()
     assert label(cluster) is None
     assert taints(cluster) == []
-    assert original.of(cluster.store[NODE]) is None
+    assert saved_state.of(cluster.store[NODE]) is None
 
 
 def test_other_taints_stay(cluster: FakeCluster, tmp_path: Path) -> None:
@@ -169,7 +170,7 @@ def test_other_taints_stay(cluster: FakeCluster, tmp_path: Path) -> None:
     cluster.store[NODE]["spec"]["taints"] = [theirs]
     node = opened(cluster, tmp_path)
     node.ensure(state("exclusive"))
-    assert taints(cluster) == ["team", original.TAINT]
+    assert taints(cluster) == ["team", saved_state.TAINT]
     node.restore()
     assert cluster.store[NODE]["spec"]["taints"] == [theirs]
 
@@ -246,7 +247,7 @@ def test_what_a_cluster_may_lack(cluster: FakeCluster, tmp_path: Path) -> None:
     ):
         cluster.daemon_sets = [plugin]
         node = opened(cluster, tmp_path)
-        node.__dict__.pop("installed", None)
+        node.cluster.refresh_installed()
         cluster.daemon_sets = there
         assert word in (node.infeasible(strategy, 3) or "")
 

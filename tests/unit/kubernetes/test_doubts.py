@@ -10,10 +10,10 @@ from unit.kubernetes.fake_cluster import CONFIGS, NODE, PODS, FakeCluster
 from unit.kubernetes.objects import CONFIG
 from unit.kubernetes.test_device_plugin import STUDY, cluster, label, opened, state
 
-from sharebench.nodes.base import Evidence, NodeError
-from sharebench.nodes.kubernetes.cluster_node import ClusterNode
-from sharebench.nodes.kubernetes.device_plugin import DevicePlugin
-from sharebench.nodes.kubernetes.doubts import Doubts, ended_well
+from sharebench.nodes.contract import Evidence, NodeError
+from sharebench.nodes.kubernetes.access.device_plugin.mps_suspects import Doubts, ended_well
+from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePlugin
+from sharebench.nodes.kubernetes.node import ClusterNode
 
 __all__ = ["cluster"]
 DAEMON, PLUGIN = f"{PODS}mps-x", f"{PODS}plugin-x"

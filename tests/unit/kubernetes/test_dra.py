@@ -13,16 +13,18 @@ from unit.kubernetes.fake_cluster import NODE, FakeCluster, node_of
 from unit.kubernetes.objects import daemon_set
 from unit.studies import study, study_of
 
-from sharebench.cell import refuse_contradiction
-from sharebench.config import load
-from sharebench.matrix import Study
-from sharebench.nodes.base import NodeError
-from sharebench.nodes.kubernetes import dra as module
-from sharebench.nodes.kubernetes import dra_api, parts, preflight
-from sharebench.nodes.kubernetes.api import ApiRefused
-from sharebench.nodes.kubernetes.dra import Dra, gates_of
-from sharebench.nodes.kubernetes.survey import HIDDEN, Survey
-from tenant.cuda import device_digest
+from sharebench.cell.cell import refuse_contradiction
+from sharebench.config.load import load
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.access.dra import claims_access as module
+from sharebench.nodes.kubernetes.access.dra.claims_access import Dra, gates_of
+from sharebench.nodes.kubernetes.cluster import claims_api
+from sharebench.nodes.kubernetes.cluster.api import ApiRefused
+from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.nodes.kubernetes.preflight import components, preflight
+from sharebench.nodes.kubernetes.preflight.survey import HIDDEN, Survey
+from sharebench.study.study import Study
+from tenant.contract import device_digest
 
 GIVEN = {"node": "kubernetes", "kubernetes.access": "dra", "strategies": ["time-slicing", "mps"], "replicas": [3]}
 STUDY = study_of(GIVEN)
@@ -83,8 +85,13 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Claims:
 
 
 @pytest.fixture
-def dra(cluster: Claims, tmp_path: Path) -> Dra:
-    found = node_of(cluster, STUDY.node_options(), tmp_path).access("dra")
+def node(cluster: Claims, tmp_path: Path) -> ClusterNode:
+    return node_of(cluster, STUDY.node_options(), tmp_path)
+
+
+@pytest.fixture
+def dra(node: ClusterNode) -> Dra:
+    found = node.access("dra")
     assert isinstance(found, Dra)
     return found
 
@@ -253,17 +260,17 @@ def test_what_a_cluster_may_lack(cluster: Claims, dra: Dra) -> None:
 def test_the_newest_version_that_is_served(cluster: Claims) -> None:
     for versions, best in ((["v1beta1", "v1"], "v1"), (["v1beta1", "v1beta2"], "v1beta2"), (["v1alpha3"], None)):
         cluster.versions = versions
-        assert dra_api.served(cluster) == best  # type: ignore[arg-type]
+        assert claims_api.served(cluster) == best  # type: ignore[arg-type]
 
 
-def test_a_node_without_labels_is_known_by_its_slices(cluster: Claims, dra: Dra) -> None:
-    node = cluster.store["/api/v1/nodes/gpu-node"]
-    node["metadata"]["labels"] = {}
-    node["status"]["capacity"] = {"cpu": "2"}
-    node["status"]["nodeInfo"] = dict.fromkeys(
+def test_a_node_without_labels_is_known_by_its_slices(cluster: Claims, dra: Dra, node: ClusterNode) -> None:
+    stored = cluster.store["/api/v1/nodes/gpu-node"]
+    stored["metadata"]["labels"] = {}
+    stored["status"]["capacity"] = {"cpu": "2"}
+    stored["status"]["nodeInfo"] = dict.fromkeys(
         ("machineID", "kubeletVersion", "containerRuntimeVersion", "kernelVersion"), "x"
     )
-    facts = dra.node.facts()
+    facts = node.facts()
     assert (facts["product"], facts["memory_bytes"]) == ("NVIDIA Mock A100 SXM4 40GB", 40 << 30)
     assert facts["details"]["gpus"] == 1
     assert facts["details"]["driver"] == "570.0.1"
@@ -275,35 +282,37 @@ def test_gates_are_read_from_the_drivers_container() -> None:
     assert gates_of({}) == {}
 
 
-def test_a_hidden_api_is_no_missing_driver(cluster: Claims, dra: Dra, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hidden_api_is_no_missing_driver(
+    cluster: Claims, dra: Dra, node: ClusterNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(api: Any, version: str) -> list[Any]:
         raise ApiRefused(403, "not allowed: resourceslices")
 
-    monkeypatch.setattr(dra_api, "slices", refuse)
+    monkeypatch.setattr(claims_api, "slices", refuse)
     with pytest.raises(ApiRefused, match="not allowed"):
         dra.missing()
     # preflight goes on all the same, and says what is not allowed
-    assert dra_api.nodes(cluster) == set()  # type: ignore[arg-type]
+    assert claims_api.nodes(cluster) == set()  # type: ignore[arg-type]
     assert dra.describe() == {}
-    rows, is_any = preflight.strategies(STUDY, dra.node)
+    rows, is_any = preflight.strategies(STUDY, node)
     assert not is_any
     assert "not allowed: resourceslices" in "\n".join(map(str, rows))
-    assert [row.text for row in parts.dra_driver(Survey(STUDY, dra.node))] == [HIDDEN]
+    assert [row.text for row in components.dra_driver(Survey(STUDY, node))] == [HIDDEN]
 
 
-def test_preflight_names_the_driver_and_its_gates(cluster: Claims, dra: Dra) -> None:
-    text = "\n".join(map(str, parts.dra_driver(Survey(STUDY, dra.node))))
+def test_preflight_names_the_driver_and_its_gates(cluster: Claims, dra: Dra, node: ClusterNode) -> None:
+    text = "\n".join(map(str, components.dra_driver(Survey(STUDY, node))))
     assert "v0.19.3 (gpu.nvidia.com, resource.k8s.io/v1, 1 device(s) offered)" in text
     assert "on: TimeSlicingSettings" in text
 
 
-def test_without_labels_preflight_describes_the_gpu_by_its_slice(cluster: Claims, dra: Dra) -> None:
+def test_without_labels_preflight_describes_the_gpu_by_its_slice(cluster: Claims, dra: Dra, node: ClusterNode) -> None:
     cluster.store[NODE]["metadata"]["labels"].clear()
     cluster.daemon_sets = [each for each in cluster.daemon_sets if each["metadata"]["name"] != "plugin"]
-    survey = Survey(STUDY, dra.node)
-    (row,) = parts.gpu(survey)
+    survey = Survey(STUDY, node)
+    (row,) = components.gpu(survey)
     assert row.text.startswith("1 x ") and row.text.endswith("by the slices of the DRA driver")
-    assert [row.text for row in parts.device_plugin(survey)] == ["not installed"]
+    assert [row.text for row in components.device_plugin(survey)] == ["not installed"]
 
 
 def test_a_calibration_under_another_strategy_claims_for_that_one() -> None:

@@ -8,12 +8,13 @@ import pytest
 from unit.kubernetes.dra_objects import NVIDIA, UUID, gpu, in_slice, instance, offered, strategy
 from unit.studies import S, study
 
-from sharebench.config import load
-from sharebench.matrix import Study
-from sharebench.nodes.kubernetes import dra_api, dra_claims
-from sharebench.nodes.kubernetes.dra_api import Device
-from sharebench.nodes.kubernetes.dra_driver import Build
-from sharebench.strategies import Strategy
+from sharebench.config.load import load
+from sharebench.core.strategies import Strategy
+from sharebench.nodes.kubernetes.access.dra import claims
+from sharebench.nodes.kubernetes.access.dra.driver import Build
+from sharebench.nodes.kubernetes.cluster import claims_api
+from sharebench.nodes.kubernetes.cluster.claims_api import Device
+from sharebench.study.study import Study
 
 WHOLE = offered(gpu())
 SEVEN = offered(*(instance("1g.5gb", number) for number in range(7, 14)))
@@ -25,9 +26,9 @@ BIG = offered(instance("3g.20gb", 1, memory="20Gi"), instance("3g.20gb", 2, memo
 
 def devices_of(wanted: Strategy, replicas: int, devices: list[Any], version: str = "v1") -> dict[str, Any]:
     """`spec.devices` of the strategy's claim."""
-    found = dra_claims.parts(NVIDIA, devices, wanted, replicas)
+    found = claims.parts(NVIDIA, devices, wanted, replicas)
     assert not isinstance(found, str), found
-    (claim,) = dra_claims.claims(version, NVIDIA, wanted, found)
+    (claim,) = claims.claims(version, NVIDIA, wanted, found)
     made: dict[str, Any] = claim["spec"]["devices"]
     return made
 
@@ -121,9 +122,9 @@ def test_a_claim_for_each_instance_names_the_gpu() -> None:
     """No constraint reaches over several claims, and the node has two GPUs."""
     spread = offered(*(instance("1g.5gb", number, minor) for minor in (0, 1) for number in range(2)))
     wanted = strategy("mig", profile="1g", claim_per="instance")
-    found = dra_claims.parts(NVIDIA, spread, wanted, 2)
+    found = claims.parts(NVIDIA, spread, wanted, 2)
     assert not isinstance(found, str)
-    made = dra_claims.claims("v1", NVIDIA, wanted, found)
+    made = claims.claims("v1", NVIDIA, wanted, found)
     assert [each["metadata"]["name"] for each in made] == ["gpu-0", "gpu-1"]
     for group, claim in enumerate(made):
         (request,) = claim["spec"]["devices"]["requests"]
@@ -136,7 +137,7 @@ def test_instances_are_of_the_gpu_that_is_taken_whole() -> None:
     places = [instance("1g.5gb", 0, minor, is_made=False) for minor in (0, 1)]
     places[0]["attributes"]["parentUUID"], places[1]["attributes"]["parentUUID"] = {"string": "Z"}, {"string": "A"}
     both = offered(gpu(1, "A"), gpu(0, "Z"), *places)
-    (whole,), (part,) = (dra_claims.parts(NVIDIA, both, wanted, 1) for wanted in (PLAIN, strategy("mig", profile="1g")))
+    (whole,), (part,) = (claims.parts(NVIDIA, both, wanted, 1) for wanted in (PLAIN, strategy("mig", profile="1g")))
     assert isinstance(whole, Device)
     assert isinstance(part, Device)
     assert NVIDIA.identity(whole) == NVIDIA.parent(part) == "Z"
@@ -144,11 +145,11 @@ def test_instances_are_of_the_gpu_that_is_taken_whole() -> None:
 
 def test_a_layer_may_have_a_claim_for_each_instance() -> None:
     wanted = strategy("mig", "mps", profile="3g", instances=2, claim_per="instance")
-    found = dra_claims.parts(NVIDIA, BIG, wanted, 6)
+    found = claims.parts(NVIDIA, BIG, wanted, 6)
     assert not isinstance(found, str)
-    configs = [each["spec"]["devices"]["config"] for each in dra_claims.claims("v1", NVIDIA, wanted, found)]
+    configs = [each["spec"]["devices"]["config"] for each in claims.claims("v1", NVIDIA, wanted, found)]
     assert [[each["requests"] for each in config] for config in configs] == [[["part-0"]], [["part-1"]]]
-    assert [dra_claims.claim_of(wanted, group) for group in range(2)] == ["gpu-0", "gpu-1"]
+    assert [claims.claim_of(wanted, group) for group in range(2)] == ["gpu-0", "gpu-1"]
 
 
 @pytest.mark.parametrize("is_made", [True, False])
@@ -161,17 +162,17 @@ def test_unequal_instances_of_several_claims_must_be_there(is_made: bool) -> Non
         instance("7g.40gb", 0, is_made=is_made),
     )
     mixed = strategy("mig", profiles=("3g", "2g", "1g", "1g"), claim_per="instance")
-    found = dra_claims.parts(NVIDIA, places, mixed, 4)
+    found = claims.parts(NVIDIA, places, mixed, 4)
     assert isinstance(found, str) != is_made
     assert is_made or "leave claim_per out" in str(found)
-    assert not isinstance(dra_claims.parts(NVIDIA, places, strategy("mig", profiles=mixed.profiles), 4), str)
+    assert not isinstance(claims.parts(NVIDIA, places, strategy("mig", profiles=mixed.profiles), 4), str)
 
 
 @pytest.mark.parametrize(("version", "is_flat"), [("v1", False), ("v1beta2", False), ("v1beta1", True)])
 def test_a_request_has_the_shape_of_the_version(version: str, is_flat: bool) -> None:
-    found = dra_claims.parts(NVIDIA, WHOLE, strategy("exclusive"), 1)
+    found = claims.parts(NVIDIA, WHOLE, strategy("exclusive"), 1)
     assert not isinstance(found, str)
-    (made,) = dra_claims.claims(version, NVIDIA, strategy("exclusive"), found)
+    (made,) = claims.claims(version, NVIDIA, strategy("exclusive"), found)
     (request,) = made["spec"]["devices"]["requests"]
     assert made["apiVersion"] == f"resource.k8s.io/{version}"
     assert ("deviceClassName" in request, "exactly" in request) == (is_flat, not is_flat)
@@ -187,7 +188,7 @@ def test_a_slice_of_v1beta1_reads_the_same() -> None:
 
 def test_only_the_newest_generation_of_this_node_counts() -> None:
     old, new, other = in_slice(gpu(0)), in_slice(gpu(1), generation=2), in_slice(gpu(2), node="other")
-    assert [device.name for device in dra_api.offered([old, new, other], "gpu-node")] == ["gpu-1"]
+    assert [device.name for device in claims_api.offered([old, new, other], "gpu-node")] == ["gpu-1"]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +216,7 @@ def test_only_the_newest_generation_of_this_node_counts() -> None:
     ],
 )
 def test_what_the_gpu_cannot_give(wanted: Strategy, replicas: int, devices: list[Any], words: str) -> None:
-    found = dra_claims.parts(NVIDIA, devices, wanted, replicas)
+    found = claims.parts(NVIDIA, devices, wanted, replicas)
     assert isinstance(found, str)
     assert words in found
 
@@ -225,7 +226,7 @@ def test_an_api_server_that_does_not_count_partitions() -> None:
     place = instance("1g.18gb", 0, is_made=False)
     del place["consumesCounters"]
     for places, is_possible in (([place], False), ([instance("1g.18gb", 0, is_made=False)], True)):
-        found = dra_claims.parts(NVIDIA, offered(*places), strategy("mig", profile="1g"), 1)
+        found = claims.parts(NVIDIA, offered(*places), strategy("mig", profile="1g"), 1)
         assert isinstance(found, str) != is_possible
         assert is_possible or "feature gate DRAPartitionableDevices" in str(found)
 
@@ -247,7 +248,7 @@ def test_an_api_server_that_does_not_count_partitions() -> None:
 def test_places_that_can_be_had_together(layout: tuple[str, ...], is_possible: bool) -> None:
     counts = {"1g.18gb": 7, "2g.35gb": 3, "3g.71gb": 2, "7g.141gb": 1}
     places = [instance(name, number, is_made=False) for name, count in counts.items() for number in range(count)]
-    found = dra_claims.parts(NVIDIA, offered(*places), strategy("mig", profiles=layout), len(layout))
+    found = claims.parts(NVIDIA, offered(*places), strategy("mig", profiles=layout), len(layout))
     assert isinstance(found, str) != is_possible
     if not isinstance(found, str):
         taken = [counter for device in found for counter in device.takes]
@@ -256,8 +257,8 @@ def test_places_that_can_be_had_together(layout: tuple[str, ...], is_possible: b
 
 def test_instances_are_of_one_gpu() -> None:
     spread = offered(*(instance("1g.5gb", number, minor) for minor in (0, 1) for number in range(2)))
-    assert isinstance(dra_claims.parts(NVIDIA, spread, strategy("mig", profile="1g"), 3), str)
-    found = dra_claims.parts(NVIDIA, spread, strategy("mig", profile="1g"), 2)
+    assert isinstance(claims.parts(NVIDIA, spread, strategy("mig", profile="1g"), 3), str)
+    found = claims.parts(NVIDIA, spread, strategy("mig", profile="1g"), 2)
     assert not isinstance(found, str)
     assert {NVIDIA.parent(device) for device in found} == {"GPU-0"}
 
@@ -266,7 +267,7 @@ def test_a_profile_by_its_slices_is_the_one_with_the_least_memory() -> None:
     several = offered(
         instance("1g.35gb", 0, memory="35Gi"), instance("1g.18gb+me", 1, memory="16Gi"), instance("1g.18gb", 2)
     )
-    found = dra_claims.parts(NVIDIA, several, strategy("mig", profile="1g"), 1)
+    found = claims.parts(NVIDIA, several, strategy("mig", profile="1g"), 1)
     assert not isinstance(found, str)
     assert NVIDIA.profile(found[0]) == "1g.18gb"
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from unit.kubernetes.objects import node
 
-from sharebench.nodes.base import Grant
-from sharebench.nodes.kubernetes.evidence import collect
-from sharebench.nodes.kubernetes.instances import Cut
-from sharebench.nodes.kubernetes.readiness import Expected
+from sharebench.nodes.contract import Grant
+from sharebench.nodes.kubernetes.access.device_plugin.evidence import collect
+from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import Cut
+from sharebench.nodes.kubernetes.access.device_plugin.readiness import Expected
 
 CUT = Cut({"3g.20gb": 1, "1g.5gb": 2}, ("3g.20gb", "1g.5gb", "1g.5gb"), "all-balanced")
 KEY = "sharebench-mig-mixed"

@@ -6,7 +6,7 @@ from typing import Any
 
 from unit.kubernetes.objects import daemon_pod, daemon_set, owner
 
-from sharebench.nodes.kubernetes.installed import Configs, lacks_config_map, look
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import Configs, lacks_config_map, look
 
 
 def manager(folder: str = "/available-configs", default: str = "exclusive") -> dict[str, Any]:

@@ -8,10 +8,10 @@ import pytest
 from unit.kubernetes.objects import daemon_set
 from unit.kubernetes.test_mig_layouts import KNOWN
 
-from sharebench.nodes.kubernetes import instances, keys
-from sharebench.nodes.kubernetes.installed import Part
-from sharebench.nodes.kubernetes.instances import Cut, Impossible, Possible
-from sharebench.strategies import Strategy
+from sharebench.core.strategies import Strategy
+from sharebench.nodes.kubernetes.access.device_plugin import keys, mig_instances
+from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import Cut, Impossible, Possible
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part
 
 WHOLE = {
     "nvidia.com/gpu.count": "1",
@@ -48,7 +48,7 @@ EXCLUSIVE = Strategy("exclusive", ("exclusive",), None, None, None, None, None)
 
 def possible(labels: dict[str, str], may_change: bool = True, **more: Any) -> Possible:
     """A node with these labels; its instances are those that they tell of, and its GPU has 40 GiB."""
-    given = {"known": KNOWN if may_change else None, "fixed": None, "found": instances.shown(labels)}
+    given = {"known": KNOWN if may_change else None, "fixed": None, "found": mig_instances.shown(labels)}
     return Possible(labels, **given | {"memory_mib": 40960} | more)
 
 
@@ -63,7 +63,7 @@ def possible(labels: dict[str, str], may_change: bool = True, **more: Any) -> Po
     ],
 )
 def test_what_the_labels_tell(labels: dict[str, str], layout: dict[str, int]) -> None:
-    assert instances.shown(labels) == layout
+    assert mig_instances.shown(labels) == layout
 
 
 def test_profiles_are_told_apart_by_the_memory_of_the_whole_gpu() -> None:
@@ -76,18 +76,18 @@ def test_profiles_are_told_apart_by_the_memory_of_the_whole_gpu() -> None:
 
 def test_labels_may_be_ahead_of_the_kubelet() -> None:
     three = {"nvidia.com/mig-1g.5gb": 2, "nvidia.com/mig-2g.10gb": 1, "nvidia.com/mig-3g.20gb": 1}
-    assert instances.offers(BALANCED, three)
-    assert not instances.offers(BALANCED, {"nvidia.com/gpu": 1})
-    assert instances.offers(SINGLE, {"nvidia.com/gpu": 2})
-    assert instances.offers(WHOLE, {})
+    assert mig_instances.offers(BALANCED, three)
+    assert not mig_instances.offers(BALANCED, {"nvidia.com/gpu": 1})
+    assert mig_instances.offers(SINGLE, {"nvidia.com/gpu": 2})
+    assert mig_instances.offers(WHOLE, {})
 
 
 @pytest.mark.parametrize("labels", [WHOLE, BALANCED, SINGLE])
 def test_the_gpu_is_the_same_however_it_is_cut(labels: dict[str, str]) -> None:
-    assert instances.whole_product(labels) == "NVIDIA-Mock-A100-SXM4-40GB"
-    assert instances.gpus(labels) == 1
+    assert mig_instances.whole_product(labels) == "NVIDIA-Mock-A100-SXM4-40GB"
+    assert mig_instances.gpus(labels) == 1
     # of an instance only, which is not the GPU's
-    assert instances.memory_mib(labels) == (None if labels is SINGLE else 40960)
+    assert mig_instances.memory_mib(labels) == (None if labels is SINGLE else 40960)
 
 
 @pytest.mark.parametrize(
@@ -205,4 +205,4 @@ def test_tenants_of_unequal_instances_ask_for_their_own() -> None:
 def test_the_strategy_that_no_key_changes(env: list[dict[str, str]], fixed: str | None) -> None:
     made = daemon_set("plugin", "ctr", "sidecar")
     made["spec"]["template"]["spec"]["containers"][0]["env"] = env
-    assert instances.fixed_strategy(Part(made, "ctr")) == fixed
+    assert mig_instances.fixed_strategy(Part(made, "ctr")) == fixed

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from sharebench.nodes.kubernetes import keys
-from sharebench.strategies import Strategy
+from sharebench.core.strategies import Strategy
+from sharebench.nodes.kubernetes.access.device_plugin import keys
 
 PLAIN = "version: v1\n"
 

@@ -10,10 +10,16 @@ import pytest
 from unit.kubernetes.fake_cluster import FakeCluster
 from unit.kubernetes.objects import Json
 
-from sharebench.nodes.base import NodeError
-from sharebench.nodes.kubernetes import lease as lease_module
-from sharebench.nodes.kubernetes.api import ApiRefused
-from sharebench.nodes.kubernetes.lease import DURATION_SECONDS, LOOK_SECONDS, RENEW_SECONDS, TIME_FORMAT, NodeLease
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.cluster import lease as lease_module
+from sharebench.nodes.kubernetes.cluster.api import ApiRefused
+from sharebench.nodes.kubernetes.cluster.lease import (
+    DURATION_SECONDS,
+    LOOK_SECONDS,
+    RENEW_SECONDS,
+    TIME_FORMAT,
+    NodeLease,
+)
 
 
 class Contested(FakeCluster):

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from sharebench.nodes.kubernetes import mig_layouts
-from sharebench.nodes.kubernetes.mig_layouts import NotAMap, capacity, entry_name, full_name, named, parse
+from sharebench.nodes.kubernetes.access.device_plugin import mig_layouts
+from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import (
+    NotAMap,
+    capacity,
+    entry_name,
+    full_name,
+    named,
+    parse,
+)
 
 # As of NVIDIA's own map: one file for many kinds of GPU, told apart by a filter where a name means several counts.
 MAP = """\

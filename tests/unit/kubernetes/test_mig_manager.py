@@ -10,11 +10,16 @@ from unit.kubernetes.fake_cluster import merged
 from unit.kubernetes.fake_mig import manager_set
 from unit.kubernetes.objects import Json, daemon_pod, node
 
-from sharebench.nodes.base import NodeError
-from sharebench.nodes.kubernetes import mig_manager
-from sharebench.nodes.kubernetes.cluster_node import ClusterNode
-from sharebench.nodes.kubernetes.installed import Part
-from sharebench.nodes.kubernetes.mig_manager import CONFIG_LABEL, STATE_LABEL, MigManager, map_file
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.access.device_plugin import mig_manager
+from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import (
+    CONFIG_LABEL,
+    STATE_LABEL,
+    MigManager,
+    map_file,
+)
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part
+from sharebench.nodes.kubernetes.node import ClusterNode
 
 PAUSED = {mig_manager.DEPLOY_LABELS[0]: mig_manager.PAUSED}
 RUNNING = {mig_manager.DEPLOY_LABELS[0]: "true"}

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from sharebench.nodes.base import TenantUnreachable
-from sharebench.tenants.pod_endpoint import PodEndpoint
-from sharebench.tenants.pod_forward import NoWay
+from sharebench.nodes.contract import TenantUnreachable
+from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
+from sharebench.nodes.kubernetes.pods.forward import NoWay
 from tenant.server import Server
 from tenant.state import State
 
@@ -152,7 +152,7 @@ def test_what_only_asks_asks_again_where_the_connection_broke(mute: OnceMute) ->
 def test_one_that_leads_nowhere_any_more_is_left(
     forwarder: Forwarder, state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sharebench.tenants.pod_endpoint.READY_TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setattr("sharebench.nodes.kubernetes.pods.endpoint.READY_TIMEOUT_SECONDS", 1.0)
     state.status = "ready"
     stuck = Stuck(forwarder.port)
     endpoint = PodEndpoint("localhost", "token", stuck)
@@ -170,7 +170,7 @@ def test_what_changes_something_is_never_said_twice(mute: OnceMute) -> None:
 
 
 def test_a_silent_tenant_is_given_up_within_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sharebench.tenants.pod_endpoint.READY_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr("sharebench.nodes.kubernetes.pods.endpoint.READY_TIMEOUT_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         endpoint = PodEndpoint("localhost", "token", Forwarder(listening.getsockname()[1]))
         with pytest.raises(TenantUnreachable, match="GET /healthz"):
@@ -196,7 +196,7 @@ def test_two_threads_never_share_a_connection(endpoint: PodEndpoint, state: Stat
 
 
 def test_an_address_where_nothing_answers_is_told_from_a_tenant_that_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sharebench.tenants.pod_endpoint.READY_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr("sharebench.nodes.kubernetes.pods.endpoint.READY_TIMEOUT_SECONDS", 0.2)
     # With its queue full, a kernel answers no more: as behind a network that drops what comes.
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listening, contextlib.ExitStack() as waiting:
         address = listening.getsockname()

@@ -18,12 +18,12 @@ import pytest
 from kubernetes import client
 from unit.kubernetes.test_pods import OPTIONS, OnePodList, pod
 
-from sharebench.nodes.base import NodeError, TenantsFailed, TenantUnreachable
-from sharebench.tenants import pod_endpoint, pod_forward
-from sharebench.tenants.pod_endpoint import PodEndpoint
-from sharebench.tenants.pod_forward import NoWay, forwarded
-from sharebench.tenants.pod_spec import PORT, Place
-from sharebench.tenants.pods import PodTenants
+from sharebench.nodes.contract import NodeError, TenantsFailed, TenantUnreachable
+from sharebench.nodes.kubernetes.pods import endpoint, forward
+from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
+from sharebench.nodes.kubernetes.pods.forward import NoWay, forwarded
+from sharebench.nodes.kubernetes.pods.manifest import PORT, Place
+from sharebench.nodes.kubernetes.pods.tenants import PodTenants
 
 # Far beyond every time-out that is set here, and no test waits for it.
 LONG_SECONDS = 30.0
@@ -78,12 +78,12 @@ Make = Callable[[bool], ApiServer]
 
 @pytest.fixture
 def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
-    monkeypatch.setattr(pod_endpoint, "READY_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(endpoint, "READY_TIMEOUT_SECONDS", 0.5)
     made: list[ApiServer] = []
 
     def make(opens: bool) -> ApiServer:
         if not opens:
-            monkeypatch.setattr(pod_forward, "OPEN_SECONDS", 0.3)
+            monkeypatch.setattr(forward, "OPEN_SECONDS", 0.3)
         made.append(ApiServer(opens))
         return made[-1]
 
@@ -114,7 +114,7 @@ def test_one_that_leads_nowhere_is_given_up(make: Make) -> None:
 
 def test_its_thread_waits_however_long_nothing_comes(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """A window may be longer than it takes to open a port."""
-    monkeypatch.setattr(pod_forward, "OPEN_SECONDS", 1.0)
+    monkeypatch.setattr(forward, "OPEN_SECONDS", 1.0)
     given = forwarded(make(True).api, "ns", "a-pod", PORT, 0.5)
     time.sleep(2.0)
     assert "port forward" in " ".join(thread.name for thread in threading.enumerate())

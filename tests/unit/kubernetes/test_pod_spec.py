@@ -14,10 +14,10 @@ import pytest
 from unit import factories
 from unit.studies import study
 
-from sharebench.config import load
-from sharebench.nodes.kubernetes.access import PodNeeds
-from sharebench.tenants import bundle, pod_spec
-from sharebench.tenants.pod_spec import Place
+from sharebench.config.load import load
+from sharebench.nodes.kubernetes.access.base import PodNeeds
+from sharebench.nodes.kubernetes.pods import bundle, manifest
+from sharebench.nodes.kubernetes.pods.manifest import Place
 
 OPTIONS = load(study({"node": "kubernetes", "strategies": ["exclusive"]}))["kubernetes"]
 OWNER = {"metadata": {"uid": "the-uid"}}
@@ -31,7 +31,7 @@ UNIT = PodNeeds(limits={"nvidia.com/gpu": "1"})
 
 
 def pod(needs: PodNeeds = UNIT, **options: Any) -> dict[str, Any]:
-    return pod_spec.pod(place(**options), OWNER, 2, ["python3"], needs, "secret", 60)
+    return manifest.pod(place(**options), OWNER, 2, ["python3"], needs, "secret", 60)
 
 
 def test_restricted_pod_security() -> None:
@@ -61,7 +61,7 @@ def test_the_config_map_owns_the_pods() -> None:
     made = pod()
     (owner,) = made["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"]) == ("ConfigMap", "sharebench-abc", "the-uid")
-    assert made["metadata"]["labels"] == pod_spec.config_map(place(), b"x")["metadata"]["labels"]
+    assert made["metadata"]["labels"] == manifest.config_map(place(), b"x")["metadata"]["labels"]
 
 
 def test_a_pod_ends_for_good() -> None:
@@ -92,7 +92,7 @@ def test_it_asks_for_what_its_access_needs() -> None:
     # the claim is one of the cell's own objects, known by the cell's name
     assert spec["resourceClaims"] == [{"name": "gpu", "resourceClaimName": "sharebench-abc-gpu"}]
     assert container["resources"] == {"limits": {}, "requests": {}, "claims": [{"name": "gpu", "request": "half"}]}
-    assert made["metadata"]["annotations"].items() >= needs.annotations.items() | pod_spec.UNDISTURBED.items()
+    assert made["metadata"]["annotations"].items() >= needs.annotations.items() | manifest.UNDISTURBED.items()
     assert made["metadata"]["labels"].items() >= needs.labels.items() | place().labels.items()
     assert (spec["nodeSelector"], spec["schedulerName"]) == ({"team/pool": "p"}, "theirs")
     assert {"name": "SHARE", "value": "1"} in container["env"]
@@ -106,11 +106,11 @@ def test_an_object_of_the_access_goes_with_the_cells_config_map() -> None:
         "metadata": {"name": "gpu"},
         "spec": {"a": 1},
     }
-    made = pod_spec.belonging(place(), OWNER, wanted)
+    made = manifest.belonging(place(), OWNER, wanted)
     (owner,) = made["metadata"]["ownerReferences"]
     assert (made["metadata"]["name"], owner["uid"], made["spec"]) == ("sharebench-abc-gpu", "the-uid", {"a": 1})
     assert made["metadata"]["labels"] == place().labels
-    assert pod_spec.collection(place(), wanted) == "/apis/resource.k8s.io/v1/namespaces/sharebench/resourceclaims"
+    assert manifest.collection(place(), wanted) == "/apis/resource.k8s.io/v1/namespaces/sharebench/resourceclaims"
 
 
 def test_it_runs_on_this_node_only_and_tolerates_its_taints() -> None:
@@ -130,7 +130,7 @@ def test_the_priority_is_the_configs() -> None:
 def test_every_tenant_runs_its_own_workload() -> None:
     spec = json.loads(factories.spec()) | {"warmup": {"max_seconds": 1}}
     spec["workload"] |= {"module": "matmul", "params": {"size": 16}}
-    line = pod_spec.command(spec, {"arrival": "closed"}, 1, OPTIONS)
+    line = manifest.command(spec, {"arrival": "closed"}, 1, OPTIONS)
     assert line[:2] == ["python3", "/sharebench/tenant.pyz"]
     given = dict(zip(line[2::2], line[3::2], strict=True))
     assert given["--index"] == "1"
@@ -142,7 +142,7 @@ def test_the_archive_is_the_same_every_time_and_is_told_by_its_digest() -> None:
     code = bundle.archive()
     bundle.archive.cache_clear()
     assert bundle.archive() == code
-    made = pod_spec.config_map(place(), code)
+    made = manifest.config_map(place(), code)
     assert base64.b64decode(made["binaryData"]["tenant.pyz"]) == code
     assert made["metadata"]["annotations"] == {"sharebench/code-sha256": bundle.digest(code)}
     # the largest that an API server takes is 1 MiB

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from unit.studies import study
 
-from sharebench.config import load
-from sharebench.nodes.kubernetes import pod_template
-from sharebench.nodes.kubernetes.pod_template import PodTemplate
-from sharebench.strategies import WHOLE_GPU, Strategy, by_template, catalogue
+from sharebench.config.load import load
+from sharebench.core import pod_template
+from sharebench.core.pod_template import PodTemplate
+from sharebench.core.strategies import WHOLE_GPU, Strategy, by_template, catalogue
 
 EMPTY = {**WHOLE_GPU, "resources": {}}
 

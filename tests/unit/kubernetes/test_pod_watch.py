@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sharebench.nodes.base import NodeError
-from sharebench.tenants import pod_watch
-from sharebench.tenants.pod_watch import wait_until_gone
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.pods import watch as pod_watch
+from sharebench.nodes.kubernetes.pods.watch import wait_until_gone
 
 Json = dict[str, Any]
 

@@ -10,13 +10,13 @@ import pytest
 from unit.kubernetes.objects import Json
 from unit.studies import study, study_of
 
-from sharebench.config import load
-from sharebench.nodes.base import Grant, NodeError
-from sharebench.nodes.kubernetes.access import PodNeeds
-from sharebench.nodes.kubernetes.api import ApiRefused
-from sharebench.tenants import pod_watch
-from sharebench.tenants.pod_spec import Place
-from sharebench.tenants.pods import PodTenants
+from sharebench.config.load import load
+from sharebench.nodes.contract import Grant, NodeError
+from sharebench.nodes.kubernetes.access.base import PodNeeds
+from sharebench.nodes.kubernetes.cluster.api import ApiRefused
+from sharebench.nodes.kubernetes.pods import watch as pod_watch
+from sharebench.nodes.kubernetes.pods.manifest import Place
+from sharebench.nodes.kubernetes.pods.tenants import PodTenants
 
 OPTIONS = load(study({"node": "kubernetes", "strategies": ["exclusive"]}))["kubernetes"]
 SECONDS = 20.0
@@ -120,7 +120,7 @@ class Access:
 
 
 def started(api: LostAnswers, monkeypatch: pytest.MonkeyPatch) -> PodTenants:
-    monkeypatch.setattr("sharebench.tenants.pods.Watcher.start", lambda watcher: None)
+    monkeypatch.setattr("sharebench.nodes.kubernetes.pods.tenants.Watcher.start", lambda watcher: None)
     cells = study_of({"node": "kubernetes", "strategies": ["exclusive"]})
     spec = cells.spec_of(cells.cells[0])
     place = Place("gpu-node", "0123", "sharebench", "abc", "sharebench/measuring", OPTIONS)
@@ -168,7 +168,7 @@ def test_logs_are_not_waited_for_when_the_api_server_stays_away(make: Make, monk
     api = OnePodList([pod(index) for index in range(7)])
     tenants = make(7, api)
     tenants.watcher.failure = NodeError("the API server cannot be reached")
-    monkeypatch.setattr("sharebench.tenants.pods.sweep", lambda *_: None)
+    monkeypatch.setattr("sharebench.nodes.kubernetes.pods.tenants.sweep", lambda *_: None)
     monkeypatch.setattr(tenants, "access", type("Nothing", (), {"clean": lambda self: None})())
     tenants.stop()
     assert api.asked == []

@@ -10,11 +10,14 @@ from unit.kubernetes.fake_cluster import NODE, FakeCluster
 from unit.kubernetes.objects import daemon_set, owner
 from unit.studies import study_of
 
-from sharebench.nodes.base import NodeError
-from sharebench.nodes.kubernetes import cluster_node, installed, preflight, survey
-from sharebench.nodes.kubernetes.api import ApiRefused
-from sharebench.nodes.kubernetes.rights import needed
-from sharebench.strategies import Strategy
+from sharebench.core.strategies import Strategy
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.cluster import cluster as node_cluster
+from sharebench.nodes.kubernetes.cluster import nvidia_stack
+from sharebench.nodes.kubernetes.cluster.api import ApiRefused
+from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.nodes.kubernetes.preflight import preflight, survey
+from sharebench.nodes.kubernetes.preflight.rights import needed
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 STUDY = {"node": "kubernetes", "strategies": ["exclusive", "time-slicing", "mps"], "replicas": [1, 3]}
@@ -49,7 +52,7 @@ class Cluster(FakeCluster):
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     made = Cluster()
-    monkeypatch.setattr(cluster_node, "Api", lambda context: made)
+    monkeypatch.setattr(node_cluster, "Api", lambda context: made)
     return made
 
 
@@ -142,7 +145,7 @@ def test_without_a_plugin_no_rights_in_its_namespace_are_asked_for(cluster: Clus
 
 
 def test_what_we_may_not_look_at_is_unknown_and_not_absent(cluster: Cluster) -> None:
-    cluster.hidden = {installed.CLUSTER_POLICIES, "/api/v1/namespaces/sharebench"}
+    cluster.hidden = {nvidia_stack.CLUSTER_POLICIES, "/api/v1/namespaces/sharebench"}
     text, is_fit = inspected()
     assert f"GPU operator              {survey.HIDDEN}" in text
     assert is_fit
@@ -209,7 +212,7 @@ def test_the_version_of_nfd_is_that_of_its_worker(cluster: Cluster) -> None:
 
 def test_the_operators_version_and_state_are_said(cluster: Cluster) -> None:
     policy = {"name": "cluster-policy", "labels": {"app.kubernetes.io/version": "v26.7.0"}}
-    cluster.store[installed.CLUSTER_POLICIES] = {"items": [{"metadata": policy, "status": {"state": "ready"}}]}
+    cluster.store[nvidia_stack.CLUSTER_POLICIES] = {"items": [{"metadata": policy, "status": {"state": "ready"}}]}
     text, _ = inspected()
     assert "v26.7.0 (ClusterPolicy cluster-policy, state ready)" in text
 
@@ -249,14 +252,14 @@ def test_a_node_in_use_is_not_fit(cluster: Cluster, tmp_path: Path) -> None:
 def test_what_keeps_one_strategy_from_being_judged_leaves_the_others(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judged = cluster_node.ClusterNode.infeasible
+    judged = ClusterNode.infeasible
 
-    def infeasible(self: cluster_node.ClusterNode, strategy: Strategy, *rest: Any) -> str | None:
+    def infeasible(self: ClusterNode, strategy: Strategy, *rest: Any) -> str | None:
         if strategy.name == "mps":
             raise NodeError("the MIG manager's map is of no use")
         return judged(self, strategy, *rest)
 
-    monkeypatch.setattr(cluster_node.ClusterNode, "infeasible", infeasible)
+    monkeypatch.setattr(ClusterNode, "infeasible", infeasible)
     text, is_fit = inspected()
     assert is_fit
     assert "the MIG manager's map is of no use" in text

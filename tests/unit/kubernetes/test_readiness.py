@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from unit.kubernetes.objects import daemon_pod, daemon_set, node
 
-from sharebench.nodes.kubernetes.readiness import Daemon, Expected, Stability, unmet
+from sharebench.nodes.kubernetes.access.device_plugin.readiness import Expected, Stability, unmet
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import Daemon
 
 TS7 = Expected("sharebench-ts-7", "time-slicing", 7, 1)
 MPS3 = Expected("sharebench-mps-3", "mps", 3, 1)

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from unit.studies import CONFIG, files
 
-from sharebench.config import load
+from sharebench.config.load import load
 
 TENANT = CONFIG.parent / "scripts" / "tenant" / "workloads"
 # What PyTorch's images have.

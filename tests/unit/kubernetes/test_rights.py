@@ -10,7 +10,14 @@ import pytest
 import yaml
 from unit.studies import study_of
 
-from sharebench.nodes.kubernetes.rights import FEATURES, FORWARDING, NEEDED, OPTIONAL, Right, needed
+from sharebench.nodes.kubernetes.preflight.rights import (
+    FEATURES,
+    FORWARDING,
+    NEEDED,
+    OPTIONAL,
+    Right,
+    needed,
+)
 
 FOLDER = Path(__file__).parents[3] / "config" / "cluster"
 # A study that uses no feature.

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from unit.kubernetes.fake_cluster import merged
 
-from sharebench.nodes.base import NodeError
-from sharebench.nodes.kubernetes import shared_keys
-from sharebench.nodes.kubernetes.api import ApiRefused
-from sharebench.nodes.kubernetes.shared_keys import added, change, removed
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.access.device_plugin import shared_keys
+from sharebench.nodes.kubernetes.access.device_plugin.shared_keys import added, change, removed
+from sharebench.nodes.kubernetes.cluster.api import ApiRefused
 
 NODES = {"aaaa", "bbbb"}
 TEXTS = {"sharebench-ts-7": "seven", "sharebench-exclusive": "one"}

@@ -11,11 +11,12 @@ import pytest
 from unit.kubernetes.fake_cluster import NODE, FakeCluster, leased
 from unit.studies import S, study_of
 
-from sharebench.nodes.base import Evidence, Grant, NodeError, State
-from sharebench.nodes.kubernetes import original, static
-from sharebench.nodes.kubernetes.cluster_node import ClusterNode
-from sharebench.nodes.kubernetes.lease import node_digest
-from sharebench.ownership import RUN_ID_VARIABLE
+from sharebench.core.run_record import RUN_ID_VARIABLE
+from sharebench.nodes.contract import Evidence, Grant, NodeError, State
+from sharebench.nodes.kubernetes.access import static
+from sharebench.nodes.kubernetes.cluster import saved_state
+from sharebench.nodes.kubernetes.cluster.lease import node_digest
+from sharebench.nodes.kubernetes.node import ClusterNode
 
 Json = dict[str, Any]
 NAMES = ["hami", "volcano-vgpu", "kai-fraction", "as-found"]
@@ -146,8 +147,8 @@ def test_a_node_that_offers_too_little(cluster: FakeCluster, node: ClusterNode) 
 def test_room_under_what_another_way_has_set_says_nothing(cluster: FakeCluster, node: ClusterNode) -> None:
     """It is left before these pods come; a reason found then would stay in the records."""
     cluster.store[NODE]["status"]["allocatable"]["nvidia.com/gpu"] = "1"
-    note = original.text({"device-plugin": {}})
-    cluster.store[NODE]["metadata"]["annotations"] = {original.ANNOTATION: note}
+    note = saved_state.text({"device-plugin": {}})
+    cluster.store[NODE]["metadata"]["annotations"] = {saved_state.ANNOTATION: note}
     assert why(node, "as-found", 7) is None
     cluster.store[NODE]["metadata"]["annotations"] = {}
     assert why(node, "as-found", 7) is not None
@@ -178,10 +179,10 @@ def test_nothing_is_changed_but_the_taint(cluster: FakeCluster, node: ClusterNod
     node.ensure(state("hami"))
     changed = cluster.store[NODE]
     assert changed["metadata"]["labels"] == before["metadata"]["labels"]
-    assert [taint["key"] for taint in changed["spec"]["taints"]] == [original.TAINT]
+    assert [taint["key"] for taint in changed["spec"]["taints"]] == [saved_state.TAINT]
     node.restore()
     assert not cluster.store[NODE]["spec"].get("taints")
-    assert original.of(cluster.store[NODE]) is None
+    assert saved_state.of(cluster.store[NODE]) is None
 
 
 def test_an_mps_daemon_of_others_that_is_in_doubt_is_refused_until_somebody_says_otherwise(

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from sharebench.nodes.base import NodeError
-from sharebench.nodes.kubernetes import strangers
-from sharebench.nodes.kubernetes.choice import chosen
-from sharebench.nodes.kubernetes.versions import version_of
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.cluster import foreign_pods
+from sharebench.nodes.kubernetes.cluster.node_choice import chosen
+from sharebench.nodes.kubernetes.cluster.versions import version_of
 
 
 def pod(name: str, asks: str | None = "nvidia.com/gpu", phase: str = "Running", **more: Any) -> dict[str, Any]:
@@ -26,12 +26,12 @@ def test_who_holds_a_gpu() -> None:
     early = pod("init", asks=None, initContainers=[{"name": "i", "resources": {"requests": {"nvidia.com/gpu": "1"}}}])
     claims = pod("claim", asks=None, resourceClaims=[{"name": "gpu"}])
     pods = [pod("a"), pod("mig", "nvidia.com/mig-1g.5gb"), pod("cpu", asks=None), pod("done", phase="Succeeded")]
-    found = strangers.gpu_pods([*pods, ours, early, claims, elsewhere], "sharebench")
+    found = foreign_pods.gpu_pods([*pods, ours, early, claims, elsewhere], "sharebench")
     assert [each["metadata"]["name"] for each in found] == ["a", "mig", "init", "claim", "elsewhere"]
 
 
 def test_the_refusal_lists_them() -> None:
-    line = strangers.refusal([pod(f"p{number}") for number in range(7)])
+    line = foreign_pods.refusal([pod(f"p{number}") for number in range(7)])
     assert "team/p0, team/p1" in line
     assert "and 2 more" in line
     assert "kubernetes.drain: true" in line

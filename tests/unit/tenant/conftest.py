@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tenant.workloads import RequestError, Work, Workload
+from tenant.workload import RequestError, Work, Workload
 
 SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
 MS = 1_000_000

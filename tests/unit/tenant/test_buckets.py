@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from tenant.buckets import bucket_index, quantile_seconds, to_sparse
-from tenant.layout import BUCKET_COUNT, LAST_FINITE_INDEX, OVERFLOW_INDEX, QUANTILE_ERROR_RATIO, upper_seconds
+from tenant.contract import (
+    BUCKET_COUNT,
+    LAST_FINITE_INDEX,
+    OVERFLOW_INDEX,
+    QUANTILE_ERROR_RATIO,
+    upper_seconds,
+)
 
 
 def largest_ns_within(index: int) -> int:

@@ -13,7 +13,8 @@ from tenant import workloads
 from tenant.measure import Measurement
 from tenant.parameters import ParameterError
 from tenant.record import Identity
-from tenant.workloads import RequestError, burn, training
+from tenant.workload import RequestError
+from tenant.workloads import burn, training
 
 from .conftest import MS, FakeClock
 from .test_measure import CLOSED, RULE, measured

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tenant import cuda, workloads
+from tenant import contract, workloads
+from tenant.gpu import cuda
 
 UUID = "a0a1a2a3-a4a5-a6a7-a8a9-aaabacadaeaf"
 
@@ -30,7 +31,7 @@ def stub(driver: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ctypes.CDLL]
 
 
 def test_the_view_of_a_gpu(stub: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(cuda.PROBE_VARIABLE, raising=False)
+    monkeypatch.delenv(contract.PROBE_VARIABLE, raising=False)
     assert cuda.view() == {
         "pid": os.getpid(),
         "device": hashlib.sha256(f"gpu-{UUID}".encode()).hexdigest()[:16],
@@ -46,20 +47,22 @@ def test_the_view_of_a_mig_instance_has_the_instances_identity(
     stub: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STUB_NAME", "NVIDIA A100-SXM4-40GB MIG 1g.5gb")
-    assert cuda.view()["device"] == cuda.device_digest(f"MIG-{UUID}")
+    assert cuda.view()["device"] == contract.device_digest(f"MIG-{UUID}")
     assert cuda.view()["is_mig"] is True
 
 
 def test_a_digest_does_not_depend_on_the_case_and_tells_kinds_apart() -> None:
-    assert cuda.device_digest("GPU-ABCD") == cuda.device_digest("GPU-abcd") != cuda.device_digest("MIG-abcd")
-    assert len(cuda.device_digest("GPU-ABCD")) == 16
+    assert (
+        contract.device_digest("GPU-ABCD") == contract.device_digest("GPU-abcd") != contract.device_digest("MIG-abcd")
+    )
+    assert len(contract.device_digest("GPU-ABCD")) == 16
 
 
 @pytest.mark.parametrize(("probe_bytes", "is_refused"), [((1 << 20) + 1, True), (1 << 20, False)])
 def test_a_memory_limit_is_tried_and_nothing_is_kept(
     stub: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, probe_bytes: int, is_refused: bool
 ) -> None:
-    monkeypatch.setenv(cuda.PROBE_VARIABLE, str(probe_bytes))
+    monkeypatch.setenv(contract.PROBE_VARIABLE, str(probe_bytes))
     for _ in range(2):
         seen = cuda.view()
         assert (seen["over_limit_refused"], seen["memory_free_bytes"]) == (is_refused, 1 << 20)

@@ -1,7 +1,7 @@
 import pytest
 
 from tenant.device_time import sampled, stride
-from tenant.workloads import RequestError, Samples
+from tenant.workload import RequestError, Samples
 
 from .conftest import MS, FakeClock
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tenant.contract import upper_seconds
 from tenant.exposition import Exposition, exposition
-from tenant.layout import upper_seconds
 from tenant.parameters import ParameterError
 from tenant.recorder import Tally
 

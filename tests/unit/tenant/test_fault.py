@@ -16,9 +16,9 @@ import pytest
 from unit.tenant.conftest import SCRIPTS
 from unit.tenant.test_cuda import stub
 
-from sharebench import faults
-from sharebench.config import config_schema
-from tenant import cuda
+from sharebench.config.load import config_schema
+from sharebench.core import faults
+from tenant.gpu import cuda
 from tenant.parameters import ParameterError
 from tenant.workloads import fault
 
@@ -209,7 +209,7 @@ def test_the_text_of_every_kernel_is_there() -> None:
 
 
 def test_the_config_knows_exactly_these_kinds() -> None:
-    assert config_schema()["properties"]["faults"]["items"]["enum"] == list(fault.KINDS)
-    assert set(fault.KINDS.values()) == {"oom", "crashed", "killed", "hung"}
-    assert all(faults.kind_of(faults.cell_name(kind, "matmul")) == kind for kind in fault.KINDS)
+    assert config_schema()["properties"]["faults"]["items"]["enum"] == list(fault.FAULTS)
+    assert set(fault.FAULTS.values()) == {"oom", "crashed", "killed", "hung"}
+    assert all(faults.kind_of(faults.cell_name(kind, "matmul")) == kind for kind in fault.FAULTS)
     assert faults.kind_of("fault-drill") is faults.kind_of("matmul+fault-killed") is None

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tenant.parameters import ParameterError
-from tenant.workloads import RequestError, http_client
+from tenant.workload import RequestError
+from tenant.workloads import http_client
 from tenant.workloads.http_client import create
 
 Answer = Callable[[http.server.BaseHTTPRequestHandler], None]

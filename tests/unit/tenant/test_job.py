@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from tenant.failures import RefusedError
 from tenant.load import Load
 from tenant.loop import CAPACITY
 from tenant.measure import Measurement
-from tenant.state import RefusedError
 
 from .conftest import MS, FakeClock, Tenant
 from .test_measure import SECOND, digest, warm

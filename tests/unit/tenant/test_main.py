@@ -31,7 +31,7 @@ WORKLOAD = """
 import os, sys, threading, time
 assert "numpy" not in sys.modules
 assert all(os.environ[name] == "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"))
-from tenant.workloads import RequestError, Work, Workload
+from tenant.workload import RequestError, Work, Workload
 
 class Planted(Workload):
     work = Work(None, None, 1)

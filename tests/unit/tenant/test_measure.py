@@ -3,13 +3,13 @@ import gc
 import numpy as np
 import pytest
 
+from tenant.contract import Rule
 from tenant.exposition import Exposition
+from tenant.failures import RefusedError
 from tenant.load import Load
 from tenant.measure import CHUNK_NS, Measurement
 from tenant.record import Identity
-from tenant.state import RefusedError
 from tenant.usage import CpuTime
-from tenant.warmup import Rule
 
 from .conftest import MS, FakeClock, FakeWorkload
 

@@ -18,7 +18,7 @@ for package in ("torch", "torchvision", "transformers"):
 
 torch = importlib.import_module("torch")
 transformers = importlib.import_module("transformers")
-models = importlib.import_module("tenant.models")
+models = importlib.import_module("tenant.gpu.models")
 llm_decode = importlib.import_module("tenant.workloads.llm_decode")
 
 # A few layers of everything that a language model has, in milliseconds.

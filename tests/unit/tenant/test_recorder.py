@@ -5,7 +5,7 @@ import pytest
 
 from tenant.buckets import bucket_index
 from tenant.recorder import SLOTS, Recorder, Rows, Tally, Window
-from tenant.workloads import DEVICE_TIME, Sample
+from tenant.workload import DEVICE_TIME, Sample
 
 START, END = 1_000, 41_000  # slots of 1000 ns
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tenant import roofs
-from tenant.roofs import Task, best_rate
+from tenant.gpu import peaks
+from tenant.gpu.peaks import Task, best_rate
 
 
 class Device:
@@ -46,7 +46,7 @@ def test_the_best_of_all_sizes_counts_and_no_first_call_does() -> None:
 def test_a_round_is_long_enough_to_be_timed() -> None:
     device = Device()
     best_rate([device.task(1e6, 1e12)], device.timed)
-    assert max(times for _, times in device.calls) == pytest.approx(roofs.ROUND_SECONDS * 1e6, rel=0.01)
+    assert max(times for _, times in device.calls) == pytest.approx(peaks.ROUND_SECONDS * 1e6, rel=0.01)
 
 
 def test_sizes_that_would_take_too_long_are_left_out() -> None:
@@ -54,7 +54,7 @@ def test_sizes_that_would_take_too_long_are_left_out() -> None:
     tasks = [device.task(8.0**power, 1e3) for power in range(1, 9)]
     assert best_rate(tasks, device.timed) == pytest.approx(1e3)
     longest = max(amount for amount, _ in device.calls)
-    assert longest * (roofs.ROUNDS + 2) / 1e3 <= roofs.SIZE_SECONDS < 8 * longest * (roofs.ROUNDS + 2) / 1e3
+    assert longest * (peaks.ROUNDS + 2) / 1e3 <= peaks.SIZE_SECONDS < 8 * longest * (peaks.ROUNDS + 2) / 1e3
 
 
 def test_nothing_to_time_is_no_roof() -> None:
@@ -65,7 +65,7 @@ def test_without_torch_one_line_says_what_to_type(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert roofs.main(["--device", "cuda"]) == 2
+    assert peaks.main(["--device", "cuda"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err == f"the roofs need torch, which {sys.executable} lacks; run `make gpu-env`\n"

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from tenant.contract import Verdict
+from tenant.failures import RefusedError
 from tenant.server import Server
-from tenant.state import RefusedError, State
-from tenant.warmup import Verdict
+from tenant.state import State
 
 
 class Stub:

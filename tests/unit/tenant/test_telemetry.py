@@ -8,16 +8,17 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from sharebench.collect.nvml_sampler import sample as sample_by_package
-from sharebench.collect.rows import NOTHING_KNOWN
-from sharebench.nodes.base import TenantUnreachable
-from sharebench.nodes.nvml import Gpu as GpuByPackage
-from sharebench.tenants.pod_endpoint import PodEndpoint
-from sharebench.tenants.pod_telemetry import PodSampler
-from tenant import nvml
+from sharebench.nodes.contract import TenantUnreachable
+from sharebench.nodes.host.nvml import Gpu as GpuByPackage
+from sharebench.nodes.host.nvml_sampler import sample as sample_by_package
+from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
+from sharebench.nodes.kubernetes.pods.telemetry import PodSampler
+from sharebench.records.telemetry import NOTHING_KNOWN
+from tenant.contract import FIELDS
+from tenant.gpu import nvml
+from tenant.gpu.telemetry import sample
 from tenant.server import Server
 from tenant.state import State
-from tenant.telemetry import FIELDS, sample
 
 UUID_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 

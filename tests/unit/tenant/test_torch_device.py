@@ -5,8 +5,8 @@ import threading
 import numpy as np
 import pytest
 
+from tenant.gpu.torch_device import TorchWorkload, digest
 from tenant.parameters import ParameterError
-from tenant.torch_device import TorchWorkload, digest
 from tenant.workloads import matmul, memcopy
 
 torch = pytest.importorskip("torch")

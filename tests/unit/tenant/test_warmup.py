@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from tenant.buckets import IntArray
+from tenant.contract import Rule, Verdict
 from tenant.parameters import ParameterError
-from tenant.warmup import Judge, Rule, Verdict
+from tenant.warmup import Judge
 
 MS = 1_000_000
 RULE = Rule(min_iterations=20, max_seconds=10, tolerance_percent=5)

@@ -12,10 +12,10 @@ import psutil
 import pytest
 from unit.tenants.host import Misbehaving, cpu_study
 
-from sharebench.matrix import Cell
-from sharebench.nodes.base import Grant
-from sharebench.ownership import RUN_ID_VARIABLE
-from sharebench.tenants.processes import ProcessTenants
+from sharebench.core.run_record import RUN_ID_VARIABLE
+from sharebench.nodes.contract import Grant
+from sharebench.nodes.host.processes import ProcessTenants
+from sharebench.study.cells import Cell
 
 
 @pytest.fixture(autouse=True)

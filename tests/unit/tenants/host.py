@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 from unit.studies import study_of
 
-from sharebench.matrix import Study
-from sharebench.nodes.base import Grant
-from sharebench.tenants.processes import ProcessTenants
+from sharebench.nodes.contract import Grant
+from sharebench.nodes.host.processes import ProcessTenants
+from sharebench.study.study import Study
 
 SMALL = {"workload_catalogue.matmul.params": {"size": 32}, "workload_catalogue.matmul.min_window_seconds": 0.1}
 QUICK = {"warmup": {"min_iterations": 4, "max_seconds": 2, "tolerance_percent": 50}, "window_seconds": 0.2}

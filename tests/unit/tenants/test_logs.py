@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sharebench.tenants import logs
-from sharebench.tenants.logs import Search, cut, last_of
+from sharebench.nodes.host import logs
+from sharebench.nodes.host.logs import Search, cut, last_of
 
 
 @pytest.fixture(autouse=True)

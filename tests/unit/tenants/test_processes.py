@@ -15,13 +15,14 @@ import pytest
 from unit import factories
 from unit.tenants.host import CORES, FOREVER, command_of, cpu_study, is_alive, wait_for
 
-from sharebench.cell import run_cell
-from sharebench.matrix import Cell
-from sharebench.nodes.base import Grant, NodeError, TenantsFailed
-from sharebench.nodes.cpu import CpuNode
-from sharebench.tenants import processes
-from sharebench.tenants.processes import ProcessTenants, classify
-from sharebench.window import measure, settle
+from sharebench.cell.cell import run_cell
+from sharebench.cell.window import measure, settle
+from sharebench.nodes.contract import Grant, NodeError, TenantsFailed
+from sharebench.nodes.host import processes
+from sharebench.nodes.host.cpu import CpuNode
+from sharebench.nodes.host.processes import ProcessTenants
+from sharebench.nodes.outcome import classify
+from sharebench.study.cells import Cell
 
 NS = 1_000_000_000
 OUT_OF_MEMORY = "import sys; print('out of memory: 728 TiB', file=sys.stderr); sys.exit(12)"

@@ -12,9 +12,9 @@ import psutil
 import pytest
 from unit.tenants.host import CORES, FOREVER, is_alive, wait_for
 
-from sharebench.ownership import RUN_ID_VARIABLE
-from sharebench.tenants import processes
-from sharebench.tenants.processes import TENANT_VARIABLE, ProcessTenants
+from sharebench.core.run_record import RUN_ID_VARIABLE
+from sharebench.nodes.host import processes
+from sharebench.nodes.host.processes import TENANT_VARIABLE, ProcessTenants
 
 IGNORES_SIGTERM = "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
 HAS_A_CHILD = "import subprocess; subprocess.Popen(['sleep', '60']); print('born', flush=True); " + FOREVER

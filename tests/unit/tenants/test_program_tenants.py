@@ -19,15 +19,16 @@ from unit import factories
 from unit.studies import W, study_of
 from unit.tenants.host import CORES
 
-from sharebench.cell import run_cell
-from sharebench.matrix import Cell
-from sharebench.nodes.base import NodeError
-from sharebench.nodes.cpu import CpuNode
-from sharebench.tenants import logs, processes, programs
-from sharebench.tenants.programs import DOOR, free_port, infeasible
+from sharebench.cell.cell import run_cell
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.host import logs, processes
+from sharebench.nodes.host.cpu import CpuNode
+from sharebench.nodes.host.programs import tenants
+from sharebench.nodes.host.programs.tenants import PORT_PROXY, free_port, infeasible
+from sharebench.study.cells import Cell
 
 QUICK = {"warmup": {"min_iterations": 4, "max_seconds": 1, "tolerance_percent": 50}, "window_seconds": 0.5}
-has_networks = programs._no_networks() is None
+has_networks = tenants._no_networks() is None
 
 # A program that counts its naps, as a stranger would write it; `extra` is done after each.
 NAPS = """
@@ -128,7 +129,7 @@ def test_programs_with_one_fixed_port_each_have_a_network(tmp_path: Path) -> Non
 
 
 def test_one_program_with_a_fixed_port_needs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "DOOR", ["/no/door"])
+    monkeypatch.setattr(tenants, "PORT_PROXY", ["/no/door"])
     port = free_port()
     assert run(tmp_path, command(naps(port=str(port)), port=port))["status"] == "ok"
 
@@ -136,7 +137,7 @@ def test_one_program_with_a_fixed_port_needs_nothing(tmp_path: Path, monkeypatch
 def test_without_networks_of_its_own_a_fixed_port_is_infeasible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(programs, "DOOR", [sys.executable, "-c", "import sys; sys.exit('no: not permitted')"])
+    monkeypatch.setattr(tenants, "PORT_PROXY", [sys.executable, "-c", "import sys; sys.exit('no: not permitted')"])
     measured = run(tmp_path, command(naps(port="8000"), port=8000), replicas=2)
     assert measured["status"] == "infeasible"
     assert measured["reason"] == (
@@ -330,7 +331,7 @@ def test_the_door_ends_with_its_program() -> None:
     port, inside = free_port(), free_port()
     text = SERVER.format(before="pass", status=200)
     door = subprocess.Popen(
-        [*DOOR, "--port", str(port), "--inside", str(inside), sys.executable, "-c", text, str(inside)],
+        [*PORT_PROXY, "--port", str(port), "--inside", str(inside), sys.executable, "-c", text, str(inside)],
         start_new_session=True,
     )
     try:
@@ -354,7 +355,7 @@ def test_the_door_ends_with_its_program() -> None:
 @pytest.mark.skipif(not has_networks, reason="this user may not make network namespaces")
 def test_a_door_to_a_program_that_is_not_there() -> None:
     tried = subprocess.run(
-        [*DOOR, "--port", str(free_port()), "--inside", "1", "no-such-program"],
+        [*PORT_PROXY, "--port", str(free_port()), "--inside", "1", "no-such-program"],
         capture_output=True,
         text=True,
         timeout=30,

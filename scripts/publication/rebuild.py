@@ -1,0 +1,100 @@
+"""A published data set made again for papers: its tables, its figures in the widths of papers, and its report."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from sharebench import figures
+from sharebench.analysis import aggregate
+from sharebench.analysis.decide import decide
+from sharebench.core.files import read_json
+from sharebench.datasets import dataset
+from sharebench.report import page
+from sharebench.run import lifecycle
+from sharebench.study.study import Study
+
+IN_REPORT = "page"
+"""The width of `figures.PAPER` that the report shows."""
+PRINT_KINDS = ("pdf", "png")
+"""What `draw` leaves to `draw_for_print`: a pdf's fonts cost more than all else, and the report shows none of them."""
+
+
+def draw_all(names: Sequence[str], published: Path, out: Path, made: Path | None, workers: int) -> list[str]:
+    """`draw` each of these data sets of the folder `published` into `out`/name, in so many processes; or, where `made`
+    has what that gave, `draw_for_print`. Returns a line for each that was refused.
+    """
+    # The largest first, so that no process waits for it at the end.
+    in_order = sorted(names, key=lambda name: -_size(published / name))
+    jobs = [(published / name, made / name if made else None, out / name) for name in in_order]
+    # What was imported above is there in each of them.
+    with multiprocessing.get_context("fork").Pool(workers) as pool:
+        return [line for line in pool.starmap(_draw_one, jobs, chunksize=1) if line]
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*"))
+
+
+def _draw_one(data: Path, made: Path | None, out: Path) -> str:
+    try:
+        if made:
+            draw_for_print(data, made, out)
+        else:
+            draw(data, out)
+    except (dataset.DataSetError, aggregate.Refused) as refusal:
+        return f"{data}: {refusal}"
+    except Exception as error:
+        error.add_note(f"in {data}")
+        raise
+    return ""
+
+
+def draw(published: Path, out: Path) -> None:
+    """Write `out`/tables, manifest.json, figures and report.html from the data set `published`.
+
+    Raises dataset.DataSetError and aggregate.Refused when its records are not whole.
+    """
+    study, data = table(published, out)
+    decide.write_answer(decide.read(data, out), study.config)
+    if (data / "tables" / "timeslice.csv").is_file():
+        shutil.copy(data / "tables" / "timeslice.csv", out / "tables")
+    _figures(study, data, out, out / "figures", ("svg",))
+    page.write(data, out, f"-{IN_REPORT}")
+
+
+def draw_for_print(published: Path, made: Path, out: Path) -> None:
+    """Write the figures that `draw` made into `made`/figures as `out`/*.pdf and *.png.
+
+    Raises dataset.DataSetError when the data set is not what was published.
+    """
+    _figures(dataset.study_of(published), dataset.located(published), made, out, PRINT_KINDS)
+
+
+def _figures(study: Study, data: Path, made: Path, folder: Path, kinds: Sequence[str]) -> None:
+    names = figures.names_for(study.config, study.node_kind)
+    names += ["timeslice"] if (data / "tables" / "timeslice.csv").is_file() else []
+    names += ["devices"] if len((made / "tables" / "devices.csv").read_text().splitlines()) > 1 else []
+    for name in names:
+        figures.draw_for_paper(name, data, made, folder, kinds)
+
+
+def table(published: Path, out: Path) -> tuple[Study, Path]:
+    """Write `out`/tables, those of the model among them, and manifest.json from the data set `published`.
+
+    Returns its study, and its folder once unpacked.
+
+    Raises dataset.DataSetError and aggregate.Refused when its records are not whole.
+    """
+    study = dataset.study_of(published)
+    dataset.check_whole(study)
+    data = dataset.located(published)
+    made_by = read_json(data / "manifest.json")
+    # The time of the original, so that the same data give the same files.
+    run = {key: made_by[key] for key in ("not_shown", "run_id", "created_epoch_seconds")}
+    aggregate.table(study, data, out, run | {"argv": ["snakemake", "paper"]} | lifecycle.git_state())
+    catalogue = study.config["workload_catalogue"]
+    decide.write_model(decide.read(data, out), {name: catalogue[name]["class"] for name in study.calibrated()})
+    return study, data

@@ -1,0 +1,116 @@
+"""Two published studies of the same cells: how many of them differ, and how many would by chance."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from publication.numbers import DataSet, NoNumber, Number, number_of
+from sharebench.analysis.statistics.intervals import holm, welch_test
+
+LEVEL = 0.05
+GROUP = ["strategy", "workload", "replicas"]
+Group = tuple[str, str, int]
+
+
+@dataclass(frozen=True)
+class Replication:
+    """Welch's test of each group of cells that both studies have with two or more valid repeats."""
+
+    p: Mapping[Group, float]
+    ratios: Mapping[Group, Number]
+    """The second study's value over that of the first."""
+
+    def __str__(self) -> str:
+        return f"{len(self.below)} of {self.tested}"
+
+    @property
+    def tested(self) -> int:
+        """How many groups."""
+        return len(self.p)
+
+    @property
+    def expected(self) -> float:
+        """How many of them chance alone would put below the level."""
+        return LEVEL * self.tested
+
+    @property
+    def below(self) -> list[Group]:
+        """Those below the level, each by itself."""
+        return [group for group, p in self.p.items() if p < LEVEL]
+
+    @property
+    def below_together(self) -> list[Group]:
+        """Those that stay below it when all are adjusted together (Holm)."""
+        adjusted = holm(list(self.p.values()))
+        return [group for group, p in zip(self.p, adjusted, strict=True) if p < LEVEL]
+
+    @property
+    def words(self) -> str:
+        """The groups of `below`, for a text."""
+        return ", ".join(f"`{workload}` under {strategy} × {count}" for strategy, workload, count in self.below)
+
+    def ratio(self, strategy: str, workload: str, replicas: int) -> Number:
+        """That of one group. Raises NoNumber."""
+        group = (strategy, workload, replicas)
+        if group not in self.ratios:
+            raise NoNumber(f"{strategy}, {workload}, {replicas} is not in both studies")
+        return self.ratios[group]
+
+    def largest_percent(self, workload: str) -> float:
+        """The largest change of a workload's groups, up or down."""
+        return max(self._changes(workload))
+
+    def middle_percent(self, workload: str) -> float:
+        """The median of these changes."""
+        return statistics.median(self._changes(workload))
+
+    def _changes(self, workload: str) -> list[float]:
+        found = [100 * abs(ratio.value - 1) for group, ratio in self.ratios.items() if group[1] == workload]
+        if not found:
+            raise NoNumber(f"nothing of {workload} is in both studies")
+        return found
+
+
+def of(first: DataSet, second: DataSet, metric: str = "slowdown") -> Replication:
+    """A metric of the cells of two studies that share no block: `slowdown` or `latency_mean_seconds`.
+
+    The baseline has no slowdown to test. Raises NoNumber where the studies have nothing in common.
+    """
+    one, other = (_by_group(data, metric) for data in (first, second))
+    p, ratios = {}, {}
+    for group in one:
+        if min(len(one[group]), len(other.get(group, []))) < 2:
+            continue
+        test = welch_test(other[group], one[group])
+        if test.probability is not None:
+            p[group], ratios[group] = test.probability, number_of(test.ratio)
+    if not p:
+        raise NoNumber(f"{first.name} and {second.name} have no cells in common, each with two repeats")
+    return Replication(p, ratios)
+
+
+def _by_group(data: DataSet, metric: str) -> dict[Group, list[float]]:
+    cells = data.table("cells")
+    cells = cells[cells["valid"] & (cells["workload"] == cells["tenant_workload"])]
+    if metric == "slowdown":
+        cells = cells[(cells["strategy"] != data.baseline) | (cells["replicas"] > 1)]
+    found: dict[Group, list[float]] = {}
+    for key, own in cells.dropna(subset=[metric]).groupby([*GROUP, "repeat"], sort=False):
+        found.setdefault(_group(key), []).append(_of_cell(own, metric))
+    return found
+
+
+def _group(key: Any) -> Group:
+    return str(key[0]), str(key[1]), int(key[2])
+
+
+def _of_cell(tenants: pd.DataFrame, metric: str) -> float:
+    """Slowdowns count by tenant, latencies by iteration, as in the tables."""
+    if metric == "slowdown":
+        return float(tenants[metric].mean())
+    return float((tenants[metric] * tenants["count"]).sum() / tenants["count"].sum())

@@ -1,0 +1,166 @@
+"""Tables of findings and documents: latency and throughput in units, and over one tenant alone where that is steady."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from publication.numbers import DataSet, NoNumber, Number, number_in
+from sharebench.report.words import digits
+
+UNITS = ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "µs"))
+"""From how many seconds on a latency is in this unit, how many of it a second has, and its name."""
+THOUSANDS = 10_000
+"""From this rate on, a rate is in thousands."""
+
+
+def latency_in_words(seconds: Number) -> str:
+    """`17.3 ms (17.2 to 17.3)`, in the unit that suits its size."""
+    factor, unit = next((factor, unit) for least, factor, unit in UNITS if seconds.value >= least)
+    return seconds.times(factor).in_words(f" {unit}")
+
+
+def range_in_words(seconds: Sequence[Number]) -> str:
+    """`4.25 to 7.71 ms`: the smallest and the largest of some latencies."""
+    least, most = (pick(each.value for each in seconds) for pick in (min, max))
+    factor, unit = next((factor, unit) for limit, factor, unit in UNITS if most >= limit)
+    return f"{digits(factor * least)} to {digits(factor * most)} {unit}"
+
+
+def rate_in_words(hz: float) -> str:
+    """`406/s`, `81.0 k/s`."""
+    return f"{digits(hz / 1000)} k/s" if hz >= THOUSANDS else f"{digits(hz)}/s"
+
+
+def main_table(
+    data: DataSet, replicas: int, strategies: Mapping[str, str], workloads: Mapping[str, str], marks: Mapping[str, str]
+) -> str:
+    """Mean latency and throughput of one tenant alone and of `replicas` tenants, in units: no cell divides by another.
+
+    `strategies` and `workloads` map what the study has to what the table calls it. `marks` has the signs of `unsteady`
+    baselines, which are given as a range over their cells, and of what runs into the `power` limit.
+    """
+    summary = data.table("summary")
+    known = summary[summary["workload"] == summary["tenant_workload"]]
+    rows = []
+    for workload, label in workloads.items():
+        own = known[known["workload"] == workload]
+        many = {row["strategy"]: row for row in own[own["replicas"] == replicas].to_dict("records")}
+        if not many:
+            raise NoNumber(f"{data.name} has no cell with {replicas} tenants of {workload}")
+        one = own[(own["strategy"] == data.baseline) & (own["replicas"] == 1)].to_dict("records")
+        sign = marks["power"] if data.is_slowed_down(workload) else ""
+        cells = {title: _in_units(many[name]) if name in many else "" for name, title in strategies.items()}
+        rows.append(
+            {f"{replicas} tenants": f"{label}{sign}", "one alone": _alone(data, one[0], workload, marks)} | cells
+        )
+    return markdown(rows)
+
+
+def _alone(data: DataSet, row: Mapping[Any, Any], workload: str, marks: Mapping[str, str]) -> str:
+    if data.is_steady(workload):
+        return _in_units(row)
+    return f"{range_in_words(data.alone(workload))}{marks['unsteady']}"
+
+
+def _in_units(row: Mapping[Any, Any]) -> str:
+    if missing := _missing(row, "latency_mean_seconds"):
+        return missing
+    latency = latency_in_words(number_in(row, "latency_mean_seconds").point)
+    return f"{latency} · {rate_in_words(float(row['throughput_total_hz']))}"
+
+
+def widest_percent(data: DataSet, replicas: int, strategies: Sequence[str], workloads: Sequence[str]) -> Number:
+    """How far the ends of the 95 % intervals of `main_table`'s latencies are from their values at most, in percent."""
+    summary = data.table("summary")
+    own = summary[summary["workload"].isin(workloads) & (summary["workload"] == summary["tenant_workload"])]
+    shared = own["strategy"].isin(strategies) & (own["replicas"] == replicas)
+    steady = [workload for workload in workloads if data.is_steady(workload)]
+    alone = (own["strategy"] == data.baseline) & (own["replicas"] == 1) & own["workload"].isin(steady)
+    chosen = own[shared | alone].dropna(subset=["latency_mean_seconds_low"])
+    if chosen.empty:
+        raise NoNumber(f"{data.name} has no interval with {replicas} tenants")
+    return Number(float(100 * (chosen["latency_mean_seconds_high"] / chosen["latency_mean_seconds"] - 1).max()))
+
+
+def strategy_table(data: DataSet, strategies: Sequence[str], workloads: Sequence[str]) -> str:
+    """Workloads under these strategies by number of tenants: latency and throughput.
+
+    Both over one tenant alone; of a workload whose baseline is not steady, both in units.
+    """
+    summary = data.table("summary")
+    plain = summary[summary["workload"] == summary["tenant_workload"]]
+    steady = {name for name in workloads if data.is_steady(name)}
+    rows = []
+    for replicas in sorted(set(plain["replicas"])):
+        for strategy in strategies:
+            own = plain[(plain["strategy"] == strategy) & (plain["replicas"] == replicas)]
+            of = {row["workload"]: row for row in own.to_dict("records")}
+            if of:
+                named = {"strategy": f"`{strategy}`"} if len(strategies) > 1 else {}
+                cells = {
+                    f"`{name}`": (_over_alone if name in steady else _in_units)(of[name]) if name in of else ""
+                    for name in workloads
+                }
+                rows.append({"tenants": str(replicas)} | named | cells)
+    if not rows:
+        raise NoNumber(f"{data.name} has no cell of {', '.join(strategies)}")
+    return markdown(rows)
+
+
+def unsteady_in_words(data: DataSet, workloads: Sequence[str]) -> str:
+    """A clause on those of the workloads whose baseline is not steady, so that `strategy_table` has them in units."""
+    odd = [f"`{name}` ({range_in_words(data.alone(name))} alone)" for name in workloads if not data.is_steady(name)]
+    return f"; without a steady baseline, and so in units: {', '.join(odd)}" if odd else ""
+
+
+def _over_alone(row: Mapping[Any, Any]) -> str:
+    if missing := _missing(row, "slowdown"):
+        return missing
+    slowdown, work = number_in(row, "slowdown"), number_in(row, "stp")
+    return f"latency × {slowdown.in_words()}, throughput × {work.in_words()}"
+
+
+def _missing(row: Mapping[Any, Any], column: str) -> str:
+    """Why the row has no such value; empty where it has one."""
+    if row["n"] > 0 and not pd.isna(row[column]):
+        return ""
+    return "no valid cell" if row["status"] == "ok" else str(row["status"]).replace("-", " ")
+
+
+def model_table(data: DataSet, strategies: Sequence[str]) -> str:
+    """What the scaling model makes of each workload: the fit, and its largest errors where it had to do without.
+
+    Errors are those of predicted over measured mean latency: of all cells as fitted, and of each of these strategies
+    predicted from the others.
+    """
+    predictions, shapes = data.table("predictions"), data.table("model")
+    measured = predictions.dropna(subset=["residual_percent"])
+    chosen = shapes[shapes["chosen"]].drop_duplicates("workload").set_index("workload")["shape"]
+    rows = []
+    for workload, shape in chosen.items():
+        own = measured[measured["workload"] == workload]
+        broken = int(own["flagged"].sum())
+        apart = {name: own[own["strategy"] == name]["left_out_residual_percent"] for name in strategies}
+        rows.append(
+            {"workload": f"`{workload}`", "shape": str(shape), "fitted": _largest(own["residual_percent"])}
+            | {name: _largest(errors) for name, errors in apart.items()}
+            | {"cells that break it": f"{broken} of {len(own)}"}
+        )
+    return markdown(rows)
+
+
+def _largest(errors: pd.Series[float]) -> str:
+    known = errors.dropna().abs()
+    return f"{digits(known.max())} %" if len(known) else "-"
+
+
+def markdown(rows: list[dict[str, str]]) -> str:
+    """Rows with the same keys as a table."""
+    if not rows:
+        return "Nothing is published here yet."
+    titles = list(rows[0])
+    lines = [titles, ["---"] * len(titles), *([row[title] for title in titles] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

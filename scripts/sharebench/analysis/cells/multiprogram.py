@@ -1,0 +1,148 @@
+"""What several programs on one device make of it: metrics of a cell from the slowdowns of all its tenants.
+
+With T_i the mean latency of tenant i in the cell and A_i that of its own workload alone, x_i = T_i / A_i is its
+slowdown and 1 / x_i its progress. Tenants of a mix are each compared with their own workload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharebench.analysis.cells.baseline import Baseline
+from sharebench.analysis.cells.rows import MeasuredCell
+from sharebench.analysis.statistics.intervals import Estimate, combined, log_interval, mean_of_logs
+
+Floats = NDArray[np.float64]
+
+# Of the logarithm of a baseline's mean, to see how far a metric follows it.
+STEP = 1e-4
+
+
+def antt(slowdowns: Floats) -> Floats:
+    """Average normalised turnaround time, (1/n) Σ x_i, over the last axis: how a user sees it; lower is better.
+
+    Eyerman and Eeckhout, System-Level Performance Metrics for Multiprogram Workloads, IEEE Micro 28(3), 2008.
+    """
+    mean: Floats = slowdowns.mean(axis=-1)
+    return mean
+
+
+def stp(slowdowns: Floats) -> Floats:
+    """System throughput, Σ 1/x_i, over the last axis: the work done, in devices with one tenant each.
+
+    Eyerman and Eeckhout, 2008; the weighted speed-up of Snavely and Tullsen (ASPLOS 2000).
+    """
+    total: Floats = (1 / slowdowns).sum(axis=-1)
+    return total
+
+
+def harmonic_speedup(slowdowns: Floats) -> Floats:
+    """Harmonic mean of the tenants' progress, n / Σ x_i, over the last axis: throughput and balance in one number.
+
+    Luo, Gummaraju and Franklin, Balancing Throughput and Fairness in SMT Processors, ISPASS 2001.
+    """
+    return 1 / antt(slowdowns)
+
+
+def jain_index(slowdowns: Floats) -> Floats:
+    """Fairness of progress p_i = 1/x_i, (Σ p_i)² / (n Σ p_i²), over the last axis: 1 if all are equal, 1/n at worst.
+
+    Jain, Chiu and Hawe, A Quantitative Measure of Fairness and Discrimination, DEC TR-301, 1984.
+    """
+    progress = 1 / slowdowns
+    index: Floats = progress.sum(axis=-1) ** 2 / (slowdowns.shape[-1] * (progress**2).sum(axis=-1))
+    return index
+
+
+def worst_slowdown(slowdowns: Floats) -> Floats:
+    """The largest x_i over the last axis: the tenant that suffers most."""
+    largest: Floats = slowdowns.max(axis=-1)
+    return largest
+
+
+FORMULAS: Mapping[str, Callable[[Floats], Floats]] = {
+    "antt": antt,
+    "stp": stp,
+    "harmonic_speedup": harmonic_speedup,
+    "jain_index": jain_index,
+    "worst_slowdown": worst_slowdown,
+}
+
+
+def group_metrics(cells: Sequence[MeasuredCell], baseline: Baseline) -> dict[str, Estimate | None]:
+    """Each of FORMULAS over `cells`, the valid repeats of one group; None where a tenant has no baseline.
+
+    * Paired, where every cell has a baseline cell of its own run and block for each of its workloads and no two share
+      one: Student's interval of the cells' own values on the log scale.
+    * Else the values against the means of the baselines, whose variances are added (`_unpaired`).
+
+    The baseline itself has the value of a slowdown of exactly 1.
+    """
+    if not cells:
+        return dict.fromkeys(FORMULAS)
+    if baseline.includes(cells[0].strategy, cells[0].replicas):
+        ones = np.ones((len(cells), 1))
+        return {name: log_interval(formula(ones).tolist()) for name, formula in FORMULAS.items()}
+    baseline = baseline.seen_by(cells[0].strategy)
+    if len({(cell.run_id, cell.block) for cell in cells}) == len(cells):
+        paired = [_slowdowns(cell, partial(baseline.partner_seconds, cell)) for cell in cells]
+        own = [slowdowns for slowdowns in paired if slowdowns is not None]
+        if len(own) == len(cells):
+            values = {name: [float(formula(each)) for each in own] for name, formula in FORMULAS.items()}
+            return {name: _within(name, log_interval(of_cells), cells[0]) for name, of_cells in values.items()}
+    at_mean = [_slowdowns(cell, baseline.mean_seconds) for cell in cells]
+    known = [slowdowns for slowdowns in at_mean if slowdowns is not None]
+    if len(known) < len(cells):
+        return dict.fromkeys(FORMULAS)
+    return {
+        name: _within(name, _unpaired(formula, known, cells, baseline), cells[0]) for name, formula in FORMULAS.items()
+    }
+
+
+def _unpaired(
+    formula: Callable[[Floats], Floats], slowdowns: Sequence[Floats], cells: Sequence[MeasuredCell], baseline: Baseline
+) -> Estimate:
+    """Welch's interval of a metric whose cells share baselines that were measured apart from them.
+
+    The variance of the mean log of the cells' values and, for each workload, that of the mean log of its baseline times
+    the square of how far the metric follows it (its derivative) add up, with Satterthwaite's degrees of freedom. Where
+    all tenants run the same, this is the interval of the slowdown.
+    """
+    mean, variance = mean_of_logs([float(formula(each)) for each in slowdowns])
+    parts = [(variance, len(cells) - 1)]
+    for workload in dict.fromkeys(row.tenant_workload for cell in cells for row in cell.all_rows):
+        assert workload is not None, "a tenant without a workload has no slowdown"
+        is_of = [np.array([row.tenant_workload == workload for row in cell.all_rows]) for cell in cells]
+        ends = []
+        for step in (-STEP, STEP):
+            # A baseline that is longer makes the slowdowns smaller.
+            moved = (each * np.exp(-step * own) for each, own in zip(slowdowns, is_of, strict=True))
+            ends.append(mean_of_logs([float(formula(each)) for each in moved])[0])
+        follows = (ends[1] - ends[0]) / (2 * STEP)
+        alone = baseline.latencies_seconds(workload)
+        of_alone = mean_of_logs(alone)[1]
+        parts.append((None if of_alone is None else follows**2 * of_alone, len(alone) - 1))
+    return combined(mean, parts, len(cells)).ratio
+
+
+def _within(name: str, estimate: Estimate, cell: MeasuredCell) -> Estimate:
+    """The estimate, of Jain's index with the ends that an index of so many tenants can have."""
+    if name != "jain_index" or estimate.low is None or estimate.high is None:
+        return estimate
+    least = 1 / len(cell.all_rows)
+    return Estimate(estimate.value, max(estimate.low, least), min(estimate.high, 1.0), estimate.n)
+
+
+def _slowdowns(cell: MeasuredCell, alone_seconds: Callable[[str], float | None]) -> Floats | None:
+    """Slowdown of each tenant of the whole cell, shape (tenants,); None if one is not known."""
+    slowdowns = []
+    for row in cell.all_rows:
+        alone = alone_seconds(row.tenant_workload) if row.tenant_workload else None
+        if not alone or not row.latency_mean_seconds:
+            return None
+        slowdowns.append(row.latency_mean_seconds / alone)
+    return np.array(slowdowns)

@@ -1,0 +1,45 @@
+"""What a study can tell apart: an effect must exceed the difference between two measurements of the same thing."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+
+from sharebench.analysis.cells.baseline import Baseline
+from sharebench.analysis.cells.rows import MeasuredCell
+from sharebench.analysis.cells.slowdown import group_slowdown
+from sharebench.analysis.statistics.intervals import Estimate, combined
+from sharebench.core.strategies import is_again
+
+# Logs that differ by less are equal but for rounding.
+ROUNDING = 1e-9
+
+
+class Separability:
+    """The A/A ratios of a study, by workload: the control over the baseline, which is then without its control."""
+
+    def __init__(self, cells: Iterable[MeasuredCell], baseline: Baseline) -> None:
+        control: dict[str, list[MeasuredCell]] = defaultdict(list)
+        for cell in cells:
+            if cell.valid and cell.tenant_workload and is_again(cell.strategy):
+                control[cell.tenant_workload].append(cell)
+        self._ratio = {workload: group_slowdown(own, baseline)[0] for workload, own in control.items()}
+
+    def verdict(self, tenant_workload: str, ratio: Estimate | None) -> str | None:
+        """`yes` where the ratio differs from 1, and by more than the A/A ratio of the workload does; else `no`.
+
+        The first where the ratio's interval leaves 1 out. The second where the interval (Welch) of the ratio over the
+        A/A ratio does; the A/A ratio is turned to the same side of 1, for which of the two measurements was the control
+        is chance. Both have the noise of the baseline in them, but a baseline that is the mean of both measurements
+        does not correlate with their ratio. None where one of the two has no interval.
+        """
+        control = self._ratio.get(tenant_workload)
+        if ratio is None or control is None or ratio.low is None or ratio.high is None or control.low is None:
+            return None
+        beyond = abs(math.log(ratio.value)) - abs(math.log(control.value))
+        parts = [(each.log_variance, each.degrees_of_freedom) for each in (ratio, control)]
+        apart = combined(beyond, parts, ratio.n).ratio
+        if ratio.low <= 1 <= ratio.high or apart.low is None or math.log(apart.low) <= ROUNDING:
+            return "no"
+        return "yes"

@@ -1,0 +1,285 @@
+"""What the advice says: its table, and one paragraph with which, why, what would change it, and how sure it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from sharebench.analysis.decide import documented
+from sharebench.analysis.decide.advice import (
+    Option,
+    Plan,
+    Question,
+    TurningPoint,
+    advise,
+    answer_of,
+    best_of,
+    turning_points,
+)
+from sharebench.analysis.decide.capacity import PERCENTILES
+from sharebench.analysis.decide.cost import HOURS_PER_MONTH, dollars_per_million
+from sharebench.analysis.decide.model import MEASURED, PREDICTED
+from sharebench.core.strategies import Strategy
+
+COLUMNS = (
+    "workload",
+    "rank",
+    "strategy",
+    "devices",
+    "tenants_per_device",
+    "basis",
+    "verdict",
+    "percentile",
+    "latency_ms",
+    "latency_ms_low",
+    "latency_ms_high",
+    "judged_with_tenants",
+    "margin_percent",
+    "margin_percent_low",
+    "margin_percent_high",
+    "throughput_per_device_hz",
+    "dollars_per_month",
+    "dollars_per_million_iterations",
+    "performance_isolation",
+    "performance_isolation_basis",
+    "fault_isolation",
+    "fault_isolation_basis",
+    "effort",
+    "share_of_draws",
+    "reason",
+    "slo_ms",
+    "tenants",
+    "isolation",
+    "price_per_hour",
+)
+MOST_PERCENT = 200.0
+"""Margins beyond are said as a factor."""
+LEAST_SHARE = 0.005
+SHOWN = 4
+"""So many strategies are named in one breath."""
+
+
+def asked(question: Question) -> str:
+    """The question in words."""
+    parts = [f"{question.tenants} tenant{'s' * (question.tenants != 1)}"]
+    parts.append("no SLO" if question.slo_seconds is None else f"SLO {1e3 * question.slo_seconds:g} ms")
+    parts += [] if question.isolation == "none" else [f"{question.isolation} isolation"]
+    parts += [] if question.price_per_hour is None else [f"${question.price_per_hour:g} per device and hour"]
+    return ", ".join(parts)
+
+
+def rows(
+    workload: str,
+    options: Sequence[Option],
+    question: Question,
+    strategies: Mapping[str, Strategy],
+    shares: Mapping[str, float] | None,
+) -> list[dict[str, Any]]:
+    """Rows of tables/advice.csv for one workload, the best first; `shares` is `advice.confidence`."""
+    found = []
+    for rank, plan in enumerate(advise(options, question), start=1):
+        name = plan.option.strategy
+        row = _row(plan, question, strategies[name]) | {"workload": workload}
+        if plan.devices is not None:
+            row |= {"rank": rank, "share_of_draws": None if shares is None else shares.get(name, 0.0)}
+        found.append(row)
+    return found
+
+
+def _row(plan: Plan, question: Question, strategy: Strategy) -> dict[str, Any]:
+    level = plan.level
+    fault, performance = plan.option.fault, level.performance if level else documented.performance_isolation(strategy)
+    if plan.per_device == 1:
+        fault = performance = documented.ALONE
+    row: dict[str, Any] = {
+        **dict.fromkeys(COLUMNS),
+        "strategy": strategy.name,
+        "devices": plan.devices,
+        "tenants_per_device": plan.per_device,
+        "verdict": _verdict(plan, question),
+        "performance_isolation": _yes(performance.holds),
+        "performance_isolation_basis": f"{performance.basis}: {performance.text}",
+        "fault_isolation": _yes(fault.holds),
+        "fault_isolation_basis": f"{fault.basis}: {fault.text}",
+        "effort": documented.effort(strategy)[1],
+        "reason": plan.reason,
+        "slo_ms": None if question.slo_seconds is None else 1e3 * question.slo_seconds,
+        "tenants": question.tenants,
+        "isolation": question.isolation,
+        "price_per_hour": question.price_per_hour,
+    }
+    if level is None:
+        return row
+    row |= {"basis": MEASURED if level.is_measured else PREDICTED, "percentile": level.percentile}
+    row["judged_with_tenants"] = level.replicas
+    ends = zip(("", "_low", "_high"), (level.latency.value, level.latency.low, level.latency.high), strict=True)
+    row |= {f"latency_ms{end}": None if value is None else 1e3 * value for end, value in ends}
+    margins = plan.margin_percent(question.slo_seconds) if question.slo_seconds is not None else None
+    row |= dict(zip([f"margin_percent{end}" for end in ("", "_low", "_high")], margins or (None,) * 3, strict=True))
+    hz, price = level.throughput.value if level.throughput else None, question.price_per_hour
+    row["throughput_per_device_hz"] = hz
+    if price is not None:
+        row["dollars_per_million_iterations"] = dollars_per_million(price, hz) if hz else None
+        row["dollars_per_month"] = plan.devices and plan.devices * price * HOURS_PER_MONTH
+    return row
+
+
+def _verdict(plan: Plan, question: Question) -> str:
+    if plan.devices is None:
+        return "no"
+    if question.slo_seconds is None or plan.level is None:
+        return "possible"
+    high, by = plan.level.latency.high, plan.level.percentile
+    by_what = "" if by == PERCENTILES[0] else f" by its {by}"
+    is_sure = high is not None and high <= question.slo_seconds
+    return f"meets the SLO{by_what}{'' if is_sure else ', not surely'}"
+
+
+def _yes(holds: bool | None) -> str:
+    return "unknown" if holds is None else "yes" if holds else "no"
+
+
+def paragraph(workload: str, options: Sequence[Option], question: Question, shares: Mapping[str, float] | None) -> str:
+    """Which strategy and why, what comes next, what would change the answer, and how sure it is."""
+    plans = advise(options, question)
+    if answer_of(plans) is None:
+        reasons = "; ".join(f"{plan.option.strategy}: {plan.reason}" for plan in plans[:SHOWN]) or "there is no data"
+        return f"{workload}: nothing that is known answers this. {reasons}."
+    best, *others = plans
+    sentences = [_which(workload, best, question), _why(best, question)]
+    alike = [each.option.strategy for each in others if each.is_alike and _class(each) == _class(best)]
+    if alike:
+        named = ", ".join(alike[:SHOWN]) + (f" and {len(alike) - SHOWN} more" if len(alike) > SHOWN else "")
+        what = "mean latency" if best.level and best.level.promptness else "throughput"
+        sentences.append(f"In {what} {named} cannot be told from it; {best.option.strategy} is the least effort.")
+    predicted = [found for each in plans if (found := best_of(each.option, question, False))]
+    fewer = [f"{each.option.strategy} ({devices(each.devices)})" for each in predicted if _is_fewer(each, best)]
+    if fewer:
+        sentences.append(f"Predicted, not measured, to need fewer devices: {', '.join(fewer[:SHOWN])}.")
+    return " ".join([*sentences, _changes(options, question), _sure(best.option.strategy, shares)])
+
+
+def _is_fewer(plan: Plan, best: Plan) -> bool:
+    return plan.devices is not None and best.devices is not None and plan.devices < best.devices
+
+
+def _class(plan: Plan) -> tuple[bool, int | None]:
+    return bool(plan.level and plan.level.is_measured), plan.devices
+
+
+def devices(number: int | None) -> str:
+    """`1 device`, `2 devices`."""
+    return f"{number} device{'s' * (number != 1)}"
+
+
+def _which(workload: str, best: Plan, question: Question) -> str:
+    assert best.devices is not None and best.level is not None
+    took = f"{workload}: take {best.option.strategy} on {devices(best.devices)}"
+    if best.devices > 1:
+        took += f", {f'at most {best.per_device} tenants' if best.per_device > 1 else 'one tenant'} on each"
+        took += f"; nothing that was measured serves {question.tenants} tenants on fewer"
+        all_on_one = best.option.level(question.tenants, True)
+        if all_on_one is not None and question.slo_seconds is not None:
+            n, latency_ms = all_on_one.replicas, 1e3 * all_on_one.latency.value
+            took += f" ({best.option.strategy} with {n} on one device: {all_on_one.percentile} {latency_ms:.4g} ms)"
+    return f"{took}." if best.level.is_measured else f"{took} (predicted, not measured: measure it first)."
+
+
+def _why(best: Plan, question: Question) -> str:
+    assert best.level is not None and best.devices is not None
+    latency = best.level.latency
+    within = (
+        "" if latency.low is None or latency.high is None else f" ({1e3 * latency.low:.4g} to {1e3 * latency.high:.4g})"
+    )
+    said = f"{best.level.percentile} with {best.level.replicas} tenant{'s' * (best.level.replicas != 1)}"
+    text = f"Its {said} is {1e3 * latency.value:.4g} ms{within}"
+    margin = best.margin_percent(question.slo_seconds) if question.slo_seconds is not None else None
+    if margin is not None:
+        times = f"the SLO is {1 + margin[0] / 100:.3g} times that"
+        text += f", {times if margin[0] > MOST_PERCENT else f'{margin[0]:.0f} % of margin to the SLO'}"
+    if best.level.throughput:
+        text += f", at {best.level.throughput.value:.4g} iterations/s per device"
+    if question.price_per_hour is not None:
+        month = best.devices * question.price_per_hour * HOURS_PER_MONTH
+        text += f", for ${month:,.2f} a month"
+    return f"{text}."
+
+
+def _changes(options: Sequence[Option], question: Question) -> str:
+    """One sentence on what would change the answer, if anything that is known does."""
+    here = answer_of(advise(options, question))
+    words = [_change(point, here[0] if here else "") for point in turning_points(options, question)]
+    if not words:
+        return "Nothing that is known would change this."
+    return f"What would change it: {'; '.join(words)}."
+
+
+def _change(point: TurningPoint, strategy: str) -> str:
+    what = "there is no answer"
+    if point.answer is not None:
+        what = f"it is {'still ' if point.answer[0] == strategy else ''}{point.answer[0]} on {devices(point.answer[1])}"
+    match point.what:
+        case "slo below":
+            return f"with an SLO below {1e3 * float(point.value):.4g} ms {what}"
+        case "slo above":
+            return f"with one of {1e3 * float(point.value):.4g} ms {what}"
+        case "tenants":
+            return f"with {point.value} tenant{'s' * (point.value != 1)} {what}"
+        case _:
+            return f"without isolation {what}" if point.value == "none" else f"with {point.value} isolation {what}"
+
+
+def _sure(strategy: str, shares: Mapping[str, float] | None) -> str:
+    if shares is None:
+        return "How sure this is cannot be said: without repeats there are no intervals."
+    rest = [
+        f"{name or 'nothing'} {100 * share:.0f} %"
+        for name, share in shares.items()
+        if name != strategy and share >= LEAST_SHARE
+    ]
+    others = f"; the others: {', '.join(rest[:SHOWN])}" if rest else ""
+    return f"{100 * shares.get(strategy, 0.0):.0f} % of the draws from the repeats agree{others}."
+
+
+def markdown(table: pd.DataFrame, paragraphs: Sequence[str], caption: str) -> str:
+    """tables/advice.md, and what the terminal shows: the answers, then the table for people."""
+    known = table.astype(object).where(table.notna(), None)
+    shown = pd.DataFrame([_shown(row) for row in known.to_dict("records")])
+    body = "" if shown.empty else shown.map(lambda text: text.replace("|", r"\|")).to_markdown(index=False)
+    return "\n".join([caption, "", *(f"- {text}" for text in paragraphs), "", body, ""])
+
+
+def _shown(row: Mapping[Any, Any]) -> dict[str, str]:
+    def number(name: str, pattern: str = "{:.4g}") -> str:
+        value = row[name]
+        return "-" if value is None else pattern.format(value)
+
+    interval = (
+        ""
+        if number("margin_percent_low") == "-"
+        else f" [{number('margin_percent_low', '{:.0f}')}, {number('margin_percent_high', '{:.0f}')}]"
+    )
+    return {
+        "workload": row["workload"],
+        "rank": number("rank", "{:.0f}"),
+        "strategy": row["strategy"],
+        "devices": number("devices", "{:.0f}"),
+        "each with": number("tenants_per_device", "{:.0f}"),
+        "verdict": row["verdict"] + ("" if row["basis"] in (MEASURED, None) else f" ({row['basis']})"),
+        "latency (ms)": f"{row['percentile'] or ''} {number('latency_ms')}".strip(),
+        "margin (%)": number("margin_percent", "{:.0f}") + interval,
+        "iterations/s per device": number("throughput_per_device_hz"),
+        "$ a month": number("dollars_per_month", "{:.2f}"),
+        "$ per million": number("dollars_per_million_iterations"),
+        "performance isolation": _held(row, "performance_isolation"),
+        "fault isolation": _held(row, "fault_isolation"),
+        "set-up": row["effort"],
+        "why not": row["reason"] or "",
+    }
+
+
+def _held(row: Mapping[Any, Any], name: str) -> str:
+    basis = row[f"{name}_basis"].partition(":")[0]
+    return row[name] if row[name] == basis else f"{row[name]} ({basis})"

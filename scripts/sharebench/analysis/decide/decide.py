@@ -1,0 +1,184 @@
+"""From tables to a decision: the scaling model, cost, capacity, advice and verdicts of a study."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from sharebench.analysis.decide import advice_text, model, rankings
+from sharebench.analysis.decide.advice import Question, confidence
+from sharebench.analysis.decide.capacity import capacity_table
+from sharebench.analysis.decide.cost import cost_table, with_lower_bounds
+from sharebench.analysis.decide.options import options
+from sharebench.analysis.decide.shares import Device, device_of
+from sharebench.core.capabilities import can
+from sharebench.core.files import read_json, replace_atomically
+from sharebench.core.strategies import Strategy, is_again, on_node
+from sharebench.records.references import read_device
+from sharebench.records.tables import read_table
+
+TEXTS = ("strategy", "workload", "tenant_workload", "status", "reason", "notes")
+NOTHING_SHARED = (
+    "none: no workload by itself was run under a strategy that shares (jobs, pairs and mixes have tables of their own)"
+)
+OF_PREDICTIONS = ("strategy", "workload", "basis", "reason")
+
+
+class Undecided(Exception):
+    """There are no results to decide from; one line."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """The tables of a study and what they are of."""
+
+    data: Path
+    root: Path
+    config: Mapping[str, Any]
+    product: str
+    label: str
+    strategies: Mapping[str, Strategy]
+    """Those that this kind of node can do at all, each once."""
+    device: Device
+    summary: pd.DataFrame
+    """Only plain workloads: the tenants of a mix are not alike, and what counts of jobs is in the table of jobs."""
+    cells: pd.DataFrame
+
+    @property
+    def workloads(self) -> list[str]:
+        """Plain workloads, in the order of the summary."""
+        return list(dict.fromkeys(self.summary["workload"]))
+
+    def is_shared(self, workload: str) -> bool:
+        """Whether it was run under a strategy that shares; one that is only the baseline of mixes leaves no choice."""
+        own = self.summary.loc[self.summary["workload"] == workload, "strategy"]
+        return any(name in self.strategies and self.strategies[name].mechanisms != ("exclusive",) for name in own)
+
+
+def read(data: Path, root: Path) -> Results:
+    """The tables under `root` of the cells under `data`. Raises Undecided where there are none."""
+    try:
+        manifest = read_json(root / "manifest.json", "config", "node_kind")
+        node = read_device(data / "nodes" / "device.json")["node"]
+        summary = read_table(root / "tables" / "summary.csv", TEXTS)
+        cells = read_table(root / "tables" / "cells.csv")
+    except OSError as error:
+        raise Undecided(f"no finished results in {root} ({error.filename} is missing); measure first") from None
+    config = manifest["config"]
+    kind, entries = manifest["node_kind"], config["strategy_catalogue"]
+    # A second measurement of the same thing is no choice, and tells a model nothing new; a queue shares nothing.
+    # Manifests of older results lack it.
+    device = device_of(node, config, node["units"] or manifest.get("device_units"))
+    own = {name: each for name, each in on_node(config, kind).items() if not (is_again(name) or each.is_queue)}
+    known = {name: each for name, each in own.items() if can(kind, entries[name], each.access) is None}
+    is_plain = summary["workload"].map(_is_plain(config)).astype(bool)
+    is_once = ~summary["strategy"].map(is_again).astype(bool)
+    plain = summary[(summary["workload"] == summary["tenant_workload"]) & is_plain & is_once]
+    return Results(data, root, config, node["product"], node["label"], known, device, plain, cells)
+
+
+def _is_plain(config: Mapping[str, Any]) -> Any:
+    def is_plain(workload: str) -> bool:
+        entry = config["workload_catalogue"].get(workload, {})
+        return "+" not in workload and entry.get("tenants") is None and entry.get("kind") != "job"
+
+    return is_plain
+
+
+def write_model(results: Results, classes: Mapping[str, str]) -> None:
+    """Write tables/model.csv, predictions.csv, which.csv and rankings.csv; `classes` are declared for workloads."""
+    found = model.models(results.summary, results.cells, results.config, results.strategies, results.device)
+    predictions = model.prediction_table(found, results.summary, results.strategies, results.device)
+    faults = rankings.measured_faults(_faults(results))
+    of = {
+        name: rankings.class_of(name, classes.get(name, "auto"), results.config, found[name])
+        for name in results.workloads
+    }
+    tables = {
+        "model": model.model_table(found),
+        "predictions": predictions,
+        "which": rankings.which_table(results.summary, of, predictions, results.strategies),
+        "rankings": rankings.rankings_table(results.summary, results.strategies, faults),
+    }
+    for name, table in tables.items():
+        replace_atomically(results.root / "tables" / f"{name}.csv", table.to_csv(index=False))
+
+
+def _faults(results: Results) -> pd.DataFrame | None:
+    path = results.root / "tables" / "isolation.csv"
+    return read_table(path) if path.exists() else None
+
+
+def decide(results: Results, asked: Mapping[str, Any], decided: Path) -> str:
+    """Write the answer, and the only file in the folder that `decided` names. Returns the advice for people."""
+    text = write_answer(results, asked)
+    shutil.rmtree(decided.parent, ignore_errors=True)
+    decided.parent.mkdir(parents=True)
+    decided.touch()
+    return text
+
+
+def write_answer(results: Results, asked: Mapping[str, Any]) -> str:
+    """Write tables/cost.csv, capacity.csv and advice.csv and .md; returns the advice for people.
+
+    `asked` holds the config's keys of `dataset.QUESTION_KEYS`.
+    """
+    folder, slo_ms = results.root / "tables", asked["slo_ms"]
+    question = Question(
+        asked["tenants"] or int(max(results.summary["replicas"], default=1)),
+        None if slo_ms is None else slo_ms / 1e3,
+        asked["isolation"],
+        asked["price_per_hour"],
+    )
+
+    def buckets(strategy: str, workload: str) -> pd.DataFrame:
+        return with_lower_bounds(pd.read_csv(results.data / "cells" / strategy / workload / "histograms.csv"))
+
+    cost = cost_table(results.summary, question.price_per_hour, slo_ms, results.config["window_seconds"], buckets)
+    replace_atomically(folder / "cost.csv", cost.to_csv(index=False))
+    capacity = capacity_table(results.summary, results.cells, slo_ms, results.workloads)
+    replace_atomically(folder / "capacity.csv", capacity.to_csv(index=False))
+    table, text = advice(results, question)
+    replace_atomically(folder / "advice.csv", table.to_csv(index=False))
+    replace_atomically(folder / "advice.md", text)
+    return text
+
+
+def _doubt(summary: pd.DataFrame, workload: str) -> str:
+    """What a reader of the answer alone would not learn: that what it rests on was disturbed."""
+    own = summary[(summary["workload"] == workload) & (summary["warnings"] > 0)]
+    if own.empty:
+        return ""
+    cells = int(summary.loc[summary["workload"] == workload, "n"].sum())
+    return f" Of the {cells} cells behind this, {int(own['warnings'].sum())} carry a warning: see tables/summary.md."
+
+
+def advice(results: Results, question: Question) -> tuple[pd.DataFrame, str]:
+    """The table of the advice, and it in words."""
+    path = results.root / "tables" / "predictions.csv"
+    predictions = pd.DataFrame(columns=list(model.PREDICTION_COLUMNS))
+    if path.exists():
+        predictions = read_table(path, OF_PREDICTIONS)
+    faults = rankings.measured_faults(_faults(results))
+    rows: list[dict[str, Any]] = []
+    paragraphs = []
+    for workload in results.workloads:
+        if not results.is_shared(workload):
+            continue
+        is_open = results.config["workload_catalogue"][workload]["load"]["arrival"] != "closed"
+        found = options(workload, results.summary, predictions, results.strategies, results.device, faults, is_open)
+        shares = confidence(found, question)
+        rows += advice_text.rows(workload, found, question, results.strategies, shares)
+        paragraphs.append(advice_text.paragraph(workload, found, question, shares) + _doubt(results.summary, workload))
+    integers = dict.fromkeys(("rank", "devices", "tenants_per_device", "judged_with_tenants"), "Int64")
+    table = pd.DataFrame(rows, columns=list(advice_text.COLUMNS)).astype(integers)
+    about = (
+        f"{results.product}{f' ({results.label})' if results.label and results.label not in results.product else ''}"
+    )
+    caption = f"Advice for {advice_text.asked(question)}, from {about}"
+    return table, advice_text.markdown(table, paragraphs or [NOTHING_SHARED], caption)

@@ -1,0 +1,83 @@
+"""What is documented about the mechanisms: isolation, partitions and effort, each with its source.
+
+Where a study has measured the same thing, that counts instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sharebench.core.strategies import Strategy
+
+MEASURED, DOCUMENTED, UNKNOWN = "measured", "documented", "unknown"
+MIG_GUIDE = "NVIDIA MIG user guide"
+MPS_GUIDE = "NVIDIA MPS documentation"
+KUBECON = "Klues and Chen, KubeCon NA 2024"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Whether something holds, how that is known, and in words why; None where nobody knows."""
+
+    holds: bool | None
+    basis: str
+    text: str
+
+
+ALONE = Evidence(True, DOCUMENTED, "no neighbour on its device")
+
+
+def performance_isolation(strategy: Strategy) -> Evidence:
+    """Whether neighbours cannot slow a tenant down, as far as it is documented."""
+    if strategy.mechanisms == ("exclusive",):
+        return ALONE
+    if strategy.mechanisms == ("mig",):
+        return Evidence(True, DOCUMENTED, f"SMs, cache and bandwidth of its own ({MIG_GUIDE})")
+    if strategy.mechanisms[0] == "mig":
+        return Evidence(False, DOCUMENTED, f"not between tenants of one instance ({MIG_GUIDE})")
+    if strategy.mechanisms[0] == "time-slicing":
+        return Evidence(False, DOCUMENTED, f"every tenant waits for the turns of the others ({KUBECON})")
+    shared = "limits on SMs are ceilings, cache and bandwidth are shared" if limited(strategy) else "all is shared"
+    return Evidence(False, DOCUMENTED, f"{shared} ({MPS_GUIDE})")
+
+
+def fault_isolation(strategy: Strategy) -> Evidence:
+    """Whether a fatal fault of a tenant leaves its neighbours alive, as far as it is documented."""
+    if strategy.mechanisms == ("exclusive",):
+        return ALONE
+    if strategy.mechanisms == ("mig",):
+        return Evidence(True, DOCUMENTED, f"a fault stays in its instance ({MIG_GUIDE})")
+    inner = strategy.mechanisms[-1]
+    if inner == "mps":
+        return Evidence(False, DOCUMENTED, f"a fatal fault is reported to every client of the server ({MPS_GUIDE})")
+    if inner == "streams":
+        return Evidence(False, DOCUMENTED, "all tenants are one process")
+    return Evidence(None, UNKNOWN, "contexts of their own, but sources differ on a common fault domain; not measured")
+
+
+EFFORTS: Sequence[tuple[tuple[str, ...], str]] = (
+    (("exclusive",), "none"),
+    (("time-slicing",), "none: what a GPU does by itself"),
+    (("mps",), "a daemon beside the tenants"),
+    (("mps", "limits"), "a daemon, and limits to be chosen per tenant"),
+    (("mig",), "instances made beforehand, on an idle GPU"),
+    (("mig", "time-slicing"), "instances made beforehand, tenants spread over them"),
+    (("mig", "mps"), "instances made beforehand, and a daemon in each"),
+    (("streams",), "all tenants rewritten into one process"),
+)
+"""What it takes to set a mechanism up, from the least to the most (ease: KUBECON; the rest is our judgement)."""
+
+
+def effort(strategy: Strategy) -> tuple[int, str]:
+    """Rank of the effort, 0 for none, and what it is."""
+    kind = (*strategy.mechanisms, "limits") if limited(strategy) else strategy.mechanisms
+    for rank, (known, words) in enumerate(EFFORTS):
+        if known == kind:
+            return rank, words
+    return len(EFFORTS), "not known"
+
+
+def limited(strategy: Strategy) -> bool:
+    """Whether it caps what each tenant gets of the SMs or of the memory."""
+    return strategy.thread_percent is not None or strategy.memory_percent is not None

@@ -1,0 +1,268 @@
+"""tables/model.csv and predictions.csv: the scaling model of each workload, and what it says of every strategy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sharebench.analysis.decide import scaling
+from sharebench.analysis.decide.scaling import Choice, Fit, Point
+from sharebench.analysis.decide.shares import Device, parts
+from sharebench.analysis.statistics.draws import mean_draws
+from sharebench.core.strategies import Strategy
+
+DRAWS = 200
+FLAG_PERCENT = 5.0
+"""Cells that are off by more break the model: cells of one kind fit within 2 %, other physics misses by 5 to 27 %."""
+MOST_REPLICAS = 16
+"""Every number of tenants is predicted up to twice the largest measured one, but not beyond this."""
+MEASURED, PREDICTED = "measured", "predicted, not measured"
+UNITS = {
+    scaling.SERIAL: "s",
+    scaling.PARALLEL: "s x units",
+    scaling.CONTENTION: "s per pair of tenants",
+    scaling.SWITCHING: "ratio",
+}
+MODEL_COLUMNS = (
+    "workload",
+    "shape",
+    "chosen",
+    "cells",
+    "leave_one_out_error_percent",
+    "parameter",
+    "unit",
+    "value",
+    "low",
+    "high",
+    "reason",
+)
+PREDICTION_COLUMNS = (
+    "strategy",
+    "workload",
+    "replicas",
+    "basis",
+    "predicted_mean_seconds",
+    "predicted_mean_seconds_low",
+    "predicted_mean_seconds_high",
+    "measured_mean_seconds",
+    "measured_mean_seconds_low",
+    "measured_mean_seconds_high",
+    "residual_percent",
+    "flagged",
+    "left_out_residual_percent",
+    "reason",
+)
+MEAN = "latency_mean_seconds"
+SIZE_NOT_KNOWN = "the number of the device's SMs is not known"
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Mean latency in seconds, and draws of it, shape (draws,), which hold both what the repeats leave open and the
+    model's own error; NaN where neither is known."""
+
+    seconds: float
+    draws: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Model:
+    """The scaling model of one workload; `choice` is None where there is none, for that `reason`."""
+
+    workload: str
+    points: Sequence[Point]
+    choice: Choice | None
+    draws: Sequence[Fit]
+    """Fits to draws of the repeats; empty where a cell has no repeats."""
+    intervals: Mapping[str, tuple[float, float]]
+    """Of the chosen shape's parameters; empty where no two repeats have all cells."""
+    left_out: Mapping[tuple[str, int], float | None]
+    reason: str
+
+    def error(self, strategy: str) -> float:
+        """Standard deviation of the log of a prediction, from points that were left out: for a strategy that was
+        measured one at a time, for another one all of a strategy."""
+        assert self.choice is not None
+        one = self.choice.error or 0.0
+        known = [error for error in self.left_out.values() if error is not None]
+        if any(point.strategy == strategy for point in self.points) or not known:
+            return one
+        return max(one, math.sqrt(sum(error * error for error in known) / len(known)))
+
+    def predict(self, asked: Sequence[tuple[Strategy, int]], device: Device) -> list[Prediction | None]:
+        """Of each strategy with so many tenants; None where nothing is known."""
+        shared = [parts(strategy, replicas, device) for strategy, replicas in asked]
+        values = [self.choice.fit.seconds(each) if self.choice and each else None for each in shared]
+        told = [each for each, value in zip(shared, values, strict=True) if each is not None and value is not None]
+        fits = iter(scaling.seconds_of(self.draws, told).T if told and self.draws else ())
+        return [
+            None if value is None else Prediction(value, self._drawn(strategy.name, next(fits, np.full(DRAWS, value))))
+            for (strategy, _), value in zip(asked, values, strict=True)
+        ]
+
+    def _drawn(self, strategy: str, fits: NDArray[np.float64]) -> NDArray[np.float64]:
+        error = self.error(strategy)
+        rng = np.random.default_rng(list(strategy.encode()))
+        noise = np.exp(rng.normal(0.0, error, len(fits))) if error else np.full(len(fits), math.nan)
+        return fits * (noise if error or not self.draws else 1.0)
+
+
+def is_modelled(workload: str, config: Mapping[str, Any]) -> str | None:
+    """Why the scaling model is not for this workload; None if it is."""
+    entry = config["workload_catalogue"].get(workload)
+    if entry is None or entry.get("tenants") is not None:
+        return "tenants of a mix differ from each other"
+    if entry["load"]["arrival"] != "closed":
+        return "an open load does not keep the device busy"
+    return None if entry["kind"] == "loop" else f"iterations of kind {entry['kind']} are not those of a loop"
+
+
+def repeat_means(cells: pd.DataFrame) -> dict[tuple[str, str, int], dict[int, float]]:
+    """Mean latency of all tenants' iterations in each valid cell by repeat, by strategy, workload and replicas."""
+    keys = ["strategy", "workload", "replicas", "repeat"]
+    used = cells[cells["valid"] & (cells["count"] > 0)]
+    sums = used.assign(total=used["count"] * used[MEAN]).groupby(keys)[["total", "count"]].sum()
+    means: dict[tuple[str, str, int], dict[int, float]] = {}
+    for row in (sums["total"] / sums["count"]).reset_index(name="seconds").to_dict("records"):
+        key = (row["strategy"], row["workload"], int(row["replicas"]))
+        means.setdefault(key, {})[int(row["repeat"])] = float(row["seconds"])
+    return means
+
+
+def models(
+    summary: pd.DataFrame,
+    cells: pd.DataFrame,
+    config: Mapping[str, Any],
+    strategies: Mapping[str, Strategy],
+    device: Device,
+) -> dict[str, Model]:
+    """The model of each workload of the summary that is not a pair."""
+    means = repeat_means(cells)
+    found = {}
+    for workload in dict.fromkeys(summary["workload"]):
+        if "+" in workload:
+            continue
+        reason = is_modelled(workload, config) or ""
+        points, repeats = [], []
+        for row in summary[(summary["workload"] == workload) & (summary["n"] > 0)].to_dict("records"):
+            key = (row["strategy"], workload, int(row["replicas"]))
+            known = strategies.get(key[0])
+            shared = parts(known, key[2], device) if known and not reason else None
+            if shared is not None and key in means and not math.isnan(row[MEAN]):
+                points.append(Point(key[0], key[2], shared, row[MEAN]))
+                repeats.append(means[key])
+        if not points and not reason:
+            reason = SIZE_NOT_KNOWN if device.units is None else "no valid cell of a known share of the device"
+        found[workload] = _model(workload, points, repeats, reason)
+    return found
+
+
+def _model(workload: str, points: Sequence[Point], repeats: Sequence[Mapping[int, float]], reason: str) -> Model:
+    choice = scaling.choose(points)
+    if choice is None:
+        return Model(workload, points, None, [], {}, {}, reason)
+    rng = np.random.default_rng(list(workload.encode()))
+    drawn = np.array([mean_draws(list(values.values()), DRAWS, rng) for values in repeats]).T
+    draws = scaling.refit(choice.fit, points, drawn) if np.isfinite(drawn).all() else []
+    whole = sorted(set.intersection(*(set(values) for values in repeats)))
+    apart = np.array([[values[repeat] for values in repeats] for repeat in whole])
+    intervals = scaling.intervals(choice.fit, points, apart)
+    return Model(workload, points, choice, draws, intervals, scaling.left_out_strategies(points), reason)
+
+
+def model_table(models: Mapping[str, Model]) -> pd.DataFrame:
+    """One row per workload, shape and parameter; intervals for the chosen shape only."""
+    rows: list[dict[str, Any]] = []
+    for name, model in models.items():
+        if model.choice is None:
+            rows.append({"workload": name, "chosen": False, "cells": len(model.points), "reason": model.reason})
+            continue
+        for shape in scaling.SHAPES:
+            fitted = model.choice.fit if shape == model.choice.fit.shape else scaling.fit(model.points, shape)
+            error = model.choice.errors[shape]
+            shared = {
+                "workload": name,
+                "shape": shape,
+                "chosen": shape == model.choice.fit.shape,
+                "cells": len(model.points),
+                "leave_one_out_error_percent": None if error is None else 100 * math.expm1(error),
+                "reason": "" if fitted else "these cells do not tell its parameters apart",
+            }
+            rows += [shared | each for each in _parameters(fitted, model.intervals if shared["chosen"] else {})]
+    return pd.DataFrame(rows, columns=list(MODEL_COLUMNS))
+
+
+def _parameters(fitted: Fit | None, intervals: Mapping[str, tuple[float, float]]) -> list[dict[str, Any]]:
+    if fitted is None:
+        return [{}]
+    rows = []
+    for name, value in fitted.parameters.items():
+        low, high = intervals.get(name, (None, None))
+        rows.append({"parameter": name, "unit": UNITS[name], "value": value, "low": low, "high": high})
+    return rows
+
+
+def prediction_table(
+    models: Mapping[str, Model], summary: pd.DataFrame, strategies: Mapping[str, Strategy], device: Device
+) -> pd.DataFrame:
+    """One row per workload, strategy and number of tenants that is possible and was measured or can be predicted."""
+    rows = []
+    for workload, model in models.items():
+        own = summary[summary["workload"] == workload]
+        measured = {(row["strategy"], int(row["replicas"])): row for row in own.to_dict("records")}
+        sizes = {n for _, n in measured} | set(range(1, min(2 * max(own["replicas"]), MOST_REPLICAS) + 1))
+        asked = []
+        for strategy in strategies.values():
+            for replicas in sorted(sizes):
+                row = measured.get((strategy.name, replicas))
+                is_possible = row is None or row["status"] == "ok"
+                if is_possible and device.infeasible(strategy, replicas) is None:
+                    asked.append((strategy, replicas))
+        for (strategy, replicas), predicted in zip(asked, model.predict(asked, device), strict=True):
+            row = measured.get((strategy.name, replicas))
+            rows.append(_prediction(model, strategy, replicas, device, row, predicted))
+    kept = [row for row in rows if row["predicted_mean_seconds"] is not None or row["basis"] == MEASURED]
+    return pd.DataFrame(kept, columns=list(PREDICTION_COLUMNS))
+
+
+def _prediction(
+    model: Model,
+    strategy: Strategy,
+    replicas: int,
+    device: Device,
+    measured: Mapping[Any, Any] | None,
+    predicted: Prediction | None,
+) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        **dict.fromkeys(PREDICTION_COLUMNS),
+        "strategy": strategy.name,
+        "workload": model.workload,
+        "replicas": replicas,
+        "basis": PREDICTED,
+        "reason": model.reason,
+    }
+    if predicted is not None:
+        draws = predicted.draws
+        low, high = np.quantile(draws, [0.025, 0.975]) if np.isfinite(draws).all() else (math.nan, math.nan)
+        row |= {"predicted_mean_seconds": predicted.seconds}
+        row |= {"predicted_mean_seconds_low": low, "predicted_mean_seconds_high": high}
+    elif not model.reason:
+        row["reason"] = (
+            "its part of the device is not known" if parts(strategy, replicas, device) is None else "no cell tells it"
+        )
+    if measured is None or math.isnan(measured[MEAN]):
+        return row
+    row |= {"basis": MEASURED} | {f"measured_mean_seconds{end}": measured[MEAN + end] for end in ("", "_low", "_high")}
+    if predicted is not None:
+        row["residual_percent"] = 100 * (predicted.seconds / measured[MEAN] - 1)
+        inside = measured[f"{MEAN}_low"] <= predicted.seconds <= measured[f"{MEAN}_high"]
+        row["flagged"] = abs(row["residual_percent"]) > FLAG_PERCENT and not inside
+    left_out = model.left_out.get((strategy.name, replicas))
+    row["left_out_residual_percent"] = None if left_out is None else 100 * math.expm1(left_out)
+    return row

@@ -1,0 +1,65 @@
+"""Studies whose blocks were measured on several devices of one product: no ratio may mix two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from sharebench.analysis.cells.baseline import Baseline
+from sharebench.analysis.cells.rows import MeasuredCell
+from sharebench.analysis.tables.jobs import JobCell
+from sharebench.core import faults
+
+ALONE = "no valid baseline in its block, and those of other blocks are of another device"
+
+
+def devices(cells: Iterable[MeasuredCell]) -> list[str]:
+    """The hashed identities of the devices that the cells were measured on."""
+    return sorted({row.device for cell in cells for row in cell.rows})
+
+
+def remark(count: int) -> str:
+    """What tables and figures say of it; empty for one device."""
+    return (
+        f"Blocks were measured on {count} devices of this product; every ratio is of one device." if count > 1 else ""
+    )
+
+
+def paired_by_device(cells: Sequence[MeasuredCell], strategy: str | None) -> list[MeasuredCell]:
+    """The cells, in a study on several devices with the device in place of the run, so that a block pairs within it.
+
+    A block is on one device, whatever the number of runs that measured it. A cell without a valid cell of the baseline
+    `strategy` in its block has nothing to be held against, and is excluded, but for cells with a fault, whose victims
+    are held against themselves. With one device the cells are as they were.
+    """
+    if len(devices(cells)) < 2:
+        return list(cells)
+    own = [replace(cell, run_id=cell.rows[0].device) for cell in cells]
+    baseline = Baseline(own, strategy)
+
+    def has_partner(cell: MeasuredCell) -> bool:
+        names = {row.tenant_workload for row in cell.all_rows if row.tenant_workload}
+        return any(map(faults.kind_of, names)) or all(baseline.partner_seconds(cell, name) for name in names)
+
+    return [cell if strategy is None or not cell.valid or has_partner(cell) else _excluded(cell) for cell in own]
+
+
+def _excluded(cell: MeasuredCell) -> MeasuredCell:
+    rows, all_rows = (tuple(replace(row, valid=False, reason=ALONE) for row in of) for of in (cell.rows, cell.all_rows))
+    return replace(cell, valid=False, reason=ALONE, rows=rows, all_rows=all_rows)
+
+
+def jobs_by_device(jobs: Sequence[JobCell], cells: Sequence[MeasuredCell], queues: Iterable[str]) -> list[JobCell]:
+    """The same of jobs, whose speedup refers to the first of `queues`; `cells` say on which device each run was."""
+    if len(devices(cells)) < 2:
+        return list(jobs)
+    device_of = {row.run_id: row.device for cell in cells for row in cell.rows}
+    own = [replace(job, run_id=device_of[job.run_id]) for job in jobs]
+    queue = next(iter(queues), "")
+    there = {(job.workload, job.replicas, job.block) for job in own if job.strategy == queue and job.valid}
+    return [
+        job
+        if not job.valid or not there or (job.workload, job.replicas, job.block) in there
+        else replace(job, valid=False, reason=ALONE)
+        for job in own
+    ]

@@ -1,0 +1,111 @@
+"""tables/devices.csv: the same measured on several devices of one product, beside how well one repeats itself."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from scipy.special import fdtrc
+
+from sharebench.analysis.cells.baseline import Baseline
+from sharebench.analysis.cells.rows import MeasuredCell
+from sharebench.analysis.cells.slowdown import cell_slowdowns
+from sharebench.analysis.statistics.intervals import log_interval
+from sharebench.core.strategies import AGAIN, is_again
+
+COLUMNS = (
+    "strategy",
+    "workload",
+    "tenant_workload",
+    "replicas",
+    "device",
+    "n",
+    "latency_mean_seconds",
+    "over_all_devices",
+    "slowdown",
+    "between_devices_percent",
+    "within_device_percent",
+    "p_devices",
+)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How far devices are apart, and how far one is from itself; None where too little was measured to know."""
+
+    between_percent: float
+    """Standard deviation of the devices' mean logs."""
+    within_percent: float | None
+    """Standard deviation of the logs on one device, pooled over devices."""
+    probability: float | None
+    """p of the F test that all devices have one mean (one-way analysis of variance of the logs)."""
+
+
+def spread(by_device: Mapping[str, Sequence[float]]) -> Spread:
+    """Of positive values by device. Raises ValueError for fewer than two devices."""
+    if len(by_device) < 2:
+        raise ValueError("one device has nothing to be compared with")
+    logs = [[math.log(value) for value in values] for values in by_device.values()]
+    means = [math.fsum(own) / len(own) for own in logs]
+    middle = math.fsum(means) / len(means)
+    between = math.sqrt(math.fsum((mean - middle) ** 2 for mean in means) / (len(means) - 1))
+    count = sum(map(len, logs))
+    degrees = count - len(logs)
+    if not degrees:
+        return Spread(100 * between, None, None)
+    inside = math.fsum((log - mean) ** 2 for own, mean in zip(logs, means, strict=True) for log in own) / degrees
+    grand = math.fsum(map(math.fsum, logs)) / count
+    outside = math.fsum(len(own) * (mean - grand) ** 2 for own, mean in zip(logs, means, strict=True))
+    ratio = outside / (len(logs) - 1) / inside if inside else None
+    probability = None if ratio is None else float(fdtrc(len(logs) - 1, degrees, ratio))
+    return Spread(100 * between, 100 * math.sqrt(inside), probability)
+
+
+def always_busy(config: Mapping[str, Any]) -> set[str]:
+    """The workloads whose latency is a device's: that of an open load depends on when its requests happen to come."""
+    return {name for name, entry in config["workload_catalogue"].items() if entry["load"]["arrival"] == "closed"}
+
+
+def devices_table(cells: Iterable[MeasuredCell], baseline: Baseline, busy: Collection[str]) -> pd.DataFrame:
+    """One row per strategy, workload, number of tenants and device, where two devices or more have valid cells.
+
+    Of tenants that run one of the workloads `busy`. The baseline measured again is the baseline: two measurements in
+    one block tell how a device repeats itself.
+    """
+    groups: dict[tuple[str, str, str, int], dict[str, list[MeasuredCell]]] = defaultdict(lambda: defaultdict(list))
+    for cell in cells:
+        runs = cell.tenant_workload
+        if cell.valid and cell.latency_mean_seconds and runs is not None and runs in busy:
+            key = (cell.strategy.removesuffix(AGAIN), cell.workload, runs, cell.replicas)
+            groups[key][cell.rows[0].device].append(cell)
+    rows = [row for key, found in groups.items() if len(found) > 1 for row in _rows(key, found, baseline)]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _rows(
+    key: tuple[str, str, str, int], found: Mapping[str, Sequence[MeasuredCell]], baseline: Baseline
+) -> list[dict[str, object]]:
+    latencies = {device: [cell.latency_mean_seconds or 0.0 for cell in own] for device, own in found.items()}
+    means = {device: log_interval(own).value for device, own in latencies.items()}
+    middle, apart = log_interval(list(means.values())).value, spread(latencies)
+    rows: list[dict[str, object]] = []
+    for device in sorted(found):
+        slowdowns = cell_slowdowns([cell for cell in found[device] if not is_again(cell.strategy)], baseline)
+        rows.append(
+            dict(zip(COLUMNS, key, strict=False))
+            | {
+                "device": device,
+                "n": len(found[device]),
+                "latency_mean_seconds": means[device],
+                "over_all_devices": means[device] / middle,
+                "slowdown": log_interval(slowdowns).value if slowdowns else None,
+                "between_devices_percent": apart.between_percent,
+                "within_device_percent": apart.within_percent,
+                "p_devices": apart.probability,
+            }
+        )
+    return rows

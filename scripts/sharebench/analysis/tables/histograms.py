@@ -1,0 +1,84 @@
+"""The latency histograms of all valid cells of one pair: the tenants' own, and what Prometheus saw of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from sharebench.core.files import replace_atomically
+from sharebench.gates import judged
+from sharebench.gates.gates import is_valid
+from sharebench.records import record
+from tenant.contract import upper_seconds
+
+COLUMNS = ("replicas", "repeat", "tenant", "bucket_lower_seconds", "bucket_upper_seconds", "count")
+
+
+Bucket = tuple[float, float, float]
+"""Lower and upper bound in seconds, and the count."""
+
+
+def _buckets(tenant: Mapping[str, Any]) -> Iterator[Bucket]:
+    """Each bucket that is not empty; of a program that measures itself, its own."""
+    for text, count in tenant["histogram"].items():
+        index = int(text)
+        yield (upper_seconds(index - 1) if index else 0.0), upper_seconds(index), count
+    yield from _foreign(tenant.get("foreign_histogram"))
+
+
+def _foreign(stored: Mapping[str, Any] | None) -> Iterator[Bucket]:
+    """The non-empty buckets of any layout; the last bound may be None for infinity."""
+    if stored is None:
+        return
+    uppers = [math.inf if upper is None else upper for upper in stored["upper_seconds"]]
+    for (lower, upper), count in zip(pairwise([0.0, *uppers]), stored["count"], strict=True):
+        if count:
+            yield lower, upper, count
+
+
+def _own(measured: Mapping[str, Any]) -> Iterator[tuple[int, Bucket]]:
+    for tenant in measured["tenants"]:
+        for bucket in _buckets(tenant):
+            yield tenant["index"], bucket
+
+
+def _prometheus(measured: Mapping[str, Any]) -> Iterator[tuple[int, Bucket]]:
+    for seen in (measured.get("prometheus") or {"tenants": []})["tenants"]:
+        for bucket in _foreign(seen["histogram"]):
+            yield seen["index"], bucket
+
+
+SOURCES: Mapping[str, Callable[[Mapping[str, Any]], Iterable[tuple[int, Bucket]]]] = {
+    "tenants": _own,
+    "prometheus": _prometheus,
+}
+
+
+def export_histograms(raw_paths: Sequence[Path], out: Path, source: str = "tenants") -> None:
+    """Write the non-empty buckets of the host latencies, by replicas, repeat, tenant and bucket; atomically.
+
+    `source` is whose they are, a key of SOURCES. The overflow bucket's upper bound is `inf`. Raises RecordError for a
+    damaged record, and for one that is not of the first one's strategy and workload.
+    """
+    rows: list[tuple[int, int, int, float, float, float]] = []
+    first: tuple[str, str] | None = None
+    for path in raw_paths:
+        measured = judged.read(path)
+        cell = measured["cell"]
+        pair = (cell["strategy"], cell["workload"])
+        first = first or pair
+        if pair != first:
+            raise record.RecordError(f"{path}: is of {' and '.join(pair)}, not of {' and '.join(first)}")
+        if is_valid(measured):
+            for tenant, bucket in SOURCES[source](measured):
+                rows.append((cell["replicas"], cell["repeat"], tenant, *bucket))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(sorted(rows))
+    replace_atomically(out, text.getvalue())

@@ -1,0 +1,161 @@
+"""tables/jobs.csv: how long jobs take side by side and one after another, from the records of cells of jobs.
+
+The *makespan* is the time from the moment at which all jobs of a cell begin to the end of the last. In a queue it is
+the sum of the jobs' own times, without the start-up of each, which `makespan_with_startup_seconds` has in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from sharebench.analysis.cells.gpu_columns import device_columns, tenant_memory_mib
+from sharebench.analysis.statistics.intervals import Estimate, log_interval, welch_ratio
+from sharebench.core.spec import runs_jobs
+from sharebench.gates.gates import is_valid
+from sharebench.study.cells import Cell
+
+Group = tuple[str, str, int]
+# Means over the valid cells.
+MEANS = (
+    "makespan_with_startup_seconds",
+    "gpu_util_percent",
+    "memory_per_tenant_mib",
+    "server_memory_mib",
+    "power_mean_watts",
+)
+# With an interval over the repeats.
+ESTIMATES = ("completion_mean_seconds", "makespan_seconds", "speedup", "energy_per_job_joules")
+COLUMNS = (
+    *("strategy", "workload", "replicas", "status", "reason", "n_expected", "n"),
+    *(f"{name}{end}" for name in ESTIMATES for end in ("", "_low", "_high")),
+    *("completion_min_seconds", "completion_max_seconds", *MEANS),
+)
+# What a tenant needs before its first iteration; warming up is the measurement's, not the job's.
+STARTUP = ("process_seconds", "import_seconds", "context_seconds", "load_seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class JobCell:
+    """One cell of jobs; `values` by column of the table, without those that are not known."""
+
+    strategy: str
+    workload: str
+    replicas: int
+    repeat: int
+    block: int
+    run_id: str
+    status: str
+    reason: str | None
+    valid: bool
+    completions_seconds: tuple[float, ...]
+    values: Mapping[str, float]
+
+
+def job_cell(record: Mapping[str, Any]) -> JobCell | None:
+    """What the table needs of a record; None if it is not one of jobs."""
+    if not runs_jobs(json.loads(record["spec"])):
+        return None
+    ends = [(tenant.get("job") or {}).get("completion_seconds") for tenant in record["tenants"]]
+    completions = tuple(end for end in ends if end is not None) if is_valid(record) else ()
+    valid = is_valid(record) and len(completions) == len(ends)
+    return JobCell(
+        **record["cell"],
+        run_id=record["provenance"]["run_id"],
+        status=record["status"],
+        reason=record["reason"] if valid or not is_valid(record) else "not every job has an end",
+        valid=valid,
+        completions_seconds=completions,
+        values=_values(record, completions) if valid else {},
+    )
+
+
+def _values(record: Mapping[str, Any], completions: Sequence[float]) -> dict[str, float]:
+    tenants, telemetry = record["tenants"], record["telemetry"] or {}
+    is_queue = "turns" in record["window"]
+    startups = [sum(tenant["startup"][part] for part in STARTUP) for tenant in tenants if tenant["startup"]]
+    in_all = sum(startups) if is_queue else max(startups, default=0.0)
+    makespan = sum(completions) if is_queue else max(completions)
+    memory = [mib for mib in tenant_memory_mib(record) if mib is not None]
+    energy = telemetry.get("energy_joules")
+    values: dict[str, float | None] = {
+        "completion_mean_seconds": sum(completions) / len(completions),
+        "makespan_seconds": makespan,
+        "makespan_with_startup_seconds": makespan + in_all if len(startups) == len(tenants) else None,
+        "gpu_util_percent": telemetry.get("utilisation_mean_percent"),
+        "memory_per_tenant_mib": sum(memory) / len(memory) if memory else None,
+        "server_memory_mib": telemetry.get("server_memory_mib"),
+        "power_mean_watts": device_columns(record, 0)["power_mean_watts"],
+        "energy_per_job_joules": energy / len(tenants) if energy else None,
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def jobs_table(cells: Iterable[JobCell], expected: Iterable[Cell], queues: Iterable[str]) -> pd.DataFrame:
+    """One row per strategy, workload and number of jobs of `expected`, in its order.
+
+    `queues` are the strategies that run jobs one after another, to the first of which `speedup` refers.
+    """
+    wanted: dict[Group, set[int]] = defaultdict(set)
+    for cell in expected:
+        wanted[cell.strategy, cell.workload, cell.replicas].add(cell.repeat)
+    found: dict[Group, list[JobCell]] = defaultdict(list)
+    for measured in cells:
+        group = (measured.strategy, measured.workload, measured.replicas)
+        if measured.repeat in wanted.get(group, ()):
+            found[group].append(measured)
+    queue = next(iter(queues), "")
+    rows = [
+        _row(group, len(repeats), found[group], found.get((queue, *group[1:]), [])) for group, repeats in wanted.items()
+    ]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _row(group: Group, n_expected: int, cells: Sequence[JobCell], queue: Sequence[JobCell]) -> dict[str, Any]:
+    valid = [cell for cell in cells if cell.valid]
+    statuses = {cell.status for cell in cells} or {"missing"}
+    completions = [seconds for cell in valid for seconds in cell.completions_seconds]
+    row: dict[str, Any] = {
+        **dict(zip(("strategy", "workload", "replicas"), group, strict=True)),
+        "status": statuses.pop() if len(statuses) == 1 else "mixed",
+        "reason": "; ".join(dict.fromkeys(cell.reason for cell in cells if cell.reason)),
+        "n_expected": n_expected,
+        "n": len(valid),
+        "completion_min_seconds": min(completions, default=None),
+        "completion_max_seconds": max(completions, default=None),
+    }
+    for name in MEANS:
+        known = [cell.values[name] for cell in valid if name in cell.values]
+        row[name] = sum(known) / len(known) if known else None
+    for name in ESTIMATES:
+        if name == "speedup":
+            estimate = speedup(valid, [cell for cell in queue if cell.valid])
+        else:
+            known = [cell.values[name] for cell in valid if name in cell.values]
+            estimate = log_interval(known) if known else None
+        row |= {name: estimate and estimate.value}
+        row |= {f"{name}_low": estimate and estimate.low, f"{name}_high": estimate and estimate.high}
+    return row
+
+
+def speedup(cells: Sequence[JobCell], queue: Sequence[JobCell]) -> Estimate | None:
+    """Makespan of the queue over that of `cells`, both valid repeats with the same jobs; None where one is missing.
+
+    Paired by run and block where every cell has a partner of its own, else Welch's interval; both on the log scale, as
+    slowdowns are. The queue's own is 1 by definition.
+    """
+    if not cells or not queue:
+        return None
+    if cells[0].strategy == queue[0].strategy:
+        return log_interval([1.0] * len(cells))
+    name = "makespan_seconds"
+    partners = {(each.run_id, each.block): each.values[name] for each in queue}
+    own = {(each.run_id, each.block): each.values[name] for each in cells}
+    if len(own) == len(cells) and len(partners) == len(queue) and own.keys() <= partners.keys():
+        return log_interval([partners[key] / value for key, value in own.items()])
+    return welch_ratio([each.values[name] for each in queue], [each.values[name] for each in cells])

@@ -1,0 +1,229 @@
+"""tables/summary.csv: one row per strategy, workload, workload of the tenants and number of replicas, over its repeats.
+
+Each cell gets its values first; the table has their geometric mean and 95 % interval over the valid repeats.
+The tenants of a mix are taken apart by what they run. Mean latency and percentiles of a cell are those of all these
+tenants' latencies together, throughput and memory per tenant are means over them, slowdown is the mean of theirs; power
+and energy are the device's, and what several programs make of it (`multiprogram`) is of all tenants of the cell.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pandas as pd
+
+from sharebench.analysis.cells.baseline import Baseline
+from sharebench.analysis.cells.multiprogram import FORMULAS, group_metrics
+from sharebench.analysis.cells.percentiles import QUANTILES, group_percentile, note_on_percentile
+from sharebench.analysis.cells.rows import MeasuredCell
+from sharebench.analysis.cells.separability import Separability
+from sharebench.analysis.cells.slowdown import group_slowdown, latency_ratio
+from sharebench.analysis.statistics.intervals import Estimate, log_interval
+from sharebench.core.strategies import is_again
+from sharebench.study.cells import Cell
+
+Group = tuple[str, str, str, int]
+# Only a GPU knows them; elsewhere a note on each would say nothing.
+OF_GPUS = (
+    "power_mean_watts",
+    "energy_per_iteration_joules",
+    "energy_above_idle_per_iteration_joules",
+    "throughput_per_watt",
+)
+# What is no mean of values that the cells have one by one.
+DERIVED = ("slowdown", *FORMULAS, "isolation_index")
+METRICS = (
+    "latency_mean_seconds",
+    *QUANTILES,
+    "throughput_per_tenant_hz",
+    "throughput_total_hz",
+    *DERIVED,
+    "memory_per_tenant_mib",
+    *OF_GPUS,
+)
+# How a note calls a metric that may be unknown.
+WORDS = {
+    "memory_per_tenant_mib": "memory",
+    "latency_mean_seconds": "mean latency",
+    "power_mean_watts": "power",
+    "energy_per_iteration_joules": "energy",
+    "energy_above_idle_per_iteration_joules": "energy above idle",
+    "throughput_per_watt": "throughput per watt",
+}
+GROUP = ("strategy", "workload", "tenant_workload", "replicas")
+HEAD = (
+    *GROUP,
+    "status",
+    "reason",
+    "n_expected",
+    "n",
+    "n_excluded",
+    "warnings",
+    "notes",
+    "tenants_that_fit",
+    "separable",
+    "scrape_error_percent",
+)
+
+
+def columns() -> list[str]:
+    """All columns of summary.csv, in order."""
+    names = list(HEAD)
+    for metric in METRICS:
+        names += [metric, f"{metric}_low", f"{metric}_high", f"{metric}_n", f"{metric}_n_excluded"]
+        if metric in QUANTILES:
+            names.append(f"{metric}_bucket_error_percent")
+    return names
+
+
+def summary_table(
+    cells: Iterable[MeasuredCell], expected: Iterable[tuple[Cell, str]], baseline: Baseline
+) -> pd.DataFrame:
+    """One row per group of `expected`, in its order; cells that it does not name are left out.
+
+    `cells` come apart by workload (`reduction.by_workload`); `expected` are cells with the workloads of their tenants.
+    """
+    wanted: dict[Group, set[int]] = defaultdict(set)
+    for cell, tenant_workload in expected:
+        wanted[cell.strategy, cell.workload, tenant_workload, cell.replicas].add(cell.repeat)
+    found: dict[Group, list[MeasuredCell]] = defaultdict(list)
+    for measured in cells:
+        assert measured.tenant_workload is not None, "a mix that was not taken apart"
+        group = (measured.strategy, measured.workload, measured.tenant_workload, measured.replicas)
+        if measured.repeat in wanted.get(group, ()):
+            found[group].append(measured)
+    separability = Separability((cell for own in found.values() for cell in own), baseline)
+    rows = []
+    for group, repeats in wanted.items():
+        strategy, _, tenant_workload, replicas = group
+        quiet = found.get((strategy, tenant_workload, tenant_workload, 1), []) if replicas > 1 else []
+        row = _row(group, len(repeats), found[group], [cell for cell in quiet if cell.valid], baseline)
+        if not baseline.includes(strategy, replicas) and not is_again(strategy):
+            valid = [cell for cell in found[group] if cell.valid]
+            row["separable"] = separability.verdict(tenant_workload, group_slowdown(valid, baseline)[0])
+            if row["separable"] == "no":
+                note = "slowdown not separable from the difference of the baseline from itself"
+                row["notes"] = "; ".join(filter(None, [row["notes"], note]))
+        rows.append(row)
+    return pd.DataFrame(rows, columns=columns()).astype({"tenants_that_fit": "Int64"})
+
+
+def _row(
+    group: Group, n_expected: int, cells: Sequence[MeasuredCell], quiet: Sequence[MeasuredCell], baseline: Baseline
+) -> dict[str, Any]:
+    """`quiet` are the valid cells of the same strategy and workload with one tenant."""
+    valid = [cell for cell in cells if cell.valid]
+    statuses = {cell.status for cell in cells} or {"missing"}
+    row: dict[str, Any] = {
+        **dict(zip(GROUP, group, strict=True)),
+        "status": statuses.pop() if len(statuses) == 1 else "mixed",
+        "reason": "; ".join(dict.fromkeys(cell.reason for cell in cells if cell.reason)),
+        "n_expected": n_expected,
+        "n": len(valid),
+        "n_excluded": len(cells) - len(valid),
+        "warnings": sum(bool(cell.warnings) for cell in valid),
+    }
+    notes = _notes_on_cells(n_expected, cells)
+    estimates: dict[str, Estimate | None] = {}
+    for metric, values in _cell_values(valid).items():
+        estimates[metric] = _estimate(values)
+        notes.append(_note_on(metric, values))
+    for metric, name in QUANTILES.items():
+        estimates[metric] = group_percentile(name, valid)
+        notes.append(note_on_percentile(name, valid))
+        bounds = [cell.percentiles[name].error_percent for cell in valid if name in cell.percentiles]
+        row[f"{metric}_bucket_error_percent"] = max(bounds, default=None)
+    estimates["slowdown"], note = group_slowdown(valid, baseline)
+    notes.append(note)
+    estimates |= group_metrics(valid, baseline)
+    estimates["isolation_index"] = isolation_index(valid, quiet)
+    for metric in METRICS:
+        row |= _columns_of(metric, estimates[metric], len(cells))
+    errors = [row.scrape_error_percent for cell in valid for row in cell.rows if row.scrape_error_percent is not None]
+    if errors:
+        notes.append(f"between two scrapes: means and rates within {max(errors):.2g} %")
+    row["scrape_error_percent"] = max(errors, default=None)
+    if len(valid) == 1:
+        notes.append("no intervals from one cell")
+    fitting = min((cell.tenants_that_fit for cell in valid if cell.tenants_that_fit is not None), default=None)
+    return row | {"notes": "; ".join(filter(None, notes)), "tenants_that_fit": fitting}
+
+
+def isolation_index(loud: Sequence[MeasuredCell], quiet: Sequence[MeasuredCell]) -> Estimate | None:
+    """1 - (T_loud - T_quiet) / T_quiet, with the mean latencies T beside neighbours and, same strategy, without any.
+
+    1 if neighbours do not show, 0 if they double the latency, negative beyond. Ends of the interval are those of the
+    ratio of the latencies (`slowdown.latency_ratio`). None where either has no valid cell.
+    """
+    test = latency_ratio(loud, quiet)
+    if test is None:
+        return None
+    ratio = test.ratio
+    if ratio.low is None or ratio.high is None:
+        return Estimate(2 - ratio.value, None, None, ratio.n)
+    return Estimate(2 - ratio.value, 2 - ratio.high, 2 - ratio.low, ratio.n)
+
+
+def _columns_of(metric: str, estimate: Estimate | None, n_cells: int) -> dict[str, Any]:
+    n = estimate.n if estimate else 0
+    return {
+        metric: estimate and estimate.value,
+        f"{metric}_low": estimate and estimate.low,
+        f"{metric}_high": estimate and estimate.high,
+        f"{metric}_n": n,
+        f"{metric}_n_excluded": n_cells - n,
+    }
+
+
+def _cell_values(cells: Sequence[MeasuredCell]) -> dict[str, list[float | None]]:
+    """Per metric that is a plain mean over the cells one value per cell, None where the cell has none."""
+    values: dict[str, list[float | None]] = {metric: [] for metric in METRICS if metric not in (*DERIVED, *QUANTILES)}
+    for cell in cells:
+        values["latency_mean_seconds"].append(cell.latency_mean_seconds)
+        rates = [row.throughput_hz for row in cell.rows if row.throughput_hz is not None]
+        values["throughput_total_hz"].append(sum(rates) or None)
+        values["throughput_per_tenant_hz"].append(sum(rates) / len(rates) if rates else None)
+        memory = [row.memory_mib for row in cell.rows if row.memory_mib is not None]
+        values["memory_per_tenant_mib"].append(sum(memory) / len(memory) if memory else None)
+        for metric in ("power_mean_watts", "energy_per_iteration_joules", "energy_above_idle_per_iteration_joules"):
+            values[metric].append(cell.device[metric])
+        watts = cell.device["power_mean_watts"]
+        # The power of a mix belongs to no workload.
+        is_comparable = len({row.tenant_workload for row in cell.all_rows}) == 1
+        values["throughput_per_watt"].append(sum(rates) / watts if rates and watts and is_comparable else None)
+    return values
+
+
+def _estimate(values: Sequence[float | None]) -> Estimate | None:
+    # A geometric mean has no place for a zero, nor for less energy than an idle device needs. One of the others alone
+    # would be above 0 whatever the truth.
+    present = [value for value in values if value is not None]
+    return log_interval(present) if present and min(present) > 0 else None
+
+
+def _notes_on_cells(n_expected: int, cells: Sequence[MeasuredCell]) -> list[str | None]:
+    """Why cells are missing, in no mean, or in it with a warning."""
+    notes: list[str | None] = []
+    if len(cells) < n_expected:
+        notes.append(f"{n_expected - len(cells)} of {n_expected} cells missing")
+    for status, number in Counter(cell.status for cell in cells if cell.status != "ok").items():
+        notes.append(f"{number} of {n_expected} cells {status}")
+    for gate, number in Counter(gate for cell in cells for gate in cell.failed_gates).items():
+        notes.append(f"{number} of {n_expected} cells excluded by {gate}")
+    for gate, number in Counter(gate for cell in cells if cell.valid for gate in cell.warnings).items():
+        notes.append(f"{number} of {n_expected} cells with a warning: {gate}")
+    return notes
+
+
+def _note_on(metric: str, values: Sequence[float | None]) -> str | None:
+    """Why a metric is blank in some of the valid cells."""
+    below = sum(value is not None and value <= 0 for value in values)
+    if below:
+        return f"{WORDS.get(metric, metric)} not above 0 in {below} of {len(values)} cells"
+    blank = values.count(None)
+    if not blank or (metric in OF_GPUS and blank == len(values)):
+        return None
+    share = "" if blank == len(values) else f" in {blank} of {len(values)} cells"
+    return f"{WORDS.get(metric, metric)} not known{share}"

@@ -1,0 +1,210 @@
+"""tables/summary.md and .tex: the summary for people, in ms, with intervals and the reason of every blank."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from sharebench.analysis.statistics.intervals import CONFIDENCE
+from sharebench.core.spec import in_words
+from sharebench.core.strategies import is_again
+
+BLANK = "-"
+SIGNIFICANT_FIGURES = 3
+MS = 1e3
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A metric of the summary as people see it: heading, factor to that unit, with or without interval.
+
+    One that is `of_gpus` has a column only where a row has a value.
+    """
+
+    metric: str
+    heading: str
+    factor: float = 1.0
+    interval: bool = True
+    of_gpus: bool = False
+
+
+SHOWN = (
+    Shown("latency_mean_seconds", "mean (ms)", MS),
+    Shown("latency_p50_seconds", "p50 (ms)", MS, interval=False),
+    Shown("latency_p95_seconds", "p95 (ms)", MS, interval=False),
+    Shown("latency_p99_seconds", "p99 (ms)", MS, interval=False),
+    Shown("throughput_per_tenant_hz", "per tenant (1/s)", interval=False),
+    Shown("throughput_total_hz", "total (1/s)"),
+    Shown("slowdown", "slowdown"),
+    Shown("memory_per_tenant_mib", "memory (MiB)", interval=False),
+    Shown("energy_per_iteration_joules", "energy (J/iteration)", interval=False, of_gpus=True),
+)
+TEXT_COLUMNS = ("strategy", "workload")
+
+_LATEX = {
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "…": r"\dots{}",
+    "×": r"$\times$",
+    "→": r"$\rightarrow$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "·": r"$\cdot$",
+    "µ": r"$\mu$",
+}
+
+
+def caption(product: str, label: str, window_seconds: float, repeats: int, *remarks: str) -> str:
+    """What a table says about itself: device, and its label if it is no real GPU, window, repeats, more."""
+    device = f"{product} ({label})" if label and label not in product else product
+    facts = f"{device}, {window_seconds:g} s window, {repeats} repeat{'s' * (repeats != 1)}."
+    method = "Geometric means over repeats, with 95 % intervals."
+    return " ".join(part for part in (facts, method, *remarks) if part)
+
+
+def markdown(summary: pd.DataFrame, caption: str) -> str:
+    """The summary as a Markdown table, its caption above and its notes below."""
+    table, notes = _readable(summary)
+    table = table.map(lambda text: text.replace("|", r"\|"))
+    body = table.to_markdown(index=False, disable_numparse=True, colalign=_alignment(table, "left", "right"))
+    lines = [f"- ({mark}) {note}" for note, mark in notes.items()]
+    return "\n".join([caption, "", body, *([""] if lines else []), *lines, ""])
+
+
+def latex(summary: pd.DataFrame, caption: str, label: str = "tab:sharebench") -> str:
+    """The summary as LaTeX tables over the page's width, one for each workload and one for all mixes.
+
+    The document needs the packages booktabs and graphicx.
+    """
+    of_mix = summary["workload"] != summary["tenant_workload"]
+    of_mix = summary["workload"].isin(summary.loc[of_mix, "workload"])
+    groups = {str(name): rows for name, rows in summary[~of_mix].groupby("workload", sort=False)}
+    if of_mix.any():
+        groups["mixes"] = summary[of_mix]
+    tables = [_latex_table(rows, f"{name}. {caption}", f"{label}-{name}") for name, rows in groups.items()]
+    return "\n".join(["% needs \\usepackage{booktabs,graphicx}", *tables])
+
+
+def _latex_table(summary: pd.DataFrame, caption: str, label: str) -> str:
+    table, notes = _readable(summary)
+    if table["workload"].nunique() == 1:
+        table = table.drop(columns="workload")
+    table = table.map(escape_latex).rename(columns=escape_latex)
+    body: str = table.style.hide(axis="index").to_latex(
+        column_format="".join(_alignment(table, "l", "r")),
+        hrules=True,
+        environment="table*",
+        position="tbp",
+        position_float="centering",
+        caption=escape_latex(caption),
+        label=label,
+    )
+    lines = "".join(f"\\par\\footnotesize ({mark}) {escape_latex(note)}\n" for note, mark in notes.items())
+    # As large as the text, and smaller where that would be too wide.
+    width = r"\ifdim\width>\textwidth\textwidth\else\width\fi"
+    body = body.replace("\\begin{tabular}", f"\\resizebox{{{width}}}{{!}}{{%\n\\begin{{tabular}}")
+    return body.replace("\\end{tabular}\n", f"\\end{{tabular}}}}\n{lines}")
+
+
+def escape_latex(text: str) -> str:
+    """Text with everything that LaTeX would read as a command, or pdfLaTeX does not know, replaced."""
+    return "".join(_LATEX.get(character, character) for character in text)
+
+
+def _alignment(table: pd.DataFrame, left: str, right: str) -> list[str]:
+    return [left if column in TEXT_COLUMNS else right for column in table.columns]
+
+
+def _readable(summary: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The table in text, and its notes with their marks, in the order in which they appear."""
+    notes: dict[str, str] = {}
+    rows = []
+    columns = [shown for shown in SHOWN if not shown.of_gpus or summary[shown.metric].notna().any()]
+    for row in summary.to_dict("records"):
+        texts = [text for text in (row["reason"], row["notes"]) if isinstance(text, str)]
+        # The table has no p99.9, so that why it is blank is nobody's question.
+        note = "; ".join(part for text in texts for part in text.split("; ") if part and not part.startswith("p99.9 "))
+        mark = f" ({notes.setdefault(note, str(len(notes) + 1))})" if note else ""
+        cells = f"{row['n']}" if row["n"] == row["n_expected"] else f"{row['n']} of {row['n_expected']}"
+        shown = {shown.heading: _value(row, shown) for shown in columns}
+        if row["n"] == 0:
+            shown[SHOWN[0].heading] = row["status"].replace("-", " ") if row["status"] != "ok" else "invalid"
+        rows.append(
+            {
+                "strategy": row["strategy"],
+                "workload": in_words(row["workload"], row["tenant_workload"]),
+                "tenants": str(row["replicas"]),
+                "cells": cells + mark,
+                **shown,
+            }
+        )
+    return pd.DataFrame(rows), notes
+
+
+def _value(row: Mapping[Hashable, Any], shown: Shown) -> str:
+    value = row[shown.metric]
+    if pd.isna(value):
+        return BLANK
+    value *= shown.factor
+    decimals = max(0, SIGNIFICANT_FIGURES - 1 - math.floor(math.log10(value)))
+    low, high = row[f"{shown.metric}_low"], row[f"{shown.metric}_high"]
+    if not shown.interval or pd.isna(low):
+        return f"{value:.{decimals}f}"
+    return f"{value:.{decimals}f} [{low * shown.factor:.{decimals}f}, {high * shown.factor:.{decimals}f}]"
+
+
+def comparison(table: pd.DataFrame, before: str, after: str, differences: Sequence[tuple[str, str, str]]) -> str:
+    """compare.md: mean latencies of two data sets, the ratios that are no chance, and what else differs."""
+    means = table[table["metric"] == "latency_mean_seconds"]
+    sure = means[(means["p_holm"] < 1 - CONFIDENCE) & (means["separable"] != "no")]
+    slower, faster = int((sure["ratio"] > 1).sum()), int((sure["ratio"] < 1).sum())
+    untested = int(means["p"].isna().sum())
+    head = f"{after} against {before}, {len(means)} mean latencies: {slower} longer and {faster} shorter"
+    head += " beyond chance and beyond what the baseline differs from itself"
+    head += f"; {untested} could not be tested." if untested else "."
+    rows = [
+        {
+            "strategy": row["strategy"],
+            "workload": in_words(row["workload"], row["tenant_workload"]),
+            "tenants": str(row["replicas"]),
+            f"{before} (ms)": _plain(MS * row["before"]),
+            f"{after} (ms)": _plain(MS * row["after"]),
+            "ratio": _value(row, Shown("ratio", "ratio")),
+            "p (Holm)": _plain(row["p_holm"]),
+            "remark": row["reason"] if isinstance(row["reason"], str) else _remark(row["separable"]),
+        }
+        for row in means.to_dict("records")
+    ]
+    body = pd.DataFrame(rows).to_markdown(index=False, disable_numparse=True)
+    different = [f"- {name}: {one} → {other}" for name, one, other in differences] or ["- nothing"]
+    best = ["Shortest mean latency, as measured:", "", *_shortest(means, before, after)]
+    return "\n".join([head, "", body, "", *best, "", "What else differs:", "", *different, ""])
+
+
+def _shortest(means: pd.DataFrame, before: str, after: str) -> list[str]:
+    """For each workload and number of tenants: which strategy in which data set had the shortest mean latency."""
+    of_one = ["workload", "tenant_workload", "replicas"]
+    own = means[~means["strategy"].map(is_again)].rename(columns={"before": before, "after": after})
+    long = own.melt([*of_one, "strategy"], [before, after], "data set", "seconds").dropna(subset="seconds")
+    best = long.loc[long.groupby(of_one, sort=False)["seconds"].idxmin()]
+    return [
+        f"- {in_words(row['workload'], row['tenant_workload'])} × {row['replicas']}: "
+        f"{row['strategy']} in {row['data set']}, {_plain(MS * row['seconds'])} ms"
+        for row in best.to_dict("records")
+    ]
+
+
+def _remark(separable: Any) -> str:
+    return "not separable" if separable == "no" else ""
+
+
+def _plain(value: float) -> str:
+    return BLANK if pd.isna(value) else f"{value:.{SIGNIFICANT_FIGURES}g}"

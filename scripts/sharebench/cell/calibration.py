@@ -1,0 +1,95 @@
+"""Calibration: a workload alone for a short window. What its capacity is, and which run is no reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from sharebench.core.strategies import Strategy
+from sharebench.nodes.node import Node
+
+# What spoils a calibration (a burst of steal, a throttled CPU) is usually gone a second later.
+ATTEMPTS = 3
+# Its own digest has nothing to be held against yet, and it is short, but its capacity is no number of iterations.
+NOT_JUDGED = ("output_digest", "window_length")
+# What makes its rate doubtful and leaves its output as it is: the digest holds, the capacity does not.
+OF_THE_RATE = (
+    *("cpu_stolen", "cpu_throttled", "cpu_contention", "gpu_slowdown", "window_coverage", "clock_error"),
+    *("scrape_error", "generator_bound"),
+)
+
+
+class CalibrationError(Exception):
+    """The workload has no reference; one line."""
+
+
+def alone(
+    strategies: Mapping[str, Strategy], asked: Iterable[str], node: Node, workload: Mapping[str, Any]
+) -> Strategy:
+    """How one tenant gets most of the device: exclusive, or on a GPU in MIG mode the largest instance that is `asked`.
+
+    `strategies` is the whole catalogue.
+    """
+    by_size = sorted((strategies[name] for name in strategies if name in set(asked)), key=Strategy.slices)
+    options = [strategies["exclusive"], *reversed(by_size)]
+    return next((each for each in options if node.infeasible(each, 1, [workload]) is None), options[0])
+
+
+def spoiling(gates: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The failed gates that make a run no reference."""
+    return [
+        gate
+        for gate in gates
+        if gate["severity"] == "invalid" and not gate["passed"] and gate["name"] not in NOT_JUDGED
+    ]
+
+
+def capacity_hz(tenant: Mapping[str, Any]) -> float:
+    """Iterations per second of a tenant that runs alone: back to back, one over their mean latency.
+
+    The number of iterations that began in the window would be off by up to one: of ten, by a tenth.
+    """
+    if tenant.get("measured_by") == "scrape":
+        # How many it works on at once is not known.
+        return float(tenant["load"]["achieved_rate_hz"])
+    return float(tenant["count"] / tenant["sum_seconds"])
+
+
+def calibrated(
+    workload: str, measure: Callable[[bool], dict[str, Any]], needs_capacity: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The record of a run alone, and what is taken from it: `capacity_hz`, `output_digest`, `warning`.
+
+    `measure` makes a record, with True in a window as long as that of the study's cells. A run whose rate is doubtful
+    is repeated. After ATTEMPTS its digest still holds, so that the study goes on with a warning and no capacity;
+    not where a load is a share of the capacity (`needs_capacity`). Raises CalibrationError.
+    """
+    is_long = False
+    for attempt in range(1, ATTEMPTS + 1):
+        measured = measure(is_long)
+        if measured["status"] != "ok":
+            raise CalibrationError(f"{workload} does not run alone: {measured['status']}: {measured['reason']}")
+        tenant = measured["tenants"][0]
+        spoilt = spoiling(measured["gates"])
+        # Whether an iteration begins in a window that is shorter than it is chance.
+        is_long = not tenant["count"]
+        if not spoilt or (is_long and tenant["errors"]):
+            break
+        if attempt < ATTEMPTS:
+            print(f"  calibrating again: {spoilt[0]['message']}", flush=True)
+    if not tenant["count"]:
+        line = next((gate["message"] for gate in spoilt if gate["name"] == "nothing_finished"), "it finished nothing")
+        raise CalibrationError(f"{workload} does not run alone: {line.removeprefix('tenant 0: ')}")
+    if None in (tenant["output_digest"] or []):
+        raise CalibrationError(f"{workload} computes NaN or infinity when it runs alone")
+    warning = f"{spoilt[0]['name']}: {spoilt[0]['message']}" if spoilt else None
+    if warning and (needs_capacity or any(gate["name"] not in OF_THE_RATE for gate in spoilt)):
+        raise CalibrationError(f"{workload} cannot be calibrated: {warning}")
+    if warning:
+        print(f"  calibrated with a warning, without capacity: {warning}", flush=True)
+    taken = {
+        "capacity_hz": None if warning else capacity_hz(tenant),
+        "output_digest": tenant["output_digest"],
+        "warning": warning,
+    }
+    return measured, taken

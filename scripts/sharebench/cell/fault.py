@@ -1,0 +1,144 @@
+"""A cell in which one tenant goes wrong on purpose: what becomes of the others, and of the node.
+
+The story is that of every cell (cell.py) until all are steady. Then comes a short rehearsal, in which all are well:
+what was in force is proven by it, because a tenant that dies can tell nothing. Then the window, in whose middle the
+aggressor goes wrong (tenant/workloads/fault.py); whoever dies in it, it runs to its end. Once the tenants are gone, one
+more is started: how long that takes is what the fault cost the node.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from sharebench.cell.cell import Course, Observed, common_environment, judge
+from sharebench.cell.window import announce, as_recorded, clock_of
+from sharebench.core.spec import aggressor_of
+from sharebench.nodes.contract import (
+    Endpoint,
+    Grant,
+    MortalTenants,
+    State,
+    Tenants,
+    TenantsFailed,
+    TenantUnreachable,
+    Wedged,
+)
+from tenant.contract import FAULTS
+
+T = TypeVar("T")
+NS = 1_000_000_000
+REHEARSAL_SECONDS = 0.2
+# An aggressor that has not ended its iteration so long after the window hangs; it is not waited for any longer.
+HANG_SECONDS = 1.0
+# Beyond a deadline, for the way of the answer.
+ANSWER_SECONDS = 0.5
+# Starts of a new tenant; before the second, what the state runs on is set up anew.
+ATTEMPTS = 2
+SILENT = {"code": None, "reason": "did not deliver its record within the deadline", "log_tail": ""}
+
+
+class FaultCourse(Course):
+    """One tenant, the aggressor, goes wrong at a set moment of the window; the others are its victims."""
+
+    def observe(self, tenants: Tenants, grants: Sequence[Grant]) -> Observed:
+        """Rehearse, then run the window to its end. Raises as `Course.observe`, but not for who dies in the window."""
+        assert isinstance(tenants, MortalTenants)
+        self.aggressor: int = self.spec["fault"]["aggressor"]
+        endpoints = tenants.endpoints()
+        clocks = [clock_of(endpoint) for endpoint in endpoints]
+        sampler = self.node.sampler(tenants)
+        pool = ThreadPoolExecutor(len(endpoints))
+        try:
+            _, end_ns = announce(tenants, pool, REHEARSAL_SECONDS, self.deadline_seconds, last=self.aggressor)
+            tenants.sleep_until(end_ns)
+            rehearsed = list(pool.map(lambda endpoint: endpoint.record(self.deadline_seconds), endpoints))
+            evidence = self.node.evidence(self.strategy, grants, rehearsed)
+            seconds = self.spec["window_seconds"]
+            start_ns, end_ns = announce(tenants, pool, seconds, self.deadline_seconds, last=self.aggressor)
+            sampler.start()
+            self.ended = {i: (at_ns - start_ns) / NS for i, at_ns in tenants.watch_until(end_ns).items()}
+            rows, telemetry = sampler.stop(start_ns / NS, end_ns / NS)
+            measured = self._records(pool, endpoints)
+            if self.aggressor not in self.ended and FAULTS[self.spec["fault"]["kind"]] != "hung":
+                # It was to end, and is late.
+                tenants.watch_until(end_ns + int(HANG_SECONDS * NS))
+        finally:
+            pool.shutdown(wait=False)
+        window = as_recorded(start_ns, end_ns, clocks)
+        return Observed(window, measured, rows, telemetry, evidence, common_environment(rehearsed))
+
+    def _records(self, pool: ThreadPoolExecutor, endpoints: Sequence[Endpoint]) -> list[dict[str, Any] | None]:
+        """The record of each tenant, None for one that is dead or silent. An aggressor that hangs is not waited for."""
+        waits = [HANG_SECONDS if i == self.aggressor else self.deadline_seconds for i in range(len(endpoints))]
+        asked = [pool.submit(each.record, wait) for each, wait in zip(endpoints, waits, strict=True)]
+        records = [_answer(future, wait + ANSWER_SECONDS) for future, wait in zip(asked, waits, strict=True)]
+        # Only now does no tenant measure any more.
+        answered = {i: pool.submit(endpoints[i].output_digest, waits[i]) for i, each in enumerate(records) if each}
+        digests = {i: _answer(future, waits[i] + ANSWER_SECONDS) for i, future in answered.items()}
+        return [each and each | {"output_digest": digests[i]} for i, each in enumerate(records)]
+
+    def after(self, record: dict[str, Any], state: State, grants: Sequence[Grant]) -> None:
+        """The victims' status becomes the cell's; then see whether the node takes a new tenant. Raises Wedged."""
+        fault, aggressor = self.spec["fault"], aggressor_of(self.spec)
+        took_place = record["window"] is not None
+        if took_place:
+            for tenant in record["tenants"]:
+                if tenant["status"] == "not-measured":
+                    tenant |= {"status": "hung", "exit": SILENT}
+        judged = [each for each in record["tenants"] if each["index"] != aggressor or not took_place]
+        record["status"], record["reason"] = judge(judged, record["reason"])
+        record["fault"] = {
+            "kind": fault["kind"],
+            "aggressor": fault["aggressor"],
+            "at_seconds": fault["at_fraction"] * self.spec["window_seconds"],
+            "happened": took_place and record["tenants"][fault["aggressor"]]["status"] != "ok",
+            "ended_seconds": [self.ended.get(each["index"]) if took_place else None for each in record["tenants"]],
+            **self._node_after(state, grants),
+        }
+
+    def _node_after(self, state: State, grants: Sequence[Grant]) -> dict[str, Any]:
+        """How long it takes until the node has a new tenant ready, set up again if that is what it needs."""
+        began = time.monotonic()
+        self.node.switched = None
+        for attempt in range(ATTEMPTS):
+            self.node.ensure(state)
+            launched = time.monotonic()
+            new_tenant_seconds = self._new_tenant_seconds(grants)
+            # What a fault, or a start that failed, did to the state need not show at once.
+            self.node.doubt()
+            if new_tenant_seconds is not None:
+                return {
+                    "new_tenant_seconds": new_tenant_seconds,
+                    "recovery_seconds": launched - began + new_tenant_seconds,
+                    "set_up_again": self.node.switched is not None,
+                    "refused_tenants": attempt,
+                }
+        seconds = self.settings["timeouts"]["start_seconds"]
+        raise Wedged(
+            f"the device takes no new tenant within {seconds:g} s after the fault {self.spec['fault']['kind']}; "
+            "it may need a reset by its owner: see the kernel's log (dmesg)"
+        )
+
+    def _new_tenant_seconds(self, grants: Sequence[Grant]) -> float | None:
+        """Time from the launch of one more victim until it is warm; None when it does not get there in time."""
+        tenants = self.node.tenants(self.spec, self.settings)
+        began = time.monotonic()
+        try:
+            tenants.start(grants[:1])
+            with contextlib.suppress(TenantsFailed):
+                tenants.wait_ready()
+                return time.monotonic() - began
+            return None
+        finally:
+            tenants.stop()
+
+
+def _answer(future: Future[T], seconds: float) -> T | None:
+    try:
+        return future.result(seconds)
+    except (TenantUnreachable, TimeoutError):
+        return None

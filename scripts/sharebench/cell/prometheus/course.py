@@ -1,0 +1,267 @@
+"""A cell that Prometheus watches: what it says of the tenants, beside their own records, which stay the truth.
+
+The story is that of every cell (cell.py) until all are steady. Then Prometheus is shown the tenants, and the window
+waits until it has scraped each of them, so that there is a sample before its start; after its end one more is waited
+for. A Prometheus that cannot be had at the start is a failure of the harness, in one line. One that fails later costs
+the cell nothing but its numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from sharebench.cell.cell import Course, Observed
+from sharebench.cell.prometheus import counters, dcgm, discovery
+from sharebench.cell.prometheus.server import Labels, PrometheusSilent, Server, duration, selector
+from sharebench.core import prometheus_options
+from sharebench.core.run_record import RUN_ID_VARIABLE
+from sharebench.nodes.contract import Grant, NodeError, State, Tenants
+
+METRIC = "sharebench_iteration_seconds"
+QUANTILES = (0.5, 0.95, 0.99)
+POLL_SECONDS = 0.2
+CLOCK_READINGS = 3
+# One scrape may fail, and the next one is to be stored too.
+SCRAPES_TO_WAIT = 3
+STORED_SECONDS = 2.0
+# A server that was killed and started again reads its log first.
+BACK_SECONDS = 20.0
+# Samples further away than this are of no use at the window's ends.
+BEFORE_SCRAPES = 10
+
+
+@runtime_checkable
+class Scraped(Tenants, Protocol):
+    """Tenants whose metrics others can read."""
+
+    def metrics_addresses(self) -> list[str]:
+        """Where, as `host:port`, in order."""
+
+
+def settings_of(config: dict[str, Any], cell_folder: str) -> dict[str, Any]:
+    """What a watched cell has in its settings beside others: `prometheus`, and what its tenants are told.
+
+    `exposition` is the cell's name in the metrics, and their buckets.
+    """
+    section = config["prometheus"]
+    name = f"{os.environ.get(RUN_ID_VARIABLE, '')}/{cell_folder}"
+    cell = hashlib.sha256(name.encode()).hexdigest()[:12]
+    is_annotated = prometheus_options.discovery(section) == "annotations"
+    return {
+        "prometheus": section,
+        "exposition": {"cell": cell, "buckets": section["buckets"]},
+        "pod_annotations": discovery.ANNOTATIONS if is_annotated else {},
+    }
+
+
+class PrometheusCourse(Course):
+    """`settings` has the config's `prometheus` and the `exposition` that the tenants were given."""
+
+    def observe(self, tenants: Tenants, grants: Sequence[Grant]) -> Observed:
+        """Run the window while Prometheus watches. Raises as `Course.observe`."""
+        self.section: dict[str, Any] = self.settings["prometheus"]
+        self.scrape_seconds: float = self.section["scrape_seconds"]
+        self.cell: Labels = {"cell": self.settings["exposition"]["cell"]}
+        self.server = Server(self.section["url"])
+        self.replicas: int = self.spec["replicas"]
+        found = self._discovery()
+        assert isinstance(tenants, Scraped)
+        try:
+            found.show(tenants.metrics_addresses())
+            self._wait_until_seen(tenants, found.patience_seconds)
+            clock = self._clock(tenants)
+            started = self.server.started()
+        except (PrometheusSilent, OSError) as failure:
+            found.hide()
+            raise NodeError(f"{failure}; prometheus.url is {self.server.url}") from None
+        except BaseException:
+            found.hide()
+            raise
+        try:
+            seen = super().observe(tenants, grants)
+            self.said = self._answer(seen, clock, started)
+        finally:
+            with contextlib.suppress(OSError):
+                found.hide()
+        return self._with_dcgm(seen, clock[0])
+
+    def after(self, record: dict[str, Any], state: State, grants: Sequence[Grant]) -> None:
+        """Put what Prometheus said into the record."""
+        super().after(record, state, grants)
+        record["prometheus"] = getattr(self, "said", None)
+
+    def _discovery(self) -> discovery.Discovery:
+        how = prometheus_options.discovery(self.section)
+        if how == "file":
+            return discovery.Files(Path(self.section["folder"]), self.node.folder, self.scrape_seconds)
+        if how == "pod-monitor":
+            self.node.watch(self.section)
+            return discovery.Objects(discovery.MONITOR_SECONDS)
+        return discovery.Objects(discovery.FILE_SECONDS + SCRAPES_TO_WAIT * self.scrape_seconds)
+
+    def _wait_until_seen(self, tenants: Tenants, patience_seconds: float) -> None:
+        """Until each tenant has been scraped. Raises NodeError when it takes too long, TenantsFailed when one ends."""
+        waited = patience_seconds + SCRAPES_TO_WAIT * self.scrape_seconds + STORED_SECONDS
+        count = f"count(count by (tenant) ({selector(f'{METRIC}_count', self.cell)}))"
+
+        def seen() -> int:
+            return int(max((value for _, value in self.server.vector(count)), default=0))
+
+        deadline = time.monotonic() + waited
+        while (known := seen()) < self.replicas:
+            if time.monotonic() > deadline:
+                raise NodeError(
+                    f"Prometheus at {self.section['url']} saw {known} of {self.replicas} tenants within {waited:g} s "
+                    f"(discovery: {prometheus_options.discovery(self.section)}); see its page of targets, "
+                    "and docs/prometheus.md"
+                )
+            # Raises when a tenant ends.
+            tenants.sleep_until(tenants.now_ns() + int(POLL_SECONDS * 1e9))
+
+    def _clock(self, tenants: Tenants) -> tuple[float, float]:
+        """By how many seconds the server's clock is ahead of that of the tenants' node, and how far that may be off.
+
+        The moment of a sample is the server's, that of the window the node's.
+        """
+        ahead, error = self.server.clock()
+        readings = []
+        for _ in range(CLOCK_READINGS):
+            before = time.time()
+            _, realtime_ns, _ = tenants.endpoints()[0].clock()
+            after = time.time()
+            readings.append((after - before, realtime_ns / 1e9 - (before + after) / 2))
+        round_trip, node_ahead = min(readings)
+        offset, error = ahead - node_ahead, error + round_trip / 2
+        # What the round trips explain is no difference: both clocks may well be one.
+        return (0.0 if abs(offset) <= error else offset), error
+
+    def _answer(self, seen: Observed, clock: tuple[float, float], started: str | None) -> dict[str, Any]:
+        """The record's `prometheus`: what the server says of the window, as soon as it has seen its end."""
+        offset, error = clock
+        start = seen.window["start_epoch_seconds"] + offset
+        end = seen.window["end_epoch_seconds"] + offset
+        said: dict[str, Any] = {
+            "discovery": prometheus_options.discovery(self.section),
+            "scrape_seconds": self.scrape_seconds,
+            "clock_offset_seconds": offset,
+            "clock_error_seconds": error,
+            "error": None,
+            "restarted": None,
+            "classic_mean_seconds": None,
+            "tenants": [],
+        }
+        try:
+            counts = self._wait_for_the_end(start, end)
+            now = self.server.started()
+            said["restarted"] = None if started is None or now is None else now != started
+            said |= self._numbers(counts, start, end)
+        except PrometheusSilent as silence:
+            said["error"] = str(silence)
+        return said
+
+    def _with_dcgm(self, seen: Observed, offset: float) -> Observed:
+        """The same with what dcgm-exporter says of the device, where a GPU is shared or the config names one."""
+        node, labels = self.spec["node"], self.section["dcgm"]
+        is_gpu = node["kind"] == "nvidia" or node["options"].get("device") == "cuda"
+        if labels is None and not is_gpu:
+            return seen
+        start = seen.window["start_epoch_seconds"] + offset
+        end = seen.window["end_epoch_seconds"] + offset
+        try:
+            rows, found = dcgm.telemetry(self.server, labels or {}, self.node.host, start, end)
+        except PrometheusSilent as silence:
+            rows, found = [], {"reason": str(silence), "scrapes": 0, "instances": []}
+        return seen._replace(rows=seen.rows or rows, telemetry=dcgm.filled(seen.telemetry, rows, found))
+
+    def _samples(self, suffix: str, start: float, end: float) -> dict[tuple[int, float], counters.Samples]:
+        """Raw samples around the window, by tenant and upper bound (infinite where it has none).
+
+        A tenant that is scraped twice, as by a second job, counts once.
+        """
+        before = BEFORE_SCRAPES * self.scrape_seconds
+        after = SCRAPES_TO_WAIT * self.scrape_seconds + BACK_SECONDS
+        name = selector(f"{METRIC}_{suffix}", self.cell)
+        found: dict[tuple[int, float], counters.Samples] = {}
+        for labels, samples in self.server.samples(name, before + end - start + after, end + after):
+            key = int(labels["tenant"]), float(labels.get("le", "inf"))
+            found[key] = max(samples, found.get(key, ()), key=len)
+        return found
+
+    def _wait_for_the_end(self, start: float, end: float) -> dict[int, counters.Samples]:
+        """The samples of each tenant's count, once each has one after the window, or time is up.
+
+        Raises PrometheusSilent when the server does not answer until then.
+        """
+        late = time.monotonic() + SCRAPES_TO_WAIT * self.scrape_seconds + BACK_SECONDS
+        while True:
+            try:
+                counts = {tenant: each for (tenant, _), each in self._samples("count", start, end).items()}
+                is_whole = len(counts) == self.replicas and all(each[-1][0] >= end for each in counts.values())
+                if is_whole or time.monotonic() > late:
+                    return counts
+            except PrometheusSilent:
+                if time.monotonic() > late:
+                    raise
+            # The records are there: whatever becomes of the tenants now is no matter.
+            time.sleep(POLL_SECONDS)
+
+    def _numbers(self, counts: dict[int, counters.Samples], start: float, end: float) -> dict[str, Any]:
+        sums = {tenant: samples for (tenant, _), samples in self._samples("sum", start, end).items()}
+        buckets: dict[int, dict[float, counters.Samples]] = {}
+        for (tenant, upper), samples in self._samples("bucket", start, end).items():
+            buckets.setdefault(tenant, {})[upper] = samples
+        window = duration(end - start)
+        parts = ("count", "sum", "bucket")
+        count, total, bucket = (f"{selector(f'{METRIC}_{part}', self.cell)}[{window}]" for part in parts)
+
+        def each(query: str) -> dict[int, float]:
+            return {int(labels["tenant"]): value for labels, value in self.server.vector(query, end) if value == value}
+
+        increases = each(f"max by (tenant) (increase({count}))")
+        quantiles = {q: each(f"histogram_quantile({q}, max by (tenant, le) (increase({bucket})))") for q in QUANTILES}
+        # The query of the nos demo, `[2m]` being the window: its `avg` is of one number.
+        classic = self.server.vector(f"avg(sum(rate({total})) / sum(rate({count})))", end)
+        return {
+            "classic_mean_seconds": next((value for _, value in classic if value == value), None),
+            "tenants": [
+                {
+                    "index": index,
+                    "scrapes": counters.inside(counts.get(index, ()), start, end),
+                    "longest_gap_seconds": counters.longest_gap(counts.get(index, ()), start, end),
+                    "resets": counters.resets(counts.get(index, ())),
+                    "count": _or_none(counters.growth, counts.get(index), start, end),
+                    "sum_seconds": _or_none(counters.growth, sums.get(index), start, end),
+                    "increase_count": increases.get(index),
+                    "quantiles_seconds": {f"{q:g}": quantiles[q].get(index) for q in QUANTILES},
+                    "histogram": _histogram(buckets.get(index, {}), start, end),
+                }
+                for index in range(self.replicas)
+            ],
+        }
+
+
+def _or_none(
+    measure: Callable[[counters.Samples, float, float], float | None],
+    samples: counters.Samples | None,
+    start: float,
+    end: float,
+) -> float | None:
+    return None if samples is None else measure(samples, start, end)
+
+
+def _histogram(buckets: dict[float, counters.Samples], start: float, end: float) -> dict[str, Any] | None:
+    """Upper bounds, null for infinity, and counts of the buckets; with fractions, as the window's ends are between."""
+    found = counters.bucket_growth(buckets, start, end)
+    if found is None:
+        return None
+    uppers, counts = found
+    return {
+        "upper_seconds": [None if upper == float("inf") else upper for upper in uppers],
+        "count": [round(count, 3) for count in counts],
+    }

@@ -1,0 +1,142 @@
+"""Telemetry of a GPU as dcgm-exporter has it, by way of Prometheus.
+
+Every value is of the whole device, or of a MIG instance (labels GPU_I_ID and GPU_I_PROFILE), and never of a pod: with
+several pods on a device the exporter names one of them, none, or repeats the same value for each. So series that differ
+only by pod are one, nothing is added up over pods, and no value is a tenant's.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sharebench.cell.prometheus.counters import Samples
+from sharebench.cell.prometheus.server import Labels, Server, selector
+from sharebench.records.telemetry import NOTHING_KNOWN, Row
+
+SOURCE = "dcgm"
+# The exporter's names (etc/dcp-metrics-included.csv), ours, and what one of theirs is in ours. SM_ACTIVE is off unless
+# it was asked for in the exporter's own list.
+GAUGES = {
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": ("gr_engine_active_percent", 100.0),
+    "DCGM_FI_PROF_SM_ACTIVE": ("sm_active_percent", 100.0),
+    "DCGM_FI_PROF_DRAM_ACTIVE": ("dram_active_percent", 100.0),
+    "DCGM_FI_DEV_GPU_UTIL": ("gpu_util_percent", 1.0),
+    "DCGM_FI_DEV_POWER_USAGE": ("power_watts", 1.0),
+    "DCGM_FI_DEV_FB_USED": ("memory_used_mib", 1.0),
+    "DCGM_FI_DEV_SM_CLOCK": ("sm_clock_mhz", 1.0),
+    "DCGM_FI_DEV_GPU_TEMP": ("temperature_celsius", 1.0),
+}
+INSTANCE, PROFILE = "GPU_I_ID", "GPU_I_PROFILE"
+# DCGM's smallest value that stands for none (dcgm_structs.h, DCGM_INT32_BLANK); no gauge of these gets there.
+BLANK = 0x7FFFFFF0
+Key = tuple[str, str]
+
+
+def device_of(labels: Labels) -> Key:
+    """What tells devices apart: the node, and the GPU's UUID (or its index)."""
+    return labels.get("Hostname", ""), labels.get("UUID") or labels.get("gpu", "")
+
+
+def chosen(devices: set[Key], node: str | None) -> tuple[Key | None, str | None]:
+    """The shared device among those that were found, or why it cannot be told."""
+    on_node = {device for device in devices if node is not None and device[0] == node} or devices
+    if len(on_node) == 1:
+        return next(iter(on_node)), None
+    if not on_node:
+        return None, "Prometheus has no series of dcgm-exporter for this device and window; is its interval longer?"
+    return None, f"dcgm-exporter knows {len(on_node)} devices; say which is shared: prometheus.dcgm"
+
+
+def telemetry(
+    server: Server, labels: Labels, node: str | None, start: float, end: float
+) -> tuple[list[Row], dict[str, Any]]:
+    """Rows of telemetry.csv, and the record's `telemetry.dcgm`, of the window (epoch seconds of the server).
+
+    Raises PrometheusSilent.
+    """
+    names = "|".join(GAUGES)
+    inside = selector("", labels)[1:-1]
+    series = f'{{__name__=~"{names}"{"," if inside else ""}{inside}}}'
+    return summarise(server.samples(series, end - start, end), node, start)
+
+
+def summarise(
+    found: Sequence[tuple[Labels, Samples]], node: str | None, start: float
+) -> tuple[list[Row], dict[str, Any]]:
+    """The same from the series of the window; `start` is its begin in their clock."""
+    device, reason = chosen({device_of(labels) for labels, _ in found}, node)
+    if device is None:
+        return [], {"reason": reason, "scrapes": 0, "instances": []}
+    instances: dict[str, dict[str, Samples]] = {}
+    profiles: dict[str, str] = {}
+    for labels, samples in found:
+        if device_of(labels) == device:
+            instance = labels.get(INSTANCE, "")
+            profiles[instance] = labels.get(PROFILE, "")
+            known = [(at, value) for at, value in samples if value == value and abs(value) < BLANK]
+            # Of series that differ by pod alone, the first: all have the device's value.
+            instances.setdefault(instance, {}).setdefault(labels["__name__"], known)
+    whole = instances.get("", {})
+    scrapes = max((len(samples) for series in instances.values() for samples in series.values()), default=0)
+    return _rows(whole, start), {
+        "reason": None,
+        "scrapes": scrapes,
+        "instances": [
+            {"instance": instance or None, "profile": profiles[instance] or None, **_means(series)}
+            for instance, series in sorted(instances.items())
+        ],
+    }
+
+
+def _means(series: Mapping[str, Samples]) -> dict[str, float | None]:
+    """Mean of each gauge over its samples."""
+    return {
+        f"{column.rpartition('_')[0]}_mean_{column.rpartition('_')[2]}": (
+            factor * statistics.fmean(value for _, value in series[name]) if series.get(name) else None
+        )
+        for name, (column, factor) in GAUGES.items()
+    }
+
+
+def _rows(series: Mapping[str, Samples], start: float) -> list[Row]:
+    """A row per scrape of the whole device."""
+    rows: dict[float, Row] = {}
+    for name, samples in series.items():
+        column, factor = GAUGES[name]
+        for at, value in samples:
+            rows.setdefault(at, {"t_seconds": round(at - start, 3)})[column] = round(factor * value, 6)
+    return [rows[at] for at in sorted(rows)]
+
+
+def filled(telemetry: Mapping[str, Any], rows: Sequence[Row], found: Mapping[str, Any]) -> dict[str, Any]:
+    """The record's telemetry with DCGM's in it; where nobody else sampled the device, its summary is DCGM's.
+
+    `rows` are DCGM's. Energy is left out: a few samples in a window are no integral.
+    """
+    if telemetry["samples"] or not rows:
+        return {**telemetry, "dcgm": found}
+
+    def values(column: str) -> list[float]:
+        return [float(value) for row in rows if (value := row.get(column)) is not None]
+
+    def mean(column: str) -> float | None:
+        return statistics.fmean(values(column)) if values(column) else None
+
+    temperatures = values("temperature_celsius")
+    return {
+        **NOTHING_KNOWN,
+        **telemetry,
+        "samples": len(rows),
+        "source": SOURCE,
+        "reason": None,
+        "utilisation_mean_percent": mean("gpu_util_percent"),
+        "memory_used_max_mib": max(values("memory_used_mib"), default=None),
+        "power_mean_watts": mean("power_watts"),
+        "sm_clock_mean_mhz": mean("sm_clock_mhz"),
+        "temperature_start_celsius": temperatures[0] if temperatures else None,
+        "temperature_end_celsius": temperatures[-1] if temperatures else None,
+        "temperature_max_celsius": max(temperatures, default=None),
+        "dcgm": found,
+    }

@@ -1,1 +1,0 @@
-"""Gathering what tenants and the device report."""

@@ -1,0 +1,61 @@
+"""What can be wrong with the options of the node that a study measures, each problem as one line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from sharebench.core.capabilities import gpu_python, has_nvidia_gpu
+
+Json = dict[str, Any]
+
+
+def problems(config: Json, kind: str) -> Iterator[str]:
+    """What this host lacks, or no cluster takes, of what the kind's section of a normalised config asks for."""
+    of_kind = {"cpu": _stand_in, "nvidia": _gpu_host, "kubernetes": _cluster}
+    if kind in of_kind:
+        yield from of_kind[kind](config[kind])
+
+
+def usable_cores() -> list[int] | None:
+    """The cores that this process may use; None on a system that does not tell."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+
+
+def _stand_in(options: Json) -> Iterator[str]:
+    """Cores that this process may not use."""
+    usable = usable_cores()
+    if options["cores"] == "auto" or usable is None:
+        return
+    for core in options["cores"]:
+        if core not in usable:
+            known = ", ".join(map(str, usable))
+            yield f"cpu.cores: {core} is the number of no core that this process may use; name some of {known}, or auto"
+
+
+def _gpu_host(options: Json) -> Iterator[str]:
+    """What this host lacks for measuring its own GPU."""
+    if not has_nvidia_gpu():
+        yield (
+            "node: 'nvidia' is not possible on this host, it shows no NVIDIA GPU (no /dev/nvidia0); "
+            "use cpu for the stand-in, or simulated"
+        )
+        return
+    python = gpu_python(options)
+    if python is None:
+        yield (
+            "nvidia.python: 'auto' finds no frameworks (.venv-gpu); run `make gpu-env`, "
+            "or name an interpreter that has them, or set node: cpu for the stand-in"
+        )
+    elif not python.is_file():
+        yield f"nvidia.python: {str(python)!r} is not a file; give the path of a Python interpreter"
+
+
+def _cluster(options: Json) -> Iterator[str]:
+    """Tolerations that the API server would refuse."""
+    for each in options["tolerations"]:
+        if each["operator"] == "Exists" and each["value"] is not None:
+            yield f"kubernetes.tolerations: value: {each['value']!r} has no effect with Exists; set operator: Equal"
+        if each["operator"] == "Equal" and each["key"] is None:
+            yield "kubernetes.tolerations: operator: 'Equal' needs a key; name the taint's, or leave operator out"

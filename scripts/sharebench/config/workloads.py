@@ -1,0 +1,52 @@
+"""What the workloads' modules say about themselves, read without importing them or their frameworks."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from sharebench.core.files import SCRIPTS
+
+WORKLOAD_MODULES = SCRIPTS / "tenant" / "workloads"
+
+
+def names() -> list[str]:
+    """The modules that there are."""
+    return sorted(path.stem for path in WORKLOAD_MODULES.glob("[a-z]*.py"))
+
+
+def constant(module: str, name: str) -> Any:
+    """The literal that the module binds to `name` at its top; None where there is none, or nothing that is readable."""
+    with contextlib.suppress(OSError, SyntaxError, ValueError):
+        for statement in ast.parse((WORKLOAD_MODULES / f"{module}.py").read_text()).body:
+            if isinstance(statement, ast.Assign) and name in map(ast.unparse, statement.targets):
+                return ast.literal_eval(statement.value)
+    return None
+
+
+def is_one_launch(workload: Mapping[str, Any]) -> bool:
+    """Whether an iteration of this workload (its spec) is one launch on a GPU, so that tenants can share a process.
+
+    A module may say so itself (`ONE_LAUNCH`); else it is one where it replays a captured graph.
+    """
+    stated = constant(str(workload.get("module")), "ONE_LAUNCH")
+    return bool(workload["params"].get("graph") if stated is None else stated)
+
+
+def impossible_on_cpu(entry: Mapping[str, Any]) -> str | None:
+    """Why this interpreter cannot run a normalised catalogue entry without a GPU; None if nothing is known."""
+    module, params = entry["module"], entry["params"]
+    if params.get("graph") is True:
+        return "a CUDA graph needs a GPU"
+    dtype, dtypes = params.get("dtype"), constant(module, "CPU_DTYPES")
+    if dtype is not None and dtypes is not None and dtype not in dtypes:
+        return f"without a GPU its dtype is {' or '.join(dtypes)}, not {dtype}"
+    frameworks = (constant(module, "FRAMEWORKS") or {}).get("cpu", ())
+    missing = [framework for framework in frameworks if find_spec(framework) is None]
+    if missing:
+        return f"it needs {' and '.join(missing)}, which {sys.executable} lacks"
+    return None

@@ -1,0 +1,51 @@
+"""The faults of a study: their names as workloads, their cells, and the victims beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tenant.contract import FAULTS
+
+MODULE = "fault"
+PREFIX = f"{MODULE}-"
+# Of the window: there is enough before the fault to compare with, and enough after it to see it pass.
+AT_FRACTION = 0.4
+
+__all__ = ["AT_FRACTION", "FAULTS", "MODULE", "aggressor_entry", "cell_name", "kind_of", "victims"]
+
+
+def cell_name(kind: str, victim: str) -> str:
+    """Name of the cells in which a tenant has this fault beside one that runs `victim`."""
+    return f"{PREFIX}{kind}+{victim}"
+
+
+def kind_of(workload: str) -> str | None:
+    """The kind of fault of the cells with this name, or of a tenant that has it; None for any other."""
+    kind = workload.partition("+")[0].removeprefix(PREFIX)
+    return kind if workload.startswith(PREFIX) and kind in FAULTS else None
+
+
+def victims(config: Mapping[str, Any]) -> list[str]:
+    """The workloads that faults happen beside: those named, else those of `interference`, else the plain ones."""
+    if not config["faults"]:
+        return []
+    named = config["fault_victims"] or config["interference"] or config["workloads"]
+    return sorted(name for name in named if can_be_victim(config["workload_catalogue"][name]))
+
+
+def can_be_victim(entry: Mapping[str, Any]) -> bool:
+    """Whether one tenant alone runs it, and keeps the timeline that a fault is judged by."""
+    return entry["tenants"] is None and bool(entry["kind"] == "loop")
+
+
+def aggressor_entry(kind: str, keys: Iterable[str]) -> dict[str, Any]:
+    """What a catalogue whose entries have these keys would have of the tenant that goes wrong."""
+    return {
+        **dict.fromkeys(keys),
+        "kind": "loop",
+        "module": MODULE,
+        "params": {"kind": kind, "at_fraction": AT_FRACTION},
+        "load": {"arrival": "closed", "rate_hz": None, "rate_of_capacity": None},
+        "output_tolerance": 1,
+    }

@@ -1,0 +1,62 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+
+class Damaged(Exception):
+    """A file that the pipeline made is not what it should be; one line, with the command that mends it."""
+
+    def __init__(self, path: Path, what: object) -> None:
+        line, quoted = " ".join(str(what).split()), shlex.quote(str(path))
+        super().__init__(f"{path}: damaged ({line}); remove it, and the next run writes a new one: rm {quoted}")
+
+
+def replace_atomically(path: Path, text: str) -> None:
+    """Write the file so that a reader sees the old or the new text, never a part, even after a power cut.
+
+    Raises OSError (a full disk, for one); then the old file is untouched and nothing else is left behind.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # One fixed name: what a killed process leaves behind is overwritten by the next attempt.
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file for people and programs, atomically."""
+    replace_atomically(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path, *keys: str) -> Any:
+    """The value in a JSON file; with keys, a mapping that has them. Raises Damaged, OSError."""
+    try:
+        value = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise Damaged(path, error) from None
+    except RecursionError:
+        raise Damaged(path, "nested too deeply") from None
+    if keys:
+        missing = [key for key in keys if not isinstance(value, dict) or key not in value]
+        if missing:
+            raise Damaged(path, f"has no {missing[0]}")
+    return value
+
+
+SCRIPTS = Path(__file__).resolve().parents[2]
+REPOSITORY = SCRIPTS.parent

@@ -1,0 +1,166 @@
+"""What code makes what: a digest of all that a root imports, directly or not.
+
+An edit that changes a file's syntax tree makes stale what is made by the roots that reach it. Comments, docstrings and
+layout are not in the tree. A Python of another minor version may write trees differently; then all is stale once.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+from sharebench.core.files import SCRIPTS
+
+DIGEST_CHARACTERS = 16
+# What measures a cell on any node; the kind of node, the tenant and its workload come on top.
+CELL = ("sharebench/cell/cell.py", "sharebench/cell/queue.py", "sharebench/cell/calibration.py")
+FAULT = ("sharebench/cell/fault.py",)
+WATCHED = ("sharebench/cell/prometheus/course.py",)
+TENANT = ("tenant/__main__.py",)
+NODES = {
+    "cpu": ("sharebench/nodes/host/cpu.py", *TENANT),
+    "nvidia": ("sharebench/nodes/host/nvidia.py", *TENANT),
+    "kubernetes": ("sharebench/nodes/kubernetes/node.py", *TENANT),
+    "simulated": ("sharebench/nodes/simulated/node.py",),
+}
+STAGES = {
+    "export": ("export_histograms.py",),
+    "tables": ("aggregate.py",),
+    "compare": ("compare.py",),
+    "decisions": ("fit_model.py", "decide.py"),
+    "figures": ("plot_figures.py",),
+    "report": ("render_report.py", "sharebench/report/templates/**/*"),
+    "timeslice": ("sharebench/run/timeslice/probe.py",),
+    "archive": ("sharebench/datasets/archive.py", "sharebench/datasets/ro_crate.py"),
+    "together": ("paper_together.py",),
+}
+# What the config means is in the spec of a cell. How a run is driven and files are written changes no result.
+NOT_FOLLOWED = (
+    "sharebench/config/",
+    "sharebench/study/",
+    "sharebench/datasets/",
+    "sharebench/run/",
+    "sharebench/nodes/__init__.py",
+    "sharebench/core/capabilities.py",
+    "sharebench/core/file_lock.py",
+    "sharebench/core/files.py",
+    "sharebench/core/fingerprint.py",
+    "sharebench/core/programs.py",
+    "sharebench/core/prometheus_options.py",
+    "sharebench/core/run_record.py",
+)
+# What only some cells need: a GPU, a user's program, and workloads other than their own.
+GPU, PROGRAMS, WORKLOADS = "tenant/gpu/", "sharebench/nodes/host/programs/", "tenant/workloads/"
+# Run by its path, so that nothing imports it.
+PORT_PROXY = ("tenant/port_proxy.py",)
+
+
+def of_node(kind: str) -> str:
+    """Fingerprint of the code that sets up this kind of node."""
+    return _fingerprint(node_files(kind))
+
+
+def of_cell(kind: str, *modules: str, has_programs: bool = False, is_watched: bool = False) -> str:
+    """Fingerprint of the code that measures workloads (their files `modules`; none if simulated) on a kind of node."""
+    return _fingerprint(cell_files(kind, *modules, has_programs=has_programs, is_watched=is_watched))
+
+
+def of_stage(stage: str) -> str:
+    """Labelled fingerprint of the code that makes exports, tables, figures or the report."""
+    return f"{stage} code {_fingerprint(stage_files(stage))}"
+
+
+@cache
+def node_files(kind: str) -> list[str]:
+    """The files that `of_node` is made of, below scripts/."""
+    return closure((*CELL, *NODES[kind]), _skipped(kind, has_programs=False))
+
+
+@cache
+def cell_files(kind: str, *modules: str, has_programs: bool = False, is_watched: bool = False) -> list[str]:
+    """The files that `of_cell` is made of."""
+    workloads = [f"{WORKLOADS}{module}.py" for module in ("__init__", *modules)] if modules else []
+    more = (
+        *(FAULT if "fault" in modules else ()),
+        *(WATCHED if is_watched else ()),
+        *(PORT_PROXY if has_programs else ()),
+    )
+    return closure((*CELL, *NODES[kind], *workloads, *more), _skipped(kind, has_programs))
+
+
+@cache
+def stage_files(stage: str) -> list[str]:
+    """The files that `of_stage` is made of."""
+    return closure(STAGES[stage])
+
+
+def _skipped(kind: str, has_programs: bool) -> tuple[str, ...]:
+    return WORKLOADS, *(() if kind in ("nvidia", "kubernetes") else (GPU,)), *(() if has_programs else (PROGRAMS,))
+
+
+def closure(roots: Iterable[str], skipped: tuple[str, ...] = ()) -> list[str]:
+    """The roots, which may be patterns, and the files below scripts/ that they import, directly or not; sorted."""
+    found: set[str] = set()
+    todo = {str(path.relative_to(SCRIPTS)) for root in roots for path in SCRIPTS.glob(root) if path.is_file()}
+    while todo:
+        file = todo.pop()
+        found.add(file)
+        todo |= {other for other in _imported(file) if not other.startswith((*NOT_FOLLOWED, *skipped))} - found
+    return sorted(found)
+
+
+@cache
+def _tree(file: str) -> ast.Module:
+    tree = ast.parse((SCRIPTS / file).read_bytes())
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [each for each in body if not _is_text(each)]  # type: ignore[attr-defined]
+    return tree
+
+
+def _is_text(statement: ast.AST) -> bool:
+    is_expression = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    return is_expression and isinstance(statement.value.value, str)  # type: ignore[attr-defined]
+
+
+@cache
+def _imported(file: str) -> frozenset[str]:
+    """The files that this one imports wherever in its text, or names in a string, as what is run by its name is."""
+    if not file.endswith(".py"):
+        return frozenset()
+    return frozenset(path for name in _names(_tree(file)) for path in _files_of(name))
+
+
+def _names(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+@cache
+def _files_of(name: str) -> tuple[str, ...]:
+    """The file of a module, with those of the packages around it that have any code; none for other names."""
+    if not all(part.isidentifier() for part in name.split(".")):
+        return ()
+    path = SCRIPTS.joinpath(*name.split("."))
+    there = [file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()]
+    return tuple(str(file.relative_to(SCRIPTS)) for file in there if file.stat().st_size and file.parent != SCRIPTS)
+
+
+@cache
+def _digest(file: str) -> str:
+    text = ast.dump(_tree(file)).encode() if file.endswith(".py") else (SCRIPTS / file).read_bytes()
+    return hashlib.sha256(text).hexdigest()
+
+
+def _fingerprint(files: Iterable[str]) -> str:
+    whole = "\n".join(f"{file} {_digest(file)}" for file in files)
+    return hashlib.sha256(whole.encode()).hexdigest()[:DIGEST_CHARACTERS]

@@ -1,0 +1,48 @@
+"""What the config's `prometheus` section means: which cells Prometheus watches, and what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sharebench.core.spec import tenant_workloads
+
+Json = Mapping[str, Any]
+
+# The increase of a counter needs two samples in the window, and one of them may be late.
+SCRAPES_PER_WINDOW = 3
+# Bounds are moved to the record's nearest, which are 1.1 % apart.
+BUCKET_RATIO = 1.011
+LOWEST_SECONDS, HIGHEST_SECONDS = 1e-6, 1000.0
+
+
+def is_on(config: Json) -> bool:
+    """Whether a Prometheus is to watch the study."""
+    return config["prometheus"]["url"] is not None
+
+
+def discovery(section: Json) -> str:
+    """How Prometheus finds the tenants: `file`, `pod-monitor` or `annotations`."""
+    chosen: str = section["discovery"]
+    if chosen != "auto":
+        return chosen
+    return "file" if section["folder"] is not None else "pod-monitor"
+
+
+def has_pod_monitor(config: Json) -> bool:
+    """Whether the run makes a PodMonitor, which it has to remove in the end."""
+    return is_on(config) and discovery(config["prometheus"]) == "pod-monitor"
+
+
+def in_spec(config: Json, spec: Json) -> dict[str, Any]:
+    """What being watched adds to the cell's spec, since every scrape costs a tenant time; empty where nobody watches.
+
+    Not watched are cells in which iterations are not counted one by one from start to end: jobs, queues, programs that
+    count themselves, and cells with a fault. Calibrations are not either: they are repeat 0.
+    """
+    workloads = tenant_workloads(spec)
+    is_counted = all(each.get("kind", "loop") in ("loop", "http") for each in workloads)
+    if not is_on(config) or "fault" in spec or not is_counted or spec["repeat"] == 0:
+        return {}
+    section = config["prometheus"]
+    return {"prometheus": {"scrape_seconds": section["scrape_seconds"], "buckets": section["buckets"]}}

@@ -1,0 +1,214 @@
+"""The strategy catalogue as objects: mechanisms, layers and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+Limit = float | str
+# What NVIDIA's device plugin sets as each MPS client's share of the SMs, whatever else is asked for.
+EVEN_WHOLE_PERCENT = "100//N"
+# What a pod gets under `access: static` that asks for a GPU as everybody does.
+WHOLE_GPU: Mapping[str, Any] = {
+    **dict.fromkeys(("scheduler", "deployment", "allocated", "companions")),
+    **{part: {} for part in ("annotations", "labels", "environment", "shows")},
+    "resources": {"nvidia.com/gpu": "1"},
+}
+# How a DRA driver is asked for the length of a time slice.
+INTERVALS = ("default", "short", "medium", "long")
+MECHANISMS = ("exclusive", "time-slicing", "mps", "mig", "streams", "sequential")
+AGAIN = "-again"
+
+
+def again(strategy: str) -> str:
+    """Name of the strategy that is the same, set up and measured a second time: an A/A comparison."""
+    return f"{strategy}{AGAIN}"
+
+
+def is_again(strategy: str) -> bool:
+    """Whether the strategy is there for an A/A comparison only; config_checks keeps the name for it."""
+    return strategy.endswith(AGAIN)
+
+
+def parse_limit(limit: Limit, replicas: int) -> float:
+    """A tenant's share in percent, at most 100; `limit` is a number of percent, or 100/N with N = `replicas`.
+
+    MPS refuses more than 100, so that 200/N at one tenant is the whole device. `100//N` is in whole percent.
+    """
+    if isinstance(limit, str):
+        total, _, _ = limit.partition("/")
+        share = int(total) // replicas if "//" in limit else int(total) / replicas
+        return min(100.0, float(share))
+    return min(100.0, float(limit))
+
+
+def in_whole_percent(limit: Limit | None) -> Limit | None:
+    """The limit rounded down to whole percent: 100//N for 100/N."""
+    if isinstance(limit, str):
+        return limit if "//" in limit else limit.replace("/", "//")
+    return None if limit is None else float(int(limit))
+
+
+def reading_order(name: str, entry: Mapping[str, Any]) -> tuple[bool, int, list[int], str]:
+    """Sort key of a catalogue entry: plain mechanisms before layers, limits after the mechanism without them.
+
+    Those with an access of their own come last: they are the same again in another way, in clusters only.
+
+    Tables and colours follow it, because the order of a mapping's keys does not survive Snakemake's merging of configs.
+    """
+    mechanism = entry["mechanism"]
+    names = mechanism if isinstance(mechanism, list) else [mechanism]
+    ranks = [MECHANISMS.index(each) if each in MECHANISMS else len(MECHANISMS) for each in names]
+    return entry.get("access") is not None, len(names), ranks, name
+
+
+def slices_of(profile: str) -> int:
+    """How many slices a MIG instance has: 3 for the profiles `3g` and `3g.40gb`."""
+    return int(profile.split("g")[0])
+
+
+def profile_matches(name: str, wanted: str) -> bool:
+    """Whether `wanted` names this profile: in full (`1g.18gb`, `1g.18gb+me`), or by its slices alone (`1g`)."""
+    return name == wanted or ("." not in wanted and "+" not in name and name.split(".")[0] == wanted)
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One way to share a device; a key of the strategy catalogue."""
+
+    name: str
+    mechanisms: tuple[str, ...]
+    """One mechanism, or two layers, the outer one first."""
+    profile: str | None
+    instances: int | None
+    thread_percent: Limit | None
+    memory_percent: Limit | None
+    replicas: tuple[int, ...] | None
+    """Numbers of tenants for this strategy, in place of the study's; None takes the study's."""
+    profiles: tuple[str, ...] | None = None
+    """MIG profile of each instance, where they differ; in place of `profile`."""
+    access: str | None = None
+    """How its tenants reach the GPU of a cluster; None on every other kind of node."""
+    pod: Mapping[str, Any] | None = None
+    """What a tenant's pod gets where another scheduler shares the GPU (nodes/kubernetes/pod_template.py)."""
+    interval: str | None = None
+    """Length of a time slice as a DRA driver is asked for it, one of INTERVALS; None does not ask."""
+    claim_per: str | None = None
+    """`instance` for a resource claim for each MIG instance; None for one claim, which all tenants of a cell name."""
+
+    def limits(self, replicas: int) -> dict[str, float | None]:
+        """Effective limits of one of `replicas` tenants, in percent; None where there is none."""
+        return {
+            "thread_percent": None if self.thread_percent is None else parse_limit(self.thread_percent, replicas),
+            "memory_percent": None if self.memory_percent is None else parse_limit(self.memory_percent, replicas),
+        }
+
+    def groups(self, replicas: int) -> int:
+        """Into how many parts the device is cut for `replicas` tenants: one, or as many as there are MIG instances."""
+        if self.mechanisms[0] != "mig":
+            return 1
+        if len(self.mechanisms) > 1:
+            return self.instances or len(self.profiles or ())
+        return replicas
+
+    def layout(self, replicas: int) -> tuple[str, ...]:
+        """MIG profile of the instance of each group, `replicas` being possible; empty without MIG."""
+        if self.mechanisms[0] != "mig":
+            return ()
+        return self.profiles or (str(self.profile),) * self.groups(replicas)
+
+    def slices(self) -> int:
+        """How many slices the MIG instance of the first tenant has; 0 without MIG."""
+        layout = self.layout(1)
+        return slices_of(layout[0]) if layout else 0
+
+    def too_many(self, replicas: int) -> str | None:
+        """Why a list of profiles is too short for so many tenants; None if it is not."""
+        if self.profiles is None or self.groups(replicas) <= len(self.profiles):
+            return None
+        return f"{replicas} tenants need {replicas} MIG instances, the strategy has {len(self.profiles)}"
+
+    @property
+    def is_queue(self) -> bool:
+        """Whether its tenants run one after another, each on the exclusive device, instead of sharing it."""
+        return self.mechanisms == ("sequential",)
+
+    @property
+    def depends_on_replicas(self) -> bool:
+        """Whether the node must be set anew for another number of tenants; other schedulers look at the pods only."""
+        return self.pod is None and (isinstance(self.thread_percent, str) or isinstance(self.memory_percent, str))
+
+
+def by_device_plugin(strategy: Strategy) -> Strategy:
+    """The strategy as NVIDIA's device plugin does it: under MPS it caps every client at an even share."""
+    if strategy.mechanisms != ("mps",) or strategy.access != "device-plugin":
+        return strategy
+    return replace(strategy, thread_percent=EVEN_WHOLE_PERCENT, memory_percent="100/N")
+
+
+def by_template(strategy: Strategy) -> Strategy:
+    """The strategy as another scheduler does it: in whole percent; exclusive is one GPU unless its entry says more."""
+    if strategy.access != "static":
+        return strategy
+    pod = strategy.pod
+    if pod is None and strategy.mechanisms == ("exclusive",):
+        pod = WHOLE_GPU
+    threads, memory = in_whole_percent(strategy.thread_percent), in_whole_percent(strategy.memory_percent)
+    return replace(strategy, thread_percent=threads, memory_percent=memory, pod=pod)
+
+
+def by_claims(strategy: Strategy) -> Strategy:
+    """The strategy as a DRA driver does it: it takes shares of the SMs in whole percent."""
+    if strategy.access != "dra":
+        return strategy
+    return replace(strategy, thread_percent=in_whole_percent(strategy.thread_percent))
+
+
+def of_spec(spec: Mapping[str, Any]) -> Strategy:
+    """The strategy of a cell's spec, its limits being those of the cell."""
+    return Strategy(
+        name=spec["name"],
+        mechanisms=tuple(spec["mechanisms"]),
+        profile=spec["profile"],
+        instances=spec["instances"],
+        thread_percent=spec["limits"]["thread_percent"],
+        memory_percent=spec["limits"]["memory_percent"],
+        replicas=None,
+        profiles=tuple(spec["profiles"]) if spec.get("profiles") else None,
+        access=spec.get("access"),
+        interval=spec.get("interval"),
+        claim_per=spec.get("claim_per"),
+    )
+
+
+def catalogue(config: Mapping[str, Any]) -> dict[str, Strategy]:
+    """All strategies of a normalised config (`sharebench.config.load.load`), by name."""
+    return {
+        name: Strategy(
+            name=name,
+            mechanisms=tuple(entry["mechanism"]),
+            profile=entry["profile"],
+            instances=entry["instances"],
+            thread_percent=entry["thread_percent"],
+            memory_percent=entry["memory_percent"],
+            replicas=None if entry["replicas"] is None else tuple(entry["replicas"]),
+            # Data sets of before these keys have none.
+            profiles=tuple(entry["profiles"]) if entry.get("profiles") else None,
+            access=entry.get("access"),
+            pod=entry.get("pod"),
+            interval=entry.get("interval"),
+            claim_per=entry.get("claim_per"),
+        )
+        for name, entry in sorted(config["strategy_catalogue"].items(), key=lambda item: reading_order(*item))
+    }
+
+
+def on_node(config: Mapping[str, Any], kind: str) -> dict[str, Strategy]:
+    """The strategies of `catalogue` as this kind of node does them."""
+    known = catalogue(config)
+    if kind != "kubernetes":
+        return known
+    default = config["kubernetes"]["access"]
+    placed = {name: replace(strategy, access=strategy.access or default) for name, strategy in known.items()}
+    return {name: by_claims(by_template(by_device_plugin(strategy))) for name, strategy in placed.items()}

@@ -1,0 +1,5 @@
+"""Units."""
+
+from __future__ import annotations
+
+MEBIBYTE = 1 << 20

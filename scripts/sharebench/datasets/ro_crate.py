@@ -1,0 +1,111 @@
+"""What goes into the archive of a study, described as a Workflow Run RO-Crate (w3id.org/ro/wfrun/workflow)."""
+
+from __future__ import annotations
+
+import json
+import mimetypes
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sharebench.core.files import SCRIPTS, read_json
+from sharebench.datasets import archive
+from sharebench.records.references import read_device
+
+ROOT = SCRIPTS.parent
+METADATA = "ro-crate-metadata.json"
+PROFILES = (
+    "https://w3id.org/ro/wfrun/process/0.6",
+    "https://w3id.org/ro/wfrun/workflow/0.6",
+    "https://w3id.org/workflowhub/workflow-ro-crate/1.1",
+)
+MEASURED = (
+    "cells/*/*/n*/r*/raw.json",
+    "cells/*/*/n*/r*/telemetry.csv",
+    "cells/*/*/histograms.csv",
+    "cells/*/*/prometheus.csv",
+    "calibration/*.json",
+    "nodes/*.json",
+)
+MADE = ("tables/*", "manifest.json", "report.html")
+ENVIRONMENT = ("envs/sharebench.txt", "envs/tenant-cpu.txt", "envs/tenant-gpu.txt")
+LICENCE = "https://spdx.org/licenses/Apache-2.0"
+
+
+def write(data: Path, results: Path, target: Path) -> None:
+    """Archive the study whose cells are under `data` and whose tables and report are under `results`.
+
+    Raises OSError.
+    """
+    manifest = read_json(results / "manifest.json", "config", "created_epoch_seconds")
+    config = manifest["config"] | {"from": None}
+    files: dict[str, Path | bytes] = {**dict(found(data, MEASURED)), **dict(found(results, MADE))}
+    files["config.yaml"] = yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode()
+    files["workflow/Snakefile"] = ROOT / "Snakefile"
+    files |= {path: ROOT / path for path in ENVIRONMENT}
+    device = read_device(data / "nodes" / "device.json")["node"]
+    files[METADATA] = _json(metadata(sorted(files), manifest, device))
+    archive.write(target, files, manifest["created_epoch_seconds"])
+
+
+def found(folder: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
+    """Name and path of each file of the data set `folder` that one of the patterns is for."""
+    for pattern in patterns:
+        for path in folder.glob(pattern):
+            yield path.relative_to(folder).as_posix(), path
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def metadata(names: list[str], manifest: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+    """The RO-Crate metadata of an archive with these files; `node` is the device of the records."""
+    # Takes a third of a second to import, and only archives need it.
+    from rocrate.model import ContextEntity
+    from rocrate.rocrate import ROCrate
+
+    crate = ROCrate()
+    created = datetime.fromtimestamp(manifest["created_epoch_seconds"], UTC).isoformat(timespec="seconds")
+    device = node["product"] if node["label"] in node["product"] else f"{node['product']} ({node['label']})"
+    crate.name = f"What sharing costs: {device}"
+    crate.description = (
+        f"sharebench: {', '.join(manifest['requested']['strategies'])} with"
+        f" {', '.join(map(str, manifest['requested']['replicas']))} tenants on {device}."
+    )
+    crate.datePublished = created
+    crate.license = LICENCE
+    workflow = crate.add_workflow(
+        dest_path="workflow/Snakefile",
+        main=True,
+        lang="snakemake",
+        lang_version=manifest["versions"]["snakemake"],
+        properties={"name": "sharebench", "version": manifest["git_commit"] or "not known"},
+    )
+    entities = {
+        name: crate.add_file(
+            dest_path=name, properties={"encodingFormat": mimetypes.guess_type(name)[0] or "text/plain"}
+        )
+        for name in names
+        if name != "workflow/Snakefile"
+    }
+    run = crate.add_action(
+        workflow,
+        identifier=f"#run-{manifest['run_id']}",
+        object=[entities["config.yaml"], *(entities[name] for name in ENVIRONMENT)],
+        result=[entity for name, entity in entities.items() if name != "config.yaml" and name not in ENVIRONMENT],
+        properties={
+            "name": f"Run {manifest['run_id']} on {device}",
+            "description": " ".join(manifest["argv"]),
+            "endTime": created,
+            "actionStatus": {"@id": "http://schema.org/CompletedActionStatus"},
+        },
+    )
+    crate.root_dataset["mentions"] = [run]
+    profiles = [ContextEntity(crate, url, {"@type": "CreativeWork", "version": url.split("/")[-1]}) for url in PROFILES]
+    crate.root_dataset["conformsTo"] = [crate.add(profile) for profile in profiles]
+    described: dict[str, Any] = crate.metadata.generate()
+    return described

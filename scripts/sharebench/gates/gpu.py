@@ -1,0 +1,135 @@
+"""Checks of cells on a GPU; none of them applies to another kind of node. Their severity stands in gates.py.
+
+Every measuring job starts this module, so it imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any
+
+from sharebench.gates.verdict import UNKNOWN, Finding, Record, Tenant, at_most, window_seconds
+
+# On a GPU node the CPU must not be what the tenants share.
+RUN_QUEUE_RATIO = 0.01
+# A GPU that its hardware or its heat slows down is another GPU; a single sample in a hundred may be a moment's.
+SLOWDOWN_PERCENT = 1.0
+SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
+# The power limit is a fact of the device that large products always meet, so it only marks the cell.
+POWER_CAP_PERCENT = 1.0
+# A clock that varies by more shows in every latency.
+CLOCK_CV = 0.01
+# Temperatures come in whole degrees: a rise of one may be rounding, and steady GPUs waver by one or two.
+TEMPERATURE_RISE_CELSIUS = 2.0
+# The roofs are the best of short measurements, which a longer or luckier one may exceed by a few percent.
+ROOF_RATIO = 1.05
+MEMORY_ROOFS = ("copy_bytes_per_second", "read_bytes_per_second")
+
+
+def _on_gpus(check: Callable[[Record], Finding]) -> Callable[[Record], Finding | None]:
+    @wraps(check)
+    def applied(record: Record) -> Finding | None:
+        return check(record) if record["node"]["is_gpu"] else None
+
+    return applied
+
+
+def _telemetry(record: Record, key: str) -> Any:
+    """A value of the telemetry, None where it is not known."""
+    return (record["telemetry"] or {}).get(key)
+
+
+@_on_gpus
+def cpu_contention(record: Record) -> Finding:
+    """The longest that a tenant was runnable without a CPU, over the window."""
+    waits = [tenant["cpu"]["run_queue_seconds"] for tenant in record["tenants"] if tenant["cpu"]]
+    known = [wait for wait in waits if wait is not None]
+    if not known:
+        return Finding(None, RUN_QUEUE_RATIO, True, UNKNOWN)
+    value = max(known) / window_seconds(record)
+    return at_most(value, RUN_QUEUE_RATIO, f"a tenant waited for a CPU for {value:.1%} of the window")
+
+
+@_on_gpus
+def gpu_slowdown(record: Record) -> Finding:
+    """Percent of the samples in which heat or the hardware held the clock back."""
+    return _held_back(record, SLOWDOWNS, SLOWDOWN_PERCENT, "heat or the hardware")
+
+
+@_on_gpus
+def power_cap(record: Record) -> Finding:
+    """Percent of the samples in which the power limit held the clock back."""
+    return _held_back(record, ("sw_power_cap",), POWER_CAP_PERCENT, "the power limit")
+
+
+def _held_back(record: Record, names: Iterable[str], limit_percent: float, what: str) -> Finding:
+    reasons = _telemetry(record, "throttle_reasons")
+    if reasons is None:
+        return Finding(None, limit_percent, True, UNKNOWN)
+    value, name = max((reasons.get(name, 0.0), name) for name in names)
+    return at_most(value, limit_percent, f"in {value:.1f} % of the samples {what} held the clock back ({name})")
+
+
+@_on_gpus
+def foreign_process(record: Record) -> Finding:
+    """Processes on the GPU that are not ours."""
+    seen = _telemetry(record, "foreign_processes")
+    if seen is None:
+        return Finding(None, 0, True, UNKNOWN)
+    kinds = ", ".join(f"{count} {kind}" for kind, count in seen.items() if count)
+    return at_most(sum(seen.values()), 0, f"processes of others on the GPU: {kinds}")
+
+
+@_on_gpus
+def clock_variation(record: Record) -> Finding:
+    """Coefficient of variation of the SMs' clock."""
+    value = _telemetry(record, "sm_clock_cv")
+    if value is None:
+        return Finding(None, CLOCK_CV, True, UNKNOWN)
+    return at_most(value, CLOCK_CV, f"the SMs' clock varied by {value:.1%} (standard deviation)")
+
+
+@_on_gpus
+def temperature_rising(record: Record) -> Finding:
+    """By how much the GPU became warmer in the window."""
+    start, end = (_telemetry(record, f"temperature_{moment}_celsius") for moment in ("start", "end"))
+    if start is None or end is None:
+        return Finding(None, TEMPERATURE_RISE_CELSIUS, True, UNKNOWN)
+    return at_most(end - start, TEMPERATURE_RISE_CELSIUS, f"the GPU became {end - start:.0f} °C warmer in the window")
+
+
+@_on_gpus
+def speed_of_light(record: Record) -> Finding:
+    """The declared work of all tenants per second over the roof of their arithmetic, or of the memory.
+
+    What an iteration moves counts only beyond the size of the L2 cache, since that much may still lie there from the
+    iteration before, and the roof is the faster of copying and reading.
+    """
+    roofs = (record["calibration"] or {}).get("roofs")
+    if roofs is None:
+        return Finding(None, ROOF_RATIO, True, UNKNOWN)
+    memory = max((roofs[key] for key in MEMORY_ROOFS if key in roofs), default=None)
+    reached: dict[str, float] = {}
+    for tenant in record["tenants"]:
+        work, rate_hz = tenant["work"] or {}, _sure_rate_hz(tenant, window_seconds(record))
+        precision = str(work.get("precision"))
+        if work.get("flop") is not None and precision in roofs:
+            reached[precision] = reached.get(precision, 0.0) + work["flop"] * rate_hz / roofs[precision]
+        if work.get("bytes") is not None and memory is not None and "l2_bytes" in roofs:
+            moved = max(0.0, work["bytes"] - roofs["l2_bytes"])
+            reached["memory"] = reached.get("memory", 0.0) + moved * rate_hz / memory
+    if not reached:
+        return Finding(None, ROOF_RATIO, True, "no work is declared that has a roof")
+    value, name = max((value, name) for name, value in reached.items())
+    return at_most(value, ROOF_RATIO, f"the tenants claim {value:.2f} times what the device can do ({name})")
+
+
+def _sure_rate_hz(tenant: Tenant, seconds: float) -> float:
+    """Iterations per second that the device did for certain, though some of those counted ended after the window.
+
+    Under a closed load that is at most the last one; under an open one all of them ended within the longest latency.
+    """
+    if tenant["load"]["arrival"] == "closed":
+        return float(max(0, tenant["count"] - 1) / seconds)
+    return float(tenant["count"] / (seconds + (tenant["max_seconds"] or 0.0)))

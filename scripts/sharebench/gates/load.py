@@ -1,0 +1,142 @@
+"""Gates of open loads: whether the load was the one that was asked for, and whether the tenants could serve it.
+
+Every measuring job starts this module, so it imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import math
+
+from sharebench.gates.verdict import Finding, Record, Tenant, at_most, window_seconds, worst_of
+
+# Parts of the window, the last of which is compared with the first.
+GROWTH_PARTS = 4
+# Standard deviations of what a queue grows by chance. A server that is just kept busy exceeds them in 1 window of 40.
+GROWTH_DEVIATIONS = 2.0
+# The same where the queue was never short after the first part. Stable queues of up to 90 % load exceed it in 1 of 100.
+BUSY_DEVIATIONS = 1.0
+# A queue is short in a slot if fewer requests than this are in it on average: a stable one comes back to one or two.
+SHORT_QUEUE = 3.0
+# Requests in flight equal rate times latency; what this leaves open is measuring error.
+LITTLES_LAW_RATIO = 0.05
+# Standard deviations by which Poisson arrivals may miss their plan (1 clean tenant in 16 000 misses by more).
+POISSON_DEVIATIONS = 4.0
+# A window's edges take or give one request; the half keeps rounding out of it.
+EDGE_REQUESTS = 1.5
+
+
+def _open_loads(record: Record) -> list[Tenant]:
+    return [tenant for tenant in record["tenants"] if tenant["load"]["planned_rate_hz"] is not None]
+
+
+def queue_growth(record: Record) -> Finding | None:
+    """By how much faster requests came than they were served.
+
+    Latencies count from the moment at which a request is due. Where more are due than can be served, each waits longer
+    than the one before: latency grows by that excess per second, for as long as anybody looks, and a mean of it is the
+    window's length in disguise. Requests that are due in the window are all waited for, so their number does not show
+    it.
+    """
+    open_loads = _open_loads(record)
+    if not open_loads:
+        return None
+    seconds = window_seconds(record)
+    judged = [(*found, tenant["index"]) for tenant in open_loads if (found := _growth_of(tenant, seconds))]
+    worst = worst_of(judged)
+    if worst is None:
+        return Finding(None, 0.0, True, "too few requests to tell growth from noise")
+    value, limit, culprit = worst
+    message = f"tenant {culprit}: requests came {value:.0%} faster than they were served, so that the queue grew"
+    return at_most(value, limit, message)
+
+
+def _growth_of(tenant: Tenant, seconds: float) -> tuple[float, float] | None:
+    """Growth of the mean latency in seconds per second, and its limit; None where a part has no request.
+
+    A server that is just kept busy does a random walk: over n requests its backlog changes by the square root of n
+    times the variances of gaps and services, in units of their means. Exponential services are taken as the worst. A
+    stable queue changes by less, and becomes short again and again. So a smaller growth shows that a queue is
+    overloaded which never becomes short.
+    """
+    if tenant["timeline"] is None:
+        return None
+    counts, sums = (tenant["timeline"][key] for key in ("count", "sum_seconds"))
+    (first_count, first_sum), (last_count, last_sum) = (
+        (_part(counts, part), _part(sums, part)) for part in (0, GROWTH_PARTS - 1)
+    )
+    if not first_count or not last_count:
+        return None
+    apart_seconds = seconds * (GROWTH_PARTS - 1) / GROWTH_PARTS
+    growth = (last_sum / last_count - first_sum / first_count) / apart_seconds
+    variances = 2 if tenant["load"]["arrival"] == "poisson" else 1
+    deviations = GROWTH_DEVIATIONS if _is_ever_short(tenant) else BUSY_DEVIATIONS
+    return growth, deviations * math.sqrt(variances / tenant["count"])
+
+
+def _is_ever_short(tenant: Tenant) -> bool:
+    """Whether the queue was short in some slot after the first part of the window (Little: rate times latency)."""
+    counts, sums = (tenant["timeline"][key] for key in ("count", "sum_seconds"))
+    rate_hz, first = tenant["load"]["planned_rate_hz"], len(counts) // GROWTH_PARTS
+    return any(
+        total * rate_hz < SHORT_QUEUE * count or not count
+        for count, total in zip(counts[first:], sums[first:], strict=True)
+    )
+
+
+def _part(values: list[float], part: int) -> float:
+    edges = [round(position * len(values) / GROWTH_PARTS) for position in (part, part + 1)]
+    return sum(values[edges[0] : edges[1]])
+
+
+def littles_law(record: Record) -> Finding | None:
+    """Requests in flight against rate times latency."""
+    open_loads = _open_loads(record)
+    if not open_loads:
+        return None
+    judged = []
+    for tenant in open_loads:
+        if tenant["sum_seconds"] > 0 and tenant["load"]["in_flight_mean"] is not None:
+            if tenant["load"]["in_flight_mean"] <= 0:
+                message = f"tenant {tenant['index']} finished requests but never had one in flight"
+                return Finding(None, LITTLES_LAW_RATIO, False, message)
+            judged.append((*_littles_law_of(tenant, window_seconds(record)), tenant["index"]))
+    worst = worst_of(judged)
+    if worst is None:
+        return Finding(None, LITTLES_LAW_RATIO, True, "no request finished, or those in flight are not known")
+    value, limit, culprit = worst
+    message = f"tenant {culprit}: requests in flight differ from rate times latency by {value:.1%}"
+    return at_most(value, limit, message)
+
+
+def _littles_law_of(tenant: Tenant, seconds: float) -> tuple[float, float]:
+    """|rate times mean latency / mean in flight - 1|, and its limit.
+
+    Over a finite window the two differ by the requests that cross its edges: at most those that came within
+    the longest latency of an edge, rate times longest, and one more at either, each with the longest latency.
+    """
+    # Both in request-seconds: latencies by arrival, and the time spent in flight.
+    by_arrival = tenant["sum_seconds"]
+    in_flight = tenant["load"]["in_flight_mean"] * seconds
+    longest = tenant["max_seconds"]
+    crossing = (tenant["count"] / seconds * longest + 2) * longest
+    return abs(by_arrival / in_flight - 1), LITTLES_LAW_RATIO + crossing / min(by_arrival, in_flight)
+
+
+def load_achieved(record: Record) -> Finding | None:
+    """The achieved rate against the planned one, and requests that were dropped."""
+    open_loads = _open_loads(record)
+    drops = sum(tenant["load"]["drops"] for tenant in open_loads)
+    if drops:
+        return at_most(drops, 0, f"{drops} requests were dropped: the queue was full")
+    judged = []
+    for tenant in open_loads:
+        load = tenant["load"]
+        planned = load["planned_rate_hz"] * window_seconds(record)
+        noise = POISSON_DEVIATIONS * math.sqrt(planned) if load["arrival"] == "poisson" else 0.0
+        value = abs(load["achieved_rate_hz"] / load["planned_rate_hz"] - 1)
+        judged.append((value, (noise + EDGE_REQUESTS) / planned, tenant["index"]))
+    worst = worst_of(judged)
+    if worst is None:
+        return None
+    value, limit, culprit = worst
+    return at_most(value, limit, f"tenant {culprit}: the achieved rate is {value:.1%} off the planned one")

@@ -1,0 +1,145 @@
+"""What the driver asks of a kind of node: grants, tenants, endpoints, samplers, and how they fail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from sharebench.core.strategies import Strategy
+from sharebench.records.telemetry import Row
+
+Evidence = list[dict[str, Any]]
+
+
+def is_elsewhere(record: Mapping[str, Any]) -> bool:
+    """Whether the tenant's record is about a server that is not ours: nothing was granted to it, and nobody sees it."""
+    return record.get("measured_by") == "client" and record["outside"] is None
+
+
+class NodeError(Exception):
+    """The node did not do what was asked; a harness failure."""
+
+
+class Wedged(NodeError):
+    """The node is good for nothing any more: no later cell needs to try."""
+
+
+class TenantUnreachable(Exception):
+    """A living tenant did not answer, or answered nonsense; a harness failure."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What a node is set to: a strategy, the number of replicas where it matters, and the plot it belongs to."""
+
+    strategy: Strategy
+    replicas: int | None
+    block: int
+
+    @property
+    def setting(self) -> str:
+        """What the device is set to, whatever the block: `mps`, or `mps-limited n4`."""
+        return self.strategy.name if self.replicas is None else f"{self.strategy.name} n{self.replicas}"
+
+    @property
+    def key(self) -> str:
+        """Text by which two states are told apart."""
+        return f"{self.setting} block {self.block}"
+
+
+@dataclass(frozen=True)
+class Grant:
+    """How one tenant reaches its share: environment, CPUs, and the group of tenants that it shares units with.
+
+    Consecutive grants with the same `process` are tenants of one process, each on a stream of its own.
+    """
+
+    index: int
+    group: int
+    environment: Mapping[str, str] = field(default_factory=dict)
+    cores: tuple[int, ...] | None = None
+    process: int | None = None
+
+
+class Sampler(Protocol):
+    """Telemetry around a window."""
+
+    def start(self) -> None:
+        """Begin to sample."""
+
+    def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], dict[str, Any]]:
+        """End; returns the rows of telemetry.csv and the record's summary of the window (monotonic seconds)."""
+
+
+class Endpoint(Protocol):
+    """The driver's view of one tenant (docs/method.md, the window)."""
+
+    def settled(self, since_ns: int | None) -> dict[str, Any] | None:
+        """The verdict on steadiness since that time, or the first one that there was; None while it is not known."""
+
+    def clock(self) -> tuple[int, int, float]:
+        """Monotonic and real time in ns, and the round trip in seconds."""
+
+    def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
+        """Announce the window; False when the tenant refused it as past.
+
+        With `iterations` it is a job: so many from the start on, and the end is their deadline.
+        """
+
+    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> dict[str, Any]:
+        """What the tenant measured in the window; waits for its end and up to the deadline beyond it.
+
+        A job's record is there when the job is done; `ahead_seconds` is how far ahead the window's end may be.
+        """
+
+    def output_digest(self, deadline_seconds: float) -> list[float | None] | None:
+        """What sums up the last output, for the record; None where it cannot be had within the deadline.
+
+        It is work for the device: to be asked for when no tenant measures any more.
+        """
+
+
+class Tenants(Protocol):
+    """The tenants of one cell.
+
+    `are_local` says that no network lies between: a living tenant that does not answer can only be hung.
+    """
+
+    are_local: bool
+
+    def sweep(self) -> None:
+        """Remove what earlier cells left behind."""
+
+    def start(self, grants: Sequence[Grant]) -> None:
+        """Launch one tenant per grant."""
+
+    def wait_ready(self) -> None:
+        """Until all are warm; raises TenantsFailed when one cannot be."""
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """One per tenant, in order."""
+
+    def outcomes(self) -> list[dict[str, Any]]:
+        """`status` and `exit` of each tenant so far, in order."""
+
+    def now_ns(self) -> int:
+        """The node's monotonic clock."""
+
+    def sleep_until(self, monotonic_ns: int) -> None:
+        """Wait in the node's clock; raises TenantsFailed early when a tenant dies."""
+
+    def stop(self) -> None:
+        """Remove all tenants, whatever state they are in."""
+
+
+@runtime_checkable
+class MortalTenants(Tenants, Protocol):
+    """Tenants of which some are expected to end within the window."""
+
+    def watch_until(self, monotonic_ns: int) -> dict[int, int]:
+        """Wait in the node's clock, whoever ends; of those that did, when that was, in ns, by index."""
+
+
+class TenantsFailed(Exception):
+    """A tenant ended, hung or never got ready: a measured outcome."""

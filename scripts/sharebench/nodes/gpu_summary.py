@@ -1,0 +1,194 @@
+"""The rows and the summary of a window, from the samples of a GPU."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sharebench.core.units import MEBIBYTE
+from sharebench.records.telemetry import NOTHING_KNOWN, Row
+from tenant.contract import FIELDS
+
+# Bits of NVML's clocks event reasons (nvml.h, nvmlClocksEventReasons).
+REASONS = {
+    0x001: "gpu_idle",
+    0x002: "applications_clocks_setting",
+    0x004: "sw_power_cap",
+    0x008: "hw_slowdown",
+    0x010: "sync_boost",
+    0x020: "sw_thermal_slowdown",
+    0x040: "hw_thermal_slowdown",
+    0x080: "hw_power_brake_slowdown",
+    0x100: "display_clock_setting",
+}
+KINDS = ("compute", "graphics", "mps")
+Sample = Mapping[str, Any]
+# Inode number that Linux gives the first process namespace (PROC_PID_INIT_INO in include/linux/proc_ns.h).
+HOST_PID_NAMESPACE = "pid:[4026531836]"
+
+
+def summarise(
+    seen: Mapping[str, Any],
+    families: Sequence[tuple[int, ...]],
+    server_pids: Sequence[int],
+    start_seconds: float,
+    end_seconds: float,
+) -> tuple[list[Row], dict[str, Any]]:
+    """The rows of the window, and the GPU's part of the record's summary, from what the sampling process wrote."""
+    samples = [dict(zip(FIELDS, values, strict=True)) for values in seen["samples"]]
+    processes = {int(pid): entry for pid, entry in seen["processes"].items()}
+    inside = [each for each in samples if start_seconds <= each["t_seconds"] <= end_seconds]
+    return [_row(each, start_seconds) for each in inside], {
+        **NOTHING_KNOWN,
+        "source": "nvml",
+        **_of_window(inside),
+        **_counted(samples, start_seconds, end_seconds),
+        **_occupancy(processes, families, server_pids, end_seconds),
+    }
+
+
+def sees_all_processes() -> bool:
+    """Whether this process lives in the host's process namespace; elsewhere NVML leaves out what is not in its own."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink()) == HOST_PID_NAMESPACE
+    except OSError:
+        return False
+
+
+def _row(sample: Sample, window_start_seconds: float) -> Row:
+    memory, reasons = sample["memory_used_bytes"], sample["reasons"]
+    return {
+        "t_seconds": round(sample["t_seconds"] - window_start_seconds, 3),
+        "gpu_util_percent": sample["gpu_util_percent"],
+        "memory_used_mib": None if memory is None else round(memory / MEBIBYTE, 1),
+        "power_watts": sample["power_watts"],
+        "sm_clock_mhz": sample["sm_clock_mhz"],
+        "temperature_celsius": sample["temperature_celsius"],
+        "throttle_reasons": None if reasons is None else ";".join(_names(reasons)),
+    }
+
+
+def _names(reasons: int) -> list[str]:
+    return [name for bit, name in REASONS.items() if reasons & bit]
+
+
+def _present(samples: Sequence[Sample], field: str) -> list[float]:
+    return [sample[field] for sample in samples if sample[field] is not None]
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _of_window(inside: Sequence[Sample]) -> dict[str, Any]:
+    """The part of the summary that comes from the samples inside the window."""
+    temperatures = _present(inside, "temperature_celsius")
+    clocks = _present(inside, "sm_clock_mhz")
+    reasons = [int(each) for each in _present(inside, "reasons")]
+    seen = Counter(name for each in reasons for name in _names(each))
+    memory = max(_present(inside, "memory_used_bytes"), default=None)
+    return {
+        "samples": len(inside),
+        "utilisation_mean_percent": _mean(_present(inside, "gpu_util_percent")),
+        "memory_used_max_mib": None if memory is None else memory / MEBIBYTE,
+        "power_mean_watts": _mean(_present(inside, "power_watts")),
+        "sm_clock_mean_mhz": _mean(clocks),
+        "sm_clock_cv": statistics.pstdev(clocks) / statistics.fmean(clocks) if any(clocks) else None,
+        "memory_clock_mean_mhz": _mean(_present(inside, "memory_clock_mhz")),
+        "temperature_start_celsius": temperatures[0] if temperatures else None,
+        "temperature_end_celsius": temperatures[-1] if temperatures else None,
+        "temperature_max_celsius": max(temperatures, default=None),
+        "throttle_reasons": {name: 100 * count / len(reasons) for name, count in sorted(seen.items())}
+        if reasons
+        else None,
+    }
+
+
+def _counted(samples: Sequence[Sample], start_seconds: float, end_seconds: float) -> dict[str, Any]:
+    """Energy and the sampler's own CPU time: differences of counters, interpolated to the window's exact ends.
+
+    NVML renews the energy counter every 20 to 100 ms. A reading is at most one renewal old, so the difference is off
+    by no more than the energy of one; that it was seen to change bounds how long a renewal takes. Without a counter,
+    the energy is the integral of the power samples.
+    """
+    window_seconds = end_seconds - start_seconds
+    cpu_seconds = _difference(samples, "cpu_seconds", start_seconds, end_seconds)
+    energy = _difference(samples, "energy_joules", start_seconds, end_seconds)
+    error = None
+    powers = _present(samples, "power_watts")
+    if energy is not None:
+        error = _renewal_seconds(samples) * max(powers, default=energy / window_seconds)
+    else:
+        power = _mean(each["power_watts"] for each in samples if start_seconds <= each["t_seconds"] <= end_seconds)
+        energy = None if power is None else power * window_seconds
+    return {
+        "energy_joules": energy,
+        "energy_error_joules": error,
+        "sampler_cpu_percent": None if cpu_seconds is None else 100 * cpu_seconds / window_seconds,
+    }
+
+
+def _difference(samples: Sequence[Sample], field: str, start_seconds: float, end_seconds: float) -> float | None:
+    """By how much a counter grew between two moments; None where it is not known on both sides of each."""
+    known = [(sample["t_seconds"], sample[field]) for sample in samples if sample[field] is not None]
+    ends = []
+    for moment in (start_seconds, end_seconds):
+        after = bisect.bisect_left(known, moment, key=lambda reading: reading[0])
+        if not 0 < after < len(known):
+            return None
+        (before_seconds, before), (after_seconds, later) = known[after - 1], known[after]
+        ends.append(before + (later - before) * (moment - before_seconds) / (after_seconds - before_seconds))
+    return float(ends[1] - ends[0])
+
+
+def _renewal_seconds(samples: Sequence[Sample]) -> float:
+    """The longest time for which the energy counter was seen unchanged, up to the reading that had changed."""
+    longest, since = 0.0, samples[0]
+    for before, after in itertools.pairwise(samples):
+        longest = max(longest, after["t_seconds"] - since["t_seconds"])
+        if after["energy_joules"] != before["energy_joules"]:
+            since = after
+    return longest
+
+
+def _occupancy(
+    processes: Mapping[int, Mapping[str, Any]],
+    families: Sequence[tuple[int, ...]],
+    server_pids: Sequence[int],
+    end_seconds: float,
+) -> dict[str, Any]:
+    """Memory by tenant and of the MPS servers in MiB, and how many foreign processes were seen, by kind.
+
+    `processes` are those on the GPU, by pid: `kind`, readings of `memory` and `ancestors`. A process belongs to a
+    tenant when it, or one that it comes from, is in the tenant's family. The largest reading of each counts, of those
+    until the window's end: afterwards a tenant sums up its last output, which may take more than its work. Tenants of
+    one family share its memory evenly. Where none of the tenants is among the processes, NVML counts pids of another
+    namespace (a container's), and nothing of this is known.
+    """
+    lineages = {pid: {pid, *entry["ancestors"]} for pid, entry in processes.items()}
+    members = {family: [pid for pid, line in lineages.items() if line & {*family}] for family in families}
+    if not any(members.values()):
+        return {}
+    ours = {*itertools.chain(*families), *server_pids}
+    foreign = [processes[pid] for pid, line in lineages.items() if not line & ours]
+    memory: dict[int, int] = {}
+    for pid, entry in processes.items():
+        if known := [size for t_seconds, size in entry["memory"] if t_seconds <= end_seconds]:
+            memory[pid] = max(known)
+    taken = {family: [memory[pid] for pid in pids if pid in memory] for family, pids in members.items()}
+    servers = [memory[pid] for pid in server_pids if pid in memory]
+    return {
+        "tenant_memory_mib": [
+            sum(taken[family]) / MEBIBYTE / families.count(family) if taken[family] else None for family in families
+        ],
+        "server_memory_mib": sum(servers) / MEBIBYTE if servers else None,
+        "foreign_processes": {kind: sum(entry["kind"] == kind for entry in foreign) for kind in KINDS}
+        if sees_all_processes()
+        else None,
+    }

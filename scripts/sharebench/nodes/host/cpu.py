@@ -1,0 +1,150 @@
+"""The CPU stand-in: this host's cores play the part of a GPU, so that anyone can run the pipeline.
+
+Each tenant is a real process that fills one core, as a small kernel fills part of the SMs. Exclusive: one tenant on
+all cores. Time-slicing: all tenants on one core, which the kernel gives to each in turn. MPS: all tenants on all
+cores. MIG: disjoint sets of cores. Layers: MIG sets, shared inside by the inner mechanism.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from sharebench.core.strategies import Strategy, slices_of
+from sharebench.nodes.contract import Evidence, Grant, Sampler, State, Tenants, is_elsewhere
+from sharebench.nodes.host.cpu_telemetry import HostSampler
+from sharebench.nodes.host.processes import ProcessTenants, impossible_together
+from sharebench.nodes.node import Node
+
+LABEL = "CPU stand-in, not a GPU"
+# For tests, whose checkouts must not wait for each other.
+LOCK_FOLDER_VARIABLE = "SHAREBENCH_LOCK_FOLDER"
+
+
+def _cpu_model() -> str:
+    with open("/proc/cpuinfo") as lines:  # noqa: PTH123
+        for line in lines:
+            if line.startswith("model name"):
+                return re.sub(r"\s+", " ", line.split(":", 1)[1]).strip()
+    return platform.processor() or platform.machine()
+
+
+class CpuNode(Node):
+    """Cores of this host under affinity masks; nothing on the host is changed."""
+
+    kind = "cpu"
+
+    @property
+    def lock_path(self) -> Path | None:
+        """One per host, whatever a run's TMPDIR: two studies on the same cores would measure each other."""
+        return Path(os.environ.get(LOCK_FOLDER_VARIABLE, "/tmp")) / "sharebench-cpu.lock"
+
+    @property
+    def can_pin(self) -> bool:
+        """Whether this system lets a process choose its cores."""
+        return hasattr(os, "sched_setaffinity")
+
+    @property
+    def cores(self) -> list[int]:
+        """The cores that stand in for the device, ascending."""
+        available = sorted(os.sched_getaffinity(0)) if self.can_pin else range(os.cpu_count() or 1)
+        wanted = self.options["cores"]
+        return [core for core in available if wanted == "auto" or core in wanted]
+
+    def facts(self) -> dict[str, Any]:
+        """The record's `node` object; the device is told apart by model, cores and memory, not by host name."""
+        model = _cpu_model() if Path("/proc/cpuinfo").exists() else platform.processor()
+        memory = psutil.virtual_memory().total
+        identity = f"{model}/{len(self.cores)}/{memory >> 28}"
+        return {
+            "kind": self.kind,
+            "device": hashlib.sha256(identity.encode()).hexdigest()[:16],
+            "product": model,
+            "units": len(self.cores),
+            "units_name": "cores",
+            "memory_bytes": memory,
+            "is_gpu": False,
+            "label": LABEL,
+            "details": {
+                "cores_used": self.cores,
+                "cores_of_host": os.cpu_count(),
+                "kernel": platform.release(),
+            },
+        }
+
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Mapping[str, Any]] = ()) -> str | None:
+        """Time-slicing and MIG need affinity; MIG needs enough cores."""
+        if not self.cores:
+            return f"none of the cores {self.options['cores']} may be used by this process"
+        if strategy.mechanisms[0] in ("time-slicing", "mig") and not self.can_pin:
+            return f"{platform.system()} has no CPU affinity, so tenants cannot be pinned to cores"
+        if strategy.mechanisms[0] == "mig":
+            if (why := strategy.too_many(replicas)) is not None:
+                return why
+            sizes = list(map(slices_of, strategy.layout(replicas)))
+            if sum(sizes) > len(self.cores):
+                each = "/".join(map(str, sorted(set(sizes))))
+                return f"{len(sizes)} instances of {each} core(s) need {sum(sizes)} cores, there are {len(self.cores)}"
+        return impossible_together(replicas, workloads)
+
+    def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
+        """Affinity masks by mechanism; the instance comes first, then what is shared inside it."""
+        inner = strategy.mechanisms[-1]
+        sets = [self.cores]
+        if strategy.mechanisms[0] == "mig":
+            ends = list(itertools.accumulate(map(slices_of, strategy.layout(replicas)), initial=0))
+            sets = [self.cores[start:end] for start, end in itertools.pairwise(ends)]
+        grants = []
+        for index in range(replicas):
+            group = index % len(sets)
+            cores = sets[group][:1] if inner == "time-slicing" else sets[group]
+            grants.append(Grant(index, group, cores=tuple(cores) if self.can_pin else None))
+        return grants
+
+    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
+        """Each tenant's own view of its affinity mask against the mask it was given; a program's is seen from outside.
+
+        Of a server that is not ours nothing is seen, and nothing was given to it.
+        """
+        evidence = []
+        for grant, record in zip(grants, records, strict=True):
+            if is_elsewhere(record):
+                continue
+            expected = list(grant.cores) if grant.cores is not None else None
+            # A tenant that hung before its window began has no CPU times and no mask.
+            observed = (record["cpu"] or {}).get("affinity")
+            evidence.append(
+                {
+                    "name": "cpu affinity",
+                    "expected": expected,
+                    "observed": observed,
+                    "holds": observed == expected,
+                    "source": "node" if "measured_by" in record else f"tenant {grant.index}",
+                }
+            )
+        return evidence
+
+    def tenants(self, spec: Mapping[str, Any], settings: Mapping[str, Any]) -> Tenants:
+        """One process per tenant on this host."""
+        return ProcessTenants(spec, settings)
+
+    def sampler(self, tenants: Tenants) -> Sampler:
+        """Utilisation of the cores and memory of the tenants, from the kernel's counters."""
+        assert isinstance(tenants, ProcessTenants)
+        return HostSampler(self.cores, [pid for family in tenants.families() for pid in family])
+
+    def switch(self, state: State | None) -> None:
+        """Nothing on the host changes: affinity belongs to the tenants."""
+        self.has_left()
+
+    def plan(self, strategy: Strategy) -> str:
+        """Nothing changes."""
+        return "changes nothing on this host; tenants are pinned to cores and end with their cell"

@@ -1,0 +1,105 @@
+"""Telemetry of an NVIDIA GPU's window: the sampling process, rows of telemetry.csv, and the record's summary."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from sharebench.core.files import SCRIPTS
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.gpu_summary import _mean, sees_all_processes, summarise
+from sharebench.nodes.host.cpu_telemetry import HostCounters
+from sharebench.nodes.host.nvml import Gpu
+from sharebench.nodes.host.nvml_sampler import PERIOD_SECONDS, power_watts
+from sharebench.records.telemetry import Row
+
+# Starting Python and NVML takes a quarter of a second; on a busy host it may take seconds.
+READY_SECONDS = 30.0
+# NVML answers within milliseconds, also on a busy GPU.
+STOP_SECONDS = 15.0
+# Idle power is settled when it changes by less from one reading to the next, and taken as it is after so long.
+SETTLED_RATIO = 0.03
+SETTLE_SECONDS = 60.0
+
+
+class NvmlSampler:
+    """Samples a GPU ten times a second from a process of its own, which runs as soon as this object exists.
+
+    `families` has the processes of each tenant, in order; streams repeat theirs. `server_pids` are those of our MPS
+    servers, `host` counts what else ran on the host's cores.
+    """
+
+    def __init__(
+        self, uuid: str, families: Sequence[Sequence[int]], server_pids: Sequence[int], host: HostCounters
+    ) -> None:
+        """Raises NodeError when the sampling process does not come up."""
+        self.families = [tuple(family) for family in families]
+        self.server_pids = list(server_pids)
+        self.host = host
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "sharebench.nodes.host.nvml_sampler", uuid],
+            env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        is_there = select.select([self._process.stdout], [], [], READY_SECONDS)[0]
+        if not is_there or self._process.stdout.readline() != "ready\n":
+            self._process.kill()
+            self._process.wait()
+            raise NodeError("the sampler of the GPU did not start; the log of the cell says why")
+
+    def start(self) -> None:
+        """Note the host's counters; the GPU is being sampled already."""
+        self.host.start()
+
+    def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], dict[str, Any]]:
+        """End; the rows of the window, by seconds since its start, and the record's summary. Raises NodeError."""
+        host = self.host.stop()
+        try:
+            text, _ = self._process.communicate("\n", timeout=STOP_SECONDS)
+            seen = json.loads(text)
+        except (subprocess.TimeoutExpired, ValueError):
+            self._process.kill()
+            self._process.wait()
+            raise NodeError("the sampler of the GPU gave no answer; the log of the cell says why") from None
+        rows, summary = summarise(seen, self.families, self.server_pids, window_start_seconds, window_end_seconds)
+        return rows, summary | host
+
+
+def idle_power_watts(uuid: str, seconds: float = 2.0) -> float | None:
+    """Power of the GPU with no process on it, once two means over `seconds` agree.
+
+    None if there is a process, if others could not be seen, or where NVML has no power.
+
+    Raises NodeError when there is no such GPU.
+    """
+    gpu = Gpu(uuid)
+    if not sees_all_processes():
+        return None
+    before, mean = None, _idle_mean(gpu, seconds)
+    deadline = time.monotonic() + SETTLE_SECONDS
+    # Clocks and heat of what ran before take their time to go down.
+    while mean is not None and (before is None or abs(mean / before - 1) > SETTLED_RATIO):
+        if time.monotonic() > deadline:
+            break
+        before, mean = mean, _idle_mean(gpu, seconds)
+    return mean
+
+
+def _idle_mean(gpu: Gpu, seconds: float) -> float | None:
+    readings: list[float | None] = []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if gpu.occupants():
+            return None
+        readings.append(power_watts(gpu))
+        time.sleep(PERIOD_SECONDS)
+    return _mean(readings)

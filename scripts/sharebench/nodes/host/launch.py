@@ -1,0 +1,130 @@
+"""What the processes of a tenant are, by the kind of its workload: what to start, and how it is then asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from sharebench.core.files import SCRIPTS
+from sharebench.core.spec import workload_of
+from sharebench.nodes.contract import Endpoint, Grant
+from sharebench.nodes.tenant_http import HttpEndpoint
+from tenant.contract import TOKEN_VARIABLE
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the tenants of a cell have in common.
+
+    `python` is the interpreter that has the workload's framework, `device` what the tenants run on: cpu or cuda.
+    `exposition` says how they show their totals where Prometheus watches.
+    """
+
+    spec: Mapping[str, Any]
+    loads: Sequence[Mapping[str, Any]]
+    python: Path
+    device: str
+    token: str
+    exposition: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """One process to start; `cores` is None where it may run on all that this process may use.
+
+    What it prints goes to `out`, or with its errors to its log where that is None.
+    """
+
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    cores: tuple[int, ...] | None
+    out: Path | None
+
+
+def inherited() -> dict[str, str]:
+    """This process's environment without CUDA's settings, which are the grant's alone."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("CUDA_")}
+
+
+def environment(grant: Grant) -> dict[str, str]:
+    """What a process of ours sees that has the grant."""
+    return {**inherited(), **grant.environment, "PYTHONPATH": str(SCRIPTS)}
+
+
+class HostEndpoint(Endpoint, Protocol):
+    """How a tenant on this host is asked."""
+
+    port: int
+
+    def ready(self) -> bool:
+        """Whether it is warm for the first time."""
+
+
+class OwnTenant:
+    """A process of scripts/tenant/ and its tenants, of which more than one are on streams of it."""
+
+    # Whether it says by its exit code that it ran out of memory or cannot do what it was asked to.
+    has_exit_codes = True
+    # Why it will never be ready, once time is up; None where that says something of sharing.
+    complaint: str | None = None
+    # What it lacks until it is ready, where that is known.
+    waiting_for: str | None = None
+
+    def __init__(self, context: Context, grants: Sequence[Grant], out: Path) -> None:
+        self.context = context
+        self.grants = grants
+        self.out = out
+
+    def command(self) -> list[str]:
+        """The tenant's command line."""
+        index = self.grants[0].index
+        workload = workload_of(self.context.spec, index)
+        # Tenants of one process run the same.
+        streams = len(self.grants) if self.grants[0].process is not None else None
+        return tenant_command(self.context, index, workload["module"], workload["params"], self.context.device, streams)
+
+    def programs(self) -> list[Program]:
+        """What to start, the tenant itself first."""
+        first = self.grants[0]
+        variables = {**environment(first), TOKEN_VARIABLE: self.context.token}
+        return [Program(self.command(), variables, first.cores, self.out)]
+
+    def started(self, pids: Sequence[int], log: Path) -> None:
+        """Take note of the processes, and of the log of the first."""
+
+    def endpoints(self) -> Sequence[HostEndpoint]:
+        """How each of its tenants is asked; nothing as long as that is not known."""
+        return [HttpEndpoint("127.0.0.1", port, self.context.token) for port in announced_ports(self.out)]
+
+
+def tenant_command(
+    context: Context, index: int, module: str, params: Mapping[str, Any], device: str, streams: int | None = None
+) -> list[str]:
+    """The command line of a process of scripts/tenant/."""
+    arguments = {
+        "workload": module,
+        "name": workload_of(context.spec, index)["name"],
+        "params": json.dumps(params),
+        "device": device,
+        "load": json.dumps(context.loads[index]),
+        "warmup": json.dumps(context.spec["warmup"]),
+        "port": "0",
+        "index": str(index),
+        "spawned-ns": str(time.monotonic_ns()),
+    }
+    if streams is not None:
+        arguments["streams"] = str(streams)
+    if context.exposition is not None:
+        arguments["exposition"] = json.dumps(context.exposition)
+    return [str(context.python), "-m", "tenant", *(part for k, v in arguments.items() for part in (f"--{k}", v))]
+
+
+def announced_ports(out: Path) -> list[int]:
+    """The ports that a tenant process has announced on its standard output; none as long as it has not."""
+    line = out.read_text()
+    return list(json.loads(line.splitlines()[0])["ports"]) if line.endswith("\n") else []

@@ -1,0 +1,177 @@
+"""Changing the MIG layout of a GPU whose owner allowed it (`nvidia: {may_change: [mig]}`); MIG mode itself never.
+
+A layout is a list of GPU instances with their placements, each filled by one compute instance, so that the one found
+can be put back exactly. NVIDIA, Multi-Instance GPU User Guide, and NVML's "Multi Instance GPU Management".
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pynvml
+
+from sharebench.core.strategies import profile_matches
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.host.nvml import Gpu, known
+
+Placement = dict[str, Any]
+"""`profile` (name), `profile_id`, `start` (first memory slice) and `compute` (its compute instances' profile ids)."""
+
+
+def _profiles(gpu: Gpu) -> Iterator[tuple[str, Any]]:
+    """Name and NVML's info of each GPU instance profile that this GPU has, the smallest memory of each size first."""
+    found = []
+    for index in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
+        info = known(lambda: pynvml.nvmlDeviceGetGpuInstanceProfileInfo(gpu.handle, index))  # noqa: B023
+        if info is not None:
+            name = info.name.decode() if isinstance(info.name, bytes) else str(info.name)
+            found.append((name.removeprefix("MIG "), info))
+    yield from sorted(found, key=lambda each: (each[1].sliceCount, each[1].memorySizeMB))
+
+
+def profiles(gpu: Gpu) -> list[str]:
+    """Names of the profiles that this GPU has."""
+    return [name for name, _ in _profiles(gpu)]
+
+
+def capacity(gpu: Gpu, wanted: str) -> int:
+    """How many instances of that profile fit on the empty GPU; 0 for one that it does not have."""
+    return next((int(info.instanceCount) for name, info in _profiles(gpu) if profile_matches(name, wanted)), 0)
+
+
+def _gpu_instances(gpu: Gpu, info: Any) -> list[Any]:
+    array = (pynvml.c_nvmlGpuInstance_t * max(1, info.instanceCount))()
+    count = pynvml.c_uint(0)
+    pynvml.nvmlDeviceGetGpuInstances(gpu.handle, info.id, array, pynvml.byref(count))
+    # An item keeps the array alive that it belongs to.
+    return [array[index] for index in range(count.value)]
+
+
+def _compute_instances(gpu_instance: Any) -> Iterator[tuple[int, Any]]:
+    """Profile id and handle of each compute instance."""
+    for index in range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
+        info = known(lambda: pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(gpu_instance, index, 0))  # noqa: B023
+        if info is None:
+            continue
+        array = (pynvml.c_nvmlComputeInstance_t * max(1, info.instanceCount))()
+        count = pynvml.c_uint(0)
+        pynvml.nvmlGpuInstanceGetComputeInstances(gpu_instance, info.id, array, pynvml.byref(count))
+        for position in range(count.value):
+            yield info.id, array[position]
+
+
+def layout(gpu: Gpu) -> list[Placement]:
+    """What exists now, by placement. Raises NodeError."""
+    try:
+        found = [
+            {
+                "profile": name,
+                "profile_id": info.id,
+                "start": pynvml.nvmlGpuInstanceGetInfo(instance).placement.start,
+                "compute": sorted(profile_id for profile_id, _ in _compute_instances(instance)),
+            }
+            for name, info in _profiles(gpu)
+            for instance in _gpu_instances(gpu, info)
+        ]
+    except pynvml.NVMLError as error:
+        raise NodeError(f"the MIG layout cannot be read: {error}") from None
+    return sorted(found, key=lambda placement: placement["start"])
+
+
+def _clear(gpu: Gpu) -> None:
+    for _, info in _profiles(gpu):
+        for instance in _gpu_instances(gpu, info):
+            for _, compute in list(_compute_instances(instance)):
+                pynvml.nvmlComputeInstanceDestroy(compute)
+            pynvml.nvmlGpuInstanceDestroy(instance)
+
+
+def _fill(instance: Any, slices: int) -> None:
+    """Give the GPU instance the compute instance that takes all of it."""
+    for index in range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
+        info = known(lambda: pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(instance, index, 0))  # noqa: B023
+        if info is not None and info.sliceCount == slices:
+            pynvml.nvmlGpuInstanceCreateComputeInstance(instance, info.id)
+            return
+    raise NodeError(f"no compute instance profile has {slices} slices")
+
+
+def _info(gpu: Gpu, wanted: str) -> Any:
+    """NVML's info of the smallest profile of that name. Raises NodeError for one that this GPU does not have."""
+    matching = [info for name, info in _profiles(gpu) if profile_matches(name, wanted)]
+    if not matching:
+        raise NodeError(f"this GPU has no MIG profile {wanted}; it has {', '.join(profiles(gpu))}")
+    return matching[0]
+
+
+def fits(gpu: Gpu, wanted: Sequence[str]) -> bool:
+    """Whether the empty GPU has room for these profiles side by side, by their compute and memory slices."""
+    infos = [_info(gpu, each) for each in wanted]
+    _, whole = list(_profiles(gpu))[-1]
+    compute, memory = sum(info.sliceCount for info in infos), sum(_size(gpu, info) for info in infos)
+    return bool(compute <= whole.sliceCount and memory <= _size(gpu, whole))
+
+
+def cut(gpu: Gpu, wanted: str) -> None:
+    """Replace the layout by as many instances of one profile as fit.
+
+    Raises NodeError for a profile that this GPU does not have, and when it is in use.
+    """
+    info = _info(gpu, wanted)
+    with _words():
+        _clear(gpu)
+        with contextlib.suppress(pynvml.NVMLError_InsufficientResources):
+            while True:
+                _make(gpu, info)
+
+
+def cut_unequally(gpu: Gpu, wanted: Sequence[str]) -> None:
+    """Replace the layout by one instance of each of these profiles. Raises NodeError as `cut` does."""
+    # The largest first: they fit at few places.
+    infos = sorted((_info(gpu, each) for each in wanted), key=lambda info: -info.sliceCount)
+    with _words():
+        _clear(gpu)
+        for info in infos:
+            _make(gpu, info)
+
+
+def _make(gpu: Gpu, info: Any) -> None:
+    _fill(pynvml.nvmlDeviceCreateGpuInstance(gpu.handle, info.id), info.sliceCount)
+
+
+@contextlib.contextmanager
+def _words() -> Iterator[None]:
+    """NVML's errors as a NodeError with a hint."""
+    try:
+        yield
+    except pynvml.NVMLError as error:
+        raise NodeError(f"the MIG layout cannot be changed: {error}; is something still using the GPU?") from None
+
+
+def put_back(gpu: Gpu, original: list[Placement]) -> None:
+    """Bring back exactly this layout, unless it is there. Raises NodeError."""
+    if layout(gpu) == original:
+        return
+    try:
+        _clear(gpu)
+        for placement in original:
+            info = next(info for _, info in _profiles(gpu) if info.id == placement["profile_id"])
+            where = pynvml.c_nvmlGpuInstancePlacement_t()
+            where.start, where.size = placement["start"], _size(gpu, info, placement["start"])
+            instance = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(gpu.handle, info.id, pynvml.byref(where))
+            for profile_id in placement["compute"]:
+                pynvml.nvmlGpuInstanceCreateComputeInstance(instance, profile_id)
+    except (pynvml.NVMLError, StopIteration) as error:
+        raise NodeError(f"the MIG layout cannot be put back: {error}; it was {original}") from None
+    if layout(gpu) != original:
+        raise NodeError(f"the MIG layout was not put back exactly; it was {original}")
+
+
+def _size(gpu: Gpu, info: Any, start: int | None = None) -> int:
+    """How many memory slices an instance of that profile takes at that start, or at its first one."""
+    array = (pynvml.c_nvmlGpuInstancePlacement_t * 32)()
+    count = pynvml.c_uint(32)
+    pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(gpu.handle, info.id, array, pynvml.byref(count))
+    return next((int(array[k].size) for k in range(count.value) if array[k].start == start), int(array[0].size))

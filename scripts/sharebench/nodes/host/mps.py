@@ -1,0 +1,217 @@
+"""Our own MPS control daemons: started for a plot, proven during a cell, always stopped.
+
+Each device that is shared (a GPU, or a MIG instance) has a daemon with pipe and log directories of its own, so that
+nothing that belongs to someone else is used or touched. Commands and their answers: NVIDIA, Multi-Process Service,
+"nvidia-cuda-mps-control".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+
+import psutil
+
+from sharebench.core.run_record import RUN_ID_VARIABLE
+from sharebench.nodes.contract import NodeError
+from tenant.contract import PIPE_VARIABLE
+
+CONTROL = "nvidia-cuda-mps-control"
+PROCESS_PREFIX = "nvidia-cuda-mps"
+LOG_VARIABLE = "CUDA_MPS_LOG_DIRECTORY"
+DEFAULT_PIPE = Path("/tmp/nvidia-mps")
+# Clients of one device up to CUDA 13.0 (60 from 13.1 on).
+MAX_CLIENTS = 48
+# Commands are answered within milliseconds; a daemon that hangs must not hang the cell.
+COMMAND_SECONDS = 15.0
+START_SECONDS = 20.0
+QUIT_SECONDS = 10.0
+POLL_SECONDS = 0.02
+MEBIBYTE = 1 << 20
+
+
+def missing() -> str | None:
+    """Why MPS cannot be started on this host at all, or None."""
+    if shutil.which(CONTROL) is None:
+        return f"{CONTROL} is not on PATH; it belongs to the NVIDIA driver's compute utilities"
+    return None
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process runs; one that has ended and was not collected by its parent does not."""
+    with contextlib.suppress(psutil.Error):
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+def _is_daemon(process: psutil.Process) -> bool:
+    """Whether it is an MPS daemon or server; not a command line that asks one, as a study on another GPU often does."""
+    if not process.name().startswith(PROCESS_PREFIX) or process.status() == psutil.STATUS_ZOMBIE:
+        return False
+    words = process.cmdline()
+    return CONTROL not in {Path(word).name for word in words} or not {"-d", "-f"}.isdisjoint(words)
+
+
+def _daemons() -> Iterator[tuple[psutil.Process, Mapping[str, str]]]:
+    """All MPS daemons and servers that run on this host, and their environments; empty for one of another user."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, OSError):
+            if _is_daemon(process):
+                try:
+                    yield process, process.environ()
+                except psutil.AccessDenied:
+                    yield process, {}
+
+
+def _pipe(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get(PIPE_VARIABLE) or DEFAULT_PIPE)
+
+
+def foreign_daemon(ours: Path, devices: Collection[str]) -> str | None:
+    """A line about an MPS daemon of somebody else that may serve one of the devices (UUIDs), or None.
+
+    One that is bound to other devices by their UUIDs, as a study on another GPU is, does not concern us.
+    """
+    for process, environment in _daemons():
+        bound = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+        is_elsewhere = bool(bound) and all("-" in name and name not in devices for name in bound)
+        if not is_elsewhere and not _pipe(environment).is_relative_to(ours):
+            return (
+                f"an MPS daemon that is not ours is running (process {process.pid}); "
+                f"stop it first: echo quit | {PIPE_VARIABLE}=<its pipe directory> {CONTROL}"
+            )
+    return None
+
+
+def kill_leftovers(ours: Path) -> int:
+    """End MPS processes under our folder, politely where the daemon still answers; returns how many there were."""
+    left = [(process, _pipe(seen)) for process, seen in _daemons() if seen and _pipe(seen).is_relative_to(ours)]
+    for pipe in {pipe for _, pipe in left}:
+        with contextlib.suppress(NodeError, OSError):
+            _control(pipe, command="quit")
+    processes = [process for process, _ in left]
+    _, alive = psutil.wait_procs([process for process in processes if is_running(process.pid)], timeout=1.0)
+    for process in alive:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(signal.SIGKILL)
+    _wait(lambda: not any(is_running(process.pid) for process in processes), QUIT_SECONDS)
+    return len(left)
+
+
+def _wait(condition: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+def _environment(pipe: Path, device: str | None = None) -> dict[str, str]:
+    """What a daemon or its command line sees: nothing of the caller's CUDA settings, and no run to be swept with."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_") and k != RUN_ID_VARIABLE}
+    own = {PIPE_VARIABLE: str(pipe), LOG_VARIABLE: str(pipe.with_name("log"))}
+    return kept | own | ({"CUDA_VISIBLE_DEVICES": device} if device else {})
+
+
+def _control(pipe: Path, *arguments: str, command: str = "", device: str | None = None) -> str:
+    """What NVIDIA's control program says to its arguments, or to a command. Raises NodeError when it refuses."""
+    what = command or " ".join(arguments)
+    try:
+        answer = subprocess.run(
+            [CONTROL, *arguments],
+            input=f"{command}\n" if command else None,
+            env=_environment(pipe, device),
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
+    except (subprocess.TimeoutExpired, OSError) as error:
+        raise NodeError(f"{CONTROL} did not answer {what!r}: {type(error).__name__}") from None
+    said = answer.stdout.strip()
+    # A daemon that does not know a command or a server says so, and succeeds.
+    if answer.returncode != 0 or said.startswith("Unknown command") or said.endswith("not found"):
+        raise NodeError(f"{CONTROL} refused {what!r}: {answer.stderr.strip() or said or answer.returncode}")
+    return said
+
+
+class MpsDaemon:
+    """The daemon of one device; `folder` is its own, with a short path because sockets lie in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.pipe = folder / "pipe"
+
+    @property
+    def pid(self) -> int | None:
+        """The control daemon's process, by its pid file; None when there is none."""
+        with contextlib.suppress(OSError, ValueError, psutil.Error):
+            pid = int((self.pipe / f"{CONTROL}.pid").read_text())
+            # After a crash of the host the number may be some other program's.
+            return pid if is_running(pid) and psutil.Process(pid).name().startswith(PROCESS_PREFIX) else None
+        return None
+
+    def command(self, text: str) -> str:
+        """The daemon's answer. Raises NodeError."""
+        return _control(self.pipe, command=text)
+
+    def start(self, device_uuid: str, thread_percent: float | None, memory_bytes: int | None) -> None:
+        """Start daemon and server for one device, with default limits per client. Raises NodeError.
+
+        The server is started by us, as this user, and only after the limits are set: a server that already runs keeps
+        the limits that it was started with.
+        """
+        for folder in (self.pipe, self.folder / "log"):
+            folder.mkdir(parents=True, mode=0o700)
+        _control(self.pipe, "-d", device=device_uuid)
+        if not _wait(lambda: self.pid is not None, START_SECONDS):
+            raise NodeError(f"the MPS daemon did not start; its log: {self.log_tail()}")
+        if thread_percent is not None:
+            self.command(f"set_default_active_thread_percentage {thread_percent:g}")
+        if memory_bytes is not None:
+            self.command(f"set_default_device_pinned_mem_limit 0 {memory_bytes // MEBIBYTE}M")
+        self.command(f"start_server -uid {os.getuid()}")
+        if not _wait(lambda: self.server() is not None, START_SECONDS):
+            raise NodeError(f"the MPS server did not start; its log: {self.log_tail()}")
+
+    def log_tail(self) -> str:
+        """The last line of the daemon's log."""
+        with contextlib.suppress(OSError, IndexError):
+            return (self.folder / "log" / "control.log").read_text().splitlines()[-1]
+        return "none"
+
+    def server(self) -> int | None:
+        """The server's process, None before there is one. Raises NodeError."""
+        pids = self.command("get_server_list").split()
+        return int(pids[0]) if pids else None
+
+    def clients(self, server: int) -> list[int]:
+        """Processes that are connected to the server, ascending. Raises NodeError."""
+        return sorted(map(int, self.command(f"get_client_list {server}").split()))
+
+    def thread_percent(self, server: int) -> float:
+        """Default share of the SMs per client of this server, in percent. Raises NodeError."""
+        return float(self.command(f"get_active_thread_percentage {server}"))
+
+    def memory_limit(self, server: int) -> str:
+        """Default memory limit per client of this server as MPS writes it, empty for none. Raises NodeError."""
+        return self.command(f"get_device_pinned_mem_limit {server} 0")
+
+    def stop(self) -> None:
+        """End server and daemon and remove the folder. Raises NodeError when a process stays."""
+        pid = self.pid
+        if pid is not None:
+            with contextlib.suppress(NodeError):
+                self.command("quit")
+            _wait(lambda: not is_running(pid), QUIT_SECONDS)
+        kill_leftovers(self.folder)
+        if pid is not None and is_running(pid):
+            raise NodeError(f"the MPS daemon (process {pid}) cannot be ended")
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,364 @@
+"""An NVIDIA GPU of this host: real processes under real time-slicing, MPS, MIG instances and streams.
+
+Compute mode, MIG mode, clocks, power limit and time-slice stay as they are. What is started here, MPS daemons, lives in
+a folder with a fixed name for each GPU, so that the next run finds what a killed one left behind.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import sharebench.nodes.host.mig as mig
+import sharebench.nodes.host.mps as mps
+import sharebench.nodes.host.nvidia_evidence as nvidia_evidence
+from sharebench.config.workloads import is_one_launch
+from sharebench.core.capabilities import gpu_python
+from sharebench.core.files import Damaged, read_json, write_json
+from sharebench.core.strategies import Strategy, profile_matches
+from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, State, Tenants
+from sharebench.nodes.host.cpu_telemetry import HostCounters
+from sharebench.nodes.host.gpu_telemetry import NvmlSampler, idle_power_watts
+from sharebench.nodes.host.nvml import Gpu
+from sharebench.nodes.host.processes import ProcessTenants, impossible_together
+from sharebench.nodes.node import UNKNOWN, Node
+from tenant.contract import PIPE_VARIABLE, PROBE_VARIABLE
+
+# Short, because sockets lie below it, and the same for every run, whatever its TMPDIR.
+HOST_FOLDER = Path("/tmp")
+# A request beyond a memory limit by so much cannot succeed under it.
+PROBE_BEYOND_BYTES = 1 << 30
+ROOFS_SECONDS = 180.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a group of tenants shares: the whole GPU or one MIG instance."""
+
+    uuid: str
+    sm_count: int
+    memory_bytes: int
+
+
+class NvidiaNode(Node):
+    """One GPU; `options` is the config's `nvidia` section."""
+
+    kind = "nvidia"
+    state_outlives_run = False
+
+    @cached_property
+    def gpu(self) -> Gpu:
+        """The GPU that the config names. Raises NodeError."""
+        return Gpu(self.options["gpu"])
+
+    @property
+    def host_folder(self) -> Path:
+        """What belongs to this GPU and any run: MPS daemons and the MIG layout that was found."""
+        return HOST_FOLDER / f"sharebench-gpu-{self.gpu.digest[:8]}"
+
+    @property
+    def lock_path(self) -> Path | None:
+        """One per GPU: two studies on one GPU would measure each other."""
+        return self.host_folder.with_suffix(".lock")
+
+    @property
+    def tenant_python(self) -> Path:
+        """The interpreter that has the frameworks. Raises NodeError when there is none."""
+        python = gpu_python(self.options)
+        if python is None:
+            raise NodeError("no interpreter with the frameworks; run `make gpu-env`")
+        return python
+
+    @property
+    def may_change_mig(self) -> bool:
+        """Whether the host's owner allowed MIG instances to be made and removed."""
+        return "mig" in self.options["may_change"]
+
+    # Facts.
+
+    @cached_property
+    def _facts(self) -> dict[str, Any]:
+        units = self.gpu.sm_count
+        if units is None:
+            raise NodeError("NVML does not tell how many cores the GPU has; a newer driver does")
+        return {
+            "kind": self.kind,
+            "device": self.gpu.digest,
+            "product": self.gpu.product,
+            "units": units,
+            "units_name": "SMs",
+            "memory_bytes": self.gpu.memory_bytes,
+            "is_gpu": True,
+            "label": "",
+            "details": self.gpu.facts() | {"time_slice": _time_slice_policy(self.options["gpu"])},
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """The record's `node` object; the UUID is hashed."""
+        return self._facts
+
+    def characterise(self) -> dict[str, Any]:
+        """Idle power in watts (null if the GPU is in use), and the roofs in operations and bytes per second.
+
+        Raises NodeError.
+        """
+        idle = idle_power_watts(self.gpu.uuid)
+        strategy = Strategy("exclusive", ("exclusive",), None, None, None, None, None)
+        reason = self.infeasible(strategy, 1)
+        return {"idle_power_watts": idle, "roofs": None if reason else self._roofs(strategy)}
+
+    def _roofs(self, strategy: Strategy) -> dict[str, float]:
+        grant = self.grants(strategy, 1)[0]
+        try:
+            run = subprocess.run(
+                [str(self.tenant_python), "-m", "tenant.gpu.peaks", "--device", "cuda"],
+                env=ProcessTenants.environment(grant),
+                capture_output=True,
+                text=True,
+                timeout=ROOFS_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise NodeError(f"the GPU's roofs were not measured within {ROOFS_SECONDS:g} s") from None
+        if run.returncode != 0:
+            last = (run.stderr.strip() or "no message").splitlines()[-1]
+            raise NodeError(f"the GPU's roofs could not be measured: {last}")
+        roofs: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
+        return roofs
+
+    # What each strategy gets.
+
+    def _instances(self, layout: Sequence[str]) -> list[Target]:
+        """An instance for each profile of the layout that has one, in its order, the first that exist."""
+        left, chosen = self.gpu.instances(), []
+        for wanted in layout:
+            found = next((each for each in left if profile_matches(each.profile, wanted)), None)
+            if found is not None:
+                left.remove(found)
+                chosen.append(Target(found.uuid, found.sm_count, found.memory_bytes))
+        return chosen
+
+    def targets(self, strategy: Strategy, replicas: int) -> list[Target]:
+        """What `replicas` tenants share, one entry per group."""
+        if strategy.mechanisms[0] == "mig":
+            return self._instances(strategy.layout(replicas)[: strategy.groups(replicas)])
+        return [Target(self.gpu.uuid, self.facts()["units"], self.gpu.memory_bytes)]
+
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Mapping[str, Any]] = ()) -> str | None:
+        """What this GPU, as its owner set it up, cannot give."""
+        compute_mode = self.gpu.compute_mode()
+        inner = strategy.mechanisms[-1]
+        if (why := impossible_together(replicas, workloads)) is not None:
+            return why
+        if compute_mode == "PROHIBITED":
+            return "the GPU's compute mode is PROHIBITED; its owner can set it: nvidia-smi -c DEFAULT"
+        if compute_mode.startswith("EXCLUSIVE") and inner == "time-slicing" and replicas > 1:
+            return f"the GPU's compute mode is {compute_mode}, one process only; its owner can set DEFAULT"
+        if inner == "mps":
+            per_daemon = -(-replicas // strategy.groups(replicas))
+            if (why := mps.missing()) is not None:
+                return why
+            if per_daemon > mps.MAX_CLIENTS:
+                return f"{per_daemon} clients of one MPS server are more than {mps.MAX_CLIENTS}"
+        if strategy.mechanisms[0] == "mig":
+            return self._mig_infeasible(strategy, replicas)
+        if self.gpu.mig_is_on():
+            return "MIG mode is on, so that only MIG instances can be used"
+        return None
+
+    def not_attempted(self, strategy: Strategy, workloads: Sequence[Mapping[str, Any]]) -> str | None:
+        """Streams are measured as threads of one Python process, which suits few workloads."""
+        if strategy.mechanisms[-1] != "streams":
+            return None
+        if not all(map(is_one_launch, workloads)):
+            return (
+                "in streams only workloads whose iteration is one launch are measured (graph: true): threads that "
+                "launch kernel by kernel would wait for Python's interpreter lock, not for the GPU"
+            )
+        if len({workload["name"] for workload in workloads}) > 1:
+            return "in streams all tenants are one process, which runs one workload here: no mix"
+        return None
+
+    def _mig_infeasible(self, strategy: Strategy, replicas: int) -> str | None:
+        mode = self.gpu.mig_is_on()
+        if mode is None:
+            return f"{self.gpu.product} has no MIG"
+        if not mode:
+            return "MIG mode is off; only the host's owner can change that (nvidia-smi -mig 1)"
+        if (why := strategy.too_many(replicas)) is not None:
+            return why
+        layout = strategy.layout(replicas)
+        wanted, needed = " and ".join(dict.fromkeys(layout)), len(layout)
+        if not self.may_change_mig:
+            room = len(self._instances(layout))
+            return None if room == needed else f"{needed} MIG instances of profile {wanted} are needed, {room} exist"
+        for profile in layout:
+            if mig.capacity(self.gpu, profile) == 0:
+                return f"this GPU has no MIG profile {profile}; it has {', '.join(mig.profiles(self.gpu))}"
+        if strategy.profiles is not None:
+            return None if mig.fits(self.gpu, layout) else f"MIG instances {', '.join(layout)} do not fit on this GPU"
+        room = mig.capacity(self.gpu, wanted)
+        return None if room >= needed else f"{needed} MIG instances of profile {wanted} are needed, {room} fit"
+
+    def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
+        """Device, pipe directory and memory probe of each tenant; under `streams` all are in one process."""
+        targets = self.targets(strategy, replicas)
+        limits = strategy.limits(replicas)
+        grants = []
+        for index in range(replicas):
+            group = index % len(targets)
+            environment = {
+                "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+                "CUDA_VISIBLE_DEVICES": targets[group].uuid,
+                # Without MPS a directory where no daemon is: nothing that runs on this host can be met by accident.
+                PIPE_VARIABLE: str(self._daemon_folder(group) / "pipe"),
+            }
+            if (share := limits["memory_percent"]) is not None:
+                limit_bytes = int(targets[group].memory_bytes * share / 100)
+                environment[PROBE_VARIABLE] = str(limit_bytes + PROBE_BEYOND_BYTES)
+            grants.append(
+                Grant(index, group, environment=environment, process=0 if strategy.mechanisms == ("streams",) else None)
+            )
+        return grants
+
+    def tenants(self, spec: Mapping[str, Any], settings: Mapping[str, Any]) -> Tenants:
+        """Processes with the frameworks' interpreter."""
+        return ProcessTenants(spec, settings, python=self.tenant_python, device="cuda")
+
+    def sampler(self, tenants: Tenants) -> Sampler:
+        """NVML beside the window, and the host's CPU time."""
+        assert isinstance(tenants, ProcessTenants)
+        servers = [server for daemon in self._daemons() if (server := daemon.server()) is not None]
+        families = tenants.families()
+        ours = {*itertools.chain(*families), *servers}
+        return NvmlSampler(self.gpu.uuid, families, servers, HostCounters(sorted(os.sched_getaffinity(0)), ours))
+
+    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
+        """What NVML, the MPS daemons and the tenants themselves saw, while the tenants still run."""
+        return nvidia_evidence.collect(
+            strategy, self.targets(strategy, len(grants)), grants, records, self.gpu.occupants(), self._daemons()
+        )
+
+    # States.
+
+    def _daemon_folder(self, group: int) -> Path:
+        return self.host_folder / "mps" / str(group)
+
+    def _daemons(self) -> list[mps.MpsDaemon]:
+        """The daemons of the present state, by group."""
+        folders = sorted((self.host_folder / "mps").glob("[0-9]*"), key=lambda folder: int(folder.name))
+        return [mps.MpsDaemon(folder) for folder in folders]
+
+    def ensure(self, state: State) -> None:
+        """Bring the GPU into the state; one whose daemons are not all there is set up anew. Raises NodeError."""
+        running = sum(daemon.pid is not None for daemon in self._daemons())
+        if self.current() != state.key or running != len(self._shared(state)):
+            self._move(state)
+
+    def doubt(self) -> None:
+        """A server whose client died may serve the next ones badly (NVIDIA, Multi-Process Service): set up anew."""
+        if self._daemons():
+            self._note(UNKNOWN)
+
+    def _shared(self, state: State) -> list[Target]:
+        """What has an MPS daemon in this state; without a limit that depends on N, the state is one for all N."""
+        if state.strategy.mechanisms[-1] != "mps":
+            return []
+        return self.targets(state.strategy, state.replicas or mps.MAX_CLIENTS)
+
+    def _refuse_a_folder_of_others(self) -> None:
+        """Raise NodeError unless the host folder is ours or not there: its name is known, and its content acted on."""
+        try:
+            found = os.lstat(self.host_folder)
+        except FileNotFoundError:
+            return
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+            raise NodeError(f"{self.host_folder} is not a folder of this user; its owner, or root, must remove it")
+
+    def switch(self, state: State | None) -> None:
+        """Stop our daemons, start those of the state; MIG instances only where the owner allowed it."""
+        self._refuse_a_folder_of_others()
+        for daemon in self._daemons():
+            daemon.stop()
+        self.has_left()
+        if state is None:
+            self._put_back_layout()
+            shutil.rmtree(self.host_folder, ignore_errors=True)
+            return
+        here = {self.gpu.uuid, *(instance.uuid for instance in self.gpu.instances())}
+        if (line := mps.foreign_daemon(self.host_folder, here)) is not None:
+            raise NodeError(line)
+        self.host_folder.mkdir(mode=0o700, exist_ok=True)
+        if state.strategy.mechanisms[0] == "mig" and self.may_change_mig:
+            self._cut(state.strategy)
+        limits = state.strategy.limits(state.replicas or mps.MAX_CLIENTS)
+        for group, target in enumerate(self._shared(state)):
+            share = limits["memory_percent"]
+            memory_bytes = None if share is None else int(target.memory_bytes * share / 100)
+            mps.MpsDaemon(self._daemon_folder(group)).start(target.uuid, limits["thread_percent"], memory_bytes)
+
+    @property
+    def _layout_file(self) -> Path:
+        return self.host_folder / "mig-layout.json"
+
+    def _cut(self, strategy: Strategy) -> None:
+        if not self._layout_file.exists():
+            write_json(self._layout_file, {"layout": mig.layout(self.gpu)})
+        if strategy.profiles is not None:
+            mig.cut_unequally(self.gpu, strategy.profiles)
+        else:
+            mig.cut(self.gpu, str(strategy.profile))
+
+    def _put_back_layout(self) -> None:
+        if self._layout_file.exists():
+            try:
+                layout = read_json(self._layout_file, "layout")["layout"]
+            except Damaged as damage:
+                raise NodeError(f"which MIG instances this GPU had is not known: {damage}") from None
+            mig.put_back(self.gpu, layout)
+
+    def sweep(self) -> None:
+        """Stop the daemons of a dead run of any study on this GPU and put its MIG layout back. Raises NodeError."""
+        self._refuse_a_folder_of_others()
+        if self.host_folder.exists() or self.current() is not None:
+            mps.kill_leftovers(self.host_folder)
+            self._move(None)
+
+    def plan(self, strategy: Strategy) -> str:
+        """What is started and how it ends."""
+        changes = []
+        if strategy.mechanisms[0] == "mig":
+            if self.may_change_mig:
+                which = " and ".join(dict.fromkeys(strategy.layout(1)))
+                changes.append(f"makes MIG instances of profile {which}, the layout found is put back")
+            else:
+                changes.append("uses the MIG instances that exist")
+        if strategy.mechanisms[-1] == "mps":
+            changes.append("starts an MPS daemon of its own, stopped at the next switch and when the run ends")
+        return "; ".join(changes) or "changes nothing on this GPU; tenants end with their cell"
+
+
+def _time_slice_policy(gpu: str) -> str | None:
+    """The time-slice setting as nvidia-smi names it, which NVML does not tell; None where it does not either."""
+    try:
+        answer = subprocess.run(
+            ["nvidia-smi", "compute-policy", "-l", "-i", gpu],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r"Timeslice\s+(\w+)", answer.stdout)
+    return found.group(1) if answer.returncode == 0 and found else None

@@ -1,0 +1,185 @@
+"""One GPU of this host as NVML shows it: facts, processes, MIG instances. Nothing here changes the GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, TypeVar
+
+import pynvml
+
+from sharebench.nodes.contract import NodeError
+from tenant.contract import device_digest
+
+T = TypeVar("T")
+
+COMPUTE_MODES = {0: "DEFAULT", 1: "EXCLUSIVE_THREAD", 2: "PROHIBITED", 3: "EXCLUSIVE_PROCESS"}
+# CUDA cores of one SM by compute capability (CUDA C++ Programming Guide, "Compute Capabilities"), 128 where not listed.
+CORES_PER_SM = {(6, 0): 64, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
+MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A MIG device: a GPU instance with one compute instance that fills it."""
+
+    uuid: str
+    profile: str
+    sm_count: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Occupant:
+    """A process on the GPU; `kind` is compute, mps (client of an MPS server) or graphics."""
+
+    pid: int
+    kind: str
+    memory_bytes: int | None
+
+
+def known(read: Callable[[], T]) -> T | None:
+    """What NVML answers, None where this GPU, driver or virtual machine does not tell."""
+    with contextlib.suppress(pynvml.NVMLError, pynvml.NVMLLibraryMismatchError):
+        return read()
+    return None
+
+
+def initialise() -> None:
+    """Load the driver's library. Raises NodeError when there is none, or no driver behind it."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise NodeError(f"NVML cannot be used ({error}); is the NVIDIA driver loaded? See `nvidia-smi`") from None
+
+
+class Gpu:
+    """The GPU that `which` names: an index as nvidia-smi counts, or a UUID. Raises NodeError when there is none."""
+
+    def __init__(self, which: str) -> None:
+        initialise()
+        try:
+            if which.isdecimal():
+                self.handle = pynvml.nvmlDeviceGetHandleByIndex(int(which))
+            else:
+                self.handle = pynvml.nvmlDeviceGetHandleByUUID(which)
+            self.uuid = str(pynvml.nvmlDeviceGetUUID(self.handle))
+            self.product = str(pynvml.nvmlDeviceGetName(self.handle))
+        except pynvml.NVMLError:
+            count = pynvml.nvmlDeviceGetCount()
+            known_ones = f"this host has {count}, counted from 0" if count else "this host has none"
+            raise NodeError(f"nvidia.gpu: there is no GPU {which}; {known_ones}, see `nvidia-smi -L`") from None
+
+    @property
+    def digest(self) -> str:
+        """The GPU's identity without its UUID."""
+        return device_digest(self.uuid)
+
+    @cached_property
+    def sm_count(self) -> int | None:
+        """Streaming multiprocessors of the whole GPU: its CUDA cores over those of one SM."""
+        cores = known(lambda: int(pynvml.nvmlDeviceGetNumGpuCores(self.handle)))
+        capability = known(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(self.handle))
+        if cores is None or capability is None:
+            return None
+        return cores // CORES_PER_SM.get(tuple(capability), 128)
+
+    @cached_property
+    def memory_bytes(self) -> int:
+        """Memory of the whole GPU. Raises NodeError where NVML does not tell this user."""
+        total = known(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(self.handle).total))
+        if total is None:
+            raise NodeError("NVML does not tell this user the GPU's memory (in MIG mode only root may know it)")
+        return total
+
+    def compute_mode(self) -> str:
+        """DEFAULT, EXCLUSIVE_PROCESS or PROHIBITED; DEFAULT where NVML does not tell."""
+        mode = known(lambda: int(pynvml.nvmlDeviceGetComputeMode(self.handle)))
+        return "DEFAULT" if mode is None else COMPUTE_MODES[mode]
+
+    def mig_is_on(self) -> bool | None:
+        """Whether MIG mode is on; None on a GPU that has no MIG."""
+        mode = known(lambda: pynvml.nvmlDeviceGetMigMode(self.handle))
+        return None if mode is None else mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+
+    def _mig_handles(self) -> list[Any]:
+        count = known(lambda: int(pynvml.nvmlDeviceGetMaxMigDeviceCount(self.handle))) or 0
+        found = [
+            known(lambda: pynvml.nvmlDeviceGetMigDeviceHandleByIndex(self.handle, index))  # noqa: B023
+            for index in range(count)
+        ]
+        return [handle for handle in found if handle is not None]
+
+    def instances(self) -> list[Instance]:
+        """The MIG devices that exist now, in NVML's order."""
+        found = []
+        for mig in self._mig_handles():
+            attributes = pynvml.nvmlDeviceGetAttributes_v2(mig)
+            found.append(
+                Instance(
+                    uuid=str(pynvml.nvmlDeviceGetUUID(mig)),
+                    profile=self._profile(mig, attributes),
+                    sm_count=int(attributes.multiprocessorCount),
+                    memory_bytes=int(attributes.memorySizeMB) * MEBIBYTE,
+                )
+            )
+        return found
+
+    @staticmethod
+    def _profile(mig: Any, attributes: Any) -> str:
+        """The profile's name, such as 1g.18gb: the end of the device's name, or from its attributes."""
+        name = known(lambda: str(pynvml.nvmlDeviceGetName(mig))) or ""
+        found = re.search(r"\bMIG (\S+)$", name)
+        if found:
+            return found.group(1)
+        return f"{attributes.gpuInstanceSliceCount}g.{round(attributes.memorySizeMB / 1024)}gb"
+
+    def occupants(self) -> list[Occupant]:
+        """Every process on the GPU.
+
+        On a host with eight GPUs NVML (580.159) named MPS clients as of this GPU when others had some, and not always.
+        One that runs here is among the compute processes too.
+        """
+        # In MIG mode the whole GPU's answer may be reserved to root, but each instance tells its own.
+        handles = [self.handle, *(self._mig_handles() if self.mig_is_on() else [])]
+
+        def answers(ask: Callable[[Any], Any]) -> dict[int, int | None]:
+            return {each.pid: each.usedGpuMemory for handle in handles for each in known(partial(ask, handle)) or []}
+
+        clients = answers(pynvml.nvmlDeviceGetMPSComputeRunningProcesses)
+        computing = answers(pynvml.nvmlDeviceGetComputeRunningProcesses)
+        drawing = answers(pynvml.nvmlDeviceGetGraphicsRunningProcesses)
+        kinds = {pid: "graphics" for pid in drawing} | {
+            pid: "mps" if pid in clients else "compute" for pid in computing
+        }
+        return [Occupant(pid, kind, (drawing | computing)[pid]) for pid, kind in kinds.items()]
+
+    def facts(self) -> dict[str, Any]:
+        """Driver, clocks, limits and modes, for the `details` of the node's facts; null where not told."""
+        handle = self.handle
+        cuda = known(pynvml.nvmlSystemGetCudaDriverVersion)
+        capability = known(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle))
+        ecc = known(lambda: pynvml.nvmlDeviceGetEccMode(handle))
+        limits_mw = known(lambda: pynvml.nvmlDeviceGetPowerManagementLimitConstraints(handle))
+        power_limit_mw = known(lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle))
+        persistence = known(lambda: pynvml.nvmlDeviceGetPersistenceMode(handle))
+        mig = self.mig_is_on()
+        return {
+            "driver": known(lambda: str(pynvml.nvmlSystemGetDriverVersion())),
+            "cuda": None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
+            "compute_capability": None if capability is None else f"{capability[0]}.{capability[1]}",
+            "compute_mode": self.compute_mode(),
+            "mig_mode": {None: "none", True: "on", False: "off"}[mig],
+            "mig_instances": [instance.profile for instance in self.instances()] if mig else [],
+            "sm_clock_max_mhz": known(lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)),
+            "memory_clock_max_mhz": known(lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM)),
+            "power_limit_watts": None if power_limit_mw is None else power_limit_mw / 1000,
+            "power_limit_range_watts": None if limits_mw is None else [limit / 1000 for limit in limits_mw],
+            "ecc": None if ecc is None else bool(ecc[0]),
+            "persistence_mode": None if persistence is None else bool(persistence),
+            "pcie_generation": known(lambda: pynvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)),
+            "pcie_width": known(lambda: pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle)),
+        }

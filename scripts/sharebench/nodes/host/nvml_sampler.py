@@ -1,0 +1,124 @@
+"""The sampling process beside a window: `python -m sharebench.nodes.host.nvml_sampler UUID`.
+
+It is a process of its own so that neither the driver's threads nor the tenants wait for NVML, a full sample of which
+took 3.8 ms on an H200. It says `ready` once it has sampled, goes on until its standard input closes, so that it ends
+with whoever started it, and then writes all that it saw as one JSON object: `samples` (FIELDS each) and `processes`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.host.nvml import Gpu, known
+
+PERIOD_SECONDS = 0.1
+# The process lists are the dearest to read, and change least.
+ROUNDS_PER_PROCESS_LIST = 5
+
+
+def power_watts(gpu: Gpu) -> float | None:
+    """Power at this moment, or NVML's own mean (since Ampere of the last second) where there is no such reading."""
+    readings = known(lambda: pynvml.nvmlDeviceGetFieldValues(gpu.handle, [pynvml.NVML_FI_DEV_POWER_INSTANT]))
+    # A GPU that has no such field answers the call, and puts the refusal into the field.
+    if readings is not None and readings[0].nvmlReturn == pynvml.NVML_SUCCESS:
+        return int(readings[0].value.uiVal) / 1e3
+    mean_mw = known(lambda: pynvml.nvmlDeviceGetPowerUsage(gpu.handle))
+    return None if mean_mw is None else mean_mw / 1e3
+
+
+def _reasons(handle: Any) -> int | None:
+    """Why the clock is held back, as a mask; drivers before 535 know only the older name."""
+    mask = known(lambda: int(pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)))
+    return known(lambda: int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))) if mask is None else mask
+
+
+def sample(gpu: Gpu) -> list[float | None]:
+    """One value per field, None for what this GPU does not tell; the energy is read next to the time."""
+    handle = gpu.handle
+    t_seconds = time.monotonic()
+    energy_mj = known(lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(handle))
+    utilisation = known(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle))
+    memory = known(lambda: pynvml.nvmlDeviceGetMemoryInfo(handle))
+    return [
+        t_seconds,
+        time.process_time(),
+        None if energy_mj is None else energy_mj / 1e3,
+        power_watts(gpu),
+        known(lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)),
+        known(lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM)),
+        known(lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)),
+        None if utilisation is None else int(utilisation.gpu),
+        None if memory is None else int(memory.used),
+        _reasons(handle),
+    ]
+
+
+def ancestors(pid: int) -> list[int]:
+    """Parent, grandparent … of a process, as far as /proc tells."""
+    found: list[int] = []
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        while pid > 1:
+            # The name in brackets may hold anything; the parent is the second word after it.
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            found.append(pid)
+    return found
+
+
+class Occupancy:
+    """Which processes were on the GPU, by pid: kind and ancestors at first sight, and readings of their memory.
+
+    A reading is the moment at which it was there (monotonic seconds), and bytes.
+    """
+
+    def __init__(self) -> None:
+        self.by_pid: dict[int, dict[str, Any]] = {}
+
+    def note(self, gpu: Gpu) -> None:
+        """Add what is there now."""
+        occupants, t_seconds = list(gpu.occupants()), time.monotonic()
+        for occupant in occupants:
+            pid = occupant.pid
+            if pid not in self.by_pid:
+                self.by_pid[pid] = {"kind": occupant.kind, "memory": [], "ancestors": ancestors(pid)}
+            if occupant.memory_bytes is not None:
+                self.by_pid[pid]["memory"].append([t_seconds, occupant.memory_bytes])
+
+
+def main(uuid: str) -> str | None:
+    """Sample until standard input closes; the text of an error, or None."""
+    # Ctrl-C reaches all processes of a terminal; this one ends with its parent.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        gpu = Gpu(uuid)
+    except NodeError as error:
+        return str(error)
+    samples, occupancy = [sample(gpu)], Occupancy()
+    occupancy.note(gpu)
+    print("ready", flush=True)
+    due, rounds = time.monotonic() + PERIOD_SECONDS, 0
+    while not select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
+        samples.append(sample(gpu))
+        rounds += 1
+        if rounds % ROUNDS_PER_PROCESS_LIST == 0:
+            occupancy.note(gpu)
+        due = max(due + PERIOD_SECONDS, time.monotonic())
+    # One more beyond the window, so that its end lies between two readings of the energy.
+    samples.append(sample(gpu))
+    occupancy.note(gpu)
+    with contextlib.suppress(BrokenPipeError):
+        print(json.dumps({"samples": samples, "processes": occupancy.by_pid}), flush=True)
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,372 @@
+"""Tenants as processes of this host, each process in a session and a scratch folder of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from sharebench.core.programs import is_program
+from sharebench.core.run_record import RUN_ID_VARIABLE, STOP_SIGNALS, scratch_folders, scratch_prefix
+from sharebench.core.spec import workload_of
+from sharebench.nodes.contract import Grant, NodeError, TenantsFailed, TenantUnreachable
+from sharebench.nodes.host.launch import Context, HostEndpoint, OwnTenant, Program, environment
+from sharebench.nodes.host.logs import cut, last_of
+from sharebench.nodes.host.orphans import Orphans
+from sharebench.nodes.outcome import classify
+from tenant.contract import EXIT_OUT_OF_MEMORY, EXIT_USAGE
+
+if TYPE_CHECKING:
+    from sharebench.nodes.host.programs.tenants import CommandTenant, HttpTenant
+
+TENANT_VARIABLE = "SHAREBENCH_TENANT"
+GRACE_SECONDS = 2.0
+POLL_SECONDS = 0.05
+# The driver runs on the cores that it measures, so it wakes rarely.
+WATCH_SECONDS = 0.5
+LOG_TAIL_BYTES = 2000
+
+
+@contextlib.contextmanager
+def _pinned(cores: tuple[int, ...] | None) -> Iterator[None]:
+    """Let processes started inside inherit this affinity: they are pinned from their first instruction on."""
+    if cores is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Hold stop signals back until the block is done: no process is forgotten between its start and its end."""
+    held: list[int] = []
+    before = {number: signal.signal(number, lambda caught, _: held.append(caught)) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if held:
+            signal.raise_signal(held[0])
+
+
+@dataclass
+class TenantProcess:
+    """The processes of one tenant, or of several on streams of one; the first of them has the grants."""
+
+    grants: tuple[Grant, ...]
+    kind: OwnTenant | CommandTenant | HttpTenant
+    popens: list[subprocess.Popen[bytes]]
+
+    @property
+    def name(self) -> str:
+        """The number of its tenant, or of its first and last."""
+        first, last = self.grants[0].index, self.grants[-1].index
+        return str(first) if first == last else f"{first}-{last}"
+
+    @property
+    def pid(self) -> int:
+        """The process that has the grants."""
+        return self.popens[0].pid
+
+    def code(self) -> int | None:
+        """Exit code of the first of its processes that has ended, None while all run."""
+        return next((code for popen in self.popens if (code := popen.poll()) is not None), None)
+
+
+def impossible_together(replicas: int, workloads: Sequence[Mapping[str, Any]]) -> str | None:
+    """Why so many tenants with these workloads cannot run on one host at once, or None."""
+    if replicas < 2 or not any(map(is_program, workloads)):
+        return None
+    from sharebench.nodes.host.programs.tenants import infeasible
+
+    return infeasible(replicas, workloads)
+
+
+def by_process(grants: Sequence[Grant]) -> list[tuple[Grant, ...]]:
+    """The grants of each process, in order."""
+    # One without a number has a process to itself.
+    groups = groupby(grants, key=lambda grant: (grant.process, grant.index if grant.process is None else None))
+    return [tuple(group) for _, group in groups]
+
+
+def _ended(popen: subprocess.Popen[bytes]) -> bool:
+    """Whether the process ends now; one that waits inside a driver may never do so."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        popen.wait(GRACE_SECONDS)
+    return popen.poll() is not None
+
+
+class ProcessTenants:
+    """The tenants of one cell; `spec` is the cell's, `settings` has `timeouts` and the resolved `loads`, by tenant.
+
+    `python` is the interpreter that has the workload's framework, `device` what the tenants run on: cpu or cuda.
+    """
+
+    are_local = True
+    environment = staticmethod(environment)
+
+    def __init__(
+        self,
+        spec: Mapping[str, Any],
+        settings: Mapping[str, Any],
+        python: Path = Path(sys.executable),
+        device: str = "cpu",
+    ) -> None:
+        shown = settings.get("exposition")
+        self.context = Context(spec, settings["loads"], python, device, secrets.token_hex(16), shown)
+        self.start_seconds = settings["timeouts"]["start_seconds"]
+        self.processes: list[TenantProcess] = []
+        self._endpoints: list[HostEndpoint] = []
+        self._hung: set[int] = set()
+        self._orphans: Orphans | None = None
+        self.scratch = Path(tempfile.mkdtemp(prefix=scratch_prefix(os.environ.get(RUN_ID_VARIABLE))))
+
+    def pids(self) -> list[int]:
+        """Process id of each tenant that was started, in order; tenants of one process have the same."""
+        return [process.pid for process in self._processes_of_tenants()]
+
+    def families(self) -> list[list[int]]:
+        """Process ids of each tenant, in order: the one with the grant, what that started, and what else is its own.
+
+        Only user programs have more than one.
+        """
+        from sharebench.nodes.host.programs.process_tree import Outside
+
+        return [
+            [process.pid]
+            if process.kind.has_exit_codes
+            else [*Outside(process.pid).pids(), *(popen.pid for popen in process.popens[1:])]
+            for process in self._processes_of_tenants()
+        ]
+
+    def _processes_of_tenants(self) -> list[TenantProcess]:
+        return [process for process in self.processes for _ in process.grants]
+
+    def sweep(self) -> None:
+        """End tenants of earlier cells of this run, whose driver died, and remove their scratch."""
+        self._end_strays()
+        for folder in scratch_folders(os.environ.get(RUN_ID_VARIABLE)):
+            if folder != self.scratch:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    @staticmethod
+    def _end_strays() -> None:
+        """End every process that a tenant of this run started, whatever session it is in."""
+        run_id = os.environ.get(RUN_ID_VARIABLE)
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                environment = process.environ()
+                if TENANT_VARIABLE in environment and environment.get(RUN_ID_VARIABLE) == run_id:
+                    process.kill()
+                    process.wait(GRACE_SECONDS)
+
+    def _kind(self, number: int, grants: Sequence[Grant]) -> OwnTenant | CommandTenant | HttpTenant:
+        workload = workload_of(self.context.spec, grants[0].index)
+        if not is_program(workload):
+            return OwnTenant(self.context, grants, self._out(number))
+        # It brings numpy and a parser along, for such cells only.
+        from sharebench.nodes.host.programs.tenants import KINDS
+
+        return KINDS[workload["kind"]](self.context, grants, self._out(number))
+
+    def start(self, grants: Sequence[Grant]) -> None:
+        """Launch one tenant per grant, or one process per group of grants with the same process.
+
+        Raises NodeError for a program that is not there.
+        """
+        if any(is_program(workload_of(self.context.spec, grant.index)) for grant in grants):
+            self._orphans = Orphans()
+        for number, group in enumerate(by_process(grants)):
+            (self.scratch / str(number)).mkdir(mode=0o700)
+            process = TenantProcess(group, self._kind(number, group), [])
+            with _undisturbed():
+                self.processes.append(process)
+                for program in process.kind.programs():
+                    process.popens.append(self._launch(number, program, group[0].index))
+            process.kind.started([popen.pid for popen in process.popens], self._log(number))
+
+    def _launch(self, number: int, program: Program, index: int) -> subprocess.Popen[bytes]:
+        log, home = self._log(number), self.scratch / str(number)
+        with _pinned(program.cores), (program.out or log).open("ab") as out, log.open("ab") as errors:
+            try:
+                return subprocess.Popen(
+                    program.argv,
+                    cwd=home,
+                    env={**program.environment, TENANT_VARIABLE: str(index), "TMPDIR": str(home)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=errors,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise NodeError(f"cannot start {program.argv[0]!r}: {error.strerror or error}") from None
+
+    def _out(self, number: int) -> Path:
+        return self.scratch / f"{number}.out"
+
+    def _log(self, number: int) -> Path:
+        return self.scratch / f"{number}.log"
+
+    def _log_tail(self, number: int) -> str:
+        return last_of(self._log(number), LOG_TAIL_BYTES)
+
+    def _bound_logs(self) -> None:
+        for number in range(len(self.processes)):
+            cut(self._log(number))
+
+    def _is_ready(self, number: int, connected: dict[int, Sequence[HostEndpoint]]) -> bool:
+        endpoints = connected.get(number) or self.processes[number].kind.endpoints()
+        if not endpoints:
+            return False
+        connected[number] = endpoints
+        # A tenant that dies just now shows up in poll() a moment later.
+        with contextlib.suppress(TenantUnreachable):
+            return all(endpoint.ready() for endpoint in endpoints)
+        return False
+
+    def wait_ready(self) -> None:
+        """Until every tenant is warm. Raises TenantsFailed when one died or time ran out.
+
+        After an out-of-memory the others are still waited for: how many fit is the result. Raises NodeError when a
+        tenant cannot do what it was asked to, as when a framework is not installed: that says nothing about sharing.
+        """
+        deadline = time.monotonic() + self.start_seconds
+        connected: dict[int, Sequence[HostEndpoint]] = {}
+        waiting = set(range(len(self.processes)))
+        while waiting and time.monotonic() < deadline:
+            codes = [process.code() for process in self.processes]
+            if any(code is not None and not self._is_out_of_memory(i, code) for i, code in enumerate(codes)):
+                break
+            waiting = {i for i in waiting if codes[i] is None and not self._is_ready(i, connected)}
+            self._bound_logs()
+            if waiting:
+                time.sleep(POLL_SECONDS)
+        codes = [process.code() for process in self.processes]
+        for number, process in enumerate(self.processes):
+            if codes[number] == EXIT_USAGE and process.kind.has_exit_codes:
+                said = self._log_tail(number).strip() or "a tenant refused its arguments"
+                raise NodeError(said.splitlines()[-1])
+        dead = [code for code in codes if code is not None]
+        if not dead:
+            self._hung = waiting
+        complaints = [self.processes[number].kind.complaint for number in sorted(self._hung)]
+        if complaint := next(filter(None, complaints), None):
+            raise NodeError(complaint)
+        if dead or waiting:
+            raise TenantsFailed("not every tenant got ready")
+        self._endpoints = [endpoint for number in range(len(codes)) for endpoint in connected[number]]
+
+    def _is_out_of_memory(self, number: int, code: int) -> bool:
+        return code == EXIT_OUT_OF_MEMORY and self.processes[number].kind.has_exit_codes
+
+    def endpoints(self) -> Sequence[HostEndpoint]:
+        """The tenants' endpoints, in order."""
+        return self._endpoints
+
+    def metrics_addresses(self) -> list[str]:
+        """Where a Prometheus on this host finds the tenants' metrics, as `host:port`, in order."""
+        return [f"127.0.0.1:{endpoint.port}" for endpoint in self._endpoints]
+
+    def outcomes(self) -> list[dict[str, Any]]:
+        """`status` and `exit` of each tenant, in order; a running one is `ok`. All of a process end as it does."""
+        outcomes: list[dict[str, Any]] = []
+        for number, process in enumerate(self.processes):
+            code = process.code()
+            if code is not None:
+                status, reason = classify(code, process.kind.has_exit_codes)
+            elif number in self._hung:
+                status, reason = "hung", f"not ready after {self.start_seconds:g} s"
+                reason += f": {process.kind.waiting_for}" if process.kind.waiting_for else ""
+            else:
+                outcomes += [{"status": "ok", "exit": None} for _ in process.grants]
+                continue
+            end = {"code": code, "reason": reason, "log_tail": self._log_tail(number)}
+            outcomes += [{"status": status, "exit": end} for _ in process.grants]
+        return outcomes
+
+    def now_ns(self) -> int:
+        """This host's monotonic clock, which its processes share."""
+        return time.monotonic_ns()
+
+    def sleep_until(self, monotonic_ns: int) -> None:
+        """Sleep, looking now and then whether all tenants live. Raises TenantsFailed when one does not."""
+        while (left := monotonic_ns - time.monotonic_ns()) > 0:
+            time.sleep(min(left / 1e9, WATCH_SECONDS))
+            self._bound_logs()
+            if any(process.code() is not None for process in self.processes):
+                raise TenantsFailed("a tenant ended early")
+
+    def watch_until(self, monotonic_ns: int) -> dict[int, int]:
+        """Sleep until then; when tenants ended meanwhile, in ns, by index: to the moment, since each is waited for."""
+        ended: dict[int, int] = {}
+
+        def watch(process: TenantProcess, popen: subprocess.Popen[bytes]) -> None:
+            popen.wait()
+            now_ns = time.monotonic_ns()
+            for grant in process.grants:
+                # A tenant has ended with the first of its processes.
+                ended.setdefault(grant.index, now_ns)
+
+        for process in self.processes:
+            for popen in process.popens:
+                threading.Thread(target=watch, args=(process, popen), daemon=True).start()
+        while (left := monotonic_ns - time.monotonic_ns()) > 0:
+            time.sleep(min(left / 1e9, WATCH_SECONDS))
+            self._bound_logs()
+        return ended.copy()
+
+    @_undisturbed()
+    def stop(self) -> None:
+        """End all tenants and what they started, put their logs into this job's log, remove their scratch.
+
+        Raises NodeError when one cannot be ended.
+        """
+        started = [popen for process in self.processes for popen in process.popens]
+        for popen in started:
+            self._signal(popen, signal.SIGTERM)
+            self._signal(popen, signal.SIGCONT)
+        deadline = time.monotonic() + GRACE_SECONDS
+        for popen in started:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                popen.wait(max(0.0, deadline - time.monotonic()))
+        for popen in started:
+            # The whole session: a tenant may have started processes of its own.
+            self._signal(popen, signal.SIGKILL)
+        immortal = [popen.pid for popen in started if not _ended(popen)]
+        if self._orphans is not None:
+            # A user program may have put what it started into a session of its own, with another environment.
+            self._orphans.end()
+            self._end_strays()
+        for number, process in enumerate(self.processes):
+            for line in last_of(self._log(number)).splitlines():
+                print(f"tenant {process.name}: {line}", file=sys.stderr)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        if immortal:
+            raise NodeError(
+                "a tenant cannot be ended, not even by SIGKILL: a driver hangs; see the kernel's log (dmesg)"
+            )
+
+    @staticmethod
+    def _signal(popen: subprocess.Popen[bytes], number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(popen.pid, number)

@@ -1,0 +1,292 @@
+"""The driver's side of a tenant that is a program of anyone's: measured by its own metrics, or by a client of ours."""
+
+from __future__ import annotations
+
+import http.client
+import math
+import platform
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sharebench.nodes.contract import NodeError, TenantUnreachable
+from sharebench.nodes.host.logs import Search
+from sharebench.nodes.host.programs.metrics import Difference, MissingSeries, Scrape, between, scrape
+from sharebench.nodes.host.programs.process_tree import AtEdges, Outside
+from sharebench.nodes.tenant_http import READY_TIMEOUT_SECONDS, HttpEndpoint
+from tenant.contract import BATCH_SECONDS, Rule, Verdict, described
+
+# Beyond the record's deadline: a scrape that has begun is waited for.
+LATE_SECONDS = 10.0
+
+
+class MeansJudge:
+    """The rule of steadiness (tenant/warmup.py) on what scrapes tell: means of batches, in place of medians."""
+
+    def __init__(self, rule: Rule, since_ns: int) -> None:
+        self.since_ns = since_ns
+        self._rule = rule
+        self._first: Scrape | None = None
+        self._mean: float | None = None
+        self._batches = 0
+        self._change_percent: float | None = None
+        self._verdict: Verdict | None = None
+
+    def add(self, now: Scrape) -> None:
+        """Take the next scrape; it ends a batch when there is enough between it and the one that began it."""
+        first = self._first
+        if first is None or now.count < first.count:
+            self._first = now
+            return
+        count = now.count - first.count
+        long_enough = now.middle_ns - first.middle_ns >= BATCH_SECONDS * 1e9
+        if self._verdict is not None or not long_enough or count < math.ceil(self._rule.min_iterations / 2):
+            return
+        mean = (now.sum_seconds - first.sum_seconds) / count
+        self._batches += 1
+        if self._mean is not None:
+            self._change_percent = 100 * abs(mean - self._mean) / max(self._mean, 1e-9)
+            if self._change_percent < self._rule.tolerance_percent:
+                self._verdict = Verdict(True, self._batches, self._change_percent)
+        self._mean, self._first = mean, now
+
+    def verdict(self, now_ns: int) -> Verdict | None:
+        """The verdict, once there is one."""
+        if self._verdict is None and now_ns - self.since_ns >= self._rule.max_seconds * 1e9:
+            self._verdict = Verdict(False, self._batches, self._change_percent)
+        return self._verdict
+
+
+class ScrapedEndpoint:
+    """A program that measures itself; `port` is where its metrics are on this host, `log` what it prints.
+
+    The window's scrapes are taken by this process, at the window's start and end.
+    """
+
+    def __init__(
+        self, index: int, workload: Mapping[str, Any], port: int, log: Path, outside: Outside, rule: Rule
+    ) -> None:
+        self.index = index
+        self.workload = workload
+        self.port = port
+        self.outside = outside
+        self.complaint: str | None = None
+        self.waiting_for: str | None = None
+        wanted = workload["ready"]["log"]
+        self._in_log = None if wanted is None else Search(log, wanted)
+        self._rule = rule
+        self._begun_ns = time.monotonic_ns()
+        self._load_seconds: float | None = None
+        self._warmup_seconds = 0.0
+        self._judge: MeansJudge | None = None
+        self._asked_ns = 0
+        self._edges: AtEdges[tuple[Scrape, float]] | None = None
+        self._window = (0, 0)
+
+    def _scrape(self, timeout_seconds: float) -> Scrape:
+        return scrape(self.port, self.workload["metrics"], timeout_seconds)
+
+    def _has_started(self) -> bool:
+        """Whether the rule of the workload's `ready` holds, and the series is there. Raises TenantUnreachable."""
+        rule = self.workload["ready"]
+        if self._in_log is not None and not self._in_log.found():
+            self.waiting_for = f"its log has no {self._in_log.text!r}"
+            return False
+        if rule["path"] is not None and (why := self._no_answer(rule["path"])):
+            self.waiting_for = f"GET {rule['path']}: {why}"
+            return False
+        try:
+            count = self._scrape(READY_TIMEOUT_SECONDS).count
+        except MissingSeries as missing:
+            self.complaint = f"tenant {self.index}: {missing}"
+            return False
+        except TenantUnreachable as unreachable:
+            self.waiting_for = str(unreachable)
+            raise
+        self.complaint = None
+        wanted = rule["count"] or 1
+        self.waiting_for = f"its metrics count {count} of {wanted} iterations"
+        return count >= wanted
+
+    def _no_answer(self, path: str) -> str | None:
+        """Why a GET of this path has no status 200, or None."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=READY_TIMEOUT_SECONDS)
+        try:
+            connection.request("GET", path)
+            status = connection.getresponse().status
+            return None if status == 200 else f"status {status}"
+        except (OSError, http.client.HTTPException) as error:
+            return described(error)
+        finally:
+            connection.close()
+
+    def ready(self) -> bool:
+        """Whether it has started and is warm for the first time."""
+        if self._load_seconds is None:
+            if not self._has_started():
+                return False
+            self._load_seconds = (time.monotonic_ns() - self._begun_ns) / 1e9
+            self.waiting_for = "its warm-up has not ended"
+        if self.settled(self._begun_ns) is None:
+            return False
+        self._warmup_seconds = (time.monotonic_ns() - self._begun_ns) / 1e9 - self._load_seconds
+        return True
+
+    def settled(self, since_ns: int | None) -> dict[str, Any] | None:
+        """The verdict on steadiness from scrapes after `since_ns`, or the first one; None while it is not known."""
+        if self._judge is None or since_ns not in (None, self._judge.since_ns):
+            self._judge = MeansJudge(self._rule, self._begun_ns if since_ns is None else since_ns)
+        now_ns = time.monotonic_ns()
+        # A scrape takes time of the program's.
+        if now_ns - self._asked_ns >= BATCH_SECONDS * 1e9:
+            self._asked_ns = now_ns
+            try:
+                self._judge.add(self._scrape(READY_TIMEOUT_SECONDS))
+            except MissingSeries as missing:
+                raise NodeError(f"tenant {self.index}: {missing}") from None
+        verdict = self._judge.verdict(time.monotonic_ns())
+        return None if verdict is None else verdict._asdict()
+
+    def clock(self) -> tuple[int, int, float]:
+        """This host's own clocks: the scrapes' errors are told apart."""
+        return time.monotonic_ns(), time.time_ns(), 0.0
+
+    def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
+        """Plan the scrapes; False when the window has begun."""
+        assert iterations is None, "a program runs no job of ours"
+        if start_ns <= time.monotonic_ns():
+            return False
+        self._window = (start_ns, end_ns)
+        self._edges = AtEdges(self._look, start_ns, end_ns)
+        return True
+
+    def _look(self) -> tuple[Scrape, float]:
+        return self._scrape(LATE_SECONDS), self.outside.cpu_seconds()
+
+    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> dict[str, Any]:
+        """What the scrapes at the window's ends tell.
+
+        Raises TenantUnreachable when one was not answered, NodeError when the series is gone or began anew.
+        """
+        assert self._edges is not None
+        start_ns, end_ns = self._window
+        left_seconds = max(ahead_seconds, (end_ns - time.monotonic_ns()) / 1e9)
+        try:
+            seen = self._edges.seen(left_seconds + deadline_seconds + LATE_SECONDS)
+            if seen is None:
+                raise TenantUnreachable("its metrics were not answered at the window's ends")
+            (first, cpu_before), (last, cpu_after) = seen
+            found = between(first, last)
+        except (MissingSeries, NodeError) as failure:
+            raise NodeError(f"tenant {self.index}: {failure}") from None
+        cpu = {
+            "cpu_seconds": cpu_after - cpu_before,
+            "run_queue_seconds": None,
+            "affinity": self.outside.affinity(),
+        }
+        inside_seconds = (min(last.begun_ns, end_ns) - max(first.ended_ns, start_ns)) / 1e9
+        return self._startup() | {
+            "cpu": cpu,
+            "memory_bytes": self.outside.peak_resident_bytes(),
+            "coverage_ratio": min(1.0, max(0.0, inside_seconds / ((end_ns - start_ns) / 1e9))),
+            "outside": self.outside.seen(),
+            **_counted(found, start_ns),
+        }
+
+    def output_digest(self, deadline_seconds: float) -> None:
+        """None: what a program computes nobody knows."""
+
+    def _startup(self) -> dict[str, Any]:
+        """What is the same whatever was counted."""
+        blank = ("view", "min_seconds", "max_seconds", "device_histogram", "timeline", "work")
+        return {
+            **dict.fromkeys(blank),
+            "index": self.index,
+            "workload": self.workload["name"],
+            "measured_by": "scrape",
+            "startup": {
+                # From outside nobody can tell one part from another.
+                **dict.fromkeys(("process_seconds", "import_seconds", "context_seconds"), 0.0),
+                "load_seconds": self._load_seconds,
+                "warmup_seconds": self._warmup_seconds,
+            },
+            "steady": None,
+            "errors": 0,
+            "histogram": {},
+            "stages": {},
+            "drain_seconds": 0.0,
+            "environment": {
+                "python": platform.python_version(),
+                "platform": "-".join((platform.system(), platform.release(), platform.machine())),
+                "packages": {},
+            },
+        }
+
+
+def _counted(found: Difference, start_ns: int) -> dict[str, Any]:
+    uppers = [None if math.isinf(upper) else upper for upper in found.upper_seconds]
+    return {
+        "count": found.count,
+        "sum_seconds": found.sum_seconds,
+        "foreign_histogram": {"upper_seconds": uppers, "count": list(found.counts)} if uppers else None,
+        "scrape": {
+            "offset_seconds": (found.begun_ns - start_ns) / 1e9,
+            "seconds": found.seconds,
+            "seconds_error": found.seconds_error,
+            "longest_seconds": found.longest_seconds,
+            "rate_error_ratio": found.rate_error_ratio,
+            "mean_error_ratio": found.mean_error_ratio,
+        },
+        "load": {
+            "arrival": "own",
+            "achieved_rate_hz": found.rate_hz,
+            **dict.fromkeys(("planned_rate_hz", "delay_p99_seconds", "in_flight_mean")),
+            "drops": 0,
+            "censored": 0,
+        },
+    }
+
+
+class ServedEndpoint(HttpEndpoint):
+    """A client of ours and the server that it asks: the client's record, with the server's own use of the host.
+
+    `outside` is None where the server is not ours: nobody sees it then.
+    """
+
+    def __init__(self, port: int, token: str, outside: Outside | None) -> None:
+        super().__init__("127.0.0.1", port, token)
+        self.outside = outside
+        self._edges: AtEdges[float] | None = None
+
+    def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
+        """Announce the window, and look at the server's CPU time at its ends."""
+        taken = super().set_window(start_ns, end_ns, iterations)
+        if taken and self.outside is not None:
+            self._edges = AtEdges(self.outside.cpu_seconds, start_ns, end_ns)
+        return taken
+
+    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> dict[str, Any]:
+        """The client's record; `cpu` and `memory_bytes` are the server's, `generator` is what the client used."""
+        record = super().record(deadline_seconds, ahead_seconds)
+        own = record["cpu"] or {}
+        record |= {
+            "measured_by": "client",
+            "generator": {"cpu_seconds": own.get("cpu_seconds"), "run_queue_seconds": own.get("run_queue_seconds")},
+            "cpu": None,
+            "memory_bytes": None,
+            "work": None,
+            "outside": None,
+        }
+        if self.outside is not None:
+            seen = self._edges.seen(LATE_SECONDS) if self._edges is not None else None
+            if seen is None:
+                raise TenantUnreachable("its server could not be looked at")
+            affinity = self.outside.affinity()
+            record["cpu"] = {"cpu_seconds": seen[1] - seen[0], "run_queue_seconds": None, "affinity": affinity}
+            record["memory_bytes"] = self.outside.peak_resident_bytes()
+            record["outside"] = self.outside.seen()
+        return record
+
+    def output_digest(self, deadline_seconds: float) -> None:
+        """None: what a server answers may differ each time."""

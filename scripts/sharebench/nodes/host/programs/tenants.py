@@ -1,0 +1,189 @@
+"""Tenants that are programs of anyone's: one that measures itself, or a server that a client of ours measures."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sharebench.core.files import SCRIPTS
+from sharebench.core.programs import CLIENT, is_program, texts_of_request
+from sharebench.core.spec import workload_of
+from sharebench.nodes.contract import Grant, NodeError
+from sharebench.nodes.host.launch import (
+    Context,
+    HostEndpoint,
+    Program,
+    announced_ports,
+    environment,
+    inherited,
+    tenant_command,
+)
+from sharebench.nodes.host.programs.endpoints import ScrapedEndpoint, ServedEndpoint
+from sharebench.nodes.host.programs.process_tree import Outside
+from tenant.contract import TOKEN_VARIABLE, Rule, unusable
+
+PORT_VARIABLE = "SHAREBENCH_PORT"
+INDEX_VARIABLE = "SHAREBENCH_INDEX"
+PORT_PROXY = [sys.executable, "-I", str(SCRIPTS / "tenant" / "port_proxy.py")]
+CHECK_SECONDS = 10.0
+
+
+def infeasible(replicas: int, workloads: Sequence[Mapping[str, Any]]) -> str | None:
+    """Why this host cannot run these programs at once, or None."""
+    fixed = [each for each in workloads if is_program(each) and each["port"] is not None]
+    if replicas < 2 or not fixed:
+        return None
+    name, port, needs = fixed[0]["name"], fixed[0]["port"], "give it a port by {port}"
+    served = [each for each in fixed if each["kind"] == "http"]
+    if served:
+        name, port = served[0]["name"], served[0]["port"]
+        return f"{name} always listens on port {port}, which one server can; {needs}"
+    why = _no_networks()
+    return f"{name} always listens on port {port}: N > 1 needs network namespaces ({why}); {needs}" if why else None
+
+
+def _no_networks() -> str | None:
+    """Why a process of this user cannot have a network of its own, or None."""
+    try:
+        run = subprocess.run(
+            [*PORT_PROXY, "--check"], capture_output=True, text=True, timeout=CHECK_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return None if run.returncode == 0 else (run.stderr.strip() or "refused").splitlines()[-1]
+
+
+def free_port() -> int:
+    """A port of this host that nobody listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def refuse_taken(port: int) -> None:
+    """Raise NodeError when somebody listens on a port that a program is about to use."""
+    with socket.socket() as probe:
+        if probe.connect_ex(("127.0.0.1", port)) == 0:
+            raise NodeError(f"port {port} is in use by another program on this host; end that, or use another port")
+
+
+class ProgramTenant:
+    """A program with a port."""
+
+    has_exit_codes = False
+    complaint: str | None = None
+
+    def __init__(self, context: Context, grants: Sequence[Grant], out: Path) -> None:
+        self.context = context
+        (self.grant,) = grants
+        self.out = out
+        self.index = self.grant.index
+        self.workload = workload_of(context.spec, self.index)
+        fixed = self.workload["port"]
+        is_alone = context.spec["replicas"] == 1
+        # Where each has a network of its own, the door is at another port.
+        self.port: int = fixed if fixed is not None and is_alone else free_port()
+        self.inside: int | None = None if fixed is None or is_alone else fixed
+
+    def filled(self, word: str) -> str:
+        """A word of the command with what stands in place of its placeholders."""
+        values = {
+            "port": str(self.port),
+            "index": str(self.index),
+            "here": str(Path.cwd()),
+            "python": str(self.context.python),
+        }
+        for name, value in values.items():
+            word = word.replace(f"{{{name}}}", value)
+        return word
+
+    def program(self) -> Program:
+        """The program itself, on its grant."""
+        argv = [self.filled(word) for word in self.workload["command"]]
+        if self.inside is not None:
+            argv = [*PORT_PROXY, "--port", str(self.port), "--inside", str(self.inside), *argv]
+        else:
+            refuse_taken(self.port)
+        variables = {
+            **inherited(),
+            **self.grant.environment,
+            PORT_VARIABLE: str(self.port if self.inside is None else self.inside),
+            INDEX_VARIABLE: str(self.index),
+        }
+        return Program(argv, variables, self.grant.cores, None)
+
+
+class CommandTenant(ProgramTenant):
+    """A program that counts its latencies itself."""
+
+    def programs(self) -> list[Program]:
+        """The program."""
+        return [self.program()]
+
+    def started(self, pids: Sequence[int], log: Path) -> None:
+        """From now on it can be asked."""
+        rule = Rule.parse(self.context.spec["warmup"])
+        self._endpoint = ScrapedEndpoint(self.index, self.workload, self.port, log, Outside(pids[0]), rule)
+
+    @property
+    def complaint(self) -> str | None:  # type: ignore[override]
+        """What its metrics lack."""
+        return self._endpoint.complaint
+
+    @property
+    def waiting_for(self) -> str | None:
+        """Which rule of its `ready` does not hold."""
+        return self._endpoint.waiting_for
+
+    def endpoints(self) -> Sequence[HostEndpoint]:
+        """Its metrics."""
+        return [self._endpoint]
+
+
+class HttpTenant(ProgramTenant):
+    """A server, and a client of ours in a process of its own, which is on no grant; or the client alone."""
+
+    def programs(self) -> list[Program]:
+        """The server, if it is ours to start, and the client. Raises NodeError where the client lacks a variable."""
+        if why := unusable(texts_of_request(self.workload), os.environ):
+            raise NodeError(f"{self.workload['name']}: {why}")
+        own = [] if self.workload["url"] is not None else [self.program()]
+        url = self.workload["url"] or f"http://127.0.0.1:{self.port}"
+        request = self.workload["request"]
+        body_file = None if request["body_file"] is None else str(Path.cwd() / request["body_file"])
+        params = {
+            "url": url.rstrip("/"),
+            **request,
+            "body_file": body_file,
+            "ready_path": self.workload["ready"]["path"],
+            "stream": self.workload["stream"],
+            "note": str(self._note),
+        }
+        argv = tenant_command(self.context, self.index, CLIENT, params, device="cpu")
+        # The client computes nothing on the device: it sees none, and runs wherever there is room.
+        variables = {**environment(Grant(self.index, 0)), TOKEN_VARIABLE: self.context.token}
+        return [*own, Program(argv, variables, None, self.out)]
+
+    @property
+    def _note(self) -> Path:
+        return self.out.with_suffix(".note")
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What its client was answered last."""
+        return self._note.read_text() if self._note.exists() else None
+
+    def started(self, pids: Sequence[int], log: Path) -> None:
+        """The server is looked at from outside."""
+        self._outside = Outside(pids[0]) if self.workload["url"] is None else None
+
+    def endpoints(self) -> Sequence[HostEndpoint]:
+        """The client."""
+        return [ServedEndpoint(port, self.context.token, self._outside) for port in announced_ports(self.out)]
+
+
+KINDS: Mapping[str, type[CommandTenant | HttpTenant]] = {"command": CommandTenant, "http": HttpTenant}

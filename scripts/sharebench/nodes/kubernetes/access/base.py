@@ -1,0 +1,113 @@
+"""How a strategy's tenants get to the GPU of a cluster's node: what every way of doing so must answer.
+
+`Cluster` has what all ways need (API, pods, taint, saved state); `ClusterNode` asks one object per way.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sharebench.core.strategies import Strategy
+from sharebench.nodes.contract import Evidence, Grant, State
+from sharebench.nodes.kubernetes.cluster.cluster import Cluster
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class PodNeeds:
+    """What one tenant's pod needs to get its share of the GPU, as parts of its manifest.
+
+    `limits` are quantities by resource; `claims` are ResourceClaims among the cell's `objects`, each with the
+    request of it that is meant, None for all.
+    """
+
+    limits: Mapping[str, str] = field(default_factory=dict)
+    claims: Mapping[str, str | None] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    scheduler: str | None = None
+
+
+class Access(ABC):
+    """One way to the GPU; `cluster` has the node that it belongs to. `spec` is a cell's spec everywhere."""
+
+    name: str
+    runs_mps = False
+    """Whether MPS daemons of this way outlast a cell, and can be started anew by `renew`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    @abstractmethod
+    def missing(self) -> str | None:
+        """What every strategy needs in this way and the cluster lacks; None if nothing."""
+
+    @abstractmethod
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Mapping[str, Any]]) -> str | None:
+        """What the cluster lacks for the strategy, or this way cannot do; None if nothing."""
+
+    def holds(self, state: State) -> bool:
+        """Whether the node, last set to this state, still is in it. Raises NodeError when somebody else changed it."""
+        return True
+
+    def ensure(self, state: State) -> None:  # noqa: B027
+        """Bring the node into the state and wait until it is. Raises NodeError.
+
+        Called with our taint off, and no foreign pod on the GPU. What is changed is noted on the node first
+        (`cluster.note`).
+        """
+
+    def renew(self) -> None:  # noqa: B027
+        """Have an MPS daemon end that is in doubt; `ensure` comes next. Raises NodeError where only others can do that.
+
+        Called with our taint on, or where it was never set.
+        """
+
+    def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
+        """One for each tenant."""
+        return [Grant(index, 0) for index in range(replicas)]
+
+    @abstractmethod
+    def pod(self, spec: Mapping[str, Any], grant: Grant) -> PodNeeds:
+        """What this tenant's pod needs. Changes nothing."""
+
+    def objects(self, spec: Mapping[str, Any]) -> list[Json]:
+        """What the cell needs in the tenants' namespace beside its pods; `metadata.name` is the name within the cell.
+
+        They belong to the cell's ConfigMap and go with it. Changes nothing.
+        """
+        return []
+
+    @abstractmethod
+    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
+        """What proves, while the tenants still run, that the strategy is in force."""
+
+    def trouble(self, waiting: Sequence[str], seconds: float) -> str | None:
+        """Why the pods of these names will not start, where their status does not say so; None while there is hope.
+
+        Asked again and again; `seconds` is how long the cell's pods have been there.
+        """
+        return None
+
+    def clean(self) -> None:  # noqa: B027
+        """Wait until what a cell had in this way is gone; its pods and its ConfigMap are. Raises NodeError."""
+
+    def restore(self, note: Json) -> None:  # noqa: B027
+        """Undo what `ensure` changed on the node; `note` is what it had noted there before. Raises NodeError.
+
+        Called for a way that has a note, before another one is used and at the end of a run, with our taint off.
+        """
+
+    @abstractmethod
+    def plan(self, strategy: Strategy) -> str:
+        """In a few words: what the strategy changes on the node and how that is undone."""
+
+    def describe(self) -> dict[str, Any]:
+        """What is known of the node's GPU in this way: some of `product`, `memory_bytes`, `driver` and `gpus`."""
+        return {}

@@ -1,0 +1,46 @@
+"""What proves that a strategy of the device plugin is active: the node's state, and what the tenants saw."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sharebench.nodes.contract import Evidence, Grant
+from sharebench.nodes.evidence import item
+from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import Cut
+from sharebench.nodes.kubernetes.access.device_plugin.readiness import Expected
+from sharebench.nodes.kubernetes.cluster.labels import allocatable
+
+
+def collect(
+    expected: Expected,
+    cut: Cut,
+    problems: Sequence[str],
+    node: Mapping[str, Any],
+    grants: Sequence[Grant],
+    records: Sequence[Mapping[str, Any]],
+) -> Evidence:
+    """The record's `evidence`; `problems` is what differed from the expected state while the tenants still ran.
+
+    That every tenant has a record of the same window proves that all of them ran at the same time.
+    """
+    labels = node["metadata"].get("labels", {})
+    evidence = [item(f"label {name}", wanted, labels.get(name), "node") for name, wanted in expected.labels.items()]
+    evidence.append(item("allocatable", expected.allocatable, allocatable(node), "node"))
+    evidence.append(item("what differs from the state", [], list(problems), "node"))
+    views: list[Mapping[str, Any]] = [record.get("view") or {} for record in records]
+    devices = Counter(str(view.get("device")) for view in views)
+    groups = Counter(grant.group for grant in grants)
+    evidence.append(item("devices that the tenants were given", len(groups), len(devices), "node"))
+    evidence.append(item("tenants on each device", sorted(groups.values()), sorted(devices.values()), "node"))
+    for grant, view in zip(grants, views, strict=False):
+        source = f"tenant {grant.index}"
+        evidence.append(item("knows its device", True, view.get("device") is not None, source))
+        evidence.append(item("device is a MIG instance", bool(cut.layout), view.get("is_mig"), source))
+        under_mps = view.get("mps_pipe") is not None
+        evidence.append(item("has the pipe of an MPS daemon", expected.sharing == "mps", under_mps, source))
+        units = labels.get(f"{cut.resource(grant.group)}.multiprocessors")
+        if cut.layout and units is not None and view.get("sm_count") is not None:
+            evidence.append(item("SMs of its instance", int(units), view["sm_count"], source))
+    return evidence

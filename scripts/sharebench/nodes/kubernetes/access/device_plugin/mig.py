@@ -1,0 +1,186 @@
+"""MIG under the device plugin: what the node's GPU is cut into for a strategy, by mig-manager where that is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sharebench.core.strategies import Strategy
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.access.device_plugin import found as device_plugin_found
+from sharebench.nodes.kubernetes.access.device_plugin import mig_instances, mig_layouts, mig_manager
+from sharebench.nodes.kubernetes.access.device_plugin.keys import PREFIX
+from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import Cut, Impossible, Possible
+from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import (
+    CONFIG_LABEL,
+    STATE_LABEL,
+    MigManager,
+    labels_of,
+)
+from sharebench.nodes.kubernetes.access.device_plugin.readiness import Expected
+from sharebench.nodes.kubernetes.cluster import saved_state
+from sharebench.nodes.kubernetes.cluster.api import pod_path
+from sharebench.nodes.kubernetes.cluster.labels import allocatable
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part
+
+if TYPE_CHECKING:
+    from sharebench.nodes.kubernetes.cluster.cluster import Cluster
+
+Json = Mapping[str, Any]
+
+NOT_INSTALLED = "; the MIG manager, which could make them, is not installed (part of the GPU operator)"
+
+
+class Cutting:
+    """The instances of one node, which belong to the access of that name.
+
+    `hurry` has the kubelet bring new texts of ConfigMaps to the pods of these parts.
+    """
+
+    def __init__(self, cluster: Cluster, access: str, hurry: Callable[[Sequence[Part | None]], None]) -> None:
+        self._cluster = cluster
+        self._access = access
+        self._hurry = hurry
+
+    @property
+    def _may_change(self) -> bool:
+        return "mig" in self._cluster.options["may_change"]
+
+    def _manager(self) -> MigManager:
+        part = self._cluster.installed.mig_manager
+        if part is None:
+            raise NodeError("the MIG manager is gone: its DaemonSet is not installed any more")
+        return MigManager(self._cluster, part)
+
+    # What a strategy needs.
+
+    def _possible(self) -> Possible:
+        node, installed = self._cluster.read(), self._cluster.installed
+        note = saved_state.of_access(node, self._access)
+        before = note["mig"] if note else device_plugin_found.mig_note(node)
+        found = before["layout"]
+        is_by_hand = bool(found) and before["labels"][CONFIG_LABEL] is None
+        known = self._manager().known() if self._may_change and installed.mig_manager else None
+        fixed = mig_instances.fixed_strategy(installed.plugin) if installed.plugin else None
+        labels = labels_of(node)
+        # While the plugin offers instances as GPUs, the label tells the memory of an instance.
+        memory_mib = mig_instances.memory_mib(labels) or saved_state.memory_mib(node)
+        return Possible(labels, known, fixed, found, is_by_hand, memory_mib)
+
+    def _most(self, strategy: Strategy) -> int:
+        sizes: Sequence[int] = self._cluster.options["tenants"].get(strategy.mechanisms[-1], [1])
+        return max(sizes)
+
+    def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
+        """Why the node cannot give so many tenants of the strategy what they need of the GPU; None if it can."""
+        possible = self._possible()
+        if strategy.mechanisms[-1] == "mps" and possible.fixed == "mixed":
+            return f"the device plugin has no MPS while {mig_instances.STRATEGY_VARIABLE} of its DaemonSet is mixed"
+        why = possible.infeasible(strategy, replicas, self._most(strategy))
+        is_lacking = self._may_change and self._cluster.installed.mig_manager is None
+        return why if why is None or not is_lacking else why.partition(";")[0] + NOT_INSTALLED
+
+    def cut(self, strategy: Strategy) -> Cut:
+        """What the GPU is cut into under the strategy. Raises NodeError."""
+        try:
+            return self._possible().cut(strategy, self._most(strategy))
+        except Impossible as reason:
+            raise NodeError(str(reason)) from None
+
+    def expected(self, cut: Cut, key: str, sharing: str, replicas: int) -> Expected:
+        """What the node must show when it is cut so, under that key of the plugin."""
+        besides = {} if cut.config is None else {CONFIG_LABEL: cut.config, STATE_LABEL: "success"}
+        if not cut.layout:
+            return Expected(
+                key, sharing, replicas, mig_instances.gpus(labels_of(self._cluster.read())), besides=besides
+            )
+        product = mig_instances.whole_product(labels_of(self._cluster.read()))
+        return Expected(key, sharing, cut.replicas, 1, cut.resources, besides | cut.labels(product))
+
+    # Changes.
+
+    def is_set(self, cut: Cut) -> bool:
+        """Whether the node's labels say that it is cut so, or nothing is to be changed.
+
+        The manager's labels alone would not do: it does not notice what others do with the GPU.
+        """
+        labels = labels_of(self._cluster.read())
+        said = (labels.get(CONFIG_LABEL), labels.get(STATE_LABEL)) == (cut.config, "success")
+        return cut.config is None or (said and mig_instances.shown(labels) == cut.layout)
+
+    def refuse_unsettled(self, node: Json) -> None:
+        """Raise NodeError where the layout may be changed, but is not settled, so that it could not come back."""
+        if not self._may_change:
+            return
+        mig_manager.refuse_unsettled(node)
+        labels = labels_of(node)
+        if CONFIG_LABEL not in labels or self._cluster.installed.mig_manager is None:
+            return
+        # The label may be so new that the state is that of the layout before.
+        layouts = self._manager().known().get(labels[CONFIG_LABEL], [])
+        is_shown = not layouts or any(each is None or mig_instances.shows(labels, each) for each in layouts)
+        if not (is_shown and mig_instances.offers(labels, allocatable(node))):
+            raise NodeError(
+                f"the node does not show the MIG layout of its label {CONFIG_LABEL}, {labels[CONFIG_LABEL]}; "
+                "wait until it does"
+            )
+
+    def refuse_another(self, note: Json) -> None:
+        """Raise NodeError when somebody else has set the layout; `note` is that of the access."""
+        if mig_manager.is_theirs(self._cluster.read(), note["mig"]):
+            now = labels_of(self._cluster.read()).get(CONFIG_LABEL)
+            raise NodeError(f"somebody set the node's label {CONFIG_LABEL} to {now}, it was {note['mig']['set']}")
+
+    def set(self, cut: Cut, note: Json, besides: Mapping[str, str | None]) -> None:
+        """Have the manager cut the GPU, with other labels set at the same moment.
+
+        Raises NodeError, too, when somebody else has set another layout since we did.
+        """
+        assert cut.config is not None
+        self.refuse_another(note)
+        manager = self._manager()
+        if cut.config.startswith(PREFIX) and manager.publish([cut.layout]):
+            self._hurry([self._cluster.installed.mig_manager])
+        self._cluster.amend_note(self._access, {**note, "mig": note["mig"] | {"set": cut.config}})
+        before = self._clients()
+        manager.change(cut.config, besides)
+        self._renew(before)
+
+    def put_back(self, note: Json, besides: Mapping[str, str | None]) -> bool:
+        """Bring back the layout that was there, with other labels set at the same moment; False if nothing was changed.
+
+        Raises NodeError.
+        """
+        if note["mig"]["set"] is None:
+            return False
+        manager = self._manager()
+        off = mig_layouts.named(manager.known(), {})
+        if off is None and note["mig"]["labels"][CONFIG_LABEL] is None:
+            off = mig_layouts.entry_name({})
+            if manager.publish([{}]):
+                self._hurry([self._cluster.installed.mig_manager])
+        before = self._clients()
+        manager.put_back(note["mig"], str(off), besides)
+        self._renew(before)
+        return True
+
+    def clear_map(self) -> None:
+        """Take our entries out of the manager's map."""
+        if self._cluster.installed.mig_manager is not None:
+            self._manager().unpublish()
+
+    def _clients(self) -> dict[str, str]:
+        """Paths of the pods that see instances only when they start, with their uids."""
+        pods, installed = self._cluster.pods(), self._cluster.installed
+        found = [part.pod_of(pods) for part in (installed.plugin, installed.discovery) if part is not None]
+        return {
+            pod_path(pod): pod["metadata"]["uid"]
+            for pod in found
+            if pod is not None and not pod["metadata"].get("deletionTimestamp")
+        }
+
+    def _renew(self, before: Mapping[str, str]) -> None:
+        """Have those start anew that the manager did not stop: a plugin that was installed without the operator."""
+        for path, uid in self._clients().items():
+            if before.get(path) == uid:
+                self._cluster.api.delete(path)

@@ -1,0 +1,272 @@
+"""NVIDIA's mig-manager, which cuts the node's GPUs as a label of the node says, and what is true of it.
+
+Its state label is no proof: an old `success` stays until it writes `pending`; a layout that is there already never is
+`pending`; it does nothing about a value that it has seen last; `success` comes before the plugin is back; a pod that
+does not leave keeps it `pending` for minutes, and then for ever; after a failure it may leave plugin and labels away.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.access.device_plugin import mig_layouts, shared_keys
+from sharebench.nodes.kubernetes.access.device_plugin.keys import PREFIX
+from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import Known, Layout, NotAMap
+from sharebench.nodes.kubernetes.cluster.api import config_map_path, pod_path
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part
+
+if TYPE_CHECKING:
+    from sharebench.nodes.kubernetes.cluster.cluster import Cluster
+
+Json = Mapping[str, Any]
+
+CONFIG_LABEL = "nvidia.com/mig.config"
+STATE_LABEL = "nvidia.com/mig.config.state"
+CAPABLE_LABEL = "nvidia.com/mig.capable"
+BUSY = ("pending", "rebooting")
+PAUSED = "paused-for-mig-change"
+# What it stops during a change, by labels that DaemonSets of the operator select their nodes by.
+DEPLOY_LABELS = tuple(
+    f"nvidia.com/gpu.deploy.{part}"
+    for part in ("device-plugin", "gpu-feature-discovery", "dcgm-exporter", "dcgm", "nvsm")
+)
+CLIENTS = ("nvidia-device-plugin-daemonset", "gpu-feature-discovery", "nvidia-dcgm-exporter", "nvidia-dcgm")
+FILE_VARIABLE = "CONFIG_FILE"
+POLL_SECONDS = 0.25
+# Longer without any state than it takes to look at the layout: it missed the label, or cannot reach what it needs.
+SILENT_SECONDS = 60.0
+
+
+def labels_of(node: Json) -> Mapping[str, str]:
+    """The node's labels."""
+    found: Mapping[str, str] = node["metadata"].get("labels") or {}
+    return found
+
+
+@dataclass(frozen=True)
+class MapFile:
+    """Where the manager's map is: a key of a ConfigMap, whose text may get entries of ours if `is_read` by it."""
+
+    namespace: str
+    name: str
+    key: str
+    is_read: bool
+
+    @property
+    def path(self) -> str:
+        """Of the ConfigMap in the API."""
+        return config_map_path(self.namespace, self.name)
+
+
+def map_file(part: Part, node_name: str) -> MapFile:
+    """The ConfigMap and key of the manager's map; without one the one that it generates for the node."""
+    spec = part.daemon_set["spec"]["template"]["spec"]
+    container = next(each for each in spec["containers"] if each["name"] == part.container)
+    file = next((each.get("value") for each in container.get("env") or [] if each["name"] == FILE_VARIABLE), None)
+    for mount in container.get("volumeMounts") or []:
+        for volume in spec.get("volumes") or []:
+            if file and volume["name"] == mount["name"] and volume.get("configMap"):
+                folder = PurePosixPath(mount["mountPath"])
+                if folder in PurePosixPath(file).parents:
+                    key = str(PurePosixPath(file).relative_to(folder))
+                    items = {each["path"]: each["key"] for each in volume["configMap"].get("items") or []}
+                    return MapFile(part.namespace, volume["configMap"]["name"], items.get(key, key), True)
+    return MapFile(part.namespace, f"{node_name}-mig-config", "config.yaml", False)
+
+
+def noted(node: Json) -> dict[str, Any]:
+    """What a change of the layout changes on the node, as it is now; `set` is the layout that we asked for last."""
+    labels = labels_of(node)
+    return {"set": None, "labels": {name: labels.get(name) for name in (CONFIG_LABEL, STATE_LABEL, *DEPLOY_LABELS)}}
+
+
+def refuse_unsettled(node: Json) -> None:
+    """Raise NodeError where the layout that is there now could not come back."""
+    labels = labels_of(node)
+    if labels.get(STATE_LABEL) in BUSY:
+        raise NodeError(f"the MIG manager is changing the node: {STATE_LABEL} is {labels[STATE_LABEL]}; wait for it")
+    paused = [name for name in DEPLOY_LABELS if labels.get(name) == PAUSED]
+    if paused:
+        raise NodeError(
+            f"a MIG change has left parts of NVIDIA's stack away: {paused[0]} is {PAUSED}; "
+            f"kubectl label node --overwrite {node['metadata']['name']} {paused[0]}=true"
+        )
+    if CONFIG_LABEL in labels and labels.get(STATE_LABEL) != "success":
+        raise NodeError(
+            f"the node's MIG layout is not what its label says: {STATE_LABEL} is {labels.get(STATE_LABEL, 'absent')}; "
+            f"set {CONFIG_LABEL} to a layout that succeeds first"
+        )
+
+
+def is_theirs(node: Json, note: Json) -> bool:
+    """Whether somebody else has set the layout since we did; `note` is what `noted` made."""
+    if note["set"] is None:
+        return False
+    return labels_of(node).get(CONFIG_LABEL) not in (None, note["set"], note["labels"][CONFIG_LABEL])
+
+
+def label_patch(node: Json, note: Json) -> dict[str, str | None]:
+    """The labels that differ from the note, with their values in it; None for one that was absent."""
+    labels = labels_of(node)
+    return {name: value for name, value in note["labels"].items() if labels.get(name) != value}
+
+
+class MigManager:
+    """The manager on one node; `part` is its DaemonSet."""
+
+    def __init__(self, cluster: Cluster, part: Part) -> None:
+        self._cluster = cluster
+        self._part = part
+        self._file = map_file(part, cluster.name)
+
+    # Its map.
+
+    def _text(self) -> str:
+        found = self._cluster.api.find(self._file.path) or {}
+        data: Mapping[str, str] = found.get("data") or {}
+        return data.get(self._file.key, "")
+
+    def known(self) -> Known:
+        """The entries of its map. Raises NodeError."""
+        try:
+            return mig_layouts.parse(self._text())
+        except NotAMap as problem:
+            raise NodeError(f"the MIG manager's map is of no use: {self._where}, {problem}") from None
+
+    @property
+    def _where(self) -> str:
+        return f"key {self._file.key} of ConfigMap {self._file.namespace}/{self._file.name}"
+
+    def publish(self, layouts: Iterable[Layout]) -> bool:
+        """Have an entry of ours for each layout; False when all were there. Raises NodeError."""
+        if not self._file.is_read:
+            raise NodeError(f"the MIG manager makes its map itself ({self._where}), and the map lacks a layout")
+        wanted = list(layouts)
+        try:
+            return self._rewrite(lambda text: mig_layouts.with_entries(text, wanted))
+        except NotAMap as problem:
+            raise NodeError(
+                f"the MIG manager's map lacks a layout and cannot get it: {self._where}, {problem}"
+            ) from None
+
+    def unpublish(self) -> None:
+        """Take our entries out of its map."""
+        if self._file.is_read:
+            self._rewrite(mig_layouts.without_entries)
+
+    def _rewrite(self, change: Callable[[str], str]) -> bool:
+        """Change the map's text, on top of what somebody else does to it; False where nothing is to be changed."""
+
+        def patch(found: Json) -> dict[str, Any]:
+            before = (found.get("data") or {}).get(self._file.key, "")
+            after = change(before)
+            return {} if before == after else {"data": {self._file.key: after}}
+
+        return bool(shared_keys.change(self._cluster.api, self._file.path, patch))
+
+    # Changes.
+
+    def _labels(self) -> Mapping[str, str]:
+        return labels_of(self._cluster.read())
+
+    def _set(self, labels: Mapping[str, str | None]) -> None:
+        self._cluster.api.patch(self._cluster.path, {"metadata": {"labels": dict(labels)}})
+
+    def change(self, config: str, besides: Mapping[str, str | None]) -> None:
+        """Set the layout of that name, and other labels with it, and wait for the manager's success.
+
+        Raises NodeError, with plugin and labels brought back to work, and no layout asked for.
+        """
+        self._await_end()
+        if self._labels().get(CONFIG_LABEL) == config:
+            # The same value again would be no change.
+            self._set({CONFIG_LABEL: None})
+            time.sleep(POLL_SECONDS)
+        began = time.monotonic()
+        # Without a state, none that is seen later is an old one.
+        self._set({STATE_LABEL: None, **besides, CONFIG_LABEL: config})
+        pending: float | None = None
+        is_asked_again = False
+        while (state := self._labels().get(STATE_LABEL)) != "success":
+            seconds = time.monotonic() - began
+            if state == "pending" and pending is None:
+                pending = seconds
+            if state == "failed":
+                self._recover(restart=False)
+                raise NodeError(self._failure(config))
+            if state is None and seconds > SILENT_SECONDS and not is_asked_again:
+                # A new one reads the label when it starts.
+                self._restart()
+                is_asked_again = True
+            if seconds > self._cluster.options["switch_seconds"]:
+                raise NodeError(self._give_up(config, state, seconds))
+            time.sleep(POLL_SECONDS)
+        # A layout that was there already, after a failure: what that paused stays away.
+        self._resume()
+        if pending is not None:
+            self._cluster.took("pending", pending)
+        self._cluster.took("cut", time.monotonic() - began - (pending or 0.0))
+
+    def _await_end(self) -> None:
+        """Wait until it has ended an earlier change; one that never ends is broken off."""
+        deadline = time.monotonic() + self._cluster.options["switch_seconds"]
+        while self._labels().get(STATE_LABEL) in BUSY:
+            if time.monotonic() > deadline:
+                self._recover(restart=True)
+                return
+            time.sleep(POLL_SECONDS)
+
+    def _give_up(self, config: str, state: str | None, seconds: float) -> str:
+        if state == "rebooting":
+            return f"the MIG manager reboots the node to set {config}; {STATE_LABEL} is rebooting"
+        staying = [
+            pod["metadata"]["name"]
+            for pod in self._cluster.pods()
+            if (pod["metadata"].get("labels") or {}).get("app") in CLIENTS
+        ]
+        self._recover(restart=True)
+        if state is None:
+            return f"the MIG manager did nothing about {config} within {seconds:.0f} s; its log says why"
+        why = f"; it waits for pods to end: {', '.join(staying)}" if staying else ""
+        return f"the MIG manager was {state} for {seconds:.0f} s with {config}{why}"
+
+    def _failure(self, config: str) -> str:
+        line = f"the MIG manager failed to set {config} (is something using the GPU?); its log says why"
+        if self._part.is_operators and config.startswith(PREFIX):
+            line += ". The operator may have removed our entry; name a ConfigMap of yours (migManager.config.name)"
+        return line
+
+    def _recover(self, restart: bool) -> None:
+        """Ask for no layout, have what it paused run again, and, if it is stuck, start it anew."""
+        self._set({CONFIG_LABEL: None})
+        if restart:
+            self._restart()
+        self._set({STATE_LABEL: None})
+        self._resume()
+
+    def _resume(self) -> None:
+        paused = [name for name, value in self._labels().items() if name in DEPLOY_LABELS and value == PAUSED]
+        if paused:
+            self._set(dict.fromkeys(paused, "true"))
+
+    def _restart(self) -> None:
+        pod = self._part.pod_of(self._cluster.pods())
+        if pod is not None:
+            self._cluster.api.delete(pod_path(pod), 0)
+
+    def put_back(self, note: Json, off: str, besides: Mapping[str, str | None]) -> None:
+        """Bring the layout of the note back and the labels with it; `off` names that of a GPU that is not cut.
+
+        Raises NodeError.
+        """
+        node = self._cluster.read()
+        if is_theirs(node, note):
+            self._set(besides)
+            return
+        self.change(note["labels"][CONFIG_LABEL] or off, besides)
+        self._set({**besides, **label_patch(self._cluster.read(), note)})

@@ -1,0 +1,133 @@
+"""The claims of a cell: a request for each part of the GPU that tenants share, all in one claim or each in its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from itertools import chain
+from operator import or_
+
+from sharebench.core.strategies import Strategy
+from sharebench.nodes.kubernetes.access.dra.driver import Driver
+from sharebench.nodes.kubernetes.cluster import claims_api
+from sharebench.nodes.kubernetes.cluster.claims_api import Device, Json
+
+CLAIM = "gpu"
+
+
+def request_of(group: int) -> str:
+    """Name of the request of a group of tenants."""
+    return f"part-{group}"
+
+
+def claim_of(strategy: Strategy, group: int) -> str:
+    """Name, within the cell, of the claim that has the request of a group of tenants."""
+    return CLAIM if strategy.claim_per is None else f"{CLAIM}-{group}"
+
+
+def _matching(driver: Driver, devices: Iterable[Device], wanted: str) -> list[Device]:
+    """Instances of a profile named in full (`1g.18gb`, `1g.18gb+me`) or by its slices alone, least memory first."""
+    found = []
+    for device in devices:
+        name = driver.profile(device) or ""
+        if name == wanted or ("." not in wanted and "+" not in name and name.split(".")[0] == wanted):
+            found.append(device)
+    return sorted(found, key=lambda device: (device.capacity_bytes.get("memory", 0), device.name))
+
+
+def _instances(
+    driver: Driver, devices: Sequence[Device], strategy: Strategy, layout: Sequence[str]
+) -> list[Device] | str:
+    """An instance of one GPU for each profile of the layout; in words where the GPU has too few."""
+    options: list[list[Device]] = []
+    for wanted in layout:
+        matching = _matching(driver, devices, wanted)
+        alike = [device for device in matching if driver.profile(device) == driver.profile(matching[0])]
+        needed = layout.count(wanted)
+        if len(alike) < needed:
+            return f"{needed} MIG instances of {wanted} are needed on one GPU, the driver offers {len(alike)}"
+        options.append(alike)
+    on_demand = any(driver.identity(device) is None for device in chain(*options))
+    if on_demand and not all(device.takes for device in chain(*options)):
+        return (
+            "the API server drops what places for MIG instances take of their GPU; switch the feature gate "
+            "DRAPartitionableDevices on, its own and the scheduler's (it is on from Kubernetes 1.36)"
+        )
+    if on_demand and strategy.claim_per is not None and len(set(layout)) > 1:
+        return (
+            "the DRA driver makes the MIG instances, and those of several claims are placed one by one: of unequal "
+            "ones the last may not fit; leave claim_per out"
+        )
+    # A driver that makes instances offers every place for one. The largest takes all that instances can have.
+    room: Counter[str] = reduce(or_, (Counter(device.takes) for device in devices), Counter())
+    return _beside(options, room) or f"MIG instances {', '.join(layout)} have no room beside each other on one GPU"
+
+
+def _beside(options: Sequence[Sequence[Device]], room: Mapping[str, int]) -> list[Device] | None:
+    """One device of each of the options, none twice, that together take no more than there is; None if none do."""
+    if not options:
+        return []
+    for device in options[0]:
+        left = {name: amount - device.takes.get(name, 0) for name, amount in room.items()}
+        others = [[other for other in several if other is not device] for several in options[1:]]
+        if min(left.values(), default=0) >= 0 and (rest := _beside(others, left)) is not None:
+            return [device, *rest]
+    return None
+
+
+def parts(driver: Driver, devices: Sequence[Device], strategy: Strategy, replicas: int) -> list[Device] | str:
+    """What each group of tenants would get, or one like it; in words why that cannot be."""
+    mine = [device for device in devices if device.driver == driver.name]
+    if strategy.mechanisms[0] != "mig":
+        whole = [device for device in mine if driver.is_whole(device)]
+        return whole[:1] or "the DRA driver offers no whole GPU of the node: cut by MIG, or not visible to it"
+    if driver.part_class is None:
+        return f"the DRA driver {driver.name} has no MIG"
+    layout = strategy.layout(replicas)[: strategy.groups(replicas)]
+    # In the order of the whole GPUs, of which the first is taken.
+    parents = dict.fromkeys(parent for device in mine if (parent := driver.parent(device)) is not None)
+    why: list[Device] | str = (
+        "the DRA driver offers no MIG instances of the node; have it make them (featureGates.DynamicMIG=true, an A100 "
+        "being in MIG mode before it starts), or cut the GPU and restart the driver's pod"
+    )
+    for parent in parents:
+        why = _instances(driver, [device for device in mine if driver.parent(device) == parent], strategy, layout)
+        if not isinstance(why, str):
+            return why
+    return why
+
+
+def claims(version: str, driver: Driver, strategy: Strategy, found: Sequence[Device]) -> list[Json]:
+    """The cell's claims for these devices, or others like them (`parts`): one, or one for each of them.
+
+    Every cell has the same GPU: a whole one is named by its id, MIG instances by their profile and GPU. In one claim a
+    constraint says once more that all are of one GPU; none reaches over several claims.
+    """
+    if strategy.claim_per is None:
+        return [_claim(version, driver, strategy, dict(enumerate(found)), CLAIM)]
+    return [
+        _claim(version, driver, strategy, {group: device}, claim_of(strategy, group))
+        for group, device in enumerate(found)
+    ]
+
+
+def _claim(version: str, driver: Driver, strategy: Strategy, found: Mapping[int, Device], name: str) -> Json:
+    is_mig = strategy.mechanisms[0] == "mig"
+    requests, configs = [], []
+    for group, device in found.items():
+        request = request_of(group)
+        device_class = str(driver.part_class) if is_mig else driver.whole_class
+        expressions = driver.by_profile(device) if is_mig else driver.by_id(device)
+        requests.append(claims_api.request(version, request, device_class, expressions))
+        parameters = driver.parameters(strategy, device)
+        if parameters is not None:
+            # One for each request: NVIDIA's driver starts an MPS daemon for each, and each daemon knows one instance.
+            configs.append({"requests": [request], "opaque": {"driver": driver.name, "parameters": parameters}})
+    devices: Json = {"requests": requests}
+    if configs:
+        devices["config"] = configs
+    if is_mig and len(requests) > 1:
+        names = [each["name"] for each in requests]
+        devices["constraints"] = [{"requests": names, "matchAttribute": driver.parent_attribute}]
+    return claims_api.claim(version, name, devices)

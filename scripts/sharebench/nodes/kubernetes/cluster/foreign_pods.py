@@ -1,0 +1,99 @@
+"""GPU pods of others on the node, which would measure with us and which no switch of the plugin can do without."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, pod_path
+
+Json = Mapping[str, Any]
+
+# Every object of ours carries it, with the digest of the node as its value.
+OWNER_LABEL = "sharebench/node"
+ENDED = ("Succeeded", "Failed")
+NAMED = 5
+POLL_SECONDS = 1.0
+
+
+# Resources of GPUs by the beginning of their names, and annotations by which KAI's pods ask for a part of one.
+RESOURCES = ("nvidia.com/", "volcano.sh/vgpu")
+SHARES = ("gpu-fraction", "gpu-memory")
+
+
+def _asks_for_gpu(container: Json) -> bool:
+    resources = container.get("resources") or {}
+    asked = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+    return any(name.startswith(RESOURCES) for name in asked)
+
+
+def gpu_pods(pods: Iterable[Json], namespace: str) -> list[Json]:
+    """The pods of others that hold a GPU resource or a resource claim and have not ended.
+
+    Tenants in another namespace than ours are others', too: they are those of a run that nobody here sweeps.
+    """
+    found = []
+    for pod in pods:
+        spec, labels = pod["spec"], pod["metadata"].get("labels") or {}
+        containers = [*spec["containers"], *(spec.get("initContainers") or [])]
+        has_share = any(name in SHARES for name in pod["metadata"].get("annotations") or {})
+        holds = any(map(_asks_for_gpu, containers)) or bool(spec.get("resourceClaims")) or has_share
+        is_ours = OWNER_LABEL in labels and pod["metadata"]["namespace"] == namespace
+        if holds and not is_ours and pod.get("status", {}).get("phase") not in ENDED:
+            found.append(pod)
+    return found
+
+
+def listed(pods: Iterable[Json]) -> str:
+    """Namespace and name of each, at most NAMED of them."""
+    names = [f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in pods]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def refusal(pods: Iterable[Json]) -> str:
+    """The line with which a node is refused that others use."""
+    return (
+        f"GPU pods of others run on the node: {listed(pods)}; "
+        "wait for them, move them, or let them be evicted (kubernetes.drain: true)"
+    )
+
+
+def drain(api: Api, pods: list[Json], deadline_seconds: float) -> None:
+    """Evict the pods and wait until they are gone; budgets are heeded. Raises NodeError for what does not go."""
+    belong = [pod for pod in pods if _is_daemons(pod)]
+    if belong:
+        raise NodeError(f"GPU pods of DaemonSets come back when they are evicted, remove them first: {listed(belong)}")
+    deadline = time.monotonic() + deadline_seconds
+    left = list(pods)
+    while left:
+        for pod in left:
+            _evict(api, pod)
+        left = [pod for pod in left if _is_there(api, pod)]
+        if left and time.monotonic() > deadline:
+            raise NodeError(f"GPU pods did not go within {deadline_seconds:g} s after their eviction: {listed(left)}")
+        if left:
+            time.sleep(POLL_SECONDS)
+
+
+def _is_daemons(pod: Json) -> bool:
+    return any(owner["kind"] == "DaemonSet" for owner in pod["metadata"].get("ownerReferences") or [])
+
+
+def _is_there(api: Api, pod: Json) -> bool:
+    found = api.find(pod_path(pod))
+    return found is not None and found["metadata"]["uid"] == pod["metadata"]["uid"]
+
+
+def _evict(api: Api, pod: Json) -> None:
+    metadata = {key: pod["metadata"][key] for key in ("name", "namespace")}
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+    body["deleteOptions"] = {"preconditions": {"uid": pod["metadata"]["uid"]}}
+    try:
+        api.create(f"{pod_path(pod)}/eviction", body)
+    except ApiRefused as refused:
+        # Gone already, or another pod under its name; a budget that forbids it now may allow it later.
+        if refused.status not in (404, 409, 429):
+            raise

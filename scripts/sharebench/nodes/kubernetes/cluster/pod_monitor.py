@@ -1,0 +1,55 @@
+"""The PodMonitor of a run: how the Prometheus of an operator finds its tenants."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused
+
+Json = dict[str, Any]
+
+COLLECTION = "/apis/monitoring.coreos.com/v1/namespaces/{namespace}/podmonitors"
+RUN_LABEL = "sharebench/run"
+NAME = "sharebench-{digest}"
+
+
+def pod_monitor(digest: str, node_label: str, run_id: str, section: Mapping[str, Any]) -> Json:
+    """For the pods with the node's label; `section` is the config's `prometheus`, with the operator's labels."""
+    interval = f"{round(1000 * section['scrape_seconds'])}ms"
+    run = re.sub(r"[^A-Za-z0-9._-]", "-", run_id).strip("-._")[:63]
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PodMonitor",
+        "metadata": {
+            "name": NAME.format(digest=digest),
+            "labels": {**section["labels"], node_label: digest, RUN_LABEL: run},
+        },
+        "spec": {
+            "selector": {"matchLabels": {node_label: digest}},
+            "podMetricsEndpoints": [{"port": "metrics", "interval": interval, "scrapeTimeout": interval}],
+        },
+    }
+
+
+def ensure(api: Api, namespace: str, monitor: Json) -> None:
+    """Make the PodMonitor unless it is there. Raises NodeError."""
+    collection, name = COLLECTION.format(namespace=namespace), monitor["metadata"]["name"]
+    try:
+        if api.find(f"{collection}/{name}") is None:
+            api.create(collection, monitor)
+    except ApiRefused as refused:
+        if refused.status == 409:
+            # Made by a call whose answer was lost.
+            return
+        if refused.status == 404:
+            line = "the cluster has no PodMonitor (Prometheus Operator); set prometheus.discovery: annotations or file"
+            raise NodeError(line) from None
+        raise
+
+
+def remove(api: Api, namespace: str, digest: str) -> None:
+    """Remove it; nothing there is fine. Raises NodeError."""
+    api.delete(f"{COLLECTION.format(namespace=namespace)}/{NAME.format(digest=digest)}")

@@ -1,0 +1,305 @@
+"""A node of a cluster, whatever brings its GPU to pods: who it is, who owns it, and pods as tenants."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from sharebench.core.files import read_json, write_json
+from sharebench.core.strategies import Strategy
+from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, State, Tenants
+from sharebench.nodes.kubernetes.access.base import Access
+from sharebench.nodes.kubernetes.access.device_plugin import mig_instances
+from sharebench.nodes.kubernetes.access.device_plugin.mps_suspects import Doubts, ended_well
+from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePlugin
+from sharebench.nodes.kubernetes.access.dra.claims_access import Dra
+from sharebench.nodes.kubernetes.access.static import Static
+from sharebench.nodes.kubernetes.cluster import foreign_pods, pod_monitor, saved_state
+from sharebench.nodes.kubernetes.cluster.api import is_in_cluster
+from sharebench.nodes.kubernetes.cluster.cluster import Cluster
+from sharebench.nodes.kubernetes.cluster.lease import NodeLease, node_digest
+from sharebench.nodes.kubernetes.pods.manifest import Place
+from sharebench.nodes.kubernetes.pods.tenants import PodTenants, sweep
+from sharebench.nodes.node import Node
+
+# The ways to a GPU, by the `access` of a strategy.
+ACCESSES: dict[str, type[Access]] = {"device-plugin": DevicePlugin, "static": Static, "dra": Dra}
+
+
+class ClusterNode(Node):
+    """One node, by the config's `kubernetes` section; each strategy's access does what differs between them.
+
+    `options` also has the study's `accesses`, and for the device plugin its `tenants` by mechanism.
+    """
+
+    kind = "kubernetes"
+    state_outlives_run = False
+    _ensured: Strategy | None = None
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The cluster, as all accesses share it."""
+        return Cluster(self.options, self.took)
+
+    @property
+    def host(self) -> str:
+        """The node's name."""
+        return self.cluster.name
+
+    @cached_property
+    def gpus(self) -> int:
+        """How many GPUs the node has."""
+        labels = self.cluster.read()["metadata"].get("labels", {})
+        return mig_instances.gpus(labels) or int(self._described.get("gpus", 0))
+
+    @cached_property
+    def _described(self) -> dict[str, Any]:
+        """What the study's accesses know of the GPU that no label of the node says."""
+        known = [self.access(name).describe() for name in self.options["accesses"]]
+        return {key: value for each in reversed(known) for key, value in each.items()}
+
+    # What a cell asks.
+
+    @property
+    def is_mock(self) -> bool:
+        """Whether the tenants leave the GPU alone, as on a test bed without one."""
+        return bool(self.options["device"] == "cpu")
+
+    def facts(self) -> dict[str, Any]:
+        """The record's `node` object. The device is told apart by the machine's id, hashed, and its product."""
+        node = self.cluster.read()
+        labels, info = node["metadata"].get("labels", {}), node["status"]["nodeInfo"]
+        known = self._described
+        product = (mig_instances.whole_product(labels) or known.get("product", "unknown GPU")).replace("-", " ")
+        memory_mib = mig_instances.memory_mib(labels) or saved_state.memory_mib(node)
+        identity = f"{info.get('systemUUID') or info.get('machineID')}/{product}"
+        label = ""
+        if self.is_mock:
+            label = f"{'mock GPU' if 'mock' in product.lower() else 'GPU idle'}, CPU work in pods"
+        parts = ("major", "minor", "rev")
+        driver = [labels.get(f"nvidia.com/cuda.driver.{part}") for part in parts]
+        return {
+            "kind": self.kind,
+            "device": hashlib.sha256(identity.encode()).hexdigest()[:16],
+            "product": product,
+            "units": int(node["status"]["capacity"]["cpu"]) if self.is_mock else None,
+            "units_name": "cores" if self.is_mock else "SMs",
+            "memory_bytes": memory_mib << 20 if memory_mib else known.get("memory_bytes"),
+            "is_gpu": not self.is_mock,
+            "label": label,
+            "details": {
+                "node": "node-0",
+                "gpus": self.gpus,
+                "driver": ".".join(filter(None, driver)) or known.get("driver"),
+                "device_plugin": self.cluster.installed.plugin.version if self.cluster.installed.plugin else None,
+                "kubernetes": info["kubeletVersion"],
+                "container_runtime": info["containerRuntimeVersion"],
+                "kernel": info["kernelVersion"],
+            },
+        }
+
+    def access(self, name: str) -> Access:
+        """That way to the GPU."""
+        if name not in self._accesses:
+            self._accesses[name] = ACCESSES[name](self.cluster)
+        return self._accesses[name]
+
+    @cached_property
+    def _accesses(self) -> dict[str, Access]:
+        return {}
+
+    def access_of(self, strategy: Strategy) -> Access:
+        """The way of the strategy's tenants to the GPU."""
+        assert strategy.access is not None
+        return self.access(strategy.access)
+
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Mapping[str, Any]] = ()) -> str | None:
+        """What the cluster lacks, or the strategy's access cannot do."""
+        return self.access_of(strategy).infeasible(strategy, replicas, workloads)
+
+    def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
+        """One for each tenant."""
+        return self.access_of(strategy).grants(strategy, replicas)
+
+    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
+        """What the cluster shows while the tenants still run, and what these saw of their device."""
+        access = self.access_of(strategy)
+        found = access.evidence(strategy, grants, records)
+        is_well = all(map(ended_well, records)) and all(item["holds"] for item in found)
+        if access.runs_mps and "mps" in strategy.mechanisms and is_well:
+            self._doubts.settle(access.name)
+        return found
+
+    def plan(self, strategy: Strategy) -> str:
+        """What is changed, and that it is undone."""
+        return self.access_of(strategy).plan(strategy)
+
+    def tenants(self, spec: Mapping[str, Any], settings: Mapping[str, Any]) -> Tenants:
+        """One pod per tenant."""
+        cell = hashlib.sha256(f"{self.cluster.run_id}/{settings['cell_folder']}".encode()).hexdigest()[:12]
+        place = Place(
+            node=self.cluster.name,
+            node_digest=node_digest(self.cluster.name),
+            namespace=self.options["namespace"],
+            cell=cell,
+            taint=saved_state.TAINT,
+            options=self.options,
+        )
+        reach = self.options["reach"]
+        if reach == "auto":
+            reach = "pod-ip" if is_in_cluster() else "port-forward"
+        access = self.access(spec["strategy"]["access"])
+        if access.runs_mps:
+            # Whatever becomes of them, until their records say that they are well.
+            self.doubt()
+        return PodTenants(self.cluster.api, place, spec, settings, self.cluster.read, reach, access)
+
+    def sampler(self, tenants: Tenants) -> Sampler:
+        """NVML from within the first tenant's pod: the driver cannot see the GPU."""
+        assert isinstance(tenants, PodTenants)
+        return tenants.sampler()
+
+    # Owning the node.
+
+    @cached_property
+    def _lease(self) -> NodeLease:
+        plugin = self.cluster.installed.plugin
+        # The same for every driver of the cluster.
+        namespace = plugin.namespace if plugin else self.options["namespace"]
+        return NodeLease(self.cluster.api, namespace, self.cluster.name)
+
+    @property
+    def _lease_file(self) -> Path:
+        return self.folder / "lease.json"
+
+    def claim(self, run_id: str) -> None:
+        """Take the node's Lease and keep it.
+
+        Raises NodeError with the owner's name when another run has it, and when the cluster has no way to its GPU.
+        """
+        # A node that a run left changed gets back first (`sweep`).
+        if saved_state.of(self.cluster.read()) is None:
+            self._refuse_without_access()
+        folder = str(self.folder.resolve())
+        last = read_json(self._lease_file, "run_id") if self._lease_file.exists() else {}
+        # The last run that had these results is over, or we would not have them. That of a copied folder may not be.
+        dead = last["run_id"] if last.get("folder") == folder else None
+        self._lease.acquire(run_id, dead)
+        write_json(self._lease_file, {"run_id": run_id, "folder": folder})
+        self._lease.keep(run_id)
+
+    def _refuse_without_access(self) -> None:
+        lacking = [self.access(name).missing() for name in self.options["accesses"]]
+        if all(lacking):
+            raise NodeError(str(lacking[0]))
+
+    def release(self) -> None:
+        """Let go of the node."""
+        self._lease.release(self.cluster.run_id)
+
+    def watch(self, options: Mapping[str, Any]) -> None:
+        """Have the Prometheus of an operator scrape the node's tenants, until `restore`. Raises NodeError."""
+        wanted = pod_monitor.pod_monitor(
+            node_digest(self.cluster.name), foreign_pods.OWNER_LABEL, self.cluster.run_id, options
+        )
+        pod_monitor.ensure(self.cluster.api, self.options["namespace"], wanted)
+
+    def _watch_no_more(self) -> None:
+        if self.options["has_pod_monitor"]:
+            pod_monitor.remove(self.cluster.api, self.options["namespace"], node_digest(self.cluster.name))
+
+    # States.
+
+    def sweep(self) -> None:
+        """Remove what a run that died left in our namespace, and bring the node back if one left it changed."""
+        self._sweep_tenants()
+        if saved_state.of(self.cluster.read()) is not None:
+            print("bringing the node back to how a run that did not end well had found it", file=sys.stderr)
+            self._move(None)
+        self._watch_no_more()
+        self._refuse_without_access()
+        self.cluster.refuse_foreign_pods()
+
+    def _sweep_tenants(self) -> None:
+        sweep(self.cluster.api, self.options["namespace"], {foreign_pods.OWNER_LABEL: node_digest(self.cluster.name)})
+        for name in self.options["accesses"]:
+            self.access(name).clean()
+
+    @cached_property
+    def _doubts(self) -> Doubts:
+        return Doubts(self.folder)
+
+    def doubt(self) -> None:
+        """Under MPS, its daemon is in doubt for the jobs to come, until it was renewed."""
+        if self._ensured is not None and "mps" in self._ensured.mechanisms:
+            self._doubts.raise_about(self.access_of(self._ensured).name)
+
+    def ensure(self, state: State) -> None:
+        """Bring the node into the state; one that has suffered meanwhile is set up anew. Raises NodeError.
+
+        Raises NodeError, too, when somebody else has changed the node, or taken it.
+        """
+        self._lease.renew(self.cluster.run_id)
+        access = self.access_of(state.strategy)
+        is_doubtful = "mps" in state.strategy.mechanisms and self._doubts.concern(access.name)
+        if is_doubtful:
+            access.renew()
+        if is_doubtful or self.current() != state.key or not access.holds(state):
+            self._move(state)
+        if is_doubtful:
+            self._doubts.settle(access.name)
+        self._ensured = state.strategy
+
+    def restore(self) -> bool:
+        """Bring the node back to its original state; False when nothing of it was changed.
+
+        Raises NodeError, too, when another run has it by now: the state is that one's.
+        """
+        self._lease.acquire(self.cluster.run_id, None)
+        # A job that is stopped while it removes its pods leaves some.
+        self._sweep_tenants()
+        is_changed = saved_state.of(self.cluster.read()) is not None
+        if is_changed:
+            self._move(None)
+        else:
+            self._note(None)
+        self._doubts.settle_all()
+        # Last: whoever may not remove a PodMonitor has the node back all the same.
+        self._watch_no_more()
+        return is_changed
+
+    def switch(self, state: State | None) -> None:
+        """Note the original state, and have the strategy's access set its own; with None bring everything back.
+
+        Raises NodeError.
+        """
+        noted = saved_state.of(self.cluster.read())
+        if state is None:
+            if noted is not None:
+                self._leave(list(noted))
+                self.cluster.write_note(None)
+            return
+        self.cluster.refuse_foreign_pods()
+        if noted is None:
+            self.cluster.write_note({})
+        access = self.access_of(state.strategy)
+        others = [name for name in noted or {} if name != access.name]
+        self._leave(others)
+        if others:
+            self.has_left()
+        access.ensure(state)
+        self.cluster.set_taint(present=True)
+        self.cluster.refuse_foreign_pods()
+
+    def _leave(self, accesses: Sequence[str]) -> None:
+        # DaemonSets do not tolerate it, and a switch starts and stops their pods.
+        self.cluster.set_taint(present=False)
+        for name in accesses:
+            noted = saved_state.of(self.cluster.read()) or {}
+            self.access(name).restore(noted[name])
+            self._doubts.settle(name)
+            self.cluster.write_note({other: note for other, note in noted.items() if other != name})

@@ -1,0 +1,157 @@
+"""One tenant in a pod, as the driver asks it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import select
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from sharebench.nodes.contract import TenantUnreachable
+from sharebench.nodes.kubernetes.pods.forward import NoWay
+from sharebench.nodes.kubernetes.pods.manifest import PORT
+from sharebench.nodes.tenant_http import READY_TIMEOUT_SECONDS, TIMEOUT_SECONDS, HttpEndpoint
+
+Json = dict[str, Any]
+
+
+class _Forwarded(http.client.HTTPConnection):
+    """A connection through what `forward` opens, given the seconds that it may take."""
+
+    def __init__(self, host: str, port: int, timeout_seconds: float, forward: Callable[[float], Any]) -> None:
+        super().__init__(host, port, timeout=timeout_seconds)
+        self._forward = forward
+
+    def connect(self) -> None:
+        self.sock = self._forward(float(self.timeout or 0))
+
+
+def _is_open(connection: http.client.HTTPConnection) -> bool:
+    """Whether nobody has ended it: nothing comes, not even its end, before a tenant is asked."""
+    return connection.sock is not None and not select.select([connection.sock], [], [], 0)[0]
+
+
+class PodEndpoint(HttpEndpoint):
+    """A tenant behind its pod's address, or behind a port that the API server forwards.
+
+    Its connection is kept from one question to the next: to open one takes the API server, the kubelet and the
+    runtime a tenth of a second and more, which they take from the tenants.
+    """
+
+    def __init__(self, host: str, token: str, forward: Callable[[float], Any] | None) -> None:
+        super().__init__(host, PORT, token)
+        self._forward = forward
+        self._kept: http.client.HTTPConnection | None = None
+        # The sampler asks from a thread of its own.
+        self._lock = threading.Lock()
+
+    def _connection(self, timeout_seconds: float) -> http.client.HTTPConnection:
+        if self._forward is None:
+            return super()._connection(timeout_seconds)
+        return _Forwarded(self.host, self.port, timeout_seconds, self._forward)
+
+    def _keep(self, connection: http.client.HTTPConnection | None) -> http.client.HTTPConnection | None:
+        """Keep this connection, or none; the one that was kept before."""
+        with self._lock:
+            before, self._kept = self._kept, connection
+        return before
+
+    def _take(self) -> http.client.HTTPConnection | None:
+        """The kept connection, if it is still good; nobody else has it meanwhile."""
+        kept = self._keep(None)
+        if kept is not None and not _is_open(kept):
+            kept.close()
+            return None
+        return kept
+
+    def close(self) -> None:
+        """Keep no connection any more."""
+        if (kept := self._keep(None)) is not None:
+            kept.close()
+
+    def _call(
+        self, method: str, path: str, body: Json | None = None, timeout_seconds: float = TIMEOUT_SECONDS
+    ) -> tuple[int, Json]:
+        kept = self._take()
+        try:
+            if kept is not None:
+                try:
+                    return self._ask(kept, method, path, body, timeout_seconds)
+                except (ConnectionError, TimeoutError):
+                    # It broke just now, or earlier without a sign: a forwarded port whose way to the API server is cut
+                    # stays open at our end. What only asks may ask again.
+                    if method != "GET":
+                        raise
+            return self._ask(self._connection(timeout_seconds), method, path, body, timeout_seconds)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise TenantUnreachable(f"{method} {path.split('?')[0]}: {error}") from error
+
+    def _connect(self, connection: http.client.HTTPConnection) -> None:
+        try:
+            connection.connect()
+        except TimeoutError as error:
+            # Where no program listens, or none that still runs, its kernel answers all the same.
+            raise NoWay(f"nothing answers at the pod's address {self.host}, as behind a NetworkPolicy") from error
+
+    def _ask(
+        self, connection: http.client.HTTPConnection, method: str, path: str, body: Json | None, timeout_seconds: float
+    ) -> tuple[int, Json]:
+        is_whole = False
+        try:
+            if connection.sock is None:
+                self._connect(connection)
+            connection.sock.settimeout(timeout_seconds)
+            connection.request(method, path, json.dumps(body) if body is not None else None, self.headers)
+            response = connection.getresponse()
+            answer = response.status, json.loads(response.read())
+            is_whole = True
+            return answer
+        finally:
+            # The tenant ends a connection on which it refused something.
+            is_good = is_whole and connection.sock is not None
+            surplus = self._keep(connection) if is_good else connection
+            if surplus is not None:
+                surplus.close()
+
+    def ready(self) -> bool:
+        """Whether the tenant is warm for the first time.
+
+        Asked by its status, which is an answer at any time: a tenant closes the connection with every refusal.
+        """
+        status, answer = self._call("GET", "/healthz", timeout_seconds=READY_TIMEOUT_SECONDS)
+        return status == 200 and answer.get("status") == "ready"
+
+    def clock(self) -> tuple[int, int, float]:
+        """The node's monotonic and real time in ns, and 0: the tenants read one kernel's clock (see `_same_clock`).
+
+        How long the answer took says nothing about how far their windows are apart.
+        """
+        monotonic_ns, realtime_ns, _ = super().clock()
+        return monotonic_ns, realtime_ns, 0.0
+
+    def reading(self) -> tuple[str | None, int, int, int]:
+        """The name of the kernel's start, its monotonic time, and this process's before and after the question."""
+        before_ns = time.monotonic_ns()
+        status, answer = self._call("GET", "/clock")
+        after_ns = time.monotonic_ns()
+        if status != 200:
+            raise TenantUnreachable(f"GET /clock: status {status}")
+        return answer["boot_id"], int(answer["monotonic_ns"]), before_ns, after_ns
+
+    def begin_telemetry(self) -> str | None:
+        """Have the pod's GPU sampled; why it cannot be, or None."""
+        status, answer = self._call("POST", "/telemetry")
+        if status != 200:
+            raise TenantUnreachable(f"POST /telemetry: status {status} {answer.get('error', '')}")
+        reason: str | None = answer["reason"]
+        return reason
+
+    def end_telemetry(self) -> list[list[float | None]]:
+        """The samples since `begin_telemetry`, each with a value for each of tenant.gpu.telemetry's FIELDS."""
+        status, answer = self._call("GET", "/telemetry")
+        if status != 200:
+            raise TenantUnreachable(f"GET /telemetry: status {status} {answer.get('error', '')}")
+        return list(answer["samples"])

@@ -1,0 +1,77 @@
+"""A way to a pod's port through the API server, by the library's websocket, of which two things are mended here."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from typing import Any
+
+from sharebench.nodes.kubernetes.cluster.api import (
+    FIRST_PAUSE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    PATIENCE_SECONDS,
+    Api,
+)
+
+# API server, kubelet and runtime take a tenth of a second and more to open one.
+OPEN_SECONDS = 10.0
+
+
+class NoWay(ConnectionError):
+    """Nothing leads to the pod, which says nothing about what runs in it."""
+
+
+@cache
+def _mend() -> None:
+    """Have websockets open in time, for which the library takes a time-out but passes none on, and end when reset.
+
+    Of a reset one its thread would end, and leave the socket at our end as if something might still come.
+    """
+    from kubernetes.stream import ws_client
+    from websocket import WebSocket, WebSocketConnectionClosedException
+
+    class Mended(WebSocket):
+        def connect(self, url: str, **options: Any) -> None:
+            opening: Any = super().connect
+            opening(url, **{"timeout": OPEN_SECONDS, **options})
+            # What comes through it later is awaited by a thread of the library's; at our end there is a time-out.
+            self.settimeout(None)
+
+        def recv_data_frame(self, control_frame: bool = False) -> Any:
+            receiving: Any = super().recv_data_frame
+            try:
+                return receiving(control_frame)
+            except OSError as error:
+                raise WebSocketConnectionClosedException(str(error)) from error
+
+    library: Any = ws_client
+    library.WebSocket = Mended
+
+
+def forwarded(api: Api, namespace: str, pod: str, port: int, timeout_seconds: float) -> Any:
+    """A socket to the port; its time-out is `timeout_seconds`, for which a server that is away is asked again, too.
+
+    Raises NoWay.
+    """
+    from kubernetes import client
+    from kubernetes.stream import portforward
+    from websocket import WebSocketException
+
+    _mend()
+    deadline = time.monotonic() + min(timeout_seconds, PATIENCE_SECONDS)
+    pause = FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            call = client.CoreV1Api(client.ApiClient(api.client.configuration))
+            open_port = call.connect_get_namespaced_pod_portforward
+            tunnel = portforward(open_port, pod, namespace, ports=str(port))
+        except (client.ApiException, WebSocketException, OSError) as error:
+            if time.monotonic() > deadline:
+                said = " ".join(str(getattr(error, "reason", error)).split())
+                raise NoWay(f"the API server forwards no port of the pod: {said}") from error
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            continue
+        socket = tunnel.socket(port)
+        socket.settimeout(timeout_seconds)
+        return socket

@@ -1,0 +1,193 @@
+"""The objects of one cell in a cluster: a ConfigMap with the tenants' code, and one Pod per tenant that it owns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sharebench.core.spec import workload_of
+from sharebench.nodes.kubernetes.access.base import PodNeeds
+from sharebench.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
+from sharebench.nodes.kubernetes.pods import bundle
+from tenant.contract import GRANTED_VARIABLE, TOKEN_VARIABLE
+
+Json = dict[str, Any]
+
+PORT = 8000
+CONTAINER = "tenant"
+CODE_FOLDER = "/sharebench"
+CODE_FILE = "tenant.pyz"
+DIGEST_ANNOTATION = "sharebench/code-sha256"
+CELL_LABEL = "sharebench/cell"
+# Random for each start of a cell's tenants: an object that has it was made by this very start.
+ATTEMPT_ANNOTATION = "sharebench/attempt"
+# Tells a tenant to report which device its pod was given.
+# What Kubernetes calls nobody: images without a user of their own run as root, which restricted namespaces refuse.
+USER = 65532
+USER_NAME = "sharebench"
+GRACE_SECONDS = 2
+# Autoscalers that know one of these leave the pod's node alone.
+UNDISTURBED = {"karpenter.sh/do-not-disrupt": "true", "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the tenants of a cell run: node, namespace, and our names for node and cell."""
+
+    node: str
+    node_digest: str
+    namespace: str
+    cell: str
+    taint: str
+    options: Mapping[str, Any]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels of every object of the cell."""
+        return {OWNER_LABEL: self.node_digest, CELL_LABEL: self.cell}
+
+    @property
+    def name(self) -> str:
+        """Name of the cell's ConfigMap, and the beginning of its pods' names."""
+        return f"sharebench-{self.cell}"
+
+
+def owned(place: Place, owner: Mapping[str, Any]) -> Json:
+    """The reference to the cell's ConfigMap, as the API server made it, in what goes with it."""
+    return {"apiVersion": "v1", "kind": "ConfigMap", "name": place.name, "uid": owner["metadata"]["uid"]}
+
+
+def collection(place: Place, body: Mapping[str, Any]) -> str:
+    """Path of the collection that an object belongs to, of any group but the core."""
+    return f"/apis/{body['apiVersion']}/namespaces/{place.namespace}/{body['kind'].lower()}s"
+
+
+def belonging(place: Place, owner: Mapping[str, Any], body: Mapping[str, Any]) -> Json:
+    """An object that an access wants beside the pods, under its name in the cluster, with the cell's labels."""
+    metadata = {"name": f"{place.name}-{body['metadata']['name']}", "labels": place.labels}
+    return {**body, "metadata": metadata | {"ownerReferences": [owned(place, owner)]}}
+
+
+def config_map(place: Place, code: bytes) -> Json:
+    """The cell's ConfigMap; whoever deletes it deletes the cell's pods with it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": place.name,
+            "labels": place.labels,
+            "annotations": {DIGEST_ANNOTATION: bundle.digest(code)},
+        },
+        "immutable": True,
+        "binaryData": {CODE_FILE: bundle.as_text(code)},
+    }
+
+
+def command(
+    spec: Mapping[str, Any],
+    load: Mapping[str, Any],
+    index: int,
+    options: Mapping[str, Any],
+    exposition: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """The tenant's command line; `spec` is the cell's, `load` this tenant's, `exposition` where Prometheus watches."""
+    workload = workload_of(spec, index)
+    arguments = {
+        "workload": workload["module"],
+        "name": workload["name"],
+        "params": json.dumps(workload["params"]),
+        "device": options["device"],
+        "load": json.dumps(load),
+        "warmup": json.dumps(spec["warmup"]),
+        # Of the pod; what matters needs the cell's token.
+        "bind": "0.0.0.0",
+        "port": str(PORT),
+        "index": str(index),
+    }
+    if exposition is not None:
+        arguments["exposition"] = json.dumps(exposition)
+    started = [options["python"], f"{CODE_FOLDER}/{CODE_FILE}"]
+    return [*started, *(part for key, value in arguments.items() for part in (f"--{key}", value))]
+
+
+def pod(
+    place: Place,
+    owner: Mapping[str, Any],
+    index: int,
+    arguments: list[str],
+    needs: PodNeeds,
+    token: str,
+    deadline_seconds: int,
+) -> Json:
+    """One tenant; `owner` is the cell's ConfigMap as the API server made it, `needs` what its access asks for."""
+    options = place.options
+    asked = {"cpu": options["resources"]["cpu"], "memory": options["resources"]["memory"]}
+    limits = {name: value for name, value in asked.items() if value is not None} | dict(needs.limits)
+    tolerations = [
+        {"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in (place.taint, "nvidia.com/gpu")
+    ]
+    given = [{key: value for key, value in each.items() if value is not None} for each in options["tolerations"]]
+    on_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [place.node]}]}
+    container: Json = {
+        "name": CONTAINER,
+        "image": options["image"],
+        "command": arguments,
+        "env": [
+            {"name": TOKEN_VARIABLE, "value": token},
+            {"name": GRANTED_VARIABLE, "value": "1"},
+            {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+            {"name": "HOME", "value": "/tmp"},
+            # No image knows the user's number, and torch asks for its name.
+            {"name": "USER", "value": USER_NAME},
+            {"name": "LOGNAME", "value": USER_NAME},
+            *({"name": name, "value": value} for name, value in needs.environment.items()),
+        ],
+        "ports": [{"name": "metrics", "containerPort": PORT}],
+        "resources": {"limits": limits, "requests": limits},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+        },
+        "volumeMounts": [{"name": "code", "mountPath": CODE_FOLDER, "readOnly": True}],
+    }
+    spec: Json = {
+        "restartPolicy": "Never",
+        "activeDeadlineSeconds": deadline_seconds,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "affinity": {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [on_node]}}
+        },
+        "tolerations": [*tolerations, *given],
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+        "volumes": [{"name": "code", "configMap": {"name": place.name}}],
+    }
+    if options["priority_class"] is not None:
+        spec["priorityClassName"] = options["priority_class"]
+    if needs.claims:
+        spec["resourceClaims"] = [{"name": name, "resourceClaimName": f"{place.name}-{name}"} for name in needs.claims]
+        container["resources"]["claims"] = [
+            {"name": name} | ({"request": request} if request else {}) for name, request in needs.claims.items()
+        ]
+    if needs.node_selector:
+        spec["nodeSelector"] = dict(needs.node_selector)
+    if needs.scheduler is not None:
+        spec["schedulerName"] = needs.scheduler
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{place.name}-{index}",
+            "labels": place.labels | dict(needs.labels),
+            "annotations": UNDISTURBED | dict(needs.annotations),
+            "ownerReferences": [owned(place, owner) | {"controller": True}],
+        },
+        "spec": spec,
+    }

@@ -1,0 +1,110 @@
+"""What a pod's status says of its tenant: running, ended by itself (measured), or not to be had (a harness failure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sharebench.nodes.kubernetes.pods.manifest import CONTAINER
+from sharebench.nodes.outcome import classify
+from tenant.contract import EXIT_OUT_OF_MEMORY
+
+Json = Mapping[str, Any]
+
+# A scheduler that has just seen the node change may say no once and yes a moment later.
+UNSCHEDULABLE_GRACE_SECONDS = 5.0
+# States of a container that waits for what does not come by waiting.
+HOPELESS = {
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+    "RegistryUnavailable",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+    "CrashLoopBackOff",
+}
+# How a container ends whose program never ran: no interpreter of that name, say.
+NEVER_RAN = {"StartError", "ContainerCannotRun"}
+# Signals of a kernel or a container runtime that ends a container: 128 + number.
+SIGNALLED = 128
+
+
+def _line(*parts: str | None) -> str:
+    return " ".join(": ".join(part for part in parts if part).split())
+
+
+def container(pod: Json) -> Json:
+    """State of the tenant's container: one of waiting, running, terminated, with what belongs to it.
+
+    A cluster may put containers of its own beside it.
+    """
+    statuses = pod.get("status", {}).get("containerStatuses") or []
+    states = [each.get("state") or {} for each in statuses if each["name"] == CONTAINER]
+    return states[0] if states else {}
+
+
+def is_running(pod: Json) -> bool:
+    """Whether its container runs, and nobody is ending it."""
+    return "running" in container(pod) and not pod["metadata"].get("deletionTimestamp")
+
+
+def ended(pod: Json) -> tuple[str, str, int] | None:
+    """Status, reason and exit code of a tenant whose container has ended by itself; None for every other."""
+    terminated = container(pod).get("terminated")
+    if terminated is None or terminated.get("reason") in NEVER_RAN:
+        return None
+    if pod.get("status", {}).get("reason") or pod["metadata"].get("deletionTimestamp"):
+        # It was ended by the cluster, or by whoever deleted the pod.
+        return None
+    code = int(terminated.get("exitCode", 0))
+    if terminated.get("reason") == "OOMKilled":
+        return "oom", "the container exceeded its memory limit (OOMKilled)", code
+    number = SIGNALLED - code if code > SIGNALLED else code
+    status, reason = classify(number)
+    if number == EXIT_OUT_OF_MEMORY:
+        return status, reason, code
+    return status, _line(reason, terminated.get("message")), number
+
+
+def trouble(pod: Json, pending_seconds: float) -> str | None:
+    """Why the cluster does not give us this tenant, in its own words; None while there is hope, or nothing wrong.
+
+    `pending_seconds` is how long the pod has been seen without running.
+    """
+    status = pod.get("status", {})
+    if status.get("reason"):
+        # UnexpectedAdmissionError, Evicted, OutOfnvidia.com/gpu, DeadlineExceeded, NodeLost, Shutdown …
+        return _line(status["reason"], status.get("message"))
+    for condition in status.get("conditions") or []:
+        # An eviction: by a person, an autoscaler, the scheduler, the taint manager …; the pod is then deleted.
+        if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
+            return _line(condition.get("reason"), condition.get("message"))
+    if pod["metadata"].get("deletionTimestamp"):
+        return "somebody deleted the pod"
+    state = container(pod)
+    refused = state.get("waiting") or state.get("terminated") or {}
+    if refused.get("reason") in HOPELESS | NEVER_RAN:
+        return _line(refused["reason"], refused.get("message"))
+    for condition in status.get("conditions") or []:
+        is_refused = condition["type"] == "PodScheduled" and condition["status"] == "False"
+        is_known = condition.get("reason") in ("Unschedulable", "SchedulingGated")
+        if is_refused and is_known and pending_seconds >= UNSCHEDULABLE_GRACE_SECONDS:
+            return _line(condition["reason"], condition.get("message"))
+    return None
+
+
+def is_ready_no_more(pod: Json) -> bool:
+    """Whether a pod whose container runs counts as not ready: its node may have fallen silent."""
+    conditions = {each["type"]: each["status"] for each in pod.get("status", {}).get("conditions") or []}
+    return is_running(pod) and conditions.get("Ready") == "False"
+
+
+def node_trouble(node: Json) -> str | None:
+    """Why the node does not count as ready; None if it does."""
+    for condition in node.get("status", {}).get("conditions") or []:
+        if condition["type"] == "Ready" and condition["status"] != "True":
+            return _line("the node is not ready", condition.get("reason"), condition.get("message"))
+    return None

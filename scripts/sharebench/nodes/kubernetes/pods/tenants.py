@@ -1,0 +1,302 @@
+"""Tenants as plain Pods of one node of a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from secrets import token_hex
+from typing import Any, TypeVar
+
+from sharebench.nodes.contract import Grant, NodeError, TenantsFailed, TenantUnreachable
+from sharebench.nodes.kubernetes.access.base import Access
+from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused
+from sharebench.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
+from sharebench.nodes.kubernetes.pods import bundle, manifest
+from sharebench.nodes.kubernetes.pods import status as pod_status
+from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
+from sharebench.nodes.kubernetes.pods.forward import NoWay, forwarded
+from sharebench.nodes.kubernetes.pods.manifest import PORT, Place
+from sharebench.nodes.kubernetes.pods.telemetry import PodSampler
+from sharebench.nodes.kubernetes.pods.watch import Watcher, wait_until_gone
+from tenant.contract import EXIT_USAGE
+
+Json = dict[str, Any]
+Each = TypeVar("Each")
+Answer = TypeVar("Answer")
+
+NS = 1_000_000_000
+POLL_SECONDS = 0.2
+# Beyond what a cell may take at most, so that pods end by themselves when nobody is left to delete them.
+SPARE_SECONDS = 300
+# A kubelet that lost the API server asks for it ever more rarely, up to a minute apart, and ends no pod meanwhile.
+GONE_SECONDS = 120.0
+LOG_LINES = 40
+LOG_TAIL_CHARACTERS = 2000
+
+
+class PodTenants:
+    """The tenants of one cell; `spec` is the cell's, `settings` has `timeouts` and the resolved `loads`, by tenant."""
+
+    are_local = False
+
+    def __init__(
+        self,
+        api: Api,
+        place: Place,
+        spec: Mapping[str, Any],
+        settings: Mapping[str, Any],
+        node: Callable[[], Mapping[str, Any]],
+        reach: str,
+        access: Access,
+    ) -> None:
+        self.api, self.place, self.spec, self.access = api, place, spec, access
+        self.loads, self.timeouts = settings["loads"], settings["timeouts"]
+        self.exposition, self.annotations = settings.get("exposition"), settings.get("pod_annotations", {})
+        self.read_node, self.reach = node, reach
+        self.token, self.attempt = token_hex(16), token_hex(8)
+        core = f"/api/v1/namespaces/{place.namespace}"
+        self.collection, self.config_maps = f"{core}/pods", f"{core}/configmaps"
+        self.watcher = Watcher(api, self.collection, _selector({manifest.CELL_LABEL: place.cell}))
+        self.names: list[str] = []
+        self._created: float = time.monotonic()
+        self._endpoints: dict[int, PodEndpoint] = {}
+        self._sampler: PodSampler | None = None
+        self._hung: set[int] = set()
+        self._silences: dict[int, TenantUnreachable] = {}
+        self._logs: dict[str, str] = {}
+        self._offset_ns = 0
+
+    # Objects.
+
+    def sweep(self) -> None:
+        """Remove every object of ours for this node, of whatever cell, and wait until the pods are gone."""
+        sweep(self.api, self.place.namespace, {OWNER_LABEL: self.place.node_digest})
+        self.access.clean()
+
+    def start(self, grants: Sequence[Grant]) -> None:
+        """Create the cell's ConfigMap, what its access wants, and all pods. Raises NodeError when one is refused."""
+        code = bundle.archive()
+        owner = self._create(self.config_maps, manifest.config_map(self.place, code))
+        cell_seconds = self.timeouts["start_seconds"] + self.spec["window_seconds"] + self.timeouts["record_seconds"]
+        deadline_seconds = int(2 * cell_seconds) + SPARE_SECONDS
+        for wanted in self.access.objects(self.spec):
+            self._create(manifest.collection(self.place, wanted), manifest.belonging(self.place, owner, wanted))
+        bodies = []
+        for grant in grants:
+            options, needs = self.place.options, self.access.pod(self.spec, grant)
+            arguments = manifest.command(self.spec, self.loads[grant.index], grant.index, options, self.exposition)
+            bodies.append(manifest.pod(self.place, owner, grant.index, arguments, needs, self.token, deadline_seconds))
+        for body in bodies:
+            body["metadata"]["annotations"] = {**body["metadata"]["annotations"], **self.annotations}
+        self.names = [body["metadata"]["name"] for body in bodies]
+        self._created = time.monotonic()
+        _of_each(lambda body: self._create(self.collection, body), bodies)
+        self.watcher.start()
+
+    def _create(self, collection: str, body: Json) -> Json:
+        """Create an object, or take the one that a call made whose answer was lost. Raises NodeError."""
+        metadata = body["metadata"]
+        mark = {manifest.ATTEMPT_ANNOTATION: self.attempt}
+        marked = {**body, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **mark}}}
+        try:
+            return self.api.create(collection, marked)
+        except ApiRefused as refused:
+            if refused.status != 409:
+                raise
+            # The driver may list objects there, and not get them.
+            for found in self.api.get(collection, fieldSelector=f"metadata.name={metadata['name']}")["items"]:
+                if (found["metadata"].get("annotations") or {}).get(manifest.ATTEMPT_ANNOTATION) == self.attempt:
+                    return dict(found)
+            raise
+
+    def stop(self) -> None:
+        """Put the tenants' logs into this job's log, and remove the cell's objects."""
+        self.watcher.end()
+        for endpoint in self._endpoints.values():
+            endpoint.close()
+        # An API server that stays away has no logs either, and each would be waited for.
+        names = self.names if self.watcher.failure is None else []
+        for index, text in enumerate(_of_each(self._log, names)):
+            for line in text.splitlines():
+                print(f"tenant {index}: {line}", file=sys.stderr)
+        sweep(self.api, self.place.namespace, {manifest.CELL_LABEL: self.place.cell})
+        self.access.clean()
+
+    def _log(self, name: str) -> str:
+        if name not in self._logs:
+            text = ""
+            with contextlib.suppress(NodeError):
+                text = self.api.text(f"{self.collection}/{name}/log", container=manifest.CONTAINER, tailLines=LOG_LINES)
+            self._logs[name] = text
+        return self._logs[name]
+
+    # Watching.
+
+    def pods(self) -> list[Json]:
+        """The pods as last seen, in order. Raises NodeError when one cannot be had, or the API server stays away."""
+        if self.watcher.failure is not None:
+            raise self.watcher.failure
+        known = self.watcher.pods
+        found = [known[name] for name in self.names if name in known]
+        if self.watcher.has_looked and len(found) < len(self.names):
+            missing = next(name for name in self.names if name not in known)
+            raise NodeError(f"tenant {self.names.index(missing)}: its pod is gone; somebody deleted it")
+        for index, pod in enumerate(found):
+            if pod_status.ended(pod) is not None:
+                continue
+            why = pod_status.trouble(pod, time.monotonic() - self._created)
+            if why is None and pod_status.is_ready_no_more(pod):
+                why = pod_status.node_trouble(self.read_node())
+            if why is not None:
+                raise NodeError(f"tenant {index}: {why}")
+        waiting = [pod["metadata"]["name"] for pod in found if "waiting" in pod_status.container(pod)]
+        if waiting and (why := self.access.trouble(waiting, time.monotonic() - self._created)) is not None:
+            raise NodeError(why)
+        return found
+
+    def _ended(self) -> list[tuple[str, str, int] | None]:
+        return [pod_status.ended(pod) for pod in self.pods()]
+
+    def _pause(self, seconds: float) -> None:
+        """Until something of a pod changes, at most so long."""
+        with self.watcher.changed:
+            self.watcher.changed.wait(seconds)
+
+    def wait_ready(self) -> None:
+        """Until every tenant is warm. Raises TenantsFailed when one ended or time ran out, NodeError as `pods` does."""
+        deadline = time.monotonic() + self.timeouts["start_seconds"]
+        waiting = set(range(len(self.names)))
+        while waiting and time.monotonic() < deadline:
+            pods, ended = self.pods(), self._ended()
+            if any(end is not None and end[0] != "oom" for end in ended):
+                break
+            waiting -= {index for index in waiting & set(range(len(pods))) if ended[index] is not None}
+            running = [index for index in sorted(waiting) if index < len(pods) and pod_status.is_running(pods[index])]
+            for index in running:
+                if index not in self._endpoints:
+                    self._endpoints[index] = self._endpoint(index, pods[index])
+            warm = _of_each(self._is_warm, running)
+            waiting -= {index for index, is_warm in zip(running, warm, strict=True) if is_warm}
+            if waiting:
+                self._pause(POLL_SECONDS)
+        ended = self._ended()
+        for name, end in zip(self.names, ended, strict=False):
+            if end is not None and end[2] == EXIT_USAGE:
+                said = self._log(name).strip() or "a tenant refused its arguments"
+                raise NodeError(said.splitlines()[-1])
+        if any(ended) or waiting:
+            self._hung = {index for index in waiting if not any(ended)}
+            self._refuse_what_never_ran(waiting)
+            raise TenantsFailed("not every tenant got ready")
+        self._sampler = PodSampler(self._endpoints[0])
+        self._same_clock()
+
+    def _is_warm(self, index: int) -> bool:
+        self._silences.pop(index, None)
+        try:
+            return self._endpoints[index].ready()
+        except TenantUnreachable as silence:
+            self._silences[index] = silence
+            return False
+
+    def _refuse_what_never_ran(self, waiting: set[int]) -> None:
+        """Raise NodeError for a pod that did not even start, or cannot be reached: that says nothing about sharing."""
+        for index in sorted(waiting):
+            silence = self._silences.get(index)
+            if index in self._hung and silence is not None and isinstance(silence.__cause__, NoWay):
+                raise NodeError(f"tenant {index}: {silence}")
+            pod = self.watcher.pods.get(self.names[index], {})
+            if pod and not pod_status.is_running(pod) and pod_status.ended(pod) is None:
+                phase = pod.get("status", {}).get("phase", "unknown")
+                raise NodeError(f"tenant {index}: its pod did not start within its time (phase {phase})")
+
+    def _endpoint(self, index: int, pod: Json) -> PodEndpoint:
+        if self.reach == "pod-ip":
+            return PodEndpoint(pod["status"]["podIP"], self.token, None)
+        name = self.names[index]
+        namespace = self.place.namespace
+        return PodEndpoint("localhost", self.token, lambda seconds: forwarded(self.api, namespace, name, PORT, seconds))
+
+    def _same_clock(self) -> None:
+        """Learn the node's clock. Raises NodeError when the tenants are not under one kernel."""
+        readings = _of_each(PodEndpoint.reading, self.endpoints())
+        if len({boot for boot, *_ in readings}) != 1:
+            raise NodeError("the tenants do not run under one kernel, so that they share no clock and no GPU")
+        _, node_ns, before_ns, after_ns = min(readings, key=lambda reading: reading[3] - reading[2])
+        self._offset_ns = node_ns - (before_ns + after_ns) // 2
+
+    # What a cell asks.
+
+    def endpoints(self) -> Sequence[PodEndpoint]:
+        """The tenants' endpoints, in order."""
+        return [self._endpoints[index] for index in range(len(self.names))]
+
+    def sampler(self) -> PodSampler:
+        """What samples the GPU since all tenants were warm, from within the first one's pod."""
+        assert self._sampler is not None
+        return self._sampler.begun()
+
+    def metrics_addresses(self) -> list[str]:
+        """Where a Prometheus that reaches pods finds the tenants' metrics, as `host:port`, in order."""
+        return [f"{pod['status']['podIP']}:{PORT}" for pod in self.pods()]
+
+    def outcomes(self) -> list[Json]:
+        """`status` and `exit` of each tenant, in order; a running one is `ok`."""
+        outcomes: list[Json] = []
+        for index, name in enumerate(self.names):
+            end = pod_status.ended(self.watcher.pods.get(name, {"metadata": {}}))
+            if end is not None:
+                status, reason, code = end
+                given: Json | None = {
+                    "code": code,
+                    "reason": reason,
+                    "log_tail": self._log(name)[-LOG_TAIL_CHARACTERS:],
+                }
+            elif index in self._hung:
+                status, reason = "hung", f"not ready after {self.timeouts['start_seconds']:g} s"
+                given = {"code": None, "reason": reason, "log_tail": self._log(name)[-LOG_TAIL_CHARACTERS:]}
+            else:
+                status, given = "ok", None
+            outcomes.append({"status": status, "exit": given})
+        return outcomes
+
+    def now_ns(self) -> int:
+        """The node's monotonic clock, as far as this process knows it."""
+        return time.monotonic_ns() + self._offset_ns
+
+    def sleep_until(self, monotonic_ns: int) -> None:
+        """Wait in the node's clock. Raises TenantsFailed when a tenant ends, NodeError when its pod is taken away."""
+        while (left_ns := monotonic_ns - self.now_ns()) > 0:
+            self._pause(left_ns / NS)
+            if any(end is not None for end in self._ended()):
+                raise TenantsFailed("a tenant ended early")
+
+
+def _of_each(ask: Callable[[Each], Answer], each: Sequence[Each]) -> list[Answer]:
+    """What is answered for each, asked for all at the same time."""
+    if not each:
+        return []
+    with ThreadPoolExecutor(len(each)) as pool:
+        return list(pool.map(ask, each))
+
+
+def _selector(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in labels.items())
+
+
+def sweep(api: Api, namespace: str, labels: Mapping[str, str]) -> None:
+    """Remove the ConfigMaps and pods with these labels and wait until the pods are gone. Raises NodeError."""
+    core, selector = f"/api/v1/namespaces/{namespace}", _selector(labels)
+    try:
+        for each in api.get(f"{core}/configmaps", labelSelector=selector)["items"]:
+            api.delete(f"{core}/configmaps/{each['metadata']['name']}", propagationPolicy="Background")
+        # The garbage collector would do it too, a little later.
+        names = [pod["metadata"]["name"] for pod in api.get(f"{core}/pods", labelSelector=selector)["items"]]
+        _of_each(lambda name: api.delete(f"{core}/pods/{name}", grace_seconds=manifest.GRACE_SECONDS), names)
+        wait_until_gone(api, f"{core}/pods", selector, GONE_SECONDS)
+    except ApiRefused as refused:
+        if refused.status != 404:
+            raise

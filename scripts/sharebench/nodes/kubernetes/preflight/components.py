@@ -1,0 +1,188 @@
+"""Rows of preflight on what is installed and on what the GPU can do, with the command that brings what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sharebench.nodes.kubernetes.access.device_plugin import mig_instances
+from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import map_file
+from sharebench.nodes.kubernetes.access.device_plugin.plugin import can_pack
+from sharebench.nodes.kubernetes.access.dra.claims_access import Dra
+from sharebench.nodes.kubernetes.cluster import nvidia_stack
+from sharebench.nodes.kubernetes.cluster.api import ApiRefused
+from sharebench.nodes.kubernetes.cluster.labels import COUNT_LABEL, compute_capability, most_mps_clients
+from sharebench.nodes.kubernetes.cluster.versions import version_of
+from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.nodes.kubernetes.preflight.rights import OWN_NAMESPACE
+from sharebench.nodes.kubernetes.preflight.survey import HIDDEN, Row, Survey
+
+ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"
+PLUGIN_VALUES = "config/cluster/plugin-values.yaml"
+# What the tests ran with.
+TESTED = "0.19.3"
+
+
+def _part(part: nvidia_stack.Part | None) -> str:
+    if part is None:
+        return "not installed"
+    manager = "GPU operator" if part.is_operators else "standalone"
+    return f"{part.version} ({manager}, {part.namespace}/{part.name})"
+
+
+def operator(survey: Survey) -> Iterator[Row]:
+    """The GPU operator by its ClusterPolicy."""
+    found = survey.look(nvidia_stack.CLUSTER_POLICIES)
+    if found is None:
+        yield Row("GPU operator", HIDDEN)
+    elif not found.get("items"):
+        yield Row("GPU operator", "not installed")
+    for policy in (found or {}).get("items", ()):
+        version = (policy["metadata"].get("labels") or {}).get("app.kubernetes.io/version", "version unknown")
+        state = (policy.get("status") or {}).get("state", "unknown")
+        yield Row("GPU operator", f"{version} (ClusterPolicy {policy['metadata']['name']}, state {state})")
+
+
+def device_plugin(survey: Survey) -> Iterator[Row]:
+    """The plugin, and the ConfigMap by which a node is switched."""
+    plugin, configs = survey.node.cluster.installed.plugin, survey.node.cluster.installed.configs
+    yield Row("device plugin", _part(plugin))
+    if plugin is None:
+        if not _uses_plugin(survey):
+            return
+        yield Row("", "install it, or the GPU operator: make cluster-install WITH=plugin APPLY=1, or WITH=operator")
+        return
+    if len(version_of(plugin.version)) < 2:
+        yield Row("", f"its version is unknown (tag {plugin.version} of its image); this was tested with {TESTED}")
+    elif plugin.version.removeprefix("v") != TESTED:
+        yield Row("", f"another version than {TESTED}, with which this was tested")
+    if configs is not None:
+        yield Row("  its ConfigMap", f"{configs.namespace}/{configs.name}, default {configs.default or 'not set'}")
+        return
+    if not plugin.is_operators:
+        yield Row("  its ConfigMap", "none: it cannot be switched")
+        yield Row("", f"install it anew with {PLUGIN_VALUES}: make cluster-install WITH=plugin APPLY=1")
+        return
+    yield Row("  its ConfigMap", "none")
+    yield Row("", nvidia_stack.lacks_config_map(plugin))
+
+
+def config_maps(node: ClusterNode) -> dict[str, str]:
+    """Names of the ConfigMaps that a run may change, as `rights.Right.object` calls them."""
+    configs, manager = node.cluster.installed.configs, node.cluster.installed.mig_manager
+    found = {"configs": configs.name} if configs else {}
+    return found | ({"mig-map": map_file(manager, node.cluster.name).name} if manager else {})
+
+
+def discovery(survey: Survey) -> Iterator[Row]:
+    """What makes the labels that prove a state."""
+    found = survey.node.cluster.installed
+    yield Row("GPU Feature Discovery", _part(found.discovery))
+    if found.discovery is None and found.plugin is not None:
+        yield Row("", "a value of the plugin's chart, gfd.enabled=true; or make cluster-install WITH=plugin APPLY=1")
+    said = survey.presence("/apis/nfd.k8s-sigs.io/v1alpha1")
+    workers = [
+        nvidia_stack.Part(daemon_set, container["name"])
+        for daemon_set in survey.node.cluster.daemon_sets()
+        for container in daemon_set["spec"]["template"]["spec"]["containers"]
+        if "node-feature-discovery" in container["image"]
+    ]
+    yield Row("Node Feature Discovery", ", worker ".join([said, *(each.version for each in workers[:1])]))
+
+
+def mps(survey: Survey) -> Iterator[Row]:
+    """The MPS control daemon."""
+    yield Row("MPS control daemon", _part(survey.node.cluster.installed.mps))
+
+
+def mig_manager(survey: Survey) -> Iterator[Row]:
+    """What changes MIG instances."""
+    found, is_allowed = survey.node.cluster.installed.mig_manager, "mig" in survey.options["may_change"]
+    yield Row("MIG manager", _part(found))
+    if found is None and is_allowed:
+        yield Row("", "part of the GPU operator: migManager.enabled=true")
+    elif found is not None and not is_allowed:
+        yield Row("", "used only if it may be: kubernetes: {may_change: [mig]}")
+
+
+def dra_driver(survey: Survey) -> Iterator[Row]:
+    """What serves claims; its gates too, where the study needs it."""
+    if "dra" not in survey.options["accesses"]:
+        yield Row("DRA driver", survey.presence("/apis/resource.k8s.io/v1/deviceclasses/gpu.nvidia.com"))
+        return
+    dra = Dra(survey.node.cluster)
+    try:
+        why = dra.missing()
+    except ApiRefused:
+        why = HIDDEN
+    if why is not None or dra.driver is None:
+        yield Row("DRA driver", str(why))
+        return
+    count, build = len(dra.devices), dra.build
+    version = build.version if build else "version unknown"
+    yield Row("DRA driver", f"{version} ({dra.driver.name}, resource.k8s.io/{dra.version}, {count} device(s) offered)")
+    gates = sorted(name for name, is_on in (build.gates if build else {}).items() if is_on)
+    yield Row("  its gates", f"on: {', '.join(gates) or 'none'}")
+
+
+def prometheus(survey: Survey) -> Iterator[Row]:
+    """What scrapes tenants."""
+    yield Row("Prometheus operator", survey.presence("/apis/monitoring.coreos.com/v1"))
+
+
+def _uses_plugin(survey: Survey) -> bool:
+    return "device-plugin" in survey.options["accesses"]
+
+
+def _claimed(survey: Survey) -> Mapping[str, Any]:
+    """What the DRA driver tells of the GPU, where the study uses claims; else empty."""
+    return survey.node.access("dra").describe() if "dra" in survey.options["accesses"] else {}
+
+
+def gpu(survey: Survey) -> Iterator[Row]:
+    """What the node's GPUs are and can do, by the labels of GPU Feature Discovery."""
+    labels, prefix = survey.labels, "nvidia.com/"
+    count = labels.get(COUNT_LABEL)
+    if count is None and (known := _claimed(survey)):
+        memory = known["memory_bytes"]
+        size = f"{memory >> 20} MiB" if memory else "memory unknown"
+        what = f"{known['gpus']} x {known['product']}, {size}, driver {known['driver'] or 'unknown'}"
+        yield Row("GPU", f"{what}, by the slices of the DRA driver")
+        return
+    if count is None:
+        yield Row("GPU", f"unknown: the node has no label {COUNT_LABEL}, so that nothing is known of its GPUs")
+        return
+
+    driver = labels.get(f"{prefix}cuda.driver-version.full")
+    compute, most = compute_capability(labels), most_mps_clients(labels)
+    said = [
+        f"{count} x {mig_instances.whole_product(labels) or 'unknown'}",
+        f"{labels.get(f'{prefix}gpu.memory', '?')} MiB",
+        f"compute capability {'.'.join(map(str, compute)) or 'unknown'}",
+        f"driver {driver or 'unknown'}",
+    ]
+    yield Row("GPU", ", ".join(said))
+    plugin = survey.node.cluster.installed.plugin
+    if survey.node.gpus > 1 and plugin is not None and not can_pack(plugin) and _uses_plugin(survey):
+        yield Row("", f"device plugin {plugin.version} spreads tenants over the GPUs: no two can share one of them")
+        yield Row(
+            "", "use claims (config/kubernetes_dra.yaml), or plugin 0.20 or newer; no GPU of the node may be in use"
+        )
+    yield Row("  MPS", f"up to {most or 'an unknown number of'} tenants")
+    is_capable = labels.get(f"{prefix}mig.capable") == "true"
+    use = "in use now" if mig_instances.is_cut(labels) else "possible, not in use now"
+    yield Row("  MIG", use if is_capable else "not possible")
+
+
+def namespace(survey: Survey) -> Iterator[Row]:
+    """What the tenants' namespace demands of pods; ours satisfy the strictest."""
+    name = survey.options["namespace"]
+    found = survey.look(f"/api/v1/namespaces/{name}")
+    if found is None:
+        yield Row(f"namespace {name}", HIDDEN)
+    elif not found:
+        command = "make cluster-install APPLY=1" if name == OWN_NAMESPACE else f"kubectl create namespace {name}"
+        yield Row(f"namespace {name}", f"does not exist: {command}")
+    else:
+        level = (found["metadata"].get("labels") or {}).get(ENFORCE_LABEL, "not set")
+        yield Row(f"namespace {name}", f"Pod Security {level}; the tenants satisfy restricted")

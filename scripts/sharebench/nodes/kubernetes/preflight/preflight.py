@@ -1,0 +1,118 @@
+"""What a cluster has for a study, which of its strategies it can do, and what each missing one needs."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from sharebench.core.strategies import Strategy
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.cluster import foreign_pods
+from sharebench.nodes.kubernetes.cluster.api import Api, is_in_cluster
+from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.nodes.kubernetes.preflight import components
+from sharebench.nodes.kubernetes.preflight.rights import OPTIONAL, OWN_NAMESPACE, Right, is_allowed, needed
+from sharebench.nodes.kubernetes.preflight.survey import Part, Row, Survey
+from sharebench.study.study import Study
+
+PATIENCE_SECONDS = 10.0
+# In the order in which they are shown. What serves another access or collector adds its own.
+PARTS: tuple[Part, ...] = (
+    components.operator,
+    components.device_plugin,
+    components.discovery,
+    components.mps,
+    components.mig_manager,
+    components.dra_driver,
+    components.prometheus,
+    components.gpu,
+    components.namespace,
+)
+
+
+def missing_rights(
+    api: Api,
+    manifests: Mapping[str, tuple[Right, ...]],
+    namespaces: Mapping[str, str | None],
+    objects: Mapping[str, str],
+    head: str = "not allowed",
+) -> list[Row]:
+    """A row for every right that we lack, and one with the command that grants those of a manifest.
+
+    `namespaces` says where each kind of place is, and None for the whole cluster; what has no place is not needed.
+    `objects` has the names of the objects that rights are about; what is not there needs no right.
+    """
+    rows = []
+    for manifest, rights in manifests.items():
+        asked = [each for each in rights if each.where in namespaces and (not each.object or each.object in objects)]
+        lacking = [
+            right for right in asked if not is_allowed(api, right, namespaces[right.where], objects.get(right.object))
+        ]
+        for right in lacking:
+            where, name = namespaces[right.where], objects.get(right.object)
+            place = f"in {where}" if where else "in the whole cluster"
+            rows.append(Row(head, f"{right}{f' {name}' if name else ''} ({place})"))
+        if lacking:
+            # Roles of the plugin's namespace name none: it is not the same everywhere.
+            in_plugin = any(right.where == "plugin" for right in asked)
+            place = f" --namespace {namespaces['plugin']}" if in_plugin else ""
+            rows.append(Row("", f"kubectl apply{place} -f config/cluster/{manifest}"))
+            named = dict.fromkeys((right.resource, objects[right.object]) for right in lacking if right.object)
+            for resource, name in named:
+                rows.append(Row("", f"with {name} among the resourceNames of {resource}, where these are listed"))
+            if namespaces["tenants"] != OWN_NAMESPACE and any(right.where == "tenants" for right in lacking):
+                rows.append(Row("", f"with {namespaces['tenants']} in place of its namespace {OWN_NAMESPACE}"))
+    return rows
+
+
+def _infeasible(node: ClusterNode, strategy: Strategy, replicas: int) -> str | None:
+    try:
+        return node.infeasible(strategy, replicas)
+    except NodeError as problem:
+        return str(problem)
+
+
+def strategies(study: Study, node: ClusterNode) -> tuple[list[Row], bool]:
+    """A row for each strategy: with how many tenants it can be done, and why not with others; whether any can."""
+    rows, is_any = [], False
+    for name in dict.fromkeys(cell.strategy for cell in study.cells):
+        sizes = sorted({cell.replicas for cell in study.cells if cell.strategy == name})
+        reasons = {n: _infeasible(node, study.strategies[name], n) for n in sizes}
+        can = [str(n) for n, reason in reasons.items() if reason is None]
+        is_any = is_any or bool(can)
+        rows.append(Row(name, f"feasible with {', '.join(can)} tenants" if can else "not feasible"))
+        for reason in dict.fromkeys(filter(None, reasons.values())):
+            which = ", ".join(str(n) for n in sizes if reasons[n] == reason)
+            rows.append(Row("", f"not with {which}: {reason}"))
+    return rows, is_any
+
+
+def inspect(study: Study) -> tuple[list[str], bool]:
+    """The lines of the report, and whether the study could run. Raises NodeError where the cluster cannot be asked."""
+    with tempfile.TemporaryDirectory() as folder:
+        node = ClusterNode(study.node_options(), Path(folder))
+        survey = Survey(study, node)
+        api, options = node.cluster.api, node.options
+        # A person waits for the answer, and a server that never answered is a wrong one rather than one that restarts.
+        api.patience_seconds = PATIENCE_SECONDS
+        version = api.get("/version")["gitVersion"]
+        lines = [f"cluster: Kubernetes {version}, node {node.cluster.name}, {node.gpus} GPU(s)", "installed:"]
+        lines += [str(row) for part in PARTS for row in part(survey)]
+        rows, is_any = strategies(study, node)
+        lines += ["strategies:", *map(str, rows)]
+        inside = options["reach"] == "pod-ip" or (options["reach"] == "auto" and is_in_cluster())
+        plugin = node.cluster.installed.plugin
+        places = {"cluster": None, "tenants": options["namespace"]} | ({"plugin": plugin.namespace} if plugin else {})
+        objects = {"node": node.cluster.name} | components.config_maps(node)
+        lacking = missing_rights(api, needed(options, inside), places, objects)
+        lines += ["rights:", *map(str, lacking or [Row("", "all that is needed")])]
+        for name, (buys, rights) in OPTIONAL.items():
+            rows = missing_rights(api, {f"rbac-{name}.yaml": rights}, places, objects, "not needed")
+            lines += map(str, [*rows, Row("", f"with it {buys}")] if rows else [])
+        found = foreign_pods.gpu_pods(node.cluster.pods(), options["namespace"])
+        said = foreign_pods.refusal(found) if found else "no GPU pods of others on the node"
+        lines += ["others:", str(Row("", said))]
+        is_free = not found or options["drain"]
+        exists = survey.look(f"/api/v1/namespaces/{options['namespace']}") != {}
+        return lines, is_any and exists and not lacking and is_free

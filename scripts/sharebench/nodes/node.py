@@ -1,0 +1,167 @@
+"""What a kind of node must be able to do, and the book-keeping that all kinds share."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import platform
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sharebench.core.files import Damaged, read_json, write_json
+from sharebench.core.strategies import Strategy
+from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, State, Tenants
+
+UNKNOWN = "unknown"
+"""Key of a state that is none of a strategy's: in between, in doubt, or not known."""
+
+
+class Node(ABC):
+    """A device that can be put into the states of strategies.
+
+    `folder` holds the state that the node is in and the journal of its switches.
+    """
+
+    kind: str
+    # Whether the node may stay in its last state when a run ends, until `restore`: false where a state is running
+    # programs.
+    state_outlives_run = True
+
+    def __init__(self, options: Mapping[str, Any], folder: Path) -> None:
+        self.options = options
+        self.folder = folder
+        self.switched: dict[str, Any] | None = None
+        """The last change of state by this object: the record's `switch`."""
+        self._left_seconds: float | None = None
+        self._phases: dict[str, float] = {}
+
+    @property
+    def host(self) -> str:
+        """The machine's name, as monitoring knows it; in no record."""
+        return platform.node()
+
+    @property
+    def lock_path(self) -> Path | None:
+        """File whose lock makes a host's device ours; None where the results' lock is enough."""
+        return None
+
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """The record's `node` object."""
+
+    def characterise(self) -> dict[str, Any]:
+        """What is measured of the device itself: `idle_power_watts` and `roofs`, None where nothing is.
+
+        Raises NodeError.
+        """
+        return {"idle_power_watts": None, "roofs": None}
+
+    @abstractmethod
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Mapping[str, Any]] = ()) -> str | None:
+        """Why this device cannot give `replicas` tenants that strategy, or None.
+
+        `workloads` are the specs of what the tenants run, none for any workload.
+        """
+
+    def not_attempted(self, strategy: Strategy, workloads: Sequence[Mapping[str, Any]]) -> str | None:
+        """Why the harness does not measure these workloads under that strategy, although the device could; or None."""
+        return None
+
+    @abstractmethod
+    def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
+        """One grant per tenant."""
+
+    @abstractmethod
+    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
+        """What proves, after the window, that the strategy was in force."""
+
+    @abstractmethod
+    def tenants(self, spec: Mapping[str, Any], settings: Mapping[str, Any]) -> Tenants:
+        """Tenants that run this cell's workloads on this node; `settings` has the resolved `loads`, one per tenant."""
+
+    @abstractmethod
+    def sampler(self, tenants: Tenants) -> Sampler:
+        """Telemetry for this node."""
+
+    @abstractmethod
+    def switch(self, state: State | None) -> None:
+        """Bring the device into the state, None being the original one; raises NodeError.
+
+        Calls `has_left` in between, so that the way out of the old state and the way into the new one are told apart.
+        """
+
+    def has_left(self) -> None:
+        """Nothing of the old state is left; what follows leads into the new one."""
+        self._left_seconds, self._phases = time.monotonic(), {}
+
+    def took(self, phase: str, seconds: float) -> None:
+        """Part of the way into the new state, for a node whose switch has several that take their time."""
+        self._phases[phase] = self._phases.get(phase, 0.0) + seconds
+
+    @abstractmethod
+    def plan(self, strategy: Strategy) -> str:
+        """In a few words: what the strategy changes on the node and how that is undone."""
+
+    def claim(self, run_id: str) -> None:  # noqa: B027
+        """Make the node this run's, where no lock file of a host can. Raises NodeError, with the owner's name."""
+
+    def release(self) -> None:  # noqa: B027
+        """Let go of what `claim` took. Raises NodeError."""
+
+    def sweep(self) -> None:  # noqa: B027
+        """Remove what a run that died left on the device. Raises NodeError."""
+
+    def watch(self, options: Mapping[str, Any]) -> None:
+        """Have a cluster's Prometheus scrape all tenants of the run, until `restore`. Raises NodeError."""
+        raise NodeError(f"the node {self.kind!r} cannot register its tenants with Prometheus; set prometheus.folder")
+
+    def doubt(self) -> None:  # noqa: B027
+        """Tenants have ended badly: what of the state may have suffered is set up anew before it is used again."""
+
+    def current(self) -> str | None:
+        """Key of the state that the node is in, None for the original one."""
+        try:
+            key = read_json(self.folder / "state.json", "state")["state"]
+        except FileNotFoundError:
+            return None
+        except Damaged:
+            return UNKNOWN
+        return key if key is None or isinstance(key, str) else UNKNOWN
+
+    def ensure(self, state: State) -> None:
+        """Bring the device into the state unless it is there already. Raises NodeError."""
+        if self.current() != state.key:
+            self._move(state)
+
+    def restore(self) -> bool:
+        """Bring the device back to its original state; False when it was there already."""
+        if self.current() is None:
+            return False
+        self._move(None)
+        return True
+
+    def _move(self, state: State | None) -> None:
+        before, after = self.current(), state.key if state else None
+        # The way back must work on a full disk, too.
+        with contextlib.suppress(OSError) if state is None else contextlib.nullcontext():
+            self._note(UNKNOWN)
+        began, self._left_seconds, self._phases = time.monotonic(), None, {}
+        self.switch(state)
+        left, ended = self._left_seconds, time.monotonic()
+        self.switched = {
+            "from": before,
+            "out_seconds": None if left is None else left - began,
+            "in_seconds": ended - (began if left is None else left),
+        }
+        if self._phases:
+            self.switched["phases"] = self._phases
+        with (self.folder / "journal.jsonl").open("a") as journal:
+            line = {"epoch_seconds": time.time(), "to": after} | self.switched
+            journal.write(json.dumps(line) + "\n")
+        self._note(after)
+
+    def _note(self, key: str | None) -> None:
+        write_json(self.folder / "state.json", {"state": key})

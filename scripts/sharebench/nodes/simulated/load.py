@@ -1,0 +1,232 @@
+"""What a simulated tenant does in its window: iterations of a closed or an open load, or a job's, with their noise."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tenant.contract import BUCKETS_PER_DOUBLING, OVERFLOW_INDEX, SMALLEST_SECONDS
+
+SLOTS = 40
+# Enough for a queue at 85 % of its capacity; after 50, it is still 7 % short of its stationary latency.
+LEAD_ITERATIONS = 200
+
+
+def lognormal(draw: random.Random, cv: float) -> float:
+    """A factor with mean 1 and coefficient of variation `cv`."""
+    sigma = math.sqrt(math.log1p(cv * cv))
+    return math.exp(draw.gauss(0.0, sigma) - sigma * sigma / 2) if cv > 0 else 1.0
+
+
+class Noise:
+    """What makes an iteration take another time than the model says: factors of the planted noise, one after another.
+
+    `planted` is the `noise` of the node: spread, its correlation from one iteration to the next (of logs, as AR(1)),
+    share and length of stragglers, and drift over the window, which makes the first iteration fast and the last slow.
+    """
+
+    def __init__(self, planted: Mapping[str, float], seconds: float, draw: random.Random) -> None:
+        self.draw = draw
+        self.sigma = math.sqrt(math.log1p(planted["iteration_cv"] ** 2))
+        self.correlation = planted["autocorrelation"]
+        self.straggler_ratio = planted["straggler_ratio"]
+        self.straggler_factor = planted["straggler_factor"]
+        self.drift_per_second = planted["drift"] / seconds
+        self.middle = seconds / 2
+        self.last: float | None = None
+
+    def factor(self, start_seconds: float) -> float:
+        """Of an iteration that starts so long after the window's start; 1 on average but for stragglers."""
+        factor = 1.0
+        if self.sigma > 0:
+            shock = self.draw.gauss(0.0, 1.0)
+            if self.correlation and self.last is not None:
+                shock = self.correlation * self.last + math.sqrt(1 - self.correlation**2) * shock
+            self.last = shock
+            factor = math.exp(self.sigma * shock - self.sigma * self.sigma / 2)
+        if self.straggler_ratio and self.draw.random() < self.straggler_ratio:
+            factor *= self.straggler_factor
+        if self.drift_per_second:
+            factor *= 1 + self.drift_per_second * (start_seconds - self.middle)
+        return factor
+
+
+def bucket(seconds: float) -> int:
+    """Index of the bucket that holds a latency (as tenant.buckets counts, without numpy's start-up time)."""
+    if seconds <= SMALLEST_SECONDS:
+        return 0
+    return min(OVERFLOW_INDEX, math.ceil(BUCKETS_PER_DOUBLING * math.log2(seconds / SMALLEST_SECONDS)))
+
+
+class SimulatedTenant:
+    """One tenant's part of the window: (intended start, end) pairs in seconds since its start."""
+
+    def __init__(self, load: Mapping[str, Any], window_seconds: float) -> None:
+        self.load = load
+        self.window_seconds = window_seconds
+        self.requests: list[tuple[float, float]] = []
+        self.delays: list[float] = []
+        self.in_flight_seconds = 0.0
+
+    def record(self) -> dict[str, Any]:
+        """The counts of the window, as a real tenant's `/record` has them."""
+        seconds = self.window_seconds
+        counts: dict[int, int] = {}
+        slot_count, slot_sum, slot_max = [0] * SLOTS, [0.0] * SLOTS, [0.0] * SLOTS
+        total = squares = 0.0
+        smallest, largest = math.inf, 0.0
+        for start, end in self.requests:
+            latency = end - start
+            index = bucket(latency)
+            counts[index] = counts.get(index, 0) + 1
+            slot = min(SLOTS - 1, int(start * SLOTS / seconds))
+            slot_count[slot] += 1
+            slot_sum[slot] += latency
+            slot_max[slot] = max(slot_max[slot], latency)
+            total += latency
+            squares += latency * latency
+            smallest, largest = min(smallest, latency), max(largest, latency)
+        count = len(self.requests)
+        return {
+            "count": count,
+            "sum_seconds": total,
+            "sum_squares_seconds2": squares,
+            "min_seconds": smallest if count else None,
+            "max_seconds": largest if count else None,
+            "errors": 0,
+            "histogram": {str(index): counts[index] for index in sorted(counts)},
+            "device_histogram": None,
+            "stages": {},
+            "timeline": {
+                "slot_seconds": seconds / SLOTS,
+                "count": slot_count,
+                "sum_seconds": slot_sum,
+                "max_seconds": slot_max,
+            },
+            "load": {
+                "arrival": self.load["arrival"],
+                "planned_rate_hz": self.load.get("rate_hz"),
+                "achieved_rate_hz": count / seconds if seconds else 0.0,
+                "delay_p99_seconds": sorted(self.delays)[math.ceil(0.99 * count) - 1] if self.delays else None,
+                "in_flight_mean": self.in_flight_seconds / seconds if seconds else 0.0,
+                "drops": 0,
+                "censored": 0,
+            },
+        }
+
+    def job(self, iterations: int | None) -> dict[str, Any] | None:
+        """The record's `job`, None without one."""
+        if iterations is None:
+            return None
+        completed = len(self.requests)
+        return {
+            "iterations": iterations,
+            "completed": completed,
+            "start_delay_seconds": 0.0,
+            "completion_seconds": self.window_seconds if completed == iterations else None,
+        }
+
+
+def run_closed(
+    tenants: Sequence[SimulatedTenant],
+    means_seconds: Sequence[float],
+    planted: Mapping[str, float],
+    seconds: float,
+    draw: random.Random,
+) -> None:
+    """Every tenant is always active, so each iteration takes that tenant's mean times its noise."""
+    for tenant, mean_seconds in zip(tenants, means_seconds, strict=True):
+        # The window opens somewhere inside an iteration; only iterations that start in it count.
+        tenant.in_flight_seconds = seconds
+        noise = Noise(planted, seconds, draw)
+        start = draw.random() * mean_seconds
+        while start < seconds:
+            end = start + mean_seconds * noise.factor(start)
+            tenant.requests.append((start, end))
+            start = end
+
+
+def scaled(factor: float, model: Callable[[int, Any], float], work: Any) -> Callable[[int], float]:
+    """Mean seconds of this work by the number of active tenants, times the factor."""
+    return lambda active: factor * model(active, work)
+
+
+def run_jobs(
+    tenants: Sequence[SimulatedTenant],
+    iterations: Sequence[int],
+    models: Sequence[Callable[[int], float]],
+    cv: float,
+    draw: random.Random,
+) -> None:
+    """Each tenant runs its iterations back to back; each takes as long as the jobs that run when it begins make it.
+
+    `models` give a tenant's mean seconds by how many are active. A tenant's window shrinks to its own run.
+    """
+    deadline_seconds = tenants[0].window_seconds
+    means = [[model(active) for active in range(1, len(tenants) + 1)] for model in models]
+    begins = [(0.0, index) for index in range(len(tenants))]
+    while begins:
+        start, index = begins[0]
+        tenant = tenants[index]
+        if len(tenant.requests) == iterations[index] or start >= deadline_seconds:
+            heapq.heappop(begins)
+            is_done = len(tenant.requests) == iterations[index]
+            tenant.window_seconds = start if is_done else deadline_seconds
+            tenant.in_flight_seconds = tenant.window_seconds
+            continue
+        end = start + means[index][len(begins) - 1] * lognormal(draw, cv)
+        tenant.requests.append((start, end))
+        heapq.heapreplace(begins, (end, index))
+
+
+def run_open(
+    tenants: Sequence[SimulatedTenant],
+    per_active: Sequence[float],
+    planted: Mapping[str, float],
+    seconds: float,
+    draw: random.Random,
+) -> None:
+    """First come, first served in each tenant; active tenants share the device, at a speed set by how many there are.
+
+    Discrete events: next arrival, or the next completion when nothing else happens. `per_active[k - 1]` is the
+    duration of an iteration while k tenants are active. Load begins so long before the window that the queue is in its
+    stationary state when it opens, and goes on until all that came before its end are served.
+    """
+    rate, poisson = tenants[0].load["rate_hz"], tenants[0].load["arrival"] == "poisson"
+    now = -LEAD_ITERATIONS * max(1 / rate, per_active[-1])
+    arrivals = [(now + draw.random() / rate, index) for index in range(len(tenants))]
+    heapq.heapify(arrivals)
+    queues: list[deque[float]] = [deque() for _ in tenants]
+    noise = [Noise(planted, seconds, draw) for _ in tenants]
+    left: dict[int, float] = {}
+    begun: dict[int, float] = {}
+    unserved = 0
+    while now < seconds or unserved:
+        speed = 1.0 / per_active[len(left) - 1] if left else 0.0
+        next_arrival = arrivals[0][0]
+        first = min(left, key=lambda index: left[index], default=-1)
+        next_end = now + left[first] / speed if left else math.inf
+        after = min(next_arrival, next_end)
+        left = {index: work - (after - now) * speed for index, work in left.items()}
+        now = after
+        if next_arrival <= next_end:
+            index = arrivals[0][1]
+            heapq.heapreplace(arrivals, (now + (draw.expovariate(rate) if poisson else 1.0 / rate), index))
+            queues[index].append(now)
+            unserved += now < seconds
+        else:
+            index = first
+            intended = queues[index].popleft()
+            unserved -= intended < seconds
+            del left[index]
+            tenants[index].in_flight_seconds += max(0.0, min(now, seconds) - max(intended, 0.0))
+            if 0 <= intended < seconds:
+                tenants[index].requests.append((intended, now))
+                tenants[index].delays.append(begun[index] - intended)
+        if queues[index] and index not in left:
+            left[index] = noise[index].factor(min(max(now, 0.0), seconds))
+            begun[index] = now

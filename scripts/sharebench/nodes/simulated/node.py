@@ -1,0 +1,142 @@
+"""The simulated node: virtual time, latencies drawn from analytic models with planted parameters.
+
+For tests and what-if, never chosen by `auto`. With S SMs, N tenants, a slice of k SMs, and a workload whose iteration
+takes a seconds that no SM shortens and w SM-seconds that spread over the SMs (a + w/S alone):
+
+* time-slicing: N (a + w/S) (1 + eps) for N >= 2, eps being the cost of switching over the slice;
+* MPS and streams: a + N w/S; with a thread limit p at least a + w/floor(p S);
+* MIG: a + w/k; layered, the inner rule inside the slice.
+
+In a mix of closed loads each tenant has its own a and w, and the rule takes its neighbours for as busy as itself.
+
+A file `outage.json` in the node's folder breaks it as a failing device would: {"strategies": [...]} cannot be set up,
+{"cells": [folders]} fail, {"cells_left": n} fails everything after n more cells, {"tenants": {folder: status}} ends
+tenant 0 with that status.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sharebench.core.strategies import Strategy, slices_of
+from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, State, Tenants
+from sharebench.nodes.node import Node
+from sharebench.nodes.simulated.tenants import SimulatedSampler, SimulatedTenants
+
+LABEL = "simulated"
+
+
+def iteration_seconds(
+    strategy: Mapping[str, Any], active: int, node: Mapping[str, Any], work: Mapping[str, Any], group: int = 0
+) -> float:
+    """Mean latency of one iteration while `active` tenants share one `group` (the whole device, or an instance).
+
+    `strategy` is the spec's strategy, `node` the config's `simulated` section, `work` the workload's `simulated`
+    parameters (`serial_seconds` a, `parallel_sm_seconds` w).
+    """
+    a, w, sms = work["serial_seconds"], work["parallel_sm_seconds"], node["sms"]
+    mechanisms = strategy["mechanisms"]
+    if mechanisms[0] == "mig":
+        profile = strategy["profiles"][group] if "profiles" in strategy else strategy["profile"]
+        sms = slices_of(profile) * node["mig_slice_sms"]
+    inner = mechanisms[-1]
+    if inner == "time-slicing":
+        overhead = node["time_slicing_overhead"] if active > 1 else 0.0
+        return float(active * (a + w / sms) * (1 + overhead))
+    if inner in ("mps", "streams"):
+        limit = strategy["limits"]["thread_percent"]
+        floor = a + w / max(1, math.floor(sms * limit / 100)) if limit is not None else 0.0
+        return float(max(a + active * w / sms, floor))
+    return float(a + w / sms)
+
+
+class SimulatedNode(Node):
+    """A GPU that exists only in the config."""
+
+    kind = "simulated"
+
+    def facts(self) -> dict[str, Any]:
+        """The record's `node` object."""
+        product = f"{self.options['product']} (simulated)"
+        return {
+            "kind": self.kind,
+            "device": hashlib.sha256(json.dumps(dict(self.options), sort_keys=True).encode()).hexdigest()[:16],
+            "product": product,
+            "units": self.options["sms"],
+            "units_name": "SMs",
+            "memory_bytes": int(self.options["memory_gib"] * (1 << 30)),
+            "is_gpu": False,
+            "label": LABEL,
+            "details": {key: value for key, value in self.options.items() if key != "product"},
+        }
+
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Mapping[str, Any]] = ()) -> str | None:
+        """MIG has a fixed number of slices."""
+        if strategy.mechanisms[0] != "mig":
+            return None
+        sizes = list(map(slices_of, strategy.layout(replicas)))
+        if sum(sizes) > self.options["mig_slices"]:
+            each = "/".join(map(str, sorted(set(sizes))))
+            return f"{len(sizes)} instances of {each} slice(s) do not fit into {self.options['mig_slices']} slices"
+        return strategy.too_many(replicas)
+
+    def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
+        """Tenants spread evenly over the groups: instances under MIG, else the one device."""
+        return [Grant(index, index % strategy.groups(replicas)) for index in range(replicas)]
+
+    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
+        """The state that the node is in, against the strategy of the cell."""
+        wanted = State(strategy, len(grants) if strategy.depends_on_replicas else None, 0)
+        current = (self.current() or "none").partition(" block ")[0]
+        holds = current == wanted.setting
+        return [
+            {
+                "name": "state",
+                "expected": wanted.setting,
+                "observed": current,
+                "holds": holds,
+                "source": "node",
+            }
+        ]
+
+    def tenants(self, spec: Mapping[str, Any], settings: Mapping[str, Any]) -> Tenants:
+        """Tenants in virtual time."""
+        outage = self._outage()
+        folder = settings["cell_folder"]
+        if folder in outage.get("cells", []) or outage.get("cells_left") == 0:
+            raise NodeError("the simulated device does not answer")
+        if "cells_left" in outage:
+            self._outage_file.write_text(json.dumps(outage | {"cells_left": outage["cells_left"] - 1}))
+        failing = outage.get("tenants", {}).get(folder)
+        return SimulatedTenants(spec, settings, self.options, iteration_seconds, failing)
+
+    def sampler(self, tenants: Tenants) -> Sampler:
+        """Telemetry in virtual time."""
+        assert isinstance(tenants, SimulatedTenants)
+        return SimulatedSampler(tenants)
+
+    def switch(self, state: State | None) -> None:
+        """Instant, unless an outage is planted."""
+        if state is not None and state.strategy.name in self._outage().get("strategies", []):
+            raise NodeError(f"the simulated device cannot be set to {state.strategy.name}")
+        self.has_left()
+
+    def plan(self, strategy: Strategy) -> str:
+        """Nothing changes."""
+        return "changes nothing; the device is simulated"
+
+    @property
+    def _outage_file(self) -> Path:
+        return self.folder / "outage.json"
+
+    def _outage(self) -> dict[str, Any]:
+        try:
+            planted: dict[str, Any] = json.loads(self._outage_file.read_text())
+        except FileNotFoundError:
+            return {}
+        return planted

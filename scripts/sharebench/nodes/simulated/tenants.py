@@ -1,0 +1,191 @@
+"""Tenants in virtual time: a window of hours passes in milliseconds, with latencies drawn from a model."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from sharebench.core.spec import tenant_workloads
+from sharebench.nodes.contract import Endpoint, Grant, TenantsFailed
+from sharebench.nodes.simulated.load import (
+    SimulatedTenant,
+    lognormal,
+    run_closed,
+    run_jobs,
+    run_open,
+    scaled,
+)
+from sharebench.records.telemetry import NOTHING_KNOWN, Row
+
+NS = 1_000_000_000
+START_SECONDS = 1.0
+Model = Callable[[Mapping[str, Any], int, Mapping[str, Any], Mapping[str, Any], int], float]
+
+
+class SimulatedTenants:
+    """The tenants of one cell in virtual time; `failing` ends tenant 0 with that status."""
+
+    are_local = True
+
+    def __init__(
+        self,
+        spec: Mapping[str, Any],
+        settings: Mapping[str, Any],
+        node: Mapping[str, Any],
+        model: Model,
+        failing: str | None,
+    ) -> None:
+        self.spec = spec
+        self.loads = settings["loads"]
+        self.node = node
+        self.model = model
+        self.failing = failing
+        self.grants: Sequence[Grant] = ()
+        self.clock_ns = 0
+        self.window: tuple[int, int] | None = None
+        self.iterations: dict[int, int] = {}
+        self._measured: list[dict[str, Any]] | None = None
+
+    def sweep(self) -> None:
+        """Nothing outlives a simulation."""
+
+    def start(self, grants: Sequence[Grant]) -> None:
+        """Note the grants."""
+        self.grants = grants
+
+    def wait_ready(self) -> None:
+        """Start-up takes one virtual second. Raises TenantsFailed when a failure is planted."""
+        self.clock_ns += int(START_SECONDS * NS)
+        if self.failing is not None:
+            raise TenantsFailed(f"tenant 0 ends: {self.failing}")
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """One virtual endpoint per tenant."""
+        return [SimulatedEndpoint(self, grant.index) for grant in self.grants]
+
+    def outcomes(self) -> list[dict[str, Any]]:
+        """All well, unless a failure is planted."""
+        outcomes: list[dict[str, Any]] = [{"status": "ok", "exit": None} for _ in self.grants]
+        if self.failing is not None:
+            outcomes[0] = {
+                "status": self.failing,
+                "exit": {"code": None, "reason": "planted in the simulation", "log_tail": ""},
+            }
+        return outcomes
+
+    def now_ns(self) -> int:
+        """The virtual clock."""
+        return self.clock_ns
+
+    def sleep_until(self, monotonic_ns: int) -> None:
+        """Move the virtual clock."""
+        self.clock_ns = max(self.clock_ns, monotonic_ns)
+
+    def stop(self) -> None:
+        """Nothing to remove."""
+
+    def measured(self) -> list[dict[str, Any]]:
+        """The records of all tenants for the window, simulated once."""
+        if self._measured is None:
+            assert self.window is not None
+            self._measured = self._simulate((self.window[1] - self.window[0]) / NS)
+        return self._measured
+
+    def _model(self, group: int, active: int, workload: Mapping[str, Any]) -> float:
+        return self.model(self.spec["strategy"], active, self.node, workload["simulated"], group)
+
+    def _simulate(self, seconds: float) -> list[dict[str, Any]]:
+        cell = [self.spec["node"]["options"]["seed"], self.spec["strategy"], self.spec["workload"]["name"]]
+        draw = random.Random(f"{cell}/{self.spec['replicas']}/{self.spec['repeat']}")
+        noise = self.node["noise"]
+        cell_factor = lognormal(draw, noise["cell_cv"])
+        members: dict[int, list[int]] = {}
+        for grant in self.grants:
+            members.setdefault(grant.group, []).append(grant.index)
+        workloads = tenant_workloads(self.spec)
+        tenants = [SimulatedTenant(load, seconds) for load in self.loads]
+        for part, group in members.items():
+            shares = [tenants[index] for index in group]
+            model = partial(self._model, part)
+            if self.iterations:
+                models = [scaled(cell_factor, model, workloads[index]) for index in group]
+                run_jobs(shares, [self.iterations[index] for index in group], models, noise["iteration_cv"], draw)
+            elif all(share.load["arrival"] == "closed" for share in shares):
+                means = [cell_factor * model(len(group), workloads[index]) for index in group]
+                run_closed(shares, means, noise, seconds, draw)
+            else:
+                # There is no model of open loads beside others: all of the group run the same.
+                alike = workloads[group[0]]
+                per_active = [cell_factor * model(active, alike) for active in range(1, len(group) + 1)]
+                run_open(shares, per_active, noise, seconds, draw)
+        return [
+            {
+                **tenant.record(),
+                "index": index,
+                "workload": workloads[index]["name"],
+                "view": None,
+                "startup": {
+                    "process_seconds": 0.0,
+                    "import_seconds": 0.0,
+                    "context_seconds": 0.0,
+                    "load_seconds": 0.0,
+                    "warmup_seconds": START_SECONDS,
+                    "first_iteration_seconds": None,
+                },
+                "job": tenant.job(self.iterations.get(index)),
+                "coverage_ratio": 1.0,
+                "drain_seconds": 0.0,
+                "cpu": None,
+                "memory_bytes": None,
+                "work": None,
+                "environment": {"python": "none", "platform": "simulated", "packages": {}},
+            }
+            for index, tenant in enumerate(tenants)
+        ]
+
+
+class SimulatedEndpoint:
+    """The window contract of one virtual tenant."""
+
+    def __init__(self, tenants: SimulatedTenants, index: int) -> None:
+        self.tenants = tenants
+        self.index = index
+
+    def settled(self, since_ns: int | None) -> dict[str, Any] | None:
+        """A simulation is steady from the start."""
+        return {"is_steady": True, "batches": 2, "change_percent": 0.0}
+
+    def clock(self) -> tuple[int, int, float]:
+        """Virtual time, also as real time."""
+        return self.tenants.clock_ns, self.tenants.clock_ns, 0.0
+
+    def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
+        """Note the window, or the job."""
+        self.tenants.window = (start_ns, end_ns)
+        if iterations is not None:
+            self.tenants.iterations[self.index] = iterations
+        return True
+
+    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> dict[str, Any]:
+        """This tenant's record."""
+        return self.tenants.measured()[self.index]
+
+    def output_digest(self, deadline_seconds: float) -> list[float | None]:
+        """The same for all: nothing is computed."""
+        return [1.0]
+
+
+class SimulatedSampler:
+    """Telemetry in virtual time: a device that is busy throughout; what the model does not know stays blank."""
+
+    def __init__(self, tenants: SimulatedTenants) -> None:
+        self.tenants = tenants
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], dict[str, Any]]:
+        """No rows: the model has no utilisation, memory or power."""
+        return [], {**NOTHING_KNOWN, "reason": "a simulated GPU has no telemetry"}

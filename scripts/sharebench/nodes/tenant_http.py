@@ -1,0 +1,102 @@
+"""The driver's side of a tenant's HTTP contract."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from sharebench.nodes.contract import TenantUnreachable
+
+# A tenant answers within milliseconds, but N of them may share one busy core.
+TIMEOUT_SECONDS = 20.0
+# Asked again and again while tenants warm up; one that hangs must not hold up the others.
+READY_TIMEOUT_SECONDS = 2.0
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot_id() -> str | None:
+    """Names this start of this kernel, and so its monotonic clock; None where the system has no such name."""
+    return BOOT_ID.read_text().strip() if BOOT_ID.exists() else None
+
+
+class HttpEndpoint:
+    """One tenant behind a port of this host or a pod's address."""
+
+    def __init__(self, host: str, port: int, token: str) -> None:
+        self.host = host
+        self.port = port
+        self.headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+
+    def _connection(self, timeout_seconds: float) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(self.host, self.port, timeout=timeout_seconds)
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> tuple[int, dict[str, Any]]:
+        connection = None
+        try:
+            connection = self._connection(timeout_seconds)
+            connection.request(method, path, json.dumps(body) if body is not None else None, self.headers)
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise TenantUnreachable(f"{method} {path.split('?')[0]}: {error}") from error
+        finally:
+            if connection is not None:
+                connection.close()
+
+    def ready(self) -> bool:
+        """Whether the tenant is warm for the first time."""
+        return self._call("GET", "/readyz", timeout_seconds=READY_TIMEOUT_SECONDS)[0] == 200
+
+    def settled(self, since_ns: int | None) -> dict[str, Any] | None:
+        """The verdict on steadiness from iterations that began after `since_ns`, or the first one of all.
+
+        None while it is not known.
+        """
+        status, answer = self._call("GET", "/readyz" if since_ns is None else f"/readyz?since={since_ns}")
+        return dict(answer["steady"]) if status == 200 else None
+
+    def clock(self) -> tuple[int, int, float]:
+        """The node's monotonic and real time in ns, and the round trip in seconds.
+
+        A tenant under the driver's own kernel reads the driver's own clock, so that no round trip is in between.
+        """
+        before_ns = time.monotonic_ns()
+        status, answer = self._call("GET", "/clock")
+        after_ns = time.monotonic_ns()
+        if status != 200:
+            raise TenantUnreachable(f"GET /clock: status {status}")
+        is_ours = answer["boot_id"] == boot_id() and before_ns <= answer["monotonic_ns"] <= after_ns
+        return int(answer["monotonic_ns"]), int(answer["realtime_ns"]), 0.0 if is_ours else (after_ns - before_ns) / 1e9
+
+    def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
+        """Announce the window, or with `iterations` a job; False when the tenant refused it."""
+        body = {"start_ns": start_ns, "end_ns": end_ns} | ({} if iterations is None else {"iterations": iterations})
+        return self._call("POST", "/window", body)[0] == 200
+
+    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> dict[str, Any]:
+        """The tenant's record of the window; waits for it up to `deadline_seconds` beyond the window's end.
+
+        `ahead_seconds` is how far ahead that end may be: what a job's record is asked for before its deadline.
+        """
+        return self._waited_for("/record", deadline_seconds, ahead_seconds)
+
+    def output_digest(self, deadline_seconds: float) -> list[float | None] | None:
+        """What the tenant makes of its last output now, None if that takes it longer than `deadline_seconds`."""
+        digest: list[float | None] | None = self._waited_for("/digest", deadline_seconds)["output_digest"]
+        return digest
+
+    def _waited_for(self, path: str, deadline_seconds: float, ahead_seconds: float = 0.0) -> dict[str, Any]:
+        query = f"{path}?deadline_seconds={deadline_seconds}"
+        status, answer = self._call("GET", query, timeout_seconds=ahead_seconds + deadline_seconds + TIMEOUT_SECONDS)
+        if status != 200:
+            raise TenantUnreachable(f"GET {path}: status {status} {answer.get('error', '')}")
+        return answer

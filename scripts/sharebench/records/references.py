@@ -1,0 +1,45 @@
+"""The files that cells, tables and figures refer to: what the device is, and what each workload does alone on it."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+
+from sharebench.core.files import REPOSITORY, Damaged, read_json
+
+RECORD_SCHEMA = REPOSITORY / "config" / "schemas" / "record.schema.json"
+# What a record has of them, too.
+OF_DEVICE = ("node", "roofs", "idle_power_watts")
+OF_CALIBRATION = (*OF_DEVICE, "workload", "output_digest", "capacity_hz")
+# A schema's message quotes the value.
+MESSAGE_LENGTH = 160
+
+
+def read_device(path: Path) -> dict[str, Any]:
+    """nodes/device.json. Raises Damaged, OSError."""
+    return _read(path, OF_DEVICE)
+
+
+def read_calibration(path: Path) -> dict[str, Any]:
+    """calibration/{workload}.json. Raises Damaged, OSError."""
+    return _read(path, OF_CALIBRATION)
+
+
+def _read(path: Path, required: tuple[str, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = read_json(path)
+    try:
+        jsonschema_rs.validate(_schema(required), found)
+    except jsonschema_rs.ValidationError as error:
+        raise Damaged(path, error.message[:MESSAGE_LENGTH]) from None
+    return found
+
+
+@cache
+def _schema(required: tuple[str, ...]) -> dict[str, Any]:
+    of_record = json.loads(RECORD_SCHEMA.read_text(encoding="utf-8"))["properties"]
+    known = of_record["calibration"]["properties"] | {"node": of_record["node"], "workload": {"type": "string"}}
+    return {"type": "object", "required": list(required), "properties": {key: known[key] for key in required}}

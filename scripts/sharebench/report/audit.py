@@ -1,0 +1,81 @@
+"""What the records of a study say about themselves: gates, evidence, outcomes, provenance."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from sharebench.core.files import read_json
+from sharebench.figures.data import Study
+from sharebench.records.record import in_todays_words
+from sharebench.records.tables import read_table
+
+Outcome = tuple[str, str, int, str, str]
+"""Strategy, workload, replicas, status and reason."""
+
+
+@dataclass
+class Audit:
+    """Counts and lists over all cells of the study."""
+
+    cells: int = 0
+    gates: dict[tuple[str, str], Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    """(Gate, severity) → how many cells `passed`, `failed`, or were `unjudged`: the value is not known."""
+    failures: dict[str, list[tuple[str, str, str]]] = field(default_factory=lambda: {"invalid": [], "warning": []})
+    """Severity → (cell, gate, message) of every failed gate."""
+    outcomes: dict[Outcome, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """Cells that did not end well → their repeats."""
+    logs: dict[Outcome, str] = field(default_factory=dict)
+    """The same key → the last lines of the first tenant that failed."""
+    evidence: dict[tuple[str, str], Counter[bool]] = field(default_factory=lambda: defaultdict(Counter))
+    """(Strategy, what was looked at) → how often it held and how often not."""
+    provenance: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    """What (run, Python, a package …) → each of its values with the number of cells."""
+
+
+def add(result: Audit, record: dict[str, Any]) -> None:
+    """Count one record."""
+    result.cells += 1
+    _judge(result, record)
+    _trace(result, record)
+
+
+def records(study: Study) -> Iterator[dict[str, Any]]:
+    """The records of all cells of tables/cells.csv, one by one. Raises OSError when one cannot be read."""
+    columns = ["strategy", "workload", "replicas", "repeat"]
+    cells = read_table(study.results / "tables" / "cells.csv", columns=columns).drop_duplicates()
+    for strategy, workload, replicas, repeat in cells[columns].itertuples(index=False):
+        yield in_todays_words(read_json(study.cell_folder(strategy, workload, replicas, repeat) / "raw.json"))
+
+
+def _judge(result: Audit, record: dict[str, Any]) -> None:
+    cell = record["cell"]
+    strategy, workload, replicas, repeat = (cell[key] for key in ("strategy", "workload", "replicas", "repeat"))
+    for gate in record["gates"]:
+        outcome = "failed" if not gate["passed"] else "passed" if gate["value"] is not None else "unjudged"
+        result.gates[gate["name"], gate["severity"]][outcome] += 1
+        if outcome == "failed":
+            where = f"{strategy}, {workload}, N = {replicas}, repeat {repeat}"
+            result.failures[gate["severity"]].append((where, gate["name"], gate["message"]))
+    for item in record["evidence"]:
+        result.evidence[strategy, item["name"]][item["holds"]] += 1
+    if record["status"] != "ok":
+        key = (strategy, workload, replicas, record["status"], record["reason"] or "")
+        result.outcomes[key].append(repeat)
+        for tenant in record["tenants"]:
+            if tenant["exit"] and tenant["exit"]["log_tail"]:
+                result.logs.setdefault(key, f"tenant {tenant['index']}: {tenant['exit']['log_tail']}")
+
+
+def _trace(result: Audit, record: dict[str, Any]) -> None:
+    provenance = record["provenance"]
+    commit = provenance["git_commit"] or "not known"
+    values = {
+        "run": provenance["run_id"],
+        "commit of the measuring code": commit + " with local changes" * bool(provenance["git_dirty"]),
+        "Python of the tenants": provenance["python"],
+        "platform": provenance["platform"],
+        **provenance["packages"],
+    }
+    for name, value in values.items():
+        result.provenance[name][value] += 1

@@ -1,0 +1,239 @@
+"""report.html: one file that shows a whole study offline."""
+
+import base64
+import hashlib
+import html
+import math
+import re
+import shlex
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+import yaml
+
+from sharebench import figures
+from sharebench.core.files import read_json, replace_atomically
+from sharebench.core.strategies import again
+from sharebench.figures import data as tables
+from sharebench.figures.palette import looks
+from sharebench.report.audit import Audit, add, records
+from sharebench.report.details import BUDGET_BYTES, Details
+from sharebench.report.literature import comparisons
+from sharebench.report.pictures import pictures
+from sharebench.report.sections import advice
+from sharebench.report.sections import comparisons as report_comparisons
+from sharebench.report.sections.findings import all_findings
+from sharebench.report.sections.interference import verdicts
+from sharebench.report.sections.isolation import survivals
+from sharebench.report.sections.jobs import of_jobs
+from sharebench.report.sections.matrix import matrices, pair_matrices
+from sharebench.report.sections.prometheus import watched
+from sharebench.report.sections.switches import switches
+from sharebench.report.words import digits, estimate, load, words
+
+TEMPLATES = Path(__file__).resolve().parent / "templates"
+UNITS_NOT_KNOWN = "not known: neither the node nor a tenant says"
+LISTED = 100
+"""So many cells are listed under each heading; the rest is counted, and tables/cells.csv has them all."""
+MOST_ROWS, LEAST_ROWS = 800, 40
+"""So many rows of the summary are shown in all, and of each workload at least; tables/summary.csv has them all."""
+MOST_BYTES = 5 * 2**20
+SPARE_BYTES = 20_000
+"""Of the page, kept free for what says how many details there are."""
+
+POWER_AND_ENERGY = ("power_mean_watts", "energy_per_iteration_joules", "energy_above_idle_per_iteration_joules")
+"""Metrics of the summary that only a GPU has."""
+
+Row = dict[str, Any]
+
+
+def write(data: Path, results: Path, suffix: str = "") -> None:
+    """Write `results`/report.html from the tables and figures there and the records under `data`.
+
+    `suffix` follows the figures' names in those of their files. A figure that is missing is said to be. Raises OSError
+    when another input cannot be read, or the report not written.
+    """
+    template = _template()
+    shown = context(data, results, suffix)
+    details = shown["details"]
+    bare = template.render(shown | {"details": details.embedded(0)})
+    room_bytes = max(0, MOST_BYTES - SPARE_BYTES - len(bare.encode()))
+    page = template.render(shown | {"details": details.embedded(min(BUDGET_BYTES, room_bytes))})
+    replace_atomically(results / "report.html", page)
+
+
+@cache
+def _template() -> jinja2.Template:
+    """The page, compiled once for all data sets that a process makes."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(contents=contents, digits=digits, estimate=estimate, words=words)
+    return environment.get_template("report.html.j2")
+
+
+def repeating(manifest: Mapping[str, Any], data: Path) -> str:
+    """The command that measures the study again: that of a data set, where the tables were made from one."""
+    source = manifest["config"]["from"]
+    if not source:
+        return shlex.join(manifest["argv"])
+    config = Path(source) / "config.yaml"
+    if config.is_file():
+        return f"snakemake --cores 1 --configfile {shlex.quote(str(config))} --config results=results/mine"
+    return shlex.join(read_json(data / "manifest.json")["argv"])
+
+
+def contents(sections: str) -> list[tuple[str, str]]:
+    """Id and heading of every section of the rendered page."""
+    found = re.findall(r'<section id="([\w-]+)"[^>]*>\s*<h2[^>]*>(.*?)</h2>', sections)
+    return [(name, html.unescape(heading)) for name, heading in found]
+
+
+def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
+    """Everything that the template shows; of `details` it takes what there is room for."""
+    study = tables.load(data, results)
+    manifest = read_json(results / "manifest.json", "config", "not_shown")
+    summary = tables.summary(study)
+    strategies = study.strategies(summary)
+    rows = _by_workload(study, summary)
+    common = {workload: remark(of_workload) for workload, of_workload in rows.items()}
+    shared = compared(rows, study.config["baseline"])
+    audit, details = Audit(), Details()
+    for record in records(study):
+        add(audit, record)
+        details.add(record)
+    script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
+    names = figures.names_for(study.config, study.node["kind"])
+    drawn = pictures(results / "figures", names, suffix=suffix)
+    return {
+        "css": (TEMPLATES / "report.css").read_text(encoding="utf-8"),
+        "config": study.config,
+        "config_text": yaml.safe_dump(study.config, sort_keys=False, allow_unicode=True),
+        "node": study.node,
+        "facts": study.facts,
+        "manifest": manifest,
+        "created": f"{datetime.fromtimestamp(manifest['created_epoch_seconds'], UTC):%d %B %Y, %H:%M} UTC",
+        "command": repeating(manifest, data),
+        "is_of_a_data_set": bool(manifest["config"]["from"]),
+        "colors": {name: look.color for name, look in looks(study.catalogue, strategies).items()},
+        "summary": rows,
+        "common": common,
+        "mixes": {workload for workload in rows if study.is_mix(workload)},
+        "findings": all_findings(shared),
+        "advice": advice.advice(study),
+        "model": advice.model(study),
+        "capacity": [row for row in advice.capacity(study) if row["workload"] in shared],
+        "cost": advice.cost(study),
+        "interference": verdicts(study),
+        "jobs": of_jobs(study),
+        "job_facts": study.job_facts,
+        "isolation": survivals(study),
+        "prometheus": watched(study),
+        "switches": switches(study),
+        "contrasts": report_comparisons.contrasts(study),
+        "devices": report_comparisons.devices(study),
+        "nulls": report_comparisons.nulls(rows),
+        "together": report_comparisons.together(rows),
+        "together_metrics": report_comparisons.TOGETHER,
+        "powered": {workload: known for workload, of_workload in rows.items() if (known := powered(of_workload))},
+        "power_and_energy": POWER_AND_ENERGY,
+        "bucket_error_percent": summary.filter(like="bucket_error_percent").max().max(),
+        "figures": [(name, figures.NAMES[name], drawn[name]) for name in names],
+        "comparisons": comparisons(study.config, rows, study.facts[0]),
+        "audit": audit,
+        "details": details,
+        "matrices": matrices(shared),
+        "pair_matrices": pair_matrices(rows),
+        "script": script,
+        # No other script may run, whatever the data say.
+        "script_hash": "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        "device": device(study.node, study.node["units"] or manifest.get("device_units")),
+        **_described(study, summary, manifest["requested"]["strategies"]),
+        "listed": LISTED,
+        "most_rows": max(LEAST_ROWS, MOST_ROWS // max(len(rows), 1)),
+    }
+
+
+def _by_workload(study: tables.Study, summary: pd.DataFrame) -> dict[str, list[Row]]:
+    """The rows of the summary, each workload's by strategy and number of tenants."""
+    strategies = study.strategies(summary)
+    rows: dict[str, list[Row]] = {workload: [] for workload in study.workloads(summary)}
+    for row in summary.sort_values("replicas", kind="stable").to_dict("records"):
+        rows[row["workload"]].append({str(column): value for column, value in row.items()})
+    for of_workload in rows.values():
+        of_workload.sort(key=lambda row: strategies.index(row["strategy"]))
+    return rows
+
+
+def compared(rows: dict[str, list[Row]], baseline: str) -> dict[str, list[Row]]:
+    """The workloads that ran under another strategy than the baseline too; all of them where none did."""
+    alone = (baseline, again(baseline))
+    found = {name: own for name, own in rows.items() if any(row["strategy"] not in alone for row in own)}
+    return found or rows
+
+
+def _described(study: tables.Study, summary: pd.DataFrame, requested: list[str]) -> dict[str, list[tuple[str, ...]]]:
+    """What the study's strategies, workloads and mixes are, in words; a queue is in the table of jobs alone."""
+    tabled = study.strategies(summary)
+    strategies, workloads = study.config["strategy_catalogue"], study.config["workload_catalogue"]
+    names = [*tabled, *(name for name in requested if name not in tabled)]
+    run, of_tenants = set(summary["workload"]), set(summary["tenant_workload"])
+    return {
+        "strategies": [(name, *_strategy(strategies.get(name, {}))) for name in names],
+        "workloads": [
+            (name, entry["description"], words(entry.get("params", {})), load(entry.get("load", {})))
+            for name, entry in workloads.items()
+            if name in of_tenants
+        ],
+        "compositions": [
+            (name, entry["description"], words(entry["tenants"]))
+            for name, entry in workloads.items()
+            if name in run and study.is_mix(name)
+        ],
+    }
+
+
+def remark(rows: list[Row]) -> list[str]:
+    """Give every row its `remarks`; those that all rows with a valid cell share are returned instead."""
+    for row in rows:
+        status = [row["status"]] if row["status"] != "ok" else []
+        row["remarks"] = [*status, *filter(None, [row["reason"], *row["notes"].split("; ")])]
+    measured = [row["remarks"] for row in rows if row["n"] > 0]
+    shared = [each for each in measured[0] if all(each in other for other in measured)] if len(measured) > 1 else []
+    for row in rows:
+        row["remarks"] = [each for each in row["remarks"] if each not in shared]
+    return shared
+
+
+def powered(rows: list[Row]) -> list[Row]:
+    """The rows that know the device's power or energy."""
+    return [row for row in rows if any(not math.isnan(row[metric]) for metric in POWER_AND_ENERGY)]
+
+
+def device(node: dict[str, Any], units: int | None) -> list[tuple[str, str]]:
+    """Names and values of what is known about the node, which has so many `units`."""
+    memory = node["memory_bytes"]
+    facts = [
+        ("device", node["product"]),
+        ("label", node["label"]),
+        ("kind of node", node["kind"]),
+        (f"number of {node['units_name']}", UNITS_NOT_KNOWN if units is None else str(units)),
+        ("memory", f"{digits(memory / 2**30)} GiB" if memory else ""),
+        ("identity (hashed)", node["device"]),
+        *((name.replace("_", " "), words(value)) for name, value in node["details"].items()),
+    ]
+    return [(name, value) for name, value in facts if value]
+
+
+def _strategy(entry: dict[str, Any]) -> tuple[str, str]:
+    settings = {name: value for name, value in entry.items() if name != "description" and value is not None}
+    return entry.get("description", ""), words(settings)

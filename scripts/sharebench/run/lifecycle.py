@@ -1,0 +1,332 @@
+"""The start and the end of a run: what it will do, its claim, and what it says when it is over."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from itertools import dropwhile, groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from sharebench.core import console, run_record
+from sharebench.core.files import SCRIPTS
+from sharebench.core.spec import in_words, tenant_workloads
+from sharebench.core.strategies import is_again
+from sharebench.datasets import dataset
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.node import Node
+from sharebench.run import ownership
+from sharebench.run.jobs import duration, node_of, seconds_per_cell
+from sharebench.study.cells import Cell, cell_of
+from sharebench.study.study import Study
+
+LOG_LINES = 20
+LEAST_FREE_BYTES = 16 * 2**20
+"""With less than this on the disk after a failure, that is worth a line: a log may not have had room for the cause."""
+# Rules that need the node.
+NODE_RULES = {"characterise_node", "calibrate", "configure_node", "run_cell", "restore", "measure_timeslice"}
+
+
+def switches(study: Study, cells: Collection[Cell]) -> int:
+    """How often the node changes state while these cells run in their order: once for each run of equal plots."""
+    in_order = [cell for cell in study.cells if cell in cells]
+    return sum(1 for _ in groupby(in_order, key=study.plot))
+
+
+def count_of(number: int, one: str, many: str) -> str:
+    """`1 node switch`, `2 node switches`."""
+    return f"{number} {one if number == 1 else many}"
+
+
+def headline(study: Study, run: Mapping[str, Any], cells: Collection[Cell], jobs: Mapping[str, int]) -> str:
+    """The plan in one line: cells by strategy, switches, time."""
+    if not cells:
+        others = ", ".join(f"{name} {count}" for name, count in sorted(jobs.items()) if count and name != "all")
+        return f"no cell to measure; to do: {others or 'nothing'}"
+    by_strategy = Counter(cell.strategy for cell in cells)
+    parts = ", ".join(f"{name} {by_strategy[name]}" for name in study.strategies if name in by_strategy)
+    count = len(cells) + jobs.get("calibrate", 0)
+    left = duration(count * seconds_per_cell(study, run))
+    return (
+        f"{len(cells)} of {len(study.cells)} cells to measure on node {study.node_kind}: {parts}; "
+        f"{count_of(switches(study, cells), 'node switch', 'node switches')}; about {left}"
+    )
+
+
+def pending(summary: str) -> dict[str, list[str]]:
+    """The files that Snakemake would make, by rule, from what `snakemake --summary` prints."""
+    lines = dropwhile(lambda line: not line.startswith("output_file\t"), summary.splitlines())
+    rows = csv.DictReader(lines, delimiter="\t")
+    files: dict[str, list[str]] = {}
+    for row in rows:
+        if row["plan"] == "update pending":
+            files.setdefault(row["rule"], []).append(row["output_file"])
+    return files
+
+
+def _without_tenants(node: Node, study: Study, strategy: str) -> list[str]:
+    """What of the strategy's cells will start no tenant: by kind, the numbers of tenants, of which workloads."""
+    entry, cells = study.strategies[strategy], [cell for cell in study.cells if cell.strategy == strategy]
+    once = {(cell.replicas, cell.workload): tenant_workloads(study.spec_of(cell)) for cell in cells}
+    never = {key for key, workloads in once.items() if node.infeasible(entry, key[0], workloads) is not None}
+    untried = {key for key, workloads in once.items() if node.not_attempted(entry, workloads) is not None} - never
+    found = []
+    for words, keys in (("infeasible here", never), ("not measured", untried)):
+        sizes: dict[int, list[str]] = {}
+        for replicas, workload in sorted(keys):
+            sizes.setdefault(replicas, []).append(workload)
+        parts = []
+        for of, group in groupby(sizes.items(), key=itemgetter(1)):
+            numbers = [replicas for replicas, _ in group]
+            is_all = all(set(of) == {workload for n, workload in once if n == size} for size in numbers)
+            parts.append(", ".join(map(str, numbers)) + ("" if is_all else f" of {', '.join(of)}"))
+        found += [f"{words}: {'; '.join(parts)}"] if parts else []
+    return found
+
+
+def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str:
+    """The whole plan, for `snakemake plan`: the headline, and what each strategy changes on the node.
+
+    `files` are those that Snakemake would make, by rule.
+    """
+    node = node_of(study, results)
+    cells = {cell_of(path) for path in files.get("run_cell", ())}
+    if cells:
+        jobs = {"calibrate": len(files.get("calibrate", ()))}
+        lines = [headline(study, run_record.read_run(results), cells, jobs)]
+    else:
+        made = ", ".join(f"{rule} {len(paths)}" for rule, paths in sorted(files.items()))
+        lines = [f"no cell to measure; files to make: {made or 'none'}"]
+    width = max(len(name) for name in study.strategies)
+    changes: dict[str, list[str]] = {}
+    for name in sorted({cell.strategy for cell in study.cells}, key=list(study.strategies).index):
+        mine = [cell for cell in study.cells if cell.strategy == name]
+        sizes = sorted({cell.replicas for cell in mine})
+        without = _without_tenants(node, study, name)
+        lines.append(
+            f"  {name:{width}}  {sum(cell in cells for cell in mine):4d} of {len(mine)} cells"
+            f"  replicas {', '.join(map(str, sizes))}" + (f"  ({'; '.join(without)})" if without else "")
+        )
+        changes.setdefault(node.plan(study.strategies[name]), []).append(name)
+    lines += [f"  {', '.join(names)}: {change}" for change, names in changes.items()]
+    lines.append(f"  order: {study.order}; `snakemake restore` brings the node back at any time")
+    return "\n".join(lines)
+
+
+def _git(*arguments: str) -> str | None:
+    answer = subprocess.run(["git", "-C", str(SCRIPTS.parent), *arguments], capture_output=True, text=True, check=False)
+    return answer.stdout.strip() if answer.returncode == 0 else None
+
+
+def git_state() -> dict[str, Any]:
+    """Commit of the checkout and whether tracked files differ from it; None outside git."""
+    try:
+        commit = _git("rev-parse", "HEAD")
+        changes = _git("status", "--porcelain", "--untracked-files=no")
+    except FileNotFoundError:
+        commit = changes = None
+    return {"git_commit": commit, "git_dirty": bool(changes) if commit else None}
+
+
+def relative_argv(argv: Sequence[str]) -> list[str]:
+    """The command as one would type it here: no absolute paths, so no user or host in the results."""
+    # `python -m snakemake` calls itself __main__.py.
+    return ["snakemake", *map(dataset.portable, argv[1:])]
+
+
+def _let_go(node: Node) -> None:
+    # What cannot be let go of ends by itself: nobody renews it any more.
+    with contextlib.suppress(NodeError, OSError):
+        node.release()
+
+
+def begin(
+    study: Study, results: Path, needed: Mapping[str, Sequence[str]], argv: Sequence[str], not_shown: str
+) -> ownership.Claim:
+    """Claim the results, and the node when there is something to measure; prints the plan's first line.
+
+    `needed` maps the rules that will run to the first output of each of their jobs. Raises OwnershipError.
+    """
+    cells = {cell_of(path) for path in needed.get("run_cell", ())}
+    jobs = {name: len(outputs) for name, outputs in needed.items()}
+    measuring = not NODE_RULES.isdisjoint(needed)
+    try:
+        node = node_of(study, results) if measuring else None
+        lock_path = node.lock_path if node else None
+    except NodeError as error:
+        raise ownership.OwnershipError(str(error)) from None
+    claim = ownership.claim(
+        results,
+        lock_path,
+        {
+            "config": study.config,
+            "node_kind": study.node_kind,
+            "order": study.order,
+            "not_shown": not_shown,
+            "argv": relative_argv(argv),
+            "planned": len(cells),
+            "jobs": jobs,
+            **git_state(),
+        },
+    )
+    os.environ[run_record.RUN_ID_VARIABLE] = claim.run_id
+    if node is not None:
+        try:
+            node.claim(claim.run_id)
+            claim.endings.append(lambda: _let_go(node))
+            node.sweep()
+        except (NodeError, OSError, KeyboardInterrupt) as error:
+            claim.release()
+            raise ownership.OwnershipError(str(error) or "interrupted") from None
+    print(headline(study, run_record.read_run(results), cells, jobs), file=sys.stderr)
+    return claim
+
+
+def _weight(row: Mapping[str, str]) -> tuple[bool, int]:
+    """Whether a row of the summary stands for its strategy rather than another: one that ended well, then a larger."""
+    return row["status"] == "ok", int(row["replicas"])
+
+
+def _is_beyond(row: Mapping[str, str], largest: Mapping[str, str]) -> bool:
+    same = all(row[key] == largest[key] for key in ("strategy", "workload", "tenant_workload"))
+    return same and int(row["replicas"]) > int(largest["replicas"])
+
+
+def ending_lines(tables: Path) -> list[str]:
+    """What of a study did not go well, by kind, from its cells.csv: bad endings, excluded cells, and warnings."""
+    with (tables / "cells.csv").open(newline="") as file:
+        # A cell has a row for each tenant, which say the same of the cell.
+        cells = {
+            tuple(row[key] for key in ("strategy", "workload", "replicas", "repeat")): row
+            for row in csv.DictReader(file)
+        }
+    found: dict[str, list[tuple[str, ...]]] = {}
+    for cell, row in cells.items():
+        if row["status"] not in ("ok", "infeasible"):
+            found.setdefault(row["status"], []).append(cell)
+        elif row["status"] == "ok" and row["valid"] != "True":
+            found.setdefault("excluded", []).append(cell)
+    lines = []
+    for what, those in found.items():
+        strategy, workload, replicas, _ = those[0]
+        kinds = len({cell[:3] for cell in those})
+        others = f" and {count_of(kinds - 1, 'other', 'others')}" if kinds > 1 else ""
+        reason = cells[those[0]]["reason"].split("; ")[0]
+        where = f"{workload}, {strategy} × {replicas}{others}"
+        lines.append(f"{len(those)} of {len(cells)} cells {what}: {where}: {reason}")
+    warned = Counter(name for row in cells.values() for name in row["warnings"].split(";") if name)
+    if warned:
+        number = sum(bool(row["warnings"]) for row in cells.values())
+        names = ", ".join(f"{name} ({count})" if len(warned) > 1 else name for name, count in warned.most_common())
+        lines.append(f"{number} of {len(cells)} cells carry a warning: {names}")
+    return lines
+
+
+def closing_lines(results: Path) -> list[str]:
+    """What a finished run says: the main table at the largest number of tenants, what did not go well, and where the
+    report is.
+
+    Workloads that only ran alone, such as the baselines of pairs, come last.
+    """
+    with (results / "tables" / "summary.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    compared: list[str] = []
+    alone: list[str] = []
+    for workload, tenant in dict.fromkeys((row["workload"], row["tenant_workload"]) for row in rows):
+        largest: dict[str, dict[str, str]] = {}
+        for row in rows:
+            is_meant = (row["workload"], row["tenant_workload"]) == (workload, tenant) and not is_again(row["strategy"])
+            known = largest.get(row["strategy"])
+            if is_meant and (known is None or _weight(row) > _weight(known)):
+                largest[row["strategy"]] = row
+        for name, row in largest.items():
+            missing = "no mean" if row["status"] == "ok" else row["status"]
+            missing += f" ({row['reason'].split('; ')[0]})" if row["reason"] else ""
+            mean_ms = f"{1e3 * float(row['latency_mean_seconds']):.4g} ms" if row["latency_mean_seconds"] else missing
+            slowdown = f", slowdown {float(row['slowdown']):.2f}" if row["slowdown"] else ""
+            total = f", {float(row['throughput_total_hz']):.4g}/s in all" if row["throughput_total_hz"] else ""
+            beyond = [each["replicas"] for each in rows if _is_beyond(each, row)]
+            note = f" (× {', '.join(beyond)}: no result)" if beyond else ""
+            line = f"{in_words(workload, tenant)}, {name} × {row['replicas']}: {mean_ms}{slowdown}{total}{note}"
+            (alone if len(largest) == 1 and row["replicas"] == "1" else compared).append(line)
+    lines = compared + alone
+    shown = lines[:4]
+    more = f" ({len(lines) - len(shown)} more in tables/summary.md)" if len(lines) > len(shown) else ""
+    label = rows[0].get("label", "") if rows else ""
+    return [
+        *([f"{label}:"] if label else []),
+        *shown,
+        *ending_lines(results / "tables"),
+        f"report: {results / 'report.html'}{more}",
+    ]
+
+
+def failed_logs(logs: Sequence[Path], started_epoch_seconds: float) -> list[str]:
+    """The last lines of the logs that this run's failed jobs left."""
+    lines = []
+    for log in logs:
+        if not log.exists() or log.stat().st_mtime < started_epoch_seconds:
+            continue
+        tail = console.plain(log.read_text(errors="replace")).strip().splitlines()[-LOG_LINES:]
+        if not tail:
+            tail = ["ended without a word: killed, by the kernel if memory was short (see dmesg)"]
+        lines += [f"--- {log}", *(["interrupted"] if tail[-1] == "KeyboardInterrupt" else tail)]
+    return lines
+
+
+def full_disk(results: Path) -> list[str]:
+    """A line where there is next to no room for results."""
+    free_bytes = shutil.disk_usage(results).free
+    if free_bytes >= LEAST_FREE_BYTES:
+        return []
+    return [f"the disk is full: {free_bytes / 2**20:.1f} MiB are left for {results}; make room first"]
+
+
+def leave_node(study: Study, results: Path) -> str | None:
+    """Restore a node whose state must not outlast the run; a line when that fails."""
+    try:
+        node = node_of(study, results)
+        if not node.state_outlives_run:
+            node.restore()
+    except (NodeError, OSError) as error:
+        return f"the node could not be restored: {error}; `snakemake restore` tries again"
+    return None
+
+
+def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | None) -> None:
+    """Let go of results and node, and say how the run went.
+
+    `unfinished` is None after success, else the logs of the jobs that did not finish: they are shown, and what the
+    run did measure is tabled under partial/.
+    """
+    results = claim.results
+    run = run_record.read_run(results)
+    trouble = leave_node(study, results) if not NODE_RULES.isdisjoint(run["jobs"]) else None
+    claim.release()
+    if unfinished is None:
+        lines = closing_lines(results) if "report" in run["jobs"] else []
+    else:
+        lines = failed_logs(unfinished, run["started_epoch_seconds"])
+        lines += [f"the node is down: {run['down']}"] if run["down"] else []
+        lines += full_disk(results)
+        if not study.config["from"]:
+            script = [sys.executable, str(SCRIPTS / "tables_of_failed_run.py"), "--results", str(results)]
+            try:
+                made = subprocess.run(script, capture_output=True, text=True, check=False)
+                lines += made.stdout.splitlines() or made.stderr.splitlines()[-1:]
+            except KeyboardInterrupt:
+                # Asked for a second time: these tables are of no other use than to be looked at now.
+                lines.append("interrupted again: no tables of what was measured until now")
+            if (results / "partial" / "cells.csv").exists():
+                lines += ending_lines(results / "partial")
+        if not any(line.startswith("measure them again:") for line in lines):
+            lines.append("not complete: the same command again does only what is missing")
+    lines += [trouble] if trouble else []
+    print("\n".join(line for line in lines if line), file=sys.stderr)

@@ -1,0 +1,248 @@
+"""Who owns the results and the node: locks, the run record, takeover of the dead, the circuit breaker.
+
+The *run* owns, not the job: `claim` is called once, when a run starts, and its locks die with that process, however
+it dies. Jobs learn the run's id from the environment and verify that the run is still the owner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sharebench.core import file_lock
+from sharebench.core.files import write_json
+from sharebench.core.run_record import RUN_ID, RUN_ID_VARIABLE, STOP_SIGNALS, read_run, scratch_folders, state_folder
+
+FAILURES_BEFORE_DOWN = 2
+GRACE_SECONDS = 3.0
+
+
+class OwnershipError(Exception):
+    """The results or the node are not ours; the message is one line."""
+
+
+@dataclass
+class Claim:
+    """The locks of a running run; keep it alive as long as the run."""
+
+    run_id: str
+    results: Path
+    locks: list[file_lock.FileLock]
+    endings: list[Callable[[], None]] = field(default_factory=list)
+    """What else is done when the run lets go."""
+
+    def release(self) -> None:
+        """Mark the run as ended and let go of its locks."""
+        for ending in self.endings:
+            ending()
+        record = read_run(self.results)
+        if record.get("run_id") == self.run_id:
+            # On a full disk the run must still be able to say why it failed.
+            with contextlib.suppress(OSError):
+                write_run(self.results, record | {"ended": True})
+        for lock in self.locks:
+            lock.write("")
+            lock.close()
+        self.locks.clear()
+
+
+def new_run_id() -> str:
+    """An id that sorts by time and says nothing about the machine."""
+    return time.strftime("%Y%m%d-%H%M%S", time.gmtime()) + "-" + os.urandom(2).hex()
+
+
+def write_run(results: Path, record: dict[str, Any]) -> None:
+    """Replace the run record."""
+    write_json(state_folder(results) / "run.json", record)
+
+
+def take(path: Path) -> file_lock.FileLock | None:
+    """The lock of this process, or None when another process holds it. Raises OwnershipError."""
+    try:
+        return file_lock.acquire(path)
+    except file_lock.LockError as error:
+        raise OwnershipError(str(error)) from None
+
+
+def holder(path: Path) -> str:
+    """Which run holds the lock, whose it is and since when, as far as that can be seen."""
+    owner, pid = file_lock.read(path), file_lock.holder(path)
+    run_id, results, started = (owner.get(key) for key in ("run_id", "results", "started_epoch_seconds"))
+    # A run that died left its name, and another user may hold the lock now. Nor may a name be any text at all.
+    is_the_holder = isinstance(owner.get("pid"), int) and pid in (None, owner["pid"])
+    is_sound = RUN_ID.fullmatch(str(run_id)) and isinstance(results, str) and results.isprintable()
+    with contextlib.suppress(OSError, TypeError, ValueError, OverflowError):
+        if is_the_holder and is_sound:
+            uid = path.stat().st_uid
+            whose = "" if uid == os.getuid() else f" of {file_lock.user_name(uid)}"
+            return f"run {run_id}{whose} (process {owner['pid']}, started {_clock(started)}, results in {results})"
+    return "another run" if pid is None else _of_process(pid)
+
+
+def _of_process(pid: int) -> str:
+    try:
+        # Imported here because a lock is seldom refused, and `make clean` may have no psutil.
+        import psutil
+    except ImportError:
+        return f"another run (process {pid})"
+    try:
+        process = psutil.Process(pid)
+        user, started = file_lock.user_name(process.uids().real), _clock(process.create_time())
+    except psutil.Error:
+        return f"another run (process {pid})"
+    return f"a run of {user} (process {pid}, started {started})"
+
+
+def _clock(epoch_seconds: Any) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(epoch_seconds))
+
+
+def claim(results: Path, node_lock: Path | None, record: dict[str, Any]) -> Claim:
+    """Take the results folder and the node, sweeping what a dead owner left behind.
+
+    `record` becomes the run record (`.sharebench/run.json`). Raises OwnershipError naming a live owner, or when the
+    results cannot be written to.
+    """
+    run_id = new_run_id()
+    owner = {
+        "run_id": run_id,
+        "pid": os.getpid(),
+        "started_epoch_seconds": time.time(),
+        "results": os.path.relpath(results),
+    }
+    locks = [("results folder", state_folder(results) / "lock")]
+    if node_lock is not None:
+        locks.append(("node", node_lock))
+    held: list[file_lock.FileLock] = []
+    with contextlib.ExitStack() as undo:
+        for what, path in locks:
+            lock = take(path)
+            if lock is None:
+                raise OwnershipError(f"the {what} is in use by {holder(path)}; wait for it to end, or stop it")
+            undo.callback(lock.close)
+            held.append(lock)
+        try:
+            for lock in held:
+                # An owner that ended well has left no name. What another user wrote there is not acted on.
+                dead = file_lock.read(lock.path).get("run_id")
+                if lock.is_own and isinstance(dead, str) and RUN_ID.fullmatch(dead):
+                    sweep(dead)
+                lock.write(json.dumps(owner))
+            kept = {"overhead": read_run(results).get("overhead")}
+            fresh = {"ended": False, "done": 0, "first_cell_epoch_seconds": None, "failure": None, "down": None}
+            write_run(results, owner | kept | fresh | record)
+        except OSError as error:
+            raise OwnershipError(f"{results} cannot be written to: {error.strerror}") from None
+        undo.pop_all()
+    return Claim(run_id, results, held)
+
+
+def verify(results: Path) -> dict[str, Any]:
+    """The run record, when the run that started this job still owns the results and is alive.
+
+    Raises OwnershipError otherwise, and when the circuit breaker has tripped.
+    """
+    record = read_run(results)
+    mine = os.environ.get(RUN_ID_VARIABLE)
+    if mine is None:
+        raise OwnershipError("started outside a run: measure with `snakemake`, not by calling the script")
+    if record.get("run_id") != mine or record["ended"]:
+        raise OwnershipError(f"run {mine} no longer owns these results")
+    probe = take(state_folder(results) / "lock")
+    if probe is not None:
+        probe.close()
+        raise OwnershipError(f"run {mine} has died; start it again")
+    if record["down"]:
+        raise OwnershipError(f"not tried, the node is down: {record['down']}")
+    return record
+
+
+def report(results: Path, failure: str | None, is_final: bool = False) -> None:
+    """Count a finished cell, or trip the circuit breaker: after two harness failures in a row with one cause, or now.
+
+    `is_final` says that nothing else needs to be tried.
+    """
+    record = read_run(results)
+    if failure is None:
+        if record["failure"] is not None:
+            write_run(results, record | {"failure": None})
+        return
+    previous = record["failure"] or {"cause": None, "count": 0}
+    count = previous["count"] + 1 if previous["cause"] == failure else 1
+    down = failure if is_final or count >= FAILURES_BEFORE_DOWN else None
+    write_run(results, record | {"failure": {"cause": failure, "count": count}, "down": down})
+
+
+def count_cell(results: Path) -> dict[str, Any]:
+    """Note in the run record that one more cell has begun, and return the record."""
+    record = read_run(results)
+    record["done"] += 1
+    record["first_cell_epoch_seconds"] = record["first_cell_epoch_seconds"] or time.time()
+    write_run(results, record)
+    return record
+
+
+def add_overhead(results: Path, seconds: float) -> None:
+    """Note what a cell took beyond its window; the mean over all runs here estimates what is left."""
+    record = read_run(results)
+    known = record["overhead"] or {"cells": 0, "seconds": 0.0}
+    record["overhead"] = {"cells": known["cells"] + 1, "seconds": known["seconds"] + seconds}
+    write_run(results, record)
+
+
+def sweep(run_id: str) -> int:
+    """End every process of that run but this one and its ancestors, and remove its scratch; returns their number."""
+    # Imported here because most jobs have nothing to sweep and start faster without it.
+    import psutil
+
+    me = psutil.Process()
+    spared = {me.pid, *(parent.pid for parent in me.parents())}
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid not in spared and process.environ().get(RUN_ID_VARIABLE) == run_id:
+                process.terminate()
+                # A stopped process sees the signal only once it goes on.
+                process.send_signal(signal.SIGCONT)
+                found.append(process)
+    _, alive = psutil.wait_procs(found, timeout=GRACE_SECONDS)
+    for process in alive:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(alive, timeout=GRACE_SECONDS)
+    for folder in scratch_folders(run_id):
+        shutil.rmtree(folder, ignore_errors=True)
+    return len(found)
+
+
+class Interrupted(BaseException):
+    """The job was asked to end; like KeyboardInterrupt it is no Exception, so that only cleanup sees it."""
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Turn the first stop signal into `Interrupted` and ignore later ones, so that cleanup completes.
+
+    A signal that this process was started to ignore (nohup) stays ignored.
+    """
+    heeded = [number for number in STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+
+    def stop(number: int, frame: object) -> None:
+        for other in heeded:
+            signal.signal(other, signal.SIG_IGN)
+        raise Interrupted(signal.Signals(number).name)
+
+    before = {number: signal.signal(number, stop) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,186 @@
+"""Who runs on a GPU when: processes that only watch the device's clock, and what the gaps in their watch say.
+
+Each of K tenants runs a kernel of one thread that reads the device's timer until a common end and notes every gap
+(`tenant.spin`). A gap means that the tenant was off the device; `turns` says what follows from all of them together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from sharebench.core.files import replace_atomically, write_json
+from sharebench.core.strategies import Strategy
+from sharebench.nodes.contract import Grant, NodeError, State
+from sharebench.nodes.host.processes import ProcessTenants, by_process
+from sharebench.nodes.node import Node
+from sharebench.records.references import read_device
+from sharebench.run.jobs import JobFailed, node_of
+from sharebench.study.study import Study
+
+MECHANISMS = ("time-slicing", "mps", "streams")
+COLUMNS = ("strategy", "tenant", "kind", "lower_us", "upper_us", "count")
+# Well above what a reading thread loses to the memory system, well below the shortest turn seen anywhere.
+THRESHOLD_NS = 5_000
+# Contexts and compilation take one or two seconds, the first client of an MPS daemon one more.
+START_SECONDS = 60.0
+# From the order to start until the last kernel has started.
+LEAD_SECONDS = 0.2
+LEAVE_SECONDS = 20.0
+# Processes on one device clock agree to well under this; those on two devices, by pure chance only.
+CLOCK_NS = 1_000_000
+
+
+def probed(study: Study) -> list[Strategy]:
+    """The study's strategies that share one whole device without limits, in the catalogue's order."""
+    asked = {cell.strategy for cell in study.cells}
+    return [
+        entry
+        for name, entry in study.strategies.items()
+        if name in asked
+        and entry.mechanisms[0] in MECHANISMS
+        and len(entry.mechanisms) == 1
+        and entry.thread_percent is None
+        and entry.memory_percent is None
+    ]
+
+
+@contextlib.contextmanager
+def started(python: Path, grants: Sequence[Grant]) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """The probing processes; ended in any case."""
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for group in by_process(grants):
+            command = [str(python), "-m", "tenant.spin", "--streams", str(len(group))]
+            command += ["--threshold-ns", str(THRESHOLD_NS)]
+            environment = ProcessTenants.environment(group[0])
+            processes.append(subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.communicate()
+
+
+def answer(process: subprocess.Popen[bytes], deadline: float) -> dict[str, Any]:
+    """The process's next line, by a deadline of `time.monotonic`. Raises NodeError when none comes."""
+    assert process.stdout is not None
+    ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+    line = process.stdout.readline() if ready else b""
+    if not line:
+        code = process.poll() if not ready else process.wait()
+        how = "did not answer in time" if code is None else f"ended with exit code {code}"
+        raise NodeError(f"a probing process {how}; what it said is above")
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def watched(python: Path, grants: Sequence[Grant], seconds: float) -> tuple[list[dict[str, Any]], int]:
+    """Let the tenants of these grants spin at the same time; returns their timelines in order and the common end in ns.
+
+    Raises NodeError when a process fails or when they are not on one device.
+    """
+    with started(python, grants) as processes:
+        deadline = time.monotonic() + START_SECONDS
+        ready = [answer(process, deadline) for process in processes]
+        offsets = [each["timer_ns"] - each["monotonic_ns"] for each in ready]
+        if len({each["device"] for each in ready}) > 1 or max(offsets) - min(offsets) > CLOCK_NS:
+            raise NodeError("the probing processes are not on one device, so that their clocks cannot be compared")
+        end_ns = max(offsets) + time.monotonic_ns() + int((LEAD_SECONDS + seconds) * 1e9)
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps({"end_ns": end_ns}).encode() + b"\n")
+            process.stdin.flush()
+        deadline = time.monotonic() + LEAD_SECONDS + seconds + START_SECONDS
+        answers = [answer(process, deadline) for process in processes]
+        for process in processes:
+            # A client of an MPS daemon leaves by itself, or its server counts it as broken.
+            process.wait(LEAVE_SECONDS)
+    return [timeline for each in answers for timeline in each["timelines"]], end_ns
+
+
+def probe(
+    node: Node, python: Path, strategy: Strategy, tenants: int, seconds: float
+) -> tuple[dict[str, Any], list[Any]]:
+    """One strategy's part of timeslice.json, and its rows of timeslice.csv."""
+    why = node.infeasible(strategy, tenants)
+    if why is not None:
+        return {"infeasible": why}, []
+    node.ensure(State(strategy, None, 0))
+    timelines, end_ns = watched(python, node.grants(strategy, tenants), seconds)
+    # Imported here because Snakemake asks this module which strategies there are, and numpy takes its time.
+    from sharebench.run.timeslice.slices import NotTellable, analysed
+
+    try:
+        found, rows = analysed(timelines, end_ns)
+    except NotTellable as error:
+        raise NodeError(f"{strategy.name}: {error}") from None
+    return {"infeasible": None, **found}, [(strategy.name, *row) for row in rows]
+
+
+def job(
+    results: Path, device: Path, tenants: int, seconds: float, out: Path, table: Path
+) -> Callable[[dict[str, Any]], None]:
+    """Job: all strategies of the study that can be told apart this way, into nodes/timeslice.json and the table."""
+
+    def measure(run: dict[str, Any]) -> None:
+        from sharebench.nodes.host.nvidia import NvidiaNode
+
+        study = Study(run["config"])
+        node = node_of(study, results)
+        if not isinstance(node, NvidiaNode):
+            raise JobFailed(needs_gpu(study))
+        strategies = probed(study)
+        if not strategies:
+            names = ", ".join(MECHANISMS)
+            raise JobFailed(f"the study has none of {names} without limits; name one: --config 'strategies=[mps]'")
+        began = time.time()
+        found: dict[str, Any] = {}
+        rows: list[Any] = []
+        try:
+            for strategy in strategies:
+                print(f"watching {tenants} tenants under {strategy.name} for {seconds:g} s", flush=True)
+                found[strategy.name], more = probe(node, node.tenant_python, strategy, tenants, seconds)
+                rows += more
+        finally:
+            node.restore()
+        write_table(table, rows)
+        write_json(
+            out,
+            {
+                "node": read_device(device)["node"],
+                "tenants": tenants,
+                "seconds": seconds,
+                "threshold_us": THRESHOLD_NS / 1e3,
+                "strategies": found,
+                "provenance": {
+                    "run_id": run["run_id"],
+                    "started_epoch_seconds": began,
+                    "git_commit": run["git_commit"],
+                    "git_dirty": run["git_dirty"],
+                },
+            },
+        )
+
+    return measure
+
+
+def needs_gpu(study: Study) -> str:
+    """Why a study's node cannot be watched, and what would work; one line."""
+    return (
+        f"probe_timeslice needs an NVIDIA GPU on this host: the node is {study.node_kind}, which has no clock that "
+        "tenants could watch; where there is a GPU, use --config node=nvidia"
+    )
+
+
+def write_table(path: Path, rows: Sequence[Sequence[Any]]) -> None:
+    """Write timeslice.csv from rows in the order of COLUMNS."""
+    lines = [",".join(f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in row) for row in rows]
+    replace_atomically(path, "\n".join([",".join(COLUMNS), *lines]) + "\n")

@@ -1,0 +1,59 @@
+"""A cell of the matrix, and the plot (one state of the node in one block) that it belongs to."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """One measurement: a point of the matrix and the number of its repeat."""
+
+    strategy: str
+    workload: str
+    replicas: int
+    repeat: int
+
+    @property
+    def folder(self) -> str:
+        """Path of the cell under the results root."""
+        return f"cells/{self.strategy}/{self.workload}/n{self.replicas}/r{self.repeat}"
+
+    @property
+    def raw(self) -> str:
+        """Path of the cell's record under the results root."""
+        return f"{self.folder}/raw.json"
+
+    def __str__(self) -> str:
+        return f"{self.strategy} × {self.replicas}, {self.workload}, repeat {self.repeat}"
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A whole plot of the split-plot: one node state, set up afresh, in one block."""
+
+    strategy: str
+    replicas: int | None
+    block: int
+
+
+def cell_of(path: str) -> Cell:
+    """The cell whose file this is; `path` contains `cells/S/W/nN/rR/`. Raises ValueError otherwise."""
+    found = re.search(r"cells/([^/]+)/([^/]+)/n(\d+)/r(\d+)/", path)
+    if not found:
+        raise ValueError(f"{path}: not a cell's file")
+    strategy, workload, replicas, repeat = found.groups()
+    return Cell(strategy, workload, int(replicas), int(repeat))
+
+
+def pair_name(one: str, other: str) -> str:
+    """Name of the pair of these workloads, whichever comes first."""
+    return "+".join(sorted((one, other)))
+
+
+def canonical(value: Any) -> str:
+    """JSON text that is the same for equal values, whatever the order of their keys."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -1,0 +1,50 @@
+"""A study from a config as it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sharebench.config.load import ConfigError, load
+from sharebench.config.words import shown
+from sharebench.study import exclusions
+from sharebench.study.study import Study
+
+
+def open_study(config: Mapping[str, Any]) -> Study:
+    """The study of a config, normalised and checked (`config.load`). Raises ConfigError."""
+    study = Study(load(config))
+    if not study.config["datasets"] and study.config["from"] is None:
+        for problem in _exclusion_problems(study.config):
+            raise ConfigError(problem)
+    return study
+
+
+def _is_left_out_anyway(pattern: str, config: dict[str, Any]) -> bool:
+    """Whether it is about a strategy or a workload of the catalogue that the study is without, as a part of a whole is.
+
+    Pairs and faults are named by their workloads, of which the study may have others.
+    """
+    strategy, workload = pattern.split("/")[:2]
+    return any(
+        name in config[catalogue] and name not in config[chosen]
+        for name, catalogue, chosen in (
+            (strategy, "strategy_catalogue", "strategies"),
+            (workload, "workload_catalogue", "workloads"),
+        )
+    )
+
+
+def _exclusion_problems(config: dict[str, Any]) -> Iterator[str]:
+    """Entries that leave nothing out, or nothing over, of a config that is sound otherwise."""
+    if not config["exclude"]:
+        return
+    everything = Study(config | {"exclude": []}).cells
+    for pattern in config["exclude"]:
+        if not _is_left_out_anyway(pattern, config) and not any(
+            exclusions.matches(cell, pattern) for cell in everything
+        ):
+            example = everything[-1].folder.removeprefix("cells/")
+            yield f"exclude: {shown(pattern)} is no cell of this study; one is {example}; change it, or remove it"
+    if not Study(config).requested:
+        yield f"exclude: {shown(config['exclude'])} leaves no cell; remove an entry"

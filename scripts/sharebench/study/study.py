@@ -1,0 +1,345 @@
+"""Config to cells: which cells there are, in which order they run, and what each of them depends on."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import combinations_with_replacement, product
+from typing import Any
+
+from sharebench.core import faults, fingerprint, programs, prometheus_options
+from sharebench.core.capabilities import resolve_node
+from sharebench.core.spec import is_job
+from sharebench.core.strategies import Strategy, again, on_node
+from sharebench.study import exclusions
+from sharebench.study.cells import Cell, Plot, canonical, pair_name
+from sharebench.study.environment import environment_of
+
+# Switching a cluster node takes longer than this; there each state is set once.
+SLOW_SWITCH_KINDS = {"kubernetes"}
+# Capacity and output need no longer a run than this.
+CALIBRATION_SECONDS = 10
+
+
+def _as_loop(workload: dict[str, Any]) -> dict[str, Any]:
+    """The spec of a workload, of a job that of its iterations alone."""
+    if workload["kind"] != "job":
+        return workload
+    return {key: value for key, value in workload.items() if key != "job"} | {"kind": "loop"}
+
+
+class Study:
+    """The matrix of one normalised config (`sharebench.config.load.load`)."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+        self.node_kind = resolve_node(config)
+        self.strategies: dict[str, Strategy] = on_node(config, self.node_kind)
+        self.baseline: str | None = None if config["baseline"] == "none" else config["baseline"]
+        order = config["order"]
+        self.order = order if order != "auto" else ("strategy" if self.node_kind in SLOW_SWITCH_KINDS else "blocks")
+
+    @cached_property
+    def interference(self) -> dict[str, tuple[str, str]]:
+        """The pairs of workloads that `interference` asks for, by name, whatever the order in which it lists them."""
+        named = sorted(self.config["interference"])
+        return {pair_name(*pair): pair for pair in combinations_with_replacement(named, 2)}
+
+    @cached_property
+    def faults(self) -> dict[str, tuple[str, str]]:
+        """Of each cell name of `faults` what the victim runs and what the aggressor, the last tenant, does."""
+        asked = product(sorted(self.config["faults"]), faults.victims(self.config))
+        return {faults.cell_name(kind, victim): (victim, faults.PREFIX + kind) for kind, victim in asked}
+
+    def is_mix(self, workload: str) -> bool:
+        """Whether it names what each tenant runs, instead of one workload for all."""
+        own = self.interference.keys() | self.faults.keys()
+        return workload in own or self.config["workload_catalogue"][workload]["tenants"] is not None
+
+    def _cycle(self, workload: str) -> Sequence[str]:
+        """What the tenants run, from the first on, repeated to their number."""
+        if workload in self.interference:
+            return self.interference[workload]
+        if workload in self.faults:
+            return self.faults[workload]
+        return self.config["workload_catalogue"][workload]["tenants"] or [workload]
+
+    def tenants_of(self, cell: Cell) -> list[str]:
+        """The workload of each tenant of the cell, in order."""
+        cycle = self._cycle(cell.workload)
+        return [cycle[index % len(cycle)] for index in range(cell.replicas)]
+
+    def components(self, cell: Cell) -> list[str]:
+        """The workloads of the cell's tenants, each once; an aggressor that goes wrong runs none."""
+        cycle = self._cycle(cell.workload)[: cell.replicas]
+        return list(dict.fromkeys(cycle[:1] if cell.workload in self.faults else cycle))
+
+    def is_job(self, workload: str) -> bool:
+        """Whether all its tenants run jobs, so that its cells end with the last of them."""
+        is_own = workload in self.interference or workload in self.faults
+        return not is_own and is_job(self.config, workload)
+
+    def is_compared(self, cell: Cell) -> bool:
+        """Whether it is in the summary: a window with a fault in it is in no mean, and a queue shares nothing.
+
+        Iterations in a queue run as alone, whatever their number, so that it would win every comparison.
+        """
+        return cell.workload not in self.faults and not self.strategies[cell.strategy].is_queue
+
+    def _sizes(self, strategy: str, workload: str, replicas: Sequence[int]) -> list[int]:
+        """Numbers of tenants: a pair has two, one tenant is no mix, and only jobs can stand in a queue."""
+        own = self.strategies[strategy].replicas
+        if self.strategies[strategy].is_queue and not self.is_job(workload):
+            return []
+        if workload in self.interference or workload in self.faults:
+            return [2] if own is None or 2 in own else []
+        return [n for n in own or replicas if n > 1 or not self.is_mix(workload)]
+
+    def _expand(self, strategies: Iterable[str], workloads: Sequence[str], replicas: Sequence[int]) -> list[Cell]:
+        return [
+            Cell(strategy, workload, n, repeat)
+            for strategy, workload in product(strategies, workloads)
+            for n, repeat in product(self._sizes(strategy, workload, replicas), self._repeats(workload))
+        ]
+
+    def _repeats(self, workload: str) -> range:
+        return range(1, self.config["fault_repeats" if workload in self.faults else "repeats"] + 1)
+
+    @cached_property
+    def requested(self) -> list[Cell]:
+        """The cells that the config names, and does not exclude."""
+        workloads = [*self.config["workloads"], *self.interference, *self.faults]
+        named = self._expand(self.config["strategies"], workloads, self.config["replicas"])
+        return exclusions.kept(named, self.config["exclude"])
+
+    def _alone(self) -> list[Cell]:
+        """The baseline of each workload, and the same again where the config asks for it and the catalogue has it.
+
+        What is there for a fault or a queue only is in no comparison, and needs nothing again.
+        """
+        if self.baseline is None:
+            return []
+        of = {self.baseline: self.requested}
+        if self.config["null_cells"] and again(self.baseline) in self.strategies:
+            of[again(self.baseline)] = [cell for cell in self.requested if self.is_compared(cell)]
+        return [
+            alone
+            for strategy, cells in of.items()
+            for alone in self._expand([strategy], sorted({name for c in cells for name in self.components(c)}), [1])
+            if alone.replicas == 1
+        ]
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """All cells, the baseline's among them, in the order in which they run."""
+        cells = {*self.requested, *exclusions.kept(self._alone(), self.config["exclude"])}
+        plots: dict[Plot, list[Cell]] = {}
+        for cell in sorted(cells):
+            plots.setdefault(self.plot(cell), []).append(cell)
+        ordered = []
+        for block in sorted({plot.block for plot in plots}):
+            draw = random.Random(f"{self.config['seed']}/{block}")
+            in_block = [plot for plot in plots if plot.block == block]
+            draw.shuffle(in_block)
+            if block == min(plot.block for plot in plots):
+                # Calibration has just measured the exclusive device: beginning there saves a switch.
+                in_block.sort(key=lambda plot: plot.strategy != self.baseline)
+            if self.order == "strategy":
+                # The gate sets the state of a strategy's first feasible cell, at the rank of its first cell. What comes
+                # between these two would have the state set up twice.
+                met = list(dict.fromkeys(plot.strategy for plot in in_block))
+                in_block.sort(key=lambda plot: met.index(plot.strategy))
+            for plot in in_block:
+                inside = plots[plot]
+                draw.shuffle(inside)
+                ordered += inside
+        return ordered
+
+    def tabled(self) -> list[Cell]:
+        """All cells in the order in which people read them: by workload, strategy and replicas."""
+        config, strategies = self.config, list(self.strategies)
+        workloads = [
+            *config["workloads"],
+            *config["interference"],
+            *self.calibrated(),
+            *self.interference,
+            *self.faults,
+        ]
+        return sorted(
+            self.cells,
+            key=lambda c: (workloads.index(c.workload), strategies.index(c.strategy), c.replicas, c.repeat),
+        )
+
+    @cached_property
+    def _ranks(self) -> dict[Cell, int]:
+        return {cell: len(self.cells) - position for position, cell in enumerate(self.cells)}
+
+    def rank(self, cell: Cell) -> int:
+        """Priority of the cell, unique in the study, from `len(cells)` for the first down to 1."""
+        return self._ranks.get(cell, 0)
+
+    def strategy_rank(self, strategy: str) -> int:
+        """Priority of the strategy's first cell."""
+        return max((rank for cell, rank in self._ranks.items() if cell.strategy == strategy), default=0)
+
+    def block(self, cell: Cell) -> int:
+        """Block of the cell: its repeat under `order: blocks`, 0 under `order: strategy`."""
+        return cell.repeat if self.order == "blocks" else 0
+
+    def plot(self, cell: Cell) -> Plot:
+        """The node state that the cell needs and the block in which it is set up."""
+        depends = self.strategies[cell.strategy].depends_on_replicas
+        return Plot(cell.strategy, cell.replicas if depends else None, self.block(cell))
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """The (strategy, workload) pairs that have cells, sorted."""
+        return sorted({(cell.strategy, cell.workload) for cell in self.cells})
+
+    def workloads(self) -> list[str]:
+        """The workloads and mixes that have cells, sorted."""
+        return sorted({cell.workload for cell in self.cells})
+
+    def calibrated(self) -> list[str]:
+        """The workloads that tenants run, sorted: those that need a calibration."""
+        return sorted({name for cell in self.cells for name in self.components(cell)})
+
+    def node_options(self) -> dict[str, Any]:
+        """The config section of the node; in a cluster also the study's accesses, and numbers of tenants by mechanism.
+
+        The numbers are of the device plugin, whose settings depend on them.
+        """
+        options = dict(self.config[self.node_kind])
+        if self.node_kind == "kubernetes":
+            tenants: dict[str, set[int]] = {}
+            strategies = [(self.strategies[cell.strategy], cell.replicas) for cell in self.cells]
+            for strategy, replicas in strategies:
+                if strategy.access == "device-plugin":
+                    tenants.setdefault(strategy.mechanisms[-1], set()).add(replicas)
+            used = [self.strategies["exclusive"], *(strategy for strategy, _ in strategies)]
+            options["accesses"] = sorted({str(strategy.access) for strategy in used})
+            options["tenants"] = {mechanism: sorted(sizes) for mechanism, sizes in tenants.items()}
+            options["has_pod_monitor"] = prometheus_options.has_pod_monitor(self.config)
+        return options
+
+    def _node(self) -> dict[str, Any]:
+        options = dict(self.config[self.node_kind])
+        if self.node_kind == "simulated":
+            options["seed"] = self.config["seed"]
+        if self.node_kind == "nvidia":
+            # Where GPU and interpreter are on this host is nobody else's business; the record tells what they are.
+            options = {"may_change": options["may_change"]}
+        if self.node_kind == "kubernetes":
+            # Nor is which cluster and node it is, or how it is reached.
+            options = {key: options[key] for key in ("device", "image", "python", "resources")}
+        return {"kind": self.node_kind, "options": options}
+
+    def _strategy(self, name: str, replicas: int) -> dict[str, Any]:
+        strategy = self.strategies[name]
+        keys = ("access", "pod", "interval", "claim_per")
+        of_cluster = {key: getattr(strategy, key) for key in keys if getattr(strategy, key) is not None}
+        return {
+            **of_cluster,
+            "name": name,
+            "mechanisms": list(strategy.mechanisms),
+            "profile": strategy.profile,
+            # Only where there are some: it came later, and no older cell has become stale by it.
+            **({"profiles": list(strategy.profiles)} if strategy.profiles else {}),
+            "instances": strategy.instances,
+            "limits": strategy.limits(replicas),
+        }
+
+    def _entry(self, name: str) -> Mapping[str, Any]:
+        catalogue: dict[str, dict[str, Any]] = self.config["workload_catalogue"]
+        kind = faults.kind_of(name)
+        return catalogue[name] if kind is None else faults.aggressor_entry(kind, next(iter(catalogue.values())))
+
+    def _workload(self, name: str) -> dict[str, Any]:
+        entry = self._entry(name)
+        kept = {key: entry[key] for key in ("kind", "params", "load", "output_tolerance")}
+        kept["name"] = name
+        if self.node_kind != "simulated" and programs.is_program(entry):
+            return kept | programs.spec_of(entry)
+        how = "simulated" if self.node_kind == "simulated" else "module"
+        job = {"job": entry["job"]} if entry["job"] else {}
+        return kept | job | {how: entry[how]}
+
+    def _workload_of(self, cell: Cell) -> dict[str, Any]:
+        if not self.is_mix(cell.workload):
+            return self._workload(cell.workload)
+        tenants = [self._workload(name) for name in self.tenants_of(cell)]
+        if cell.workload in self.interference:
+            # Pairs are measured over one window: a job that ends would leave its neighbour alone.
+            tenants = [_as_loop(tenant) for tenant in tenants]
+        return {"name": cell.workload, "tenants": tenants}
+
+    def _window_seconds(self, workload: str) -> Any:
+        """Length of the window; of jobs, their deadline."""
+        if not self.is_job(workload):
+            return self.config["window_seconds"]
+        return max(self.config["workload_catalogue"][name]["job"]["max_seconds"] for name in self._cycle(workload))
+
+    def spec_of(self, cell: Cell) -> dict[str, Any]:
+        """Exactly what the cell's measurement depends on."""
+        spec: dict[str, Any] = {
+            "strategy": self._strategy(cell.strategy, cell.replicas),
+            "workload": self._workload_of(cell),
+            "replicas": cell.replicas,
+            "repeat": cell.repeat,
+            "window_seconds": self._window_seconds(cell.workload),
+            "node": self._node(),
+        }
+        if cell.workload in self.faults:
+            kind = faults.kind_of(cell.workload)
+            spec["fault"] = {"kind": kind, "at_fraction": faults.AT_FRACTION, "aggressor": cell.replicas - 1}
+        if self.node_kind != "simulated":
+            spec["warmup"] = self.config["warmup"]
+            spec["environment"] = environment_of(self.config, self.node_kind)
+        return spec | prometheus_options.in_spec(self.config, spec)
+
+    def spec(self, cell: Cell) -> str:
+        """Canonical text of `spec_of(cell)`: a cell is stale when it changes."""
+        return canonical(self.spec_of(cell))
+
+    def code(self, workload: str) -> str:
+        """Labelled fingerprint of the code that measures this workload, or all of a mix, on this kind of node."""
+        entries = [self._entry(name) for name in self._cycle(workload)]
+        if self.node_kind == "simulated":
+            return f"measuring code {fingerprint.of_cell(self.node_kind)}"
+        modules = [module for entry in entries if (module := programs.module(entry)) is not None]
+        has_programs, is_watched = any(map(programs.is_program, entries)), prometheus_options.is_on(self.config)
+        code = fingerprint.of_cell(self.node_kind, *modules, has_programs=has_programs, is_watched=is_watched)
+        return f"measuring code {code}"
+
+    def node_code(self) -> str:
+        """Labelled fingerprint of the code that sets up this kind of node."""
+        return f"node code {fingerprint.of_node(self.node_kind)}"
+
+    def calibration_cell(self, workload: str) -> Cell:
+        """The exclusive cell that calibration runs in place of a repeat (its number is 0)."""
+        return Cell("exclusive", workload, 1, 0)
+
+    def under(self, spec: str, strategy: str) -> str:
+        """A spec of one tenant, under another strategy of the study."""
+        return canonical(json.loads(spec) | {"strategy": self._strategy(strategy, 1)})
+
+    def calibration_spec(self, workload: str) -> str:
+        """Canonical text of what the workload's calibration depends on: closed load, exclusive device."""
+        spec = self.spec_of(self.calibration_cell(workload))
+        spec["workload"] = _as_loop(spec["workload"]) | {"load": {"arrival": "closed"}}
+        # The study's window has no effect on jobs.
+        entry = self.config["workload_catalogue"][workload]
+        seconds = max(entry["min_window_seconds"], 1) if entry["kind"] == "job" else self.config["window_seconds"]
+        spec["window_seconds"] = min(seconds, CALIBRATION_SECONDS)
+        return canonical(spec)
+
+    def node_spec(self) -> str:
+        """Canonical text of what the node's facts depend on."""
+        return canonical(self._node())
+
+    def strategy_spec(self, strategy: str) -> str:
+        """Canonical text of what setting up the strategy depends on, for any number of replicas."""
+        entry = self.config["strategy_catalogue"][strategy]
+        kept = {key: value for key, value in entry.items() if key not in ("description", "replicas")}
+        return canonical({"strategy": kept, "node": self._node()})

@@ -1,1 +1,0 @@
-"""The tenants of a cell: processes on this host, or virtual ones."""

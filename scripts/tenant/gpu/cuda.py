@@ -1,0 +1,264 @@
+"""The CUDA driver, by ctypes: what a tenant sees of its GPU, and kernels from PTX text. Needs no torch and no toolkit.
+
+Everything happens in the device's primary context, which torch and the CUDA runtime use too, on the first device that
+is visible.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+from tenant.contract import PROBE_VARIABLE, device_digest
+
+LIBRARY = "libcuda.so.1"
+MIG_PREFIX = "MIG-"
+OUT_OF_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
+# CUdevice_attribute, CUstream_flags and CUjit_option of the driver's header.
+MULTIPROCESSOR_COUNT = 16
+STREAM_NON_BLOCKING = 1
+JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BUFFER_SIZE_BYTES = 5, 6
+JIT_LOG_BYTES = 4096
+
+_INTEGERS, _SIZES, _HANDLES = POINTER(c_int), POINTER(c_size_t), POINTER(c_void_p)
+# By the symbols of the library, of which `_v2` are those with 64-bit sizes and addresses. Streams, events, contexts,
+# modules and functions are handles.
+SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "cuInit": (c_uint,),
+    "cuDriverGetVersion": (_INTEGERS,),
+    "cuDeviceGet": (_INTEGERS, c_int),
+    "cuDeviceGetName": (c_char_p, c_int, c_int),
+    "cuDeviceGetUuid_v2": (POINTER(c_ubyte * 16), c_int),
+    "cuDeviceGetAttribute": (_INTEGERS, c_int, c_int),
+    "cuDevicePrimaryCtxRetain": (_HANDLES, c_int),
+    "cuCtxSetCurrent": (c_void_p,),
+    "cuMemGetInfo_v2": (_SIZES, _SIZES),
+    "cuMemAlloc_v2": (POINTER(c_uint64), c_size_t),
+    "cuMemFree_v2": (c_uint64,),
+    "cuMemsetD8_v2": (c_uint64, c_ubyte, c_size_t),
+    "cuMemcpyDtoH_v2": (c_void_p, c_uint64, c_size_t),
+    "cuModuleLoadDataEx": (_HANDLES, c_char_p, c_uint, _INTEGERS, _HANDLES),
+    "cuModuleGetFunction": (_HANDLES, c_void_p, c_char_p),
+    "cuLaunchKernel": (c_void_p, *(c_uint,) * 7, c_void_p, _HANDLES, _HANDLES),
+    "cuStreamCreate": (_HANDLES, c_uint),
+    "cuStreamSynchronize": (c_void_p,),
+    "cuEventCreate": (_HANDLES, c_uint),
+    "cuEventRecord": (c_void_p, c_void_p),
+    "cuEventElapsedTime": (POINTER(c_float), c_void_p, c_void_p),
+}
+Extent = int | tuple[int, int, int]
+
+
+class CudaError(Exception):
+    """A call of the driver failed; `name` is the driver's name of the error, empty where there is no driver."""
+
+    def __init__(self, message: str, name: str = "") -> None:
+        super().__init__(message)
+        self.name = name
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(LIBRARY)
+        for symbol, types in SIGNATURES.items():
+            getattr(library, symbol).argtypes = types
+    except (OSError, AttributeError) as error:
+        raise CudaError(f"no CUDA driver: {error}") from error
+    library.cuGetErrorName.argtypes = (c_int, POINTER(c_char_p))
+    return library
+
+
+def _check(symbol: str, code: int) -> None:
+    if code:
+        text = c_char_p()
+        _library().cuGetErrorName(code, byref(text))
+        name = text.value.decode() if text.value else f"CUDA error {code}"
+        raise CudaError(f"{symbol}: {name}", name)
+
+
+def _call(symbol: str, *arguments: Any) -> None:
+    _check(symbol, getattr(_library(), symbol)(*arguments))
+
+
+def _handle(symbol: str, *arguments: Any) -> c_void_p:
+    handle = c_void_p()
+    _call(symbol, byref(handle), *arguments)
+    return handle
+
+
+@cache
+def _device() -> int:
+    _call("cuInit", 0)
+    device = c_int()
+    _call("cuDeviceGet", byref(device), 0)
+    return device.value
+
+
+@cache
+def _primary_context() -> c_void_p:
+    return _handle("cuDevicePrimaryCtxRetain", _device())
+
+
+def open_context() -> None:
+    """Make the device's primary context, if it is not there yet, and the calling thread's own. Raises CudaError."""
+    _call("cuCtxSetCurrent", _primary_context())
+
+
+def driver_version() -> str:
+    """The CUDA version that the driver has, such as 13.0. Raises CudaError."""
+    version = c_int()
+    _call("cuDriverGetVersion", byref(version))
+    return f"{version.value // 1000}.{version.value % 1000 // 10}"
+
+
+def _uuid() -> str:
+    octets = (c_ubyte * 16)()
+    # Of a MIG instance it is the instance's own, as NVML has it; only the name tells which of the two it is.
+    _call("cuDeviceGetUuid_v2", byref(octets), _device())
+    name = ctypes.create_string_buffer(256)
+    _call("cuDeviceGetName", name, len(name), _device())
+    kind = "MIG" if " MIG " in name.value.decode() else "GPU"
+    return f"{kind}-{UUID(bytes=bytes(octets))}"
+
+
+def _attribute(number: int) -> int:
+    value = c_int()
+    _call("cuDeviceGetAttribute", byref(value), number, _device())
+    return value.value
+
+
+def _is_refused(size_bytes: int) -> bool:
+    pointer = c_uint64()
+    try:
+        _call("cuMemAlloc_v2", byref(pointer), size_bytes)
+    except CudaError as error:
+        if error.name != OUT_OF_MEMORY:
+            raise
+        return True
+    _call("cuMemFree_v2", pointer)
+    return False
+
+
+def view() -> dict[str, Any]:
+    """What this process sees of its device, for the record; after `open_context`. Raises CudaError.
+
+    `device` is the digest of its UUID, `is_mig` whether it is a MIG instance, `sm_count` its SMs under the limits in
+    force, memory that of the whole device under them, and `over_limit_refused` whether PROBE_VARIABLE's bytes could not
+    be had (None when it is not set).
+    """
+    free, total = c_size_t(), c_size_t()
+    _call("cuMemGetInfo_v2", byref(free), byref(total))
+    probe, uuid = os.environ.get(PROBE_VARIABLE), _uuid()
+    return {
+        "pid": os.getpid(),
+        "device": device_digest(uuid),
+        "is_mig": uuid.startswith(MIG_PREFIX),
+        "sm_count": _attribute(MULTIPROCESSOR_COUNT),
+        "memory_free_bytes": free.value,
+        "memory_total_bytes": total.value,
+        "over_limit_refused": None if probe is None else _is_refused(int(probe)),
+    }
+
+
+class Stream:
+    """A stream of its own, which does not wait for the default one. Needs `open_context` in the calling thread."""
+
+    def __init__(self) -> None:
+        self.handle = _handle("cuStreamCreate", STREAM_NON_BLOCKING)
+        self._wait = _library().cuStreamSynchronize
+
+    def synchronize(self) -> None:
+        """Return when all that was put in has been done; other threads of the process go on meanwhile."""
+        _check("cuStreamSynchronize", self._wait(self.handle))
+
+
+class Events:
+    """Two marks in a stream and the time between them: see device_time.Events."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._begin = _handle("cuEventCreate", 0)
+        self._end = _handle("cuEventCreate", 0)
+
+    def begin(self) -> None:
+        """Mark the begin."""
+        _call("cuEventRecord", self._begin, self._stream.handle)
+
+    def end(self) -> None:
+        """Mark the end."""
+        _call("cuEventRecord", self._end, self._stream.handle)
+
+    def elapsed_ns(self) -> int:
+        """Time between the marks, once the stream has passed both."""
+        milliseconds = c_float()
+        _call("cuEventElapsedTime", byref(milliseconds), self._begin, self._end)
+        return round(milliseconds.value * 1e6)
+
+
+class Buffer:
+    """Memory of the device, zeroed; `pointer` is its address there."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        address = c_uint64()
+        _call("cuMemAlloc_v2", byref(address), size_bytes)
+        self.pointer = address.value
+        _call("cuMemsetD8_v2", address, 0, size_bytes)
+
+    def read(self) -> bytes:
+        """A copy of it. Waits for the default stream only: synchronise the stream that writes to it before."""
+        copied = ctypes.create_string_buffer(self.size_bytes)
+        _call("cuMemcpyDtoH_v2", copied, self.pointer, self.size_bytes)
+        return copied.raw
+
+    def free(self) -> None:
+        """Give it back."""
+        _call("cuMemFree_v2", self.pointer)
+
+
+def _extent(extent: Extent) -> tuple[int, int, int]:
+    return (extent, 1, 1) if isinstance(extent, int) else extent
+
+
+class Kernel:
+    """An entry of a PTX text, which the driver compiles. Raises CudaError with the compiler's words."""
+
+    def __init__(self, ptx_text: str, name: str) -> None:
+        log = ctypes.create_string_buffer(JIT_LOG_BYTES)
+        options = (c_int * 2)(JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
+        values = (c_void_p * 2)(ctypes.addressof(log), JIT_LOG_BYTES)
+        try:
+            module = _handle("cuModuleLoadDataEx", ptx_text.encode(), 2, options, values)
+        except CudaError as error:
+            said = log.value.decode(errors="replace").strip()
+            raise CudaError(f"{error}: {said}" if said else str(error), error.name) from error
+        self._function = _handle("cuModuleGetFunction", module, name.encode())
+
+    def prepared(
+        self, grid: Extent, block: Extent, *arguments: int, stream: Stream | None = None
+    ) -> Callable[[], None]:
+        """A launch whose arguments are put together once; see `launch`."""
+        held = [c_uint64(argument) for argument in arguments]
+        pointers = (c_void_p * len(held))(*(ctypes.addressof(argument) for argument in held))
+        handle = stream.handle if stream is not None else None
+        extents = (*_extent(grid), *_extent(block))
+        function, start = self._function, _library().cuLaunchKernel
+
+        def launch() -> None:
+            # Naming `held` keeps alive what `pointers` points to.
+            _check("cuLaunchKernel", start(function, *extents, 0, handle, pointers if held else None, None))
+
+        return launch
+
+    def launch(self, grid: Extent, block: Extent, *arguments: int, stream: Stream | None = None) -> None:
+        """Queue it: blocks, threads per block, and arguments, each of 64 bits (numbers, or pointers of buffers).
+
+        `stream` None is the context's default stream. Raises CudaError.
+        """
+        self.prepared(grid, block, *arguments, stream=stream)()

@@ -1,0 +1,127 @@
+"""What the torch model workloads share: parameters, generated inputs, and the work that an inference declares.
+
+A model workload makes its module and inputs in `building`, moves them with `placed`, and calls `serve`.
+
+Inputs and random weights are drawn on the CPU: what a GPU draws depends on how many SMs it shows, and tenants under
+a limit would get other numbers than the reference.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from tenant.gpu.torch_device import TorchWorkload
+from tenant.parameters import ParameterError, boolean, one_of, positive_integer, with_defaults
+from tenant.workload import Work
+
+Placed = TypeVar("Placed", torch.Tensor, torch.nn.Module)
+
+COMMON = {"batch": 1, "dtype": "float32", "graph": False}
+# As in matmul: tf32 is float32 with TF32 allowed in products and convolutions.
+PRECISIONS = {"float32": "fp32", "tf32": "tf32", "float16": "fp16", "bfloat16": "bf16"}
+
+
+class Settings(NamedTuple):
+    """The parameters of every model workload."""
+
+    batch: int
+    dtype: str
+    graph: bool
+
+
+def read(params: Mapping[str, Any], own: Mapping[str, Any], what: str) -> tuple[Settings, dict[str, Any]]:
+    """The common parameters, checked, and the workload's own ones with their defaults. Raises ParameterError."""
+    values = with_defaults(params, {**COMMON, **own}, what)
+    settings = Settings(
+        positive_integer(values["batch"], f"{what} batch"),
+        one_of(values["dtype"], PRECISIONS, f"{what} dtype"),
+        boolean(values["graph"], f"{what} graph"),
+    )
+    return settings, {name: values[name] for name in own}
+
+
+def local_path(value: object, name: str) -> Path | None:
+    """A file or folder with trained weights; None for the empty text. Raises ParameterError."""
+    if not isinstance(value, str):
+        raise ParameterError(f"{name} must be a path, not {value!r}")
+    if not value:
+        return None
+    path = Path(value).expanduser()
+    if not path.exists():
+        raise ParameterError(f"{name}: {value!r} does not exist on this machine; nothing is ever downloaded")
+    return path
+
+
+def import_transformers() -> Any:
+    """The package transformers, which must be told before it is imported not to look for a network."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    return importlib.import_module("transformers")
+
+
+def pictures(batch: int, height: int, width: int) -> torch.Tensor:
+    """Random pictures (batch, 3, height, width), float32 on the CPU, normalised as models expect them.
+
+    Their spectrum falls as that of photographs does, 1 / frequency, so that neighbouring pixels are alike.
+    """
+    noise = torch.randn(batch, 3, height, width, generator=torch.Generator().manual_seed(0))
+    rows, columns = torch.fft.fftfreq(height)[:, None], torch.fft.rfftfreq(width)[None, :]
+    frequency = torch.hypot(rows, columns)
+    frequency[0, 0] = torch.inf
+    drawn = torch.fft.irfft2(torch.fft.rfft2(noise) / frequency, s=(height, width))
+    return drawn / drawn.std(dim=(1, 2, 3), keepdim=True)
+
+
+class ModelWorkload(TorchWorkload):
+    """Inference of one torch module on inputs that stay the same."""
+
+    def __init__(self, device: str, settings: Settings) -> None:
+        super().__init__(device, settings.graph)
+        self.batch = settings.batch
+        self.precision = PRECISIONS[settings.dtype]
+        self.element = torch.float32 if settings.dtype == "tf32" else getattr(torch, settings.dtype)
+        torch.set_float32_matmul_precision("high" if settings.dtype == "tf32" else "highest")
+        torch.backends.cudnn.allow_tf32 = settings.dtype == "tf32"
+
+    def placed(self, thing: Placed) -> Placed:
+        """A module or a floating-point tensor on the device in the wanted precision."""
+        return thing.to(device=self.device, dtype=self.element)
+
+    def serve(
+        self,
+        model: torch.nn.Module,
+        inputs: Mapping[str, torch.Tensor],
+        pick: Callable[[Any], torch.Tensor] = lambda output: output,
+        state: tuple[torch.Tensor, ...] = (),
+    ) -> None:
+        """Make each iteration one call of the module with these inputs, and declare its work.
+
+        `pick` takes the main output from what the module returns; `state` is what it reads besides its weights. Call
+        it within `building`.
+        """
+        model.eval().requires_grad_(False)
+        counter = FlopCounterMode(display=False)
+        # Without fused attention, whose kernels differ by device and are not all known to the counter.
+        with counter, sdpa_kernel(SDPBackend.MATH):
+            output = pick(model(**inputs))
+        moved = sum(map(_bytes, (*_weights(model), *inputs.values(), *state, output)))
+        self.work = Work(float(counter.get_total_flops()), float(moved), self.batch, self.precision)
+        self.prepare(lambda: pick(model(**inputs)))
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return int(tensor.numel() * tensor.element_size())
+
+
+def _weights(model: torch.nn.Module) -> list[torch.Tensor]:
+    """What one call reads in full; of an embedding's table it reads a few rows, which are left out."""
+    tables = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
+    weights = (weight for weight in (*model.parameters(), *model.buffers()) if weight.is_floating_point())
+    return [weight for weight in weights if id(weight) not in tables]

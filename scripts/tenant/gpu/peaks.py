@@ -1,0 +1,155 @@
+"""What this GPU can do at best, measured: `python -m tenant.gpu.peaks --device cuda` prints one JSON object.
+
+Floating-point operations per second by precision (those that the GPU has), `copy_bytes_per_second` (read and
+written), `read_bytes_per_second`, and `l2_bytes`. No tenant can do more; a result that claims to is wrong. Each is the
+best of several sizes and rounds, because a roof that is too low would refuse true results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import torch
+
+# Small products do not fill a large GPU; the largest may meet its power limit.
+SIZES = (2048, 4096, 8192, 16384)
+ROUNDS = 4
+# A round repeats its work until it lasts this long, so that launching it costs nothing.
+ROUND_SECONDS = 0.02
+# Sizes whose rounds would take longer are left out: slow precisions fill the device with small products too.
+SIZE_SECONDS = 1.0
+# Many times an L2 cache.
+BUFFER_BYTES = 1 << 30
+CAPABILITIES = {"fp64": (0, 0), "fp32": (0, 0), "fp16": (7, 0), "tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9)}
+
+Timed = Callable[[Callable[[], object], int], float]
+
+
+class Task(NamedTuple):
+    """Something to time: what one call of `run` does (operations or bytes)."""
+
+    amount: float
+    run: Callable[[], object]
+
+
+def best_rate(tasks: Iterable[Task], timed: Timed) -> float:
+    """The highest rate of any task, amount per second, in order of growing amounts; 0 if there are none.
+
+    `timed(run, times)` gives the seconds that so many calls took. Ends before a task that would take too long.
+    """
+    best, seconds_per_amount = 0.0, 0.0
+    for task in tasks:
+        if (ROUNDS + 2) * task.amount * seconds_per_amount > SIZE_SECONDS:
+            break
+        timed(task.run, 1)
+        seconds = timed(task.run, 1)
+        times = max(1, math.ceil(ROUND_SECONDS / seconds))
+        seconds = min(seconds, *(timed(task.run, times) / times for _ in range(ROUNDS)))
+        seconds_per_amount = seconds / task.amount
+        best = max(best, 1 / seconds_per_amount)
+    return best
+
+
+def _timed(run: Callable[[], object], times: int) -> float:
+    import torch
+
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    for _ in range(times):
+        run()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) / 1e3
+
+
+def _product(precision: str, size: int) -> Callable[[], object]:
+    import torch
+
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    if precision == "fp8":
+        kind = torch.float8_e4m3fn
+        left = torch.randn(size, size, device="cuda").to(kind)
+        # The second factor has to be stored by columns.
+        right = torch.randn(size, size, device="cuda").to(kind).t()
+        one = torch.ones((), device="cuda")
+        return lambda: torch._scaled_mm(left, right, one, one, out_dtype=torch.bfloat16, use_fast_accum=True)
+    dtypes = {"fp64": torch.float64, "fp16": torch.float16, "bf16": torch.bfloat16}
+    first, second = (torch.randn(size, size, dtype=dtypes.get(precision), device="cuda") for _ in range(2))
+    product = torch.empty_like(first)
+    return lambda: torch.mm(first, second, out=product)
+
+
+def _products(precision: str) -> Iterator[Task]:
+    for size in SIZES:
+        try:
+            task = Task(2.0 * size**3, _product(precision, size))
+            task.run()
+        except RuntimeError:
+            # Out of memory, or a precision that this torch has no kernel for; anything worse fails the next call too.
+            return
+        yield task
+
+
+def _copies(buffer: torch.Tensor) -> Iterator[Task]:
+    half = buffer.numel() // 2
+    source, target = buffer[:half], buffer[half:]
+    yield Task(float(2 * half * buffer.element_size()), lambda: target.copy_(source))
+
+
+def _reads(buffer: torch.Tensor) -> Iterator[Task]:
+    import torch
+
+    amount = float(buffer.numel() * buffer.element_size())
+    rows = buffer.view(-1, 4096)
+    vector = torch.ones(4096, device="cuda")
+    yield Task(amount, lambda: torch.mv(rows, vector))
+    yield Task(amount, buffer.sum)
+
+
+def roofs() -> dict[str, float]:
+    """All roofs of the current CUDA device; takes a few seconds."""
+    import torch
+
+    with torch.inference_mode():
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        capability = (properties.major, properties.minor)
+        found = {
+            precision: best_rate(_products(precision), _timed)
+            for precision, needed in CAPABILITIES.items()
+            if capability >= needed
+        }
+        free_bytes, _ = torch.cuda.mem_get_info()
+        # Float32, and a multiple of what the tasks divide it by.
+        elements = min(BUFFER_BYTES, free_bytes // 4) // 4 // (1 << 16) * (1 << 16)
+        buffer = torch.randn(elements, device="cuda")
+        found["copy_bytes_per_second"] = best_rate(_copies(buffer), _timed)
+        found["read_bytes_per_second"] = best_rate(_reads(buffer), _timed)
+    found["l2_bytes"] = float(properties.L2_cache_size)
+    return {name: value for name, value in found.items() if value > 0}
+
+
+def main(arguments: list[str]) -> int:
+    """Print the roofs; 2 with one line where they cannot be measured."""
+    parser = argparse.ArgumentParser(prog="python -m tenant.gpu.peaks", description=__doc__.splitlines()[0])
+    parser.add_argument("--device", choices=["cuda"], required=True, help="what to measure")
+    parser.parse_args(arguments)
+    try:
+        import torch
+    except ModuleNotFoundError:
+        print(f"the roofs need torch, which {sys.executable} lacks; run `make gpu-env`", file=sys.stderr)
+        return 2
+    if not torch.cuda.is_available():
+        print(f"torch of {sys.executable} finds no CUDA device", file=sys.stderr)
+        return 2
+    print(json.dumps(roofs()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

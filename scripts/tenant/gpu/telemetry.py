@@ -1,0 +1,101 @@
+"""Samples of the GPU from within a tenant's pod, where the driver of the study cannot look.
+
+`python -m tenant.gpu.telemetry` is a process of its own, so that the tenant never waits for NVML. It says whether it
+can sample, goes on until its standard input closes, and then writes all that it saw.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tenant.failures import RefusedError
+from tenant.gpu.nvml import CLOCK_MEMORY, CLOCK_SM, Gpu, NvmlError
+
+PERIOD_SECONDS = 0.1
+# A folder, or the archive that a pod runs from.
+PACKED = Path(__file__).parents[2]
+# A driver that is waking up its GPU takes seconds.
+START_SECONDS = 15.0
+STOP_SECONDS = 10.0
+
+
+class Sampling:
+    """The sampling process, from its start to its answer."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tenant.gpu.telemetry"],
+            env={**os.environ, "PYTHONPATH": str(PACKED)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        has_spoken = select.select([self._process.stdout], [], [], START_SECONDS)[0]
+        said = self._process.stdout.readline() if has_spoken else ""
+        self.reason: str | None = json.loads(said)["reason"] if said else "the sampler in the pod did not start"
+        """Why nothing is sampled; None while it is."""
+        if self.reason is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def end(self) -> dict[str, Any]:
+        """Stop; `samples`, each with a value for each of FIELDS. Raises RefusedError when it gives no answer."""
+        try:
+            text, _ = self._process.communicate("\n", timeout=STOP_SECONDS)
+            return dict(json.loads(text))
+        except (subprocess.TimeoutExpired, ValueError):
+            self._process.kill()
+            self._process.wait()
+            raise RefusedError("the sampler in the pod gave no answer") from None
+
+
+def sample(gpu: Gpu) -> list[float | None]:
+    """One value per field, None for what this GPU does not tell; the energy is read next to the time."""
+    return [
+        time.monotonic(),
+        time.process_time(),
+        gpu.energy_joules(),
+        gpu.power_watts(),
+        gpu.clock_mhz(CLOCK_SM),
+        gpu.clock_mhz(CLOCK_MEMORY),
+        gpu.temperature_celsius(),
+        gpu.utilisation_percent(),
+        gpu.memory_used_bytes(),
+        gpu.reasons(),
+    ]
+
+
+def _say(what: dict[str, Any]) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        print(json.dumps(what), flush=True)
+
+
+def main() -> None:
+    """Sample until standard input closes, or say why not."""
+    try:
+        gpu = Gpu()
+    except NvmlError as error:
+        _say({"reason": str(error)})
+        return
+    samples = [sample(gpu)]
+    _say({"reason": None})
+    due = time.monotonic() + PERIOD_SECONDS
+    while not select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
+        samples.append(sample(gpu))
+        due = max(due + PERIOD_SECONDS, time.monotonic())
+    # One more beyond the window, so that its end lies between two readings of the energy.
+    samples.append(sample(gpu))
+    _say({"samples": samples})
+
+
+if __name__ == "__main__":
+    main()

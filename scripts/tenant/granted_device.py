@@ -1,0 +1,46 @@
+"""What a pod was given of a GPU: the variables and device files that a device plugin or a DRA driver puts into it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tenant.contract import GRANTED_VARIABLE, PIPE_VARIABLE, SHOWN_VARIABLE
+
+DEVICES_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
+# How the variable says that devices come by another way.
+NO_DEVICE = ("", "all", "none", "void")
+DEVICE_FOLDER = Path("/dev")
+
+
+def _nodes() -> list[str]:
+    """NVIDIA's device files, those of MIG instances (`nvidia-caps/…`) too, sorted."""
+    found = [*DEVICE_FOLDER.glob("nvidia[0-9]*"), *DEVICE_FOLDER.glob("nvidia-caps/nvidia-cap[0-9]*")]
+    return sorted(str(path.relative_to(DEVICE_FOLDER)) for path in found)
+
+
+def view(environment: Mapping[str, str] = os.environ) -> dict[str, Any] | None:
+    """The record's `view` of a tenant in a pod of ours as its environment has it; None elsewhere.
+
+    A device is known by the digest of its id, as in `tenant.gpu.cuda`; None where the variable names no single one.
+    Where devices come by CDI it names none: CUDA (`tenant.gpu.cuda`) or NVML (`tenant.gpu.nvml`) know better.
+    """
+    if GRANTED_VARIABLE not in environment:
+        return None
+    device = environment.get(DEVICES_VARIABLE, "")
+    is_named = device not in NO_DEVICE and "," not in device
+    unknown = dict.fromkeys(("sm_count", "memory_free_bytes", "memory_total_bytes", "over_limit_refused"))
+    shown = [name for name in environment.get(SHOWN_VARIABLE, "").split(",") if name]
+    variables = {"variables": {name: environment.get(name) for name in shown}} if shown else {}
+    return {
+        "pid": os.getpid(),
+        "device": hashlib.sha256(device.lower().encode()).hexdigest()[:16] if is_named else None,
+        **unknown,
+        "mps_pipe": environment.get(PIPE_VARIABLE),
+        "is_mig": None if device in NO_DEVICE else device.startswith("MIG-"),
+        "nodes": _nodes(),
+        **variables,
+    }

@@ -1,0 +1,102 @@
+"""What a workload is: the base class, its declared work, and the times that it takes itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+from typing import NamedTuple
+
+from tenant.usage import peak_resident_bytes
+
+# The samples of device time; every other kind is the name of a stage.
+DEVICE_TIME = "device"
+
+
+class RequestError(Exception):
+    """One iteration failed; it is counted as an error and the loop goes on."""
+
+
+class Work(NamedTuple):
+    """Declared work of one iteration: operations, bytes moved at least (None where unknown), and items.
+
+    `precision` names the arithmetic, and so the peak rate that the work is held against: fp64, fp32, tf32, fp16, bf16
+    or fp8; None where there is none.
+    """
+
+    flop: float | None
+    bytes: float | None
+    items: float
+    precision: str | None = None
+
+
+class Sample(NamedTuple):
+    """A time that the workload took itself: DEVICE_TIME or a stage, when it began (monotonic), how long it was."""
+
+    kind: str
+    begun_ns: int
+    duration_ns: int
+
+
+class Samples:
+    """Times that the workload takes itself, kept until they are counted.
+
+    The loop thread adds and drains; another thread may look.
+    """
+
+    def __init__(self) -> None:
+        self._pending: list[Sample] = []
+
+    def add(self, kind: str, begun_ns: int, duration_ns: int) -> None:
+        """Note one time; of a stage there may be several in an iteration, of device time one."""
+        self._pending.append(Sample(kind, begun_ns, duration_ns))
+
+    def pending(self) -> list[Sample]:
+        """What has not been drained yet, as a copy."""
+        return self._pending.copy()
+
+    def drain(self) -> list[Sample]:
+        """What was added since the last call."""
+        taken, self._pending = self._pending, []
+        return taken
+
+
+class Workload(ABC):
+    """One tenant's work, ready to run: a module's `create` has loaded everything."""
+
+    work: Work
+    # Whether a step is one launch of a captured CUDA graph. Only then may several tenants share a process: threads
+    # that launch hundreds of kernels would wait for the interpreter's lock, not for the device.
+    captured = False
+
+    @cached_property
+    def samples(self) -> Samples:
+        """Device times and stages; the workload adds, its tenant counts those of the window."""
+        return Samples()
+
+    def attach(self) -> None:
+        """Called once, in the thread that will call `step`, before it does."""
+        return
+
+    def window_set(self, start_ns: int, end_ns: int) -> None:
+        """Called from another thread when a window is announced, in ns of the monotonic clock."""
+        return
+
+    @abstractmethod
+    def step(self) -> None:
+        """Run one iteration; returns when the device has finished it. Raises RequestError when it failed."""
+
+    def synchronize(self) -> None:
+        """Return when the device has nothing left to do for this workload; a CPU has nothing left anyway."""
+        return
+
+    @abstractmethod
+    def output_digest(self) -> list[float]:
+        """A few finite numbers that sum up the last iteration's output, well away from 0."""
+
+    @abstractmethod
+    def packages(self) -> dict[str, str]:
+        """Versions of the packages that do the work."""
+
+    def memory_bytes(self) -> int | None:
+        """Peak memory on the device, of all tenants in the process; here that of the process."""
+        return peak_resident_bytes()
