@@ -7,9 +7,9 @@ from typing import Any
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.kubernetes.access.dra.nvidia import Nvidia
 from sharebench.nodes.kubernetes.cluster import claims_api
+from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.claims_api import Device
 
-Json = dict[str, Any]
 NVIDIA = Nvidia()
 UUID = "GPU-00000000-0000-4000-8000-000000000001"
 # How many of a GPU's eight memory slices an instance of so many compute slices takes.

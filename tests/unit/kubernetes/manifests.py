@@ -27,11 +27,10 @@ from sharebench.core.run_record import RUN_ID_VARIABLE
 from sharebench.core.strategies import is_again
 from sharebench.nodes.contract import State
 from sharebench.nodes.kubernetes.access.device_plugin import mig_manager, plugin
+from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.nodes.kubernetes.pods import bundle, tenants
 from sharebench.study.study import Study
-
-Json = dict[str, Any]
 
 FOLDER = Path(__file__).parents[1] / "golden"
 TENANTS = 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-Json = dict[str, Any]
+from sharebench.nodes.kubernetes.cluster.api import Json
 
 CONFIG = "nvidia.com/device-plugin.config"
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.pods import watch as pod_watch
 from sharebench.nodes.kubernetes.pods.watch import wait_until_gone
-
-Json = dict[str, Any]
 
 
 def event(kind: str, name: str) -> Json:

@@ -15,10 +15,10 @@ from sharebench.core.run_record import RUN_ID_VARIABLE
 from sharebench.nodes.contract import Evidence, Grant, NodeError, State
 from sharebench.nodes.kubernetes.access import static
 from sharebench.nodes.kubernetes.cluster import saved_state
+from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.lease import node_digest
 from sharebench.nodes.kubernetes.node import ClusterNode
 
-Json = dict[str, Any]
 NAMES = ["hami", "volcano-vgpu", "kai-fraction", "as-found"]
 AS_FOUND = {"mechanism": "time-slicing", "access": "static", "pod": {"resources": {"nvidia.com/gpu": 1}}}
 GIVEN = {"node": "kubernetes", "replicas": [1, 3, 7], "strategies": NAMES, f"{S}.as-found": AS_FOUND}

@@ -12,9 +12,8 @@ from typing import Any
 
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Evidence, Grant, State
+from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.cluster import Cluster
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)

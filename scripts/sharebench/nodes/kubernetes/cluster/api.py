@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 from sharebench.nodes.contract import NodeError
 
 Json = dict[str, Any]
+"""An object of the Kubernetes API, or a part of one."""
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 30.0
@@ -44,7 +45,7 @@ def is_in_cluster() -> bool:
     return SERVICE_ACCOUNT.exists() and "KUBERNETES_SERVICE_HOST" in os.environ
 
 
-def pod_path(pod: Mapping[str, Any]) -> str:
+def pod_path(pod: Json) -> str:
     """Where the API has this pod."""
     return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
 
@@ -102,7 +103,7 @@ class Api:
         self.patience_seconds = PATIENCE_SECONDS
         """How long a server that does not answer is asked again."""
 
-    def _send(self, method: str, path: str, body: Any, query: Mapping[str, Any], answer_seconds: float) -> Any:
+    def _send(self, method: str, path: str, body: Any, query: Json, answer_seconds: float) -> Any:
         headers = {
             "Accept": "application/json",
             "Content-Type": MERGE_PATCH if method == "PATCH" else "application/json",
@@ -117,7 +118,7 @@ class Api:
         )
         return self.client.call_api(*request, _request_timeout=(CONNECT_SECONDS, answer_seconds))
 
-    def _call(self, method: str, path: str, body: Any = None, query: Mapping[str, Any] | None = None) -> bytes:
+    def _call(self, method: str, path: str, body: Any = None, query: Json | None = None) -> bytes:
         from kubernetes.client import ApiException
         from urllib3.exceptions import HTTPError
 

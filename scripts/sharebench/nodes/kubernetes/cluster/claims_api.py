@@ -9,9 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused
-
-Json = dict[str, Any]
+from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
 
 GROUP = "resource.k8s.io"
 # Newest first. Kubernetes serves v1 from 1.34 on, v1beta2 from 1.33, v1beta1 from 1.32.
@@ -26,7 +24,7 @@ class Device:
     driver: str
     pool: str
     name: str
-    attributes: Mapping[str, Any]
+    attributes: Json
     capacity_bytes: Mapping[str, int]
     takes: Mapping[str, int] = field(default_factory=dict)
     """What it takes of its GPU, by counter, where that is counted (partitionable devices)."""
@@ -46,7 +44,7 @@ def request(version: str, name: str, device_class: str, expressions: Iterable[st
     return {"name": name, **asked} if version in FLAT else {"name": name, "exactly": asked}
 
 
-def claim(version: str, name: str, devices: Mapping[str, Any]) -> Json:
+def claim(version: str, name: str, devices: Json) -> Json:
     """A ResourceClaim; `name` is that within its cell."""
     return {
         "apiVersion": f"{GROUP}/{version}",
@@ -56,7 +54,7 @@ def claim(version: str, name: str, devices: Mapping[str, Any]) -> Json:
     }
 
 
-def _value(attribute: Mapping[str, Any]) -> Any:
+def _value(attribute: Json) -> Any:
     (value,) = attribute.values()
     return value
 
@@ -68,7 +66,7 @@ def _number(quantity: Any) -> int:
     return int(parse(quantity["value"] if isinstance(quantity, Mapping) else quantity))
 
 
-def offered(slices: Iterable[Mapping[str, Any]], node: str) -> list[Device]:
+def offered(slices: Iterable[Json], node: str) -> list[Device]:
     """The devices of a node, of all drivers, from all ResourceSlices; only a pool's newest generation counts."""
     mine = [each["spec"] for each in slices if each["spec"].get("nodeName") == node]
     newest: dict[tuple[str, str], int] = {}
@@ -111,7 +109,7 @@ def nodes(api: Api) -> set[str]:
         return set()
 
 
-def allocated(claims: Iterable[Mapping[str, Any]], devices: Sequence[Device]) -> dict[str, Device | None]:
+def allocated(claims: Iterable[Json], devices: Sequence[Device]) -> dict[str, Device | None]:
     """The device of each request of the claims; None for one that no slice has."""
     allocations = [each.get("status", {}).get("allocation", {}).get("devices", {}) for each in claims]
     results = [result for each in allocations for result in each.get("results") or []]
@@ -119,7 +117,7 @@ def allocated(claims: Iterable[Mapping[str, Any]], devices: Sequence[Device]) ->
     return {each["request"]: known.get((each["driver"], each["pool"], each["device"])) for each in results}
 
 
-def configured(found: Mapping[str, Any]) -> list[Json]:
+def configured(found: Json) -> list[Json]:
     """The opaque parameters that an allocated claim brought along, each with its requests."""
     configs = found.get("status", {}).get("allocation", {}).get("devices", {}).get("config") or []
     return [

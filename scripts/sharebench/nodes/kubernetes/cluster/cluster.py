@@ -109,6 +109,6 @@ class Cluster:
         """Replace the note of this way by one that tells more of what was changed."""
         self.write_note((saved_state.of(self.read()) or {}) | {access: changed})
 
-    def write_note(self, noted: Mapping[str, Any] | None) -> None:
+    def write_note(self, noted: Json | None) -> None:
         """Replace the notes of all accesses; None removes them."""
         self.api.patch(self.path, {"metadata": {"annotations": {saved_state.ANNOTATION: saved_state.text(noted)}}})

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, pod_path
-
-Json = Mapping[str, Any]
+from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json, pod_path
 
 # Every object of ours carries it, with the digest of the node as its value.
 OWNER_LABEL = "sharebench/node"

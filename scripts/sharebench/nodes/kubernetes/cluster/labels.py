@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
-Json = Mapping[str, Any]
+from sharebench.nodes.kubernetes.cluster.api import Json
 
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
 COUNT_LABEL = "nvidia.com/gpu.count"

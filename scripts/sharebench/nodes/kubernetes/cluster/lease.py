@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Collection
 from datetime import UTC, datetime
-from typing import Any
 
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
@@ -71,7 +70,7 @@ class NodeLease:
                 lease = self._outlived(lease, free)
             try:
                 if lease is None:
-                    body: dict[str, Any] = {
+                    body: Json = {
                         "apiVersion": "coordination.k8s.io/v1",
                         "kind": "Lease",
                         "metadata": {"name": self.name},

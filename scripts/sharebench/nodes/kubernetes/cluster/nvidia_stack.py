@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-Json = Mapping[str, Any]
+from sharebench.nodes.kubernetes.cluster.api import Json
 
 # Container names by which a part is known, of the Helm chart and of the GPU operator.
 PLUGIN = ("nvidia-device-plugin-ctr", "nvidia-device-plugin")

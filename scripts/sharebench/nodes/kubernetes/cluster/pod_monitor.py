@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused
-
-Json = dict[str, Any]
+from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
 
 COLLECTION = "/apis/monitoring.coreos.com/v1/namespaces/{namespace}/podmonitors"
 RUN_LABEL = "sharebench/run"

@@ -6,10 +6,10 @@ A note on the node outlives the driver, so that any later run can undo what a de
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-Json = Mapping[str, Any]
+from sharebench.nodes.kubernetes.cluster.api import Json
 
 ANNOTATION = "sharebench/original-state"
 TAINT = "sharebench/measuring"

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from sharebench.nodes.contract import TenantUnreachable
+from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.pods.forward import NoWay
 from sharebench.nodes.kubernetes.pods.manifest import PORT
 from sharebench.nodes.tenant_http import READY_TIMEOUT_SECONDS, TIMEOUT_SECONDS, HttpEndpoint
-
-Json = dict[str, Any]
 
 
 class _Forwarded(http.client.HTTPConnection):

@@ -9,11 +9,10 @@ from typing import Any
 
 from sharebench.core.spec import workload_of
 from sharebench.nodes.kubernetes.access.base import PodNeeds
+from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
 from sharebench.nodes.kubernetes.pods import bundle
 from tenant.contract import GRANTED_VARIABLE, TOKEN_VARIABLE
-
-Json = dict[str, Any]
 
 PORT = 8000
 CONTAINER = "tenant"
@@ -54,17 +53,17 @@ class Place:
         return f"sharebench-{self.cell}"
 
 
-def owned(place: Place, owner: Mapping[str, Any]) -> Json:
+def owned(place: Place, owner: Json) -> Json:
     """The reference to the cell's ConfigMap, as the API server made it, in what goes with it."""
     return {"apiVersion": "v1", "kind": "ConfigMap", "name": place.name, "uid": owner["metadata"]["uid"]}
 
 
-def collection(place: Place, body: Mapping[str, Any]) -> str:
+def collection(place: Place, body: Json) -> str:
     """Path of the collection that an object belongs to, of any group but the core."""
     return f"/apis/{body['apiVersion']}/namespaces/{place.namespace}/{body['kind'].lower()}s"
 
 
-def belonging(place: Place, owner: Mapping[str, Any], body: Mapping[str, Any]) -> Json:
+def belonging(place: Place, owner: Json, body: Json) -> Json:
     """An object that an access wants beside the pods, under its name in the cluster, with the cell's labels."""
     metadata = {"name": f"{place.name}-{body['metadata']['name']}", "labels": place.labels}
     return {**body, "metadata": metadata | {"ownerReferences": [owned(place, owner)]}}
@@ -114,7 +113,7 @@ def command(
 
 def pod(
     place: Place,
-    owner: Mapping[str, Any],
+    owner: Json,
     index: int,
     arguments: list[str],
     needs: PodNeeds,

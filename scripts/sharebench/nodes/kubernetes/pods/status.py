@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.pods.manifest import CONTAINER
 from sharebench.nodes.outcome import classify
 from tenant.contract import EXIT_OUT_OF_MEMORY
-
-Json = Mapping[str, Any]
 
 # A scheduler that has just seen the node change may say no once and yes a moment later.
 UNSCHEDULABLE_GRACE_SECONDS = 5.0

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from sharebench.nodes.contract import Grant, NodeError, TenantsFailed, TenantUnreachable
 from sharebench.nodes.kubernetes.access.base import Access
-from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused
+from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
 from sharebench.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
 from sharebench.nodes.kubernetes.pods import bundle, manifest
 from sharebench.nodes.kubernetes.pods import status as pod_status
@@ -23,7 +23,6 @@ from sharebench.nodes.kubernetes.pods.telemetry import PodSampler
 from sharebench.nodes.kubernetes.pods.watch import Watcher, wait_until_gone
 from tenant.contract import EXIT_USAGE
 
-Json = dict[str, Any]
 Each = TypeVar("Each")
 Answer = TypeVar("Answer")
 
@@ -48,7 +47,7 @@ class PodTenants:
         place: Place,
         spec: Mapping[str, Any],
         settings: Mapping[str, Any],
-        node: Callable[[], Mapping[str, Any]],
+        node: Callable[[], Json],
         reach: str,
         access: Access,
     ) -> None:

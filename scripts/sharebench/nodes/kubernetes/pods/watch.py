@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from typing import Any
 
 from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes.cluster.api import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Api
-
-Json = dict[str, Any]
+from sharebench.nodes.kubernetes.cluster.api import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Api, Json
 
 
 def wait_until_gone(api: Api, collection: str, selector: str, seconds: float) -> None:

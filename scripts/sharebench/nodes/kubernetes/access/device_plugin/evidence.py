@@ -10,6 +10,7 @@ from sharebench.nodes.contract import Evidence, Grant
 from sharebench.nodes.evidence import item
 from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import Cut
 from sharebench.nodes.kubernetes.access.device_plugin.readiness import Expected
+from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.labels import allocatable
 
 
@@ -17,7 +18,7 @@ def collect(
     expected: Expected,
     cut: Cut,
     problems: Sequence[str],
-    node: Mapping[str, Any],
+    node: Json,
     grants: Sequence[Grant],
     records: Sequence[Mapping[str, Any]],
 ) -> Evidence:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from sharebench.nodes.kubernetes.access.device_plugin import keys, mig_instances, mig_manager
+from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.labels import (
     CONFIG_LABEL,
     MPS_LABEL,
@@ -13,8 +13,6 @@ from sharebench.nodes.kubernetes.cluster.labels import (
     SHARING_LABEL,
     allocatable,
 )
-
-Json = Mapping[str, Any]
 
 SHOWN_LABELS = (SHARING_LABEL, REPLICAS_LABEL, MPS_LABEL)
 

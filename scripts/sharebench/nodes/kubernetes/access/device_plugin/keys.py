@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import yaml
 
 from sharebench.core.strategies import Strategy
+from sharebench.nodes.kubernetes.cluster.api import Json
 
 PREFIX = "sharebench-"
 RESOURCE = "nvidia.com/gpu"
@@ -56,8 +56,8 @@ def render(key: str, base: str, packed: bool = False) -> str:
 
     `packed` puts the replicas that are asked for on one GPU of several (plugin 0.20 and later).
     """
-    found: Mapping[str, Any] = yaml.safe_load(base) or {}
-    config: dict[str, Any] = {"version": found.get("version", "v1")}
+    found: Json = yaml.safe_load(base) or {}
+    config: Json = {"version": found.get("version", "v1")}
     if "flags" in found:
         config["flags"] = found["flags"]
     if packed:
@@ -74,6 +74,6 @@ def render(key: str, base: str, packed: bool = False) -> str:
         at = words.index("ts") if "ts" in words else 0
         names = [f"{INSTANCES}{each}" for each in words[at + 2 :]] or [RESOURCE]
         resources = [{"name": name, "replicas": int(words[at + 1])} for name in names]
-        section: dict[str, Any] = {"renameByDefault": False, "resources": resources}
+        section: Json = {"renameByDefault": False, "resources": resources}
         config["sharing"] = {"timeSlicing" if mechanism == "time-slicing" else "mps": section}
     return yaml.safe_dump(config, sort_keys=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import NodeError
@@ -19,14 +19,12 @@ from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import (
 )
 from sharebench.nodes.kubernetes.access.device_plugin.readiness import Expected
 from sharebench.nodes.kubernetes.cluster import saved_state
-from sharebench.nodes.kubernetes.cluster.api import pod_path
+from sharebench.nodes.kubernetes.cluster.api import Json, pod_path
 from sharebench.nodes.kubernetes.cluster.labels import allocatable
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part
 
 if TYPE_CHECKING:
     from sharebench.nodes.kubernetes.cluster.cluster import Cluster
-
-Json = Mapping[str, Any]
 
 NOT_INSTALLED = "; the MIG manager, which could make them, is not installed (part of the GPU operator)"
 

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sharebench.core.strategies import Strategy, profile_matches, slices_of
 from sharebench.nodes.kubernetes.access.device_plugin import mig_layouts
@@ -152,7 +151,7 @@ def fixed_strategy(plugin: Part) -> str | None:
     """The MIG strategy that the plugin's DaemonSet has for all keys; None where keys decide."""
     containers = plugin.daemon_set["spec"]["template"]["spec"]["containers"]
     own = next(each for each in containers if each["name"] == plugin.container)
-    variables: Mapping[str, Any] = {each["name"]: each.get("value") for each in own.get("env") or []}
+    variables: Mapping[str, str | None] = {each["name"]: each.get("value") for each in own.get("env") or []}
     return variables.get(STRATEGY_VARIABLE) or None
 
 

@@ -17,13 +17,11 @@ from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.access.device_plugin import mig_layouts, shared_keys
 from sharebench.nodes.kubernetes.access.device_plugin.keys import PREFIX
 from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import Known, Layout, NotAMap
-from sharebench.nodes.kubernetes.cluster.api import config_map_path, pod_path
+from sharebench.nodes.kubernetes.cluster.api import Json, config_map_path, pod_path
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part
 
 if TYPE_CHECKING:
     from sharebench.nodes.kubernetes.cluster.cluster import Cluster
-
-Json = Mapping[str, Any]
 
 CONFIG_LABEL = "nvidia.com/mig.config"
 STATE_LABEL = "nvidia.com/mig.config.state"
@@ -162,7 +160,7 @@ class MigManager:
     def _rewrite(self, change: Callable[[str], str]) -> bool:
         """Change the map's text, on top of what somebody else does to it; False where nothing is to be changed."""
 
-        def patch(found: Json) -> dict[str, Any]:
+        def patch(found: Json) -> Json:
             before = (found.get("data") or {}).get(self._file.key, "")
             after = change(before)
             return {} if before == after else {"data": {self._file.key: after}}

@@ -24,7 +24,7 @@ from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import Cut
 from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import labels_of
 from sharebench.nodes.kubernetes.access.device_plugin.readiness import Expected, Stability, is_about_pods, unmet
 from sharebench.nodes.kubernetes.cluster import saved_state
-from sharebench.nodes.kubernetes.cluster.api import ApiRefused, config_map_path, pod_path
+from sharebench.nodes.kubernetes.cluster.api import ApiRefused, Json, config_map_path, pod_path
 from sharebench.nodes.kubernetes.cluster.labels import CONFIG_LABEL, COUNT_LABEL, SHARING_LABEL, most_mps_clients
 from sharebench.nodes.kubernetes.cluster.lease import node_digest
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import Configs, Installed, Part, lacks_config_map, look
@@ -243,7 +243,7 @@ class DevicePlugin(Access):
         if pod is not None:
             self.cluster.api.delete(pod_path(pod))
 
-    def _noted(self, node: Mapping[str, Any]) -> dict[str, Any]:
+    def _noted(self, node: Json) -> dict[str, Any]:
         self._cutting.refuse_unsettled(node)
         configs = self._configs()
         return device_plugin_found.noted(node, configs.namespace, configs.name)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from sharebench.nodes.kubernetes.access.device_plugin.keys import RESOURCE
+from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.labels import (
     CONFIG_LABEL,
     MPS_LABEL,
@@ -19,8 +19,6 @@ from sharebench.nodes.kubernetes.cluster.labels import (
     allocatable,
 )
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import Daemon
-
-Json = Mapping[str, Any]
 
 # The first words of what differs.
 LABEL, ALLOCATABLE = "label", "allocatable"

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
 
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.access.device_plugin.keys import PREFIX
-from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused
-
-Json = Mapping[str, Any]
+from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
 
 # With the digest of a node behind it: a run there needs the keys.
 USED_BY = "sharebench/used-by-"
@@ -36,7 +33,7 @@ def others(config_map: Json, mine: str, nodes: Collection[str]) -> set[str]:
     return users & set(nodes) - {mine}
 
 
-def added(config_map: Json, mine: str, nodes: Collection[str], texts: Mapping[str, str]) -> dict[str, Any]:
+def added(config_map: Json, mine: str, nodes: Collection[str], texts: Mapping[str, str]) -> Json:
     """The patch that brings the keys and notes who needs them; empty where nothing is missing.
 
     Raises NodeError when a run on another node has other texts under them.
@@ -53,11 +50,11 @@ def added(config_map: Json, mine: str, nodes: Collection[str], texts: Mapping[st
     if BEFORE not in notes:
         wanted[BEFORE] = json.dumps({key: text for key, text in data.items() if key.startswith(PREFIX)})
     missing = {note: text for note, text in wanted.items() if note not in notes}
-    patch: dict[str, Any] = {"data": changed} if changed else {}
+    patch: Json = {"data": changed} if changed else {}
     return patch | ({"metadata": {"annotations": missing}} if missing else {})
 
 
-def removed(config_map: Json, mine: str, nodes: Collection[str]) -> dict[str, Any]:
+def removed(config_map: Json, mine: str, nodes: Collection[str]) -> Json:
     """The patch by which a node needs the keys no more; the last one brings back what was there before any of us."""
     data, notes = config_map.get("data") or {}, _notes(config_map)
     if others(config_map, mine, nodes):
@@ -67,16 +64,16 @@ def removed(config_map: Json, mine: str, nodes: Collection[str]) -> dict[str, An
     ours = {key for key in data if key.startswith(PREFIX)} | set(before)
     changed = {key: before.get(key) for key in sorted(ours) if data.get(key) != before.get(key)}
     gone = [note for note in notes if note.startswith(USED_BY) or note == BEFORE]
-    patch: dict[str, Any] = {"data": changed} if changed else {}
+    patch: Json = {"data": changed} if changed else {}
     return patch | ({"metadata": {"annotations": dict.fromkeys(gone)}} if gone else {})
 
 
-def change(api: Api, path: str, wanted: Callable[[Json], dict[str, Any]]) -> dict[str, Any]:
+def change(api: Api, path: str, wanted: Callable[[Json], Json]) -> Json:
     """Apply the patch that `wanted` makes of the ConfigMap as it is; again when somebody changed it meanwhile.
 
     Returns the patch that was applied, empty where nothing was to be changed. Raises NodeError.
     """
-    tried: dict[str, Any] = {}
+    tried: Json = {}
     for _ in range(ATTEMPTS):
         found = api.get(path)
         patch = wanted(found)

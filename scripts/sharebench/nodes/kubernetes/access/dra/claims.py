@@ -11,7 +11,8 @@ from operator import or_
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.kubernetes.access.dra.driver import Driver
 from sharebench.nodes.kubernetes.cluster import claims_api
-from sharebench.nodes.kubernetes.cluster.claims_api import Device, Json
+from sharebench.nodes.kubernetes.cluster.api import Json
+from sharebench.nodes.kubernetes.cluster.claims_api import Device
 
 CLAIM = "gpu"
 

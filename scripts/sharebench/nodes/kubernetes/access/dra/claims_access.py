@@ -19,8 +19,8 @@ from sharebench.nodes.kubernetes.access.dra import evidence as dra_evidence
 from sharebench.nodes.kubernetes.access.dra.driver import Build, Driver
 from sharebench.nodes.kubernetes.access.dra.nvidia import Nvidia
 from sharebench.nodes.kubernetes.cluster import claims_api
-from sharebench.nodes.kubernetes.cluster.api import ApiRefused
-from sharebench.nodes.kubernetes.cluster.claims_api import Device, Json
+from sharebench.nodes.kubernetes.cluster.api import ApiRefused, Json
+from sharebench.nodes.kubernetes.cluster.claims_api import Device
 from sharebench.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
 from sharebench.nodes.kubernetes.cluster.lease import node_digest
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part
@@ -37,7 +37,7 @@ PREPARE_FAILED = "FailedPrepareDynamicResources"
 GATES_VARIABLE = "FEATURE_GATES"
 
 
-def gates_of(container: Mapping[str, Any]) -> dict[str, bool]:
+def gates_of(container: Json) -> dict[str, bool]:
     """The feature gates that a driver's container is told, such as `A=true,B=false`."""
     variables = {each["name"]: each.get("value") or "" for each in container.get("env") or []}
     pairs = (pair.partition("=") for pair in variables.get(GATES_VARIABLE, "").split(",") if "=" in pair)
@@ -180,7 +180,7 @@ class Dra(Access):
         found: list[Json] = self.cluster.api.get(self._collection, labelSelector=mine)["items"]
         return found
 
-    def _daemons(self) -> list[Mapping[str, Any]]:
+    def _daemons(self) -> list[Json]:
         """Deployments that the driver made for claims of this node."""
         if self.driver is None or self.build is None:
             return []

@@ -5,12 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sharebench.core.strategies import Strategy
+from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.claims_api import Device
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Driver(ABC):
     """In messages after which trying again is no use."""
 
     @abstractmethod
-    def is_plugin(self, container: Mapping[str, Any]) -> bool:
+    def is_plugin(self, container: Json) -> bool:
         """Whether a DaemonSet's container is the driver."""
 
     @abstractmethod
@@ -86,5 +84,5 @@ class Driver(ABC):
         """Parts of the `view` of a tenant with this device (`tenant.granted_device`), beside its identity."""
 
     @abstractmethod
-    def daemons(self, deployments: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    def daemons(self, deployments: Sequence[Json]) -> list[Json]:
         """Those Deployments that the driver made for claims."""

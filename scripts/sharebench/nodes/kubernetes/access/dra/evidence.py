@@ -13,10 +13,9 @@ from sharebench.nodes.evidence import item
 from sharebench.nodes.kubernetes.access.dra.claims import claim_of, request_of
 from sharebench.nodes.kubernetes.access.dra.driver import Driver
 from sharebench.nodes.kubernetes.cluster import claims_api
+from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.claims_api import Device
 from tenant.contract import device_digest
-
-Json = Mapping[str, Any]
 
 
 def _hidden(configs: Any, driver: Driver, devices: Sequence[Device]) -> Any:
@@ -79,7 +78,7 @@ def of_tenants(
     given: Mapping[str, Device | None],
     strategy: Strategy,
     grants: Sequence[Grant],
-    records: Sequence[Json],
+    records: Sequence[Mapping[str, Any]],
 ) -> Evidence:
     """What the tenants saw: the device of their claim and no other, by its id where they asked CUDA."""
     evidence: Evidence = []

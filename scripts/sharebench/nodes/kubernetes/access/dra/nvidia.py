@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from sharebench.core.strategies import Strategy
-from sharebench.nodes.kubernetes.access.dra.driver import Build, Driver, Json
+from sharebench.nodes.kubernetes.access.dra.driver import Build, Driver
+from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.claims_api import Device
 from sharebench.nodes.kubernetes.cluster.versions import version_of
 
@@ -59,7 +59,7 @@ class Nvidia(Driver):
     )
     parent_attribute = "gpu.nvidia.com/parentUUID"
 
-    def is_plugin(self, container: Mapping[str, Any]) -> bool:
+    def is_plugin(self, container: Json) -> bool:
         """By the program that it starts: container names differ."""
         words = [*(container.get("command") or ()), *(container.get("args") or ())]
         return any(PROGRAM in word for word in words)
@@ -151,6 +151,6 @@ class Nvidia(Driver):
             "mps": strategy.mechanisms[-1] == "mps",
         }
 
-    def daemons(self, deployments: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    def daemons(self, deployments: Sequence[Json]) -> list[Json]:
         """MPS control daemons: one for each configured group of a claim."""
         return [each for each in deployments if each["metadata"]["name"].startswith(DAEMON_PREFIX)]
