@@ -97,7 +97,7 @@ def test_an_mps_daemon_in_doubt_is_renewed_and_shares_as_before(
         try:
             node.ensure(state(study, "mps", 3))
             first = daemon_of(charted).metadata.uid
-            node.doubt()
+            node.mark_dirty()
             node.ensure(state(study, "mps", 3))
             second = daemon_of(charted)
             assert second.metadata.uid != first

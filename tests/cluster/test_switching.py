@@ -87,7 +87,7 @@ def test_an_mps_daemon_in_doubt_is_renewed(node: ClusterNode, study: Study, plug
     before = shown(plugin)
     node.ensure(state(study, "mps", 3))
     daemons, plugins = uids(plugin, "mps-control-daemon"), uids(plugin, "nvidia-device-plugin")
-    node.doubt()
+    node.mark_dirty()
     # As the next job of the run, which knows of it by the node's folder.
     later = ClusterNode(node.options, node.folder)
     later.ensure(state(study, "mps", 3))

@@ -35,7 +35,7 @@ class FakeNode(Node):
         self.cannot: str | None = None
         self.unattempted: str | None = None
         self.fails: Exception | None = None
-        self.doubts = 0
+        self.times_dirty = 0
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -73,8 +73,8 @@ class FakeNode(Node):
         if self.fails is not None:
             raise self.fails
 
-    def doubt(self) -> None:
-        self.doubts += 1
+    def mark_dirty(self) -> None:
+        self.times_dirty += 1
 
     def plan(self, strategy: Strategy) -> str:
         return "nothing"

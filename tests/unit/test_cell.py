@@ -183,7 +183,7 @@ def test_a_death_in_the_window_leaves_no_latencies(node: FakeNode) -> None:
     assert measured["status"] == "killed"
     assert [tenant["status"] for tenant in measured["tenants"]] == ["killed", "not-measured"]
     assert [tenant["count"] for tenant in measured["tenants"]] == [0, 0]
-    assert node.fakes.life[-1] == "stop" and node.doubts
+    assert node.fakes.life[-1] == "stop" and node.times_dirty
 
 
 def test_a_tenant_that_dies_while_it_is_asked_is_an_outcome_and_no_harness_failure(node: FakeNode) -> None:
@@ -198,7 +198,7 @@ def test_a_living_tenant_that_does_not_answer_is_a_harness_failure(node: FakeNod
     with pytest.raises(TenantUnreachable):
         run(node)
     assert node.fakes.life[-1] == "stop"
-    assert node.doubts, "it was ended in the middle of something"
+    assert node.times_dirty, "it was ended in the middle of something"
 
 
 def test_a_closed_loop_whose_iteration_never_ended_is_hung(node: FakeNode) -> None:
@@ -209,14 +209,14 @@ def test_a_closed_loop_whose_iteration_never_ended_is_hung(node: FakeNode) -> No
     assert [tenant["status"] for tenant in measured["tenants"]] == ["ok", "hung"]
     assert measured["tenants"][1]["exit"]["reason"]
     assert measured["gates"] == []
-    assert node.doubts
+    assert node.times_dirty
 
 
 def test_an_open_load_that_is_behind_is_no_hang(node: FakeNode) -> None:
     for fake in node.fakes.fakes:
         fake.changes = load_of(3, "poisson")
     measured = run(node)
-    assert measured["status"] == "ok" and not node.doubts
+    assert measured["status"] == "ok" and not node.times_dirty
     assert "censored" in [gate["name"] for gate in measured["gates"] if not gate["passed"]]
 
 

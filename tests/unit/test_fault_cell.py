@@ -17,7 +17,7 @@ from unit.fakes import FakeTenants, ended
 from sharebench.cell import fault as fault_cell
 from sharebench.cell.cell import run_cell
 from sharebench.cell.fault import REHEARSAL_SECONDS, FaultCourse
-from sharebench.nodes.contract import State, Tenants, TenantsFailed, TenantUnreachable, Wedged
+from sharebench.nodes.contract import State, Tenants, TenantsFailed, TenantUnreachable, Unrecoverable
 from sharebench.study.cells import canonical
 
 NS = 1_000_000_000
@@ -185,18 +185,18 @@ def test_a_second_new_tenant_is_tried_after_setting_up_anew(node: FaultNode) -> 
     assert fault["recovery_seconds"] >= fault["new_tenant_seconds"]
 
 
-def test_a_device_that_takes_no_new_tenant_is_wedged(node: FaultNode) -> None:
+def test_a_device_that_takes_no_new_tenant_is_unrecoverable(node: FaultNode) -> None:
     node.refused = 2
-    with pytest.raises(Wedged, match="no new tenant within 60 s after the fault killed"):
+    with pytest.raises(Unrecoverable, match="no new tenant within 60 s after the fault killed"):
         run(node)
     assert [fresh.life[-1] for fresh in node.fresh] == ["stop", "stop"]
 
 
-def test_after_a_fault_the_state_is_in_doubt(node: FaultNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    doubts: list[str] = []
-    monkeypatch.setattr(node, "doubt", lambda: doubts.append("doubt"))
+def test_after_a_fault_the_state_is_dirty(node: FaultNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    marks: list[str] = []
+    monkeypatch.setattr(node, "mark_dirty", lambda: marks.append("dirty"))
     run(node)
-    assert doubts
+    assert marks
 
 
 def test_a_victim_that_lives_but_gives_no_record_hangs(node: FaultNode) -> None:

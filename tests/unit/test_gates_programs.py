@@ -1,4 +1,4 @@
-"""Gates of programs of anyone's, each passed and failed, and what the tables make of such tenants."""
+"""Gates of user programs, each passed and failed, and what the tables make of such tenants."""
 
 from __future__ import annotations
 

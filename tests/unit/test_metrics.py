@@ -20,7 +20,7 @@ from sharebench.nodes.contract import NodeError, TenantUnreachable
 from sharebench.nodes.host.programs import metrics as collect_metrics
 from sharebench.nodes.host.programs.endpoints import MeansJudge, ScrapedEndpoint
 from sharebench.nodes.host.programs.metrics import MissingSeries, Scrape, between, parse, scrape
-from sharebench.nodes.host.programs.process_tree import Outside
+from sharebench.nodes.host.programs.process_tree import ProcessTree
 from tenant.contract import Rule
 
 MS = 1_000_000
@@ -215,7 +215,7 @@ def endpoint(port: int, its_log: Path, **more: Any) -> ScrapedEndpoint:
     """A program of which only the metrics on this port are known."""
     rules = {"path": None, "count": None, "log": None} | more
     workload = {"name": "mine", "metrics": metrics(histogram="work"), "ready": rules}
-    return ScrapedEndpoint(3, workload, port, its_log, Outside(os.getpid()), Rule(4, 0.2, 5.0))
+    return ScrapedEndpoint(3, workload, port, its_log, ProcessTree(os.getpid()), Rule(4, 0.2, 5.0))
 
 
 def window_of(asked: ScrapedEndpoint, seconds: float = 0.05) -> dict[str, Any]:

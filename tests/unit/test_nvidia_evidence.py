@@ -209,7 +209,7 @@ def test_a_tenant_without_a_view_proves_nothing() -> None:
 
 
 def program(*pids: int, visible: str | None = "GPU-1") -> dict[str, Any]:
-    """The record of a program of anyone's, as its host sees it."""
+    """The record of a user program, as its host sees it."""
     return {"measured_by": "scrape", "view": None, "outside": {"pids": list(pids), "visible_devices": visible}}
 
 

@@ -244,7 +244,7 @@ def test_what_a_killed_run_of_another_study_left_is_swept(
 def test_a_daemon_whose_client_died_is_not_trusted_with_the_next_cell(node: NvidiaNode) -> None:
     node.ensure(state("mps"))
     first = node._daemons()[0].pid
-    node.doubt()
+    node.mark_dirty()
     node.ensure(state("mps"))
     assert node._daemons()[0].pid not in (None, first)
 

@@ -19,7 +19,7 @@ from unit.tenants.host import is_alive
 
 from sharebench.core import run_record
 from sharebench.core.run_record import RUN_ID_VARIABLE, read_run
-from sharebench.nodes.contract import Wedged
+from sharebench.nodes.contract import Unrecoverable
 from sharebench.run import jobs, ownership
 from sharebench.run.ownership import OwnershipError, claim, interruptible, report, verify
 
@@ -259,7 +259,7 @@ def test_a_wedged_device_is_a_final_failure(
     results: Path, run: ownership.Claim, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def job(_: object) -> None:
-        raise Wedged("the device takes no new tenant")
+        raise Unrecoverable("the device takes no new tenant")
 
     assert jobs.guarded(results, job) == 1
     assert "failed: the device takes no new tenant" in capsys.readouterr().out

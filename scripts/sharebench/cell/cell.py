@@ -253,10 +253,10 @@ def run_cell(
         measured, rows, environment = seen.measured, seen.rows, seen.environment
     except TenantsFailed as failure:
         why = str(failure)
-        node.doubt()
+        node.mark_dirty()
     except Exception:
         # They are ended in the middle of whatever they do.
-        node.doubt()
+        node.mark_dirty()
         raise
     finally:
         try:
@@ -274,6 +274,6 @@ def run_cell(
     way.after(record, state, grants)
     if record["status"] == "hung":
         # With an iteration in flight to the end.
-        node.doubt()
+        node.mark_dirty()
     record["gates"] = gates.evaluate(record)
     return record | {"environment": environment}, rows

@@ -25,7 +25,7 @@ from sharebench.nodes.contract import (
     Tenants,
     TenantsFailed,
     TenantUnreachable,
-    Wedged,
+    Unrecoverable,
 )
 from tenant.contract import FAULTS
 
@@ -82,7 +82,7 @@ class FaultCourse(Course):
         return [each and each | {"output_digest": digests[i]} for i, each in enumerate(records)]
 
     def after(self, record: dict[str, Any], state: State, grants: Sequence[Grant]) -> None:
-        """The victims' status becomes the cell's; then see whether the node takes a new tenant. Raises Wedged."""
+        """Take the victims' status for the cell's, and try a new tenant on the node. Raises Unrecoverable."""
         fault, aggressor = self.spec["fault"], aggressor_of(self.spec)
         took_place = record["window"] is not None
         if took_place:
@@ -109,7 +109,7 @@ class FaultCourse(Course):
             launched = time.monotonic()
             new_tenant_seconds = self._new_tenant_seconds(grants)
             # What a fault, or a start that failed, did to the state need not show at once.
-            self.node.doubt()
+            self.node.mark_dirty()
             if new_tenant_seconds is not None:
                 return {
                     "new_tenant_seconds": new_tenant_seconds,
@@ -118,7 +118,7 @@ class FaultCourse(Course):
                     "refused_tenants": attempt,
                 }
         seconds = self.settings["timeouts"]["start_seconds"]
-        raise Wedged(
+        raise Unrecoverable(
             f"the device takes no new tenant within {seconds:g} s after the fault {self.spec['fault']['kind']}; "
             "it may need a reset by its owner: see the kernel's log (dmesg)"
         )

@@ -1,4 +1,4 @@
-"""Programs of anyone's as workloads (`kind: command` and `kind: http`): their config, and what of it a cell depends on.
+"""User programs as workloads (`kind: command` and `kind: http`): their config, and what of it a cell depends on.
 
 It runs at every parse of the Snakefile and imports nothing heavy.
 """
@@ -38,7 +38,7 @@ NOTHING: tuple[Any, ...] = (None, False, {}, [])
 
 
 def is_program(entry: Mapping[str, Any]) -> bool:
-    """Whether a catalogue entry, or the spec of what a tenant runs, is a program of anyone's."""
+    """Whether a catalogue entry, or the spec of what a tenant runs, is a user program."""
     return entry.get("kind") in KINDS
 
 

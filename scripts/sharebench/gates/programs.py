@@ -1,4 +1,4 @@
-"""Gates of cells whose tenants are programs of anyone's: measured by two scrapes, or by a client of ours."""
+"""Gates of cells whose tenants are user programs: measured by two scrapes, or by a client of ours."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ GENERATOR_COST_RATIO = 0.1
 
 
 def is_program(tenant: Tenant) -> bool:
-    """Whether the tenant is a program of anyone's, whose work and output we do not know."""
+    """Whether the tenant is a user program, whose work and output we do not know."""
     return "measured_by" in tenant
 
 
-def _is_elsewhere(tenant: Tenant) -> bool:
+def _is_external_server(tenant: Tenant) -> bool:
     return tenant.get("measured_by") == "client" and tenant["cpu"] is None
 
 
 def are_all_elsewhere(record: Record) -> bool:
     """Whether all that was measured are servers that are not ours, of which there is nothing to prove."""
-    return all(map(_is_elsewhere, record["tenants"]))
+    return all(map(_is_external_server, record["tenants"]))
 
 
 def server_elsewhere(record: Record) -> Finding | None:
     """Tenants whose server is not ours."""
     if not any(map(is_program, record["tenants"])):
         return None
-    value = sum(map(_is_elsewhere, record["tenants"]))
+    value = sum(map(_is_external_server, record["tenants"]))
     return at_most(value, 0, f"{value} servers are not ours: only their owner knows how they share the device")
 
 

@@ -12,8 +12,8 @@ from sharebench.records.telemetry import Row
 Evidence = list[dict[str, Any]]
 
 
-def is_elsewhere(record: Mapping[str, Any]) -> bool:
-    """Whether the tenant's record is about a server that is not ours: nothing was granted to it, and nobody sees it."""
+def is_external_server(record: Mapping[str, Any]) -> bool:
+    """Whether the tenant's record is about a server that runs elsewhere: without a grant, and not observed."""
     return record.get("measured_by") == "client" and record["outside"] is None
 
 
@@ -21,8 +21,8 @@ class NodeError(Exception):
     """The node did not do what was asked; a harness failure."""
 
 
-class Wedged(NodeError):
-    """The node is good for nothing any more: no later cell needs to try."""
+class Unrecoverable(NodeError):
+    """The node cannot run any later cell: the run ends."""
 
 
 class TenantUnreachable(Exception):

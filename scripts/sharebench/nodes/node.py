@@ -16,7 +16,7 @@ from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, State, Tenants
 
 UNKNOWN = "unknown"
-"""Key of a state that is none of a strategy's: in between, in doubt, or not known."""
+"""Key of a state that is none of a strategy's: in between, dirty, or not known."""
 
 
 class Node(ABC):
@@ -90,15 +90,15 @@ class Node(ABC):
     def switch(self, state: State | None) -> None:
         """Bring the device into the state, None being the original one; raises NodeError.
 
-        Calls `has_left` in between, so that the way out of the old state and the way into the new one are told apart.
+        Calls `left_old_state` in between, which separates the time of the way out from that of the way in.
         """
 
-    def has_left(self) -> None:
-        """Nothing of the old state is left; what follows leads into the new one."""
+    def left_old_state(self) -> None:
+        """Note the moment at which nothing of the old state is left; what follows leads into the new one."""
         self._left_seconds, self._phases = time.monotonic(), {}
 
-    def took(self, phase: str, seconds: float) -> None:
-        """Part of the way into the new state, for a node whose switch has several that take their time."""
+    def note_phase(self, phase: str, seconds: float) -> None:
+        """Add to the time of one phase of the way into the new state, for a node whose switch has several."""
         self._phases[phase] = self._phases.get(phase, 0.0) + seconds
 
     @abstractmethod
@@ -118,8 +118,8 @@ class Node(ABC):
         """Have a cluster's Prometheus scrape all tenants of the run, until `restore`. Raises NodeError."""
         raise NodeError(f"the node {self.kind!r} cannot register its tenants with Prometheus; set prometheus.folder")
 
-    def doubt(self) -> None:  # noqa: B027
-        """Tenants have ended badly: what of the state may have suffered is set up anew before it is used again."""
+    def mark_dirty(self) -> None:  # noqa: B027
+        """Set the state up again before its next use: a crashed tenant may have broken daemons that it shared."""
 
     def current(self) -> str | None:
         """Key of the state that the node is in, None for the original one."""

@@ -23,7 +23,7 @@ from sharebench.core import console, run_record
 from sharebench.core.files import Damaged, replace_atomically, write_json
 from sharebench.gates.verdict import window_seconds
 from sharebench.nodes import open_node
-from sharebench.nodes.contract import NodeError, State, TenantUnreachable, Wedged
+from sharebench.nodes.contract import NodeError, State, TenantUnreachable, Unrecoverable
 from sharebench.nodes.node import Node
 from sharebench.records import record
 from sharebench.records.references import read_calibration, read_device
@@ -60,7 +60,7 @@ def guarded(results: Path, job: Callable[[dict[str, Any]], None]) -> int:
                     # Unforeseen: the log gets all there is to know.
                     traceback.print_exc()
                 line = f"{type(failure).__name__}: {failure}"
-                ownership.report(results, line, is_final=isinstance(failure, Wedged))
+                ownership.report(results, line, is_final=isinstance(failure, Unrecoverable))
                 raise JobFailed(str(failure) or type(failure).__name__) from failure
             ownership.report(results, None)
     except (JobFailed, ownership.OwnershipError, OSError) as failure:

@@ -49,7 +49,7 @@ def test_after_tenants_that_ended_badly_the_next_job_has_a_new_daemon(
 ) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("mps", 3))
-    node.doubt()
+    node.mark_dirty()
     deleted(cluster)
     later = opened(cluster, tmp_path)
     later.ensure(state("mps", 3))
@@ -96,7 +96,7 @@ def test_tenants_are_in_doubt_until_their_records_say_otherwise(
 def test_what_is_not_under_mps_leaves_nothing(cluster: FakeCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("time-slicing"))
-    node.doubt()
+    node.mark_dirty()
     deleted(cluster)
     opened(cluster, tmp_path).ensure(state("time-slicing"))
     assert deleted(cluster) == []
@@ -105,7 +105,7 @@ def test_what_is_not_under_mps_leaves_nothing(cluster: FakeCluster, tmp_path: Pa
 def test_a_daemon_that_has_gone_meanwhile_needs_nothing(cluster: FakeCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("mps", 3))
-    node.doubt()
+    node.mark_dirty()
     node.ensure(state("time-slicing"))
     deleted(cluster)
     node.ensure(state("mps", 3))
@@ -118,7 +118,7 @@ def test_a_daemon_that_does_not_end_is_said_and_stays_in_doubt(
 ) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("mps", 3))
-    node.doubt()
+    node.mark_dirty()
     monkeypatch.setattr(cluster, "delete", lambda path, *_, **__: None)
     for _ in range(2):
         with pytest.raises(NodeError, match="the pod of mps does not end within 300 s: its MPS server may hang"):
@@ -128,7 +128,7 @@ def test_a_daemon_that_does_not_end_is_said_and_stays_in_doubt(
 def test_the_end_of_a_run_is_the_end_of_its_doubts(cluster: FakeCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("mps", 3))
-    node.doubt()
+    node.mark_dirty()
     node.restore()
     assert not Doubts(tmp_path).concern("device-plugin")
 

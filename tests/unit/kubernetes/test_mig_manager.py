@@ -50,7 +50,7 @@ class FakeNode:
     def monotonic(self) -> float:
         return self.now
 
-    def took(self, phase: str, seconds: float) -> None:
+    def note_phase(self, phase: str, seconds: float) -> None:
         self.phases[phase] = seconds
 
     def sleep(self, seconds: float) -> None:

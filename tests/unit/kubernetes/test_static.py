@@ -190,7 +190,7 @@ def test_an_mps_daemon_of_others_that_is_in_doubt_is_refused_until_somebody_says
 ) -> None:
     shared = State(replace(STUDY.strategies["as-found"], mechanisms=("mps",)), None, 0)
     node.ensure(shared)
-    node.doubt()
+    node.mark_dirty()
     for _ in range(2):
         with pytest.raises(NodeError, match=r"under an MPS daemon that is not ours to start anew.*then run again"):
             node.ensure(shared)

@@ -1,4 +1,4 @@
-"""Cells whose tenants are programs of anyone's: real processes on the stand-in, well and badly behaved."""
+"""Cells whose tenants are user programs: real processes on the stand-in, well and badly behaved."""
 
 from __future__ import annotations
 

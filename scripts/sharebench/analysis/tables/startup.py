@@ -15,7 +15,7 @@ import pandas as pd
 from sharebench.gates.verdict import window_seconds
 
 PARTS = ("process_seconds", "import_seconds", "context_seconds", "load_seconds", "first_iteration_seconds")
-# Parts of a switch that nodes tell apart (Node.took), in their order.
+# Parts of a switch that nodes tell apart (Node.note_phase), in their order.
 PHASES = ("publish", "pending", "cut", "plugin", "follow", "stable")
 COLUMNS = (
     "strategy",

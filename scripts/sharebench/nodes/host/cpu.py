@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from sharebench.core.strategies import Strategy, slices_of
-from sharebench.nodes.contract import Evidence, Grant, Sampler, State, Tenants, is_elsewhere
+from sharebench.nodes.contract import Evidence, Grant, Sampler, State, Tenants, is_external_server
 from sharebench.nodes.host.cpu_telemetry import HostSampler
 from sharebench.nodes.host.processes import ProcessTenants, impossible_together
 from sharebench.nodes.node import Node
@@ -116,7 +116,7 @@ class CpuNode(Node):
         """
         evidence = []
         for grant, record in zip(grants, records, strict=True):
-            if is_elsewhere(record):
+            if is_external_server(record):
                 continue
             expected = list(grant.cores) if grant.cores is not None else None
             # A tenant that hung before its window began has no CPU times and no mask.
@@ -143,7 +143,7 @@ class CpuNode(Node):
 
     def switch(self, state: State | None) -> None:
         """Nothing on the host changes: affinity belongs to the tenants."""
-        self.has_left()
+        self.left_old_state()
 
     def plan(self, strategy: Strategy) -> str:
         """Nothing changes."""

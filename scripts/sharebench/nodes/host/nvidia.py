@@ -265,8 +265,8 @@ class NvidiaNode(Node):
         if self.current() != state.key or running != len(self._shared(state)):
             self._move(state)
 
-    def doubt(self) -> None:
-        """A server whose client died may serve the next ones badly (NVIDIA, Multi-Process Service): set up anew."""
+    def mark_dirty(self) -> None:
+        """Restart the MPS daemons: one whose client died may fail the next (NVIDIA, Multi-Process Service)."""
         if self._daemons():
             self._note(UNKNOWN)
 
@@ -290,7 +290,7 @@ class NvidiaNode(Node):
         self._refuse_a_folder_of_others()
         for daemon in self._daemons():
             daemon.stop()
-        self.has_left()
+        self.left_old_state()
         if state is None:
             self._put_back_layout()
             shutil.rmtree(self.host_folder, ignore_errors=True)

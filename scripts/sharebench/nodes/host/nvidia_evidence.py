@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from sharebench.core.strategies import Strategy
-from sharebench.nodes.contract import Evidence, Grant, is_elsewhere
+from sharebench.nodes.contract import Evidence, Grant, is_external_server
 from sharebench.nodes.host.nvml import MEBIBYTE, Occupant
 from tenant.contract import device_digest
 
@@ -70,7 +70,7 @@ def collect(
     """The record's `evidence`: one item per fact. No process id is written down, only how they agree."""
     limits = strategy.limits(len(grants))
     # A server that is not ours has no place here.
-    both = [pair for pair in zip(grants, records, strict=True) if not is_elsewhere(pair[1])]
+    both = [pair for pair in zip(grants, records, strict=True) if not is_external_server(pair[1])]
     grants, records = [grant for grant, _ in both], [record for _, record in both]
     kinds: dict[int | None, str] = {occupant.pid: occupant.kind for occupant in occupants}
     families = [_pids(record) for record in records]
@@ -110,7 +110,7 @@ def _kind(family: Iterable[int | None], kinds: Mapping[int | None, str]) -> str:
 
 
 def _from_outside(target: Device, outside: Mapping[str, Any]) -> dict[str, Any]:
-    """What a program of anyone's was shown: its limits nobody but the MPS server knows."""
+    """What a user program was shown: its limits nobody but the MPS server knows."""
     visible = outside["visible_devices"]
     observed = None if visible is None else device_digest(visible)
     return _item("device by its environment", device_digest(target.uuid), observed, "node")

@@ -150,12 +150,12 @@ class ProcessTenants:
 
         Only user programs have more than one.
         """
-        from sharebench.nodes.host.programs.process_tree import Outside
+        from sharebench.nodes.host.programs.process_tree import ProcessTree
 
         return [
             [process.pid]
             if process.kind.has_exit_codes
-            else [*Outside(process.pid).pids(), *(popen.pid for popen in process.popens[1:])]
+            else [*ProcessTree(process.pid).pids(), *(popen.pid for popen in process.popens[1:])]
             for process in self._processes_of_tenants()
         ]
 

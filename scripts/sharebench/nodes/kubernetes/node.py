@@ -43,7 +43,7 @@ class ClusterNode(Node):
     @cached_property
     def cluster(self) -> Cluster:
         """The cluster, as all accesses share it."""
-        return Cluster(self.options, self.took)
+        return Cluster(self.options, self.note_phase)
 
     @property
     def host(self) -> str:
@@ -155,7 +155,7 @@ class ClusterNode(Node):
         access = self.access(spec["strategy"]["access"])
         if access.runs_mps:
             # Whatever becomes of them, until their records say that they are well.
-            self.doubt()
+            self.mark_dirty()
         return PodTenants(self.cluster.api, place, spec, settings, self.cluster.read, reach, access)
 
     def sampler(self, tenants: Tenants) -> Sampler:
@@ -233,7 +233,7 @@ class ClusterNode(Node):
     def _doubts(self) -> Doubts:
         return Doubts(self.folder)
 
-    def doubt(self) -> None:
+    def mark_dirty(self) -> None:
         """Under MPS, its daemon is in doubt for the jobs to come, until it was renewed."""
         if self._ensured is not None and "mps" in self._ensured.mechanisms:
             self._doubts.raise_about(self.access_of(self._ensured).name)
@@ -290,7 +290,7 @@ class ClusterNode(Node):
         others = [name for name in noted or {} if name != access.name]
         self._leave(others)
         if others:
-            self.has_left()
+            self.left_old_state()
         access.ensure(state)
         self.cluster.set_taint(present=True)
         self.cluster.refuse_foreign_pods()

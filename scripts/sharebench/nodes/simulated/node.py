@@ -124,7 +124,7 @@ class SimulatedNode(Node):
         """Instant, unless an outage is planted."""
         if state is not None and state.strategy.name in self._outage().get("strategies", []):
             raise NodeError(f"the simulated device cannot be set to {state.strategy.name}")
-        self.has_left()
+        self.left_old_state()
 
     def plan(self, strategy: Strategy) -> str:
         """Nothing changes."""

@@ -1,4 +1,4 @@
-"""The driver's side of a tenant that is a program of anyone's: measured by its own metrics, or by a client of ours."""
+"""The driver's side of a tenant that is a user program: measured by its own metrics, or by a client of ours."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from sharebench.nodes.contract import NodeError, TenantUnreachable
 from sharebench.nodes.host.logs import Search
 from sharebench.nodes.host.programs.metrics import Difference, MissingSeries, Scrape, between, scrape
-from sharebench.nodes.host.programs.process_tree import AtEdges, Outside
+from sharebench.nodes.host.programs.process_tree import AtEdges, ProcessTree
 from sharebench.nodes.tenant_http import READY_TIMEOUT_SECONDS, HttpEndpoint
 from tenant.contract import BATCH_SECONDS, Rule, Verdict, described
 
@@ -65,7 +65,7 @@ class ScrapedEndpoint:
     """
 
     def __init__(
-        self, index: int, workload: Mapping[str, Any], port: int, log: Path, outside: Outside, rule: Rule
+        self, index: int, workload: Mapping[str, Any], port: int, log: Path, outside: ProcessTree, rule: Rule
     ) -> None:
         self.index = index
         self.workload = workload
@@ -254,7 +254,7 @@ class ServedEndpoint(HttpEndpoint):
     `outside` is None where the server is not ours: nobody sees it then.
     """
 
-    def __init__(self, port: int, token: str, outside: Outside | None) -> None:
+    def __init__(self, port: int, token: str, outside: ProcessTree | None) -> None:
         super().__init__("127.0.0.1", port, token)
         self.outside = outside
         self._edges: AtEdges[float] | None = None

@@ -16,7 +16,7 @@ T = TypeVar("T")
 VISIBLE_DEVICES = b"CUDA_VISIBLE_DEVICES="
 
 
-class Outside:
+class ProcessTree:
     """A process and all that it started."""
 
     def __init__(self, pid: int) -> None:

@@ -1,4 +1,4 @@
-"""Tenants that are programs of anyone's: one that measures itself, or a server that a client of ours measures."""
+"""Tenants that are user programs: one that measures itself, or a server that a client of ours measures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sharebench.nodes.host.launch import (
     tenant_command,
 )
 from sharebench.nodes.host.programs.endpoints import ScrapedEndpoint, ServedEndpoint
-from sharebench.nodes.host.programs.process_tree import Outside
+from sharebench.nodes.host.programs.process_tree import ProcessTree
 from tenant.contract import TOKEN_VARIABLE, Rule, unusable
 
 PORT_VARIABLE = "SHAREBENCH_PORT"
@@ -127,7 +127,7 @@ class CommandTenant(ProgramTenant):
     def started(self, pids: Sequence[int], log: Path) -> None:
         """From now on it can be asked."""
         rule = Rule.parse(self.context.spec["warmup"])
-        self._endpoint = ScrapedEndpoint(self.index, self.workload, self.port, log, Outside(pids[0]), rule)
+        self._endpoint = ScrapedEndpoint(self.index, self.workload, self.port, log, ProcessTree(pids[0]), rule)
 
     @property
     def complaint(self) -> str | None:  # type: ignore[override]
@@ -179,7 +179,7 @@ class HttpTenant(ProgramTenant):
 
     def started(self, pids: Sequence[int], log: Path) -> None:
         """The server is looked at from outside."""
-        self._outside = Outside(pids[0]) if self.workload["url"] is None else None
+        self._outside = ProcessTree(pids[0]) if self.workload["url"] is None else None
 
     def endpoints(self) -> Sequence[HostEndpoint]:
         """The client."""
