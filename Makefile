@@ -3,7 +3,7 @@
 # make run      measure on this machine and write tables, figures and a report into results/
 # make test     linters, types and every test that this machine can run, but those on a Kubernetes
 # make paper    make the data sets of published/ again, in the widths of papers, into results/paper/, and hold what the
-#               documents say of them against it; `make findings` writes these documents anew, `make paper-print` draws
+#               documents say of them against it; `make findings` rewrites these documents, `make paper-print` draws
 #               the same figures as pdf and png, into results/paper-print/
 # make bench    the benchmarks: what the pipeline itself costs, and whether its intervals cover what was planted
 # make test-cluster  the tests on a real Kubernetes (tests/cluster/README.md); `make cluster-up` and `cluster-down`
@@ -12,7 +12,7 @@
 # make cluster-install   namespace and rights for `node: kubernetes`, as a dry run; APPLY=1 makes them; WITH=plugin,
 #               WITH=operator or WITH="plugin prometheus" install these charts too (config/cluster/charts.yaml);
 #               NODE=my-node CONFIG_MAP=my-configs narrow the rights to these
-# make docs     make again what documents show of the code: manifests, architecture figures, and the pages with them
+# make docs     rebuild what documents show of the code: manifests, architecture figures, and the pages with them
 # make clean    remove what these commands made, unless a run is using it
 #
 # `make run ARGS="--config 'strategies=[mps,mig]'"` passes arguments on to snakemake.

@@ -1,0 +1,65 @@
+"""Finds phrases of words.yaml in documents and code: `python docs/prose.py [--python] [FILE ...]`.
+
+Checks tracked Markdown, all of it but code in backticks; YAML, Snakemake files and the Makefile, whole; and of Python
+comments and strings with a space in them. Prints `file:line: phrase -> instead`; exits 1 if there is any.
+"""
+
+import re
+import subprocess
+import sys
+import tokenize
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+WORDS = ROOT / "docs/words.yaml"
+# Data, and documents with their licence, are as they were published.
+SKIPPED = re.compile(r"docs/(words\.yaml|prose\.py)$|tests/cluster/testbed/manifests/|published/.*/(config|catalogue).*\.yaml$")
+TEXT = {".md", ".yaml", ".yml", ".smk", ".cff"}
+
+
+def patterns() -> list[tuple[re.Pattern[str], str]]:
+    """Each phrase as a pattern that also matches across line ends and comment signs, with what to write instead."""
+    phrases: dict[str, str] = yaml.safe_load(WORDS.read_text())
+    found = {phrase.replace(" ", r"[\s#]+"): instead for phrase, instead in phrases.items()}
+    return [(re.compile(rf"(?<![\w/])(?:{phrase})(?![\w/])", re.I), instead) for phrase, instead in found.items()]
+
+
+def prose(path: Path) -> str:
+    """The text of a file with all else blanked, line by line."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        return re.sub(r"`[^`\n]*`", lambda code: "¤" * len(code[0]), text)
+    if path.suffix != ".py":
+        return text
+    lines = [""] * (text.count("\n") + 2)
+    with path.open("rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            is_text = tokenize.tok_name[token.type] in ("STRING", "FSTRING_MIDDLE") and " " in token.string
+            if is_text or token.type == tokenize.COMMENT:
+                for index, line in enumerate(token.string.split("\n"), token.start[0]):
+                    lines[index - 1] += line
+    return "\n".join(lines)
+
+
+def main(arguments: list[str]) -> int:
+    """Prints what it finds; the exit status."""
+    suffixes = TEXT | {".py"} if "--python" in arguments else TEXT
+    named = [name for name in arguments if not name.startswith("-")]
+    tracked = named or subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    found = 0
+    for name in tracked:
+        path = ROOT / name
+        if not named and (path.suffix not in suffixes and path.name != "Makefile" or SKIPPED.search(name)):
+            continue
+        text = prose(path)
+        for pattern, instead in patterns():
+            for match in pattern.finditer(text):
+                found += 1
+                print(f"{name}:{text.count(chr(10), 0, match.start()) + 1}: {' '.join(match[0].split())} -> {instead}")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
