@@ -1,9 +1,10 @@
-"""Layout of the latency histograms: logarithmic buckets, 64 per doubling, from 1 µs to 1000 s.
+"""All that the driver and a tenant share; the driver imports nothing else of this package.
 
-Bucket i holds latencies in (upper(i - 1), upper(i)] with upper(i) = 1e-6 * 2**(i / 64) seconds. Bucket 0
-holds everything up to 1 µs, the last one everything beyond 1000 s.
+In order: the layout of latency histograms, exit codes, environment variables, the name of a clock, the rule of warm-up,
+the record that a tenant answers with, samples of its GPU, kinds of faults, the text of HTTP errors, and secrets in
+requests.
 
-Measuring jobs import this module, so it imports nothing heavy (no numpy).
+Only the standard library is imported: a measuring job reads this module before its framework, and without numpy.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Literal, NamedTuple, NotRequired, TypedDict
 
 from tenant.parameters import positive_integer, positive_number, with_defaults
 
+# Histograms: bucket i holds latencies in (upper(i - 1), upper(i)] with upper(i) = 1e-6 * 2**(i / 64) seconds. Bucket 0
+# holds everything up to 1 µs, the last one everything beyond 1000 s.
 BUCKETS_PER_DOUBLING = 64
 SMALLEST_SECONDS = 1e-6
 LAST_FINITE_INDEX = 1914
@@ -25,6 +29,8 @@ OVERFLOW_INDEX = 1915
 BUCKET_COUNT = 1916
 # A quantile that is taken from anywhere in its bucket is off by at most this share of its value.
 QUANTILE_ERROR_RATIO = 2 ** (1 / BUCKETS_PER_DOUBLING) - 1
+# Equal parts of a window, in its timeline.
+SLOTS = 40
 
 
 def upper_seconds(index: int) -> float:
@@ -45,14 +51,241 @@ def nearest_index(seconds: float) -> int:
     return min(max(index, 0), LAST_FINITE_INDEX)
 
 
+# Exit codes; 0 for a tenant that was told to stop.
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 # As errno ENOMEM.
 EXIT_OUT_OF_MEMORY = 12
 
-
+# Environment variables.
+TOKEN_VARIABLE = "SHAREBENCH_TOKEN"
 # How many bytes `view` tries to allocate.
 PROBE_VARIABLE = "SHAREBENCH_PROBE_BYTES"
+# Set in pods by the driver: elsewhere the variables of a device plugin mean something else, or nothing.
+GRANTED_VARIABLE = "SHAREBENCH_GRANTED"
+# Names of variables that the record is to show, with commas between them.
+SHOWN_VARIABLE = "SHAREBENCH_SHOWN"
+PIPE_VARIABLE = "CUDA_MPS_PIPE_DIRECTORY"
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot_id() -> str | None:
+    """Names this start of this kernel, and so its monotonic clock; None where the system has no such name."""
+    return BOOT_ID.read_text().strip() if BOOT_ID.exists() else None
+
+
+# Warm-up. A batch spans several time slices of a few tenants, so that a median is not that of one tenant's slice.
+BATCH_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The numbers of the rule of steadiness (tenant/warmup.py)."""
+
+    min_iterations: int = 20
+    max_seconds: float = 10.0
+    tolerance_percent: float = 5.0
+
+    @classmethod
+    def parse(cls, given: Mapping[str, object]) -> Rule:
+        """From the config's `warmup`; what is missing has the default. Raises ParameterError."""
+        values = with_defaults(given, vars(cls()), "warmup")
+        return cls(
+            min_iterations=positive_integer(values["min_iterations"], "warmup min_iterations"),
+            max_seconds=positive_number(values["max_seconds"], "warmup max_seconds"),
+            tolerance_percent=positive_number(values["tolerance_percent"], "warmup tolerance_percent"),
+        )
+
+
+class Steady(TypedDict):
+    """A verdict on steadiness as GET /readyz and the record have it."""
+
+    is_steady: bool
+    batches: int
+    change_percent: float | None
+
+
+class Verdict(NamedTuple):
+    """Whether a tenant became steady, after how many batches, and the difference of the last two medians."""
+
+    is_steady: bool
+    batches: int
+    change_percent: float | None
+
+    def entry(self) -> Steady:
+        """The verdict as JSON has it."""
+        return {"is_steady": self.is_steady, "batches": self.batches, "change_percent": self.change_percent}
+
+
+# The record of a window, as GET /record answers it; config/schemas/record.schema.json explains every key.
+Histogram = dict[str, int]
+"""Non-empty buckets only: index as text, to count."""
+
+
+class DeviceView(TypedDict, total=False):
+    """What the tenant's own process sees of its device. CUDA, NVML and a pod's environment each fill in a part."""
+
+    pid: int
+    device: str | None
+    is_mig: bool | None
+    sm_count: int | None
+    memory_free_bytes: int | None
+    memory_total_bytes: int | None
+    over_limit_refused: bool | None
+    mps_pipe: str | None
+    nodes: list[str]
+    variables: dict[str, str | None]
+
+
+class Startup(TypedDict):
+    """The parts of a tenant's start-up."""
+
+    process_seconds: float
+    import_seconds: float
+    context_seconds: float
+    load_seconds: float
+    warmup_seconds: float
+    first_iteration_seconds: NotRequired[float | None]
+
+
+class Timed(TypedDict):
+    """Times that the workload took itself."""
+
+    count: int
+    sum_seconds: float
+    histogram: Histogram
+
+
+class Timeline(TypedDict):
+    """The window in SLOTS equal parts, by start of the iteration."""
+
+    slot_seconds: float
+    count: list[int]
+    sum_seconds: list[float]
+    max_seconds: list[float]
+
+
+class LoadRecord(TypedDict):
+    """What was asked of the tenant, and what it did."""
+
+    arrival: str
+    planned_rate_hz: float | None
+    achieved_rate_hz: float
+    delay_p99_seconds: float | None
+    in_flight_mean: float | None
+    drops: int
+    censored: int
+
+
+class JobRecord(TypedDict):
+    """Fixed work and how far it came."""
+
+    iterations: int
+    completed: int
+    start_delay_seconds: float | None
+    completion_seconds: float | None
+
+
+class CpuRecord(TypedDict):
+    """CPU time in the window, time runnable without a CPU, and the CPUs that the tenant may run on."""
+
+    cpu_seconds: float
+    run_queue_seconds: float | None
+    affinity: list[int] | None
+
+
+class WorkRecord(TypedDict):
+    """Declared work of one iteration."""
+
+    flop: float | None
+    bytes: float | None
+    items: float
+    precision: str | None
+
+
+class Environment(TypedDict):
+    """Versions of the software that a tenant ran on."""
+
+    python: str
+    platform: str
+    packages: dict[str, str]
+
+
+class Counts(TypedDict):
+    """What was counted in a window."""
+
+    count: int
+    sum_seconds: float
+    sum_squares_seconds2: NotRequired[float]
+    min_seconds: float | None
+    max_seconds: float | None
+    errors: int
+    last_error: NotRequired[str | None]
+    histogram: Histogram
+    device_histogram: Timed | None
+    stages: dict[str, Timed]
+    timeline: Timeline | None
+    load: LoadRecord
+
+
+class ScrapeRecord(TypedDict):
+    """How well two scrapes of a program's metrics stand for the window."""
+
+    offset_seconds: float
+    seconds: float
+    seconds_error: float
+    longest_seconds: float | None
+    rate_error_ratio: float | None
+    mean_error_ratio: float | None
+
+
+class ForeignHistogram(TypedDict):
+    """A program's own buckets; an upper bound of None is infinity."""
+
+    upper_seconds: list[float | None]
+    count: list[int]
+
+
+class ProcessView(TypedDict):
+    """What the host sees of a user program: its processes, and the GPUs that its environment shows it."""
+
+    pids: list[int]
+    visible_devices: str | None
+
+
+class Generator(TypedDict):
+    """What the client of a server used itself."""
+
+    cpu_seconds: float | None
+    run_queue_seconds: float | None
+
+
+class WindowRecord(Counts):
+    """A tenant's part of raw.json without `status`, `exit` and `output_digest`, and its `environment`."""
+
+    index: int
+    workload: str
+    view: DeviceView | None
+    startup: Startup
+    steady: Steady | None
+    job: NotRequired[JobRecord | None]
+    coverage_ratio: float
+    drain_seconds: float
+    cpu: CpuRecord | None
+    memory_bytes: int | None
+    work: WorkRecord | None
+    environment: Environment
+    # Of user programs only, added by the driver.
+    measured_by: NotRequired[Literal["scrape", "client"]]
+    outside: NotRequired[ProcessView | None]
+    foreign_histogram: NotRequired[ForeignHistogram | None]
+    scrape: NotRequired[ScrapeRecord]
+    generator: NotRequired[Generator]
+
+
+Digest = list[float | None]
+"""What sums up an output: None for what JSON has no number for."""
 
 
 def device_digest(uuid: str) -> str:
@@ -60,31 +293,52 @@ def device_digest(uuid: str) -> str:
     return hashlib.sha256(uuid.lower().encode()).hexdigest()[:16]
 
 
-FIELDS = (
-    "t_seconds",
-    "cpu_seconds",
-    "energy_joules",
-    "power_watts",
-    "sm_clock_mhz",
-    "memory_clock_mhz",
-    "temperature_celsius",
-    "gpu_util_percent",
-    "memory_used_bytes",
-    "reasons",
-)
+class GpuSample(NamedTuple):
+    """One reading of a GPU through NVML, None for what it does not report. Samplers print it as a JSON array.
+
+    `cpu_seconds` is the sampler's own CPU time, `reasons` NVML's mask of why the clock is held back.
+    """
+
+    t_seconds: float
+    cpu_seconds: float
+    energy_joules: float | None
+    power_watts: float | None
+    sm_clock_mhz: float | None
+    memory_clock_mhz: float | None
+    temperature_celsius: float | None
+    gpu_util_percent: float | None
+    memory_used_bytes: int | None
+    reasons: int | None
 
 
-# Set by whoever starts tenants in pods: elsewhere the other variables mean something else, or nothing.
-GRANTED_VARIABLE = "SHAREBENCH_GRANTED"
-# Names of variables that the record is to show, with commas between them.
-SHOWN_VARIABLE = "SHAREBENCH_SHOWN"
-PIPE_VARIABLE = "CUDA_MPS_PIPE_DIRECTORY"
+class GpuProcess(TypedDict):
+    """A process on the GPU: `kind`, its ancestors, and readings [monotonic seconds, bytes] of its memory."""
+
+    kind: str
+    memory: list[tuple[float, int]]
+    ancestors: list[int]
 
 
-TOKEN_VARIABLE = "SHAREBENCH_TOKEN"
+class GpuSamples(TypedDict):
+    """What a sampling process prints at its end; `processes` by pid, where it reads them."""
+
+    samples: list[GpuSample]
+    processes: NotRequired[dict[str, GpuProcess]]
 
 
-SHOWN = 100
+# The kinds of faults that a tenant may have on purpose, each with the status that it ends with.
+FAULTS = {
+    "oom": "oom",
+    "leak": "oom",
+    "illegal-address": "crashed",
+    "assert": "crashed",
+    "killed": "killed",
+    "stopped": "hung",
+    "spin": "hung",
+}
+
+# At most so much of a server's text is repeated in an error.
+SHOWN_CHARACTERS = 100
 
 
 def described(error: Exception, secrets: Iterable[str] = ()) -> str:
@@ -95,10 +349,11 @@ def described(error: Exception, secrets: Iterable[str] = ()) -> str:
     for secret in secrets:
         said = said.replace(secret, "…")
     if isinstance(error, http.client.BadStatusLine) and not isinstance(error, ConnectionError):
-        return f"no HTTP answer, but {said[:SHOWN]!r}"
-    return "".join(each for each in said if each.isprintable())[:SHOWN] or type(error).__name__
+        return f"no HTTP answer, but {said[:SHOWN_CHARACTERS]!r}"
+    return "".join(each for each in said if each.isprintable())[:SHOWN_CHARACTERS] or type(error).__name__
 
 
+# Secrets: `{env:NAME}` in a request stands for a variable of the environment, and is filled in by the client only.
 VARIABLE = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -121,46 +376,3 @@ def unusable(texts: Iterable[str], environment: Mapping[str, str]) -> str | None
 def filled(text: str, environment: Mapping[str, str]) -> str:
     """The text with the values of the variables that it names."""
     return VARIABLE.sub(lambda found: environment[found[1]], text)
-
-
-# Several turns of a scheduler between a few tenants, so that a median is not that of one tenant's turn.
-BATCH_SECONDS = 0.1
-
-
-@dataclass(frozen=True)
-class Rule:
-    """The numbers of the rule."""
-
-    min_iterations: int = 20
-    max_seconds: float = 10.0
-    tolerance_percent: float = 5.0
-
-    @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> Rule:
-        """From the config's `warmup`; what is missing has the default. Raises ParameterError."""
-        values = with_defaults(given, vars(cls()), "warmup")
-        return cls(
-            min_iterations=positive_integer(values["min_iterations"], "warmup min_iterations"),
-            max_seconds=positive_number(values["max_seconds"], "warmup max_seconds"),
-            tolerance_percent=positive_number(values["tolerance_percent"], "warmup tolerance_percent"),
-        )
-
-
-class Verdict(NamedTuple):
-    """Whether it became steady, after how many batches, and the difference of the last two medians."""
-
-    is_steady: bool
-    batches: int
-    change_percent: float | None
-
-
-# The kinds of faults that a tenant may have on purpose, each with the status that it ends with.
-FAULTS = {
-    "oom": "oom",
-    "leak": "oom",
-    "illegal-address": "crashed",
-    "assert": "crashed",
-    "killed": "killed",
-    "stopped": "hung",
-    "spin": "hung",
-}

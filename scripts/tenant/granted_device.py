@@ -1,14 +1,12 @@
-"""What a pod was given of a GPU: the variables and device files that a device plugin or a DRA driver puts into it."""
+"""The GPU of a pod, by the variables and device files that a device plugin or a DRA driver puts into it."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from tenant.contract import GRANTED_VARIABLE, PIPE_VARIABLE, SHOWN_VARIABLE
+from tenant.contract import GRANTED_VARIABLE, PIPE_VARIABLE, SHOWN_VARIABLE, DeviceView, device_digest
 
 DEVICES_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 # How the variable says that devices come by another way.
@@ -22,7 +20,7 @@ def _nodes() -> list[str]:
     return sorted(str(path.relative_to(DEVICE_FOLDER)) for path in found)
 
 
-def view(environment: Mapping[str, str] = os.environ) -> dict[str, Any] | None:
+def view(environment: Mapping[str, str] = os.environ) -> DeviceView | None:
     """The record's `view` of a tenant in a pod of ours as its environment has it; None elsewhere.
 
     A device is known by the digest of its id, as in `tenant.gpu.cuda`; None where the variable names no single one.
@@ -32,15 +30,17 @@ def view(environment: Mapping[str, str] = os.environ) -> dict[str, Any] | None:
         return None
     device = environment.get(DEVICES_VARIABLE, "")
     is_named = device not in NO_DEVICE and "," not in device
-    unknown = dict.fromkeys(("sm_count", "memory_free_bytes", "memory_total_bytes", "over_limit_refused"))
-    shown = [name for name in environment.get(SHOWN_VARIABLE, "").split(",") if name]
-    variables = {"variables": {name: environment.get(name) for name in shown}} if shown else {}
-    return {
+    found: DeviceView = {
         "pid": os.getpid(),
-        "device": hashlib.sha256(device.lower().encode()).hexdigest()[:16] if is_named else None,
-        **unknown,
+        "device": device_digest(device) if is_named else None,
+        "sm_count": None,
+        "memory_free_bytes": None,
+        "memory_total_bytes": None,
+        "over_limit_refused": None,
         "mps_pipe": environment.get(PIPE_VARIABLE),
         "is_mig": None if device in NO_DEVICE else device.startswith("MIG-"),
         "nodes": _nodes(),
-        **variables,
     }
+    if shown := [name for name in environment.get(SHOWN_VARIABLE, "").split(",") if name]:
+        found["variables"] = {name: environment.get(name) for name in shown}
+    return found

@@ -1,15 +1,14 @@
-"""Fixed work: a job is so many iterations from the window's start on, and its window ends with the last of them."""
+"""Fixed work: a job is a number of iterations from the window's start on, and its window ends with the last one."""
 
 from __future__ import annotations
 
-from typing import Any
-
+from tenant.contract import JobRecord
 from tenant.recorder import Recorder, Rows, Window
 from tenant.workload import Sample
 
 
 class Job:
-    """What of a job is done. Its rows are kept: only its end says which slot of the timeline each belongs to."""
+    """The finished iterations of a job. Their rows are kept: the slots of the timeline depend on the job's end."""
 
     def __init__(self, iterations: int) -> None:
         self.iterations = iterations
@@ -35,7 +34,7 @@ class Job:
         for rows, samples in self._pieces:
             recorder.fold(rows, samples)
 
-    def record(self, window: Window) -> dict[str, Any]:
+    def record(self, window: Window) -> JobRecord:
         """The record's `job`; `window` has counted it and ends where it did. Seconds count from the window's start."""
         first = next((int(rows.intended[0]) for rows, _ in self._pieces if rows.intended.size), None)
         return {

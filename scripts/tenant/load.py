@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, count, takewhile
-from typing import Any
 
 import numpy as np
 
-from tenant.parameters import ParameterError, positive_integer, positive_number, with_defaults
+from tenant.parameters import Params, natural, one_of, positive_integer, positive_number, with_defaults
 
 ARRIVALS = ("closed", "constant", "poisson")
 BATCH = 1024
@@ -21,7 +20,7 @@ class Load:
     """Arrival process; `rate_hz` is None for closed load. `queue_limit` is how many requests may wait.
 
     `seed` belongs to the workload and the repeat, `before` is how many tenants before this one run something else: so
-    the first tenant of a workload has the same arrivals beside any neighbours.
+    the first tenant of a workload has the same arrivals next to any neighbours.
     """
 
     arrival: str = "closed"
@@ -31,18 +30,17 @@ class Load:
     before: int = 0
 
     @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> Load:
+    def parse(cls, given: Params) -> Load:
         """From a workload's `load` with its rate resolved. Raises ParameterError."""
         values = with_defaults(given, vars(cls()), "load")
-        arrival = values["arrival"]
-        if arrival not in ARRIVALS:
-            raise ParameterError(f"load arrival must be one of {', '.join(ARRIVALS)}, not {arrival!r}")
-        for name in ("seed", "before"):
-            if isinstance(values[name], bool) or not isinstance(values[name], int) or values[name] < 0:
-                raise ParameterError(f"load {name} must be an integer from 0, not {values[name]!r}")
-        rate_hz = None if arrival == "closed" else positive_number(values["rate_hz"], "load rate_hz")
-        limit = positive_integer(values["queue_limit"], "load queue_limit")
-        return cls(arrival, rate_hz, limit, values["seed"], values["before"])
+        arrival = one_of(values["arrival"], ARRIVALS, "load arrival")
+        return cls(
+            arrival=arrival,
+            rate_hz=None if arrival == "closed" else positive_number(values["rate_hz"], "load rate_hz"),
+            queue_limit=positive_integer(values["queue_limit"], "load queue_limit"),
+            seed=natural(values["seed"], "load seed"),
+            before=natural(values["before"], "load before"),
+        )
 
 
 def arrival_times_ns(load: Load, tenant: int, start_ns: int, stretch: int = 0) -> Iterator[int]:

@@ -11,9 +11,8 @@ import copy
 import time
 from collections.abc import Callable, Iterator
 from threading import Condition, Lock
-from typing import Any
 
-from tenant.contract import Rule, Verdict
+from tenant.contract import Digest, Rule, Verdict, WindowRecord
 from tenant.exposition import BUILT_IN, CONTENT_TYPE, Exposition, exposition
 from tenant.failures import RefusedError
 from tenant.job import Job
@@ -69,12 +68,12 @@ class Measurement:
         # The last window that was set, and its record once complete; the recorder has it while it is open.
         self._window: Window | None = None
         self._outcome = Outcome()
-        self._record: dict[str, Any] | None = None
+        self._record: WindowRecord | None = None
         # What the last window asked for, if that was fixed work.
         self._job: Job | None = None
         # Of the last window: whether its digest was asked for, and the digest.
         self._is_digest_wanted = False
-        self._digest: list[float | None] | None = None
+        self._digest: Digest | None = None
         self._metrics = b""
 
     # The loop thread.
@@ -222,8 +221,8 @@ class Measurement:
     def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> None:
         """Announce a window. The loop hears of it within CHUNK_NS or an iteration, whichever is longer.
 
-        With `iterations` it is a job: the load goes on until the start, from then on so many iterations run and no
-        more, and `end_ns` is their deadline. Raises RefusedError when it cannot be.
+        With `iterations` it is a job: the load goes on until the start, from then on that number of iterations runs,
+        and `end_ns` is their deadline. Raises RefusedError when it cannot be.
         """
         window = Window(start_ns, end_ns)
         with self._lock:
@@ -249,7 +248,7 @@ class Measurement:
             self._job = None if iterations is None else Job(iterations)
             self._changed.notify_all()
 
-    def wait_record(self, deadline_seconds: float) -> dict[str, Any]:
+    def wait_record(self, deadline_seconds: float) -> WindowRecord:
         """The record of the last window; what has not finished `deadline_seconds` after its end is censored.
 
         Raises RefusedError when no window was set.
@@ -268,7 +267,7 @@ class Measurement:
                 raise RefusedError("another window was set")
             return self._record
 
-    def wait_digest(self, deadline_seconds: float) -> list[float | None] | None:
+    def wait_digest(self, deadline_seconds: float) -> Digest | None:
         """The digest of the last output, made now; None when it is not there within the deadline.
 
         To sum the output up is work that the window did not have, so it is done on request only, when no neighbour

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+
+Params = Mapping[str, object]
+"""Parameters as their JSON has them, not yet checked."""
 
 
 class ParameterError(Exception):
     """A parameter is unknown or its value is not possible; the message is one line for a person."""
 
 
-def with_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any], what: str) -> dict[str, Any]:
+def with_defaults(given: Params, defaults: Params, what: str) -> dict[str, object]:
     """`given` completed by `defaults`, whose keys are all there are. Raises ParameterError."""
     unknown = sorted(given.keys() - defaults.keys())
     if unknown:
@@ -31,6 +33,25 @@ def positive_integer(value: object, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ParameterError(f"{name} must be an integer above 0, not {value!r}")
     return value
+
+
+def natural(value: object, name: str) -> int:
+    """The value as an integer from 0. Raises ParameterError."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ParameterError(f"{name} must be an integer from 0, not {value!r}")
+    return value
+
+
+def text(value: object, name: str) -> str:
+    """The value as text. Raises ParameterError."""
+    if not isinstance(value, str):
+        raise ParameterError(f"{name} must be text, not {value!r}")
+    return value
+
+
+def optional_text(value: object, name: str) -> str | None:
+    """The value as text, or None. Raises ParameterError."""
+    return None if value is None else text(value, name)
 
 
 def one_of(value: object, choices: Collection[str], name: str) -> str:

@@ -6,21 +6,20 @@ import math
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tenant.buckets import quantile_seconds, to_sparse
-from tenant.contract import Verdict
+from tenant.contract import SLOTS, CpuRecord, DeviceView, Digest, JobRecord, Timed, Verdict, WindowRecord
 from tenant.load import Load
-from tenant.recorder import SLOTS, Tally, Window
+from tenant.recorder import Tally, Window
 from tenant.usage import CpuTime, affinity
 from tenant.workload import DEVICE_TIME, Workload
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Who the tenant is, and the parts of its start-up up to warm-up, in seconds.
+    """A tenant's number and name, the parts of its start-up before warm-up, and its view of the device.
 
-    `view` is what its process sees of a GPU (tenant/gpu/cuda.py), `process_tenants` how many tenants the process has.
+    `process_tenants` is the number of tenants in its process.
     """
 
     index: int
@@ -29,13 +28,13 @@ class Identity:
     import_seconds: float
     load_seconds: float
     context_seconds: float = 0.0
-    view: dict[str, Any] | None = None
+    view: DeviceView | None = None
     process_tenants: int = 1
 
 
 @dataclass
 class Outcome:
-    """What a window leaves besides counts; CPU times are of the loop's first stop at or after its edges."""
+    """The rest of a window's record besides counts; CPU times are of the loop's first stop at or after its edges."""
 
     cpu_start: CpuTime | None = None
     cpu_end: CpuTime | None = None
@@ -53,7 +52,7 @@ def _seconds(ns: int | None) -> float | None:
     return None if ns is None else ns / 1e9
 
 
-def _cpu(outcome: Outcome) -> dict[str, Any] | None:
+def _cpu(outcome: Outcome) -> CpuRecord | None:
     start, end = outcome.cpu_start, outcome.cpu_end
     if start is None or end is None:
         return None
@@ -65,7 +64,7 @@ def _cpu(outcome: Outcome) -> dict[str, Any] | None:
     }
 
 
-def finite(digest: Sequence[float]) -> list[float | None]:
+def finite(digest: Sequence[float]) -> Digest:
     """The digest with None for what JSON has no number for: NaN and infinity, the marks of a broken output."""
     return [value if math.isfinite(value) else None for value in digest]
 
@@ -76,7 +75,7 @@ def _delay_p99_seconds(delays: Tally) -> float | None:
     return min(quantile_seconds(delays.counts, 0.99), delays.max_ns / 1e9)
 
 
-def _timed(tally: Tally) -> dict[str, Any]:
+def _timed(tally: Tally) -> Timed:
     return {"count": tally.count, "sum_seconds": tally.sum_ns / 1e9, "histogram": to_sparse(tally.counts)}
 
 
@@ -94,12 +93,9 @@ def tenant_record(
     outcome: Outcome,
     warm_up: tuple[float, float | None],
     steady: Verdict | None,
-    job: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The tenant's entry of raw.json without `status`, `exit` and `output_digest`, and its `environment`.
-
-    `warm_up` is the time from loaded to steady, and to the end of the first iteration.
-    """
+    job: JobRecord | None = None,
+) -> WindowRecord:
+    """The record of a window; `warm_up` is the time from loaded to steady, and to the end of the first iteration."""
     latencies = window.latencies
     window_ns = window.end_ns - window.start_ns
     timed = {kind: _timed(tally) for kind, tally in window.samples.items()}
@@ -115,7 +111,7 @@ def tenant_record(
             "warmup_seconds": warm_up[0],
             "first_iteration_seconds": warm_up[1],
         },
-        "steady": None if steady is None else steady._asdict(),
+        "steady": None if steady is None else steady.entry(),
         "count": latencies.count,
         "sum_seconds": latencies.sum_ns / 1e9,
         "sum_squares_seconds2": latencies.sum_squares_ns2 / 1e18,
@@ -146,7 +142,7 @@ def tenant_record(
         "drain_seconds": outcome.drain_seconds,
         "cpu": _cpu(outcome),
         "memory_bytes": _memory_bytes(identity, workload, outcome),
-        "work": workload.work._asdict(),
+        "work": workload.work.entry(),
         "environment": {
             "python": platform.python_version(),
             # Not platform.platform(): it starts a process.

@@ -10,10 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tenant.buckets import IntArray, bucket_index
-from tenant.contract import BUCKET_COUNT
+from tenant.contract import BUCKET_COUNT, SLOTS
 from tenant.workload import Sample
-
-SLOTS = 40
 
 
 class Rows(NamedTuple):

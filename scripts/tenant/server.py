@@ -7,18 +7,17 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
-from pathlib import Path
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
+from tenant.contract import boot_id
 from tenant.failures import RefusedError
 from tenant.state import State
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 LONGEST_BODY_BYTES = 10_000
 LONGEST_DEADLINE_SECONDS = 1e6
 
@@ -42,7 +41,7 @@ class MalformedError(Exception):
     """The request cannot be understood; the message is one line."""
 
 
-def _json(code: int, document: dict[str, Any]) -> Reply:
+def _json(code: int, document: Mapping[str, object]) -> Reply:
     return Reply(code, json.dumps(document).encode() + b"\n")
 
 
@@ -59,7 +58,7 @@ def _readyz(state: State, request: Request) -> Reply:
         verdict = state.measurement.readiness(None if since is None else int(since))
     if verdict is None:
         return _json(HTTPStatus.SERVICE_UNAVAILABLE, {"ready": False, "stage": state.status})
-    return _json(HTTPStatus.OK, {"ready": True, "steady": verdict._asdict()})
+    return _json(HTTPStatus.OK, {"ready": True, "steady": verdict.entry()})
 
 
 def _metrics(state: State, _request: Request) -> Reply:
@@ -69,9 +68,8 @@ def _metrics(state: State, _request: Request) -> Reply:
 
 
 def _clock(_state: State, _request: Request) -> Reply:
-    boot_id = BOOT_ID.read_text().strip() if BOOT_ID.exists() else None
     times = {"monotonic_ns": time.monotonic_ns(), "realtime_ns": time.time_ns()}
-    return _json(HTTPStatus.OK, {"boot_id": boot_id, **times})
+    return _json(HTTPStatus.OK, {"boot_id": boot_id(), **times})
 
 
 def _window(state: State, request: Request) -> Reply:
@@ -221,6 +219,6 @@ class Server(ThreadingMixIn, TCPServer):
             self.handle_request()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no news; everything else is."""
+        """Print every error but that of a client that went away."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)

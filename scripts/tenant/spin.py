@@ -138,8 +138,7 @@ def main() -> int:
             watcher.launch(arguments.threshold_ns, 0)
             watcher.timeline()
         timer_ns, monotonic_ns = clocks(kernel)
-        view = cuda.view()
-        ready = {"device": view["device"], "sm_count": view["sm_count"]}
+        ready = {"device": cuda.view()["device"], "sm_count": cuda.sm_count()}
         print(json.dumps({**ready, "timer_ns": timer_ns, "monotonic_ns": monotonic_ns}), flush=True)
         order = sys.stdin.readline()
         if order:

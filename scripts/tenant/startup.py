@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenant import FIRST_LINE_NS, granted_device, workloads
+from tenant.contract import DeviceView
 from tenant.parameters import ParameterError
 from tenant.workload import Workload
 
@@ -25,18 +26,19 @@ class _Watch:
         return (self._begun_ns - before_ns) / 1e9
 
 
-def _open_device(device: str) -> dict[str, Any] | None:
+def _open_device(device: str) -> DeviceView | None:
+    """What the process sees of its device, None on a CPU outside of a pod; opens the CUDA context."""
     given = granted_device.view()
     if device == "cuda":
         from tenant.gpu import cuda
 
         cuda.open_context()
-        return (given or {}) | cuda.view()
+        return {**(given or {}), **cuda.view()}
     if given is None:
         return None
     from tenant.gpu import nvml
 
-    return given | nvml.view()
+    return {**given, **nvml.view()}
 
 
 def load(arguments: Namespace) -> list[tuple[Workload, Identity]]:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import NamedTuple
 
+from tenant.contract import WorkRecord
 from tenant.usage import peak_resident_bytes
 
 # The samples of device time; every other kind is the name of a stage.
@@ -28,9 +29,13 @@ class Work(NamedTuple):
     items: float
     precision: str | None = None
 
+    def entry(self) -> WorkRecord:
+        """The work as JSON has it."""
+        return {"flop": self.flop, "bytes": self.bytes, "items": self.items, "precision": self.precision}
+
 
 class Sample(NamedTuple):
-    """A time that the workload took itself: DEVICE_TIME or a stage, when it began (monotonic), how long it was."""
+    """A time that the workload measured: DEVICE_TIME or a stage, its begin (monotonic) and its length."""
 
     kind: str
     begun_ns: int

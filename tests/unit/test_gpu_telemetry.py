@@ -21,14 +21,14 @@ from sharebench.nodes.host.gpu_telemetry import NvmlSampler, idle_power_watts
 from sharebench.nodes.host.nvml import Occupant
 from sharebench.nodes.host.nvml_sampler import ancestors
 from sharebench.records.telemetry import NOTHING_KNOWN, to_csv
-from tenant.contract import FIELDS
+from tenant.contract import GpuSample
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 MIB = 1 << 20
 GPU = "GPU-00000000-1111-2222-3333-444444444444"
 
 
-def samples(changes: dict[str, Any] | None = None, period: float = 0.1) -> list[list[Any]]:
+def samples(changes: dict[str, Any] | None = None, period: float = 0.1) -> list[GpuSample]:
     """Samples from 99.55 s to beyond 102.4 s of a GPU at 300 W; `changes` are a field's values, or made of the time."""
     found = []
     for number in range(30):
@@ -47,7 +47,7 @@ def samples(changes: dict[str, Any] | None = None, period: float = 0.1) -> list[
         }
         for field, change in (changes or {}).items():
             values[field] = change(at) if callable(change) else change
-        found.append([values[field] for field in FIELDS])
+        found.append(GpuSample(**values))
     return found
 
 
@@ -64,14 +64,14 @@ def summary_of(
     servers: tuple[int, ...] = (),
 ) -> dict[str, Any]:
     """The summary of the window from 100 s to 102 s."""
-    seen = {"samples": samples(changes), "processes": processes or {}}
+    seen = {int(pid): entry for pid, entry in (processes or {}).items()}
     families = [tenant if isinstance(tenant, tuple) else (tenant,) for tenant in tenants]
-    return summarise(seen, families, servers, 100.0, 102.0)[1]
+    return summarise(samples(changes), seen, families, servers, 100.0, 102.0)[1]
 
 
 def test_rows_are_those_of_the_window_and_fit_the_csv() -> None:
     changes = {"reasons": lambda at: 0x44 if at > 101 else 0, "power_watts": lambda at: 200 + at, "sm_clock_mhz": None}
-    rows, summary = summarise({"samples": samples(changes), "processes": {}}, [(10,)], (), 100.0, 102.0)
+    rows, summary = summarise(samples(changes), {}, [(10,)], (), 100.0, 102.0)
     assert summary["samples"] == len(rows) == 20
     assert (rows[0]["t_seconds"], rows[-1]["t_seconds"]) == (0.05, 1.95)
     lines = to_csv(rows).splitlines()
@@ -123,7 +123,7 @@ def test_without_a_counter_the_energy_is_that_of_the_power_samples() -> None:
 
 
 def test_what_the_gpu_cannot_tell_is_null_and_the_rest_is_there() -> None:
-    unknown = dict.fromkeys(FIELDS[2:])
+    unknown = dict.fromkeys(GpuSample._fields[2:])
     summary = summary_of(unknown)
     told = {key for key, value in summary.items() if value is not None}
     assert told == {"source", "samples", "sampler_cpu_percent"}

@@ -6,13 +6,13 @@ import bisect
 import itertools
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sharebench.core.units import MEBIBYTE
 from sharebench.records.telemetry import NOTHING_KNOWN, Row
-from tenant.contract import FIELDS
+from tenant.contract import GpuProcess, GpuSample
 
 # Bits of NVML's clocks event reasons (nvml.h, nvmlClocksEventReasons).
 REASONS = {
@@ -26,24 +26,23 @@ REASONS = {
     0x080: "hw_power_brake_slowdown",
     0x100: "display_clock_setting",
 }
+T = TypeVar("T")
 KINDS = ("compute", "graphics", "mps")
-Sample = Mapping[str, Any]
 # Inode number that Linux gives the first process namespace (PROC_PID_INIT_INO in include/linux/proc_ns.h).
 HOST_PID_NAMESPACE = "pid:[4026531836]"
 
 
 def summarise(
-    seen: Mapping[str, Any],
+    samples: Sequence[GpuSample],
+    processes: Mapping[int, GpuProcess],
     families: Sequence[tuple[int, ...]],
     server_pids: Sequence[int],
     start_seconds: float,
     end_seconds: float,
 ) -> tuple[list[Row], dict[str, Any]]:
-    """The rows of the window, and the GPU's part of the record's summary, from what the sampling process wrote."""
-    samples = [dict(zip(FIELDS, values, strict=True)) for values in seen["samples"]]
-    processes = {int(pid): entry for pid, entry in seen["processes"].items()}
-    inside = [each for each in samples if start_seconds <= each["t_seconds"] <= end_seconds]
-    return [_row(each, start_seconds) for each in inside], {
+    """The rows of the window, and the GPU's part of the record's summary; `processes` are those on the GPU, by pid."""
+    inside = [sample for sample in samples if start_seconds <= sample.t_seconds <= end_seconds]
+    return [_row(sample, start_seconds) for sample in inside], {
         **NOTHING_KNOWN,
         "source": "nvml",
         **_of_window(inside),
@@ -60,15 +59,15 @@ def sees_all_processes() -> bool:
         return False
 
 
-def _row(sample: Sample, window_start_seconds: float) -> Row:
-    memory, reasons = sample["memory_used_bytes"], sample["reasons"]
+def _row(sample: GpuSample, window_start_seconds: float) -> Row:
+    memory, reasons = sample.memory_used_bytes, sample.reasons
     return {
-        "t_seconds": round(sample["t_seconds"] - window_start_seconds, 3),
-        "gpu_util_percent": sample["gpu_util_percent"],
+        "t_seconds": round(sample.t_seconds - window_start_seconds, 3),
+        "gpu_util_percent": sample.gpu_util_percent,
         "memory_used_mib": None if memory is None else round(memory / MEBIBYTE, 1),
-        "power_watts": sample["power_watts"],
-        "sm_clock_mhz": sample["sm_clock_mhz"],
-        "temperature_celsius": sample["temperature_celsius"],
+        "power_watts": sample.power_watts,
+        "sm_clock_mhz": sample.sm_clock_mhz,
+        "temperature_celsius": sample.temperature_celsius,
         "throttle_reasons": None if reasons is None else ";".join(_names(reasons)),
     }
 
@@ -77,30 +76,31 @@ def _names(reasons: int) -> list[str]:
     return [name for bit, name in REASONS.items() if reasons & bit]
 
 
-def _present(samples: Sequence[Sample], field: str) -> list[float]:
-    return [sample[field] for sample in samples if sample[field] is not None]
+def _present(values: Iterable[T | None]) -> list[T]:
+    return [value for value in values if value is not None]
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known else None
+def mean(values: Iterable[float | None]) -> float | None:
+    """Mean of the values that are not None; None without one."""
+    present = _present(values)
+    return statistics.fmean(present) if present else None
 
 
-def _of_window(inside: Sequence[Sample]) -> dict[str, Any]:
+def _of_window(inside: Sequence[GpuSample]) -> dict[str, Any]:
     """The part of the summary that comes from the samples inside the window."""
-    temperatures = _present(inside, "temperature_celsius")
-    clocks = _present(inside, "sm_clock_mhz")
-    reasons = [int(each) for each in _present(inside, "reasons")]
-    seen = Counter(name for each in reasons for name in _names(each))
-    memory = max(_present(inside, "memory_used_bytes"), default=None)
+    temperatures = _present(sample.temperature_celsius for sample in inside)
+    clocks = _present(sample.sm_clock_mhz for sample in inside)
+    reasons = _present(sample.reasons for sample in inside)
+    seen = Counter(name for mask in reasons for name in _names(mask))
+    memory = max(_present(sample.memory_used_bytes for sample in inside), default=None)
     return {
         "samples": len(inside),
-        "utilisation_mean_percent": _mean(_present(inside, "gpu_util_percent")),
+        "utilisation_mean_percent": mean(sample.gpu_util_percent for sample in inside),
         "memory_used_max_mib": None if memory is None else memory / MEBIBYTE,
-        "power_mean_watts": _mean(_present(inside, "power_watts")),
-        "sm_clock_mean_mhz": _mean(clocks),
+        "power_mean_watts": mean(sample.power_watts for sample in inside),
+        "sm_clock_mean_mhz": mean(clocks),
         "sm_clock_cv": statistics.pstdev(clocks) / statistics.fmean(clocks) if any(clocks) else None,
-        "memory_clock_mean_mhz": _mean(_present(inside, "memory_clock_mhz")),
+        "memory_clock_mean_mhz": mean(sample.memory_clock_mhz for sample in inside),
         "temperature_start_celsius": temperatures[0] if temperatures else None,
         "temperature_end_celsius": temperatures[-1] if temperatures else None,
         "temperature_max_celsius": max(temperatures, default=None),
@@ -110,7 +110,7 @@ def _of_window(inside: Sequence[Sample]) -> dict[str, Any]:
     }
 
 
-def _counted(samples: Sequence[Sample], start_seconds: float, end_seconds: float) -> dict[str, Any]:
+def _counted(samples: Sequence[GpuSample], start_seconds: float, end_seconds: float) -> dict[str, Any]:
     """Energy and the sampler's own CPU time: differences of counters, interpolated to the window's exact ends.
 
     NVML renews the energy counter every 20 to 100 ms. A reading is at most one renewal old, so the difference is off
@@ -118,14 +118,14 @@ def _counted(samples: Sequence[Sample], start_seconds: float, end_seconds: float
     the energy is the integral of the power samples.
     """
     window_seconds = end_seconds - start_seconds
-    cpu_seconds = _difference(samples, "cpu_seconds", start_seconds, end_seconds)
-    energy = _difference(samples, "energy_joules", start_seconds, end_seconds)
+    cpu_seconds = _difference(samples, lambda sample: sample.cpu_seconds, start_seconds, end_seconds)
+    energy = _difference(samples, lambda sample: sample.energy_joules, start_seconds, end_seconds)
     error = None
-    powers = _present(samples, "power_watts")
+    powers = _present(sample.power_watts for sample in samples)
     if energy is not None:
         error = _renewal_seconds(samples) * max(powers, default=energy / window_seconds)
     else:
-        power = _mean(each["power_watts"] for each in samples if start_seconds <= each["t_seconds"] <= end_seconds)
+        power = mean(sample.power_watts for sample in samples if start_seconds <= sample.t_seconds <= end_seconds)
         energy = None if power is None else power * window_seconds
     return {
         "energy_joules": energy,
@@ -134,9 +134,14 @@ def _counted(samples: Sequence[Sample], start_seconds: float, end_seconds: float
     }
 
 
-def _difference(samples: Sequence[Sample], field: str, start_seconds: float, end_seconds: float) -> float | None:
+def _difference(
+    samples: Sequence[GpuSample],
+    counter: Callable[[GpuSample], float | None],
+    start_seconds: float,
+    end_seconds: float,
+) -> float | None:
     """By how much a counter grew between two moments; None where it is not known on both sides of each."""
-    known = [(sample["t_seconds"], sample[field]) for sample in samples if sample[field] is not None]
+    known = [(sample.t_seconds, value) for sample in samples if (value := counter(sample)) is not None]
     ends = []
     for moment in (start_seconds, end_seconds):
         after = bisect.bisect_left(known, moment, key=lambda reading: reading[0])
@@ -147,29 +152,28 @@ def _difference(samples: Sequence[Sample], field: str, start_seconds: float, end
     return float(ends[1] - ends[0])
 
 
-def _renewal_seconds(samples: Sequence[Sample]) -> float:
+def _renewal_seconds(samples: Sequence[GpuSample]) -> float:
     """The longest time for which the energy counter was seen unchanged, up to the reading that had changed."""
     longest, since = 0.0, samples[0]
     for before, after in itertools.pairwise(samples):
-        longest = max(longest, after["t_seconds"] - since["t_seconds"])
-        if after["energy_joules"] != before["energy_joules"]:
+        longest = max(longest, after.t_seconds - since.t_seconds)
+        if after.energy_joules != before.energy_joules:
             since = after
     return longest
 
 
 def _occupancy(
-    processes: Mapping[int, Mapping[str, Any]],
+    processes: Mapping[int, GpuProcess],
     families: Sequence[tuple[int, ...]],
     server_pids: Sequence[int],
     end_seconds: float,
 ) -> dict[str, Any]:
     """Memory by tenant and of the MPS servers in MiB, and how many foreign processes were seen, by kind.
 
-    `processes` are those on the GPU, by pid: `kind`, readings of `memory` and `ancestors`. A process belongs to a
-    tenant when it, or one that it comes from, is in the tenant's family. The largest reading of each counts, of those
-    until the window's end: afterwards a tenant sums up its last output, which may take more than its work. Tenants of
-    one family share its memory evenly. Where none of the tenants is among the processes, NVML counts pids of another
-    namespace (a container's), and nothing of this is known.
+    A process belongs to a tenant when it, or one of its ancestors, is in the tenant's family. The largest reading of
+    each counts, of those until the window's end: afterwards a tenant sums up its last output, which may take more than
+    its work. Tenants of one family share its memory evenly. Where none of the tenants is among the processes, NVML
+    counts pids of another namespace (a container's), and nothing of this is known.
     """
     lineages = {pid: {pid, *entry["ancestors"]} for pid, entry in processes.items()}
     members = {family: [pid for pid, line in lineages.items() if line & {*family}] for family in families}

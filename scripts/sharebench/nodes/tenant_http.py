@@ -5,21 +5,15 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 from sharebench.nodes.contract import TenantUnreachable
+from tenant.contract import boot_id
 
 # A tenant answers within milliseconds, but N of them may share one busy core.
 TIMEOUT_SECONDS = 20.0
 # Asked again and again while tenants warm up; one that hangs must not hold up the others.
 READY_TIMEOUT_SECONDS = 2.0
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-
-def boot_id() -> str | None:
-    """Names this start of this kernel, and so its monotonic clock; None where the system has no such name."""
-    return BOOT_ID.read_text().strip() if BOOT_ID.exists() else None
 
 
 class HttpEndpoint:

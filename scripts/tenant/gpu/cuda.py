@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
-from tenant.contract import PROBE_VARIABLE, device_digest
+from tenant.contract import PROBE_VARIABLE, DeviceView, device_digest
 
 LIBRARY = "libcuda.so.1"
 MIG_PREFIX = "MIG-"
@@ -127,10 +127,18 @@ def _uuid() -> str:
     return f"{kind}-{UUID(bytes=bytes(octets))}"
 
 
-def _attribute(number: int) -> int:
+def sm_count() -> int:
+    """SMs of the device under the active limits. Raises CudaError."""
     value = c_int()
-    _call("cuDeviceGetAttribute", byref(value), number, _device())
+    _call("cuDeviceGetAttribute", byref(value), MULTIPROCESSOR_COUNT, _device())
     return value.value
+
+
+def memory_bytes() -> tuple[int, int]:
+    """Free and total memory of the device under the active limits; after `open_context`. Raises CudaError."""
+    free, total = c_size_t(), c_size_t()
+    _call("cuMemGetInfo_v2", byref(free), byref(total))
+    return free.value, total.value
 
 
 def _is_refused(size_bytes: int) -> bool:
@@ -145,23 +153,20 @@ def _is_refused(size_bytes: int) -> bool:
     return False
 
 
-def view() -> dict[str, Any]:
+def view() -> DeviceView:
     """What this process sees of its device, for the record; after `open_context`. Raises CudaError.
 
-    `device` is the digest of its UUID, `is_mig` whether it is a MIG instance, `sm_count` its SMs under the limits in
-    force, memory that of the whole device under them, and `over_limit_refused` whether PROBE_VARIABLE's bytes could not
-    be had (None when it is not set).
+    `over_limit_refused` is whether an allocation of PROBE_VARIABLE's bytes failed (None when that is not set).
     """
-    free, total = c_size_t(), c_size_t()
-    _call("cuMemGetInfo_v2", byref(free), byref(total))
+    free_bytes, total_bytes = memory_bytes()
     probe, uuid = os.environ.get(PROBE_VARIABLE), _uuid()
     return {
         "pid": os.getpid(),
         "device": device_digest(uuid),
         "is_mig": uuid.startswith(MIG_PREFIX),
-        "sm_count": _attribute(MULTIPROCESSOR_COUNT),
-        "memory_free_bytes": free.value,
-        "memory_total_bytes": total.value,
+        "sm_count": sm_count(),
+        "memory_free_bytes": free_bytes,
+        "memory_total_bytes": total_bytes,
         "over_limit_refused": None if probe is None else _is_refused(int(probe)),
     }
 

@@ -19,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from tenant.gpu.torch_device import TorchWorkload
-from tenant.parameters import ParameterError, boolean, one_of, positive_integer, with_defaults
+from tenant.parameters import ParameterError, Params, boolean, one_of, positive_integer, with_defaults
 from tenant.workload import Work
 
 Placed = TypeVar("Placed", torch.Tensor, torch.nn.Module)
@@ -37,7 +37,7 @@ class Settings(NamedTuple):
     graph: bool
 
 
-def read(params: Mapping[str, Any], own: Mapping[str, Any], what: str) -> tuple[Settings, dict[str, Any]]:
+def read(params: Params, own: Params, what: str) -> tuple[Settings, dict[str, object]]:
     """The common parameters, checked, and the workload's own ones with their defaults. Raises ParameterError."""
     values = with_defaults(params, {**COMMON, **own}, what)
     settings = Settings(

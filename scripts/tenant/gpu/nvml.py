@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from ctypes import Structure, Union, byref, c_char_p, c_double, c_int, c_longlong, c_uint, c_ulonglong, c_void_p
 from typing import Any
 
-from tenant.contract import device_digest
+from tenant.contract import DeviceView, device_digest
 from tenant.gpu.cuda import MIG_PREFIX
 from tenant.granted_device import DEVICES_VARIABLE, NO_DEVICE
 
@@ -168,7 +168,7 @@ class Gpu:
         return self._number(c_ulonglong, "nvmlDeviceGetCurrentClocksThrottleReasons") if mask is None else mask
 
 
-def view() -> dict[str, Any]:
+def view() -> DeviceView:
     """`device` and `is_mig` of the record's `view`, as in `tenant.gpu.cuda`; empty where NVML does not know it."""
     try:
         uuid = Gpu({}).uuid()

@@ -14,8 +14,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
+from tenant.contract import GpuSample, GpuSamples
 from tenant.failures import RefusedError
 from tenant.gpu.nvml import CLOCK_MEMORY, CLOCK_SM, Gpu, NvmlError
 
@@ -47,36 +47,37 @@ class Sampling:
             self._process.kill()
             self._process.wait()
 
-    def end(self) -> dict[str, Any]:
-        """Stop; `samples`, each with a value for each of FIELDS. Raises RefusedError when it gives no answer."""
+    def end(self) -> GpuSamples:
+        """Stop sampling. Raises RefusedError when the process gives no answer."""
         try:
             text, _ = self._process.communicate("\n", timeout=STOP_SECONDS)
-            return dict(json.loads(text))
+            answer: GpuSamples = json.loads(text)
+            return answer
         except (subprocess.TimeoutExpired, ValueError):
             self._process.kill()
             self._process.wait()
             raise RefusedError("the sampler in the pod gave no answer") from None
 
 
-def sample(gpu: Gpu) -> list[float | None]:
-    """One value per field, None for what this GPU does not tell; the energy is read next to the time."""
-    return [
-        time.monotonic(),
-        time.process_time(),
-        gpu.energy_joules(),
-        gpu.power_watts(),
-        gpu.clock_mhz(CLOCK_SM),
-        gpu.clock_mhz(CLOCK_MEMORY),
-        gpu.temperature_celsius(),
-        gpu.utilisation_percent(),
-        gpu.memory_used_bytes(),
-        gpu.reasons(),
-    ]
+def sample(gpu: Gpu) -> GpuSample:
+    """One reading; the energy is read next to the time."""
+    return GpuSample(
+        t_seconds=time.monotonic(),
+        cpu_seconds=time.process_time(),
+        energy_joules=gpu.energy_joules(),
+        power_watts=gpu.power_watts(),
+        sm_clock_mhz=gpu.clock_mhz(CLOCK_SM),
+        memory_clock_mhz=gpu.clock_mhz(CLOCK_MEMORY),
+        temperature_celsius=gpu.temperature_celsius(),
+        gpu_util_percent=gpu.utilisation_percent(),
+        memory_used_bytes=gpu.memory_used_bytes(),
+        reasons=gpu.reasons(),
+    )
 
 
-def _say(what: dict[str, Any]) -> None:
+def _answer(document: GpuSamples | dict[str, str | None]) -> None:
     with contextlib.suppress(BrokenPipeError):
-        print(json.dumps(what), flush=True)
+        print(json.dumps(document), flush=True)
 
 
 def main() -> None:
@@ -84,17 +85,17 @@ def main() -> None:
     try:
         gpu = Gpu()
     except NvmlError as error:
-        _say({"reason": str(error)})
+        _answer({"reason": str(error)})
         return
     samples = [sample(gpu)]
-    _say({"reason": None})
+    _answer({"reason": None})
     due = time.monotonic() + PERIOD_SECONDS
     while not select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
         samples.append(sample(gpu))
         due = max(due + PERIOD_SECONDS, time.monotonic())
     # One more beyond the window, so that its end lies between two readings of the energy.
     samples.append(sample(gpu))
-    _say({"samples": samples})
+    _answer({"samples": samples})
 
 
 if __name__ == "__main__":

@@ -9,11 +9,11 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from tenant.parameters import ParameterError
+from tenant.parameters import ParameterError, Params
 from tenant.workload import Workload
 
 
@@ -46,7 +46,7 @@ def load_module(name: str, device: str) -> ModuleType:
     return loaded
 
 
-def create(module: ModuleType, params: Mapping[str, Any], device: str) -> Workload:
+def create(module: ModuleType, params: Params, device: str) -> Workload:
     """The module's workload with these parameters. Raises ParameterError."""
     name = module.__name__.rpartition(".")[2]
     workload: Workload = _naming_what_is_missing(name, lambda: module.create(params, device))

@@ -6,14 +6,12 @@ replay one captured graph), `path` (a local folder with trained weights; without
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from tenant.gpu.models import ModelWorkload, Settings, import_transformers, local_path, read
-from tenant.parameters import ParameterError, positive_integer
+from tenant.parameters import ParameterError, Params, positive_integer
 
 transformers = import_transformers()
 
@@ -42,7 +40,7 @@ class Bert(ModelWorkload):
         return {**super().packages(), "transformers": transformers.__version__}
 
 
-def create(params: Mapping[str, Any], device: str) -> Bert:
+def create(params: Params, device: str) -> Bert:
     """Raises ParameterError for a parameter that does not exist or is not possible."""
     settings, own = read(params, {"sequence": 128, "path": ""}, "bert")
     sequence = positive_integer(own["sequence"], "bert sequence")

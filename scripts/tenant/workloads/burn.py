@@ -9,14 +9,13 @@ memory is filled: `memory_fraction` of what is free when the tenant starts (CUDA
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tenant.failures import is_out_of_memory
 from tenant.gpu.torch_device import TorchWorkload
-from tenant.parameters import ParameterError, one_of, positive_integer, positive_number, with_defaults
+from tenant.parameters import ParameterError, Params, one_of, positive_integer, positive_number, with_defaults
 from tenant.workload import RequestError, Work, Workload
 
 if TYPE_CHECKING:
@@ -132,7 +131,7 @@ class TorchBurn(TorchWorkload):
             raise _error(number, wrong)
 
 
-def create(params: Mapping[str, Any], device: str) -> Workload:
+def create(params: Params, device: str) -> Workload:
     """Raises ParameterError for a parameter that does not exist or is not possible."""
     values = with_defaults(params, {"size": 512, "dtype": "float32", "memory_fraction": 0.9, "mebibytes": 64}, "burn")
     size = positive_integer(values["size"], "burn size")

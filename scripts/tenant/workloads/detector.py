@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
-from tenant.parameters import ParameterError, positive_integer, with_defaults
+from tenant.parameters import ParameterError, Params, positive_integer, with_defaults
 from tenant.workload import Work, Workload
 
 FRAMEWORKS = {"cpu": ("onnxruntime",), "cuda": ("onnxruntime",)}
@@ -140,7 +138,7 @@ def _session(path: Path, shape: tuple[int, ...], device: str) -> onnxruntime.Inf
     return session
 
 
-def create(params: Mapping[str, Any], device: str) -> Detector:
+def create(params: Params, device: str) -> Detector:
     """Raises ParameterError for a parameter that does not exist or is not possible."""
     values = with_defaults(params, {"height": 64, "width": 64, "batch": 1}, "detector")
     sizes = {name: positive_integer(value, f"detector {name}") for name, value in values.items()}

@@ -6,12 +6,10 @@ Params: none.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
 
 from tenant.device_time import sampled
 from tenant.gpu import cuda
-from tenant.parameters import with_defaults
+from tenant.parameters import Params, with_defaults
 from tenant.workload import Work, Workload
 
 # A launch is what a graph's replay is to the interpreter: one call.
@@ -79,7 +77,7 @@ class EmptyKernel(Empty):
         return None
 
 
-def create(params: Mapping[str, Any], device: str) -> Workload:
+def create(params: Params, device: str) -> Workload:
     """Raises ParameterError for any parameter, CudaError where the driver refuses."""
     with_defaults(params, {}, "empty")
     return EmptyKernel() if device == "cuda" else Empty()

@@ -14,13 +14,13 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tenant.contract import FAULTS
 from tenant.gpu import cuda
-from tenant.parameters import ParameterError, one_of, positive_number, with_defaults
+from tenant.parameters import ParameterError, Params, one_of, positive_number, with_defaults
 from tenant.workload import Work, Workload
 
 STEP_NS = 5_000_000
@@ -197,9 +197,8 @@ class FaultOnDevice(Fault):
     def __init__(self, kind: str, at_fraction: float) -> None:
         super().__init__(kind, at_fraction)
         cuda.open_context()
-        seen = cuda.view()
-        self._limit_bytes = seen["memory_free_bytes"]
-        self._blocks = BLOCKS_PER_SM * seen["sm_count"]
+        self._limit_bytes, _ = cuda.memory_bytes()
+        self._blocks = BLOCKS_PER_SM * cuda.sm_count()
         self._stream = cuda.Stream()
         self._kernels = {name: cuda.Kernel(PTX, name) for name in ("quiet", "spin1", "illegal", "fail")}
 
@@ -246,7 +245,7 @@ class FaultOnDevice(Fault):
         return {"cuda-driver": cuda.driver_version()}
 
     def memory_bytes(self) -> int | None:
-        """Of no account."""
+        """None: the fault is measured, not its memory."""
         return None
 
 
@@ -264,7 +263,7 @@ def _limit_address_space(more_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + more_bytes, hard))
 
 
-def create(params: Mapping[str, Any], device: str) -> Fault:
+def create(params: Params, device: str) -> Fault:
     """Raises ParameterError for an unknown kind or fraction, CudaError where the driver refuses."""
     values = with_defaults(params, {"kind": "killed", "at_fraction": 0.4}, "fault")
     kind = one_of(values["kind"], FAULTS, "fault kind")

@@ -16,17 +16,16 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from tenant.contract import described, filled, named, unusable
-from tenant.parameters import ParameterError, boolean, positive_integer, with_defaults
+from tenant.parameters import ParameterError, Params, boolean, optional_text, positive_integer, text, with_defaults
 from tenant.workload import RequestError, Work, Workload
 
 POLL_SECONDS = 0.05
 # Longer than any answer that is worth waiting for; the driver's deadlines are shorter.
 TIMEOUT_SECONDS = 600.0
-DEFAULTS: dict[str, Any] = {
+DEFAULTS: Params = {
     "url": None,
     "method": "GET",
     "path": "/",
@@ -129,13 +128,19 @@ def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
             yield line
 
 
-def _body(values: Mapping[str, Any]) -> bytes | None:
-    if values["body_file"] is not None:
-        return Path(values["body_file"]).read_bytes()
-    return None if values["body"] is None else str(values["body"]).encode()
+def _body(text_given: str | None, file: str | None) -> bytes | None:
+    if file is not None:
+        return Path(file).read_bytes()
+    return None if text_given is None else text_given.encode()
 
 
-def create(params: Mapping[str, Any], device: str) -> HttpClient:
+def _headers(value: object) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise ParameterError(f"http_client headers must map names to text, not {value!r}")
+    return {name: text(given, f"http_client header {name}") for name, given in value.items()}
+
+
+def create(params: Params, device: str) -> HttpClient:
     """A client once the server is ready, however long that takes: whoever waits has a deadline.
 
     Raises ParameterError for a parameter that does not exist or is not possible.
@@ -144,20 +149,26 @@ def create(params: Mapping[str, Any], device: str) -> HttpClient:
     url = urlsplit(str(values["url"]))
     if url.scheme != "http" or not url.hostname:
         raise ParameterError(f"http_client url must be http://host:port, not {values['url']!r}")
-    texts = [values["path"], values["ready_path"] or "", *values["headers"].values()]
+    method, path = text(values["method"], "http_client method"), text(values["path"], "http_client path")
+    ready_path = optional_text(values["ready_path"], "http_client ready_path")
+    headers = _headers(values["headers"])
+    texts = [path, ready_path or "", *headers.values()]
     if why := unusable(texts, os.environ):
         raise ParameterError(f"http_client: {why}")
     client = HttpClient(
-        (url.hostname, url.port or 80),
-        values["method"],
-        filled(values["path"], os.environ),
-        {name: filled(text, os.environ) for name, text in values["headers"].items()},
-        _body(values),
-        positive_integer(values["expect_status"], "http_client expect_status"),
-        boolean(values["stream"], "http_client stream"),
-        [os.environ[name] for name in named(texts)],
+        address=(url.hostname, url.port or 80),
+        method=method,
+        path=filled(path, os.environ),
+        headers={name: filled(given, os.environ) for name, given in headers.items()},
+        body=_body(
+            optional_text(values["body"], "http_client body"),
+            optional_text(values["body_file"], "http_client body_file"),
+        ),
+        expect_status=positive_integer(values["expect_status"], "http_client expect_status"),
+        is_stream=boolean(values["stream"], "http_client stream"),
+        secrets=[os.environ[name] for name in named(texts)],
     )
-    _wait(client, values["ready_path"], f"{values['method']} {values['path']}", Note(values["note"]))
+    _wait(client, ready_path, f"{method} {path}", Note(optional_text(values["note"], "http_client note")))
     client.samples.drain()
     return client
 

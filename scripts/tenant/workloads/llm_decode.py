@@ -9,15 +9,12 @@ tf32, float16, bfloat16), `graph` (CUDA only: replay one captured graph).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 
 from tenant.gpu.models import ModelWorkload, Settings, read
-from tenant.parameters import positive_integer
+from tenant.parameters import Params, positive_integer
 
 FRAMEWORKS = {"cpu": ("torch",), "cuda": ("torch",)}
 HIDDEN, INNER, VOCABULARY = 2048, 5632, 32_000
@@ -115,7 +112,7 @@ class LlmDecode(ModelWorkload):
             self.serve(model, {"tokens": tokens.to(self.device)}, state=cache)
 
 
-def create(params: Mapping[str, Any], device: str) -> LlmDecode:
+def create(params: Params, device: str) -> LlmDecode:
     """Raises ParameterError for a parameter that does not exist or is not possible."""
     settings, own = read(params, {"layers": 22, "context": 1024}, "llm_decode")
     sizes = {name: positive_integer(value, f"llm_decode {name}") for name, value in own.items()}

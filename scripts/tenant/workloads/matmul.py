@@ -6,13 +6,12 @@ with TF32 allowed, and float8, whose product is bfloat16), `graph` (CUDA only: r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tenant.gpu.torch_device import TorchWorkload
-from tenant.parameters import ParameterError, boolean, one_of, positive_integer, with_defaults
+from tenant.parameters import ParameterError, Params, boolean, one_of, positive_integer, with_defaults
 from tenant.workload import Work, Workload
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ class TorchMatmul(TorchWorkload):
         self.prepare(lambda: torch._scaled_mm(left, right, scale, scale, out_dtype=torch.bfloat16, out=product))
 
 
-def create(params: Mapping[str, Any], device: str) -> Workload:
+def create(params: Params, device: str) -> Workload:
     """Raises ParameterError for a parameter that does not exist or is not possible."""
     values = with_defaults(params, {"size": 256, "dtype": "float32", "graph": False}, "matmul")
     size = positive_integer(values["size"], "matmul size")

@@ -5,13 +5,10 @@ Params: `mebibytes` (size of the buffer; source and copy together take twice tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from tenant.gpu.torch_device import TorchWorkload
-from tenant.parameters import positive_integer, with_defaults
+from tenant.parameters import Params, positive_integer, with_defaults
 from tenant.workload import Work, Workload
 
 FRAMEWORKS = {"cuda": ("torch",)}
@@ -64,7 +61,7 @@ class TorchMemcopy(TorchWorkload):
         return [float(self.output.mean()), float(self.output[-1])]
 
 
-def create(params: Mapping[str, Any], device: str) -> Workload:
+def create(params: Params, device: str) -> Workload:
     """Raises ParameterError for a parameter that does not exist or is not possible."""
     values = with_defaults(params, {"mebibytes": 64}, "memcopy")
     mebibytes = positive_integer(values["mebibytes"], "memcopy mebibytes")

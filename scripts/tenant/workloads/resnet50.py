@@ -7,14 +7,12 @@ torch saves them; without one they are random).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from tenant.gpu.models import ModelWorkload, Settings, local_path, pictures, read
-from tenant.parameters import ParameterError, boolean
+from tenant.parameters import ParameterError, Params, boolean
 
 try:
     import torchvision
@@ -46,7 +44,7 @@ class ResNet50(ModelWorkload):
         return {**super().packages(), "torchvision": torchvision.__version__}
 
 
-def create(params: Mapping[str, Any], device: str) -> ResNet50:
+def create(params: Params, device: str) -> ResNet50:
     """Raises ParameterError for a parameter that does not exist or is not possible."""
     settings, own = read(params, {"channels_last": False, "path": ""}, "resnet50")
     channels_last = boolean(own["channels_last"], "resnet50 channels_last")

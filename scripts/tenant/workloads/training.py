@@ -10,7 +10,6 @@ Params: `inputs`, `hidden`, `outputs` (units of the layers), `batch` (samples of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tenant.gpu.torch_device import TorchWorkload
-from tenant.parameters import one_of, positive_integer, with_defaults
+from tenant.parameters import Params, one_of, positive_integer, with_defaults
 from tenant.workload import Work, Workload
 
 if TYPE_CHECKING:
@@ -174,7 +173,7 @@ class TorchTraining(TorchWorkload):
         return [float(self.output), *(float(self.weights[layer].detach().double().abs().mean()) for layer in (0, 2))]
 
 
-def create(params: Mapping[str, Any], device: str) -> Workload:
+def create(params: Params, device: str) -> Workload:
     """Raises ParameterError for a parameter that does not exist or is not possible."""
     defaults = {"inputs": 256, "hidden": 512, "outputs": 10, "batch": 64, "optimizer": "adam", "dtype": "float32"}
     values = with_defaults(params, defaults, "training")

@@ -6,11 +6,10 @@ Params: `batch`, `dtype` (float32, tf32, float16, bfloat16), `graph` (CUDA only:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tenant.gpu.models import ModelWorkload, Settings, import_transformers, local_path, pictures, read
+from tenant.parameters import Params
 
 transformers = import_transformers()
 
@@ -45,7 +44,7 @@ class Yolos(ModelWorkload):
         return {**super().packages(), "transformers": transformers.__version__}
 
 
-def create(params: Mapping[str, Any], device: str) -> Yolos:
+def create(params: Params, device: str) -> Yolos:
     """Raises ParameterError for a parameter that does not exist or is not possible."""
     settings, own = read(params, {"path": ""}, "yolos")
     return Yolos(device, settings, local_path(own["path"], "yolos path"))

@@ -12,15 +12,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from tenant.gpu.models import ModelWorkload, Settings, local_path, pictures, read
-from tenant.parameters import ParameterError
+from tenant.parameters import ParameterError, Params
 
 # Read when ultralytics is imported: no look for a network, no installing of packages.
 os.environ.update({"YOLO_OFFLINE": "true", "YOLO_AUTOINSTALL": "false"})
@@ -88,7 +86,7 @@ class YoloV8(ModelWorkload):
         return {**super().packages(), "ultralytics": version("ultralytics")}
 
 
-def create(params: Mapping[str, Any], device: str) -> YoloV8:
+def create(params: Params, device: str) -> YoloV8:
     """Raises ParameterError for a parameter that does not exist or is not possible."""
     settings, own = read(params, {"path": ""}, "yolov8")
     return YoloV8(device, settings, local_path(own["path"], "yolov8 path"))

@@ -14,7 +14,7 @@ from sharebench.nodes.host.nvml_sampler import sample as sample_by_package
 from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
 from sharebench.nodes.kubernetes.pods.telemetry import PodSampler
 from sharebench.records.telemetry import NOTHING_KNOWN
-from tenant.contract import FIELDS
+from tenant.contract import GpuSample
 from tenant.gpu import nvml
 from tenant.gpu.telemetry import sample
 from tenant.server import Server
@@ -29,11 +29,11 @@ def test_every_reading_is_that_of_nvmls_package(
 ) -> None:
     if is_told:
         monkeypatch.setenv("MOCK_READINGS", "1")
-    own = dict(zip(FIELDS, sample(nvml.Gpu({})), strict=True))
-    theirs = dict(zip(FIELDS, sample_by_package(GpuByPackage("0")), strict=True))
+    own = sample(nvml.Gpu({}))._asdict()
+    theirs = sample_by_package(GpuByPackage("0"))._asdict()
     moving = ("t_seconds", "cpu_seconds")
-    assert {name: own[name] for name in FIELDS if name not in moving} == {
-        name: theirs[name] for name in FIELDS if name not in moving
+    assert {name: own[name] for name in GpuSample._fields if name not in moving} == {
+        name: theirs[name] for name in GpuSample._fields if name not in moving
     }
     silent = [name for name, value in own.items() if value is None]
     assert bool(silent) is not is_told

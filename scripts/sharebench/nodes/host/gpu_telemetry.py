@@ -13,11 +13,12 @@ from typing import Any
 
 from sharebench.core.files import SCRIPTS
 from sharebench.nodes.contract import NodeError
-from sharebench.nodes.gpu_summary import _mean, sees_all_processes, summarise
+from sharebench.nodes.gpu_summary import mean, sees_all_processes, summarise
 from sharebench.nodes.host.cpu_telemetry import HostCounters
 from sharebench.nodes.host.nvml import Gpu
 from sharebench.nodes.host.nvml_sampler import PERIOD_SECONDS, power_watts
 from sharebench.records.telemetry import Row
+from tenant.contract import GpuSample, GpuSamples
 
 # Starting Python and NVML takes a quarter of a second; on a busy host it may take seconds.
 READY_SECONDS = 30.0
@@ -65,12 +66,19 @@ class NvmlSampler:
         host = self.host.stop()
         try:
             text, _ = self._process.communicate("\n", timeout=STOP_SECONDS)
-            seen = json.loads(text)
+            seen: GpuSamples = json.loads(text)
         except (subprocess.TimeoutExpired, ValueError):
             self._process.kill()
             self._process.wait()
             raise NodeError("the sampler of the GPU gave no answer; the log of the cell says why") from None
-        rows, summary = summarise(seen, self.families, self.server_pids, window_start_seconds, window_end_seconds)
+        rows, summary = summarise(
+            [GpuSample(*values) for values in seen["samples"]],
+            {int(pid): process for pid, process in seen["processes"].items()},
+            self.families,
+            self.server_pids,
+            window_start_seconds,
+            window_end_seconds,
+        )
         return rows, summary | host
 
 
@@ -102,4 +110,4 @@ def _idle_mean(gpu: Gpu, seconds: float) -> float | None:
             return None
         readings.append(power_watts(gpu))
         time.sleep(PERIOD_SECONDS)
-    return _mean(readings)
+    return mean(readings)

@@ -2,7 +2,7 @@
 
 It is a process of its own so that neither the driver's threads nor the tenants wait for NVML, a full sample of which
 took 3.8 ms on an H200. It says `ready` once it has sampled, goes on until its standard input closes, so that it ends
-with whoever started it, and then writes all that it saw as one JSON object: `samples` (FIELDS each) and `processes`.
+with its parent, and then writes all that it saw as one JSON object (tenant.contract.GpuSamples).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pynvml
 
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.host.nvml import Gpu, known
+from tenant.contract import GpuProcess, GpuSample, GpuSamples
 
 PERIOD_SECONDS = 0.1
 # The process lists are the dearest to read, and change least.
@@ -36,31 +36,31 @@ def power_watts(gpu: Gpu) -> float | None:
     return None if mean_mw is None else mean_mw / 1e3
 
 
-def _reasons(handle: Any) -> int | None:
+def _reasons(gpu: Gpu) -> int | None:
     """Why the clock is held back, as a mask; drivers before 535 know only the older name."""
-    mask = known(lambda: int(pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)))
-    return known(lambda: int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))) if mask is None else mask
+    mask = known(lambda: int(pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu.handle)))
+    return known(lambda: int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu.handle))) if mask is None else mask
 
 
-def sample(gpu: Gpu) -> list[float | None]:
-    """One value per field, None for what this GPU does not tell; the energy is read next to the time."""
+def sample(gpu: Gpu) -> GpuSample:
+    """One reading; the energy is read next to the time."""
     handle = gpu.handle
     t_seconds = time.monotonic()
     energy_mj = known(lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(handle))
     utilisation = known(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle))
     memory = known(lambda: pynvml.nvmlDeviceGetMemoryInfo(handle))
-    return [
-        t_seconds,
-        time.process_time(),
-        None if energy_mj is None else energy_mj / 1e3,
-        power_watts(gpu),
-        known(lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)),
-        known(lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM)),
-        known(lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)),
-        None if utilisation is None else int(utilisation.gpu),
-        None if memory is None else int(memory.used),
-        _reasons(handle),
-    ]
+    return GpuSample(
+        t_seconds=t_seconds,
+        cpu_seconds=time.process_time(),
+        energy_joules=None if energy_mj is None else energy_mj / 1e3,
+        power_watts=power_watts(gpu),
+        sm_clock_mhz=known(lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)),
+        memory_clock_mhz=known(lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM)),
+        temperature_celsius=known(lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)),
+        gpu_util_percent=None if utilisation is None else int(utilisation.gpu),
+        memory_used_bytes=None if memory is None else int(memory.used),
+        reasons=_reasons(gpu),
+    )
 
 
 def ancestors(pid: int) -> list[int]:
@@ -75,23 +75,20 @@ def ancestors(pid: int) -> list[int]:
 
 
 class Occupancy:
-    """Which processes were on the GPU, by pid: kind and ancestors at first sight, and readings of their memory.
-
-    A reading is the moment at which it was there (monotonic seconds), and bytes.
-    """
+    """The processes that were on the GPU, by pid; kind and ancestors are those at first sight."""
 
     def __init__(self) -> None:
-        self.by_pid: dict[int, dict[str, Any]] = {}
+        self.by_pid: dict[str, GpuProcess] = {}
 
     def note(self, gpu: Gpu) -> None:
         """Add what is there now."""
         occupants, t_seconds = list(gpu.occupants()), time.monotonic()
         for occupant in occupants:
-            pid = occupant.pid
+            pid = str(occupant.pid)
             if pid not in self.by_pid:
-                self.by_pid[pid] = {"kind": occupant.kind, "memory": [], "ancestors": ancestors(pid)}
+                self.by_pid[pid] = {"kind": occupant.kind, "memory": [], "ancestors": ancestors(occupant.pid)}
             if occupant.memory_bytes is not None:
-                self.by_pid[pid]["memory"].append([t_seconds, occupant.memory_bytes])
+                self.by_pid[pid]["memory"].append((t_seconds, occupant.memory_bytes))
 
 
 def main(uuid: str) -> str | None:
@@ -116,7 +113,8 @@ def main(uuid: str) -> str | None:
     samples.append(sample(gpu))
     occupancy.note(gpu)
     with contextlib.suppress(BrokenPipeError):
-        print(json.dumps({"samples": samples, "processes": occupancy.by_pid}), flush=True)
+        seen: GpuSamples = {"samples": samples, "processes": occupancy.by_pid}
+        print(json.dumps(seen), flush=True)
     return None
 
 

@@ -15,6 +15,7 @@ from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.pods.forward import NoWay
 from sharebench.nodes.kubernetes.pods.manifest import PORT
 from sharebench.nodes.tenant_http import READY_TIMEOUT_SECONDS, TIMEOUT_SECONDS, HttpEndpoint
+from tenant.contract import GpuSample
 
 
 class _Forwarded(http.client.HTTPConnection):
@@ -148,9 +149,9 @@ class PodEndpoint(HttpEndpoint):
         reason: str | None = answer["reason"]
         return reason
 
-    def end_telemetry(self) -> list[list[float | None]]:
-        """The samples since `begin_telemetry`, each with a value for each of tenant.gpu.telemetry's FIELDS."""
+    def end_telemetry(self) -> list[GpuSample]:
+        """The samples since `begin_telemetry`."""
         status, answer = self._call("GET", "/telemetry")
         if status != 200:
             raise TenantUnreachable(f"GET /telemetry: status {status} {answer.get('error', '')}")
-        return list(answer["samples"])
+        return [GpuSample(*values) for values in answer["samples"]]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sharebench.nodes.contract import TenantUnreachable
 from sharebench.records.telemetry import NOTHING_KNOWN, Row
+from tenant.contract import GpuSample
 
 if TYPE_CHECKING:
     from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
@@ -45,7 +46,7 @@ class PodSampler:
     def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], dict[str, Any]]:
         """End; the rows of the window, by seconds since its start, and the record's summary."""
         self._beginning.join()
-        samples: list[list[float | None]] = []
+        samples: list[GpuSample] = []
         if self._reason is None:
             try:
                 samples = self._endpoint.end_telemetry()
@@ -57,6 +58,5 @@ class PodSampler:
         from sharebench.nodes.gpu_summary import summarise
 
         # Whose processes are on the GPU cannot be seen from a pod.
-        seen = {"samples": samples, "processes": {}}
-        rows, summary = summarise(seen, (), (), window_start_seconds, window_end_seconds)
+        rows, summary = summarise(samples, {}, (), (), window_start_seconds, window_end_seconds)
         return rows, summary | {"source": SOURCE}
