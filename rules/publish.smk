@@ -9,7 +9,7 @@
 #          tables and report with checksums and a description. publish lays out what others read.
 
 
-from publication import marks as paper_marks
+from publication.documents import marked
 
 ROOT = Path(workflow.basedir)
 PUBLISHED_DATA_SETS = dataset.published(PUBLISHED)
@@ -75,7 +75,7 @@ rule paper_together:
         rules.paper_data_sets.output,
         FINDINGS,
         PUBLISHED / "literature.csv",
-        lambda _: [ROOT / path for path in paper_marks.documents(ROOT)],
+        lambda _: [ROOT / path for path in marked(ROOT)],
         sorted(PUBLISHED.glob("*/bare-loop/*")),
     output:
         directory("<results>/paper/together"),

@@ -1,19 +1,36 @@
-"""Ours and theirs: numbers that others published beside ours, each over its own baseline, and whether they agree."""
+"""What others measured of the same: published numbers, and a loop that shares no code with this project."""
 
 from __future__ import annotations
 
 import csv
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+from matplotlib.lines import Line2D
+
 from publication.findings import SOURCE, Contradicted, Filler
-from publication.numbers import Number
+from publication.numbers import Number, number_of
 from publication.tables import markdown
+from sharebench.analysis.statistics.intervals import ratio_test
+from sharebench.datasets import archive
+from sharebench.figures.page import PAGE_INCHES, Sheet, sheet
+from sharebench.figures.style import GREY, log_axis
 from sharebench.report.words import digits
 
 KEYS = {"what", "source", "theirs", "reading_percent", "data", "ours", "note"}
+TITLE = "Ours and theirs"
+OURS, THEIRS = "#1b4f9c", "#d1560a"
+ROW_INCHES = 0.2
+BARE_LOOP = "bare-loop"
+PAIRS = "pairs.csv"
+"""What `tests/gpu/compare_bare_loop.py --csv` writes; checksums.sha256 lies beside it."""
+COLUMNS = ("strategy", "workload", "replicas", "pair", "bare_mean_ms", "ours_mean_ms")
+LIMIT_RATIO = 0.02
+"""So far the median ratio of a cell may be from 1; tests/gpu/compare_bare_loop.py has the same limit."""
 
 
 @dataclass(frozen=True)
@@ -124,3 +141,134 @@ def as_csv(found: Sequence[Pair]) -> list[dict[str, Any]]:
         }
         rows.append({"what": pair.what, "source": pair.source, **numbers, "verdict": pair.verdict, "note": pair.note})
     return rows
+
+
+def draw(rows: Sequence[Mapping[str, Any]], devices: Sequence[str]) -> Sheet:
+    """One line per published number that we have measured too; `rows` are those of `as_csv`."""
+    rows = [row for row in rows if row["ours"] == row["ours"]]
+    page = sheet(
+        TITLE,
+        [f"ours: {device}" for device in devices],
+        1,
+        x_label="Ratio to each side's own baseline",
+        y_label="",
+        legend=[
+            Line2D([], [], color=OURS, marker="o", ls="-", label="ours, with 95 % interval"),
+            Line2D([], [], color=THEIRS, marker="D", mfc="white", ls="", label="theirs, with its reading error"),
+        ],
+        note="Other devices, drivers and ways of measuring: where theirs lies outside our interval, that is no error "
+        "of theirs. A mark without a bar was measured once.",
+        width_inches=PAGE_INCHES,
+        panel_inches=ROW_INCHES * (len(rows) + 1),
+        left_inches=3.3,
+    )
+    (ax,) = page.axes
+    keys = ("ours", "ours_low", "ours_high", "theirs_low", "theirs_high")
+    values = [float(row[key]) for row in rows for key in keys if row[key] is not None]
+    log_axis(ax, "x", min([*values, 1.0]) / 1.3, max([*values, 1.0]) * 1.3)
+    ax.set_yticks(range(len(rows)), [row["what"] for row in rows])
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(visible=False, axis="y")
+    ax.axvline(1, color=GREY, lw=0.8, zorder=1)
+    for y, row in enumerate(rows):
+        ax.plot([row["theirs_low"], row["theirs_high"]], [y, y], color=THEIRS, lw=0.8, ls=":")
+        ax.plot([row["theirs"]], [y], marker="D", color=THEIRS, mfc="white", ls="")
+        if row["ours_low"] is not None:
+            ax.plot([row["ours_low"], row["ours_high"]], [y, y], color=OURS, lw=1.2, solid_capstyle="butt")
+        ax.plot([row["ours"]], [y], marker="o", color=OURS)
+        page.words.append(f"{row['what']}: theirs {row['theirs']:.3g}, ours {row['ours']:.3g}")
+    return page
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Pairs of one strategy, workload and number of tenants."""
+
+    strategy: str
+    workload: str
+    replicas: int
+    bare_ms: list[float]
+    ratios: list[float]
+    """Mean of an iteration as the pipeline measures it over that of the loop, of each pair."""
+
+    @property
+    def median(self) -> float:
+        """Of the ratios."""
+        return statistics.median(self.ratios)
+
+    @property
+    def mean(self) -> Number:
+        """Geometric mean of the ratios, with its interval over the pairs."""
+        return number_of(ratio_test(self.ratios).ratio)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the median ratio is within the limit."""
+        return abs(self.median - 1) <= LIMIT_RATIO
+
+
+@dataclass(frozen=True)
+class BareLoop:
+    """All that was compared of a publication; nothing where there is no such folder."""
+
+    cells: list[Compared]
+
+    @property
+    def agreeing(self) -> int:
+        """In how many cells the two agree."""
+        return sum(cell.agrees for cell in self.cells)
+
+    @property
+    def furthest_percent(self) -> float:
+        """The largest distance of a median ratio from 1. Raises ValueError where nothing was compared."""
+        return max(abs(100 * (cell.median - 1)) for cell in self.cells)
+
+    def rows(self) -> list[dict[str, str]]:
+        """A table for people."""
+        return [
+            {
+                "strategy": cell.strategy,
+                "workload": f"`{cell.workload}`",
+                "tenants": str(cell.replicas),
+                "pairs": str(len(cell.ratios)),
+                "bare loop, median": f"{digits(statistics.median(cell.bare_ms))} ms",
+                "bare loop, largest over smallest": f"{max(cell.bare_ms) / min(cell.bare_ms):.4f}",
+                "ours over bare, median": f"{cell.median:.4f}",
+                "ours over bare, mean": _mean_in_words(cell.mean),
+                f"within {LIMIT_RATIO:.0%}": "yes" if cell.agrees else "no",
+            }
+            for cell in self.cells
+        ]
+
+    def table(self) -> str:
+        """The same as Markdown."""
+        return markdown(self.rows())
+
+
+def bare_loop(publication: Path) -> BareLoop:
+    """The pairs of a publication, after holding them against their checksums. Raises Contradicted."""
+    folder = publication / BARE_LOOP
+    if not folder.is_dir():
+        return BareLoop([])
+    if not (folder / archive.CHECKSUMS).is_file():
+        raise Contradicted(f"{folder}: make {archive.CHECKSUMS} there: sha256sum {PAIRS} > {archive.CHECKSUMS}")
+    try:
+        table = pd.read_csv(archive.opened(folder) / PAIRS)
+    except (archive.ArchiveError, OSError, ValueError) as error:
+        raise Contradicted(f"{folder}: {error}") from None
+    if missing := [name for name in COLUMNS if name not in table]:
+        raise Contradicted(f"{folder / PAIRS} has no column {missing[0]}; compare_bare_loop.py --csv writes it")
+    found = []
+    for _, own in table.groupby(["strategy", "workload", "replicas"], sort=False):
+        first = own.iloc[0]
+        ratios = list(own["ours_mean_ms"] / own["bare_mean_ms"])
+        where = (str(first["strategy"]), str(first["workload"]), int(first["replicas"]))
+        found.append(Compared(*where, list(own["bare_mean_ms"]), ratios))
+    return BareLoop(found)
+
+
+def _mean_in_words(mean: Number) -> str:
+    if mean.low is None or mean.high is None:
+        return f"{mean.value:.4f}"
+    return f"{mean.value:.4f} ({mean.low:.4f} to {mean.high:.4f})"

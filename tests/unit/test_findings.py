@@ -15,7 +15,7 @@ import pytest
 from scipy import stats
 from unit.papers import H200, LATENCY, data_set, publish
 
-from publication import documents, findings, marks, others, rebuild, together
+from publication import documents, findings, others, rebuild, tables, together
 from publication.findings import Contradicted, Filler
 from publication.numbers import NoNumber, Number
 from publication.others import Pair
@@ -223,23 +223,23 @@ def test_blocks_are_filled_and_the_rest_is_kept(tmp_path: Path) -> None:
     (tmp_path / "published/gpu/README.md").write_text(text)
     (tmp_path / "README.md").write_text("<!-- by rule: number -->\n<!-- end of rule -->\n")
     of, datasets = filler(tmp_path), {"gpu/study": data_set(tmp_path)}
-    found = list(marks.documents(tmp_path))
+    found = list(documents.marked(tmp_path))
     assert found == [Path("README.md"), Path("published/gpu/README.md")]
-    facts = documents.filled(found[1], tmp_path, of, {}, datasets)
+    facts = together.filled(found[1], tmp_path, of, {}, datasets)
     assert facts.startswith("# Title\n") and facts.endswith("<!-- end of rule -->\nby hand\n") and "old" not in facts
     assert "| study | 9 | 9 | 3 | 5 s | NVIDIA H200 | a | 580 | 2026-11-20 |" in facts
     blocks = {"number": "{{ study.value('slowdown', strategy='mps') }}"}
-    assert "2.00 (1.90 to 2.10)" in documents.filled(found[0], tmp_path, of, blocks, datasets)
+    assert "2.00 (1.90 to 2.10)" in together.filled(found[0], tmp_path, of, blocks, datasets)
     with pytest.raises(Contradicted, match=r"README.md: there is no block number; known are facts"):
-        documents.filled(found[0], tmp_path, of, {}, datasets)
+        together.filled(found[0], tmp_path, of, {}, datasets)
 
 
 def test_a_text_says_on_what_and_how_often_it_was_measured(tmp_path: Path) -> None:
     publish(tmp_path)
     publish(tmp_path, "gpu/more", devices="ab")
-    said = documents.measured_in(data_set(tmp_path), "..")
+    said = tables.measured_in(data_set(tmp_path), "..")
     assert said == "NVIDIA H200, every cell 3 times, windows of 5 s: [gpu/study](../published/gpu/README.md)"
-    assert "NVIDIA H200, 2 devices, every cell" in documents.measured_in(data_set(tmp_path, "gpu/more"), "")
+    assert "NVIDIA H200, 2 devices, every cell" in tables.measured_in(data_set(tmp_path, "gpu/more"), "")
 
 
 def test_this_checkouts_documents_say_what_its_data_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,9 +307,9 @@ def test_baselines_on_several_devices_are_held_against_each_other(tmp_path: Path
     # Alone 1.3 times 0.9, 0.95, 1.0 s in both; device a has the first two of the one study.
     means = [stats.gmean(own) for own in ([1.17, 1.235], [1.3, 1.17, 1.235, 1.3])]
     between = 100 * float(pd.Series([math.log(mean) for mean in means]).std())
-    (line,) = documents.devices(datasets).splitlines()[2:]
+    (line,) = tables.devices(datasets).splitlines()[2:]
     assert line.startswith("| `net` | 2 | 6 | ") and f"| {between:.2f} % |" in line
-    assert documents.devices({"gpu/two": datasets["gpu/two"]}) == documents.markdown([])
+    assert tables.devices({"gpu/two": datasets["gpu/two"]}) == tables.markdown([])
 
 
 CLOSED = {"arrival": "closed"}
@@ -341,5 +341,5 @@ def test_no_measure_is_typed_into_a_text_that_is_filled_in() -> None:
 def test_no_measure_is_typed_into_a_document_about_the_data() -> None:
     pages = [f"docs/strategies/{name}.md" for name in ("mps", "streams")]
     for path in ("docs/neighbours.md", "published/h200/README.md", *pages):
-        text = marks.BLOCK.sub("", (ROOT / path).read_text(encoding="utf-8"))
+        text = documents.BLOCK.sub("", (ROOT / path).read_text(encoding="utf-8"))
         assert typed(text) == set(), path
