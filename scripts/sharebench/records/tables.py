@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
+TableRow = dict[str, object]
+"""A row that will be written: values by column; None is a blank."""
 BOOLEANS = ("chosen", "flagged", "paired", "restarted", "valid")
 """Columns that hold True or False, in every table that has them; a blank, where nothing is known, is no True."""
 

@@ -11,7 +11,6 @@ import pytest
 
 from sharebench.analysis.decide.advice import (
     ISOLATIONS,
-    Interval,
     Level,
     Option,
     Plan,
@@ -23,6 +22,7 @@ from sharebench.analysis.decide.advice import (
     turning_points,
 )
 from sharebench.analysis.decide.documented import ALONE, DOCUMENTED, MEASURED, UNKNOWN, Evidence
+from sharebench.analysis.statistics.intervals import Estimate
 
 YES, NO = Evidence(True, DOCUMENTED, "documented"), Evidence(False, MEASURED, "measured")
 NOBODY_KNOWS = Evidence(None, UNKNOWN, "unknown")
@@ -33,8 +33,8 @@ def level(
 ) -> Level:
     """Latency in seconds and iterations per second, with intervals of `spread` on either side."""
 
-    def interval(value: float) -> Interval:
-        return Interval(value, value / (1 + spread), value * (1 + spread)) if spread else Interval(value)
+    def interval(value: float) -> Estimate:
+        return Estimate(value, value / (1 + spread), value * (1 + spread)) if spread else Estimate(value)
 
     return Level(replicas, measured, "p99" if measured else "mean", interval(latency), interval(hz), isolated)
 
@@ -112,8 +112,8 @@ def test_what_cannot_be_told_apart_is_ordered_by_effort() -> None:
 def test_under_an_open_load_the_prompt_go_first_whatever_their_effort() -> None:
     late, prompt = level(2, 4.0, 97.0), level(2, 0.02, 96.0)
     served = [
-        option("late", replace(late, promptness=Interval(1 / 4)), effort=1),
-        option("prompt", replace(prompt, promptness=Interval(1 / 0.02)), effort=2),
+        option("late", replace(late, promptness=Estimate(1 / 4)), effort=1),
+        option("prompt", replace(prompt, promptness=Estimate(1 / 0.02)), effort=2),
     ]
     assert strategies(advise(served, Question(2))) == ["prompt", "late"]
     assert strategies(advise([option("late", late, effort=1), option("prompt", prompt, effort=2)], Question(2))) == [
@@ -123,13 +123,22 @@ def test_under_an_open_load_the_prompt_go_first_whatever_their_effort() -> None:
 
 def test_the_margin_has_an_interval() -> None:
     margin = plan(MPS, Question(3, 0.2)).margin_percent(0.2)
-    assert margin == pytest.approx((100 * (0.2 / 0.17 - 1), 100 * (0.2 / 0.1717 - 1), 100 * (0.2 / 0.17 * 1.01 - 1)))
+    assert margin is not None
+    ends = (margin.value, margin.low, margin.high)
+    assert ends == pytest.approx((100 * (0.2 / 0.17 - 1), 100 * (0.2 / 0.1717 - 1), 100 * (0.2 / 0.17 * 1.01 - 1)))
+
+
+def test_a_latency_that_may_be_zero_leaves_the_margin_without_an_upper_bound() -> None:
+    """As a quantile in the first bucket of a program's own histogram."""
+    coarse = option("mps", replace(level(3, 0.17, 20), latency=Estimate(0.1, 0.0, 0.2, 3)))
+    margin = plan(coarse, Question(3, 0.2)).margin_percent(0.2)
+    assert margin is not None and (margin.low, margin.high) == (0.0, None)
 
 
 def with_draws(name: str, replicas: int, latency: float, hz: float, cv: float, seed: int) -> Option:
     rng = np.random.default_rng(seed)
     made = level(replicas, latency, hz, spread=0)
-    latencies, rates = (Interval(v, draws=v * rng.lognormal(0, cv, 500)) for v in (latency, hz))
+    latencies, rates = (Estimate(v, draws=v * rng.lognormal(0, cv, 500)) for v in (latency, hz))
     return option(name, replace(made, latency=latencies, throughput=rates))
 
 
@@ -148,7 +157,13 @@ def test_how_sure_is_the_share_of_draws() -> None:
 
 
 def test_turning_points_are_where_the_answer_turns() -> None:
-    points = {(each.what, each.value): each.answer for each in turning_points(OPTIONS, Question(5, 0.2))}
+    asked = Question(5, 0.2)
+    points = {}
+    for each in turning_points(OPTIONS, asked):
+        key = {"tenants": "tenants", "isolation": "isolation"}.get(each.what, "slo_seconds")
+        value = getattr(each.question, key)
+        assert each.question == replace(asked, **{key: value}), "nothing else was changed"
+        points[each.what, value] = each.answer
     [(below, there)] = [(value, answer) for (what, value), answer in points.items() if what == "slo below"]
     assert isinstance(below, float) and below == pytest.approx(0.17) and there == ("exclusive", 5)
     assert points["slo above", 0.25] == ("mps", 1)
@@ -250,7 +265,7 @@ def test_more_throughput_never_makes_the_rank_worse() -> None:
         def faster(level: Level, factor: float = factor) -> Level:
             assert level.throughput is not None and level.throughput.value
             ends = [None if end is None else end * factor for end in (level.throughput.low, level.throughput.high)]
-            return replace(level, throughput=Interval(level.throughput.value * factor, *ends))
+            return replace(level, throughput=Estimate(level.throughput.value * factor, *ends))
 
         better = [
             replace(each, levels={n: faster(lv) for n, lv in each.levels.items()}) if each.strategy == name else each

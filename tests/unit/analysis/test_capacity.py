@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from sharebench.analysis.decide.capacity import capacity, capacity_table, metric_draws
+from sharebench.analysis.decide.capacity import capacity, capacity_table
+from sharebench.analysis.decide.rows import metric_draws, summary_rows
 from sharebench.analysis.statistics.draws import mean_draws
 from sharebench.analysis.statistics.intervals import log_interval
 
@@ -39,8 +41,7 @@ def test_ends() -> None:
 def test_draws_have_the_interval_that_they_come_from() -> None:
     values = [0.10, 0.11, 0.105, 0.098]
     estimate = log_interval(values)
-    row = {"m": estimate.value, "m_low": estimate.low, "m_high": estimate.high, "m_n": 4}
-    draws = metric_draws(row, "m", np.random.default_rng(1), 40_000)
+    draws = metric_draws(estimate, np.random.default_rng(1), 40_000)
     assert draws is not None
     assert np.quantile(draws, [0.025, 0.5, 0.975]) == pytest.approx(
         [estimate.low, estimate.value, estimate.high], rel=2e-3
@@ -48,11 +49,13 @@ def test_draws_have_the_interval_that_they_come_from() -> None:
     # The same distribution as draws over the repeats have, tails included.
     others = mean_draws(values, 40_000, np.random.default_rng(2))
     assert stats.ks_2samp(draws, others).pvalue > 1e-4
-    assert metric_draws(row | {"m_low": math.nan}, "m", np.random.default_rng(1)) is None
+    for low in (None, 0.0):
+        assert metric_draws(replace(estimate, low=low), np.random.default_rng(1)) is None
 
 
 def row(strategy: str, replicas: int, seconds: float, **more: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {"strategy": strategy, "workload": "matmul", "replicas": replicas, "n": 5, "status": "ok"}
+    found: dict[str, Any] = {"strategy": strategy, "workload": "matmul", "replicas": replicas, "n": 5}
+    found |= {"status": "ok", "reason": ""}
     for name in ("p99", "p95", "p50", "mean"):
         metric = f"latency_{name}_seconds"
         found |= {metric: seconds, f"{metric}_low": 0.98 * seconds, f"{metric}_high": seconds / 0.98, f"{metric}_n": 5}
@@ -66,7 +69,7 @@ def test_rows() -> None:
     rows = [row("mps", n, 0.05 + 0.04 * n) for n in SIZES]
     rows += [row("mig", 1, 0.3), row("mig", 9, math.nan, n=0, status="infeasible")]
     rows += [row("time-slicing", 1, 0.1), row("time-slicing", 3, 0.3, latency_p99_seconds=math.nan)]
-    table = capacity_table(pd.DataFrame(rows), CELLS, 200.0, ["matmul"]).set_index("strategy")
+    table = capacity_table(summary_rows(pd.DataFrame(rows)), CELLS, 200.0, ["matmul"]).set_index("strategy")
     mps = table.loc["mps"]
     assert mps["capacity_tenants"] == 3 and 3.5 < mps["capacity_interpolated"] < 3.8
     assert mps["capacity_interpolated_low"] < mps["capacity_interpolated"] < mps["capacity_interpolated_high"]
@@ -82,18 +85,20 @@ def test_rows() -> None:
 
 def test_what_never_exceeds_the_slo_has_at_least_that() -> None:
     rows = [row("mig", n, 0.1) for n in SIZES] + [row("mig", 8, math.nan, n=0, status="infeasible")]
-    [found] = capacity_table(pd.DataFrame(rows), CELLS, 200.0, ["matmul"]).to_dict("records")
+    [found] = capacity_table(summary_rows(pd.DataFrame(rows)), CELLS, 200.0, ["matmul"]).to_dict("records")
     assert (found["capacity_tenants"], found["bound"], found["reason"]) == (7, "at least", "8 tenants: infeasible")
 
 
 def test_tenants_that_ran_but_could_not_be_judged_have_a_reason() -> None:
     growing = "queue_growth: tenant 0: requests came 60% faster than they were served"
     rows = [row("mps", 2, 0.1), row("mps", 4, math.nan, n=0, reason=growing)]
-    [found] = capacity_table(pd.DataFrame(rows), CELLS, 200.0, ["matmul"]).to_dict("records")
+    [found] = capacity_table(summary_rows(pd.DataFrame(rows)), CELLS, 200.0, ["matmul"]).to_dict("records")
     assert (found["capacity_tenants"], found["bound"], found["reason"]) == (2, "at least", f"4 tenants: {growing}")
 
 
 def test_without_an_slo_memory_is_left() -> None:
-    [found] = capacity_table(pd.DataFrame([row("mps", 2, 0.1)]), CELLS, None, ["matmul"]).to_dict("records")
+    [found] = capacity_table(summary_rows(pd.DataFrame([row("mps", 2, 0.1)])), CELLS, None, ["matmul"]).to_dict(
+        "records"
+    )
     assert pd.isna(found["capacity_tenants"]) and found["max_tenants_by_memory"] == 38
     assert found["reason"] == "no SLO is set (slo_ms)"

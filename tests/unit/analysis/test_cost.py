@@ -16,6 +16,7 @@ from sharebench.analysis.decide.cost import (
     with_lower_bounds,
     within_slo,
 )
+from sharebench.analysis.decide.rows import SummaryRow, summary_rows
 from tenant.buckets import bucket_index
 from tenant.contract import upper_seconds
 
@@ -92,11 +93,18 @@ def test_older_exports_have_the_records_buckets() -> None:
     assert with_lower_bounds(known)["bucket_lower_seconds"].tolist() == [0.0, edges[0]]
 
 
-def summary(**more: object) -> pd.DataFrame:
-    row = {"strategy": "mps", "workload": "matmul", "replicas": 4, "throughput_total_hz": 200.0, "slowdown": 2.0}
+def summary(**more: object) -> list[SummaryRow]:
+    row: dict[str, object] = {
+        "strategy": "mps",
+        "workload": "matmul",
+        "replicas": 4,
+        "throughput_total_hz": 200.0,
+        "slowdown": 2.0,
+    }
     row |= {"throughput_total_hz_low": 160.0, "throughput_total_hz_high": 250.0}
     row |= {"slowdown_low": 1.6, "slowdown_high": 5.0}
-    return pd.DataFrame([row | more])
+    row |= {"status": "ok", "reason": "", "n": 2}
+    return summary_rows(pd.DataFrame([row | more]))
 
 
 def buckets(strategy: str, workload: str) -> pd.DataFrame:

@@ -11,6 +11,7 @@ import pytest
 from unit.analysis.test_scaling import BY_NAME, SIMULATED, planted
 
 from sharebench.analysis.decide import model
+from sharebench.analysis.decide.rows import SummaryRow, summary_rows
 from sharebench.analysis.statistics.intervals import log_interval
 
 A, W, EPS = 0.05, 4.1, 0.11
@@ -23,7 +24,7 @@ def config(**entry: Any) -> dict[str, Any]:
 
 def study(
     cv: float, repeats: int, seed: int = 1, broken: float = 1.0, only: tuple[str, ...] = ()
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+) -> tuple[list[SummaryRow], pd.DataFrame]:
     """Summary and cells of a study of the planted model; `broken` is a factor on MPS with five tenants."""
     rng = np.random.default_rng(seed)
     rows, cells = [], []
@@ -35,7 +36,7 @@ def study(
         estimate = log_interval(values)
         key = {"strategy": point.strategy, "workload": "yolos", "replicas": point.replicas}
         rows.append(
-            {**key, "status": "ok", "n": repeats, model.MEAN: estimate.value}
+            {**key, "status": "ok", "reason": "", "n": repeats, model.MEAN: estimate.value}
             | {f"{model.MEAN}_low": estimate.low or math.nan, f"{model.MEAN}_high": estimate.high or math.nan}
         )
         # Two tenants, one with thrice the iterations: the mean of the cell is that of all iterations.
@@ -43,15 +44,15 @@ def study(
             for tenant, (count, ratio) in enumerate(((300, 0.9), (100, 1.3))):
                 cell = {"repeat": repeat, "tenant": tenant, "valid": True, "count": count, model.MEAN: ratio * value}
                 cells.append(key | cell)
-    return pd.DataFrame(rows), pd.DataFrame(cells)
+    return summary_rows(pd.DataFrame(rows)), pd.DataFrame(cells)
 
 
-def fitted(tables: tuple[pd.DataFrame, pd.DataFrame], **entry: Any) -> model.Model:
+def fitted(tables: tuple[list[SummaryRow], pd.DataFrame], **entry: Any) -> model.Model:
     summary, cells = tables
     return model.models(summary, cells, config(**entry), BY_NAME, SIMULATED)["yolos"]
 
 
-def predictions(tables: tuple[pd.DataFrame, pd.DataFrame]) -> pd.DataFrame:
+def predictions(tables: tuple[list[SummaryRow], pd.DataFrame]) -> pd.DataFrame:
     table = model.prediction_table({"yolos": fitted(tables)}, tables[0], BY_NAME, SIMULATED)
     return table.set_index(["strategy", "replicas"])
 

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 from unit.analysis.test_scaling import A100, strategy
 
-from sharebench.analysis.decide.model import PREDICTED
 from sharebench.analysis.decide.options import options
+from sharebench.analysis.decide.rows import PREDICTED, predicted_rows, summary_rows
 
 MIG_MPS = strategy("mig-mps", "mig", "mps", profile="3g", instances=2)
 REFUSED = "the device plugin refuses MPS on MIG instances"
@@ -30,7 +30,7 @@ def infeasible(*measured: tuple[int, str]) -> dict[int, str]:
         ]
     )
     summary = pd.DataFrame([row(*each) for each in measured])
-    (option,) = options("w", summary, predictions, {"mig-mps": MIG_MPS}, A100, {})
+    (option,) = options("w", summary_rows(summary), predicted_rows(predictions), {"mig-mps": MIG_MPS}, A100, {})
     return {n: reason for n, reason in option.infeasible.items() if reason == REFUSED}
 
 
@@ -40,8 +40,7 @@ def test_latency_counts_where_throughput_is_what_was_asked_for(is_open_load: boo
     unknown = {f"latency_{name}_seconds": float("nan") for name in ("p99", "p95", "p50")}
     counts = {"latency_mean_seconds_n": 1, "throughput_total_hz_n": 1}
     summary = pd.DataFrame([row(2, "ok") | mean | unknown | counts])
-    predictions = pd.DataFrame({name: [] for name in ("strategy", "workload", "replicas", "basis")})
-    (option,) = options("w", summary, predictions, {"mig-mps": MIG_MPS}, A100, {}, is_open_load)
+    (option,) = options("w", summary_rows(summary), [], {"mig-mps": MIG_MPS}, A100, {}, is_open_load)
     merit = option.levels[2].merit
     assert merit is not None
     assert (merit.value, merit.low, merit.high) == ((100, 80, 125) if is_open_load else (100, None, None))

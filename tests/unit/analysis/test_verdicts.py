@@ -12,12 +12,12 @@ from unit.analysis.test_scaling import BY_NAME, nos
 
 from sharebench.analysis.decide import rankings
 from sharebench.analysis.decide.documented import Evidence
+from sharebench.analysis.decide.rows import SummaryRow, summary_rows
 
-NO_PREDICTIONS = pd.DataFrame(columns=["workload", "strategy", "replicas", "basis"])
 PERCENTILES = ("p99", "p95", "p50", "mean")
 
 
-def summary(rows: list[tuple[str, int, float]], workload: str = "yolos", **more: Any) -> pd.DataFrame:
+def summary(rows: list[tuple[str, int, float]], workload: str = "yolos", **more: Any) -> list[SummaryRow]:
     """Rows of (strategy, replicas, seconds); slowdowns are relative to the exclusive one."""
     alone = next(seconds for name, n, seconds in rows if name == "exclusive")
     found = []
@@ -35,10 +35,10 @@ def summary(rows: list[tuple[str, int, float]], workload: str = "yolos", **more:
             row |= {metric: seconds, f"{metric}_low": math.nan, f"{metric}_high": math.nan}
         row |= {"slowdown": seconds / alone, "slowdown_low": math.nan, "slowdown_high": math.nan}
         found.append(row | more)
-    return pd.DataFrame(found)
+    return summary_rows(pd.DataFrame(found))
 
 
-def nos_summary() -> pd.DataFrame:
+def nos_summary() -> list[SummaryRow]:
     return summary([("exclusive", 1, 0.08806), *((point.strategy, point.replicas, point.seconds) for point in nos())])
 
 
@@ -82,8 +82,8 @@ def test_measured_faults_replace_the_documented_order() -> None:
     assert rankings.measured_faults(None) == {}
 
 
-def which(table: pd.DataFrame, wanted: str | None) -> pd.DataFrame:
-    found = rankings.which_table(table, {"yolos": (wanted, "by the test")}, NO_PREDICTIONS, BY_NAME)
+def which(table: list[SummaryRow], wanted: str | None) -> pd.DataFrame:
+    found = rankings.which_table(table, {"yolos": (wanted, "by the test")}, [], BY_NAME)
     return found[found["workload"] == "yolos"].set_index("family")
 
 
@@ -120,7 +120,7 @@ def test_the_comparison_is_at_the_largest_number_that_most_have() -> None:
 
 
 def test_classes_without_a_workload_are_in_the_table_as_unknown() -> None:
-    found = rankings.which_table(nos_summary(), {"yolos": (rankings.SMALL, "")}, NO_PREDICTIONS, BY_NAME)
+    found = rankings.which_table(nos_summary(), {"yolos": (rankings.SMALL, "")}, [], BY_NAME)
     assert list(dict.fromkeys(found["workload_class"])) == list(rankings.CLASSES)
     others = found[found["workload"].isna()]
     assert len(others) == 12 and set(others["verdict"]) == {"unknown"}

@@ -10,16 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from sharebench.analysis.decide.documented import Evidence
+from sharebench.analysis.statistics.intervals import Estimate
 
 ISOLATIONS = ("none", "performance", "fault")
 ALIKE = 0.02
-"""Strategies whose merit differs by less are taken for equal; so are those whose intervals overlap."""
+"""Strategies whose merit differs by less are equal; so are those whose intervals overlap."""
 
 
 @dataclass(frozen=True)
@@ -33,40 +30,36 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A value with its 95 % interval, if it has one, and draws of it, shape (draws,), if there are any."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-    draws: NDArray[np.float64] | None = None
-
-    def drawn(self, index: int) -> Interval:
-        """The same as if draw number `index` were the value."""
-        if self.draws is None:
-            return self
-        ratio = float(self.draws[index]) / self.value
-        ends = [None if end is None else end * ratio for end in (self.low, self.high)]
-        return Interval(self.value * ratio, ends[0], ends[1])
-
-
-@dataclass(frozen=True)
 class Level:
     """A strategy with some tenants on one device: measured, or predicted."""
 
     replicas: int
     is_measured: bool
     percentile: str
-    latency: Interval
-    throughput: Interval | None
+    latency: Estimate
+    throughput: Estimate | None
     performance: Evidence
-    promptness: Interval | None = None
+    promptness: Estimate | None = None
     """Of an open load one over the mean latency, 1/s: its throughput is what was asked for, with every strategy."""
 
     @property
-    def merit(self) -> Interval | None:
+    def merit(self) -> Estimate | None:
         """What plans with as many devices are ranked by, more being better."""
         return self.promptness or self.throughput
+
+    @property
+    def estimates(self) -> list[Estimate]:
+        """All that are known."""
+        return [each for each in (self.latency, self.throughput, self.promptness) if each is not None]
+
+    def drawn(self, index: int) -> Level:
+        """The level as draw number `index` of each estimate has it."""
+        return replace(
+            self,
+            latency=self.latency.drawn(index),
+            throughput=self.throughput and self.throughput.drawn(index),
+            promptness=self.promptness and self.promptness.drawn(index),
+        )
 
 
 @dataclass(frozen=True)
@@ -90,6 +83,10 @@ class Option:
         exact = self.levels.get(replicas)
         return None if exact is None or exact.is_measured else exact
 
+    def drawn(self, index: int) -> Option:
+        """The option as draw number `index` has it."""
+        return replace(self, levels={n: level.drawn(index) for n, level in self.levels.items()})
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -104,16 +101,13 @@ class Plan:
     is_alike: bool = False
     """Whether its merit cannot be told from the best of the plans with as many devices."""
 
-    def margin_percent(self, slo_seconds: float) -> tuple[float, float | None, float | None] | None:
-        """By how much the latency may grow until it exceeds the SLO, with its interval; negative where it does."""
+    def margin_percent(self, slo_seconds: float) -> Estimate | None:
+        """By how much the latency may grow until it exceeds the SLO; negative where it does."""
         if self.level is None:
             return None
-        latency = self.level.latency
-        value, low, high = (
-            None if end is None else 100 * (slo_seconds / end - 1) for end in (latency.value, latency.high, latency.low)
-        )
-        assert value is not None
-        return value, low, high
+        ratio = self.level.latency.under(slo_seconds)
+        low, high = (None if end is None else 100 * (end - 1) for end in (ratio.low, ratio.high))
+        return Estimate(100 * (ratio.value - 1), low, high, ratio.n)
 
 
 def plan(option: Option, question: Question) -> Plan:
@@ -193,8 +187,8 @@ def _is_alike(each: Plan, rivals: Sequence[Plan]) -> bool:
     best = max(rivals, key=_merit)
     if _merit(each) >= (1 - ALIKE) * _merit(best):
         return True
-    mine, theirs = (plan.level.merit if plan.level else None for plan in (each, best))
-    return mine is not None and theirs is not None and (mine.high or 0.0) >= (theirs.low or math.inf)
+    own, most = (plan.level.merit if plan.level else None for plan in (each, best))
+    return own is not None and most is not None and (own.high or 0.0) >= (most.low or math.inf)
 
 
 def confidence(options: Sequence[Option], question: Question) -> Mapping[str, float] | None:
@@ -204,41 +198,30 @@ def confidence(options: Sequence[Option], question: Question) -> Mapping[str, fl
     possible, the name is empty.
     """
     plans = advise(options, question)
-    judged = plans[0].level if plans else None
-    if judged is None or any(each.draws is None for each in _known(judged)):
+    first = plans[0].level if plans else None
+    if first is None or any(each.draws is None for each in first.estimates):
         return None
-    sizes = [q.draws.size for o in options for lv in o.levels.values() for q in _known(lv) if q.draws is not None]
+    sizes = [
+        estimate.draws.size
+        for option in options
+        for level in option.levels.values()
+        for estimate in level.estimates
+        if estimate.draws is not None
+    ]
     counts: dict[str, int] = {}
-    judged_by = [_judged(option, question.tenants) for option in options]
+    relevant = [_relevant(option, question.tenants) for option in options]
     for index in range(min(sizes)):
-        answer = answer_of(advise([_drawn(option, index) for option in judged_by], question))
+        answer = answer_of(advise([option.drawn(index) for option in relevant], question))
         name = answer[0] if answer else ""
         counts[name] = counts.get(name, 0) + 1
     return {name: count / min(sizes) for name, count in sorted(counts.items(), key=lambda item: -item[1])}
 
 
-def _known(level: Level) -> list[Interval]:
-    return [each for each in (level.latency, level.throughput, level.promptness) if each is not None]
-
-
-def _judged(option: Option, tenants: int) -> Option:
-    """The option with those of its levels that a plan for so many tenants may be judged by."""
+def _relevant(option: Option, tenants: int) -> Option:
+    """The option with those of its levels that decide on a plan for so many tenants."""
     sizes = {tenants, *(replicas for _, replicas in _splits(option, tenants))}
     found = [option.level(replicas, is_measured) for replicas in sizes for is_measured in (True, False)]
     return replace(option, levels={level.replicas: level for level in found if level is not None})
-
-
-def _drawn(option: Option, index: int) -> Option:
-    levels = {
-        n: replace(
-            level,
-            latency=level.latency.drawn(index),
-            throughput=level.throughput and level.throughput.drawn(index),
-            promptness=level.promptness and level.promptness.drawn(index),
-        )
-        for n, level in option.levels.items()
-    }
-    return replace(option, levels=levels)
 
 
 Answer = tuple[str, int]
@@ -254,10 +237,10 @@ def answer_of(plans: Sequence[Plan]) -> Answer | None:
 
 @dataclass(frozen=True)
 class TurningPoint:
-    """Where the answer becomes another one: what was changed, to which value (seconds, tenants, isolation)."""
+    """Another question with another answer; `what` was changed: slo below, slo above, tenants or isolation."""
 
     what: str
-    value: float | int | str
+    question: Question
     answer: Answer | None
 
 
@@ -273,16 +256,21 @@ def turning_points(options: Sequence[Option], question: Question) -> list[Turnin
         (each.option.strategy, each.devices) for each in plans if each.is_alike and here and each.devices == here[1]
     }
 
-    def nearest(what: str, values: Iterable[float | int | str], key: str) -> Iterable[TurningPoint]:
-        for value in values:
-            changes: dict[str, Any] = {key: value}
-            there = answer_of(advise(options, replace(question, **changes)))
+    def nearest(what: str, changed: Iterable[Question]) -> Iterable[TurningPoint]:
+        for other in changed:
+            there = answer_of(advise(options, other))
             is_same = there == here or there in same
-            if key == "tenants" and there is not None:
+            if what == "tenants" and there is not None:
                 is_same = there[0] in {name for name, _ in same}
             if not is_same:
-                yield TurningPoint(what, value, there)
+                yield TurningPoint(what, other, there)
                 return
+
+    def with_slo(seconds: Iterable[float]) -> Iterable[Question]:
+        return (replace(question, slo_seconds=each) for each in seconds)
+
+    def with_tenants(numbers: Iterable[int]) -> Iterable[Question]:
+        return (replace(question, tenants=n) for n in numbers)
 
     marks = sorted({level.latency.value for option in options for level in option.levels.values()})
     sizes = range(1, max((n for option in options for n in option.levels), default=1) + 1)
@@ -290,11 +278,11 @@ def turning_points(options: Sequence[Option], question: Question) -> list[Turnin
     if question.slo_seconds is not None:
         # Just below a latency its level no longer meets the SLO; at it, it does.
         lower = [math.nextafter(mark, 0.0) for mark in reversed(marks) if mark <= question.slo_seconds]
-        found += nearest("slo below", lower, "slo_seconds")
-        found += nearest("slo above", [mark for mark in marks if mark > question.slo_seconds], "slo_seconds")
-    found += nearest("tenants", [n for n in reversed(sizes) if n < question.tenants], "tenants")
-    found += nearest("tenants", [n for n in sizes if n > question.tenants], "tenants")
+        found += nearest("slo below", with_slo(lower))
+        found += nearest("slo above", with_slo(mark for mark in marks if mark > question.slo_seconds))
+    found += nearest("tenants", with_tenants(n for n in reversed(sizes) if n < question.tenants))
+    found += nearest("tenants", with_tenants(n for n in sizes if n > question.tenants))
     for isolation in ISOLATIONS:
         if isolation != question.isolation:
-            found += nearest("isolation", [isolation], "isolation")
+            found += nearest("isolation", [replace(question, isolation=isolation)])
     return found

@@ -18,10 +18,11 @@ from sharebench.analysis.decide.advice import (
     best_of,
     turning_points,
 )
-from sharebench.analysis.decide.capacity import PERCENTILES
 from sharebench.analysis.decide.cost import HOURS_PER_MONTH, dollars_per_million
-from sharebench.analysis.decide.model import MEASURED, PREDICTED
+from sharebench.analysis.decide.rows import MEASURED, PERCENTILES, PREDICTED
+from sharebench.analysis.statistics.intervals import Estimate
 from sharebench.core.strategies import Strategy
+from sharebench.records.tables import TableRow
 
 COLUMNS = (
     "workload",
@@ -58,12 +59,12 @@ MOST_PERCENT = 200.0
 """Margins beyond are said as a factor."""
 LEAST_SHARE = 0.005
 SHOWN = 4
-"""So many strategies are named in one breath."""
+"""The most strategies that a sentence names."""
 
 
 def asked(question: Question) -> str:
     """The question in words."""
-    parts = [f"{question.tenants} tenant{'s' * (question.tenants != 1)}"]
+    parts = [_count(question.tenants, "tenant")]
     parts.append("no SLO" if question.slo_seconds is None else f"SLO {1e3 * question.slo_seconds:g} ms")
     parts += [] if question.isolation == "none" else [f"{question.isolation} isolation"]
     parts += [] if question.price_per_hour is None else [f"${question.price_per_hour:g} per device and hour"]
@@ -76,7 +77,7 @@ def rows(
     question: Question,
     strategies: Mapping[str, Strategy],
     shares: Mapping[str, float] | None,
-) -> list[dict[str, Any]]:
+) -> list[TableRow]:
     """Rows of tables/advice.csv for one workload, the best first; `shares` is `advice.confidence`."""
     found = []
     for rank, plan in enumerate(advise(options, question), start=1):
@@ -88,13 +89,12 @@ def rows(
     return found
 
 
-def _row(plan: Plan, question: Question, strategy: Strategy) -> dict[str, Any]:
+def _row(plan: Plan, question: Question, strategy: Strategy) -> TableRow:
     level = plan.level
     fault, performance = plan.option.fault, level.performance if level else documented.performance_isolation(strategy)
     if plan.per_device == 1:
         fault = performance = documented.ALONE
-    row: dict[str, Any] = {
-        **dict.fromkeys(COLUMNS),
+    row: TableRow = {
         "strategy": strategy.name,
         "devices": plan.devices,
         "tenants_per_device": plan.per_device,
@@ -112,18 +112,23 @@ def _row(plan: Plan, question: Question, strategy: Strategy) -> dict[str, Any]:
     }
     if level is None:
         return row
-    row |= {"basis": MEASURED if level.is_measured else PREDICTED, "percentile": level.percentile}
-    row["judged_with_tenants"] = level.replicas
-    ends = zip(("", "_low", "_high"), (level.latency.value, level.latency.low, level.latency.high), strict=True)
-    row |= {f"latency_ms{end}": None if value is None else 1e3 * value for end, value in ends}
-    margins = plan.margin_percent(question.slo_seconds) if question.slo_seconds is not None else None
-    row |= dict(zip([f"margin_percent{end}" for end in ("", "_low", "_high")], margins or (None,) * 3, strict=True))
     hz, price = level.throughput.value if level.throughput else None, question.price_per_hour
-    row["throughput_per_device_hz"] = hz
+    row |= {
+        "basis": MEASURED if level.is_measured else PREDICTED,
+        "percentile": level.percentile,
+        "judged_with_tenants": level.replicas,
+        **level.latency.times(1e3).columns("latency_ms"),
+        **(margin.columns("margin_percent") if (margin := _margin(plan, question)) else {}),
+        "throughput_per_device_hz": hz,
+    }
     if price is not None:
         row["dollars_per_million_iterations"] = dollars_per_million(price, hz) if hz else None
         row["dollars_per_month"] = plan.devices and plan.devices * price * HOURS_PER_MONTH
     return row
+
+
+def _margin(plan: Plan, question: Question) -> Estimate | None:
+    return None if question.slo_seconds is None else plan.margin_percent(question.slo_seconds)
 
 
 def _verdict(plan: Plan, question: Question) -> str:
@@ -155,28 +160,24 @@ def paragraph(workload: str, options: Sequence[Option], question: Question, shar
         what = "mean latency" if best.level and best.level.promptness else "throughput"
         sentences.append(f"In {what} {named} cannot be told from it; {best.option.strategy} is the least effort.")
     predicted = [found for each in plans if (found := best_of(each.option, question, False))]
-    fewer = [f"{each.option.strategy} ({devices(each.devices)})" for each in predicted if _is_fewer(each, best)]
+    smaller = [each for each in predicted if each.devices and best.devices and each.devices < best.devices]
+    fewer = [f"{each.option.strategy} ({_count(each.devices, 'device')})" for each in smaller]
     if fewer:
         sentences.append(f"Predicted, not measured, to need fewer devices: {', '.join(fewer[:SHOWN])}.")
     return " ".join([*sentences, _changes(options, question), _sure(best.option.strategy, shares)])
-
-
-def _is_fewer(plan: Plan, best: Plan) -> bool:
-    return plan.devices is not None and best.devices is not None and plan.devices < best.devices
 
 
 def _class(plan: Plan) -> tuple[bool, int | None]:
     return bool(plan.level and plan.level.is_measured), plan.devices
 
 
-def devices(number: int | None) -> str:
-    """`1 device`, `2 devices`."""
-    return f"{number} device{'s' * (number != 1)}"
+def _count(number: int | None, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _which(workload: str, best: Plan, question: Question) -> str:
     assert best.devices is not None and best.level is not None
-    took = f"{workload}: take {best.option.strategy} on {devices(best.devices)}"
+    took = f"{workload}: take {best.option.strategy} on {_count(best.devices, 'device')}"
     if best.devices > 1:
         took += f", {f'at most {best.per_device} tenants' if best.per_device > 1 else 'one tenant'} on each"
         took += f"; nothing that was measured serves {question.tenants} tenants on fewer"
@@ -189,16 +190,14 @@ def _which(workload: str, best: Plan, question: Question) -> str:
 
 def _why(best: Plan, question: Question) -> str:
     assert best.level is not None and best.devices is not None
-    latency = best.level.latency
-    within = (
-        "" if latency.low is None or latency.high is None else f" ({1e3 * latency.low:.4g} to {1e3 * latency.high:.4g})"
-    )
-    said = f"{best.level.percentile} with {best.level.replicas} tenant{'s' * (best.level.replicas != 1)}"
-    text = f"Its {said} is {1e3 * latency.value:.4g} ms{within}"
-    margin = best.margin_percent(question.slo_seconds) if question.slo_seconds is not None else None
+    ms = best.level.latency.times(1e3)
+    text = f"Its {best.level.percentile} with {_count(best.level.replicas, 'tenant')} is {ms.value:.4g} ms"
+    if ms.low is not None and ms.high is not None:
+        text += f" ({ms.low:.4g} to {ms.high:.4g})"
+    margin = _margin(best, question)
     if margin is not None:
-        times = f"the SLO is {1 + margin[0] / 100:.3g} times that"
-        text += f", {times if margin[0] > MOST_PERCENT else f'{margin[0]:.0f} % of margin to the SLO'}"
+        times = f"the SLO is {1 + margin.value / 100:.3g} times that"
+        text += f", {times if margin.value > MOST_PERCENT else f'{margin.value:.0f} % of margin to the SLO'}"
     if best.level.throughput:
         text += f", at {best.level.throughput.value:.4g} iterations/s per device"
     if question.price_per_hour is not None:
@@ -217,18 +216,19 @@ def _changes(options: Sequence[Option], question: Question) -> str:
 
 
 def _change(point: TurningPoint, strategy: str) -> str:
-    what = "there is no answer"
+    other, what = point.question, "there is no answer"
     if point.answer is not None:
-        what = f"it is {'still ' if point.answer[0] == strategy else ''}{point.answer[0]} on {devices(point.answer[1])}"
+        name, number = point.answer
+        what = f"it is {'still ' if name == strategy else ''}{name} on {_count(number, 'device')}"
     match point.what:
         case "slo below":
-            return f"with an SLO below {1e3 * float(point.value):.4g} ms {what}"
+            return f"with an SLO below {1e3 * (other.slo_seconds or 0.0):.4g} ms {what}"
         case "slo above":
-            return f"with one of {1e3 * float(point.value):.4g} ms {what}"
+            return f"with one of {1e3 * (other.slo_seconds or 0.0):.4g} ms {what}"
         case "tenants":
-            return f"with {point.value} tenant{'s' * (point.value != 1)} {what}"
+            return f"with {_count(other.tenants, 'tenant')} {what}"
         case _:
-            return f"without isolation {what}" if point.value == "none" else f"with {point.value} isolation {what}"
+            return f"{'without' if other.isolation == 'none' else f'with {other.isolation}'} isolation {what}"
 
 
 def _sure(strategy: str, shares: Mapping[str, float] | None) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
-from sharebench.analysis.statistics.intervals import log_interval
+from sharebench.analysis.decide.rows import TOTAL, SummaryRow
+from sharebench.analysis.statistics.intervals import Estimate, log_interval
+from sharebench.records.tables import TableRow
 
 HOURS_PER_MONTH = 720
 """As in the published example: 30 days."""
@@ -40,6 +41,8 @@ COLUMNS = (
 )
 Buckets = Callable[[str, str], pd.DataFrame]
 """The rows of histograms.csv of a strategy and workload."""
+Repeat = tuple[tuple[float, float, float], int]
+"""`within_slo` of a repeat, and its number of iterations."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,9 @@ def dollars_per_million(price_per_hour: float, hz: float) -> float:
     return price_per_hour / (3600 * hz) * 1e6
 
 
-def within_slo(lower_seconds: Any, upper_seconds: Any, counts: Any, slo_seconds: float) -> tuple[float, float, float]:
+def within_slo(
+    lower_seconds: ArrayLike, upper_seconds: ArrayLike, counts: ArrayLike, slo_seconds: float
+) -> tuple[float, float, float]:
     """Share of iterations of at most the SLO, and the least and the most that the buckets allow.
 
     The arguments, shape (n,), are non-empty buckets (lower, upper] of any layout. Inside the SLO's bucket the value is
@@ -92,7 +97,7 @@ def with_lower_bounds(buckets: pd.DataFrame) -> pd.DataFrame:
 
 
 def cost_table(
-    summary: pd.DataFrame,
+    summary: Sequence[SummaryRow],
     price_per_hour: float | None,
     slo_ms: float | None,
     window_seconds: float,
@@ -100,65 +105,78 @@ def cost_table(
 ) -> pd.DataFrame:
     """One row per row of the summary with a throughput; `summary` holds plain workloads."""
     rows = []
-    known: dict[tuple[str, str], pd.DataFrame] = {}
-    for row in summary[summary["throughput_total_hz"].notna()].to_dict("records"):
-        found: dict[str, Any] = {
-            **dict.fromkeys(COLUMNS),
-            **{name: row[name] for name in ("strategy", "workload", "replicas", "throughput_total_hz")},
+    read: dict[tuple[str, str], pd.DataFrame] = {}
+    for row in summary:
+        if TOTAL not in row.metrics:
+            continue
+        work = stp(row)
+        found: TableRow = {
+            "strategy": row.strategy,
+            "workload": row.workload,
+            "replicas": row.replicas,
+            "throughput_total_hz": row.metrics[TOTAL].value,
             "price_per_hour": price_per_hour,
             "slo_ms": slo_ms,
-            "stp": stp(row)[0],
+            "stp": work and work.value,
         }
         if price_per_hour is not None:
-            found |= _dollars(row, price_per_hour)
+            found |= _dollars(row, work, price_per_hour)
         if slo_ms is not None:
-            key = (row["strategy"], row["workload"])
-            if key not in known:
-                known[key] = buckets(*key)
-            found |= _goodput(known[key], row["replicas"], slo_ms / 1e3, window_seconds)
-        if price_per_hour is not None and found["goodput_hz"]:
-            found["dollars_per_million_good_iterations"] = dollars_per_million(price_per_hour, found["goodput_hz"])
+            key = (row.strategy, row.workload)
+            if key not in read:
+                read[key] = buckets(*key)
+            repeats = _repeats(read[key][read[key]["replicas"] == row.replicas], slo_ms / 1e3)
+            found |= _within_slo(repeats)
+            if goodput := _goodput(repeats, window_seconds):
+                found |= goodput.columns("goodput_hz")
+                if price_per_hour is not None and goodput.value:
+                    dollars = dollars_per_million(price_per_hour, goodput.value)
+                    found["dollars_per_million_good_iterations"] = dollars
         rows.append(found)
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def stp(row: Mapping[Any, Any]) -> tuple[float, float, float]:
-    """System throughput of a row of the summary with its interval: the column of that name, or, where all tenants run
-    the same, their number over their slowdown."""
-    if "stp" in row and not math.isnan(row["stp"]):
-        return row["stp"], row["stp_low"], row["stp_high"]
-    n = row["replicas"]
-    return n / row["slowdown"], n / row["slowdown_high"], n / row["slowdown_low"]
+def stp(row: SummaryRow) -> Estimate | None:
+    """System throughput of a row of the summary: the column of that name, or, where all tenants run the same, their
+    number over their slowdown."""
+    slowdown = row.metrics.get("slowdown")
+    return row.metrics.get("stp") or (slowdown and slowdown.under(row.replicas))
 
 
-def _dollars(row: Mapping[Any, Any], price: float) -> dict[str, Any]:
-    ends = [row[f"throughput_total_hz{end}"] for end in ("", "_high", "_low")]
-    names = [f"dollars_per_million_iterations{end}" for end in ("", "_low", "_high")]
-    found = {name: dollars_per_million(price, hz) for name, hz in zip(names, ends, strict=True)}
-    one = price * HOURS_PER_MONTH
-    found["dollars_per_tenant_month"] = one / row["replicas"]
-    if row["replicas"] == 1:
+def _dollars(row: SummaryRow, work: Estimate | None, price: float) -> TableRow:
+    rate, n = row.metrics[TOTAL], row.replicas
+    found: TableRow = {"dollars_per_tenant_month": price * HOURS_PER_MONTH / n}
+    for end, hz in (("", rate.value), ("_low", rate.high), ("_high", rate.low)):
+        found[f"dollars_per_million_iterations{end}"] = hz and dollars_per_million(price, hz)
+    if n == 1:
         return found
-    found["saving_before_loss_dollars_per_month"] = saving(row["replicas"], price, stp=1.0).before_loss
-    savings = [saving(row["replicas"], price, each) if not math.isnan(each) else None for each in stp(row)]
-    for end, each in zip(("", "_low", "_high"), savings, strict=True):
-        found[f"saving_after_loss_dollars_per_month{end}"] = each.after_loss if each else math.nan
+    found["saving_before_loss_dollars_per_month"] = saving(n, price, stp=1.0).before_loss
+    if work is not None:
+        for end, value in (("", work.value), ("_low", work.low), ("_high", work.high)):
+            found[f"saving_after_loss_dollars_per_month{end}"] = value and saving(n, price, value).after_loss
     return found
 
 
-def _goodput(buckets: pd.DataFrame, replicas: int, slo_seconds: float, window_seconds: float) -> dict[str, Any]:
-    """Iterations within the SLO per second: the mean over the repeats, each from its own buckets."""
-    own = buckets[buckets["replicas"] == replicas]
-    shares, rates = [], []
-    for _, repeat in own.groupby("repeat"):
-        share = within_slo(repeat["bucket_lower_seconds"], repeat["bucket_upper_seconds"], repeat["count"], slo_seconds)
-        shares.append(share)
-        rates.append(share[0] * repeat["count"].sum() / window_seconds)
-    if not shares:
-        return {}
-    value, least, most = (sum(share[i] for share in shares) / len(shares) for i in range(3))
-    found = {"within_slo_ratio": value, "within_slo_ratio_least": least, "within_slo_ratio_most": most}
-    if min(rates) > 0:
-        rate = log_interval(rates)
-        return found | {"goodput_hz": rate.value, "goodput_hz_low": rate.low, "goodput_hz_high": rate.high}
-    return found | {"goodput_hz": sum(rates) / len(rates)}
+def _repeats(buckets: pd.DataFrame, slo_seconds: float) -> list[Repeat]:
+    return [
+        (
+            within_slo(own["bucket_lower_seconds"], own["bucket_upper_seconds"], own["count"], slo_seconds),
+            int(own["count"].sum()),
+        )
+        for _, own in buckets.groupby("repeat")
+    ]
+
+
+def _within_slo(repeats: Sequence[Repeat]) -> TableRow:
+    """Means over the repeats."""
+    shares = [share for share, _ in repeats]
+    names = ("within_slo_ratio", "within_slo_ratio_least", "within_slo_ratio_most")
+    return {name: sum(values) / len(values) for name, values in zip(names, zip(*shares, strict=True), strict=False)}
+
+
+def _goodput(repeats: Sequence[Repeat], window_seconds: float) -> Estimate | None:
+    """Iterations within the SLO per second; None without repeats."""
+    rates = [share[0] * count / window_seconds for share, count in repeats]
+    if not rates:
+        return None
+    return log_interval(rates) if min(rates) > 0 else Estimate(sum(rates) / len(rates), n=len(rates))

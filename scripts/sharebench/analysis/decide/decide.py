@@ -1,9 +1,9 @@
-"""From tables to a decision: the scaling model, cost, capacity, advice and verdicts of a study."""
+"""From tables to a decision: the scaling model, cost, capacity, advice and rankings of a study."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,13 @@ from sharebench.analysis.decide.advice import Question, confidence
 from sharebench.analysis.decide.capacity import capacity_table
 from sharebench.analysis.decide.cost import cost_table, with_lower_bounds
 from sharebench.analysis.decide.options import options
+from sharebench.analysis.decide.rows import SummaryRow, predicted_rows, summary_rows
 from sharebench.analysis.decide.shares import Device, device_of
 from sharebench.core.capabilities import can
 from sharebench.core.files import read_json, replace_atomically
 from sharebench.core.strategies import Strategy, is_again, on_node
 from sharebench.records.references import read_device
-from sharebench.records.tables import read_table
+from sharebench.records.tables import TableRow, read_table
 
 TEXTS = ("strategy", "workload", "tenant_workload", "status", "reason", "notes")
 NOTHING_SHARED = (
@@ -45,18 +46,18 @@ class Results:
     strategies: Mapping[str, Strategy]
     """Those that this kind of node can do at all, each once."""
     device: Device
-    summary: pd.DataFrame
+    summary: Sequence[SummaryRow]
     """Only plain workloads: the tenants of a mix are not alike, and what counts of jobs is in the table of jobs."""
     cells: pd.DataFrame
 
     @property
     def workloads(self) -> list[str]:
         """Plain workloads, in the order of the summary."""
-        return list(dict.fromkeys(self.summary["workload"]))
+        return list(dict.fromkeys(row.workload for row in self.summary))
 
     def is_shared(self, workload: str) -> bool:
         """Whether it was run under a strategy that shares; one that is only the baseline of mixes leaves no choice."""
-        own = self.summary.loc[self.summary["workload"] == workload, "strategy"]
+        own = (row.strategy for row in self.summary if row.workload == workload)
         return any(name in self.strategies and self.strategies[name].mechanisms != ("exclusive",) for name in own)
 
 
@@ -71,23 +72,29 @@ def read(data: Path, root: Path) -> Results:
         raise Undecided(f"no finished results in {root} ({error.filename} is missing); measure first") from None
     config = manifest["config"]
     kind, entries = manifest["node_kind"], config["strategy_catalogue"]
-    # A second measurement of the same thing is no choice, and tells a model nothing new; a queue shares nothing.
-    # Manifests of older results lack it.
+    # Older manifests lack `device_units`.
     device = device_of(node, config, node["units"] or manifest.get("device_units"))
+    # The A/A control is no choice and tells a model nothing new; a queue shares nothing.
     own = {name: each for name, each in on_node(config, kind).items() if not (is_again(name) or each.is_queue)}
     known = {name: each for name, each in own.items() if can(kind, entries[name], each.access) is None}
-    is_plain = summary["workload"].map(_is_plain(config)).astype(bool)
-    is_once = ~summary["strategy"].map(is_again).astype(bool)
-    plain = summary[(summary["workload"] == summary["tenant_workload"]) & is_plain & is_once]
-    return Results(data, root, config, node["product"], node["label"], known, device, plain, cells)
+    of_one = summary[summary["workload"] == summary["tenant_workload"]]
+    plain = [row for row in summary_rows(of_one) if _is_plain(row.workload, config) and not is_again(row.strategy)]
+    return Results(
+        data=data,
+        root=root,
+        config=config,
+        product=node["product"],
+        label=node["label"],
+        strategies=known,
+        device=device,
+        summary=plain,
+        cells=cells,
+    )
 
 
-def _is_plain(config: Mapping[str, Any]) -> Any:
-    def is_plain(workload: str) -> bool:
-        entry = config["workload_catalogue"].get(workload, {})
-        return "+" not in workload and entry.get("tenants") is None and entry.get("kind") != "job"
-
-    return is_plain
+def _is_plain(workload: str, config: Mapping[str, Any]) -> bool:
+    entry = config["workload_catalogue"].get(workload, {})
+    return "+" not in workload and entry.get("tenants") is None and entry.get("kind") != "job"
 
 
 def write_model(results: Results, classes: Mapping[str, str]) -> None:
@@ -102,7 +109,7 @@ def write_model(results: Results, classes: Mapping[str, str]) -> None:
     tables = {
         "model": model.model_table(found),
         "predictions": predictions,
-        "which": rankings.which_table(results.summary, of, predictions, results.strategies),
+        "which": rankings.which_table(results.summary, of, predicted_rows(predictions), results.strategies),
         "rankings": rankings.rankings_table(results.summary, results.strategies, faults),
     }
     for name, table in tables.items():
@@ -130,10 +137,10 @@ def write_answer(results: Results, asked: Mapping[str, Any]) -> str:
     """
     folder, slo_ms = results.root / "tables", asked["slo_ms"]
     question = Question(
-        asked["tenants"] or int(max(results.summary["replicas"], default=1)),
-        None if slo_ms is None else slo_ms / 1e3,
-        asked["isolation"],
-        asked["price_per_hour"],
+        tenants=asked["tenants"] or max((row.replicas for row in results.summary), default=1),
+        slo_seconds=None if slo_ms is None else slo_ms / 1e3,
+        isolation=asked["isolation"],
+        price_per_hour=asked["price_per_hour"],
     )
 
     def buckets(strategy: str, workload: str) -> pd.DataFrame:
@@ -149,23 +156,18 @@ def write_answer(results: Results, asked: Mapping[str, Any]) -> str:
     return text
 
 
-def _doubt(summary: pd.DataFrame, workload: str) -> str:
-    """What a reader of the answer alone would not learn: that what it rests on was disturbed."""
-    own = summary[(summary["workload"] == workload) & (summary["warnings"] > 0)]
-    if own.empty:
-        return ""
-    cells = int(summary.loc[summary["workload"] == workload, "n"].sum())
-    return f" Of the {cells} cells behind this, {int(own['warnings'].sum())} carry a warning: see tables/summary.md."
+def _warning(rows: Iterable[SummaryRow]) -> str:
+    """A sentence on warnings of the cells behind an answer; empty without any."""
+    cells, warnings = (sum(numbers) for numbers in zip(*((row.n, row.warnings) for row in rows), strict=True))
+    return f" Of the {cells} cells behind this, {warnings} carry a warning: see tables/summary.md." if warnings else ""
 
 
 def advice(results: Results, question: Question) -> tuple[pd.DataFrame, str]:
     """The table of the advice, and it in words."""
     path = results.root / "tables" / "predictions.csv"
-    predictions = pd.DataFrame(columns=list(model.PREDICTION_COLUMNS))
-    if path.exists():
-        predictions = read_table(path, OF_PREDICTIONS)
+    predictions = predicted_rows(read_table(path, OF_PREDICTIONS)) if path.exists() else []
     faults = rankings.measured_faults(_faults(results))
-    rows: list[dict[str, Any]] = []
+    rows: list[TableRow] = []
     paragraphs = []
     for workload in results.workloads:
         if not results.is_shared(workload):
@@ -174,7 +176,8 @@ def advice(results: Results, question: Question) -> tuple[pd.DataFrame, str]:
         found = options(workload, results.summary, predictions, results.strategies, results.device, faults, is_open)
         shares = confidence(found, question)
         rows += advice_text.rows(workload, found, question, results.strategies, shares)
-        paragraphs.append(advice_text.paragraph(workload, found, question, shares) + _doubt(results.summary, workload))
+        warning = _warning(row for row in results.summary if row.workload == workload)
+        paragraphs.append(advice_text.paragraph(workload, found, question, shares) + warning)
     integers = dict.fromkeys(("rank", "devices", "tenants_per_device", "judged_with_tenants"), "Int64")
     table = pd.DataFrame(rows, columns=list(advice_text.COLUMNS)).astype(integers)
     about = (

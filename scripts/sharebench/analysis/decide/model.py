@@ -12,17 +12,19 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sharebench.analysis.decide import scaling
+from sharebench.analysis.decide.rows import MEAN, MEASURED, PREDICTED, SummaryRow
 from sharebench.analysis.decide.scaling import Choice, Fit, Point
 from sharebench.analysis.decide.shares import Device, parts
 from sharebench.analysis.statistics.draws import mean_draws
+from sharebench.analysis.statistics.intervals import Estimate
 from sharebench.core.strategies import Strategy
+from sharebench.records.tables import TableRow
 
 DRAWS = 200
 FLAG_PERCENT = 5.0
 """Cells that are off by more break the model: cells of one kind fit within 2 %, other physics misses by 5 to 27 %."""
 MOST_REPLICAS = 16
 """Every number of tenants is predicted up to twice the largest measured one, but not beyond this."""
-MEASURED, PREDICTED = "measured", "predicted, not measured"
 UNITS = {
     scaling.SERIAL: "s",
     scaling.PARALLEL: "s x units",
@@ -58,17 +60,23 @@ PREDICTION_COLUMNS = (
     "left_out_residual_percent",
     "reason",
 )
-MEAN = "latency_mean_seconds"
 SIZE_NOT_KNOWN = "the number of the device's SMs is not known"
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Mean latency in seconds, and draws of it, shape (draws,), which hold both what the repeats leave open and the
-    model's own error; NaN where neither is known."""
+    """Mean latency in seconds, and draws of it, shape (draws,): from the repeats and from the model's own error; NaN
+    where neither is known."""
 
     seconds: float
     draws: NDArray[np.float64]
+
+    @property
+    def estimate(self) -> Estimate:
+        """With the 95 % interval of the draws."""
+        if not np.isfinite(self.draws).all():
+            return Estimate(self.seconds, math.nan, math.nan)
+        return Estimate(self.seconds, *np.quantile(self.draws, [0.025, 0.975]))
 
 
 @dataclass(frozen=True)
@@ -136,7 +144,7 @@ def repeat_means(cells: pd.DataFrame) -> dict[tuple[str, str, int], dict[int, fl
 
 
 def models(
-    summary: pd.DataFrame,
+    summary: Sequence[SummaryRow],
     cells: pd.DataFrame,
     config: Mapping[str, Any],
     strategies: Mapping[str, Strategy],
@@ -145,17 +153,19 @@ def models(
     """The model of each workload of the summary that is not a pair."""
     means = repeat_means(cells)
     found = {}
-    for workload in dict.fromkeys(summary["workload"]):
+    for workload in dict.fromkeys(row.workload for row in summary):
         if "+" in workload:
             continue
         reason = is_modelled(workload, config) or ""
         points, repeats = [], []
-        for row in summary[(summary["workload"] == workload) & (summary["n"] > 0)].to_dict("records"):
-            key = (row["strategy"], workload, int(row["replicas"]))
-            known = strategies.get(key[0])
-            shared = parts(known, key[2], device) if known and not reason else None
-            if shared is not None and key in means and not math.isnan(row[MEAN]):
-                points.append(Point(key[0], key[2], shared, row[MEAN]))
+        for row in summary:
+            if row.workload != workload or row.n == 0:
+                continue
+            key = (row.strategy, workload, row.replicas)
+            strategy = strategies.get(row.strategy)
+            shared = parts(strategy, row.replicas, device) if strategy and not reason else None
+            if shared is not None and key in means and MEAN in row.metrics:
+                points.append(Point(row.strategy, row.replicas, shared, row.metrics[MEAN].value))
                 repeats.append(means[key])
         if not points and not reason:
             reason = SIZE_NOT_KNOWN if device.units is None else "no valid cell of a known share of the device"
@@ -178,7 +188,7 @@ def _model(workload: str, points: Sequence[Point], repeats: Sequence[Mapping[int
 
 def model_table(models: Mapping[str, Model]) -> pd.DataFrame:
     """One row per workload, shape and parameter; intervals for the chosen shape only."""
-    rows: list[dict[str, Any]] = []
+    rows: list[TableRow] = []
     for name, model in models.items():
         if model.choice is None:
             rows.append({"workload": name, "chosen": False, "cells": len(model.points), "reason": model.reason})
@@ -186,22 +196,23 @@ def model_table(models: Mapping[str, Model]) -> pd.DataFrame:
         for shape in scaling.SHAPES:
             fitted = model.choice.fit if shape == model.choice.fit.shape else scaling.fit(model.points, shape)
             error = model.choice.errors[shape]
-            shared = {
+            is_chosen = shape == model.choice.fit.shape
+            shared: TableRow = {
                 "workload": name,
                 "shape": shape,
-                "chosen": shape == model.choice.fit.shape,
+                "chosen": is_chosen,
                 "cells": len(model.points),
                 "leave_one_out_error_percent": None if error is None else 100 * math.expm1(error),
                 "reason": "" if fitted else "these cells do not tell its parameters apart",
             }
-            rows += [shared | each for each in _parameters(fitted, model.intervals if shared["chosen"] else {})]
+            rows += [shared | each for each in _parameters(fitted, model.intervals if is_chosen else {})]
     return pd.DataFrame(rows, columns=list(MODEL_COLUMNS))
 
 
-def _parameters(fitted: Fit | None, intervals: Mapping[str, tuple[float, float]]) -> list[dict[str, Any]]:
+def _parameters(fitted: Fit | None, intervals: Mapping[str, tuple[float, float]]) -> list[TableRow]:
     if fitted is None:
         return [{}]
-    rows = []
+    rows: list[TableRow] = []
     for name, value in fitted.parameters.items():
         low, high = intervals.get(name, (None, None))
         rows.append({"parameter": name, "unit": UNITS[name], "value": value, "low": low, "high": high})
@@ -209,26 +220,26 @@ def _parameters(fitted: Fit | None, intervals: Mapping[str, tuple[float, float]]
 
 
 def prediction_table(
-    models: Mapping[str, Model], summary: pd.DataFrame, strategies: Mapping[str, Strategy], device: Device
+    models: Mapping[str, Model], summary: Sequence[SummaryRow], strategies: Mapping[str, Strategy], device: Device
 ) -> pd.DataFrame:
     """One row per workload, strategy and number of tenants that is possible and was measured or can be predicted."""
     rows = []
     for workload, model in models.items():
-        own = summary[summary["workload"] == workload]
-        measured = {(row["strategy"], int(row["replicas"])): row for row in own.to_dict("records")}
-        sizes = {n for _, n in measured} | set(range(1, min(2 * max(own["replicas"]), MOST_REPLICAS) + 1))
+        measured = {(row.strategy, row.replicas): row for row in summary if row.workload == workload}
+        sizes = {n for _, n in measured}
+        sizes |= set(range(1, min(2 * max(sizes), MOST_REPLICAS) + 1))
         asked = []
         for strategy in strategies.values():
             for replicas in sorted(sizes):
                 row = measured.get((strategy.name, replicas))
-                is_possible = row is None or row["status"] == "ok"
+                is_possible = row is None or row.status == "ok"
                 if is_possible and device.infeasible(strategy, replicas) is None:
                     asked.append((strategy, replicas))
         for (strategy, replicas), predicted in zip(asked, model.predict(asked, device), strict=True):
             row = measured.get((strategy.name, replicas))
-            rows.append(_prediction(model, strategy, replicas, device, row, predicted))
-    kept = [row for row in rows if row["predicted_mean_seconds"] is not None or row["basis"] == MEASURED]
-    return pd.DataFrame(kept, columns=list(PREDICTION_COLUMNS))
+            if predicted is not None or (row is not None and MEAN in row.metrics):
+                rows.append(_prediction(model, strategy, replicas, device, row, predicted))
+    return pd.DataFrame(rows, columns=list(PREDICTION_COLUMNS))
 
 
 def _prediction(
@@ -236,33 +247,32 @@ def _prediction(
     strategy: Strategy,
     replicas: int,
     device: Device,
-    measured: Mapping[Any, Any] | None,
+    measured: SummaryRow | None,
     predicted: Prediction | None,
-) -> dict[str, Any]:
-    row: dict[str, Any] = {
+) -> TableRow:
+    reason = model.reason
+    if predicted is None and not reason:
+        is_known = parts(strategy, replicas, device) is not None
+        reason = "no cell tells it" if is_known else "its part of the device is not known"
+    row: TableRow = {
         **dict.fromkeys(PREDICTION_COLUMNS),
         "strategy": strategy.name,
         "workload": model.workload,
         "replicas": replicas,
         "basis": PREDICTED,
-        "reason": model.reason,
+        "reason": reason,
     }
     if predicted is not None:
-        draws = predicted.draws
-        low, high = np.quantile(draws, [0.025, 0.975]) if np.isfinite(draws).all() else (math.nan, math.nan)
-        row |= {"predicted_mean_seconds": predicted.seconds}
-        row |= {"predicted_mean_seconds_low": low, "predicted_mean_seconds_high": high}
-    elif not model.reason:
-        row["reason"] = (
-            "its part of the device is not known" if parts(strategy, replicas, device) is None else "no cell tells it"
-        )
-    if measured is None or math.isnan(measured[MEAN]):
+        row |= predicted.estimate.columns("predicted_mean_seconds")
+    mean = measured.metrics.get(MEAN) if measured else None
+    if mean is None:
         return row
-    row |= {"basis": MEASURED} | {f"measured_mean_seconds{end}": measured[MEAN + end] for end in ("", "_low", "_high")}
+    row |= {"basis": MEASURED, **mean.columns("measured_mean_seconds")}
     if predicted is not None:
-        row["residual_percent"] = 100 * (predicted.seconds / measured[MEAN] - 1)
-        inside = measured[f"{MEAN}_low"] <= predicted.seconds <= measured[f"{MEAN}_high"]
-        row["flagged"] = abs(row["residual_percent"]) > FLAG_PERCENT and not inside
+        residual_percent = 100 * (predicted.seconds / mean.value - 1)
+        is_inside = mean.low is not None and mean.high is not None and mean.low <= predicted.seconds <= mean.high
+        row["residual_percent"] = residual_percent
+        row["flagged"] = abs(residual_percent) > FLAG_PERCENT and not is_inside
     left_out = model.left_out.get((strategy.name, replicas))
     row["left_out_residual_percent"] = None if left_out is None else 100 * math.expm1(left_out)
     return row

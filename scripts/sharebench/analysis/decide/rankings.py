@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,10 +11,12 @@ import numpy as np
 import pandas as pd
 
 from sharebench.analysis.decide import cost, documented, scaling
-from sharebench.analysis.decide.capacity import PERCENTILES, column
 from sharebench.analysis.decide.documented import DOCUMENTED, MEASURED, UNKNOWN, Evidence
-from sharebench.analysis.decide.model import PREDICTED, Model
+from sharebench.analysis.decide.model import Model
+from sharebench.analysis.decide.rows import MEAN, PERCENTILES, PREDICTED, Predicted, SummaryRow
+from sharebench.analysis.statistics.intervals import Estimate
 from sharebench.core.strategies import Strategy
+from sharebench.records.tables import TableRow
 
 LIGHT, HEAVY, SMALL, INTENSIVE = "inference-light", "inference-heavy", "small-batch", "gpu-intensive"
 CLASSES = (LIGHT, HEAVY, SMALL, INTENSIVE)
@@ -31,6 +34,8 @@ FAMILIES: Mapping[str, Callable[[Strategy], bool]] = {
     "MPS with limits": lambda strategy: strategy.mechanisms == ("mps",) and documented.limited(strategy),
     "MIG": lambda strategy: strategy.mechanisms == ("mig",),
 }
+GROWTH = "mean latency over that of one tenant with the same strategy"
+WORK = "work over one exclusive tenant"
 WHICH_COLUMNS = (
     "workload_class",
     "class_basis",
@@ -48,15 +53,14 @@ WHICH_COLUMNS = (
 )
 RANKING_COLUMNS = ("criterion", "rank", "family", "basis", "value", "unit", "source")
 # Partitions: what part of a device a tenant can be given, from the most flexible on.
-PARTITIONS: Sequence[tuple[str, str]] = (
-    (
-        "MPS with limits",
-        f"any percentage of the SMs and any memory limit for each client, at its start ({documented.MPS_GUIDE})",
+PARTITIONS: Mapping[str, str] = {
+    "MPS with limits": (
+        f"any percentage of the SMs and any memory limit for each client, at its start ({documented.MPS_GUIDE})"
     ),
-    ("MIG", f"a few fixed profiles, changed on an idle GPU only ({documented.MIG_GUIDE})"),
-    ("MPS", f"no partition, any number of tenants up to the server's most ({documented.MPS_GUIDE})"),
-    ("time-slicing", "no partition, only the length of a turn (NVIDIA k8s-device-plugin README)"),
-)
+    "MIG": f"a few fixed profiles, changed on an idle GPU only ({documented.MIG_GUIDE})",
+    "MPS": f"no partition, any number of tenants up to the server's most ({documented.MPS_GUIDE})",
+    "time-slicing": "no partition, only the length of a turn (NVIDIA k8s-device-plugin README)",
+}
 EASE = ("time-slicing", "MPS", "MPS with limits", "MIG")
 FAULTS = ("MIG", "time-slicing", "MPS", "MPS with limits")
 """The order of KUBECON, where limits are not told apart from MPS."""
@@ -85,94 +89,96 @@ def class_of(workload: str, declared: str, config: Mapping[str, Any], model: Mod
 
 
 def which_table(
-    summary: pd.DataFrame,
+    summary: Sequence[SummaryRow],
     classes: Mapping[str, tuple[str | None, str]],
-    predictions: pd.DataFrame,
+    predictions: Sequence[Predicted],
     strategies: Mapping[str, Strategy],
 ) -> pd.DataFrame:
     """One row per class, workload of it and family: the verdict at the largest number of tenants that most have.
 
     `classes` is `class_of` each workload of the summary.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[TableRow] = []
     for wanted in (*CLASSES, None) if classes else ():
         members = [name for name, (found, _) in classes.items() if found == wanted]
         for workload in [*members, *([None] if wanted and not members else [])]:
-            shared: dict[str, Any] = {"workload_class": wanted or UNKNOWN, "workload": workload}
-            shared["class_basis"] = classes[workload][1] if workload else "no workload of this class in the study"
+            own = [row for row in summary if row.workload == workload]
+            predicted = [row for row in predictions if row.workload == workload]
+            shared: TableRow = {
+                "workload_class": wanted or UNKNOWN,
+                "class_basis": classes[workload][1] if workload else "no workload of this class in the study",
+                "workload": workload,
+                "basis": UNKNOWN,
+                "verdict": UNKNOWN,
+            }
             for family in FAMILIES:
-                verdict = _verdict(family, workload, wanted, summary, predictions, strategies) if workload else {}
-                rows.append({"basis": UNKNOWN, "verdict": UNKNOWN, "family": family} | shared | verdict)
+                names = _members(family, strategies)
+                verdict = _verdict(names, wanted in (LIGHT, HEAVY), own, predicted) if workload else {}
+                rows.append(shared | {"family": family} | verdict)
     return pd.DataFrame(rows, columns=list(WHICH_COLUMNS)).astype({"replicas": "Int64"})
 
 
-def compared_at(summary: pd.DataFrame) -> int | None:
+def _members(family: str, strategies: Mapping[str, Strategy]) -> list[str]:
+    return [name for name, strategy in strategies.items() if FAMILIES[family](strategy)]
+
+
+def compared_at(rows: Sequence[SummaryRow]) -> int | None:
     """The largest number of tenants at which most of the strategies that share have a valid cell; of two such numbers
     the larger, None where there is no valid cell with two tenants."""
-    valid = summary[(summary["n"] > 0) & (summary["replicas"] > 1)]
-    counts = valid.groupby("replicas")["strategy"].nunique()
-    return None if counts.empty else int(max(counts[counts == counts.max()].index))
+    strategies: dict[int, set[str]] = defaultdict(set)
+    for row in rows:
+        if row.n > 0 and row.replicas > 1:
+            strategies[row.replicas].add(row.strategy)
+    return max(strategies, key=lambda replicas: (len(strategies[replicas]), replicas), default=None)
 
 
 def _verdict(
-    family: str,
-    workload: str,
-    wanted: str | None,
-    summary: pd.DataFrame,
-    predictions: pd.DataFrame,
-    strategies: Mapping[str, Strategy],
-) -> dict[str, Any]:
-    own = summary[summary["workload"] == workload]
-    replicas = compared_at(own)
-    names = [name for name, each in strategies.items() if FAMILIES[family](each)]
-    is_inference = wanted in (LIGHT, HEAVY)
-    found: dict[str, Any] = {"replicas": replicas}
-    alone = own[(own["strategy"] == "exclusive") & (own["replicas"] == 1) & (own["n"] > 0)].to_dict("records")
-    if replicas is None or not alone:
-        return found | {"reason": "no valid cell with two tenants" if replicas is None else "no valid baseline"}
-    rows = own[own["strategy"].isin(names) & (own["replicas"] == replicas)].to_dict("records")
-    for row in (row for row in rows if row["n"] > 0):
-        found |= {"strategy": row["strategy"], "basis": MEASURED}
-        return found | (_latency(row, alone[0]) if is_inference else _work(row))
-    predicted = predictions[
-        (predictions["workload"] == workload)
-        & predictions["strategy"].isin(names)
-        & (predictions["replicas"] == replicas)
-        & (predictions["basis"] == PREDICTED)
-    ].to_dict("records")
-    if predicted:
-        row, mean = predicted[0], alone[0]["latency_mean_seconds"]
-        ends = [row[f"predicted_mean_seconds{end}"] / mean for end in ("", "_low", "_high")]
-        found |= {"strategy": row["strategy"], "basis": PREDICTED}
-        if is_inference:
-            return found | _judged("mean latency over alone", ends[0], ends[1], ends[2], True)
-        return found | _judged("work over one exclusive tenant", *(replicas / ends[each] for each in (0, 2, 1)))
-    return found | {"reason": rows[0]["reason"] or rows[0]["status"] if rows else "not measured, and not predicted"}
+    names: Sequence[str], is_inference: bool, rows: Sequence[SummaryRow], predictions: Sequence[Predicted]
+) -> TableRow:
+    """What a row of which.csv says of the strategies `names`; `rows` and `predictions` are those of one workload."""
+    replicas = compared_at(rows)
+    alone = next((row for row in rows if (row.strategy, row.replicas) == ("exclusive", 1) and row.n > 0), None)
+    if replicas is None or alone is None:
+        reason = "no valid cell with two tenants" if replicas is None else "no valid baseline"
+        return {"replicas": replicas, "reason": reason}
+    own = [row for row in rows if row.strategy in names and row.replicas == replicas]
+    for row in own:
+        if row.n > 0:
+            verdict = _latency(row, alone) if is_inference else _work(cost.stp(row))
+            return {"replicas": replicas, "strategy": row.strategy, "basis": MEASURED, **verdict}
+    for each in predictions:
+        if each.strategy in names and each.replicas == replicas and MEAN in alone.metrics:
+            slowdown = each.mean.over(alone.metrics[MEAN].value)
+            latency, work = _latency_verdict("mean latency over alone", slowdown), _work(slowdown.under(replicas))
+            verdict = latency if is_inference else work
+            return {"replicas": replicas, "strategy": each.strategy, "basis": PREDICTED, **verdict}
+    reason = own[0].reason or own[0].status if own else "not measured, and not predicted"
+    return {"replicas": replicas, "reason": reason}
 
 
-def _latency(row: Mapping[Any, Any], alone: Mapping[Any, Any]) -> dict[str, Any]:
+def _latency(row: SummaryRow, alone: SummaryRow) -> TableRow:
     """Latency over that alone, of the highest percentile that both know. The intervals are taken as independent."""
-    name = next(p for p in PERCENTILES if not math.isnan(row[column(p)]) and not math.isnan(alone[column(p)]))
-    metric = column(name)
-    value = row[metric] / alone[metric]
-    halves = [math.log(each[f"{metric}_high"] / each[metric]) for each in (row, alone)]
-    half = math.exp(math.hypot(*halves))
-    return _judged(f"{name} over alone", value, value / half, value * half, True)
+    for name in PERCENTILES:
+        top, bottom = row.percentile(name), alone.percentile(name)
+        if top and bottom:
+            value = top.value / bottom.value
+            if top.high is None or bottom.high is None:
+                return _latency_verdict(f"{name} over alone", Estimate(value))
+            half = math.exp(math.hypot(*(math.log((each.high or 0) / each.value) for each in (top, bottom))))
+            return _latency_verdict(f"{name} over alone", Estimate(value, value / half, value * half))
+    raise AssertionError("a valid cell has a mean latency")
 
 
-def _work(row: Mapping[Any, Any]) -> dict[str, Any]:
-    value, low, high = cost.stp(row)
-    return _judged("work over one exclusive tenant", value, low, high)
+def _latency_verdict(metric: str, ratio: Estimate) -> TableRow:
+    verdict = "suits" if ratio.value <= GOOD_LATENCY else "may do" if ratio.value <= FAIR_LATENCY else "does not suit"
+    return {"metric": metric, "verdict": verdict, "value": ratio.value, "low": ratio.low, "high": ratio.high}
 
 
-def _judged(metric: str, value: float, low: float, high: float, is_latency: bool = False) -> dict[str, Any]:
-    if math.isnan(value):
-        return {"metric": metric, "verdict": UNKNOWN, "reason": "not known"}
-    if is_latency:
-        verdict = "suits" if value <= GOOD_LATENCY else "may do" if value <= FAIR_LATENCY else "does not suit"
-    else:
-        verdict = "suits" if value >= GOOD_WORK else "may do" if value >= FAIR_WORK else "does not suit"
-    return {"metric": metric, "verdict": verdict, "value": value, "low": low, "high": high}
+def _work(stp: Estimate | None) -> TableRow:
+    if stp is None:
+        return {"metric": WORK, "verdict": UNKNOWN, "reason": "not known"}
+    verdict = "suits" if stp.value >= GOOD_WORK else "may do" if stp.value >= FAIR_WORK else "does not suit"
+    return {"metric": WORK, "verdict": verdict, "value": stp.value, "low": stp.low, "high": stp.high}
 
 
 def measured_faults(isolation: pd.DataFrame | None) -> dict[str, Evidence]:
@@ -195,58 +201,63 @@ def measured_faults(isolation: pd.DataFrame | None) -> dict[str, Evidence]:
 
 
 def rankings_table(
-    summary: pd.DataFrame, strategies: Mapping[str, Strategy], faults: Mapping[str, Evidence]
+    summary: Sequence[SummaryRow], strategies: Mapping[str, Strategy], faults: Mapping[str, Evidence]
 ) -> pd.DataFrame:
     """The five rankings of the families, the best first; equal values share a rank, what is unknown has none."""
-    growth, work = _over_workloads(summary, strategies, _growth), _over_workloads(summary, strategies, _stp)
-    rows = _measured_ranking(
-        "performance isolation",
-        {family: (value, at) for family, (value, at) in growth.items()},
-        "mean latency over that of one tenant with the same strategy",
-        is_less_better=True,
-    )
-    rows += _fault_ranking(strategies, faults)
-    rows += _measured_ranking("resource efficiency", work, "work over one exclusive tenant", is_less_better=False)
-    rows += _documented("partitioning flexibility", [(family, text) for family, text in PARTITIONS])
-    rows += _documented("ease", [(family, documented.KUBECON) for family in EASE])
+    first = {family: name for family in FAMILIES for name in _members(family, strategies)[:1]}
+    growth, work = (_over_workloads(summary, first, metric) for metric in (_growth, _stp))
+    rows = [
+        *_measured("performance isolation", sorted(growth, key=lambda name: growth[name][0]), growth, GROWTH),
+        *_fault_ranking({family: faults[name] for family, name in first.items() if name in faults}),
+        *_measured("resource efficiency", sorted(work, key=lambda name: -work[name][0]), work, WORK),
+        *_documented("partitioning flexibility", PARTITIONS),
+        *_documented("ease", dict.fromkeys(EASE, documented.KUBECON)),
+    ]
     return pd.DataFrame(rows, columns=list(RANKING_COLUMNS)).astype({"rank": "Int64"})
 
 
-def _growth(row: Mapping[Any, Any], own: pd.DataFrame) -> float:
-    one = own[(own["strategy"] == row["strategy"]) & (own["replicas"] == 1) & (own["n"] > 0)]["latency_mean_seconds"]
-    return float(row["latency_mean_seconds"] / one.iloc[0]) if len(one) else math.nan
+def _growth(row: SummaryRow, rows: Sequence[SummaryRow]) -> float | None:
+    """Mean latency over that of one tenant with the same strategy; `rows` are all of the workload."""
+    alone = [one for one in rows if (one.strategy, one.replicas) == (row.strategy, 1) and one.n > 0]
+    if not alone or MEAN not in alone[0].metrics or MEAN not in row.metrics:
+        return None
+    return row.metrics[MEAN].value / alone[0].metrics[MEAN].value
 
 
-def _stp(row: Mapping[Any, Any], own: pd.DataFrame) -> float:
-    return cost.stp(row)[0]
+def _stp(row: SummaryRow, _: Sequence[SummaryRow]) -> float | None:
+    work = cost.stp(row)
+    return None if work is None else work.value
 
 
 def _over_workloads(
-    summary: pd.DataFrame,
-    strategies: Mapping[str, Strategy],
-    metric: Callable[[Mapping[Any, Any], pd.DataFrame], float],
+    summary: Sequence[SummaryRow],
+    strategies: Mapping[str, str],
+    metric: Callable[[SummaryRow, Sequence[SummaryRow]], float | None],
 ) -> dict[str, tuple[float, str]]:
-    """Geometric mean of a metric over the workloads, each at the number of tenants at which most can be compared."""
+    """Geometric mean of a metric over the workloads, each at the number of tenants at which most can be compared.
+
+    By family, with what it is a mean of; `strategies` has the strategy that stands for each.
+    """
     found = {}
-    for family, belongs in FAMILIES.items():
-        names = [name for name, strategy in strategies.items() if belongs(strategy)][:1]
+    for family, strategy in strategies.items():
         values, at = [], []
-        for workload in dict.fromkeys(summary["workload"]):
-            own = summary[summary["workload"] == workload]
+        for workload in dict.fromkeys(row.workload for row in summary):
+            own = [row for row in summary if row.workload == workload]
             replicas = compared_at(own)
-            rows = own[own["strategy"].isin(names) & (own["replicas"] == replicas) & (own["n"] > 0)]
-            values += [value for row in rows.to_dict("records") if not math.isnan(value := metric(row, own))]
-            at += [f"{workload} with {replicas} tenants"] * (len(rows) > 0)
+            for row in own:
+                if (row.strategy, row.replicas) == (strategy, replicas) and row.n > 0:
+                    at.append(f"{workload} with {replicas} tenants")
+                    value = metric(row, own)
+                    values += [] if value is None else [value]
         if values:
             found[family] = float(np.exp(np.mean(np.log(values)))), "; ".join(at)
     return found
 
 
-def _measured_ranking(
-    criterion: str, values: Mapping[str, tuple[float, str]], unit: str, is_less_better: bool
-) -> list[dict[str, Any]]:
-    ordered = sorted(values, key=lambda family: values[family][0] * (1 if is_less_better else -1))
-    rows = [
+def _measured(
+    criterion: str, ordered: Sequence[str], values: Mapping[str, tuple[float, str]], unit: str
+) -> list[TableRow]:
+    rows: list[TableRow] = [
         {
             "criterion": criterion,
             "rank": rank,
@@ -258,47 +269,36 @@ def _measured_ranking(
         }
         for rank, family in enumerate(ordered, start=1)
     ]
-    missing = [family for family in FAMILIES if family not in values]
-    return rows + [
-        {"criterion": criterion, "family": name, "basis": UNKNOWN, "source": "not measured"} for name in missing
-    ]
+    return rows + [_unknown(criterion, family) for family in FAMILIES if family not in values]
 
 
-def _documented(criterion: str, ordered: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+def _unknown(criterion: str, family: str) -> TableRow:
+    return {"criterion": criterion, "family": family, "basis": UNKNOWN, "source": "not measured"}
+
+
+def _documented(criterion: str, sources: Mapping[str, str]) -> list[TableRow]:
     return [
         {"criterion": criterion, "rank": rank, "family": family, "basis": DOCUMENTED, "source": source}
-        for rank, (family, source) in enumerate(ordered, start=1)
+        for rank, (family, source) in enumerate(sources.items(), start=1)
     ]
 
 
-def _fault_ranking(strategies: Mapping[str, Strategy], faults: Mapping[str, Evidence]) -> list[dict[str, Any]]:
+def _fault_ranking(measured: Mapping[str, Evidence]) -> list[TableRow]:
     """Measured where any family was: those whose neighbours survived first; else the documented order."""
-    measured = {
-        family: faults[name]
-        for family, belongs in FAMILIES.items()
-        for name in [name for name, strategy in strategies.items() if belongs(strategy)][:1]
-        if name in faults
-    }
+    criterion = "fault isolation"
     if not measured:
-        return _documented("fault isolation", [(family, documented.KUBECON) for family in FAULTS])
-    rows = []
-    for family in sorted(
-        FAMILIES, key=lambda name: (name not in measured, not (name in measured and measured[name].holds))
-    ):
-        row: dict[str, Any] = {
-            "criterion": "fault isolation",
+        return _documented(criterion, dict.fromkeys(FAULTS, documented.KUBECON))
+    survivors = sum(bool(each.holds) for each in measured.values())
+    rows: list[TableRow] = [
+        {
+            "criterion": criterion,
+            "rank": 1 if evidence.holds else 1 + survivors,
             "family": family,
-            "basis": UNKNOWN,
-            "source": "not measured",
+            "basis": MEASURED,
+            "value": float(bool(evidence.holds)),
+            "unit": "neighbours survived",
+            "source": evidence.text,
         }
-        if family in measured:
-            holds = bool(measured[family].holds)
-            row |= {"rank": 1 if holds else 1 + sum(bool(each.holds) for each in measured.values())}
-            row |= {
-                "basis": MEASURED,
-                "value": float(holds),
-                "unit": "neighbours survived",
-                "source": measured[family].text,
-            }
-        rows.append(row)
-    return rows
+        for family, evidence in sorted(measured.items(), key=lambda each: not each[1].holds)
+    ]
+    return rows + [_unknown(criterion, family) for family in FAMILIES if family not in measured]

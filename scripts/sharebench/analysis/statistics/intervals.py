@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
 CONFIDENCE = 0.95
@@ -20,12 +22,43 @@ class Estimate:
     """A value with its 95 % interval, in the unit of what went in; no bounds where `n` values give none."""
 
     value: float
-    low: float | None
-    high: float | None
-    n: int
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    """Values behind it; 0 for a prediction."""
     log_variance: float | None = field(default=None, compare=False)
     """Variance of the mean log, with so many degrees of freedom; None where it is not known."""
     degrees_of_freedom: float = field(default=0.0, compare=False)
+    draws: NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
+    """Draws from its distribution, shape (draws,); None where nobody drew any."""
+
+    def drawn(self, index: int) -> Estimate:
+        """The estimate moved to draw number `index`, its interval with it; itself where it has no draws."""
+        if self.draws is None:
+            return self
+        return replace(self, draws=None).times(float(self.draws[index]) / self.value)
+
+    def columns(self, name: str) -> dict[str, float | None]:
+        """Its three columns of a table: `name`, and with `_low` and `_high`."""
+        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+
+    def times(self, factor: float) -> Estimate:
+        """The estimate in another unit."""
+        low, high = (None if end is None else end * factor for end in (self.low, self.high))
+        draws = None if self.draws is None else self.draws * factor
+        return Estimate(self.value * factor, low, high, self.n, draws=draws)
+
+    def over(self, denominator: float) -> Estimate:
+        """The estimate over a number without an error of its own."""
+        low, high = (None if end is None else end / denominator for end in (self.low, self.high))
+        draws = None if self.draws is None else self.draws / denominator
+        return Estimate(self.value / denominator, low, high, self.n, draws=draws)
+
+    def under(self, numerator: float) -> Estimate:
+        """`numerator` over the estimate; a bound of 0 becomes no bound."""
+        low, high = (numerator / end if end else None for end in (self.high, self.low))
+        draws = None if self.draws is None else numerator / self.draws
+        return Estimate(numerator / self.value, low, high, self.n, draws=draws)
 
 
 @dataclass(frozen=True)

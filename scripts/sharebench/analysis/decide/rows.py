@@ -1,0 +1,121 @@
+"""What a decision reads: the rows of summary.csv and the predictions of predictions.csv, with their intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from sharebench.analysis.statistics.intervals import CONFIDENCE, Estimate
+
+MEASURED, PREDICTED = "measured", "predicted, not measured"
+"""Values of the column `basis`."""
+MEAN, TOTAL = "latency_mean_seconds", "throughput_total_hz"
+PERCENTILES = ("p99", "p95", "p50", "mean")
+"""What an SLO is compared with: the first of these that is known."""
+METRICS = (*(f"latency_{name}_seconds" for name in PERCENTILES), TOTAL, "memory_per_tenant_mib", "slowdown", "stp")
+"""Columns of the summary that a decision reads."""
+DRAWS = 400
+
+
+@dataclass(frozen=True)
+class SummaryRow:
+    """A row of the summary of a plain workload."""
+
+    strategy: str
+    workload: str
+    replicas: int
+    status: str
+    reason: str
+    n: int
+    warnings: int
+    tenants_that_fit: int | None
+    metrics: Mapping[str, Estimate]
+    """Those of METRICS that are not blank."""
+
+    def percentile(self, name: str) -> Estimate | None:
+        """The latency of one of PERCENTILES."""
+        return self.metrics.get(column(name))
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A mean latency in seconds that was not measured."""
+
+    strategy: str
+    workload: str
+    replicas: int
+    mean: Estimate
+
+
+def column(percentile: str) -> str:
+    """Column of the summary with this percentile of the latency."""
+    return f"latency_{percentile}_seconds"
+
+
+def summary_rows(table: pd.DataFrame) -> list[SummaryRow]:
+    """The rows of a summary; it may lack columns of metrics."""
+    return [
+        SummaryRow(
+            strategy=row["strategy"],
+            workload=row["workload"],
+            replicas=int(row["replicas"]),
+            status=row["status"],
+            reason=row["reason"] or "",
+            n=int(row["n"]),
+            warnings=int(row.get("warnings", 0)),
+            tenants_that_fit=None if (fitting := _number(row, "tenants_that_fit")) is None else int(fitting),
+            metrics={metric: estimate for metric in METRICS if (estimate := _estimate(row, metric)) is not None},
+        )
+        for row in table.to_dict("records")
+    ]
+
+
+def predicted_rows(table: pd.DataFrame) -> list[Predicted]:
+    """The rows of predictions.csv of what was not measured."""
+    found = []
+    for row in table.to_dict("records"):
+        mean = _estimate(row, "predicted_mean_seconds")
+        if row["basis"] == PREDICTED and mean is not None:
+            found.append(Predicted(row["strategy"], row["workload"], int(row["replicas"]), mean))
+    return found
+
+
+def _number(row: Mapping[Hashable, Any], name: str) -> float | None:
+    value = row.get(name)
+    return None if value is None or pd.isna(value) else float(value)
+
+
+def _estimate(row: Mapping[Hashable, Any], name: str) -> Estimate | None:
+    value = _number(row, name)
+    low, high = (_number(row, f"{name}{end}") for end in ("_low", "_high"))
+    return None if value is None else Estimate(value, low, high, int(row.get(f"{name}_n", row.get("n", 0))))
+
+
+def metric_draws(estimate: Estimate, rng: np.random.Generator, size: int = DRAWS) -> NDArray[np.float64] | None:
+    """Draws of a metric from its interval; None where it has none, or one that reaches down to 0.
+
+    The same distribution as `draws.mean_draws` has over the repeats: value exp(t se), se being half the log width of
+    the interval over Student's t. So whatever the summary adds to the interval is in the draws too.
+    """
+    if not estimate.low or estimate.high is None or estimate.n < 2:
+        return None
+    error = math.log(estimate.high / estimate.low) / 2 / float(stdtrit(estimate.n - 1, (1 + CONFIDENCE) / 2))
+    draws: NDArray[np.float64] = estimate.value * np.exp(error * rng.standard_t(estimate.n - 1, size))
+    return draws
+
+
+def percentile_of(rows: Sequence[SummaryRow]) -> str | None:
+    """The first of PERCENTILES that all rows know; None without rows or without any."""
+    return next((name for name in PERCENTILES if rows and all(row.percentile(name) for row in rows)), None)
+
+
+def least_that_fit(rows: Iterable[SummaryRow]) -> int | None:
+    """How many tenants the device's memory holds, by the row with the largest tenants; None where none says so."""
+    return min((row.tenants_that_fit for row in rows if row.tenants_that_fit is not None), default=None)
