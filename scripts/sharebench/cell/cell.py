@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sharebench import SCHEMA_VERSION
 from sharebench.cell.window import measure, noticing_death, settle
-from sharebench.core.spec import aggressor_of, job_iterations, tenant_workloads
+from sharebench.core.spec import Spec, aggressor_of, job_iterations, tenant_workloads
 from sharebench.core.strategies import Strategy
 from sharebench.gates import gates
 from sharebench.nodes.contract import Evidence, Grant, NodeError, State, Tenants, TenantsFailed
@@ -123,7 +123,7 @@ class Observed(NamedTuple):
 class Course:
     """What happens to tenants that have settled: all of them are to be well throughout the window."""
 
-    def __init__(self, node: Node, strategy: Strategy, spec: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    def __init__(self, node: Node, strategy: Strategy, spec: Spec, settings: Mapping[str, Any]) -> None:
         self.node = node
         self.strategy = strategy
         self.spec = spec
@@ -144,7 +144,7 @@ class Course:
         record["status"], record["reason"] = judge(record["tenants"], record["reason"])
 
 
-def used_calibration(spec: Mapping[str, Any], calibrations: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def used_calibration(spec: Spec, calibrations: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The record's `calibration`: what the cell took from the calibration files of its workloads, by their names.
 
     A mix has digests and capacities by workload.

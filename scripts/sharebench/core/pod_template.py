@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from string import Template
 from typing import Any
 
+from sharebench.core.spec import Limits
+
 # What each stands for, and the limit of the entry that it is made from.
 PLACEHOLDERS: Mapping[str, str | None] = {
     "replicas": None,
@@ -59,15 +61,14 @@ def needs_memory(template: Mapping[str, Any]) -> bool:
     return any("memory_mib" in names_in(text) for _, text in _texts(template))
 
 
-def filled(
-    template: Mapping[str, Any], replicas: int, limits: Mapping[str, float | None], memory_mib: int | None
-) -> PodTemplate:
+def filled(template: Mapping[str, Any], replicas: int, limits: Limits, memory_mib: int | None) -> PodTemplate:
     """A strategy's template for `replicas` tenants with these limits (`Strategy.limits`, in percent).
 
     `memory_mib` is the GPU's memory; None, where it is not known, is enough for a template without `memory_mib`.
     """
     values = {"replicas": str(replicas), "fraction": f"{100 // replicas / 100:.2f}"}
-    values |= {name: f"{int(limit)}" for name, limit in limits.items() if limit is not None}
+    percents = {"thread_percent": limits["thread_percent"], "memory_percent": limits["memory_percent"]}
+    values |= {name: f"{int(percent)}" for name, percent in percents.items() if percent is not None}
     if memory_mib is not None and limits["memory_percent"] is not None:
         values["memory_mib"] = str(int(memory_mib * limits["memory_percent"] / 100))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sharebench.core.spec import tenant_workloads
+from sharebench.core.spec import Spec, WatchSpec, tenant_workloads
 
 Json = Mapping[str, Any]
 
@@ -34,8 +34,8 @@ def has_pod_monitor(config: Json) -> bool:
     return is_on(config) and discovery(config["prometheus"]) == "pod-monitor"
 
 
-def in_spec(config: Json, spec: Json) -> dict[str, Any]:
-    """What being watched adds to the cell's spec, since every scrape costs a tenant time; empty where nobody watches.
+def in_spec(config: Json, spec: Spec) -> WatchSpec | None:
+    """What being watched adds to the cell's spec, since every scrape costs a tenant time; None where nobody watches.
 
     Not watched are cells in which iterations are not counted one by one from start to end: jobs, queues, programs that
     count themselves, and cells with a fault. Calibrations are not either: they are repeat 0.
@@ -43,6 +43,6 @@ def in_spec(config: Json, spec: Json) -> dict[str, Any]:
     workloads = tenant_workloads(spec)
     is_counted = all(each.get("kind", "loop") in ("loop", "http") for each in workloads)
     if not is_on(config) or "fault" in spec or not is_counted or spec["repeat"] == 0:
-        return {}
+        return None
     section = config["prometheus"]
-    return {"prometheus": {"scrape_seconds": section["scrape_seconds"], "buckets": section["buckets"]}}
+    return {"scrape_seconds": section["scrape_seconds"], "buckets": section["buckets"]}

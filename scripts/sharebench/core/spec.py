@@ -1,37 +1,174 @@
-"""Mixes: cells whose tenants need not all run the same workload, as spec and record have them.
+"""The spec: exactly what the measurement of a cell depends on, and what it says of the tenants.
 
-Every measuring job starts this module, so it imports nothing heavy.
+A record holds its canonical text, which `parse` reads. In a *mix* not all tenants need run the same workload. Every
+measuring job starts this module, so it imports nothing heavy.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict, final
 
 
-def workload_of(spec: Mapping[str, Any], index: int) -> Mapping[str, Any]:
-    """The spec of what tenant `index` of the cell runs."""
-    workload: Mapping[str, Any] = spec["workload"]
+class Limits(TypedDict):
+    """Limits of one tenant in percent of the device; None where there are none."""
+
+    thread_percent: float | None
+    memory_percent: float | None
+
+
+class StrategySpec(TypedDict):
+    """A strategy with a number of tenants; the last four keys in a cluster only."""
+
+    name: str
+    mechanisms: list[str]
+    profile: str | None
+    profiles: NotRequired[list[str]]
+    instances: int | None
+    limits: Limits
+    access: NotRequired[str]
+    pod: NotRequired[dict[str, Any]]
+    interval: NotRequired[str]
+    claim_per: NotRequired[str]
+
+
+class LoadSpec(TypedDict):
+    """How requests arrive. An open load has a rate, or a share of the workload's capacity."""
+
+    arrival: Literal["closed", "constant", "poisson", "own"]
+    rate_hz: NotRequired[float | None]
+    rate_of_capacity: NotRequired[float | None]
+
+
+class JobSpec(TypedDict):
+    """Fixed work, and its deadline."""
+
+    iterations: int
+    max_seconds: float
+
+
+@final
+class WorkloadSpec(TypedDict):
+    """What one tenant runs: a `module` of ours, a model of the simulator, or a user program (`command`, `url`)."""
+
+    name: str
+    kind: Literal["loop", "job", "command", "http"]
+    params: dict[str, Any]
+    load: LoadSpec
+    output_tolerance: float
+    job: NotRequired[JobSpec]
+    module: NotRequired[str]
+    simulated: NotRequired[dict[str, Any]]
+    command: NotRequired[list[str] | None]
+    url: NotRequired[str | None]
+    port: NotRequired[int | None]
+    ready: NotRequired[dict[str, Any]]
+    metrics: NotRequired[dict[str, Any]]
+    request: NotRequired[dict[str, Any]]
+    stream: NotRequired[bool]
+    files: NotRequired[dict[str, str]]
+
+
+@final
+class MixSpec(TypedDict):
+    """What each tenant of a mix runs, by index."""
+
+    name: str
+    tenants: list[WorkloadSpec]
+
+
+class NodeSpec(TypedDict):
+    """The kind of node, and those of its options that results depend on."""
+
+    kind: str
+    options: dict[str, Any]
+
+
+class FaultSpec(TypedDict):
+    """The fault that the tenant `aggressor` has, at a fraction of the window."""
+
+    kind: str
+    at_fraction: float
+    aggressor: int
+
+
+class WarmupSpec(TypedDict):
+    """When a tenant counts as warm."""
+
+    min_iterations: int
+    max_seconds: float
+    tolerance_percent: float
+
+
+class WatchSpec(TypedDict):
+    """How Prometheus scrapes the tenants."""
+
+    scrape_seconds: float
+    buckets: list[float] | None
+
+
+class Spec(TypedDict):
+    """What a cell depends on. On the simulator there is neither a warm-up nor an environment."""
+
+    strategy: StrategySpec
+    workload: WorkloadSpec | MixSpec
+    replicas: int
+    repeat: int
+    window_seconds: float
+    node: NodeSpec
+    fault: NotRequired[FaultSpec]
+    warmup: NotRequired[WarmupSpec]
+    environment: NotRequired[str]
+    prometheus: NotRequired[WatchSpec]
+
+
+def parse(text: str) -> Spec:
+    """The spec in a record's `spec`, or in a job's arguments. Raises ValueError."""
+    spec: Spec = json.loads(text)
+    return spec
+
+
+def workload_of(spec: Spec, index: int) -> WorkloadSpec:
+    """What tenant `index` of the cell runs."""
+    workload = spec["workload"]
     return workload["tenants"][index] if "tenants" in workload else workload
 
 
-def tenant_workloads(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The spec of what each tenant of the cell runs, in order."""
+def tenant_workloads(spec: Spec) -> list[WorkloadSpec]:
+    """What each tenant of the cell runs, in order."""
     return [workload_of(spec, index) for index in range(spec["replicas"])]
 
 
-def aggressor_of(spec: Mapping[str, Any]) -> int | None:
-    """The tenant that goes wrong in the cell on purpose; None where all are to be well."""
+def aggressor_of(spec: Spec) -> int | None:
+    """The tenant in which a fault is injected; None without a fault."""
     return spec["fault"]["aggressor"] if "fault" in spec else None
 
 
-def components(spec: Mapping[str, Any]) -> list[str]:
+def components(spec: Spec) -> list[str]:
     """The names of the workloads in the cell, each once, in the order of their first tenants; without an aggressor."""
-    workload = spec["workload"]
-    tenants = [each["name"] for each in workload.get("tenants", [workload])]
+    tenants = [each["name"] for each in _different(spec)]
     if (aggressor := aggressor_of(spec)) is not None:
         del tenants[aggressor]
     return list(dict.fromkeys(tenants))
+
+
+def runs_jobs(spec: Spec) -> bool:
+    """Whether all tenants of the cell run jobs, so that it ends with the last of them.
+
+    Next to a loop a job has no end of its own: its iterations follow each other for the whole window.
+    """
+    return all(tenant.get("job") for tenant in _different(spec))
+
+
+def job_iterations(spec: Spec) -> list[int] | None:
+    """Fixed work of each tenant of a cell of jobs; None for a cell with a window of fixed length."""
+    return [workload["job"]["iterations"] for workload in tenant_workloads(spec)] if runs_jobs(spec) else None
+
+
+def _different(spec: Spec) -> list[WorkloadSpec]:
+    workload = spec["workload"]
+    return workload["tenants"] if "tenants" in workload else [workload]  # noqa: SIM401 (mypy takes .get for object)
 
 
 def reference(calibration: Mapping[str, Any] | None, workload: str) -> Mapping[str, Any]:
@@ -45,20 +182,6 @@ def reference(calibration: Mapping[str, Any] | None, workload: str) -> Mapping[s
 def in_words(workload: str, tenant_workload: str) -> str:
     """The workload of a row of tables; of a mix what the row's tenants run in it."""
     return workload if workload == tenant_workload else f"{tenant_workload} in {workload}"
-
-
-def runs_jobs(spec: Mapping[str, Any]) -> bool:
-    """Whether all tenants of the cell run jobs, so that it ends with the last of them.
-
-    Beside a loop a job has no end of its own: its iterations follow each other for the whole window.
-    """
-    workload = spec["workload"]
-    return all(tenant.get("job") for tenant in workload.get("tenants", [workload]))
-
-
-def job_iterations(spec: Mapping[str, Any]) -> list[int] | None:
-    """Fixed work of each tenant of a cell of jobs; None for a cell with a window of fixed length."""
-    return [workload["job"]["iterations"] for workload in tenant_workloads(spec)] if runs_jobs(spec) else None
 
 
 def is_job(config: Mapping[str, Any], workload: str) -> bool:

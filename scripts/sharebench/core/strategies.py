@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sharebench.core.spec import Limits
+
 Limit = float | str
 # What NVIDIA's device plugin sets as each MPS client's share of the SMs, whatever else is asked for.
 EVEN_WHOLE_PERCENT = "100//N"
@@ -97,7 +99,7 @@ class Strategy:
     claim_per: str | None = None
     """`instance` for a resource claim for each MIG instance; None for one claim, which all tenants of a cell name."""
 
-    def limits(self, replicas: int) -> dict[str, float | None]:
+    def limits(self, replicas: int) -> Limits:
         """Effective limits of one of `replicas` tenants, in percent; None where there is none."""
         return {
             "thread_percent": None if self.thread_percent is None else parse_limit(self.thread_percent, replicas),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sharebench.core.files import Damaged, read_json, write_json
+from sharebench.core.spec import Spec
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, State, Tenants
 
@@ -79,7 +80,7 @@ class Node(ABC):
         """What proves, after the window, that the strategy was in force."""
 
     @abstractmethod
-    def tenants(self, spec: Mapping[str, Any], settings: Mapping[str, Any]) -> Tenants:
+    def tenants(self, spec: Spec, settings: Mapping[str, Any]) -> Tenants:
         """Tenants that run this cell's workloads on this node; `settings` has the resolved `loads`, one per tenant."""
 
     @abstractmethod

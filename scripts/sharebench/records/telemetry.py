@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Literal, NotRequired, TypedDict
 
 COLUMNS = (
     "t_seconds",
@@ -21,34 +21,90 @@ COLUMNS = (
 )
 Row = dict[str, float | str | None]
 
-# The record's `telemetry` of a node that knows nothing of itself; each sampler fills in what it can tell.
-NOTHING_KNOWN: Mapping[str, Any] = {
+
+class ForeignProcesses(TypedDict):
+    """Processes on the GPU that are neither tenants nor our MPS servers."""
+
+    compute: int
+    graphics: int
+    mps: int
+
+
+class DcgmInstance(TypedDict):
+    """Means of the window on the whole device (`instance` is None) or on one MIG instance."""
+
+    instance: str | None
+    profile: str | None
+    gr_engine_active_mean_percent: float | None
+    sm_active_mean_percent: float | None
+    dram_active_mean_percent: float | None
+    gpu_util_mean_percent: float | None
+    power_mean_watts: float | None
+    memory_used_mean_mib: float | None
+    sm_clock_mean_mhz: float | None
+    temperature_mean_celsius: float | None
+
+
+class Dcgm(TypedDict):
+    """What dcgm-exporter says of the device in the window."""
+
+    reason: str | None
+    scrapes: int
+    instances: list[DcgmInstance]
+
+
+class Telemetry(TypedDict):
+    """The summary of a window; None where a node cannot tell."""
+
+    source: NotRequired[Literal["nvml", "nvml-in-tenant-0", "dcgm", "host"] | None]
+    reason: NotRequired[str | None]
+    samples: int
+    utilisation_mean_percent: float | None
+    memory_used_max_mib: float | None
+    tenant_memory_mib: list[float | None] | None
+    server_memory_mib: float | None
+    power_mean_watts: float | None
+    energy_joules: float | None
+    energy_error_joules: float | None
+    sm_clock_mean_mhz: float | None
+    sm_clock_cv: float | None
+    memory_clock_mean_mhz: float | None
+    temperature_start_celsius: float | None
+    temperature_end_celsius: float | None
+    temperature_max_celsius: float | None
+    throttle_reasons: dict[str, float] | None
+    foreign_processes: ForeignProcesses | None
+    sampler_cpu_percent: float | None
+    dcgm: NotRequired[Dcgm]
+    host_steal_percent: float | None
+    host_throttled_percent: float | None
+    foreign_cpu_percent: float | None
+
+
+# Of a node that knows nothing of itself; each sampler fills in what it can tell.
+NOTHING_KNOWN: Telemetry = {
     "samples": 0,
-    **dict.fromkeys(
-        (
-            "source",
-            "reason",
-            "utilisation_mean_percent",
-            "memory_used_max_mib",
-            "tenant_memory_mib",
-            "server_memory_mib",
-            "power_mean_watts",
-            "energy_joules",
-            "energy_error_joules",
-            "sm_clock_mean_mhz",
-            "sm_clock_cv",
-            "memory_clock_mean_mhz",
-            "temperature_start_celsius",
-            "temperature_end_celsius",
-            "temperature_max_celsius",
-            "throttle_reasons",
-            "foreign_processes",
-            "sampler_cpu_percent",
-            "host_steal_percent",
-            "host_throttled_percent",
-            "foreign_cpu_percent",
-        )
-    ),
+    "source": None,
+    "reason": None,
+    "utilisation_mean_percent": None,
+    "memory_used_max_mib": None,
+    "tenant_memory_mib": None,
+    "server_memory_mib": None,
+    "power_mean_watts": None,
+    "energy_joules": None,
+    "energy_error_joules": None,
+    "sm_clock_mean_mhz": None,
+    "sm_clock_cv": None,
+    "memory_clock_mean_mhz": None,
+    "temperature_start_celsius": None,
+    "temperature_end_celsius": None,
+    "temperature_max_celsius": None,
+    "throttle_reasons": None,
+    "foreign_processes": None,
+    "sampler_cpu_percent": None,
+    "host_steal_percent": None,
+    "host_throttled_percent": None,
+    "foreign_cpu_percent": None,
 }
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations_with_replacement, product
-from typing import Any
+from typing import Any, cast
 
 from sharebench.core import faults, fingerprint, programs, prometheus_options
 from sharebench.core.capabilities import resolve_node
-from sharebench.core.spec import is_job
+from sharebench.core.spec import MixSpec, NodeSpec, Spec, StrategySpec, WorkloadSpec, is_job, parse
 from sharebench.core.strategies import Strategy, again, on_node
 from sharebench.study import exclusions
 from sharebench.study.cells import Cell, Plot, canonical, pair_name
@@ -23,11 +22,13 @@ SLOW_SWITCH_KINDS = {"kubernetes"}
 CALIBRATION_SECONDS = 10
 
 
-def _as_loop(workload: dict[str, Any]) -> dict[str, Any]:
+def _as_loop(workload: WorkloadSpec) -> WorkloadSpec:
     """The spec of a workload, of a job that of its iterations alone."""
     if workload["kind"] != "job":
         return workload
-    return {key: value for key, value in workload.items() if key != "job"} | {"kind": "loop"}
+    loop: WorkloadSpec = {**workload, "kind": "loop"}
+    loop.pop("job", None)
+    return loop
 
 
 class Study:
@@ -223,7 +224,7 @@ class Study:
             options["has_pod_monitor"] = prometheus_options.has_pod_monitor(self.config)
         return options
 
-    def _node(self) -> dict[str, Any]:
+    def _node(self) -> NodeSpec:
         options = dict(self.config[self.node_kind])
         if self.node_kind == "simulated":
             options["seed"] = self.config["seed"]
@@ -235,37 +236,53 @@ class Study:
             options = {key: options[key] for key in ("device", "image", "python", "resources")}
         return {"kind": self.node_kind, "options": options}
 
-    def _strategy(self, name: str, replicas: int) -> dict[str, Any]:
+    def _strategy(self, name: str, replicas: int) -> StrategySpec:
         strategy = self.strategies[name]
-        keys = ("access", "pod", "interval", "claim_per")
-        of_cluster = {key: getattr(strategy, key) for key in keys if getattr(strategy, key) is not None}
-        return {
-            **of_cluster,
+        spec: StrategySpec = {
             "name": name,
             "mechanisms": list(strategy.mechanisms),
             "profile": strategy.profile,
-            # Only where there are some: it came later, and no older cell has become stale by it.
-            **({"profiles": list(strategy.profiles)} if strategy.profiles else {}),
             "instances": strategy.instances,
             "limits": strategy.limits(replicas),
         }
+        # Left out where they say nothing, so that specs from before these keys stay as they are.
+        if strategy.profiles:
+            spec["profiles"] = list(strategy.profiles)
+        if strategy.access is not None:
+            spec["access"] = strategy.access
+        if strategy.pod is not None:
+            spec["pod"] = dict(strategy.pod)
+        if strategy.interval is not None:
+            spec["interval"] = strategy.interval
+        if strategy.claim_per is not None:
+            spec["claim_per"] = strategy.claim_per
+        return spec
 
     def _entry(self, name: str) -> Mapping[str, Any]:
         catalogue: dict[str, dict[str, Any]] = self.config["workload_catalogue"]
         kind = faults.kind_of(name)
         return catalogue[name] if kind is None else faults.aggressor_entry(kind, next(iter(catalogue.values())))
 
-    def _workload(self, name: str) -> dict[str, Any]:
+    def _workload(self, name: str) -> WorkloadSpec:
         entry = self._entry(name)
-        kept = {key: entry[key] for key in ("kind", "params", "load", "output_tolerance")}
-        kept["name"] = name
+        spec: WorkloadSpec = {
+            "name": name,
+            "kind": entry["kind"],
+            "params": entry["params"],
+            "load": entry["load"],
+            "output_tolerance": entry["output_tolerance"],
+        }
         if self.node_kind != "simulated" and programs.is_program(entry):
-            return kept | programs.spec_of(entry)
-        how = "simulated" if self.node_kind == "simulated" else "module"
-        job = {"job": entry["job"]} if entry["job"] else {}
-        return kept | job | {how: entry[how]}
+            return cast(WorkloadSpec, {**spec, **programs.spec_of(entry)})
+        if entry["job"]:
+            spec["job"] = entry["job"]
+        if self.node_kind == "simulated":
+            spec["simulated"] = entry["simulated"]
+        else:
+            spec["module"] = entry["module"]
+        return spec
 
-    def _workload_of(self, cell: Cell) -> dict[str, Any]:
+    def _workload_of(self, cell: Cell) -> WorkloadSpec | MixSpec:
         if not self.is_mix(cell.workload):
             return self._workload(cell.workload)
         tenants = [self._workload(name) for name in self.tenants_of(cell)]
@@ -280,9 +297,9 @@ class Study:
             return self.config["window_seconds"]
         return max(self.config["workload_catalogue"][name]["job"]["max_seconds"] for name in self._cycle(workload))
 
-    def spec_of(self, cell: Cell) -> dict[str, Any]:
+    def spec_of(self, cell: Cell) -> Spec:
         """Exactly what the cell's measurement depends on."""
-        spec: dict[str, Any] = {
+        spec: Spec = {
             "strategy": self._strategy(cell.strategy, cell.replicas),
             "workload": self._workload_of(cell),
             "replicas": cell.replicas,
@@ -290,13 +307,14 @@ class Study:
             "window_seconds": self._window_seconds(cell.workload),
             "node": self._node(),
         }
-        if cell.workload in self.faults:
-            kind = faults.kind_of(cell.workload)
+        if (kind := faults.kind_of(cell.workload)) is not None:
             spec["fault"] = {"kind": kind, "at_fraction": faults.AT_FRACTION, "aggressor": cell.replicas - 1}
         if self.node_kind != "simulated":
             spec["warmup"] = self.config["warmup"]
             spec["environment"] = environment_of(self.config, self.node_kind)
-        return spec | prometheus_options.in_spec(self.config, spec)
+        if (watch := prometheus_options.in_spec(self.config, spec)) is not None:
+            spec["prometheus"] = watch
+        return spec
 
     def spec(self, cell: Cell) -> str:
         """Canonical text of `spec_of(cell)`: a cell is stale when it changes."""
@@ -322,12 +340,12 @@ class Study:
 
     def under(self, spec: str, strategy: str) -> str:
         """A spec of one tenant, under another strategy of the study."""
-        return canonical(json.loads(spec) | {"strategy": self._strategy(strategy, 1)})
+        return canonical({**parse(spec), "strategy": self._strategy(strategy, 1)})
 
     def calibration_spec(self, workload: str) -> str:
         """Canonical text of what the workload's calibration depends on: closed load, exclusive device."""
         spec = self.spec_of(self.calibration_cell(workload))
-        spec["workload"] = _as_loop(spec["workload"]) | {"load": {"arrival": "closed"}}
+        spec["workload"] = {**_as_loop(self._workload(workload)), "load": {"arrival": "closed"}}
         # The study's window has no effect on jobs.
         entry = self.config["workload_catalogue"][workload]
         seconds = max(entry["min_window_seconds"], 1) if entry["kind"] == "job" else self.config["window_seconds"]

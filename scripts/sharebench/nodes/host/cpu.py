@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 
+from sharebench.core.spec import Spec
 from sharebench.core.strategies import Strategy, slices_of
 from sharebench.nodes.contract import Evidence, Grant, Sampler, State, Tenants, is_external_server
 from sharebench.nodes.host.cpu_telemetry import HostSampler
@@ -132,7 +133,7 @@ class CpuNode(Node):
             )
         return evidence
 
-    def tenants(self, spec: Mapping[str, Any], settings: Mapping[str, Any]) -> Tenants:
+    def tenants(self, spec: Spec, settings: Mapping[str, Any]) -> Tenants:
         """One process per tenant on this host."""
         return ProcessTenants(spec, settings)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sharebench.core.files import SCRIPTS
-from sharebench.core.spec import workload_of
+from sharebench.core.spec import Spec, workload_of
 from sharebench.nodes.contract import Endpoint, Grant
 from sharebench.nodes.tenant_http import HttpEndpoint
 from tenant.contract import TOKEN_VARIABLE
@@ -25,7 +25,7 @@ class Context:
     `exposition` says how they show their totals where Prometheus watches.
     """
 
-    spec: Mapping[str, Any]
+    spec: Spec
     loads: Sequence[Mapping[str, Any]]
     python: Path
     device: str

@@ -25,6 +25,7 @@ import sharebench.nodes.host.nvidia_evidence as nvidia_evidence
 from sharebench.config.workloads import is_one_launch
 from sharebench.core.capabilities import gpu_python
 from sharebench.core.files import Damaged, read_json, write_json
+from sharebench.core.spec import Spec
 from sharebench.core.strategies import Strategy, profile_matches
 from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, State, Tenants
 from sharebench.nodes.host.cpu_telemetry import HostCounters
@@ -231,7 +232,7 @@ class NvidiaNode(Node):
             )
         return grants
 
-    def tenants(self, spec: Mapping[str, Any], settings: Mapping[str, Any]) -> Tenants:
+    def tenants(self, spec: Spec, settings: Mapping[str, Any]) -> Tenants:
         """Processes with the frameworks' interpreter."""
         return ProcessTenants(spec, settings, python=self.tenant_python, device="cuda")
 

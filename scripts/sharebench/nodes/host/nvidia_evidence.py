@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from sharebench.core.spec import Limits
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Evidence, Grant, is_external_server
 from sharebench.nodes.host.nvml import MEBIBYTE, Occupant
@@ -116,7 +117,7 @@ def _from_outside(target: Device, outside: Mapping[str, Any]) -> dict[str, Any]:
     return _item("device by its environment", device_digest(target.uuid), observed, "node")
 
 
-def _from_inside(target: Device, limits: Mapping[str, float | None], grant: Grant, view: Mapping[str, Any]) -> Evidence:
+def _from_inside(target: Device, limits: Limits, grant: Grant, view: Mapping[str, Any]) -> Evidence:
     source = f"tenant {grant.index}"
     threads, memory = limits["thread_percent"], limits["memory_percent"]
     evidence = [_item("device", device_digest(target.uuid), view.get("device"), source)]
@@ -137,7 +138,7 @@ def _from_inside(target: Device, limits: Mapping[str, float | None], grant: Gran
 
 
 def _from_daemon(
-    daemon: Daemon | None, target: Device, limits: Mapping[str, float | None], members: Sequence[Sequence[int | None]]
+    daemon: Daemon | None, target: Device, limits: Limits, members: Sequence[Sequence[int | None]]
 ) -> Evidence:
     server = daemon.server() if daemon is not None else None
     if daemon is None or server is None:

@@ -22,7 +22,7 @@ import psutil
 
 from sharebench.core.programs import is_program
 from sharebench.core.run_record import RUN_ID_VARIABLE, STOP_SIGNALS, scratch_folders, scratch_prefix
-from sharebench.core.spec import workload_of
+from sharebench.core.spec import Spec, workload_of
 from sharebench.nodes.contract import Grant, NodeError, TenantsFailed, TenantUnreachable
 from sharebench.nodes.host.launch import Context, HostEndpoint, OwnTenant, Program, environment
 from sharebench.nodes.host.logs import cut, last_of
@@ -127,7 +127,7 @@ class ProcessTenants:
 
     def __init__(
         self,
-        spec: Mapping[str, Any],
+        spec: Spec,
         settings: Mapping[str, Any],
         python: Path = Path(sys.executable),
         device: str = "cpu",

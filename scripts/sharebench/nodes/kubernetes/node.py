@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sharebench.core.files import read_json, write_json
+from sharebench.core.spec import Spec
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, State, Tenants
 from sharebench.nodes.kubernetes.access.base import Access
@@ -138,7 +139,7 @@ class ClusterNode(Node):
         """What is changed, and that it is undone."""
         return self.access_of(strategy).plan(strategy)
 
-    def tenants(self, spec: Mapping[str, Any], settings: Mapping[str, Any]) -> Tenants:
+    def tenants(self, spec: Spec, settings: Mapping[str, Any]) -> Tenants:
         """One pod per tenant."""
         cell = hashlib.sha256(f"{self.cluster.run_id}/{settings['cell_folder']}".encode()).hexdigest()[:12]
         place = Place(

@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sharebench.core.spec import Spec
 from sharebench.core.strategies import Strategy, slices_of
 from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, State, Tenants
 from sharebench.nodes.node import Node
@@ -104,7 +105,7 @@ class SimulatedNode(Node):
             }
         ]
 
-    def tenants(self, spec: Mapping[str, Any], settings: Mapping[str, Any]) -> Tenants:
+    def tenants(self, spec: Spec, settings: Mapping[str, Any]) -> Tenants:
         """Tenants in virtual time."""
         outage = self._outage()
         folder = settings["cell_folder"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from sharebench.core.spec import tenant_workloads
+from sharebench.core.spec import Spec, tenant_workloads
 from sharebench.nodes.contract import Endpoint, Grant, TenantsFailed
 from sharebench.nodes.simulated.load import (
     SimulatedTenant,
@@ -31,7 +31,7 @@ class SimulatedTenants:
 
     def __init__(
         self,
-        spec: Mapping[str, Any],
+        spec: Spec,
         settings: Mapping[str, Any],
         node: Mapping[str, Any],
         model: Model,

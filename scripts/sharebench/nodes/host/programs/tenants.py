@@ -103,7 +103,7 @@ class ProgramTenant:
 
     def program(self) -> Program:
         """The program itself, on its grant."""
-        argv = [self.filled(word) for word in self.workload["command"]]
+        argv = [self.filled(word) for word in self.workload["command"] or ()]
         if self.inside is not None:
             argv = [*PORT_PROXY, "--port", str(self.port), "--inside", str(self.inside), *argv]
         else:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sharebench.core.spec import Spec
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Evidence, Grant, State
 from sharebench.nodes.kubernetes.cluster.api import Json
@@ -73,10 +74,10 @@ class Access(ABC):
         return [Grant(index, 0) for index in range(replicas)]
 
     @abstractmethod
-    def pod(self, spec: Mapping[str, Any], grant: Grant) -> PodNeeds:
+    def pod(self, spec: Spec, grant: Grant) -> PodNeeds:
         """What this tenant's pod needs. Changes nothing."""
 
-    def objects(self, spec: Mapping[str, Any]) -> list[Json]:
+    def objects(self, spec: Spec) -> list[Json]:
         """What the cell needs in the tenants' namespace beside its pods; `metadata.name` is the name within the cell.
 
         They belong to the cell's ConfigMap and go with it. Changes nothing.

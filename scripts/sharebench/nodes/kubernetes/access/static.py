@@ -11,6 +11,7 @@ from typing import Any
 
 from sharebench.core import pod_template
 from sharebench.core.pod_template import PodTemplate
+from sharebench.core.spec import Limits, Spec
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Evidence, Grant, NodeError, State
 from sharebench.nodes.evidence import item
@@ -123,7 +124,7 @@ class Static(Access):
             "serve the next ones badly; have it started anew, then run again"
         )
 
-    def pod(self, spec: Mapping[str, Any], grant: Grant) -> PodNeeds:
+    def pod(self, spec: Spec, grant: Grant) -> PodNeeds:
         """The template, filled in for this number of tenants."""
         strategy, replicas = spec["strategy"], spec["replicas"]
         made = pod_template.filled(strategy["pod"], replicas, strategy["limits"], self._memory_mib())
@@ -141,7 +142,7 @@ class Static(Access):
             scheduler=made.scheduler,
         )
 
-    def _limit_bytes(self, limits: Mapping[str, float | None]) -> int | None:
+    def _limit_bytes(self, limits: Limits) -> int | None:
         """A tenant's memory; None where it has no limit, or the size of the GPU's is not known."""
         percent, memory_mib = limits["memory_percent"], self._memory_mib()
         return None if percent is None or memory_mib is None else int((memory_mib << 20) * percent / 100)
@@ -202,7 +203,7 @@ class Static(Access):
             evidence.append(item(f"pods with the annotation {made.allocated}", replicas, given, "pods"))
         return evidence
 
-    def _of_memory(self, limits: Mapping[str, float | None], view: Mapping[str, Any], source: str) -> Evidence:
+    def _of_memory(self, limits: Limits, view: Mapping[str, Any], source: str) -> Evidence:
         limit_bytes, total = self._limit_bytes(limits), view.get("memory_total_bytes")
         if limit_bytes is None or total is None:
             return []

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sharebench.core.spec import workload_of
+from sharebench.core.spec import Spec, workload_of
 from sharebench.nodes.kubernetes.access.base import PodNeeds
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
@@ -85,7 +85,7 @@ def config_map(place: Place, code: bytes) -> Json:
 
 
 def command(
-    spec: Mapping[str, Any],
+    spec: Spec,
     load: Mapping[str, Any],
     index: int,
     options: Mapping[str, Any],

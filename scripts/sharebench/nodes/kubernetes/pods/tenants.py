@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from secrets import token_hex
 from typing import Any, TypeVar
 
+from sharebench.core.spec import Spec
 from sharebench.nodes.contract import Grant, NodeError, TenantsFailed, TenantUnreachable
 from sharebench.nodes.kubernetes.access.base import Access
 from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
@@ -45,7 +46,7 @@ class PodTenants:
         self,
         api: Api,
         place: Place,
-        spec: Mapping[str, Any],
+        spec: Spec,
         settings: Mapping[str, Any],
         node: Callable[[], Json],
         reach: str,

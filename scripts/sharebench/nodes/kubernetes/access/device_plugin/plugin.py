@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from sharebench.core.spec import Spec
 from sharebench.core.strategies import Strategy, of_spec
 from sharebench.nodes.contract import Evidence, Grant, NodeError, State
 from sharebench.nodes.kubernetes.access.base import Access, PodNeeds
@@ -110,7 +111,7 @@ class DevicePlugin(Access):
         """One for each tenant. The plugin chooses among instances of a profile, but not how many tenants share one."""
         return [Grant(index, index % strategy.groups(replicas)) for index in range(replicas)]
 
-    def pod(self, spec: Mapping[str, Any], grant: Grant) -> PodNeeds:
+    def pod(self, spec: Spec, grant: Grant) -> PodNeeds:
         """One unit of the plugin's resource, by its name for the instance's profile."""
         if spec["strategy"]["mechanisms"][0] != "mig":
             return PodNeeds(limits={keys.RESOURCE: "1"})

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from sharebench.core.spec import Spec
 from sharebench.core.strategies import Strategy, of_spec
 from sharebench.nodes.contract import Evidence, Grant, NodeError
 from sharebench.nodes.kubernetes.access.base import Access, PodNeeds
@@ -129,7 +130,7 @@ class Dra(Access):
         groups = strategy.groups(replicas)
         return [Grant(index, index % groups) for index in range(replicas)]
 
-    def _parts(self, spec: Mapping[str, Any]) -> tuple[str, Driver, Strategy, list[Device]]:
+    def _parts(self, spec: Spec) -> tuple[str, Driver, Strategy, list[Device]]:
         strategy = of_spec(spec["strategy"])
         if self.version is None or self.driver is None:
             raise NodeError(str(self.missing()))
@@ -138,12 +139,12 @@ class Dra(Access):
             raise NodeError(found)
         return self.version, self.driver, strategy, found
 
-    def objects(self, spec: Mapping[str, Any]) -> list[Json]:
+    def objects(self, spec: Spec) -> list[Json]:
         """The cell's claims. Raises NodeError where they cannot be made."""
         self._wanted = dra_claims.claims(*self._parts(spec))
         return self._wanted
 
-    def pod(self, spec: Mapping[str, Any], grant: Grant) -> PodNeeds:
+    def pod(self, spec: Spec, grant: Grant) -> PodNeeds:
         """The request of its part of the GPU, and a look at the variables that the driver sets."""
         _, driver, strategy, found = self._parts(spec)
         variables = driver.shows(found[grant.group], strategy)["variables"]
