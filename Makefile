@@ -2,8 +2,8 @@
 # make install  the environment of the pipeline, in .venv (once, two to four minutes); `make run` does it too
 # make run      measure on this machine and write tables, figures and a report into results/
 # make test     linters, types and every test that this machine can run, but those on a Kubernetes
-# make paper    make the data sets of published/ again, in the widths of papers, into results/paper/, and hold what the
-#               documents say of them against it; `make findings` rewrites these documents, `make paper-print` draws
+# make paper    rebuild the data sets of published/, in the widths of papers, into results/paper/, and compare the
+#               documents with them; `make findings` rewrites these documents, `make paper-print` draws
 #               the same figures as pdf and png, into results/paper-print/
 # make bench    the benchmarks: what the pipeline itself costs, and whether its intervals cover what was planted
 # make test-cluster  the tests on a real Kubernetes (tests/cluster/README.md); `make cluster-up` and `cluster-down`
@@ -74,6 +74,7 @@ lint: $(VENV)/dev.stamp
 	@$(BIN)/mypy scripts
 	@PYTHONPATH=scripts $(BIN)/lint-imports --no-cache > $(VENV)/layers.log || { cat $(VENV)/layers.log; exit 1; }
 	@$(BIN)/snakemake --lint --quiet --config node=cpu
+	@$(BIN)/python docs/prose.py
 
 test-cluster: $(VENV)/dev.stamp
 	@$(BIN)/pytest $(CLUSTER_WORKERS) tests/cluster $(ARGS)

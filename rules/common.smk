@@ -31,8 +31,8 @@ if not {"{", "}"}.isdisjoint(workflow.basedir):
     sys.exit(
         f"this checkout is in {workflow.basedir}, and Snakemake takes a brace for a wildcard; move it elsewhere"
     )
-# The rules' `conda:` says which packages a job needs, which the linter asks for. Snakemake itself imports them to read
-# these files, so a job has them from the interpreter that runs it.
+# The rules' `conda:` names the packages that a job needs, which the linter asks for. Snakemake itself imports them to
+# read these files, so a job has them from the interpreter that runs it.
 if workflow.deployment_settings.deployment_method:
     sys.exit(
         "--software-deployment-method: jobs run with the interpreter that runs snakemake; leave it out, and make that "
@@ -53,7 +53,7 @@ except (configuration.ConfigError, dataset.DataSetError) as error:
 
 config = STUDY.config
 FIGURES = names_for(STUDY.config, STUDY.node_kind)
-# A Path is not tracked as a param: another interpreter stales nothing by its name.
+# A Path is not tracked as a param: another interpreter invalidates nothing by its name.
 PYTHON = Path(sys.executable)
 RESULTS = dataset.results_root(STUDY.config)
 DATA = dataset.located(Path(FROM)) if FROM else RESULTS

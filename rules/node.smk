@@ -3,7 +3,7 @@
 # Inputs:  nothing but the config.
 # Outputs: nodes/device.json, nodes/{strategy}.json
 # Steps:   characterise_node writes down what is shared. configure_node sets the state of a strategy's first feasible
-#          cell, so that a strategy that cannot be set up fails once; it is no promise about the node's state later,
+#          cell, so that a strategy that cannot be set up fails once; it does not promise the node's state later,
 #          which every cell ensures for itself. restore brings the node back to its original state.
 
 

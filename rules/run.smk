@@ -13,7 +13,7 @@ def begin_run():
             str(job.output[0]) if job.output else ""
         )
     # Snakemake's default limit of jobs per second starts a timer for every job, which never ends: after n jobs its
-    # scheduler would look at all ready jobs n times a second, beside each measurement. There is nothing to limit here.
+    # scheduler would look at all ready jobs n times a second, during each measurement. There is nothing to limit here.
     workflow.scheduler.job_rate_limiter = None
     if set(needed) <= {"plan", "preflight", "compare"}:
         return
@@ -24,7 +24,7 @@ def begin_run():
 
 
 def end_run(succeeded):
-    """Let go of the results and say how it went."""
+    """Release the results and report how it went."""
     if CLAIM is None:
         return
     unfinished = [

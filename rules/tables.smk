@@ -76,7 +76,7 @@ rule aggregate:
         shows=presentation(),
         code=code.of_stage("tables"),
     message:
-        "Tabling the cells"
+        "Writing the tables"
     shell:
         "{params.python:q} {params.script:q} --data {params.data:q} --results {params.results:q} --tabled {output.tabled:q}"
         " > {log:q} 2>&1"

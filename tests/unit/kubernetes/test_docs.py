@@ -11,7 +11,7 @@ PAGE = TESTS.parent / "docs" / "cluster.md"
 
 def named() -> set[str]:
     """What the table names: test files, tests, and the ends or beginnings of their names."""
-    section = PAGE.read_text().split("## What hurts others")[1].split("\n## ")[0]
+    section = PAGE.read_text().split("## Known problems with GPU sharing")[1].split("\n## ")[0]
     rows = [line.strip("| ").split(" | ")[-1] for line in section.splitlines() if line.startswith("| ")]
     return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
 
