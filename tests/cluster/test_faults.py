@@ -164,7 +164,7 @@ def test_a_driver_that_is_killed_and_another_one_beside_it(plugin: Cluster, name
     assert shown(plugin) != before
     code, out = run.finish()
     assert code == 0, out
-    assert "bringing the node back" in out
+    assert "restoring the node" in out
     assert "1 of 2 cells to measure" in out
     assert done.items() <= records(run).items()
     assert [row["status"] for row in rows(run.folder / "results/tables/summary.csv")] == ["ok", "ok"]

@@ -70,7 +70,7 @@ class FakeCluster:
             "plugin": daemon_pod("plugin", "nvidia-device-plugin-ctr"),
             "discovery": daemon_pod("discovery", "gpu-feature-discovery-ctr"),
         }
-        self.strangers: list[Json] = []
+        self.foreign: list[Json] = []
         self.tenants: list[Json] = []
         self.others: list[Json] = []
         """Nodes beside the one that is measured."""
@@ -136,7 +136,7 @@ class FakeCluster:
         lists = {
             "/api/v1/nodes": [self.store[NODE], *self.others],
             "/apis/apps/v1/daemonsets": self.daemon_sets,
-            "/api/v1/pods": [*self.daemons.values(), *self.strangers],
+            "/api/v1/pods": [*self.daemons.values(), *self.foreign],
             "/api/v1/namespaces/sharebench/pods": self.tenants,
             "/api/v1/namespaces/sharebench/configmaps": [],
         }
@@ -173,7 +173,7 @@ class FakeCluster:
     def delete(self, path: str, grace_seconds: int | None = None, **query: Any) -> None:
         self.log.append(("delete", path, None))
         self.store.pop(path, None)
-        self.strangers = [each for each in self.strangers if not path.endswith(each["metadata"]["name"])]
+        self.foreign = [each for each in self.foreign if not path.endswith(each["metadata"]["name"])]
         if path == f"{PODS}mps-x":
             self.daemons.pop("mps", None)
             if self._due is None:

@@ -23,6 +23,7 @@ from sharebench.nodes.kubernetes import node as cluster_node
 from sharebench.nodes.kubernetes.access.base import Access, PodNeeds
 from sharebench.nodes.kubernetes.cluster import pod_monitor, saved_state
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused
+from sharebench.nodes.kubernetes.cluster.saved_state import AccessState
 from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.records.record import SCHEMA_PATH
 from sharebench.study.study import Study
@@ -33,7 +34,7 @@ OTHER = Strategy("other", ("time-slicing",), None, None, None, None, None, acces
 
 
 class Other(Access):
-    """A way that notes one label of the node and sets it."""
+    """An access that saves one label of the node and sets it."""
 
     name = "other"
     lacks: str | None = None
@@ -45,11 +46,12 @@ class Other(Access):
         return None
 
     def ensure(self, state: State) -> None:
-        self.cluster.note(self.name, lambda node: {"before": node["metadata"]["labels"].get("other")})
+        if self.name not in (self.cluster.saved_state() or {}):
+            self.cluster.save_access(self.name, {"before": self.cluster.read()["metadata"]["labels"].get("other")})
         self.cluster.api.patch(self.cluster.path, {"metadata": {"labels": {"other": "ours"}}})
 
-    def restore(self, note: dict[str, Any]) -> None:
-        self.cluster.api.patch(self.cluster.path, {"metadata": {"labels": {"other": note["before"]}}})
+    def restore(self, state: AccessState) -> None:
+        self.cluster.api.patch(self.cluster.path, {"metadata": {"labels": {"other": state["before"]}}})
 
     def pod(self, spec: Mapping[str, Any], grant: Grant) -> PodNeeds:
         return PodNeeds()
@@ -74,20 +76,20 @@ def by_plugin() -> State:
     return State(plugins, None, 0)
 
 
-def notes(cluster: FakeCluster) -> set[str] | None:
-    found = saved_state.of(cluster.store[NODE])
+def savers(cluster: FakeCluster) -> set[str] | None:
+    found = saved_state.load(cluster.store[NODE])
     return None if found is None else set(found)
 
 
 def test_a_way_is_left_before_another_is_taken(cluster: FakeCluster, node: ClusterNode) -> None:
     node.ensure(by_plugin())
-    assert (label(cluster), notes(cluster)) == ("sharebench-ts-3", {"device-plugin"})
+    assert (label(cluster), savers(cluster)) == ("sharebench-ts-3", {"device-plugin"})
     node.ensure(State(OTHER, None, 0))
-    assert (label(cluster), notes(cluster)) == (None, {"other"})
+    assert (label(cluster), savers(cluster)) == (None, {"other"})
     assert cluster.store[NODE]["metadata"]["labels"]["other"] == "ours"
     assert taints(cluster) == [saved_state.TAINT]
     node.ensure(by_plugin())
-    assert (label(cluster), notes(cluster)) == ("sharebench-ts-3", {"device-plugin"})
+    assert (label(cluster), savers(cluster)) == ("sharebench-ts-3", {"device-plugin"})
     assert "other" not in cluster.store[NODE]["metadata"]["labels"]
 
 
@@ -97,7 +99,7 @@ def test_all_of_it_comes_back(cluster: FakeCluster, node: ClusterNode) -> None:
     node.ensure(State(OTHER, None, 0))
     assert node.restore()
     labels = cluster.store[NODE]["metadata"]["labels"]
-    assert (labels["other"], CONFIG in labels, taints(cluster), notes(cluster)) == ("theirs", False, [], None)
+    assert (labels["other"], CONFIG in labels, taints(cluster), savers(cluster)) == ("theirs", False, [], None)
 
 
 def test_a_node_that_another_run_has_taken_is_left_to_it(cluster: FakeCluster, node: ClusterNode) -> None:
@@ -146,14 +148,14 @@ def test_what_cannot_be_removed_of_prometheus_keeps_no_node(
     node.options = {**node.options, "has_pod_monitor": True}
     with pytest.raises(NodeError, match="podmonitors: not allowed"):
         node.restore()
-    assert (label(cluster), taints(cluster), notes(cluster)) == (None, [], None)
+    assert (label(cluster), taints(cluster), savers(cluster)) == (None, [], None)
 
 
 def test_a_node_whose_lease_somebody_deleted_comes_back(cluster: FakeCluster, node: ClusterNode) -> None:
     node.ensure(by_plugin())
     del cluster.store[node._lease.path]
     assert node.restore()
-    assert notes(cluster) is None
+    assert savers(cluster) is None
     assert cluster.store[node._lease.path]["spec"]["holderIdentity"] == "a-run"
 
 
@@ -187,7 +189,7 @@ def test_a_node_comes_back_though_its_plugin_is_gone(cluster: FakeCluster, node:
     with pytest.raises(NodeError, match="the cluster has no NVIDIA device plugin"):
         later.sweep()
     later._lease.release("a-run")
-    assert (label(cluster), taints(cluster), notes(cluster)) == (None, [], None)
+    assert (label(cluster), taints(cluster), savers(cluster)) == (None, [], None)
     assert cluster.now - began < 60, "nothing is waited for that nobody does"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from unit.kubernetes.fake_cluster import CONFIGS, NODE, PODS, FakeCluster, leased, node_of
 from unit.kubernetes.objects import CONFIG
-from unit.kubernetes.test_strangers import pod
+from unit.kubernetes.test_foreign_pods import pod
 from unit.studies import study
 
 from sharebench.config.load import load
@@ -105,7 +105,7 @@ def test_without_the_right_to_hurry_the_kubelet_is_waited_for(cluster: FakeClust
     node = opened(cluster, tmp_path)
     node.ensure(state("time-slicing"))
     assert node.switched is not None
-    assert node.switched["phases"]["publish"] == device_plugin.RESYNC_SECONDS
+    assert node.switched["phases"]["publish"] == device_plugin.KUBELET_SYNC_SECONDS
     assert label(cluster) == "sharebench-ts-7"
 
 
@@ -162,7 +162,7 @@ def test_a_later_run_puts_back_what_a_dead_one_left(cluster: FakeCluster, tmp_pa
     opened(cluster, tmp_path / "other").sweep()
     assert label(cluster) is None
     assert taints(cluster) == []
-    assert saved_state.of(cluster.store[NODE]) is None
+    assert saved_state.load(cluster.store[NODE]) is None
 
 
 def test_other_taints_stay(cluster: FakeCluster, tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_plugin_that_lost_its_pod_is_waited_for(cluster: FakeCluster, tmp_path
 
 
 def test_pods_of_others_are_refused_with_their_names(cluster: FakeCluster, tmp_path: Path) -> None:
-    cluster.strangers = [pod("training")]
+    cluster.foreign = [pod("training")]
     node = opened(cluster, tmp_path)
     with pytest.raises(NodeError, match="team/training"):
         node.sweep()
@@ -247,7 +247,7 @@ def test_what_a_cluster_may_lack(cluster: FakeCluster, tmp_path: Path) -> None:
     ):
         cluster.daemon_sets = [plugin]
         node = opened(cluster, tmp_path)
-        node.cluster.refresh_installed()
+        node.cluster.__dict__.pop("installed")
         cluster.daemon_sets = there
         assert word in (node.infeasible(strategy, 3) or "")
 

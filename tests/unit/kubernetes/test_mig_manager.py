@@ -21,7 +21,7 @@ from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import (
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part
 from sharebench.nodes.kubernetes.node import ClusterNode
 
-PAUSED = {mig_manager.DEPLOY_LABELS[0]: mig_manager.PAUSED}
+PAUSED = {mig_manager.DEPLOY_LABELS[0]: mig_manager.PAUSED_VALUE}
 RUNNING = {mig_manager.DEPLOY_LABELS[0]: "true"}
 MAPS = "/api/v1/namespaces/nvidia/configmaps/layouts"
 TEXT = "version: v1\nmig-configs:\n  all-disabled: [{devices: all, mig-enabled: false}]\n"
@@ -201,19 +201,19 @@ def test_other_ends(monkeypatch: pytest.MonkeyPatch, script: list[tuple[float, J
 def test_what_was_there_comes_back_absence_as_absence(monkeypatch: pytest.MonkeyPatch) -> None:
     more = [(0.5, state("pending")), (5.0, state("success", **{mig_manager.DEPLOY_LABELS[3]: "true"}))]
     fake, manager = opened(monkeypatch, {"all-1g": more, "all-disabled": more})
-    note = mig_manager.noted(fake.read())
+    saved = mig_manager.capture(fake.read(), {})
     before = dict(fake.labels)
     manager.change("all-1g", {})
-    manager.put_back(note | {"set": "all-1g"}, "all-disabled", {})
+    manager.restore(saved | {"set": "all-1g"}, "all-disabled", {})
     assert fake.labels == before
 
 
 def test_what_somebody_else_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, manager = opened(monkeypatch, {})
-    note = mig_manager.noted(fake.read()) | {"set": "all-1g"}
+    saved = mig_manager.capture(fake.read(), {}) | {"set": "all-1g"}
     fake.labels[CONFIG_LABEL] = "theirs"
-    assert mig_manager.is_theirs(fake.read(), note)
-    manager.put_back(note, "all-disabled", {"another": None})
+    assert mig_manager.is_theirs(fake.read(), saved)
+    manager.restore(saved, "all-disabled", {"another": None})
     assert fake.labels[CONFIG_LABEL] == "theirs"
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from sharebench.nodes.contract import TenantUnreachable
 from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
-from sharebench.nodes.kubernetes.pods.forward import NoWay
+from sharebench.nodes.kubernetes.pods.forward import PodUnreachable
 from tenant.server import Server
 from tenant.state import State
 
@@ -208,4 +208,4 @@ def test_an_address_where_nothing_answers_is_told_from_a_tenant_that_does_not(mo
         endpoint.port = address[1]
         with pytest.raises(TenantUnreachable, match=r"GET /healthz: nothing answers at the pod's address") as caught:
             endpoint.ready()
-    assert isinstance(caught.value.__cause__, NoWay)
+    assert isinstance(caught.value.__cause__, PodUnreachable)

@@ -21,7 +21,7 @@ from unit.kubernetes.test_pods import OPTIONS, OnePodList, pod
 from sharebench.nodes.contract import NodeError, TenantsFailed, TenantUnreachable
 from sharebench.nodes.kubernetes.pods import endpoint, forward
 from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
-from sharebench.nodes.kubernetes.pods.forward import NoWay, forwarded
+from sharebench.nodes.kubernetes.pods.forward import PodUnreachable, forwarded
 from sharebench.nodes.kubernetes.pods.manifest import PORT, Place
 from sharebench.nodes.kubernetes.pods.tenants import PodTenants
 
@@ -98,7 +98,7 @@ def endpoint_of(server: ApiServer) -> PodEndpoint:
 
 def test_one_that_does_not_open_is_tried_again_and_given_up(make: Make) -> None:
     server, began = make(False), time.monotonic()
-    with pytest.raises(NoWay, match=r"the API server forwards no port of the pod: .*timed out"):
+    with pytest.raises(PodUnreachable, match=r"the API server forwards no port of the pod: .*timed out"):
         forwarded(server.api, "ns", "a-pod", PORT, 3.0)
     assert time.monotonic() - began < LONG_SECONDS
     assert server.connections > 1

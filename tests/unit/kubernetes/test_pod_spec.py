@@ -92,7 +92,10 @@ def test_it_asks_for_what_its_access_needs() -> None:
     # the claim is one of the cell's own objects, known by the cell's name
     assert spec["resourceClaims"] == [{"name": "gpu", "resourceClaimName": "sharebench-abc-gpu"}]
     assert container["resources"] == {"limits": {}, "requests": {}, "claims": [{"name": "gpu", "request": "half"}]}
-    assert made["metadata"]["annotations"].items() >= needs.annotations.items() | manifest.UNDISTURBED.items()
+    assert (
+        made["metadata"]["annotations"].items()
+        >= needs.annotations.items() | manifest.NO_DISRUPTION_ANNOTATIONS.items()
+    )
     assert made["metadata"]["labels"].items() >= needs.labels.items() | place().labels.items()
     assert (spec["nodeSelector"], spec["schedulerName"]) == ({"team/pool": "p"}, "theirs")
     assert {"name": "SHARE", "value": "1"} in container["env"]

@@ -237,7 +237,7 @@ def test_every_right_has_a_place(cluster: Cluster) -> None:
 
 def test_a_node_in_use_is_not_fit(cluster: Cluster, tmp_path: Path) -> None:
     limits = {"limits": {"nvidia.com/gpu": "1"}}
-    cluster.strangers.append(
+    cluster.foreign.append(
         {
             "metadata": {"name": "training", "namespace": "theirs", "labels": {}},
             "spec": {"containers": [{"name": "x", "resources": limits}]},

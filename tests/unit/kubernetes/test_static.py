@@ -55,7 +55,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     monkeypatch.setattr(static, "time", made)
     monkeypatch.setenv(RUN_ID_VARIABLE, "a-run")
     for name in ("hami-scheduler", "volcano-scheduler", "kai-scheduler-default"):
-        made.strangers.append(scheduler_pod(name))
+        made.foreign.append(scheduler_pod(name))
     made.store[NODE]["status"]["allocatable"] |= {"nvidia.com/gpu": "10", "volcano.sh/vgpu-number": "10"}
     return made
 
@@ -119,7 +119,7 @@ def test_all_of_them_are_feasible_where_all_is_there(node: ClusterNode) -> None:
 
 @pytest.mark.parametrize("ready", [None, False])
 def test_a_scheduler_that_is_not_there(cluster: FakeCluster, node: ClusterNode, ready: bool | None) -> None:
-    cluster.strangers = [] if ready is None else [scheduler_pod("hami-scheduler", ready)]
+    cluster.foreign = [] if ready is None else [scheduler_pod("hami-scheduler", ready)]
     line = why(node, "hami")
     assert line is not None
     assert line.startswith("no Deployment hami-scheduler with a ready pod is in the cluster; install its scheduler")
@@ -129,7 +129,7 @@ def test_a_scheduler_that_is_not_there(cluster: FakeCluster, node: ClusterNode, 
 
 
 def test_a_deployment_is_not_taken_for_another_with_a_longer_name(cluster: FakeCluster, node: ClusterNode) -> None:
-    cluster.strangers = [scheduler_pod("hami-scheduler-extender")]
+    cluster.foreign = [scheduler_pod("hami-scheduler-extender")]
     assert why(node, "hami") is not None
 
 
@@ -147,8 +147,8 @@ def test_a_node_that_offers_too_little(cluster: FakeCluster, node: ClusterNode) 
 def test_room_under_what_another_way_has_set_says_nothing(cluster: FakeCluster, node: ClusterNode) -> None:
     """It is left before these pods come; a reason found then would stay in the records."""
     cluster.store[NODE]["status"]["allocatable"]["nvidia.com/gpu"] = "1"
-    note = saved_state.text({"device-plugin": {}})
-    cluster.store[NODE]["metadata"]["annotations"] = {saved_state.ANNOTATION: note}
+    saved = saved_state.dump({"device-plugin": {}})
+    cluster.store[NODE]["metadata"]["annotations"] = {saved_state.ANNOTATION: saved}
     assert why(node, "as-found", 7) is None
     cluster.store[NODE]["metadata"]["annotations"] = {}
     assert why(node, "as-found", 7) is not None
@@ -182,7 +182,7 @@ def test_nothing_is_changed_but_the_taint(cluster: FakeCluster, node: ClusterNod
     assert [taint["key"] for taint in changed["spec"]["taints"]] == [saved_state.TAINT]
     node.restore()
     assert not cluster.store[NODE]["spec"].get("taints")
-    assert saved_state.of(cluster.store[NODE]) is None
+    assert saved_state.load(cluster.store[NODE]) is None
 
 
 def test_an_mps_daemon_of_others_that_is_in_doubt_is_refused_until_somebody_says_otherwise(
@@ -192,12 +192,12 @@ def test_an_mps_daemon_of_others_that_is_in_doubt_is_refused_until_somebody_says
     node.ensure(shared)
     node.mark_dirty()
     for _ in range(2):
-        with pytest.raises(NodeError, match=r"under an MPS daemon that is not ours to start anew.*then run again"):
+        with pytest.raises(NodeError, match=r"under an MPS daemon that is not ours to restart.*then run again"):
             node.ensure(shared)
     node.ensure(state("hami"))
     monkeypatch.setattr(static.Static, "evidence", lambda *_: [])
     node.evidence(STUDY.strategies["hami"], [], [])
-    with pytest.raises(NodeError, match="not ours to start anew"):
+    with pytest.raises(NodeError, match="not ours to restart"):
         node.ensure(shared)
     # The end of the run; who starts another one has seen the line.
     node.restore()
@@ -207,14 +207,14 @@ def test_an_mps_daemon_of_others_that_is_in_doubt_is_refused_until_somebody_says
 def test_the_pods_that_hold_a_gpu_for_a_scheduler_are_waited_for(cluster: FakeCluster, node: ClusterNode) -> None:
     holder = scheduler_pod("holder")
     holder["metadata"]["namespace"] = "kai-resource-reservation"
-    cluster.strangers.append(holder)
+    cluster.foreign.append(holder)
     needs(node, "hami", 3)
     node.access("static").clean()
     assert cluster.now == 1000.0
     needs(node, "kai-fraction", 3)
     node.access("static").clean()
     assert cluster.now >= 1000.0 + static.GONE_SECONDS
-    cluster.strangers.remove(holder)
+    cluster.foreign.remove(holder)
     began = cluster.now
     node.access("static").clean()
     assert cluster.now == began
@@ -231,9 +231,9 @@ def failed(evidence: Evidence) -> set[str]:
 
 def of_hami(cluster: FakeCluster, node: ClusterNode, *records: Json) -> Evidence:
     if not any(
-        "labels" in pod["metadata"] and "sharebench/node" in pod["metadata"]["labels"] for pod in cluster.strangers
+        "labels" in pod["metadata"] and "sharebench/node" in pod["metadata"]["labels"] for pod in cluster.foreign
     ):
-        cluster.strangers += [tenant(**{"hami.io/vgpu-devices-allocated": "GPU-x,NVIDIA,1,50:;"})] * 2
+        cluster.foreign += [tenant(**{"hami.io/vgpu-devices-allocated": "GPU-x,NVIDIA,1,50:;"})] * 2
     grants = [Grant(index, 0) for index in range(len(records))]
     return node.evidence(STUDY.strategies["hami"], grants, records)
 
@@ -247,7 +247,7 @@ def test_evidence_of_a_share_without_cuda_is_what_pods_and_variables_show(
 
 
 def test_a_share_that_was_not_given(cluster: FakeCluster, node: ClusterNode) -> None:
-    cluster.strangers += [tenant("default-scheduler"), tenant()]
+    cluster.foreign += [tenant("default-scheduler"), tenant()]
     evidence = of_hami(cluster, node, view(), view(variables={"CUDA_DEVICE_SM_LIMIT": None}, device="1" * 16))
     assert failed(evidence) == {
         "pods of the scheduler hami-scheduler",
@@ -259,9 +259,9 @@ def test_a_share_that_was_not_given(cluster: FakeCluster, node: ClusterNode) -> 
 
 def test_a_whole_gpu_is_no_fraction_of_one(cluster: FakeCluster, node: ClusterNode) -> None:
     kai = STUDY.strategies["kai-fraction"]
-    cluster.strangers += [tenant("kai-scheduler", **{"received-resource-type": "Fraction"})]
+    cluster.foreign += [tenant("kai-scheduler", **{"received-resource-type": "Fraction"})]
     assert failed(node.evidence(kai, [Grant(0, 0)], [view()])) == set()
-    cluster.strangers[-1]["metadata"]["annotations"]["received-resource-type"] = "Regular"
+    cluster.foreign[-1]["metadata"]["annotations"]["received-resource-type"] = "Regular"
     assert failed(node.evidence(kai, [Grant(0, 0)], [view()])) == {
         "pods with the annotation received-resource-type=Fraction"
     }

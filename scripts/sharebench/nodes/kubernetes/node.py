@@ -1,4 +1,4 @@
-"""A node of a cluster, whatever brings its GPU to pods: who it is, who owns it, and pods as tenants."""
+"""The node of a Kubernetes cluster: its facts, its owner, its states, and pods as tenants."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, State, Tenants
 from sharebench.nodes.kubernetes.access.base import Access
 from sharebench.nodes.kubernetes.access.device_plugin import mig_instances
-from sharebench.nodes.kubernetes.access.device_plugin.mps_suspects import Doubts, ended_well
+from sharebench.nodes.kubernetes.access.device_plugin.mps_suspects import MpsSuspects, ended_well
 from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePlugin
 from sharebench.nodes.kubernetes.access.dra.claims_access import Dra
 from sharebench.nodes.kubernetes.access.static import Static
@@ -27,14 +27,14 @@ from sharebench.nodes.kubernetes.pods.manifest import Place
 from sharebench.nodes.kubernetes.pods.tenants import PodTenants, sweep
 from sharebench.nodes.node import Node
 
-# The ways to a GPU, by the `access` of a strategy.
 ACCESSES: dict[str, type[Access]] = {"device-plugin": DevicePlugin, "static": Static, "dra": Dra}
+"""How tenants reach the GPU, by the `access` of their strategy."""
 
 
 class ClusterNode(Node):
-    """One node, by the config's `kubernetes` section; each strategy's access does what differs between them.
+    """One node of a cluster; what differs between strategies is done by their access.
 
-    `options` also has the study's `accesses`, and for the device plugin its `tenants` by mechanism.
+    `options` is the config's `kubernetes` section with what `Study.node_options` adds.
     """
 
     kind = "kubernetes"
@@ -43,7 +43,7 @@ class ClusterNode(Node):
 
     @cached_property
     def cluster(self) -> Cluster:
-        """The cluster, as all accesses share it."""
+        """The cluster and the node in it; all accesses share this object."""
         return Cluster(self.options, self.note_phase)
 
     @property
@@ -53,15 +53,15 @@ class ClusterNode(Node):
 
     @cached_property
     def gpus(self) -> int:
-        """How many GPUs the node has."""
+        """The number of the node's GPUs."""
         labels = self.cluster.read()["metadata"].get("labels", {})
         return mig_instances.gpus(labels) or int(self._described.get("gpus", 0))
 
     @cached_property
     def _described(self) -> dict[str, Any]:
-        """What the study's accesses know of the GPU that no label of the node says."""
-        known = [self.access(name).describe() for name in self.options["accesses"]]
-        return {key: value for each in reversed(known) for key, value in each.items()}
+        """The GPU as the study's accesses describe it, where labels of the node do not."""
+        descriptions = [self.access(name).describe() for name in self.options["accesses"]]
+        return {key: value for each in reversed(descriptions) for key, value in each.items()}
 
     # What a cell asks.
 
@@ -71,11 +71,11 @@ class ClusterNode(Node):
         return bool(self.options["device"] == "cpu")
 
     def facts(self) -> dict[str, Any]:
-        """The record's `node` object. The device is told apart by the machine's id, hashed, and its product."""
+        """The record's `node` object; `device` is a digest of the machine's id and the product."""
         node = self.cluster.read()
         labels, info = node["metadata"].get("labels", {}), node["status"]["nodeInfo"]
-        known = self._described
-        product = (mig_instances.whole_product(labels) or known.get("product", "unknown GPU")).replace("-", " ")
+        described = self._described
+        product = (mig_instances.whole_product(labels) or described.get("product", "unknown GPU")).replace("-", " ")
         memory_mib = mig_instances.memory_mib(labels) or saved_state.memory_mib(node)
         identity = f"{info.get('systemUUID') or info.get('machineID')}/{product}"
         label = ""
@@ -89,13 +89,13 @@ class ClusterNode(Node):
             "product": product,
             "units": int(node["status"]["capacity"]["cpu"]) if self.is_mock else None,
             "units_name": "cores" if self.is_mock else "SMs",
-            "memory_bytes": memory_mib << 20 if memory_mib else known.get("memory_bytes"),
+            "memory_bytes": memory_mib << 20 if memory_mib else described.get("memory_bytes"),
             "is_gpu": not self.is_mock,
             "label": label,
             "details": {
                 "node": "node-0",
                 "gpus": self.gpus,
-                "driver": ".".join(filter(None, driver)) or known.get("driver"),
+                "driver": ".".join(filter(None, driver)) or described.get("driver"),
                 "device_plugin": self.cluster.installed.plugin.version if self.cluster.installed.plugin else None,
                 "kubernetes": info["kubeletVersion"],
                 "container_runtime": info["containerRuntimeVersion"],
@@ -104,7 +104,7 @@ class ClusterNode(Node):
         }
 
     def access(self, name: str) -> Access:
-        """That way to the GPU."""
+        """The access of that name."""
         if name not in self._accesses:
             self._accesses[name] = ACCESSES[name](self.cluster)
         return self._accesses[name]
@@ -114,12 +114,12 @@ class ClusterNode(Node):
         return {}
 
     def access_of(self, strategy: Strategy) -> Access:
-        """The way of the strategy's tenants to the GPU."""
+        """The strategy's access."""
         assert strategy.access is not None
         return self.access(strategy.access)
 
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Mapping[str, Any]] = ()) -> str | None:
-        """What the cluster lacks, or the strategy's access cannot do."""
+        """Why the strategy's access cannot give `replicas` tenants that strategy, or None."""
         return self.access_of(strategy).infeasible(strategy, replicas, workloads)
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
@@ -129,11 +129,11 @@ class ClusterNode(Node):
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
         """What the cluster shows while the tenants still run, and what these saw of their device."""
         access = self.access_of(strategy)
-        found = access.evidence(strategy, grants, records)
-        is_well = all(map(ended_well, records)) and all(item["holds"] for item in found)
+        evidence = access.evidence(strategy, grants, records)
+        is_well = all(map(ended_well, records)) and all(item["holds"] for item in evidence)
         if access.runs_mps and "mps" in strategy.mechanisms and is_well:
-            self._doubts.settle(access.name)
-        return found
+            self._mps_suspects.remove(access.name)
+        return evidence
 
     def plan(self, strategy: Strategy) -> str:
         """What is changed, and that it is undone."""
@@ -155,7 +155,7 @@ class ClusterNode(Node):
             reach = "pod-ip" if is_in_cluster() else "port-forward"
         access = self.access(spec["strategy"]["access"])
         if access.runs_mps:
-            # Whatever becomes of them, until their records say that they are well.
+            # Until the tenants' records show that they ended well.
             self.mark_dirty()
         return PodTenants(self.cluster.api, place, spec, settings, self.cluster.read, reach, access)
 
@@ -180,10 +180,10 @@ class ClusterNode(Node):
     def claim(self, run_id: str) -> None:
         """Take the node's Lease and keep it.
 
-        Raises NodeError with the owner's name when another run has it, and when the cluster has no way to its GPU.
+        Raises NodeError with the owner's name when another run holds it, and when no access of the study is installed.
         """
-        # A node that a run left changed gets back first (`sweep`).
-        if saved_state.of(self.cluster.read()) is None:
+        # A node that a run has left changed is restored first (`sweep`).
+        if self.cluster.saved_state() is None:
             self._refuse_without_access()
         folder = str(self.folder.resolve())
         last = read_json(self._lease_file, "run_id") if self._lease_file.exists() else {}
@@ -199,7 +199,7 @@ class ClusterNode(Node):
             raise NodeError(str(lacking[0]))
 
     def release(self) -> None:
-        """Let go of the node."""
+        """Release the node's Lease."""
         self._lease.release(self.cluster.run_id)
 
     def watch(self, options: Mapping[str, Any]) -> None:
@@ -216,10 +216,10 @@ class ClusterNode(Node):
     # States.
 
     def sweep(self) -> None:
-        """Remove what a run that died left in our namespace, and bring the node back if one left it changed."""
+        """Remove what a dead run left in our namespace, and restore the node if that run left it changed."""
         self._sweep_tenants()
-        if saved_state.of(self.cluster.read()) is not None:
-            print("bringing the node back to how a run that did not end well had found it", file=sys.stderr)
+        if self.cluster.saved_state() is not None:
+            print("restoring the node, which a run that did not end well has left changed", file=sys.stderr)
             self._move(None)
         self._watch_no_more()
         self._refuse_without_access()
@@ -231,76 +231,76 @@ class ClusterNode(Node):
             self.access(name).clean()
 
     @cached_property
-    def _doubts(self) -> Doubts:
-        return Doubts(self.folder)
+    def _mps_suspects(self) -> MpsSuspects:
+        return MpsSuspects(self.folder)
 
     def mark_dirty(self) -> None:
-        """Under MPS, its daemon is in doubt for the jobs to come, until it was renewed."""
+        """Under MPS, suspect the daemon: it is restarted before the next cell that needs it."""
         if self._ensured is not None and "mps" in self._ensured.mechanisms:
-            self._doubts.raise_about(self.access_of(self._ensured).name)
+            self._mps_suspects.add(self.access_of(self._ensured).name)
 
     def ensure(self, state: State) -> None:
-        """Bring the node into the state; one that has suffered meanwhile is set up anew. Raises NodeError.
+        """Bring the node into the state; a suspect MPS daemon is restarted first.
 
         Raises NodeError, too, when somebody else has changed the node, or taken it.
         """
         self._lease.renew(self.cluster.run_id)
         access = self.access_of(state.strategy)
-        is_doubtful = "mps" in state.strategy.mechanisms and self._doubts.concern(access.name)
-        if is_doubtful:
-            access.renew()
-        if is_doubtful or self.current() != state.key or not access.holds(state):
+        is_suspect = "mps" in state.strategy.mechanisms and access.name in self._mps_suspects
+        if is_suspect:
+            access.restart_mps()
+        if is_suspect or self.current() != state.key or not access.holds(state):
             self._move(state)
-        if is_doubtful:
-            self._doubts.settle(access.name)
+        if is_suspect:
+            self._mps_suspects.remove(access.name)
         self._ensured = state.strategy
 
     def restore(self) -> bool:
-        """Bring the node back to its original state; False when nothing of it was changed.
+        """Restore the node's saved state; False when nothing of the node was changed.
 
-        Raises NodeError, too, when another run has it by now: the state is that one's.
+        Raises NodeError, too, when another run holds the node by now: the state is that run's.
         """
         self._lease.acquire(self.cluster.run_id, None)
         # A job that is stopped while it removes its pods leaves some.
         self._sweep_tenants()
-        is_changed = saved_state.of(self.cluster.read()) is not None
+        is_changed = self.cluster.saved_state() is not None
         if is_changed:
             self._move(None)
         else:
             self._note(None)
-        self._doubts.settle_all()
-        # Last: whoever may not remove a PodMonitor has the node back all the same.
+        self._mps_suspects.clear()
+        # Last: the node is restored even where PodMonitors may not be removed.
         self._watch_no_more()
         return is_changed
 
     def switch(self, state: State | None) -> None:
-        """Note the original state, and have the strategy's access set its own; with None bring everything back.
+        """Save the node's state, and have the strategy's access set its own; with None restore the saved state.
 
         Raises NodeError.
         """
-        noted = saved_state.of(self.cluster.read())
+        saved = self.cluster.saved_state()
         if state is None:
-            if noted is not None:
-                self._leave(list(noted))
-                self.cluster.write_note(None)
+            if saved is not None:
+                self._restore_accesses(list(saved))
+                self.cluster.write_saved_state(None)
             return
         self.cluster.refuse_foreign_pods()
-        if noted is None:
-            self.cluster.write_note({})
+        if saved is None:
+            self.cluster.write_saved_state({})
         access = self.access_of(state.strategy)
-        others = [name for name in noted or {} if name != access.name]
-        self._leave(others)
+        others = [name for name in saved or {} if name != access.name]
+        self._restore_accesses(others)
         if others:
             self.left_old_state()
         access.ensure(state)
         self.cluster.set_taint(present=True)
         self.cluster.refuse_foreign_pods()
 
-    def _leave(self, accesses: Sequence[str]) -> None:
-        # DaemonSets do not tolerate it, and a switch starts and stops their pods.
+    def _restore_accesses(self, names: Sequence[str]) -> None:
+        # DaemonSets do not tolerate the taint, and a switch starts and stops their pods.
         self.cluster.set_taint(present=False)
-        for name in accesses:
-            noted = saved_state.of(self.cluster.read()) or {}
-            self.access(name).restore(noted[name])
-            self._doubts.settle(name)
-            self.cluster.write_note({other: note for other, note in noted.items() if other != name})
+        for name in names:
+            saved = self.cluster.saved_state() or {}
+            self.access(name).restore(saved[name])
+            self._mps_suspects.remove(name)
+            self.cluster.write_saved_state({other: state for other, state in saved.items() if other != name})

@@ -15,6 +15,7 @@ from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Evidence, Grant, State
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.cluster import Cluster
+from sharebench.nodes.kubernetes.cluster.saved_state import AccessState
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Access(ABC):
 
     name: str
     runs_mps = False
-    """Whether MPS daemons of this way outlast a cell, and can be started anew by `renew`."""
+    """Whether MPS daemons of this access outlast a cell, and `restart_mps` can restart them."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -59,12 +60,12 @@ class Access(ABC):
     def ensure(self, state: State) -> None:  # noqa: B027
         """Bring the node into the state and wait until it is. Raises NodeError.
 
-        Called with our taint off, and no foreign pod on the GPU. What is changed is noted on the node first
-        (`cluster.note`).
+        Called with our taint off, and no foreign pod on the GPU. What is changed is saved on the node first
+        (`Cluster.save_access`).
         """
 
-    def renew(self) -> None:  # noqa: B027
-        """Have an MPS daemon end that is in doubt; `ensure` comes next. Raises NodeError where only others can do that.
+    def restart_mps(self) -> None:  # noqa: B027
+        """Restart a suspect MPS daemon; `ensure` comes next. Raises NodeError where only its owner can do that.
 
         Called with our taint on, or where it was never set.
         """
@@ -98,10 +99,11 @@ class Access(ABC):
     def clean(self) -> None:  # noqa: B027
         """Wait until what a cell had in this way is gone; its pods and its ConfigMap are. Raises NodeError."""
 
-    def restore(self, note: Json) -> None:  # noqa: B027
-        """Undo what `ensure` changed on the node; `note` is what it had noted there before. Raises NodeError.
+    def restore(self, state: AccessState) -> None:  # noqa: B027
+        """Undo what `ensure` changed on the node; `state` is what it had saved before. Raises NodeError.
 
-        Called for a way that has a note, before another one is used and at the end of a run, with our taint off.
+        Called for an access that saved something, before another one is used and at the end of a run, with our taint
+        off.
         """
 
     @abstractmethod

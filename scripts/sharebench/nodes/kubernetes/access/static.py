@@ -17,7 +17,7 @@ from sharebench.nodes.contract import Evidence, Grant, NodeError, State
 from sharebench.nodes.evidence import item
 from sharebench.nodes.kubernetes.access.base import Access, PodNeeds
 from sharebench.nodes.kubernetes.cluster import saved_state
-from sharebench.nodes.kubernetes.cluster.foreign_pods import ENDED, OWNER_LABEL
+from sharebench.nodes.kubernetes.cluster.foreign_pods import ENDED_PHASES, OWNER_LABEL
 from sharebench.nodes.kubernetes.cluster.labels import MEMORY_LABEL
 from sharebench.nodes.kubernetes.cluster.lease import node_digest
 from tenant.contract import PROBE_VARIABLE, SHOWN_VARIABLE
@@ -101,7 +101,7 @@ class Static(Access):
         assert strategy.pod is not None
         if (why := self._missing(strategy.pod)) is not None:
             return why
-        others = set(saved_state.of(self.cluster.read()) or {}) - {self.name}
+        others = set(saved_state.load(self.cluster.read()) or {}) - {self.name}
         return None if others else self._too_few(strategy.pod, replicas)
 
     def _lacking(self, state: State) -> str | None:
@@ -117,11 +117,11 @@ class Static(Access):
         if (why := self._lacking(state)) is not None:
             raise NodeError(why)
 
-    def renew(self) -> None:
+    def restart_mps(self) -> None:
         """Whoever shares the GPU runs its daemon: for others to do. Raises NodeError."""
         raise NodeError(
-            "tenants of an earlier cell ended badly under an MPS daemon that is not ours to start anew, so that it may "
-            "serve the next ones badly; have it started anew, then run again"
+            "tenants of an earlier cell ended badly under an MPS daemon that is not ours to restart, so that it may "
+            "serve the next ones badly; have it restarted, then run again"
         )
 
     def pod(self, spec: Spec, grant: Grant) -> PodNeeds:
@@ -158,7 +158,7 @@ class Static(Access):
 
     def _holders(self, namespace: str) -> list[str]:
         pods = [pod for pod in self.cluster.pods() if pod["metadata"]["namespace"] == namespace]
-        return [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") not in ENDED]
+        return [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") not in ENDED_PHASES]
 
     def plan(self, strategy: Strategy) -> str:
         """Nothing but the taint."""

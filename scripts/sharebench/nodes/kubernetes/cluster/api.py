@@ -23,7 +23,7 @@ LONGEST_PAUSE_SECONDS = 5.0
 # The server ends a watch after this time, so that a connection that died unnoticed is not waited for.
 WATCH_SECONDS = 30
 # Too many requests, and what a server or a balancer before it says while it comes and goes.
-PASSING = {429, 500, 502, 503, 504}
+RETRIED_STATUSES = {429, 500, 502, 503, 504}
 # The version to watch from is too old.
 GONE = 410
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -130,7 +130,7 @@ class Api:
                 content: bytes = response.read() or b""
                 if response.status < 300:
                     return content
-                if response.status not in PASSING or time.monotonic() > deadline:
+                if response.status not in RETRIED_STATUSES or time.monotonic() > deadline:
                     raise ApiRefused(response.status, refusal(response.status, content))
             except ApiException as error:
                 # So the library says it when the connection is not to be trusted.
@@ -196,7 +196,7 @@ class Api:
         """
         asked = {**query, "watch": "true", "resourceVersion": version, "timeoutSeconds": WATCH_SECONDS}
         response = self._send("GET", path, None, asked, WATCH_SECONDS + ANSWER_SECONDS)
-        if response.status in PASSING | {GONE}:
+        if response.status in RETRIED_STATUSES | {GONE}:
             raise ConnectionError(f"the API server does not watch now ({response.status})")
         if response.status >= 300:
             raise ApiRefused(response.status, refusal(response.status, response.read() or b""))

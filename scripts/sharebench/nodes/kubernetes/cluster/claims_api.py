@@ -14,7 +14,7 @@ from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
 GROUP = "resource.k8s.io"
 # Newest first. Kubernetes serves v1 from 1.34 on, v1beta2 from 1.33, v1beta1 from 1.32.
 VERSIONS = ("v1", "v1beta2", "v1beta1")
-FLAT = {"v1beta1"}
+FLAT_REQUEST_VERSIONS = {"v1beta1"}
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def request(version: str, name: str, device_class: str, expressions: Iterable[st
     """A claim's request for one device of a class, for which all these CEL expressions are true."""
     selectors = [{"cel": {"expression": expression}} for expression in expressions]
     asked: Json = {"deviceClassName": device_class, "selectors": selectors}
-    return {"name": name, **asked} if version in FLAT else {"name": name, "exactly": asked}
+    return {"name": name, **asked} if version in FLAT_REQUEST_VERSIONS else {"name": name, "exactly": asked}
 
 
 def claim(version: str, name: str, devices: Json) -> Json:

@@ -1,4 +1,4 @@
-"""The cluster and its node as every way to the GPU needs them: API, pods, NVIDIA's stack, saved state, taint."""
+"""The cluster and the node that is measured, as every access needs them: API, pods, NVIDIA's stack, saved state."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from sharebench.nodes.kubernetes.cluster import claims_api, foreign_pods, saved_
 from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
 from sharebench.nodes.kubernetes.cluster.node_choice import chosen
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import Installed, look
+from sharebench.nodes.kubernetes.cluster.saved_state import AccessState, SavedState
 
 
 class Cluster:
     """One node of a cluster, by the config's `kubernetes` section with the study's `accesses` and `tenants`.
 
-    `took` journals how long a phase of a switch lasted, in seconds.
+    `note_phase` journals a phase of a switch and its duration in seconds.
     """
 
-    def __init__(self, options: Mapping[str, Any], took: Callable[[str, float], None]) -> None:
+    def __init__(self, options: Mapping[str, Any], note_phase: Callable[[str, float], None]) -> None:
         self.options = options
-        self.took = took
+        self.note_phase = note_phase
 
     @cached_property
     def api(self) -> Api:
@@ -64,15 +65,11 @@ class Cluster:
 
     @cached_property
     def installed(self) -> Installed:
-        """What of NVIDIA's stack there is."""
+        """The installed parts of NVIDIA's stack, as found first."""
         return look(self.daemon_sets(), self.pods())
 
-    def refresh_installed(self) -> None:
-        """Forget what was installed: it has been changed."""
-        self.__dict__.pop("installed", None)
-
     def refuse_foreign_pods(self) -> None:
-        """Raise NodeError when GPU pods of others are on the node, after their eviction where that is allowed."""
+        """Raise NodeError when foreign GPU pods run on the node; with `drain` they are evicted first."""
         found = foreign_pods.gpu_pods(self.pods(), self.options["namespace"])
         if found and self.options["drain"]:
             foreign_pods.drain(self.api, found, self.options["switch_seconds"])
@@ -95,20 +92,14 @@ class Cluster:
                 if refused.status != 409 or attempt == 4:
                     raise
 
-    def note(self, access: str, make: Callable[[Json], Json]) -> Json:
-        """The node's note of its original state in this way; made by `make` from the node where there is none yet."""
-        node = self.read()
-        noted = saved_state.of(node) or {}
-        if access not in noted:
-            noted[access] = make(node)
-            self.write_note(noted)
-        found: Json = noted[access]
-        return found
+    def saved_state(self) -> SavedState | None:
+        """The node's saved state; None where nothing of the node was changed."""
+        return saved_state.load(self.read())
 
-    def amend_note(self, access: str, changed: Json) -> None:
-        """Replace the note of this way by one that tells more of what was changed."""
-        self.write_note((saved_state.of(self.read()) or {}) | {access: changed})
+    def write_saved_state(self, state: SavedState | None) -> None:
+        """Replace the node's saved state; None removes it."""
+        self.api.patch(self.path, {"metadata": {"annotations": {saved_state.ANNOTATION: saved_state.dump(state)}}})
 
-    def write_note(self, noted: Json | None) -> None:
-        """Replace the notes of all accesses; None removes them."""
-        self.api.patch(self.path, {"metadata": {"annotations": {saved_state.ANNOTATION: saved_state.text(noted)}}})
+    def save_access(self, access: str, state: AccessState) -> None:
+        """Replace what that access saved."""
+        self.write_saved_state((self.saved_state() or {}) | {access: state})

@@ -10,20 +10,20 @@ from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json, pod_p
 
 # Every object of ours carries it, with the digest of the node as its value.
 OWNER_LABEL = "sharebench/node"
-ENDED = ("Succeeded", "Failed")
-NAMED = 5
+ENDED_PHASES = ("Succeeded", "Failed")
+MOST_LISTED = 5
 POLL_SECONDS = 1.0
 
 
 # Resources of GPUs by the beginning of their names, and annotations by which KAI's pods ask for a part of one.
-RESOURCES = ("nvidia.com/", "volcano.sh/vgpu")
-SHARES = ("gpu-fraction", "gpu-memory")
+GPU_RESOURCE_PREFIXES = ("nvidia.com/", "volcano.sh/vgpu")
+SHARE_ANNOTATIONS = ("gpu-fraction", "gpu-memory")
 
 
 def _asks_for_gpu(container: Json) -> bool:
     resources = container.get("resources") or {}
     asked = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-    return any(name.startswith(RESOURCES) for name in asked)
+    return any(name.startswith(GPU_RESOURCE_PREFIXES) for name in asked)
 
 
 def gpu_pods(pods: Iterable[Json], namespace: str) -> list[Json]:
@@ -35,19 +35,19 @@ def gpu_pods(pods: Iterable[Json], namespace: str) -> list[Json]:
     for pod in pods:
         spec, labels = pod["spec"], pod["metadata"].get("labels") or {}
         containers = [*spec["containers"], *(spec.get("initContainers") or [])]
-        has_share = any(name in SHARES for name in pod["metadata"].get("annotations") or {})
+        has_share = any(name in SHARE_ANNOTATIONS for name in pod["metadata"].get("annotations") or {})
         holds = any(map(_asks_for_gpu, containers)) or bool(spec.get("resourceClaims")) or has_share
         is_ours = OWNER_LABEL in labels and pod["metadata"]["namespace"] == namespace
-        if holds and not is_ours and pod.get("status", {}).get("phase") not in ENDED:
+        if holds and not is_ours and pod.get("status", {}).get("phase") not in ENDED_PHASES:
             found.append(pod)
     return found
 
 
 def listed(pods: Iterable[Json]) -> str:
-    """Namespace and name of each, at most NAMED of them."""
+    """Namespace and name of each, at most MOST_LISTED of them."""
     names = [f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in pods]
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
+    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    return ", ".join(names[:MOST_LISTED]) + more
 
 
 def refusal(pods: Iterable[Json]) -> str:

@@ -1,48 +1,52 @@
-"""The node as it was found: noted on the node itself before the first change, and brought back from there.
+"""The saved state of a node: what it was like before the first change, in an annotation of the node itself.
 
-A note on the node outlives the driver, so that any later run can undo what a dead one left.
+The annotation outlives the driver, so that any later run can undo what a dead one left.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sharebench.nodes.kubernetes.cluster.api import Json
+
+AccessState = Mapping[str, Any]
+"""What one access saved: a TypedDict of its own, as JSON."""
+SavedState = dict[str, AccessState]
+"""What each access saved, by the access's name."""
 
 ANNOTATION = "sharebench/original-state"
 TAINT = "sharebench/measuring"
 
 
-def text(noted: Json | None) -> str | None:
-    """The annotation with the notes of all accesses, by their names; None removes it."""
-    return None if noted is None else json.dumps(noted, sort_keys=True)
+def dump(state: SavedState | None) -> str | None:
+    """The annotation's text; None removes it."""
+    return None if state is None else json.dumps(state, sort_keys=True)
 
 
-def of(node: Json) -> dict[str, Any] | None:
-    """The notes on the node, by access; None where nothing of it was changed."""
-    written = (node["metadata"].get("annotations") or {}).get(ANNOTATION)
-    found: dict[str, Any] | None = json.loads(written) if written else None
-    return found
+def load(node: Json) -> SavedState | None:
+    """The node's saved state; None where nothing of the node was changed."""
+    text = (node["metadata"].get("annotations") or {}).get(ANNOTATION)
+    state: SavedState | None = json.loads(text) if text else None
+    return state
 
 
-def of_access(node: Json, access: str) -> dict[str, Any] | None:
-    """The note of one access; None where it has changed nothing."""
-    found: dict[str, Any] | None = (of(node) or {}).get(access)
-    return found
+def load_access(node: Json, access: str) -> AccessState | None:
+    """What that access saved; None where it has changed nothing."""
+    return (load(node) or {}).get(access)
 
 
 def memory_mib(node: Json) -> int | None:
-    """Memory of the whole GPU as it was shown before MIG cut it; None where nothing was noted."""
-    return next((each["memory_mib"] for each in (of(node) or {}).values() if "memory_mib" in each), None)
+    """Memory of the whole GPU before MIG was enabled; None where no access saved it."""
+    return next((state["memory_mib"] for state in (load(node) or {}).values() if "memory_mib" in state), None)
 
 
 def taints_without_ours(node: Json) -> list[Json]:
-    """The node's taints but ours."""
+    """The node's taints except ours."""
     return [taint for taint in node["spec"].get("taints") or [] if taint["key"] != TAINT]
 
 
 def others_in_use(nodes: Sequence[Json], name: str) -> bool:
-    """Whether another node is being measured too, whose runs may need what all nodes share."""
-    return any(of(node) is not None for node in nodes if node["metadata"]["name"] != name)
+    """Whether another node than `name` is being measured, too; its run may need what all nodes share."""
+    return any(load(node) is not None for node in nodes if node["metadata"]["name"] != name)

@@ -12,7 +12,7 @@ from typing import Any
 
 from sharebench.nodes.contract import TenantUnreachable
 from sharebench.nodes.kubernetes.cluster.api import Json
-from sharebench.nodes.kubernetes.pods.forward import NoWay
+from sharebench.nodes.kubernetes.pods.forward import PodUnreachable
 from sharebench.nodes.kubernetes.pods.manifest import PORT
 from sharebench.nodes.tenant_http import READY_TIMEOUT_SECONDS, TIMEOUT_SECONDS, HttpEndpoint
 from tenant.contract import GpuSample
@@ -94,7 +94,9 @@ class PodEndpoint(HttpEndpoint):
             connection.connect()
         except TimeoutError as error:
             # Where no program listens, or none that still runs, its kernel answers all the same.
-            raise NoWay(f"nothing answers at the pod's address {self.host}, as behind a NetworkPolicy") from error
+            raise PodUnreachable(
+                f"nothing answers at the pod's address {self.host}, as behind a NetworkPolicy"
+            ) from error
 
     def _ask(
         self, connection: http.client.HTTPConnection, method: str, path: str, body: Json | None, timeout_seconds: float

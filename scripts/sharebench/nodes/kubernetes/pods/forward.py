@@ -17,7 +17,7 @@ from sharebench.nodes.kubernetes.cluster.api import (
 OPEN_SECONDS = 10.0
 
 
-class NoWay(ConnectionError):
+class PodUnreachable(ConnectionError):
     """Nothing leads to the pod, which says nothing about what runs in it."""
 
 
@@ -51,7 +51,7 @@ def _mend() -> None:
 def forwarded(api: Api, namespace: str, pod: str, port: int, timeout_seconds: float) -> Any:
     """A socket to the port; its time-out is `timeout_seconds`, for which a server that is away is asked again, too.
 
-    Raises NoWay.
+    Raises PodUnreachable.
     """
     from kubernetes import client
     from kubernetes.stream import portforward
@@ -68,7 +68,7 @@ def forwarded(api: Api, namespace: str, pod: str, port: int, timeout_seconds: fl
         except (client.ApiException, WebSocketException, OSError) as error:
             if time.monotonic() > deadline:
                 said = " ".join(str(getattr(error, "reason", error)).split())
-                raise NoWay(f"the API server forwards no port of the pod: {said}") from error
+                raise PodUnreachable(f"the API server forwards no port of the pod: {said}") from error
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             continue

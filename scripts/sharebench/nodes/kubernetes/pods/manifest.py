@@ -28,7 +28,10 @@ USER = 65532
 USER_NAME = "sharebench"
 GRACE_SECONDS = 2
 # Autoscalers that know one of these leave the pod's node alone.
-UNDISTURBED = {"karpenter.sh/do-not-disrupt": "true", "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+NO_DISRUPTION_ANNOTATIONS = {
+    "karpenter.sh/do-not-disrupt": "true",
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+}
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,7 @@ def pod(
         "metadata": {
             "name": f"{place.name}-{index}",
             "labels": place.labels | dict(needs.labels),
-            "annotations": UNDISTURBED | dict(needs.annotations),
+            "annotations": NO_DISRUPTION_ANNOTATIONS | dict(needs.annotations),
             "ownerReferences": [owned(place, owner) | {"controller": True}],
         },
         "spec": spec,

@@ -10,7 +10,7 @@ from tenant.contract import EXIT_OUT_OF_MEMORY
 # A scheduler that has just seen the node change may say no once and yes a moment later.
 UNSCHEDULABLE_GRACE_SECONDS = 5.0
 # States of a container that waits for what does not come by waiting.
-HOPELESS = {
+FATAL_WAITING_REASONS = {
     "ErrImagePull",
     "ImagePullBackOff",
     "InvalidImageName",
@@ -23,9 +23,9 @@ HOPELESS = {
     "CrashLoopBackOff",
 }
 # How a container ends whose program never ran: no interpreter of that name, say.
-NEVER_RAN = {"StartError", "ContainerCannotRun"}
+NEVER_STARTED_REASONS = {"StartError", "ContainerCannotRun"}
 # Signals of a kernel or a container runtime that ends a container: 128 + number.
-SIGNALLED = 128
+SIGNAL_EXIT_BASE = 128
 
 
 def _line(*parts: str | None) -> str:
@@ -50,7 +50,7 @@ def is_running(pod: Json) -> bool:
 def ended(pod: Json) -> tuple[str, str, int] | None:
     """Status, reason and exit code of a tenant whose container has ended by itself; None for every other."""
     terminated = container(pod).get("terminated")
-    if terminated is None or terminated.get("reason") in NEVER_RAN:
+    if terminated is None or terminated.get("reason") in NEVER_STARTED_REASONS:
         return None
     if pod.get("status", {}).get("reason") or pod["metadata"].get("deletionTimestamp"):
         # It was ended by the cluster, or by whoever deleted the pod.
@@ -58,7 +58,7 @@ def ended(pod: Json) -> tuple[str, str, int] | None:
     code = int(terminated.get("exitCode", 0))
     if terminated.get("reason") == "OOMKilled":
         return "oom", "the container exceeded its memory limit (OOMKilled)", code
-    number = SIGNALLED - code if code > SIGNALLED else code
+    number = SIGNAL_EXIT_BASE - code if code > SIGNAL_EXIT_BASE else code
     status, reason = classify(number)
     if number == EXIT_OUT_OF_MEMORY:
         return status, reason, code
@@ -82,7 +82,7 @@ def trouble(pod: Json, pending_seconds: float) -> str | None:
         return "somebody deleted the pod"
     state = container(pod)
     refused = state.get("waiting") or state.get("terminated") or {}
-    if refused.get("reason") in HOPELESS | NEVER_RAN:
+    if refused.get("reason") in FATAL_WAITING_REASONS | NEVER_STARTED_REASONS:
         return _line(refused["reason"], refused.get("message"))
     for condition in status.get("conditions") or []:
         is_refused = condition["type"] == "PodScheduled" and condition["status"] == "False"

@@ -18,7 +18,7 @@ from sharebench.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
 from sharebench.nodes.kubernetes.pods import bundle, manifest
 from sharebench.nodes.kubernetes.pods import status as pod_status
 from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
-from sharebench.nodes.kubernetes.pods.forward import NoWay, forwarded
+from sharebench.nodes.kubernetes.pods.forward import PodUnreachable, forwarded
 from sharebench.nodes.kubernetes.pods.manifest import PORT, Place
 from sharebench.nodes.kubernetes.pods.telemetry import PodSampler
 from sharebench.nodes.kubernetes.pods.watch import Watcher, wait_until_gone
@@ -206,7 +206,7 @@ class PodTenants:
         """Raise NodeError for a pod that did not even start, or cannot be reached: that says nothing about sharing."""
         for index in sorted(waiting):
             silence = self._silences.get(index)
-            if index in self._hung and silence is not None and isinstance(silence.__cause__, NoWay):
+            if index in self._hung and silence is not None and isinstance(silence.__cause__, PodUnreachable):
                 raise NodeError(f"tenant {index}: {silence}")
             pod = self.watcher.pods.get(self.names[index], {})
             if pod and not pod_status.is_running(pod) and pod_status.ended(pod) is None:

@@ -20,7 +20,7 @@ from sharebench.nodes.kubernetes.preflight.survey import HIDDEN, Row, Survey
 ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"
 PLUGIN_VALUES = "config/cluster/plugin-values.yaml"
 # What the tests ran with.
-TESTED = "0.19.3"
+TESTED_PLUGIN_VERSION = "0.19.3"
 
 
 def _part(part: nvidia_stack.Part | None) -> str:
@@ -53,9 +53,12 @@ def device_plugin(survey: Survey) -> Iterator[Row]:
         yield Row("", "install it, or the GPU operator: make cluster-install WITH=plugin APPLY=1, or WITH=operator")
         return
     if len(version_of(plugin.version)) < 2:
-        yield Row("", f"its version is unknown (tag {plugin.version} of its image); this was tested with {TESTED}")
-    elif plugin.version.removeprefix("v") != TESTED:
-        yield Row("", f"another version than {TESTED}, with which this was tested")
+        yield Row(
+            "",
+            f"its version is unknown (tag {plugin.version} of its image); this was tested with {TESTED_PLUGIN_VERSION}",
+        )
+    elif plugin.version.removeprefix("v") != TESTED_PLUGIN_VERSION:
+        yield Row("", f"another version than {TESTED_PLUGIN_VERSION}, with which this was tested")
     if configs is not None:
         yield Row("  its ConfigMap", f"{configs.namespace}/{configs.name}, default {configs.default or 'not set'}")
         return
@@ -170,7 +173,7 @@ def gpu(survey: Survey) -> Iterator[Row]:
         )
     yield Row("  MPS", f"up to {most or 'an unknown number of'} tenants")
     is_capable = labels.get(f"{prefix}mig.capable") == "true"
-    use = "in use now" if mig_instances.is_cut(labels) else "possible, not in use now"
+    use = "in use now" if mig_instances.is_partitioned(labels) else "possible, not in use now"
     yield Row("  MIG", use if is_capable else "not possible")
 
 

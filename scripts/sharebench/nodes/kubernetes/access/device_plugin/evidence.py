@@ -8,7 +8,7 @@ from typing import Any
 
 from sharebench.nodes.contract import Evidence, Grant
 from sharebench.nodes.evidence import item
-from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import Cut
+from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import Partitioning
 from sharebench.nodes.kubernetes.access.device_plugin.readiness import Expected
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.labels import allocatable
@@ -16,7 +16,7 @@ from sharebench.nodes.kubernetes.cluster.labels import allocatable
 
 def collect(
     expected: Expected,
-    cut: Cut,
+    partitioning: Partitioning,
     problems: Sequence[str],
     node: Json,
     grants: Sequence[Grant],
@@ -38,10 +38,10 @@ def collect(
     for grant, view in zip(grants, views, strict=False):
         source = f"tenant {grant.index}"
         evidence.append(item("knows its device", True, view.get("device") is not None, source))
-        evidence.append(item("device is a MIG instance", bool(cut.layout), view.get("is_mig"), source))
+        evidence.append(item("device is a MIG instance", bool(partitioning.layout), view.get("is_mig"), source))
         under_mps = view.get("mps_pipe") is not None
         evidence.append(item("has the pipe of an MPS daemon", expected.sharing == "mps", under_mps, source))
-        units = labels.get(f"{cut.resource(grant.group)}.multiprocessors")
-        if cut.layout and units is not None and view.get("sm_count") is not None:
+        units = labels.get(f"{partitioning.resource(grant.group)}.multiprocessors")
+        if partitioning.layout and units is not None and view.get("sm_count") is not None:
             evidence.append(item("SMs of its instance", int(units), view["sm_count"], source))
     return evidence

@@ -11,7 +11,7 @@ from sharebench.nodes.kubernetes.cluster.api import Json
 
 PREFIX = "sharebench-"
 RESOURCE = "nvidia.com/gpu"
-INSTANCES = "nvidia.com/mig-"
+MIG_RESOURCE_PREFIX = "nvidia.com/mig-"
 # The plugin takes no fewer: `replicas: 1` is a parse error.
 FEWEST_REPLICAS = 2
 
@@ -68,11 +68,11 @@ def render(key: str, base: str, packed: bool = False) -> str:
     if words[0] == "mig":
         config["flags"] = dict(config.get("flags") or {}) | {"migStrategy": words[1]}
     elif mechanism == "mps" and (config.get("flags") or {}).get("migStrategy") == "mixed":
-        # The plugin refuses the two together, also where no GPU is cut.
+        # The plugin refuses the two together, also where no GPU is partitioned.
         config["flags"] = config["flags"] | {"migStrategy": "none"}
     if mechanism != "none":
         at = words.index("ts") if "ts" in words else 0
-        names = [f"{INSTANCES}{each}" for each in words[at + 2 :]] or [RESOURCE]
+        names = [f"{MIG_RESOURCE_PREFIX}{each}" for each in words[at + 2 :]] or [RESOURCE]
         resources = [{"name": name, "replicas": int(words[at + 1])} for name in names]
         section: Json = {"renameByDefault": False, "resources": resources}
         config["sharing"] = {"timeSlicing" if mechanism == "time-slicing" else "mps": section}

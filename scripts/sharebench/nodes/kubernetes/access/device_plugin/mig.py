@@ -1,44 +1,41 @@
-"""MIG under the device plugin: what the node's GPU is cut into for a strategy, by mig-manager where that is allowed."""
+"""MIG partitioning under the device plugin: which instances a strategy gets, made by mig-manager where allowed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes.access.device_plugin import found as device_plugin_found
-from sharebench.nodes.kubernetes.access.device_plugin import mig_instances, mig_layouts, mig_manager
+from sharebench.nodes.kubernetes.access.device_plugin import mig_instances, mig_layouts, mig_manager, plugin_state
 from sharebench.nodes.kubernetes.access.device_plugin.keys import PREFIX
-from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import Cut, Impossible, Possible
+from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import MigInfeasible, MigInventory, Partitioning
 from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import (
     CONFIG_LABEL,
     STATE_LABEL,
     MigManager,
     labels_of,
 )
+from sharebench.nodes.kubernetes.access.device_plugin.plugin_state import PluginState
 from sharebench.nodes.kubernetes.access.device_plugin.readiness import Expected
 from sharebench.nodes.kubernetes.cluster import saved_state
 from sharebench.nodes.kubernetes.cluster.api import Json, pod_path
+from sharebench.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.nodes.kubernetes.cluster.labels import allocatable
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part
 
-if TYPE_CHECKING:
-    from sharebench.nodes.kubernetes.cluster.cluster import Cluster
-
-NOT_INSTALLED = "; the MIG manager, which could make them, is not installed (part of the GPU operator)"
+NO_MIG_MANAGER = "; the MIG manager, which could make them, is not installed (part of the GPU operator)"
 
 
-class Cutting:
-    """The instances of one node, which belong to the access of that name.
+class MigPartitioner:
+    """Partitions the GPU of one node, for the access of that name.
 
-    `hurry` has the kubelet bring new texts of ConfigMaps to the pods of these parts.
+    `force_sync` has the kubelet update the ConfigMaps that the pods of these parts mount.
     """
 
-    def __init__(self, cluster: Cluster, access: str, hurry: Callable[[Sequence[Part | None]], None]) -> None:
+    def __init__(self, cluster: Cluster, access: str, force_sync: Callable[[Sequence[Part | None]], None]) -> None:
         self._cluster = cluster
         self._access = access
-        self._hurry = hurry
+        self._force_sync = force_sync
 
     @property
     def _may_change(self) -> bool:
@@ -52,59 +49,66 @@ class Cutting:
 
     # What a strategy needs.
 
-    def _possible(self) -> Possible:
+    def _inventory(self) -> MigInventory:
         node, installed = self._cluster.read(), self._cluster.installed
-        note = saved_state.of_access(node, self._access)
-        before = note["mig"] if note else device_plugin_found.mig_note(node)
-        found = before["layout"]
-        is_by_hand = bool(found) and before["labels"][CONFIG_LABEL] is None
+        saved = saved_state.load_access(node, self._access)
+        before = saved["mig"] if saved else plugin_state.capture_mig(node)
+        existing = before["layout"]
+        is_by_hand = bool(existing) and before["labels"][CONFIG_LABEL] is None
         known = self._manager().known() if self._may_change and installed.mig_manager else None
         fixed = mig_instances.fixed_strategy(installed.plugin) if installed.plugin else None
         labels = labels_of(node)
         # While the plugin offers instances as GPUs, the label tells the memory of an instance.
         memory_mib = mig_instances.memory_mib(labels) or saved_state.memory_mib(node)
-        return Possible(labels, known, fixed, found, is_by_hand, memory_mib)
+        return MigInventory(
+            labels=labels,
+            known=known,
+            fixed=fixed,
+            existing=existing,
+            is_by_hand=is_by_hand,
+            memory_mib=memory_mib,
+        )
 
     def _most(self, strategy: Strategy) -> int:
         sizes: Sequence[int] = self._cluster.options["tenants"].get(strategy.mechanisms[-1], [1])
         return max(sizes)
 
     def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
-        """Why the node cannot give so many tenants of the strategy what they need of the GPU; None if it can."""
-        possible = self._possible()
-        if strategy.mechanisms[-1] == "mps" and possible.fixed == "mixed":
+        """Why the node cannot give `replicas` tenants of the strategy their part of the GPU; None if it can."""
+        inventory = self._inventory()
+        if strategy.mechanisms[-1] == "mps" and inventory.fixed == "mixed":
             return f"the device plugin has no MPS while {mig_instances.STRATEGY_VARIABLE} of its DaemonSet is mixed"
-        why = possible.infeasible(strategy, replicas, self._most(strategy))
+        why = inventory.infeasible(strategy, replicas, self._most(strategy))
         is_lacking = self._may_change and self._cluster.installed.mig_manager is None
-        return why if why is None or not is_lacking else why.partition(";")[0] + NOT_INSTALLED
+        return why if why is None or not is_lacking else why.partition(";")[0] + NO_MIG_MANAGER
 
-    def cut(self, strategy: Strategy) -> Cut:
-        """What the GPU is cut into under the strategy. Raises NodeError."""
+    def partitioning(self, strategy: Strategy) -> Partitioning:
+        """The GPU's partitioning under the strategy. Raises NodeError."""
         try:
-            return self._possible().cut(strategy, self._most(strategy))
-        except Impossible as reason:
+            return self._inventory().partitioning(strategy, self._most(strategy))
+        except MigInfeasible as reason:
             raise NodeError(str(reason)) from None
 
-    def expected(self, cut: Cut, key: str, sharing: str, replicas: int) -> Expected:
-        """What the node must show when it is cut so, under that key of the plugin."""
-        besides = {} if cut.config is None else {CONFIG_LABEL: cut.config, STATE_LABEL: "success"}
-        if not cut.layout:
+    def expected(self, wanted: Partitioning, key: str, sharing: str, replicas: int) -> Expected:
+        """What the node must show when it is partitioned so, under that key of the plugin."""
+        besides = {} if wanted.config is None else {CONFIG_LABEL: wanted.config, STATE_LABEL: "success"}
+        if not wanted.layout:
             return Expected(
                 key, sharing, replicas, mig_instances.gpus(labels_of(self._cluster.read())), besides=besides
             )
         product = mig_instances.whole_product(labels_of(self._cluster.read()))
-        return Expected(key, sharing, cut.replicas, 1, cut.resources, besides | cut.labels(product))
+        return Expected(key, sharing, wanted.replicas, 1, wanted.resources, besides | wanted.labels(product))
 
     # Changes.
 
-    def is_set(self, cut: Cut) -> bool:
-        """Whether the node's labels say that it is cut so, or nothing is to be changed.
+    def is_set(self, wanted: Partitioning) -> bool:
+        """Whether the node's labels show this partitioning, or nothing is to be changed.
 
         The manager's labels alone would not do: it does not notice what others do with the GPU.
         """
         labels = labels_of(self._cluster.read())
-        said = (labels.get(CONFIG_LABEL), labels.get(STATE_LABEL)) == (cut.config, "success")
-        return cut.config is None or (said and mig_instances.shown(labels) == cut.layout)
+        said = (labels.get(CONFIG_LABEL), labels.get(STATE_LABEL)) == (wanted.config, "success")
+        return wanted.config is None or (said and mig_instances.shown(labels) == wanted.layout)
 
     def refuse_unsettled(self, node: Json) -> None:
         """Raise NodeError where the layout may be changed, but is not settled, so that it could not come back."""
@@ -123,43 +127,43 @@ class Cutting:
                 "wait until it does"
             )
 
-    def refuse_another(self, note: Json) -> None:
-        """Raise NodeError when somebody else has set the layout; `note` is that of the access."""
-        if mig_manager.is_theirs(self._cluster.read(), note["mig"]):
+    def refuse_another(self, saved: PluginState) -> None:
+        """Raise NodeError when somebody else has set the layout since we did."""
+        if mig_manager.is_theirs(self._cluster.read(), saved["mig"]):
             now = labels_of(self._cluster.read()).get(CONFIG_LABEL)
-            raise NodeError(f"somebody set the node's label {CONFIG_LABEL} to {now}, it was {note['mig']['set']}")
+            raise NodeError(f"somebody set the node's label {CONFIG_LABEL} to {now}, it was {saved['mig']['set']}")
 
-    def set(self, cut: Cut, note: Json, besides: Mapping[str, str | None]) -> None:
-        """Have the manager cut the GPU, with other labels set at the same moment.
+    def set(self, wanted: Partitioning, saved: PluginState, besides: Mapping[str, str | None]) -> None:
+        """Have the manager partition the GPU, with other labels set at the same moment.
 
         Raises NodeError, too, when somebody else has set another layout since we did.
         """
-        assert cut.config is not None
-        self.refuse_another(note)
+        assert wanted.config is not None
+        self.refuse_another(saved)
         manager = self._manager()
-        if cut.config.startswith(PREFIX) and manager.publish([cut.layout]):
-            self._hurry([self._cluster.installed.mig_manager])
-        self._cluster.amend_note(self._access, {**note, "mig": note["mig"] | {"set": cut.config}})
+        if wanted.config.startswith(PREFIX) and manager.publish([wanted.layout]):
+            self._force_sync([self._cluster.installed.mig_manager])
+        self._cluster.save_access(self._access, {**saved, "mig": {**saved["mig"], "set": wanted.config}})
         before = self._clients()
-        manager.change(cut.config, besides)
-        self._renew(before)
+        manager.change(wanted.config, besides)
+        self._restart_unchanged(before)
 
-    def put_back(self, note: Json, besides: Mapping[str, str | None]) -> bool:
-        """Bring back the layout that was there, with other labels set at the same moment; False if nothing was changed.
+    def restore(self, saved: PluginState, besides: Mapping[str, str | None]) -> bool:
+        """Restore the saved layout, with other labels set at the same moment; False if nothing was changed.
 
         Raises NodeError.
         """
-        if note["mig"]["set"] is None:
+        if saved["mig"]["set"] is None:
             return False
         manager = self._manager()
         off = mig_layouts.named(manager.known(), {})
-        if off is None and note["mig"]["labels"][CONFIG_LABEL] is None:
+        if off is None and saved["mig"]["labels"][CONFIG_LABEL] is None:
             off = mig_layouts.entry_name({})
             if manager.publish([{}]):
-                self._hurry([self._cluster.installed.mig_manager])
+                self._force_sync([self._cluster.installed.mig_manager])
         before = self._clients()
-        manager.put_back(note["mig"], str(off), besides)
-        self._renew(before)
+        manager.restore(saved["mig"], str(off), besides)
+        self._restart_unchanged(before)
         return True
 
     def clear_map(self) -> None:
@@ -177,8 +181,8 @@ class Cutting:
             if pod is not None and not pod["metadata"].get("deletionTimestamp")
         }
 
-    def _renew(self, before: Mapping[str, str]) -> None:
-        """Have those start anew that the manager did not stop: a plugin that was installed without the operator."""
+    def _restart_unchanged(self, before: Mapping[str, str]) -> None:
+        """Restart the pods that the manager did not stop: those of a plugin installed without the operator."""
         for path, uid in self._clients().items():
             if before.get(path) == uid:
                 self._cluster.api.delete(path)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sharebench.core.strategies import Strategy, profile_matches, slices_of
 from sharebench.nodes.kubernetes.access.device_plugin import mig_layouts
-from sharebench.nodes.kubernetes.access.device_plugin.keys import INSTANCES, RESOURCE
+from sharebench.nodes.kubernetes.access.device_plugin.keys import MIG_RESOURCE_PREFIX, RESOURCE
 from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import Known, Layout
 from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import CAPABLE_LABEL, CONFIG_LABEL
 from sharebench.nodes.kubernetes.cluster.labels import (
@@ -23,26 +23,26 @@ from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part
 
 STRATEGY_LABEL = "nvidia.com/mig.strategy"
 INSTANCES_LABEL = re.compile(r"nvidia\.com/mig-(.+)\.count")
-CUT_PRODUCT = re.compile(r"-MIG-(\S+?)(-SHARED)?$")
+MIG_PRODUCT = re.compile(r"-MIG-(\S+?)(-SHARED)?$")
 # By which the plugin's DaemonSet decides for every key of its ConfigMap.
 STRATEGY_VARIABLE = "MIG_STRATEGY"
-ALLOW = "kubernetes: {may_change: [mig]}"
+ALLOW_CHANGE = "kubernetes: {may_change: [mig]}"
 
 
-class Impossible(Exception):
-    """The node cannot give the strategy its instances; the message says why."""
+class MigInfeasible(Exception):
+    """The node cannot give the strategy its instances; the message is the reason."""
 
 
 @dataclass(frozen=True)
-class Cut:
-    """What the GPU is cut into under a strategy, and what the plugin makes of it."""
+class Partitioning:
+    """The MIG partitioning of the GPU under a strategy, and how the plugin offers it."""
 
     layout: Layout
     """All instances by their profile; empty for the whole GPU."""
     profiles: tuple[str, ...] = ()
     """Profile of the instance of each group of tenants."""
     config: str | None = None
-    """The manager's name of the layout; None where it is left as it is."""
+    """The manager's name of the layout; None where the layout is left as it is."""
     is_single: bool = False
     """Whether the plugin offers instances as `nvidia.com/gpu` (its MIG strategy single), not by profile."""
     replicas: int = 1
@@ -92,49 +92,49 @@ class Cut:
 
 
 def sharing_of(replicas: int) -> str:
-    """How labels call it that an instance has room for so many tenants."""
+    """The sharing label of an instance that takes `replicas` tenants."""
     return "time-slicing" if replicas > 1 else "none"
 
 
 def resource_of(profile: str) -> str:
     """The plugin's name for instances of a profile."""
-    return INSTANCES + profile.replace("+", ".")
+    return MIG_RESOURCE_PREFIX + profile.replace("+", ".")
 
 
 def shown(labels: Mapping[str, str]) -> Layout:
     """The instances that the node's labels tell of; empty where there are none."""
-    if (single := CUT_PRODUCT.search(labels.get(PRODUCT_LABEL, ""))) is not None:
+    if (single := MIG_PRODUCT.search(labels.get(PRODUCT_LABEL, ""))) is not None:
         return {single.group(1): int(labels.get(COUNT_LABEL, 0))}
     counts = {match.group(1): int(value) for name, value in labels.items() if (match := INSTANCES_LABEL.match(name))}
     return {re.sub(r"\.me$", "+me", name): count for name, count in counts.items() if count}
 
 
-def is_cut(labels: Mapping[str, str]) -> bool:
+def is_partitioned(labels: Mapping[str, str]) -> bool:
     """Whether a GPU of the node is in MIG mode, with instances or without; the plugin may not show them."""
     return bool(shown(labels)) or labels.get(REPLICAS_LABEL) == "0"
 
 
 def shows(labels: Mapping[str, str], layout: Layout) -> bool:
-    """Whether the labels are those of a GPU that is cut so; a plugin without a MIG strategy shows only that it is."""
+    """Whether the labels are those of this layout; a plugin without a MIG strategy shows only that there is one."""
     seen = shown(labels)
-    return seen == layout if seen or not layout else is_cut(labels)
+    return seen == layout if seen or not layout else is_partitioned(labels)
 
 
 def offers(labels: Mapping[str, str], allocatable: Mapping[str, int]) -> bool:
     """Whether the node lets pods have the instances that its labels tell of: the kubelet is some seconds behind."""
-    is_single = CUT_PRODUCT.search(labels.get(PRODUCT_LABEL, "")) is not None
+    is_single = MIG_PRODUCT.search(labels.get(PRODUCT_LABEL, "")) is not None
     return all((RESOURCE if is_single else resource_of(name)) in allocatable for name in shown(labels))
 
 
 def whole_product(labels: Mapping[str, str]) -> str:
     """The GPU's product without what sharing and MIG add to it; empty where no label tells."""
-    return CUT_PRODUCT.sub("", labels.get(PRODUCT_LABEL, "")).removesuffix("-SHARED")
+    return MIG_PRODUCT.sub("", labels.get(PRODUCT_LABEL, "")).removesuffix("-SHARED")
 
 
 def gpus(labels: Mapping[str, str]) -> int:
     """How many GPUs the node has; where the plugin offers instances as GPUs, the fewest that can hold these."""
     count = int(labels.get(COUNT_LABEL, 0))
-    single = CUT_PRODUCT.search(labels.get(PRODUCT_LABEL, ""))
+    single = MIG_PRODUCT.search(labels.get(PRODUCT_LABEL, ""))
     if single is None:
         return count
     return -(-count // (mig_layouts.MOST_SLICES // slices_of(single.group(1))))
@@ -142,7 +142,7 @@ def gpus(labels: Mapping[str, str]) -> int:
 
 def memory_mib(labels: Mapping[str, str]) -> int | None:
     """Memory of the whole GPU; None where the labels tell only that of an instance."""
-    if CUT_PRODUCT.search(labels.get(PRODUCT_LABEL, "")) or not labels.get(MEMORY_LABEL):
+    if MIG_PRODUCT.search(labels.get(PRODUCT_LABEL, "")) or not labels.get(MEMORY_LABEL):
         return None
     return int(labels[MEMORY_LABEL])
 
@@ -156,39 +156,41 @@ def fixed_strategy(plugin: Part) -> str | None:
 
 
 @dataclass(frozen=True)
-class Possible:
-    """What there is to cut with; `known` is the manager's map, None where the layout must stay as it is."""
+class MigInventory:
+    """What the node can be partitioned into; `known` is the manager's map, None where the layout must stay."""
 
     labels: Mapping[str, str]
     known: Known | None
     fixed: str | None
-    found: Layout
+    existing: Layout
     """The instances before anything was changed."""
     is_by_hand: bool = False
-    """Whether the manager knew nothing of them."""
+    """Whether they were made without the manager."""
     memory_mib: int | None = None
     """Memory of the whole GPU."""
 
-    def cut(self, strategy: Strategy, most: int) -> Cut:
-        """What the GPU is cut into for the strategy with up to `most` tenants. Raises Impossible."""
+    def partitioning(self, strategy: Strategy, most: int) -> Partitioning:
+        """The partitioning for the strategy with up to `most` tenants. Raises MigInfeasible."""
         if strategy.mechanisms[0] != "mig":
             return self._whole()
         if strategy.mechanisms == ("mig", "mps"):
-            raise Impossible("the device plugin refuses MPS on MIG instances; DRA can do it (access: dra)")
+            raise MigInfeasible("the device plugin refuses MPS on MIG instances; DRA can do it (access: dra)")
         if self.labels.get(CAPABLE_LABEL) != "true":
-            raise Impossible(f"the node's GPU has no MIG ({CAPABLE_LABEL} is not true)")
+            raise MigInfeasible(f"the node's GPU has no MIG ({CAPABLE_LABEL} is not true)")
         if self.fixed == "none":
-            raise Impossible(f"the device plugin offers no MIG instances: {STRATEGY_VARIABLE} of its DaemonSet is none")
+            raise MigInfeasible(
+                f"the device plugin offers no MIG instances: {STRATEGY_VARIABLE} of its DaemonSet is none"
+            )
         if gpus(self.labels) > 1:
-            raise Impossible("the node has several GPUs, over whose MIG instances the plugin deals the tenants")
+            raise MigInfeasible("the node has several GPUs, over whose MIG instances the plugin deals the tenants")
         layout, names = self._existing(strategy) if self.known is None else self._made(strategy, most)
         if self.fixed == "single" and len(layout) > 1:
-            raise Impossible(
+            raise MigInfeasible(
                 "the device plugin offers no unequal instances: "
                 f"{STRATEGY_VARIABLE} of its DaemonSet is single, not mixed"
             )
         replicas = max(2, -(-most // len(names))) if len(strategy.mechanisms) > 1 else 1
-        return Cut(layout, names, self._config(layout), self.fixed == "single", replicas)
+        return Partitioning(layout, names, self._config(layout), self.fixed == "single", replicas)
 
     def _config(self, layout: Layout) -> str | None:
         if self.known is None:
@@ -196,22 +198,23 @@ class Possible:
         own = mig_layouts.entry_name(layout)
         return mig_layouts.named(self.known, layout, self.labels.get(CONFIG_LABEL)) or own
 
-    def _whole(self) -> Cut:
-        cut_now = is_cut(self.labels)
-        if self.known is not None and (cut_now or CONFIG_LABEL in self.labels):
-            return Cut({}, config=self._config({}))
-        if cut_now:
-            raise Impossible(
-                f"the node's GPUs are cut by MIG, so that only MIG instances can be used; {ALLOW} allows more"
+    def _whole(self) -> Partitioning:
+        is_partitioned_now = is_partitioned(self.labels)
+        if self.known is not None and (is_partitioned_now or CONFIG_LABEL in self.labels):
+            return Partitioning({}, config=self._config({}))
+        if is_partitioned_now:
+            raise MigInfeasible(
+                "the node's GPUs are partitioned by MIG, so that only MIG instances can be used; "
+                f"{ALLOW_CHANGE} allows more"
             )
-        return Cut({})
+        return Partitioning({})
 
     def _name(self, profile: str, known: Known) -> str:
         names = mig_layouts.profiles(known)
         full = mig_layouts.full_name(profile, names, shown(self.labels), self.memory_mib)
         if full is None:
             told = ", ".join(names) or "none"
-            raise Impossible(
+            raise MigInfeasible(
                 f"MIG profile {profile} could be none or several of the manager's map ({told}); name one in full"
             )
         return full
@@ -219,7 +222,7 @@ class Possible:
     def _made(self, strategy: Strategy, most: int) -> tuple[Layout, tuple[str, ...]]:
         assert self.known is not None
         if self.is_by_hand:
-            raise Impossible(
+            raise MigInfeasible(
                 f"the MIG layout was not made by the MIG manager (the node had no label {CONFIG_LABEL}), "
                 "so that it could not come back; set the label to what is there"
             )
@@ -235,32 +238,33 @@ class Possible:
 
     def _existing(self, strategy: Strategy) -> tuple[Layout, tuple[str, ...]]:
         wanted = strategy.layout(1)
-        names = [next((name for name in self.found if profile_matches(name, each)), None) for each in wanted]
+        names = [next((name for name in self.existing if profile_matches(name, each)), None) for each in wanted]
         needed = Counter(filter(None, names))
-        if None in names or any(self.found[name] < count for name, count in needed.items()):
-            have = ", ".join(f"{count} of {name}" for name, count in self.found.items()) or "none"
-            raise Impossible(
+        if None in names or any(self.existing[name] < count for name, count in needed.items()):
+            have = ", ".join(f"{count} of {name}" for name, count in self.existing.items()) or "none"
+            raise MigInfeasible(
                 f"MIG instances {', '.join(wanted)} are needed, there are: {have}; "
-                f"{ALLOW} lets the MIG manager make them"
+                f"{ALLOW_CHANGE} lets the MIG manager make them"
             )
         if strategy.profiles is None and len(strategy.mechanisms) == 1:
             (name,) = needed
-            return self.found, (name,) * self.found[name]
-        if len(strategy.mechanisms) > 1 and any(self.found[name] != count for name, count in needed.items()):
-            raise Impossible(
+            return self.existing, (name,) * self.existing[name]
+        if len(strategy.mechanisms) > 1 and any(self.existing[name] != count for name, count in needed.items()):
+            raise MigInfeasible(
                 "there are more such MIG instances than the strategy shares, and the plugin would use them all"
             )
-        return self.found, tuple(filter(None, names))
+        return self.existing, tuple(filter(None, names))
 
     def infeasible(self, strategy: Strategy, replicas: int, most: int) -> str | None:
-        """Why the node cannot give so many tenants of the strategy their instances; None if it can."""
+        """Why the node cannot give `replicas` tenants of the strategy their instances; None if it can."""
         try:
-            cut = self.cut(strategy, most)
-        except Impossible as reason:
+            wanted = self.partitioning(strategy, most)
+        except MigInfeasible as reason:
             return str(reason)
         if (why := strategy.too_many(replicas)) is not None:
             return why
         needed = strategy.groups(replicas)
-        if cut.layout and needed > len(cut.profiles):
-            return f"{needed} MIG instances of profile {cut.profiles[0]} are needed, {len(cut.profiles)} fit or exist"
+        if wanted.layout and needed > len(wanted.profiles):
+            profile, available = wanted.profiles[0], len(wanted.profiles)
+            return f"{needed} MIG instances of profile {profile} are needed, {available} fit or exist"
         return None

@@ -1,4 +1,4 @@
-"""What NVIDIA's mig-manager can cut a GPU into: its map of layouts, the profiles' names, and lines of ours in the map.
+"""The map of MIG layouts that NVIDIA's mig-manager knows: its entries, the profiles' names, and our own lines in it.
 
 The map is the file of nvidia-mig-parted (`mig-configs`), one text in a ConfigMap. An entry of ours is one line, put in
 and taken out as text, so that comments and order of all others stay.
@@ -16,12 +16,12 @@ from sharebench.core.strategies import profile_matches, slices_of
 from sharebench.nodes.kubernetes.access.device_plugin.keys import PREFIX
 
 Layout = Mapping[str, int]
-"""How many instances there are of each profile, in full (`1g.5gb`); empty for a GPU that MIG does not cut."""
+"""How many instances there are of each profile, in full (`1g.5gb`); empty for a GPU without MIG."""
 Known = Mapping[str, list[Layout | None]]
 """The entries of a map, as `parse` returns them."""
 
-OURS = re.compile(rf"^[ \t]+{PREFIX}[^\n]*\n", re.MULTILINE)
-HEAD = re.compile(r"^mig-configs:[ \t]*(#.*)?\n", re.MULTILINE)
+OUR_ENTRY = re.compile(rf"^[ \t]+{PREFIX}[^\n]*\n", re.MULTILINE)
+MAP_HEAD = re.compile(r"^mig-configs:[ \t]*(#.*)?\n", re.MULTILINE)
 FIRST_ENTRY = re.compile(r"(?:[ \t]*(?:#.*)?\n)*([ \t]+)[^\s#]")
 MOST_SLICES = 7
 # Of the GPU's eight memory slices, by the compute slices of a profile (NVIDIA, Multi-Instance GPU User Guide).
@@ -116,12 +116,12 @@ def entry_name(layout: Layout) -> str:
 
 def with_entries(text: str, entries: Iterable[Layout]) -> str:
     """The map with an entry of ours for each of the layouts. Raises NotAMap where no line can be added."""
-    head = HEAD.search(text)
+    head = MAP_HEAD.search(text)
     first = FIRST_ENTRY.match(text, head.end()) if head else None
     if head is None or first is None:
         raise NotAMap("its mig-configs cannot be added to line by line")
     lines = {f"{first.group(1)}{entry_name(layout)}: {_flow(layout)}\n" for layout in entries}
-    there = set(OURS.findall(text))
+    there = set(OUR_ENTRY.findall(text))
     added = "".join(sorted(lines - there))
     result = text[: head.end()] + added + text[head.end() :]
     if {**parse(text), **parse(result)} != parse(result):
@@ -131,10 +131,10 @@ def with_entries(text: str, entries: Iterable[Layout]) -> str:
 
 def _flow(layout: Layout) -> str:
     devices = ", ".join(f'"{profile}": {count}' for profile, count in sorted(layout.items()))
-    cut = f"mig-enabled: true, mig-devices: {{{devices}}}" if layout else "mig-enabled: false"
-    return f"[{{devices: all, {cut}}}]"
+    mig = f"mig-enabled: true, mig-devices: {{{devices}}}" if layout else "mig-enabled: false"
+    return f"[{{devices: all, {mig}}}]"
 
 
 def without_entries(text: str) -> str:
     """The map as it was before anything of ours was put in."""
-    return OURS.sub("", text)
+    return OUR_ENTRY.sub("", text)

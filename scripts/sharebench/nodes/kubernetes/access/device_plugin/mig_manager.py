@@ -1,4 +1,4 @@
-"""NVIDIA's mig-manager, which cuts the node's GPUs as a label of the node says, and what is true of it.
+"""NVIDIA's mig-manager, which partitions the node's GPUs as a label of the node asks, and how it behaves.
 
 Its state label is no proof: an old `success` stays until it writes `pending`; a layout that is there already never is
 `pending`; it does nothing about a value that it has seen last; `success` comes before the plugin is back; a pod that
@@ -11,29 +11,27 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TypedDict
 
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.access.device_plugin import mig_layouts, shared_keys
 from sharebench.nodes.kubernetes.access.device_plugin.keys import PREFIX
 from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import Known, Layout, NotAMap
 from sharebench.nodes.kubernetes.cluster.api import Json, config_map_path, pod_path
+from sharebench.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part
-
-if TYPE_CHECKING:
-    from sharebench.nodes.kubernetes.cluster.cluster import Cluster
 
 CONFIG_LABEL = "nvidia.com/mig.config"
 STATE_LABEL = "nvidia.com/mig.config.state"
 CAPABLE_LABEL = "nvidia.com/mig.capable"
-BUSY = ("pending", "rebooting")
-PAUSED = "paused-for-mig-change"
+CHANGING_STATES = ("pending", "rebooting")
+PAUSED_VALUE = "paused-for-mig-change"
 # What it stops during a change, by labels that DaemonSets of the operator select their nodes by.
 DEPLOY_LABELS = tuple(
     f"nvidia.com/gpu.deploy.{part}"
     for part in ("device-plugin", "gpu-feature-discovery", "dcgm-exporter", "dcgm", "nvsm")
 )
-CLIENTS = ("nvidia-device-plugin-daemonset", "gpu-feature-discovery", "nvidia-dcgm-exporter", "nvidia-dcgm")
+CLIENT_APPS = ("nvidia-device-plugin-daemonset", "gpu-feature-discovery", "nvidia-dcgm-exporter", "nvidia-dcgm")
 FILE_VARIABLE = "CONFIG_FILE"
 POLL_SECONDS = 0.25
 # Longer without any state than it takes to look at the layout: it missed the label, or cannot reach what it needs.
@@ -77,21 +75,33 @@ def map_file(part: Part, node_name: str) -> MapFile:
     return MapFile(part.namespace, f"{node_name}-mig-config", "config.yaml", False)
 
 
-def noted(node: Json) -> dict[str, Any]:
-    """What a change of the layout changes on the node, as it is now; `set` is the layout that we asked for last."""
+class MigState(TypedDict):
+    """What a change of the layout changes on the node."""
+
+    set: str | None
+    """Name of the layout that we set last; None before the first change."""
+    labels: dict[str, str | None]
+    """The manager's labels before the first change, None for one that was absent."""
+    layout: Layout
+    """The instances before the first change."""
+
+
+def capture(node: Json, layout: Layout) -> MigState:
+    """The node's MIG state now, with these instances."""
     labels = labels_of(node)
-    return {"set": None, "labels": {name: labels.get(name) for name in (CONFIG_LABEL, STATE_LABEL, *DEPLOY_LABELS)}}
+    saved = {name: labels.get(name) for name in (CONFIG_LABEL, STATE_LABEL, *DEPLOY_LABELS)}
+    return {"set": None, "labels": saved, "layout": dict(layout)}
 
 
 def refuse_unsettled(node: Json) -> None:
     """Raise NodeError where the layout that is there now could not come back."""
     labels = labels_of(node)
-    if labels.get(STATE_LABEL) in BUSY:
+    if labels.get(STATE_LABEL) in CHANGING_STATES:
         raise NodeError(f"the MIG manager is changing the node: {STATE_LABEL} is {labels[STATE_LABEL]}; wait for it")
-    paused = [name for name in DEPLOY_LABELS if labels.get(name) == PAUSED]
+    paused = [name for name in DEPLOY_LABELS if labels.get(name) == PAUSED_VALUE]
     if paused:
         raise NodeError(
-            f"a MIG change has left parts of NVIDIA's stack away: {paused[0]} is {PAUSED}; "
+            f"a MIG change has left parts of NVIDIA's stack away: {paused[0]} is {PAUSED_VALUE}; "
             f"kubectl label node --overwrite {node['metadata']['name']} {paused[0]}=true"
         )
     if CONFIG_LABEL in labels and labels.get(STATE_LABEL) != "success":
@@ -101,17 +111,17 @@ def refuse_unsettled(node: Json) -> None:
         )
 
 
-def is_theirs(node: Json, note: Json) -> bool:
-    """Whether somebody else has set the layout since we did; `note` is what `noted` made."""
-    if note["set"] is None:
+def is_theirs(node: Json, saved: MigState) -> bool:
+    """Whether somebody else has set the layout since we did."""
+    if saved["set"] is None:
         return False
-    return labels_of(node).get(CONFIG_LABEL) not in (None, note["set"], note["labels"][CONFIG_LABEL])
+    return labels_of(node).get(CONFIG_LABEL) not in (None, saved["set"], saved["labels"][CONFIG_LABEL])
 
 
-def label_patch(node: Json, note: Json) -> dict[str, str | None]:
-    """The labels that differ from the note, with their values in it; None for one that was absent."""
+def label_patch(node: Json, saved: MigState) -> dict[str, str | None]:
+    """The labels that differ from the saved ones, with their saved values; None for one that was absent."""
     labels = labels_of(node)
-    return {name: value for name, value in note["labels"].items() if labels.get(name) != value}
+    return {name: value for name, value in saved["labels"].items() if labels.get(name) != value}
 
 
 class MigManager:
@@ -207,13 +217,13 @@ class MigManager:
         # A layout that was there already, after a failure: what that paused stays away.
         self._resume()
         if pending is not None:
-            self._cluster.took("pending", pending)
-        self._cluster.took("cut", time.monotonic() - began - (pending or 0.0))
+            self._cluster.note_phase("pending", pending)
+        self._cluster.note_phase("cut", time.monotonic() - began - (pending or 0.0))
 
     def _await_end(self) -> None:
         """Wait until it has ended an earlier change; one that never ends is broken off."""
         deadline = time.monotonic() + self._cluster.options["switch_seconds"]
-        while self._labels().get(STATE_LABEL) in BUSY:
+        while self._labels().get(STATE_LABEL) in CHANGING_STATES:
             if time.monotonic() > deadline:
                 self._recover(restart=True)
                 return
@@ -225,7 +235,7 @@ class MigManager:
         staying = [
             pod["metadata"]["name"]
             for pod in self._cluster.pods()
-            if (pod["metadata"].get("labels") or {}).get("app") in CLIENTS
+            if (pod["metadata"].get("labels") or {}).get("app") in CLIENT_APPS
         ]
         self._recover(restart=True)
         if state is None:
@@ -240,7 +250,7 @@ class MigManager:
         return line
 
     def _recover(self, restart: bool) -> None:
-        """Ask for no layout, have what it paused run again, and, if it is stuck, start it anew."""
+        """Ask for no layout, resume what it paused, and restart it if it is stuck."""
         self._set({CONFIG_LABEL: None})
         if restart:
             self._restart()
@@ -248,7 +258,7 @@ class MigManager:
         self._resume()
 
     def _resume(self) -> None:
-        paused = [name for name, value in self._labels().items() if name in DEPLOY_LABELS and value == PAUSED]
+        paused = [name for name, value in self._labels().items() if name in DEPLOY_LABELS and value == PAUSED_VALUE]
         if paused:
             self._set(dict.fromkeys(paused, "true"))
 
@@ -257,14 +267,13 @@ class MigManager:
         if pod is not None:
             self._cluster.api.delete(pod_path(pod), 0)
 
-    def put_back(self, note: Json, off: str, besides: Mapping[str, str | None]) -> None:
-        """Bring the layout of the note back and the labels with it; `off` names that of a GPU that is not cut.
+    def restore(self, saved: MigState, off: str, besides: Mapping[str, str | None]) -> None:
+        """Restore the saved layout and labels, and set other labels with them; `off` names the layout without MIG.
 
         Raises NodeError.
         """
-        node = self._cluster.read()
-        if is_theirs(node, note):
+        if is_theirs(self._cluster.read(), saved):
             self._set(besides)
             return
-        self.change(note["labels"][CONFIG_LABEL] or off, besides)
-        self._set({**besides, **label_patch(self._cluster.read(), note)})
+        self.change(saved["labels"][CONFIG_LABEL] or off, besides)
+        self._set({**besides, **label_patch(self._cluster.read(), saved)})

@@ -1,4 +1,4 @@
-"""MPS daemons that tenants may have left in a bad way, and so are not trusted with the next cell.
+"""MPS daemons that a crashed tenant may have broken: they are restarted before the next cell.
 
 A server whose client died may serve the next ones badly (NVIDIA, Multi-Process Service). Nothing of that shows outside
 of the node, so it is judged by how the tenants ended.
@@ -14,34 +14,33 @@ from sharebench.core.files import read_json, write_json
 
 
 def ended_well(record: Mapping[str, Any]) -> bool:
-    """Whether a tenant that delivered this record is done with its work, and is not cut off in the middle of it."""
+    """Whether a tenant that delivered this record has finished its work, and is not stuck in the middle of it."""
     load, job = record.get("load") or {}, record.get("job")
     is_stuck = load.get("arrival") == "closed" and bool(load.get("censored"))
     return not is_stuck and not (job and job["completion_seconds"] is None)
 
 
-class Doubts:
-    """The ways to the GPU whose daemon is in doubt: known to all jobs of a run by a file in the node's folder."""
+class MpsSuspects:
+    """The accesses whose MPS daemon is suspect; a file in the node's folder tells all jobs of a run."""
 
     def __init__(self, folder: Path) -> None:
-        self._file = folder / "doubts.json"
+        self._file = folder / "mps_suspects.json"
 
-    def _known(self) -> list[str]:
+    def _accesses(self) -> list[str]:
         return list(read_json(self._file)) if self._file.exists() else []
 
-    def concern(self, access: str) -> bool:
-        """Whether the daemon of that way is in doubt."""
-        return access in self._known()
+    def __contains__(self, access: str) -> bool:
+        return access in self._accesses()
 
-    def raise_about(self, access: str) -> None:
-        """From now on it is."""
-        write_json(self._file, sorted({*self._known(), access}))
+    def add(self, access: str) -> None:
+        """Suspect the daemon of that access."""
+        write_json(self._file, sorted({*self._accesses(), access}))
 
-    def settle(self, access: str) -> None:
-        """It is not any more."""
-        if self.concern(access):
-            write_json(self._file, [each for each in self._known() if each != access])
+    def remove(self, access: str) -> None:
+        """Trust the daemon of that access: it was restarted, or has served a cell well."""
+        if access in self:
+            write_json(self._file, [each for each in self._accesses() if each != access])
 
-    def settle_all(self) -> None:
-        """None is any more."""
+    def clear(self) -> None:
+        """Trust all daemons."""
         self._file.unlink(missing_ok=True)

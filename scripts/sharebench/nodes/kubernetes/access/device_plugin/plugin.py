@@ -11,38 +11,39 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from sharebench.core.spec import Spec
 from sharebench.core.strategies import Strategy, of_spec
 from sharebench.nodes.contract import Evidence, Grant, NodeError, State
 from sharebench.nodes.kubernetes.access.base import Access, PodNeeds
-from sharebench.nodes.kubernetes.access.device_plugin import found as device_plugin_found
-from sharebench.nodes.kubernetes.access.device_plugin import keys, mig_instances, shared_keys
+from sharebench.nodes.kubernetes.access.device_plugin import keys, mig_instances, plugin_state, shared_keys
 from sharebench.nodes.kubernetes.access.device_plugin.evidence import collect
-from sharebench.nodes.kubernetes.access.device_plugin.mig import Cutting
-from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import Cut
+from sharebench.nodes.kubernetes.access.device_plugin.mig import MigPartitioner
+from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import Partitioning
 from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import labels_of
+from sharebench.nodes.kubernetes.access.device_plugin.plugin_state import PluginState
 from sharebench.nodes.kubernetes.access.device_plugin.readiness import Expected, Stability, is_about_pods, unmet
 from sharebench.nodes.kubernetes.cluster import saved_state
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused, Json, config_map_path, pod_path
 from sharebench.nodes.kubernetes.cluster.labels import CONFIG_LABEL, COUNT_LABEL, SHARING_LABEL, most_mps_clients
 from sharebench.nodes.kubernetes.cluster.lease import node_digest
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import Configs, Installed, Part, lacks_config_map, look
+from sharebench.nodes.kubernetes.cluster.saved_state import AccessState
 from sharebench.nodes.kubernetes.cluster.versions import version_of
 
 POLL_SECONDS = 1.0
 # From this version on the plugin can put replicas on one GPU of several.
 PACKED_SINCE = (0, 20)
 # Seen after an API server had been away: the master of NFD went on without noticing that it was back.
-LABELS_ONLY = " (only labels are behind: GPU Feature Discovery or the master of NFD may hang; restart them)"
+LABELS_BEHIND_HINT = " (only labels are behind: GPU Feature Discovery or the master of NFD may hang; restart them)"
 # The plugin asks for a healthy MPS daemon every 30 s. When it has not found one by then, the daemon has started before
 # its sidecar had seen the label: the container before it takes the default config (config-manager 0.19 does not wait
 # for the label), and a sidecar that does not reach the daemon tells it of nothing more. It would stay idle for ever.
 MPS_IDLE_SECONDS = 40.0
-POKE_ANNOTATION = "sharebench/configs-changed"
+SYNC_ANNOTATION = "sharebench/configs-changed"
 # The kubelet looks at a pod's volumes every minute (syncFrequency), and up to half as much later.
-RESYNC_SECONDS = 95.0
+KUBELET_SYNC_SECONDS = 95.0
 
 
 def can_pack(plugin: Part) -> bool:
@@ -89,7 +90,7 @@ class DevicePlugin(Access):
         gpus = self._gpus
         if not gpus:
             return f"the node has no label {COUNT_LABEL}: GPU Feature Discovery has not found a GPU there"
-        if (why := self._cutting.infeasible(strategy, replicas)) is not None:
+        if (why := self._mig.infeasible(strategy, replicas)) is not None:
             return why
         if strategy.mechanisms == ("mps",):
             if replicas == 1:
@@ -115,25 +116,25 @@ class DevicePlugin(Access):
         """One unit of the plugin's resource, by its name for the instance's profile."""
         if spec["strategy"]["mechanisms"][0] != "mig":
             return PodNeeds(limits={keys.RESOURCE: "1"})
-        cut = self._cutting.cut(of_spec(spec["strategy"]))
-        return PodNeeds(limits={cut.resource(grant.group): "1"})
+        partitioning = self._mig.partitioning(of_spec(spec["strategy"]))
+        return PodNeeds(limits={partitioning.resource(grant.group): "1"})
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
         """What the node shows while the tenants still run, and what these saw of their device."""
-        cut = self._cutting.cut(strategy)
-        expected = self._expected(strategy, len(grants), cut)
+        partitioning = self._mig.partitioning(strategy)
+        expected = self._expected(strategy, len(grants), partitioning)
         problems = self._problems(expected)
-        return collect(expected, cut, problems, self.cluster.read(), grants, records)
+        return collect(expected, partitioning, problems, self.cluster.read(), grants, records)
 
     def plan(self, strategy: Strategy) -> str:
         """What is changed, and that it is undone."""
-        recut = ""
+        change_of_mig = ""
         if "mig" in self.cluster.options["may_change"]:
             what = "MIG instances" if strategy.mechanisms[0] == "mig" else "the whole GPU"
-            recut = (
+            change_of_mig = (
                 f"has the MIG manager bring about {what}, which ends all that uses the GPU, and the layout found back; "
             )
-        return recut + (
+        return change_of_mig + (
             f"sets the node's label {CONFIG_LABEL} to a key of ours in the device plugin's ConfigMap, "
             "and a taint while it measures; label, ConfigMap and taints are put back when the run ends"
         )
@@ -143,26 +144,30 @@ class DevicePlugin(Access):
     def holds(self, state: State) -> bool:
         """Whether nothing differs from the state. Raises NodeError when somebody else has changed the label."""
         self._refuse_another_label(state)
-        return not self._problems(self._expected(state.strategy, state.replicas, self._cutting.cut(state.strategy)))
+        return not self._problems(
+            self._expected(state.strategy, state.replicas, self._mig.partitioning(state.strategy))
+        )
 
     def _refuse_another_label(self, state: State) -> None:
         node = self.cluster.read()
-        if (note := saved_state.of_access(node, self.name)) is not None:
-            self._cutting.refuse_another(note)
+        if (saved := self._load(node)) is not None:
+            self._mig.refuse_another(saved)
         label = node["metadata"].get("labels", {}).get(CONFIG_LABEL)
-        wanted = self._key(state.strategy, state.replicas, self._cutting.cut(state.strategy))[0]
+        wanted = self._key(state.strategy, state.replicas, self._mig.partitioning(state.strategy))[0]
         if label != wanted:
             raise NodeError(f"somebody set the node's label {CONFIG_LABEL} to {label or 'nothing'}, it was {wanted}")
 
-    def _key(self, strategy: Strategy, replicas: int | None, cut: Cut) -> tuple[str, int]:
-        if cut.layout:
-            return keys.mig_key(cut.is_single, cut.replicas, cut.profiles), cut.replicas
+    def _key(self, strategy: Strategy, replicas: int | None, partitioning: Partitioning) -> tuple[str, int]:
+        if partitioning.layout:
+            names = partitioning.profiles
+            key = keys.mig_key(partitioning.is_single, partitioning.replicas, names)
+            return key, partitioning.replicas
         sizes = self.cluster.options["tenants"].get(strategy.mechanisms[-1], [1])
         return keys.key_of(strategy, replicas or 1, max(sizes))
 
-    def _expected(self, strategy: Strategy, replicas: int | None, cut: Cut) -> Expected:
-        key, count = self._key(strategy, replicas, cut)
-        return self._cutting.expected(cut, key, keys.mechanism_of(key), count)
+    def _expected(self, strategy: Strategy, replicas: int | None, partitioning: Partitioning) -> Expected:
+        key, count = self._key(strategy, replicas, partitioning)
+        return self._mig.expected(partitioning, key, keys.mechanism_of(key), count)
 
     def _problems(self, expected: Expected) -> list[str]:
         pods = self.cluster.pods()
@@ -178,16 +183,16 @@ class DevicePlugin(Access):
 
     def ensure(self, state: State) -> None:
         """Publish our keys, set the label, and wait. Raises NodeError."""
-        note = self.cluster.note(self.name, self._noted)
-        cut = self._cutting.cut(state.strategy)
-        expected = self._expected(state.strategy, state.replicas, cut)
+        saved = self._saved()
+        partitioning = self._mig.partitioning(state.strategy)
+        expected = self._expected(state.strategy, state.replicas, partitioning)
         key = str(expected.config)
-        is_changed = self._publish_keys(key, note)
+        is_changed = self._publish_keys(key, saved)
         before = self.cluster.read()["metadata"].get("labels", {}).get(CONFIG_LABEL)
-        if self._cutting.is_set(cut):
+        if self._mig.is_set(partitioning):
             self.cluster.api.patch(self.cluster.path, {"metadata": {"labels": {CONFIG_LABEL: key}}})
         else:
-            self._cutting.set(cut, note, {CONFIG_LABEL: key})
+            self._mig.set(partitioning, saved, {CONFIG_LABEL: key})
         if before != key and expected.sharing == "mps":
             # Its sidecar may not reach a daemon that runs, which would go on with the shares of the key before.
             self._delete_pod_of(self._installed.mps)
@@ -198,14 +203,14 @@ class DevicePlugin(Access):
         what = f"the node did not become {state.setting}"
         self._wait(lambda: self._problems(expected), what, waits_for_mps=expected.sharing == "mps")
 
-    def renew(self) -> None:
-        """Have the pods of the MPS daemon and then of the plugin end, which looks for its daemon when it starts.
+    def restart_mps(self) -> None:
+        """Restart the pods of the MPS daemon and then of the plugin, which looks for its daemon when it starts.
 
         Raises NodeError when the daemon's stays.
         """
         if (mps := self._installed.mps) is None or (pod := mps.pod_of(self.cluster.pods())) is None:
             return
-        print("tenants under MPS ended badly: its daemon is started anew", file=sys.stderr)
+        print("tenants under MPS ended badly: its daemon is restarted", file=sys.stderr)
         self._delete_pod_of(mps)
         limit, uid = self.cluster.options["switch_seconds"], pod["metadata"]["uid"]
         deadline = time.monotonic() + limit
@@ -226,28 +231,36 @@ class DevicePlugin(Access):
                 self._delete_pod_of(self._installed.mps)
                 ready = now
             if now > deadline:
-                hint = LABELS_ONLY if found and all(each.startswith("label ") for each in found) else ""
+                hint = LABELS_BEHIND_HINT if found and all(each.startswith("label ") for each in found) else ""
                 raise NodeError(f"{what} within {limit:g} s: {'; '.join(found) or 'it does not stay so'}{hint}")
             time.sleep(POLL_SECONDS)
         followed = stability.since_seconds or began
         if ready > began:
-            self.cluster.took("plugin", ready - began)
-        self.cluster.took("follow", followed - ready)
-        self.cluster.took("stable", time.monotonic() - followed)
+            self.cluster.note_phase("plugin", ready - began)
+        self.cluster.note_phase("follow", followed - ready)
+        self.cluster.note_phase("stable", time.monotonic() - followed)
 
     @cached_property
-    def _cutting(self) -> Cutting:
-        return Cutting(self.cluster, self.name, self._hurry_volumes)
+    def _mig(self) -> MigPartitioner:
+        return MigPartitioner(self.cluster, self.name, self._force_config_map_sync)
 
     def _delete_pod_of(self, part: Part | None) -> None:
         pod = part.pod_of(self.cluster.pods()) if part else None
         if pod is not None:
             self.cluster.api.delete(pod_path(pod))
 
-    def _noted(self, node: Json) -> dict[str, Any]:
-        self._cutting.refuse_unsettled(node)
-        configs = self._configs()
-        return device_plugin_found.noted(node, configs.namespace, configs.name)
+    def _load(self, node: Json) -> PluginState | None:
+        return cast("PluginState | None", saved_state.load_access(node, self.name))
+
+    def _saved(self) -> PluginState:
+        """The saved state of the node, which is captured now where nothing was changed before. Raises NodeError."""
+        node = self.cluster.read()
+        if (saved := self._load(node)) is None:
+            self._mig.refuse_unsettled(node)
+            configs = self._configs()
+            saved = plugin_state.capture(node, configs.namespace, configs.name)
+            self.cluster.save_access(self.name, saved)
+        return saved
 
     def _study_keys(self, now: str) -> list[str]:
         """Every key that the study needs, `now` first, so that the ConfigMap changes once."""
@@ -258,18 +271,18 @@ class DevicePlugin(Access):
             known.append(f"{keys.PREFIX}ts-{max(keys.FEWEST_REPLICAS, *slices)}")
         return list(dict.fromkeys(known))
 
-    def _publish_keys(self, now: str, note: Mapping[str, Any]) -> bool:
+    def _publish_keys(self, now: str, saved: PluginState) -> bool:
         """Bring the study's keys into the ConfigMap; whether the text of the key `now` is another than before."""
         configs = self._configs()
         path = config_map_path(configs.namespace, configs.name)
         data = self.cluster.api.get(path).get("data") or {}
-        base = data.get(note["label"] or configs.default, "version: v1\n")
+        base = data.get(saved["label"] or configs.default, "version: v1\n")
         packed = self._gpus > 1
         texts = {key: keys.render(key, base, packed) for key in self._study_keys(now)}
         mine, nodes = node_digest(self.cluster.name), self._nodes()
         patch = shared_keys.change(self.cluster.api, path, lambda found: shared_keys.added(found, mine, nodes, texts))
         if patch:
-            self._hurry_volumes((self._installed.plugin, self._installed.discovery, self._installed.mps))
+            self._force_config_map_sync((self._installed.plugin, self._installed.discovery, self._installed.mps))
         return now in patch.get("data", {})
 
     def _others(self) -> bool:
@@ -279,7 +292,7 @@ class DevicePlugin(Access):
         """The cluster's nodes, by digest."""
         return {node_digest(each["metadata"]["name"]) for each in self.cluster.api.get("/api/v1/nodes")["items"]}
 
-    def _hurry_volumes(self, parts: Sequence[Part | None]) -> None:
+    def _force_config_map_sync(self, parts: Sequence[Part | None]) -> None:
         """Wait until the kubelet has brought the ConfigMap into the pods that read it.
 
         A config-manager whose label names a key that it does not see yet ends, and is started again ever later. The
@@ -293,41 +306,40 @@ class DevicePlugin(Access):
         except ApiRefused as refused:
             if refused.status != 403:
                 raise
-            print(f"waiting {RESYNC_SECONDS:g} s for the kubelet to see the new ConfigMap", file=sys.stderr)
-            time.sleep(RESYNC_SECONDS)
-        self.cluster.took("publish", time.monotonic() - began)
+            print(f"waiting {KUBELET_SYNC_SECONDS:g} s for the kubelet to see the new ConfigMap", file=sys.stderr)
+            time.sleep(KUBELET_SYNC_SECONDS)
+        self.cluster.note_phase("publish", time.monotonic() - began)
 
     def _annotate(self, parts: Sequence[Part | None], text: str | None) -> None:
         pods = self.cluster.pods()
         for part in parts:
             pod = part.pod_of(pods) if part else None
             if pod is not None:
-                self.cluster.api.patch(pod_path(pod), {"metadata": {"annotations": {POKE_ANNOTATION: text}}})
+                self.cluster.api.patch(pod_path(pod), {"metadata": {"annotations": {SYNC_ANNOTATION: text}}})
 
-    def restore(self, note: dict[str, Any]) -> None:
+    def restore(self, state: AccessState) -> None:
         """Restore label and ConfigMap, and wait until the node shows what it did."""
-        api = self.cluster.api
-        patch = device_plugin_found.label_patch(self.cluster.read(), note)
+        api, saved = self.cluster.api, cast(PluginState, state)
+        patch = plugin_state.label_patch(self.cluster.read(), saved)
         labels = patch["metadata"]["labels"] if patch else {}
-        if not self._cutting.put_back(note, labels) and patch is not None:
+        if not self._mig.restore(saved, labels) and patch is not None:
             api.patch(self.cluster.path, patch)
-        is_mps = patch is not None and note["shown"][SHARING_LABEL] == "mps"
+        is_mps = patch is not None and saved["shown"][SHARING_LABEL] == "mps"
         if is_mps:
             # As in `ensure`: it would go on with our shares.
             self._delete_pod_of(self._installed.mps)
 
         def problems() -> list[str]:
             found = self._problems_of_mps() if is_mps else []
-            return found + (device_plugin_found.unrestored(self.cluster.read(), note) if patch is not None else [])
+            return found + (plugin_state.differences(self.cluster.read(), saved) if patch is not None else [])
 
         # Without a plugin nobody reacts to the label any more.
         if patch is not None and self._installed.plugin is not None:
             self._wait(problems, "the node did not get back to how it was found", waits_for_mps=is_mps)
         # Another node may need the map until its own layout is back.
-        if note["mig"]["set"] is not None and not self._others():
-            self._cutting.clear_map()
-        configs = Configs(note["configs"]["namespace"], note["configs"]["name"], "")
-        path = config_map_path(configs.namespace, configs.name)
+        if saved["mig"]["set"] is not None and not self._others():
+            self._mig.clear_map()
+        path = config_map_path(saved["configs"]["namespace"], saved["configs"]["name"])
         # Whoever took the plugin away took its ConfigMap along.
         if api.find(path) is not None:
             mine, nodes = node_digest(self.cluster.name), self._nodes()

@@ -14,9 +14,9 @@ from sharebench.nodes.kubernetes.access.device_plugin.keys import PREFIX
 from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
 
 # With the digest of a node behind it: a run there needs the keys.
-USED_BY = "sharebench/used-by-"
+USER_ANNOTATION_PREFIX = "sharebench/used-by-"
 # Keys of our names that somebody had made before the first of us came.
-BEFORE = "sharebench/keys-before"
+PRIOR_KEYS_ANNOTATION = "sharebench/keys-before"
 ATTEMPTS = 10
 
 
@@ -29,7 +29,11 @@ def others(config_map: Json, mine: str, nodes: Collection[str]) -> set[str]:
 
     A node that is gone from the cluster needs nothing, and nobody is going to restore it.
     """
-    users = {note.removeprefix(USED_BY) for note in _notes(config_map) if note.startswith(USED_BY)}
+    users = {
+        note.removeprefix(USER_ANNOTATION_PREFIX)
+        for note in _notes(config_map)
+        if note.startswith(USER_ANNOTATION_PREFIX)
+    }
     return users & set(nodes) - {mine}
 
 
@@ -46,9 +50,9 @@ def added(config_map: Json, mine: str, nodes: Collection[str], texts: Mapping[st
             f"a run on another node has another config under the key {clashing[0]} of the plugin's ConfigMap; "
             "wait for it to end"
         )
-    wanted = {USED_BY + mine: "true"}
-    if BEFORE not in notes:
-        wanted[BEFORE] = json.dumps({key: text for key, text in data.items() if key.startswith(PREFIX)})
+    wanted = {USER_ANNOTATION_PREFIX + mine: "true"}
+    if PRIOR_KEYS_ANNOTATION not in notes:
+        wanted[PRIOR_KEYS_ANNOTATION] = json.dumps({key: text for key, text in data.items() if key.startswith(PREFIX)})
     missing = {note: text for note, text in wanted.items() if note not in notes}
     patch: Json = {"data": changed} if changed else {}
     return patch | ({"metadata": {"annotations": missing}} if missing else {})
@@ -58,12 +62,12 @@ def removed(config_map: Json, mine: str, nodes: Collection[str]) -> Json:
     """The patch by which a node needs the keys no more; the last one brings back what was there before any of us."""
     data, notes = config_map.get("data") or {}, _notes(config_map)
     if others(config_map, mine, nodes):
-        gone = [USED_BY + mine] if USED_BY + mine in notes else []
+        gone = [USER_ANNOTATION_PREFIX + mine] if USER_ANNOTATION_PREFIX + mine in notes else []
         return {"metadata": {"annotations": dict.fromkeys(gone)}} if gone else {}
-    before: dict[str, str] = json.loads(notes.get(BEFORE, "{}"))
+    before: dict[str, str] = json.loads(notes.get(PRIOR_KEYS_ANNOTATION, "{}"))
     ours = {key for key in data if key.startswith(PREFIX)} | set(before)
     changed = {key: before.get(key) for key in sorted(ours) if data.get(key) != before.get(key)}
-    gone = [note for note in notes if note.startswith(USED_BY) or note == BEFORE]
+    gone = [note for note in notes if note.startswith(USER_ANNOTATION_PREFIX) or note == PRIOR_KEYS_ANNOTATION]
     patch: Json = {"data": changed} if changed else {}
     return patch | ({"metadata": {"annotations": dict.fromkeys(gone)}} if gone else {})
 

@@ -82,7 +82,7 @@ def parts(driver: Driver, devices: Sequence[Device], strategy: Strategy, replica
     mine = [device for device in devices if device.driver == driver.name]
     if strategy.mechanisms[0] != "mig":
         whole = [device for device in mine if driver.is_whole(device)]
-        return whole[:1] or "the DRA driver offers no whole GPU of the node: cut by MIG, or not visible to it"
+        return whole[:1] or "the DRA driver offers no whole GPU of the node: partitioned by MIG, or not visible to it"
     if driver.part_class is None:
         return f"the DRA driver {driver.name} has no MIG"
     layout = strategy.layout(replicas)[: strategy.groups(replicas)]
@@ -90,7 +90,7 @@ def parts(driver: Driver, devices: Sequence[Device], strategy: Strategy, replica
     parents = dict.fromkeys(parent for device in mine if (parent := driver.parent(device)) is not None)
     why: list[Device] | str = (
         "the DRA driver offers no MIG instances of the node; have it make them (featureGates.DynamicMIG=true, an A100 "
-        "being in MIG mode before it starts), or cut the GPU and restart the driver's pod"
+        "being in MIG mode before it starts), or partition the GPU and restart the driver's pod"
     )
     for parent in parents:
         why = _instances(driver, [device for device in mine if driver.parent(device) == parent], strategy, layout)

@@ -15,14 +15,14 @@ API_VERSION = "resource.nvidia.com/v1beta1"
 PROGRAM = "gpu-kubelet-plugin"
 DAEMON_PREFIX = "mps-control-daemon-"
 # The first version with each gate, in the two ways of counting that the driver has had (its featuregates.go).
-SINCE = {
+GATE_SINCE = {
     "TimeSlicingSettings": ((0, 2), (25, 8)),
     "MPSSupport": ((0, 2), (25, 8)),
     "DynamicMIG": ((0, 3), (25, 12)),
 }
-CALENDAR = 24
+CALENDAR_MAJOR = 24
 # Before it, what MPS does to the GPU's compute mode was undone only as a by-product of time-slicing settings.
-RESETS_SINCE = (0, 5)
+COMPUTE_MODE_RESET_SINCE = (0, 5)
 
 
 def _gate(name: str, build: Build) -> str | None:
@@ -30,7 +30,7 @@ def _gate(name: str, build: Build) -> str | None:
     if build.gates.get(name):
         return None
     version = version_of(build.version)
-    first = SINCE[name][1 if version and version[0] >= CALENDAR else 0]
+    first = GATE_SINCE[name][1 if version and version[0] >= CALENDAR_MAJOR else 0]
     if version and version < first:
         newer = ".".join(map(str, first))
         return f"it needs the DRA driver's gate {name}, which {build.version} has not; use {newer} or newer"
@@ -102,7 +102,7 @@ class Nvidia(Driver):
         version = version_of(build.version)
         if (why := _gate("MPSSupport", build)) is not None:
             return why
-        if version and version < RESETS_SINCE and not build.gates.get("TimeSlicingSettings"):
+        if version and version < COMPUTE_MODE_RESET_SINCE and not build.gates.get("TimeSlicingSettings"):
             return (
                 f"the DRA driver {build.version} leaves the GPU in EXCLUSIVE_PROCESS after MPS; "
                 "set featureGates.TimeSlicingSettings=true too, or use 0.5 or newer"

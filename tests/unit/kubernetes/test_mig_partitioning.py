@@ -109,7 +109,7 @@ def test_without_leave_only_instances_that_exist_are_used(cluster: MigCluster, t
     node.cluster.read()
     assert offered(cluster) == {"nvidia.com/mig-1g.5gb": "7"}
     assert node.infeasible(STUDY.strategies["mig"], 2) is None
-    assert "cut by MIG" in (node.infeasible(STUDY.strategies["exclusive"], 1) or "")
+    assert "partitioned by MIG" in (node.infeasible(STUDY.strategies["exclusive"], 1) or "")
     changes = len(cluster.log)
     node.ensure(state("mig"))
     assert limits(node, "mig", 1) == ["nvidia.com/mig-1g.5gb"]
@@ -137,7 +137,7 @@ def test_an_unsettled_node_is_left_as_it_is(cluster: MigCluster, tmp_path: Path)
     node = opened(cluster, tmp_path)
     with pytest.raises(NodeError, match="the MIG manager is changing the node"):
         node.ensure(state("mig"))
-    assert saved_state.of_access(cluster.store[NODE], "device-plugin") is None
+    assert saved_state.load_access(cluster.store[NODE], "device-plugin") is None
 
 
 def test_a_label_that_is_newer_than_the_layout(cluster: MigCluster, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_label_that_is_newer_than_the_layout(cluster: MigCluster, tmp_path: Pa
     node = opened(cluster, tmp_path)
     with pytest.raises(NodeError, match=r"does not show the MIG layout of its label .*, all-1g\.5gb"):
         node.ensure(state("exclusive"))
-    assert saved_state.of_access(cluster.store[NODE], "device-plugin") is None
+    assert saved_state.load_access(cluster.store[NODE], "device-plugin") is None
     labels["nvidia.com/gpu.replicas"] = "0"
     node.ensure(state("exclusive"))
 
@@ -163,7 +163,7 @@ def test_a_layout_that_somebody_else_sets_meanwhile(cluster: MigCluster, tmp_pat
             node.ensure(state(name))
     node.restore()
     assert cluster.store[NODE]["metadata"]["labels"][CONFIG_LABEL] == "all-2g.10gb"
-    assert saved_state.of(cluster.store[NODE]) is None
+    assert saved_state.load(cluster.store[NODE]) is None
 
 
 def test_a_layout_that_changed_behind_the_managers_back_is_set_again(cluster: MigCluster, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from unit.kubernetes.objects import CONFIG
 from unit.kubernetes.test_device_plugin import STUDY, cluster, label, opened, state
 
 from sharebench.nodes.contract import Evidence, NodeError
-from sharebench.nodes.kubernetes.access.device_plugin.mps_suspects import Doubts, ended_well
+from sharebench.nodes.kubernetes.access.device_plugin.mps_suspects import MpsSuspects, ended_well
 from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePlugin
 from sharebench.nodes.kubernetes.node import ClusterNode
 
@@ -58,7 +58,7 @@ def test_after_tenants_that_ended_badly_the_next_job_has_a_new_daemon(
     assert "mps" in cluster.daemons
     assert cluster.started_daemons == 2
     assert later.switched is not None
-    assert "its daemon is started anew" in capsys.readouterr().err
+    assert "its daemon is restarted" in capsys.readouterr().err
     opened(cluster, tmp_path).ensure(state("mps", 3))
     assert deleted(cluster) == []
 
@@ -110,7 +110,7 @@ def test_a_daemon_that_has_gone_meanwhile_needs_nothing(cluster: FakeCluster, tm
     deleted(cluster)
     node.ensure(state("mps", 3))
     assert deleted(cluster) == []
-    assert not Doubts(tmp_path).concern("device-plugin")
+    assert "device-plugin" not in MpsSuspects(tmp_path)
 
 
 def test_a_daemon_that_does_not_end_is_said_and_stays_in_doubt(
@@ -130,7 +130,7 @@ def test_the_end_of_a_run_is_the_end_of_its_doubts(cluster: FakeCluster, tmp_pat
     node.ensure(state("mps", 3))
     node.mark_dirty()
     node.restore()
-    assert not Doubts(tmp_path).concern("device-plugin")
+    assert "device-plugin" not in MpsSuspects(tmp_path)
 
 
 def test_a_daemon_of_theirs_gets_our_shares_and_then_its_own_again(cluster: FakeCluster, tmp_path: Path) -> None:

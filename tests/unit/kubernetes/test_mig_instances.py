@@ -10,7 +10,7 @@ from unit.kubernetes.test_mig_layouts import KNOWN
 
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.kubernetes.access.device_plugin import keys, mig_instances
-from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import Cut, Impossible, Possible
+from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import MigInfeasible, MigInventory, Partitioning
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part
 
 WHOLE = {
@@ -46,10 +46,10 @@ def mig(*profiles: str, inner: str | None = None, instances: int | None = None) 
 EXCLUSIVE = Strategy("exclusive", ("exclusive",), None, None, None, None, None)
 
 
-def possible(labels: dict[str, str], may_change: bool = True, **more: Any) -> Possible:
+def possible(labels: dict[str, str], may_change: bool = True, **more: Any) -> MigInventory:
     """A node with these labels; its instances are those that they tell of, and its GPU has 40 GiB."""
-    given = {"known": KNOWN if may_change else None, "fixed": None, "found": mig_instances.shown(labels)}
-    return Possible(labels, **given | {"memory_mib": 40960} | more)
+    given = {"known": KNOWN if may_change else None, "fixed": None, "existing": mig_instances.shown(labels)}
+    return MigInventory(labels, **given | {"memory_mib": 40960} | more)
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,9 @@ def test_what_the_labels_tell(labels: dict[str, str], layout: dict[str, int]) ->
 def test_profiles_are_told_apart_by_the_memory_of_the_whole_gpu() -> None:
     """Whatever GPU its label tells of: with the plugin's MIG strategy single that is an instance."""
     known = KNOWN | {"all-1g.18gb": [{"1g.18gb": 7}]}
-    assert possible(SINGLE, known=known, fixed="single").cut(mig("1g"), 2).layout == {"1g.5gb": 7}
-    with pytest.raises(Impossible, match=r"1g could be none or several of the manager's map"):
-        possible(SINGLE, known=known, fixed="single", memory_mib=None).cut(mig("1g"), 2)
+    assert possible(SINGLE, known=known, fixed="single").partitioning(mig("1g"), 2).layout == {"1g.5gb": 7}
+    with pytest.raises(MigInfeasible, match=r"1g could be none or several of the manager's map"):
+        possible(SINGLE, known=known, fixed="single", memory_mib=None).partitioning(mig("1g"), 2)
 
 
 def test_labels_may_be_ahead_of_the_kubelet() -> None:
@@ -94,32 +94,34 @@ def test_the_gpu_is_the_same_however_it_is_cut(labels: dict[str, str]) -> None:
     ("strategy", "most", "cut"),
     [
         # the ready-made layout, which serves all numbers of tenants
-        (mig("1g"), 3, Cut({"1g.5gb": 7}, ("1g.5gb",) * 7, "all-1g.5gb")),
+        (mig("1g"), 3, Partitioning({"1g.5gb": 7}, ("1g.5gb",) * 7, "all-1g.5gb")),
         # none is ready-made: as many as the study needs, or as fit
-        (mig("2g"), 2, Cut({"2g.10gb": 2}, ("2g.10gb",) * 2, "sharebench-2x2g.10gb")),
-        (mig("2g"), 9, Cut({"2g.10gb": 3}, ("2g.10gb",) * 3, "sharebench-3x2g.10gb")),
+        (mig("2g"), 2, Partitioning({"2g.10gb": 2}, ("2g.10gb",) * 2, "sharebench-2x2g.10gb")),
+        (mig("2g"), 9, Partitioning({"2g.10gb": 3}, ("2g.10gb",) * 3, "sharebench-3x2g.10gb")),
         (
             mig("3g", "2g", "1g", "1g"),
             4,
-            Cut({"3g.20gb": 1, "2g.10gb": 1, "1g.5gb": 2}, ("3g.20gb", "2g.10gb", "1g.5gb", "1g.5gb"), "all-balanced"),
+            Partitioning(
+                {"3g.20gb": 1, "2g.10gb": 1, "1g.5gb": 2}, ("3g.20gb", "2g.10gb", "1g.5gb", "1g.5gb"), "all-balanced"
+            ),
         ),
         (
             mig("3g", inner="time-slicing", instances=2),
             7,
-            Cut({"3g.20gb": 2}, ("3g.20gb",) * 2, "all-3g.20gb", replicas=4),
+            Partitioning({"3g.20gb": 2}, ("3g.20gb",) * 2, "all-3g.20gb", replicas=4),
         ),
         # the plugin would deal the tenants over both of the ready-made layout
         (
             mig("3g", inner="time-slicing", instances=1),
             1,
-            Cut({"3g.20gb": 1}, ("3g.20gb",), "sharebench-1x3g.20gb", replicas=2),
+            Partitioning({"3g.20gb": 1}, ("3g.20gb",), "sharebench-1x3g.20gb", replicas=2),
         ),
     ],
 )
-def test_what_is_made(strategy: Strategy, most: int, cut: Cut) -> None:
-    assert possible(WHOLE).cut(strategy, most) == cut
+def test_what_is_made(strategy: Strategy, most: int, cut: Partitioning) -> None:
+    assert possible(WHOLE).partitioning(strategy, most) == cut
     # the same once it is there
-    assert possible(BALANCED).cut(strategy, most) == cut
+    assert possible(BALANCED).partitioning(strategy, most) == cut
 
 
 @pytest.mark.parametrize(
@@ -133,14 +135,14 @@ def test_what_is_made(strategy: Strategy, most: int, cut: Cut) -> None:
     ],
 )
 def test_the_whole_gpu(labels: dict[str, str], config: str | None) -> None:
-    assert possible(labels).cut(EXCLUSIVE, 1) == Cut({}, config=config)
+    assert possible(labels).partitioning(EXCLUSIVE, 1) == Partitioning({}, config=config)
 
 
 def test_instances_that_exist_are_used_and_the_others_stay() -> None:
-    found = possible(BALANCED, may_change=False).cut(mig("1g"), 7)
+    found = possible(BALANCED, may_change=False).partitioning(mig("1g"), 7)
     assert (found.profiles, found.config) == (("1g.5gb", "1g.5gb"), None)
     assert found.resources == {"nvidia.com/mig-1g.5gb": 2, "nvidia.com/mig-2g.10gb": 1, "nvidia.com/mig-3g.20gb": 1}
-    shared = possible(BALANCED, may_change=False).cut(mig("1g", inner="time-slicing", instances=2), 6)
+    shared = possible(BALANCED, may_change=False).partitioning(mig("1g", inner="time-slicing", instances=2), 6)
     assert shared.resources["nvidia.com/mig-1g.5gb"] == 6
     assert shared.resources["nvidia.com/mig-3g.20gb"] == 1
     assert shared.labels("A100")["nvidia.com/mig-1g.5gb.sharing-strategy"] == "time-slicing"
@@ -168,11 +170,11 @@ def test_instances_that_exist_are_used_and_the_others_stay() -> None:
             1,
             "more such MIG instances than the strategy shares",
         ),
-        (possible(BALANCED, may_change=False), EXCLUSIVE, 1, "cut by MIG"),
-        (possible(WHOLE | {"nvidia.com/gpu.replicas": "0"}, may_change=False), EXCLUSIVE, 1, "cut by MIG"),
+        (possible(BALANCED, may_change=False), EXCLUSIVE, 1, "partitioned by MIG"),
+        (possible(WHOLE | {"nvidia.com/gpu.replicas": "0"}, may_change=False), EXCLUSIVE, 1, "partitioned by MIG"),
     ],
 )
-def test_why_not(node: Possible, strategy: Strategy, replicas: int, words: str) -> None:
+def test_why_not(node: MigInventory, strategy: Strategy, replicas: int, words: str) -> None:
     reason = node.infeasible(strategy, replicas, replicas)
     assert reason is not None
     assert words in reason
@@ -185,7 +187,9 @@ def test_what_can_be_had_is_not_refused() -> None:
 
 
 def test_under_the_single_strategy_instances_are_gpus() -> None:
-    cut = possible(SINGLE, may_change=False, fixed="single").cut(mig("3g", inner="time-slicing", instances=2), 4)
+    cut = possible(SINGLE, may_change=False, fixed="single").partitioning(
+        mig("3g", inner="time-slicing", instances=2), 4
+    )
     assert cut.resource(1) == "nvidia.com/gpu"
     assert cut.resources == {"nvidia.com/gpu": 4}
     labels = cut.labels("NVIDIA-A100")
@@ -195,10 +199,10 @@ def test_under_the_single_strategy_instances_are_gpus() -> None:
 
 
 def test_tenants_of_unequal_instances_ask_for_their_own() -> None:
-    cut = possible(WHOLE).cut(mig("3g", "1g.5gb+me"), 2)
+    cut = possible(WHOLE).partitioning(mig("3g", "1g.5gb+me"), 2)
     assert [cut.resource(group) for group in (0, 1)] == ["nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb.me"]
-    with pytest.raises(Impossible):
-        possible(WHOLE).cut(mig("3g", "5g"), 2)
+    with pytest.raises(MigInfeasible):
+        possible(WHOLE).partitioning(mig("3g", "5g"), 2)
 
 
 @pytest.mark.parametrize(("env", "fixed"), [([], None), ([{"name": "MIG_STRATEGY", "value": "single"}], "single")])
