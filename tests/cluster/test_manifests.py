@@ -62,7 +62,8 @@ def test_claims_of_every_version_pass(cluster: Cluster, namespace: str, version:
             f"resource.k8s.io/{version}",
             body["spec"]["devices"]["config"],
         )
-        (wrong,) = claims.claims("v1" if version in claims_api.FLAT else "v1beta1", NVIDIA, shared, found)
+        other = "v1" if version in claims_api.FLAT_REQUEST_VERSIONS else "v1beta1"
+        (wrong,) = claims.claims(other, NVIDIA, shared, found)
         assert dry_run(cluster, namespace, wrong | {"apiVersion": body["apiVersion"]})[0] in (400, 422)
 
 

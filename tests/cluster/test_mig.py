@@ -56,7 +56,7 @@ def test_after_a_layout_that_does_not_fit_plugin_and_labels_stay_away(mig: Clust
     """The GPU is left empty, and gpu.deploy.* at paused-for-mig-change, until a good layout comes."""
     assert configure(mig, "all-1g.5gb") == "success"
     assert configure(mig, "too-much") == "failed"
-    assert mig.labels()[PAUSABLE] == mig_manager.PAUSED
+    assert mig.labels()[PAUSABLE] == mig_manager.PAUSED_VALUE
     assert mig.plugin_pods() == []
     # It does nothing about the value that it has seen last.
     mig.set_label(None, mig_manager.STATE_LABEL)
