@@ -98,8 +98,8 @@ class Rule:
         )
 
 
-class Steady(TypedDict):
-    """A verdict on steadiness as GET /readyz and the record have it."""
+class Steadiness(TypedDict):
+    """A verdict on steadiness as GET /readyz and the record have it; the change is that of the last two medians."""
 
     is_steady: bool
     batches: int
@@ -113,33 +113,35 @@ class Verdict(NamedTuple):
     batches: int
     change_percent: float | None
 
-    def entry(self) -> Steady:
+    def entry(self) -> Steadiness:
         """The verdict as JSON has it."""
         return {"is_steady": self.is_steady, "batches": self.batches, "change_percent": self.change_percent}
 
 
+Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8"]
+Arrival = Literal["closed", "constant", "poisson", "own"]
 # The record of a window, as GET /record answers it; config/schemas/record.schema.json explains every key.
 Histogram = dict[str, int]
 """Non-empty buckets only: index as text, to count."""
 
 
-class DeviceView(TypedDict, total=False):
-    """What the tenant's own process sees of its device. CUDA, NVML and a pod's environment each fill in a part."""
+class View(TypedDict):
+    """What a tenant's process saw of the GPU before it loaded its model; the last four in pods only."""
 
     pid: int
     device: str | None
-    is_mig: bool | None
     sm_count: int | None
     memory_free_bytes: int | None
     memory_total_bytes: int | None
     over_limit_refused: bool | None
-    mps_pipe: str | None
-    nodes: list[str]
-    variables: dict[str, str | None]
+    mps_pipe: NotRequired[str | None]
+    is_mig: NotRequired[bool | None]
+    variables: NotRequired[dict[str, str | None]]
+    nodes: NotRequired[list[str]]
 
 
 class Startup(TypedDict):
-    """The parts of a tenant's start-up."""
+    """Start-up of a tenant in parts."""
 
     process_seconds: float
     import_seconds: float
@@ -149,88 +151,15 @@ class Startup(TypedDict):
     first_iteration_seconds: NotRequired[float | None]
 
 
-class Timed(TypedDict):
-    """Times that the workload took itself."""
+class ForeignBuckets(TypedDict):
+    """Buckets of a program that measures itself; an upper bound of None is infinity."""
 
-    count: int
-    sum_seconds: float
-    histogram: Histogram
-
-
-class Timeline(TypedDict):
-    """The window in SLOTS equal parts, by start of the iteration."""
-
-    slot_seconds: float
+    upper_seconds: list[float | None]
     count: list[int]
-    sum_seconds: list[float]
-    max_seconds: list[float]
 
 
-class LoadRecord(TypedDict):
-    """What was asked of the tenant, and what it did."""
-
-    arrival: str
-    planned_rate_hz: float | None
-    achieved_rate_hz: float
-    delay_p99_seconds: float | None
-    in_flight_mean: float | None
-    drops: int
-    censored: int
-
-
-class JobRecord(TypedDict):
-    """Fixed work and how far it came."""
-
-    iterations: int
-    completed: int
-    start_delay_seconds: float | None
-    completion_seconds: float | None
-
-
-class CpuRecord(TypedDict):
-    """CPU time in the window, time runnable without a CPU, and the CPUs that the tenant may run on."""
-
-    cpu_seconds: float
-    run_queue_seconds: float | None
-    affinity: list[int] | None
-
-
-class WorkRecord(TypedDict):
-    """Declared work of one iteration."""
-
-    flop: float | None
-    bytes: float | None
-    items: float
-    precision: str | None
-
-
-class Environment(TypedDict):
-    """Versions of the software that a tenant ran on."""
-
-    python: str
-    platform: str
-    packages: dict[str, str]
-
-
-class Counts(TypedDict):
-    """What was counted in a window."""
-
-    count: int
-    sum_seconds: float
-    sum_squares_seconds2: NotRequired[float]
-    min_seconds: float | None
-    max_seconds: float | None
-    errors: int
-    last_error: NotRequired[str | None]
-    histogram: Histogram
-    device_histogram: Timed | None
-    stages: dict[str, Timed]
-    timeline: Timeline | None
-    load: LoadRecord
-
-
-class ScrapeRecord(TypedDict):
-    """How well two scrapes of a program's metrics stand for the window."""
+class Scrape(TypedDict):
+    """How well the two scrapes of a program that measures itself stand for the window."""
 
     offset_seconds: float
     seconds: float
@@ -240,48 +169,125 @@ class ScrapeRecord(TypedDict):
     mean_error_ratio: float | None
 
 
-class ForeignHistogram(TypedDict):
-    """A program's own buckets; an upper bound of None is infinity."""
-
-    upper_seconds: list[float | None]
-    count: list[int]
-
-
-class ProcessView(TypedDict):
-    """What the host sees of a user program: its processes, and the GPUs that its environment shows it."""
-
-    pids: list[int]
-    visible_devices: str | None
-
-
 class Generator(TypedDict):
-    """What the client of a server used itself."""
+    """CPU time of the client that made a server's load."""
 
     cpu_seconds: float | None
     run_queue_seconds: float | None
 
 
-class WindowRecord(Counts):
-    """A tenant's part of raw.json without `status`, `exit` and `output_digest`, and its `environment`."""
+class Timed(TypedDict):
+    """Times that a workload took itself; the histogram is sparse, bucket index to count."""
+
+    count: int
+    sum_seconds: float
+    histogram: Histogram
+
+
+class Timeline(TypedDict):
+    """The window in equal slots, by the start of the iteration."""
+
+    slot_seconds: float
+    count: list[int]
+    sum_seconds: list[float]
+    max_seconds: list[float]
+
+
+class AchievedLoad(TypedDict):
+    """The load that was planned, and what the tenant did of it."""
+
+    arrival: Arrival
+    planned_rate_hz: float | None
+    achieved_rate_hz: float
+    delay_p99_seconds: float | None
+    in_flight_mean: float | None
+    drops: int
+    censored: int
+
+
+class CompletedJob(TypedDict):
+    """Fixed work: how much of it was done, and when."""
+
+    iterations: int
+    completed: int
+    start_delay_seconds: float | None
+    completion_seconds: float | None
+
+
+class CpuUse(TypedDict):
+    """CPU time in the window; `affinity` are the cores as seen from inside."""
+
+    cpu_seconds: float
+    run_queue_seconds: float | None
+    affinity: list[int] | None
+
+
+class DeclaredWork(TypedDict):
+    """What one iteration does, as the workload declares it."""
+
+    flop: float | None
+    bytes: float | None
+    items: float
+    precision: Precision | None
+
+
+class Measured(TypedDict):
+    """What a tenant itself measured in a window. Times are seconds, histograms sparse: bucket index to count."""
 
     index: int
     workload: str
-    view: DeviceView | None
-    startup: Startup
-    steady: Steady | None
-    job: NotRequired[JobRecord | None]
+    view: View | None
+    startup: Startup | None
+    count: int
+    sum_seconds: float
+    sum_squares_seconds2: NotRequired[float]
+    min_seconds: float | None
+    max_seconds: float | None
+    errors: int
+    last_error: NotRequired[str | None]
+    histogram: Histogram
+    measured_by: NotRequired[Literal["scrape", "client"]]
+    foreign_histogram: NotRequired[ForeignBuckets | None]
+    scrape: NotRequired[Scrape]
+    generator: NotRequired[Generator]
+    device_histogram: Timed | None
+    stages: dict[str, Timed]
+    timeline: Timeline | None
+    job: NotRequired[CompletedJob | None]
     coverage_ratio: float
     drain_seconds: float
-    cpu: CpuRecord | None
+    cpu: CpuUse | None
     memory_bytes: int | None
-    work: WorkRecord | None
+    work: DeclaredWork | None
+
+
+class Environment(TypedDict):
+    """What a tenant ran in."""
+
+    python: str
+    platform: str
+    packages: dict[str, str]
+
+
+class ProcessView(TypedDict):
+    """What the host sees of a user program: its processes, and the GPUs that its environment shows it (None: all)."""
+
+    pids: list[int]
+    visible_devices: str | None
+
+
+class TenantReport(Measured):
+    """What a tenant delivers at the end of a window: GET /record, and for a user program what the driver saw.
+
+    `steady` is the verdict of its warm-up. `outside` is None for a server that runs elsewhere. The driver asks for
+    `output_digest` later.
+    """
+
+    load: AchievedLoad
+    steady: Steadiness | None
     environment: Environment
-    # Of user programs only, added by the driver.
-    measured_by: NotRequired[Literal["scrape", "client"]]
     outside: NotRequired[ProcessView | None]
-    foreign_histogram: NotRequired[ForeignHistogram | None]
-    scrape: NotRequired[ScrapeRecord]
-    generator: NotRequired[Generator]
+    output_digest: NotRequired[list[float | None] | None]
 
 
 Digest = list[float | None]

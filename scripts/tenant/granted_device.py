@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tenant.contract import GRANTED_VARIABLE, PIPE_VARIABLE, SHOWN_VARIABLE, DeviceView, device_digest
+from tenant.contract import GRANTED_VARIABLE, PIPE_VARIABLE, SHOWN_VARIABLE, View, device_digest
 
 DEVICES_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 # How the variable says that devices come by another way.
@@ -20,7 +20,7 @@ def _nodes() -> list[str]:
     return sorted(str(path.relative_to(DEVICE_FOLDER)) for path in found)
 
 
-def view(environment: Mapping[str, str] = os.environ) -> DeviceView | None:
+def view(environment: Mapping[str, str] = os.environ) -> View | None:
     """The record's `view` of a tenant in a pod of ours as its environment has it; None elsewhere.
 
     A device is known by the digest of its id, as in `tenant.gpu.cuda`; None where the variable names no single one.
@@ -30,7 +30,7 @@ def view(environment: Mapping[str, str] = os.environ) -> DeviceView | None:
         return None
     device = environment.get(DEVICES_VARIABLE, "")
     is_named = device not in NO_DEVICE and "," not in device
-    found: DeviceView = {
+    found: View = {
         "pid": os.getpid(),
         "device": device_digest(device) if is_named else None,
         "sm_count": None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenant.contract import JobRecord
+from tenant.contract import CompletedJob
 from tenant.recorder import Recorder, Rows, Window
 from tenant.workload import Sample
 
@@ -34,7 +34,7 @@ class Job:
         for rows, samples in self._pieces:
             recorder.fold(rows, samples)
 
-    def record(self, window: Window) -> JobRecord:
+    def record(self, window: Window) -> CompletedJob:
         """The record's `job`; `window` has counted it and ends where it did. Seconds count from the window's start."""
         first = next((int(rows.intended[0]) for rows, _ in self._pieces if rows.intended.size), None)
         return {

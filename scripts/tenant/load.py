@@ -9,9 +9,10 @@ from itertools import chain, count, takewhile
 
 import numpy as np
 
+from tenant.contract import Arrival
 from tenant.parameters import Params, natural, one_of, positive_integer, positive_number, with_defaults
 
-ARRIVALS = ("closed", "constant", "poisson")
+ARRIVALS: tuple[Arrival, ...] = ("closed", "constant", "poisson")
 BATCH = 1024
 
 
@@ -23,7 +24,7 @@ class Load:
     the first tenant of a workload has the same arrivals next to any neighbours.
     """
 
-    arrival: str = "closed"
+    arrival: Arrival = "closed"
     rate_hz: float | None = None
     queue_limit: int = 10_000
     seed: int = 0

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from threading import Condition, Lock
 
-from tenant.contract import Digest, Rule, Verdict, WindowRecord
+from tenant.contract import Digest, Rule, TenantReport, Verdict
 from tenant.exposition import BUILT_IN, CONTENT_TYPE, Exposition, exposition
 from tenant.failures import RefusedError
 from tenant.job import Job
@@ -68,7 +68,7 @@ class Measurement:
         # The last window that was set, and its record once complete; the recorder has it while it is open.
         self._window: Window | None = None
         self._outcome = Outcome()
-        self._record: WindowRecord | None = None
+        self._record: TenantReport | None = None
         # What the last window asked for, if that was fixed work.
         self._job: Job | None = None
         # Of the last window: whether its digest was asked for, and the digest.
@@ -248,7 +248,7 @@ class Measurement:
             self._job = None if iterations is None else Job(iterations)
             self._changed.notify_all()
 
-    def wait_record(self, deadline_seconds: float) -> WindowRecord:
+    def wait_record(self, deadline_seconds: float) -> TenantReport:
         """The record of the last window; what has not finished `deadline_seconds` after its end is censored.
 
         Raises RefusedError when no window was set.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import TypeVar
 
+Choice = TypeVar("Choice", bound=str)
 Params = Mapping[str, object]
 """Parameters as their JSON has them, not yet checked."""
 
@@ -54,11 +56,12 @@ def optional_text(value: object, name: str) -> str | None:
     return None if value is None else text(value, name)
 
 
-def one_of(value: object, choices: Collection[str], name: str) -> str:
-    """The value as one of the choices. Raises ParameterError."""
-    if not isinstance(value, str) or value not in choices:
-        raise ParameterError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
-    return value
+def one_of(value: object, choices: Collection[Choice], name: str) -> Choice:
+    """The one of the choices that equals the value. Raises ParameterError."""
+    for choice in choices:
+        if choice == value:
+            return choice
+    raise ParameterError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
 
 
 def boolean(value: object, name: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tenant.buckets import quantile_seconds, to_sparse
-from tenant.contract import SLOTS, CpuRecord, DeviceView, Digest, JobRecord, Timed, Verdict, WindowRecord
+from tenant.contract import SLOTS, CompletedJob, CpuUse, Digest, TenantReport, Timed, Verdict, View
 from tenant.load import Load
 from tenant.recorder import Tally, Window
 from tenant.usage import CpuTime, affinity
@@ -28,7 +28,7 @@ class Identity:
     import_seconds: float
     load_seconds: float
     context_seconds: float = 0.0
-    view: DeviceView | None = None
+    view: View | None = None
     process_tenants: int = 1
 
 
@@ -52,7 +52,7 @@ def _seconds(ns: int | None) -> float | None:
     return None if ns is None else ns / 1e9
 
 
-def _cpu(outcome: Outcome) -> CpuRecord | None:
+def _cpu(outcome: Outcome) -> CpuUse | None:
     start, end = outcome.cpu_start, outcome.cpu_end
     if start is None or end is None:
         return None
@@ -93,8 +93,8 @@ def tenant_record(
     outcome: Outcome,
     warm_up: tuple[float, float | None],
     steady: Verdict | None,
-    job: JobRecord | None = None,
-) -> WindowRecord:
+    job: CompletedJob | None = None,
+) -> TenantReport:
     """The record of a window; `warm_up` is the time from loaded to steady, and to the end of the first iteration."""
     latencies = window.latencies
     window_ns = window.end_ns - window.start_ns

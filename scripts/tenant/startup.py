@@ -7,7 +7,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from tenant import FIRST_LINE_NS, granted_device, workloads
-from tenant.contract import DeviceView
+from tenant.contract import View
 from tenant.parameters import ParameterError
 from tenant.workload import Workload
 
@@ -26,19 +26,20 @@ class _Watch:
         return (self._begun_ns - before_ns) / 1e9
 
 
-def _open_device(device: str) -> DeviceView | None:
+def _open_device(device: str) -> View | None:
     """What the process sees of its device, None on a CPU outside of a pod; opens the CUDA context."""
     given = granted_device.view()
     if device == "cuda":
         from tenant.gpu import cuda
 
         cuda.open_context()
-        return {**(given or {}), **cuda.view()}
+        seen = cuda.view()
+        return seen if given is None else {**given, **seen}
     if given is None:
         return None
     from tenant.gpu import nvml
 
-    return {**given, **nvml.view()}
+    return nvml.completed(given)
 
 
 def load(arguments: Namespace) -> list[tuple[Workload, Identity]]:

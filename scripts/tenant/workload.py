@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import NamedTuple
 
-from tenant.contract import WorkRecord
+from tenant.contract import DeclaredWork, Precision
 from tenant.usage import peak_resident_bytes
 
 # The samples of device time; every other kind is the name of a stage.
@@ -27,9 +27,9 @@ class Work(NamedTuple):
     flop: float | None
     bytes: float | None
     items: float
-    precision: str | None = None
+    precision: Precision | None = None
 
-    def entry(self) -> WorkRecord:
+    def entry(self) -> DeclaredWork:
         """The work as JSON has it."""
         return {"flop": self.flop, "bytes": self.bytes, "items": self.items, "precision": self.precision}
 

@@ -9,7 +9,8 @@ from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_t
 import pytest
 
 from sharebench.records.record import SCHEMA_PATH
-from sharebench.records.types import Measured, Record, TenantRecord, TenantReport
+from sharebench.records.types import Record, TenantRecord
+from tenant.contract import Measured, TenantReport
 
 SCHEMA: dict[str, Any] = json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))
 SCALARS: dict[str, type] = {"string": str, "number": float, "integer": int, "boolean": bool, "null": type(None)}

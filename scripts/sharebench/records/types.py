@@ -7,6 +7,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 from sharebench.core.spec import Limits
 from sharebench.records.prometheus import PrometheusRecord
 from sharebench.records.telemetry import Telemetry
+from tenant.contract import AchievedLoad, Measured, Steadiness
 
 TenantStatus = Literal["ok", "oom", "crashed", "killed", "hung", "not-measured"]
 Status = Literal["ok", "infeasible", "not-measured", "oom", "crashed", "killed", "hung"]
@@ -133,150 +134,6 @@ class Exit(TypedDict):
     log_tail: str
 
 
-class View(TypedDict):
-    """What a tenant's process saw of the GPU before it loaded its model; the last four in pods only."""
-
-    pid: int
-    device: str | None
-    sm_count: int | None
-    memory_free_bytes: int | None
-    memory_total_bytes: int | None
-    over_limit_refused: bool | None
-    mps_pipe: NotRequired[str | None]
-    is_mig: NotRequired[bool | None]
-    variables: NotRequired[dict[str, str | None]]
-    nodes: NotRequired[list[str]]
-
-
-class Startup(TypedDict):
-    """Start-up of a tenant in parts."""
-
-    process_seconds: float
-    import_seconds: float
-    context_seconds: float
-    load_seconds: float
-    warmup_seconds: float
-    first_iteration_seconds: NotRequired[float | None]
-
-
-class Steadiness(TypedDict):
-    """The verdict on steadiness once all tenants were ready; the change is that of the last two medians."""
-
-    is_steady: bool
-    batches: int
-    change_percent: float | None
-
-
-class ForeignBuckets(TypedDict):
-    """Buckets of a program that measures itself; an upper bound of None is infinity."""
-
-    upper_seconds: list[float | None]
-    count: list[int]
-
-
-class Scrape(TypedDict):
-    """How well the two scrapes of a program that measures itself stand for the window."""
-
-    offset_seconds: float
-    seconds: float
-    seconds_error: float
-    longest_seconds: float | None
-    rate_error_ratio: float | None
-    mean_error_ratio: float | None
-
-
-class Generator(TypedDict):
-    """CPU time of the client that made a server's load."""
-
-    cpu_seconds: float | None
-    run_queue_seconds: float | None
-
-
-class Timed(TypedDict):
-    """Times that a workload took itself; the histogram is sparse, bucket index to count."""
-
-    count: int
-    sum_seconds: float
-    histogram: dict[str, int]
-
-
-class Timeline(TypedDict):
-    """The window in equal slots, by the start of the iteration."""
-
-    slot_seconds: float
-    count: list[int]
-    sum_seconds: list[float]
-    max_seconds: list[float]
-
-
-class AchievedLoad(TypedDict):
-    """The load that was planned, and what the tenant did of it."""
-
-    arrival: Literal["closed", "constant", "poisson", "own"]
-    planned_rate_hz: float | None
-    achieved_rate_hz: float
-    delay_p99_seconds: float | None
-    in_flight_mean: float | None
-    drops: int
-    censored: int
-
-
-class CompletedJob(TypedDict):
-    """Fixed work: how much of it was done, and when."""
-
-    iterations: int
-    completed: int
-    start_delay_seconds: float | None
-    completion_seconds: float | None
-
-
-class CpuUse(TypedDict):
-    """CPU time in the window; `affinity` are the cores as seen from inside."""
-
-    cpu_seconds: float
-    run_queue_seconds: float | None
-    affinity: list[int] | None
-
-
-class DeclaredWork(TypedDict):
-    """What one iteration does, as the workload declares it."""
-
-    flop: float | None
-    bytes: float | None
-    items: float
-    precision: Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8"] | None
-
-
-class Measured(TypedDict):
-    """What a tenant itself measured in a window. Times are seconds, histograms sparse: bucket index to count."""
-
-    index: int
-    workload: str
-    view: View | None
-    startup: Startup | None
-    count: int
-    sum_seconds: float
-    sum_squares_seconds2: NotRequired[float]
-    min_seconds: float | None
-    max_seconds: float | None
-    errors: int
-    last_error: NotRequired[str | None]
-    histogram: dict[str, int]
-    measured_by: NotRequired[Literal["scrape", "client"]]
-    foreign_histogram: NotRequired[ForeignBuckets | None]
-    scrape: NotRequired[Scrape]
-    generator: NotRequired[Generator]
-    device_histogram: Timed | None
-    stages: dict[str, Timed]
-    timeline: Timeline | None
-    job: NotRequired[CompletedJob | None]
-    coverage_ratio: float
-    drain_seconds: float
-    cpu: CpuUse | None
-    memory_bytes: int | None
-    work: DeclaredWork | None
-
-
 class TenantRecord(Measured):
     """The entry of one tenant in a record: what it measured, and what the driver knows of it."""
 
@@ -285,28 +142,6 @@ class TenantRecord(Measured):
     steady: Steadiness | None
     load: AchievedLoad | None
     output_digest: list[float | None] | None
-
-
-class Environment(TypedDict):
-    """What a tenant ran in."""
-
-    python: str
-    platform: str
-    packages: dict[str, str]
-
-
-class TenantReport(Measured):
-    """What a tenant delivers at the end of a window.
-
-    `steady` is the verdict of its warm-up. `outside` is what the host sees of a user program and all that it started:
-    None for a server that is not ours. The driver asks for `output_digest` later.
-    """
-
-    load: AchievedLoad
-    steady: Steadiness | None
-    environment: Environment
-    outside: NotRequired[dict[str, Any] | None]
-    output_digest: NotRequired[list[float | None] | None]
 
 
 class Outcome(TypedDict):

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
-from tenant.contract import PROBE_VARIABLE, DeviceView, device_digest
+from tenant.contract import PROBE_VARIABLE, View, device_digest
 
 LIBRARY = "libcuda.so.1"
 MIG_PREFIX = "MIG-"
@@ -153,7 +153,7 @@ def _is_refused(size_bytes: int) -> bool:
     return False
 
 
-def view() -> DeviceView:
+def view() -> View:
     """What this process sees of its device, for the record; after `open_context`. Raises CudaError.
 
     `over_limit_refused` is whether an allocation of PROBE_VARIABLE's bytes failed (None when that is not set).

@@ -18,6 +18,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from tenant.contract import Precision
 from tenant.gpu.torch_device import TorchWorkload
 from tenant.parameters import ParameterError, Params, boolean, one_of, positive_integer, with_defaults
 from tenant.workload import Work
@@ -26,7 +27,7 @@ Placed = TypeVar("Placed", torch.Tensor, torch.nn.Module)
 
 COMMON = {"batch": 1, "dtype": "float32", "graph": False}
 # As in matmul: tf32 is float32 with TF32 allowed in products and convolutions.
-PRECISIONS = {"float32": "fp32", "tf32": "tf32", "float16": "fp16", "bfloat16": "bf16"}
+PRECISIONS: dict[str, Precision] = {"float32": "fp32", "tf32": "tf32", "float16": "fp16", "bfloat16": "bf16"}
 
 
 class Settings(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from ctypes import Structure, Union, byref, c_char_p, c_double, c_int, c_longlong, c_uint, c_ulonglong, c_void_p
 from typing import Any
 
-from tenant.contract import DeviceView, device_digest
+from tenant.contract import View, device_digest
 from tenant.gpu.cuda import MIG_PREFIX
 from tenant.granted_device import DEVICES_VARIABLE, NO_DEVICE
 
@@ -168,10 +168,12 @@ class Gpu:
         return self._number(c_ulonglong, "nvmlDeviceGetCurrentClocksThrottleReasons") if mask is None else mask
 
 
-def view() -> DeviceView:
-    """`device` and `is_mig` of the record's `view`, as in `tenant.gpu.cuda`; empty where NVML does not know it."""
+def completed(given: View) -> View:
+    """A pod's view with `device` and `is_mig` as NVML has them; as it is where NVML does not know the device."""
     try:
         uuid = Gpu({}).uuid()
     except NvmlError:
-        return {}
-    return {} if uuid is None else {"device": device_digest(uuid), "is_mig": uuid.startswith(MIG_PREFIX)}
+        return given
+    if uuid is None:
+        return given
+    return {**given, "device": device_digest(uuid), "is_mig": uuid.startswith(MIG_PREFIX)}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tenant.contract import Precision
 from tenant.failures import is_out_of_memory
 from tenant.gpu.torch_device import TorchWorkload
 from tenant.parameters import ParameterError, Params, one_of, positive_integer, positive_number, with_defaults
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 FRAMEWORKS = {"cuda": ("torch",)}
 # Name of the precision, bytes of an element, and the relative difference that is still the same result.
-CPU_DTYPES = {"float32": ("fp32", 4, 1e-3), "float64": ("fp64", 8, 1e-7)}
-CUDA_DTYPES = {
+CPU_DTYPES: dict[str, tuple[Precision, int, float]] = {"float32": ("fp32", 4, 1e-3), "float64": ("fp64", 8, 1e-7)}
+CUDA_DTYPES: dict[str, tuple[Precision, int, float]] = {
     **CPU_DTYPES,
     "tf32": ("tf32", 4, 1e-3),
     "float16": ("fp16", 2, 1e-2),
@@ -32,7 +33,7 @@ CUDA_DTYPES = {
 }
 
 
-def _work(size: int, kind: tuple[str, int, float]) -> Work:
+def _work(size: int, kind: tuple[Precision, int, float]) -> Work:
     precision, element_bytes, _ = kind
     # Two factors are read and the result written; it and the reference are read to be compared.
     return Work(2.0 * size**3, 5.0 * size**2 * element_bytes, 1, precision)

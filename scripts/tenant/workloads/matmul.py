@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tenant.contract import Precision
 from tenant.gpu.torch_device import TorchWorkload
 from tenant.parameters import ParameterError, Params, boolean, one_of, positive_integer, with_defaults
 from tenant.workload import Work, Workload
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 FRAMEWORKS = {"cuda": ("torch",)}
 # Name of the precision, and bytes of an element of the factors and of the product.
-CPU_DTYPES = {"float32": ("fp32", 4, 4), "float64": ("fp64", 8, 8)}
-CUDA_DTYPES = {
+CPU_DTYPES: dict[str, tuple[Precision, int, int]] = {"float32": ("fp32", 4, 4), "float64": ("fp64", 8, 8)}
+CUDA_DTYPES: dict[str, tuple[Precision, int, int]] = {
     **CPU_DTYPES,
     "tf32": ("tf32", 4, 4),
     "float16": ("fp16", 2, 2),
@@ -33,7 +34,7 @@ FLOAT8_CAPABILITY = (8, 9)
 FLOAT8_MULTIPLE = 16
 
 
-def _work(size: int, kind: tuple[str, int, int]) -> Work:
+def _work(size: int, kind: tuple[Precision, int, int]) -> Work:
     precision, factor_bytes, product_bytes = kind
     return Work(2.0 * size**3, float(size**2 * (2 * factor_bytes + product_bytes)), 1, precision)
 
