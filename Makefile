@@ -12,7 +12,7 @@
 # make cluster-install   namespace and rights for `node: kubernetes`, as a dry run; APPLY=1 makes them; WITH=plugin,
 #               WITH=operator or WITH="plugin prometheus" install these charts too (config/cluster/charts.yaml);
 #               NODE=my-node CONFIG_MAP=my-configs narrow the rights to these
-# make docs     rebuild what documents show of the code: manifests, architecture figures, and the pages with them
+# make docs     rebuild what documents show of the code: keys of the config, manifests, architecture figures, pages
 # make clean    remove what these commands made, unless a run is using it
 #
 # `make run ARGS="--config 'strategies=[mps,mig]'"` passes arguments on to snakemake.
@@ -92,6 +92,7 @@ gpu-env: $(GPU_VENV)/run.stamp
 
 .PHONY: docs
 docs: $(VENV)/dev.stamp
+	@$(BIN)/python scripts/config_manual.py
 	@PYTHONPATH=tests:scripts $(BIN)/python -m unit.kubernetes.manifests
 	@$(BIN)/python docs/strategies/draw.py
 	@PYTHONPATH=tests:scripts $(BIN)/python docs/strategies/include.py

@@ -203,6 +203,10 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "number as a key": ({f"{W}.matmul.params": {1: 2}}, [f"{W}.matmul.params:", "key 1", "in quotes"]),
     "date": ({"results": datetime.date(2026, 1, 2)}, ["results:", "date", "in quotes"]),
     "undecodable": ({"results": "a\udcff"}, ["results:", "in quotes"]),
+    "undecodable argument": ({f"{W}.matmul.params": {"a": "\udcff"}}, [f"{W}.matmul.params.a:", "in quotes"]),
+    "undecodable description": ({f"{S}.mps.description": "\udcff"}, [f"{S}.mps.description:", "in quotes"]),
+    "number as a key of a section": ({"warmup": {1: 2}}, ["warmup:", "key '1'", "in quotes"]),
+    "set": ({"replicas": {1, 2}}, ["replicas:", "set", "in quotes"]),
     "contains itself": ({"strategies": DEEP}, ["strategies:", "nested too deeply", "anchor"]),
 }
 

@@ -1,4 +1,4 @@
-"""Schema, config files and manual say the same, and the manual's examples are true."""
+"""Models, schema, config files and manual say the same, and the manual's examples are true."""
 
 from __future__ import annotations
 
@@ -16,60 +16,45 @@ from snakemake.utils import update_config
 from unit.config_cases import MALFORMED
 from unit.studies import CONFIG, S, W, files, refusal, study
 
-from sharebench.config.load import config_schema, load
+import config_manual
+from sharebench.config.load import load
+from sharebench.config.models import Config
+from sharebench.config.refusals import keys, meaning, section_in
+from sharebench.config.values import Section
 
 MANUAL = (CONFIG / "README.md").read_text()
-SCHEMA = config_schema()
-STRATEGY, WORKLOAD = SCHEMA["$defs"]["strategy"], SCHEMA["$defs"]["workload"]
-REQUIRED = object()
+SCHEMA = config_manual.schema()
+LEAVES = {key: rules.default for key, rules in config_manual.rows(Config)}
 
 
-def leaves(schema: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted key and default of everything that a person may set; a section stands for its keys."""
-    for key, inner in schema.get("properties", {}).items():
-        is_section = inner.get("default") == {} and inner.get("properties")
-        if not is_section:
-            yield prefix + key, inner.get("default", REQUIRED)
-        yield from leaves(inner, f"{prefix}{key}.")
-
-
-def objects(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every schema of an object, however deep."""
+def nodes(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every mapping in the schema, however deep."""
     if isinstance(schema, dict):
-        if "object" in schema.get("type", ()):
-            yield path, schema
+        yield path, schema
         for key, inner in schema.items():
-            yield from objects(inner, f"{path}/{key}")
+            yield from nodes(inner, f"{path}/{key}")
+    if isinstance(schema, list):
+        for index, inner in enumerate(schema):
+            yield from nodes(inner, f"{path}/{index}")
 
 
-OBJECTS = dict(objects(SCHEMA))
-PROPERTIES = {
-    f"{path}/{key}": inner for path, schema in OBJECTS.items() for key, inner in schema.get("properties", {}).items()
-}
+def sections(section: type[Section] = Config) -> Iterator[type[Section]]:
+    yield section
+    for rules in section.model_fields.values():
+        inner = section_in(rules)
+        if inner is not None:
+            yield from sections(inner)
 
 
-def manual_table(heading: str) -> dict[str, Any]:
-    """Key and default of every row of the table under a heading of the manual."""
-    section = MANUAL.split(f"\n{heading}\n", 1)[1].split("\n#", 1)[0]
-    rows = re.findall(r"^\| `([^`]+)` \| (?:`([^`]*)`|(required)) \| (.+) \|$", section, flags=re.MULTILINE)
-    assert rows
-    assert all(meaning.strip() for *_, meaning in rows)
-    table = {key: REQUIRED if required else as_yaml(default) for key, default, required, _ in rows}
-    assert len(table) == len(rows)
-    return table
+OBJECTS = {path: node for path, node in nodes(SCHEMA) if node.get("type") == "object"}
+KEYS = {f"{section.__name__}.{key}": (section, key) for section in sections() for key in keys(section)}
 
 
-def as_yaml(text: str) -> Any:
-    value = yaml.safe_load(text)
-    return float(value) if isinstance(value, str) and re.fullmatch(r"\d+e-?\d+", value) else value
-
-
-def flat(value: dict[str, Any], schema: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted key and value of a config file, cut at the same depth as `leaves`."""
+def flat(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted key and value of a config file, cut at the same depth as `LEAVES`."""
     for key, item in value.items():
-        inner = schema["properties"][key]
-        if isinstance(item, dict) and inner.get("properties"):
-            yield from flat(item, inner, f"{prefix}{key}.")
+        if isinstance(item, dict) and prefix + key not in LEAVES:
+            yield from flat(item, f"{prefix}{key}.")
         else:
             yield prefix + key, item
 
@@ -89,31 +74,48 @@ def test_no_object_takes_unknown_keys(path: str) -> None:
     assert "properties" in OBJECTS[path] or "patternProperties" in OBJECTS[path]
 
 
-@pytest.mark.parametrize("path", PROPERTIES)
-def test_every_key_has_description_and_default(path: str) -> None:
-    rules = PROPERTIES[path]
-    assert rules["description"].endswith(".")
-    owner, key = path.rsplit("/", 1)
-    assert ("default" in rules) != (key in OBJECTS[owner].get("required", ()))
-    if "default" in rules:
-        jsonschema_rs.validate({**rules, "$defs": SCHEMA["$defs"]}, rules["default"])
+@pytest.mark.parametrize("name", KEYS)
+def test_every_key_has_a_meaning_and_a_default_that_it_may_have(name: str) -> None:
+    section, key = KEYS[name]
+    rules = keys(section)[key]
+    assert meaning(rules).endswith(".")
+    assert "|" not in meaning(rules)
+    if not rules.is_required() and rules.default_factory is None:
+        in_schema = (SCHEMA if section is Config else SCHEMA["$defs"][section.__name__])["properties"][key]
+        jsonschema_rs.validate({**in_schema, "$defs": SCHEMA["$defs"]}, rules.default)
+        assert in_schema["default"] == rules.default
 
 
 def test_only_the_mechanism_is_required() -> None:
-    required = {f"{path}/{key}" for path, schema in OBJECTS.items() for key in schema.get("required", ())}
-    assert required == {"/$defs/strategy/mechanism", "/$defs/workload/properties/job/iterations"}
+    required = {name for name, (section, key) in KEYS.items() if keys(section)[key].is_required()}
+    assert required == {"Strategy.mechanism", "Job.iterations"}
 
 
 def test_every_pattern_says_what_it_wants() -> None:
-    for path, rules in (OBJECTS | PROPERTIES).items():
-        if "pattern" in rules or "patternProperties" in rules:
-            assert rules["patternErrorMessage"], path
+    patterns = [node for _, node in nodes(SCHEMA) if isinstance(node.get("pattern"), str)]
+    assert len(patterns) >= 10
+    assert all(node["patternErrorMessage"] for node in patterns)
+
+
+def test_a_ready_made_config_is_one_by_the_schema_too() -> None:
+    """What load makes of the files, which may have one value for a list."""
+    jsonschema_rs.validate(SCHEMA, load(files()))
+
+
+@pytest.mark.parametrize("path", config_manual.made(), ids=lambda path: path.name)
+def test_what_is_made_from_the_models_is_up_to_date(path: Path) -> None:
+    assert path.read_text("utf-8") == config_manual.made()[path], "run `make docs`"
+
+
+def test_the_manual_has_all_tables_of_keys() -> None:
+    made = {found[2] for found in config_manual.TABLE.finditer(MANUAL)}
+    assert made == {"config", S, W}
 
 
 def test_config_file_holds_every_key_with_its_default() -> None:
     config = yaml.safe_load((CONFIG / "config.yaml").read_text())
     catalogues = {key: {} for key in (S, W)}  # these have files of their own
-    assert dict(flat(config, SCHEMA)) | catalogues == dict(leaves(SCHEMA))
+    assert dict(flat(config)) | catalogues == LEAVES
 
 
 def test_config_file_explains_itself() -> None:
@@ -122,22 +124,10 @@ def test_config_file_explains_itself() -> None:
         assert group.startswith("#")
 
 
-@pytest.mark.parametrize(
-    ("heading", "schema"),
-    [
-        ("## Keys", SCHEMA),
-        ("### An entry of `strategy_catalogue`", STRATEGY),
-        ("### An entry of `workload_catalogue`", WORKLOAD),
-    ],
-)
-def test_manual_holds_every_key_with_its_default(heading: str, schema: dict[str, Any]) -> None:
-    assert manual_table(heading) == dict(leaves(schema))
-
-
-def test_defaults_of_a_loaded_config_are_those_of_the_schema() -> None:
+def test_defaults_of_a_loaded_config_are_those_of_the_models() -> None:
     loaded = load({key: files()[key] for key in (S, W)})
     kept = {key: value for key, value in loaded.items() if key not in (S, W)}
-    assert dict(flat(kept, SCHEMA)) | {S: {}, W: {}} == dict(leaves(SCHEMA))
+    assert dict(flat(kept)) | {S: {}, W: {}} == LEAVES
 
 
 @pytest.mark.parametrize(("catalogue", "heading"), [(S, "## Strategies"), (W, "## Workloads")])

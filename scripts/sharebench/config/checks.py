@@ -5,7 +5,6 @@ A line names the key, the value and the remedy; `sharebench.config.load` turns i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,96 +27,6 @@ RESERVED_STRATEGIES = {
     "timeslice": "nodes/timeslice.json is the probe's own file",
 }
 OF_A_MIX = "has no effect on a mix; remove it, its tenants have their own"
-TYPE_WORDS = {
-    "integer": "a whole number",
-    "number": "a number",
-    "string": "text",
-    "boolean": "true or false",
-    "array": "a list",
-    "object": "a mapping",
-    "null": "null",
-}
-
-
-def schema_problem(config: Json, schema: Json) -> str | None:
-    """The first violation of the schema by a normalised config; unknown keys go first, as the usual cause."""
-    import jsonschema_rs  # imported late: it costs 30 ms, and only this function needs it
-
-    errors = list(jsonschema_rs.Draft202012Validator(schema).iter_errors(config))
-    if not errors:
-        return None
-    error = min(errors, key=lambda error: error.kind.name != "additionalProperties")
-    path = list(error.instance_path)
-    kind = error.kind.name
-    value: Any = error.instance
-    rules, about = _schema_at(path, schema)
-    key = ".".join(str(part) for part in path if isinstance(part, str))
-    details = error.kind.as_dict()
-    match kind:
-        case "additionalProperties":
-            return _unknown_key(key, str(details["unexpected"][0]), rules)
-        case "required":
-            missing = str(details["property"])
-            return f"{key}: {missing} is missing; add it: {_about(rules['properties'][missing])}"
-        case "type":
-            wanted = [rules["type"]] if isinstance(rules["type"], str) else rules["type"]
-            problem = f"is not {' or '.join(TYPE_WORDS[name] for name in wanted)}"
-            if wanted == ["object"]:
-                problem += "; write it as {key: value} with a space after the colon"
-        case "enum":
-            words = [word for word in rules["enum"] if word is not None]
-            return f"{key}: {_unknown(value, words, 'is not known')}"
-        case "pattern":
-            problem = rules["patternErrorMessage"]
-        case "minItems" if value:
-            problem = f"has too few entries; name at least {rules['minItems']}"
-        case "minItems" | "minLength":
-            problem = "is empty; name at least one" if kind == "minItems" else "is empty; give a name"
-        case "uniqueItems":
-            twice = next(item for item in value if value.count(item) > 1)
-            return f"{key}: {_shown(twice)} is listed twice; remove one"
-        case "minimum":
-            problem = f"is below {rules['minimum']}; use {rules['minimum']} or more"
-        case "exclusiveMinimum":
-            problem = f"is not above {rules['exclusiveMinimum']}; use a larger number"
-        case "maximum":
-            problem = f"is above {rules['maximum']}; use {rules['maximum']} or less"
-        case "maxItems":
-            problem = f"has more than {rules['maxItems']} entries; remove some"
-        case _:
-            problem = f"is not allowed: {error.message}"
-    return f"{key}: {_shown(value)} {problem} ({_about(about)})"
-
-
-def _schema_at(path: list[str | int], schema: Json) -> tuple[Json, Json]:
-    """The schema of the value at `path`, and the nearest one around it that has a description."""
-    rules = about = schema
-    for part in path:
-        if isinstance(part, int):
-            rules = rules["items"]
-        elif part in rules.get("properties", {}):
-            rules = rules["properties"][part]
-        else:
-            rules = next(inner for pattern, inner in rules["patternProperties"].items() if re.fullmatch(pattern, part))
-        if "$ref" in rules:
-            rules = schema["$defs"][rules["$ref"].removeprefix("#/$defs/")]
-        about = rules if "description" in rules else about
-    return rules, about
-
-
-def _about(rules: Json) -> str:
-    """What the key means, and its default."""
-    text = str(rules["description"]).rstrip(".")
-    default = rules.get("default")
-    return text if default in (None, {}, "") else f"{text}; default {_shown(default)}"
-
-
-def _unknown_key(key: str, name: str, rules: Json) -> str:
-    if "patternErrorMessage" in rules:
-        return f"{key}: the name {_shown(name)} {rules['patternErrorMessage']}"
-    hint = " (a mapping needs a space after the colon)" if ":" in name else ""
-    text = _unknown(name, rules["properties"], "is an unknown key") + hint
-    return f"{key}: {text}" if key else text
 
 
 def cross_key_problems(config: Json) -> Iterator[str]:

@@ -1,0 +1,143 @@
+"""The types of a config's values: what each may be, and what text from a command line or one value for a list becomes.
+
+A validator of ours refuses a value with what follows its key and itself in the line for a person.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Strict,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import PydanticCustomError, core_schema
+
+T = TypeVar("T")
+Key = TypeVar("Key")
+
+# No quantity here comes near it, and up to it whole numbers are exact in every representation.
+MAX_NUMBER = 2**53
+REFUSED, TWICE = "refused", "listed_twice"
+
+
+class Section(BaseModel):
+    """A mapping that takes no keys but its own; one without a value has its defaults."""
+
+    model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True, protected_namespaces=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_for_nothing(cls, value: Any) -> Any:
+        return _mapping(value)
+
+
+def _mapping(value: Any) -> Any:
+    return {} if value is None else value
+
+
+def as_number(value: Any) -> Any:
+    """The number that a text stands for; one text for one number: 2 and 2.0 must not make two specs of a cell."""
+    if isinstance(value, str):
+        for parse in (int, float):
+            try:
+                number = parse(value)
+            except ValueError:
+                continue
+            if abs(number) <= MAX_NUMBER:
+                value = number
+                break
+    if isinstance(value, int | float) and not abs(value) <= MAX_NUMBER:
+        raise PydanticCustomError(REFUSED, "is not a number up to 2^53; use a smaller one")
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _boolean(value: Any) -> Any:
+    words = {"true": True, "false": False}
+    return words.get(value.lower(), value) if isinstance(value, str) else value
+
+
+def _text(value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # undecodable bytes of a command line
+        raise PydanticCustomError(REFUSED, "is no text") from None
+    return value
+
+
+def _scalar(value: Any) -> Any:
+    value = as_number(_boolean(value))
+    if isinstance(value, bool | int | float | str):
+        return _text(value) if isinstance(value, str) else value
+    raise PydanticCustomError(REFUSED, "is not true or false or a number or text")
+
+
+def as_list(value: Any) -> Any:
+    """`a,b` and one bare value are lists, too."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",")] if value.strip() else []
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list | tuple) else value if isinstance(value, dict) else [value]
+
+
+def _none(value: Any) -> Any:
+    return None if isinstance(value, str) and value.strip() in ("", "null") else value
+
+
+def _unique(value: list[T]) -> list[T]:
+    for item in value:
+        if value.count(item) > 1:
+            raise PydanticCustomError(TWICE, "is listed twice; remove one", {"item": item})
+    return value
+
+
+@dataclass(frozen=True)
+class Matching:
+    """The constraint that a whole text matches; `problem` says what is wrong where it does not, and what is right."""
+
+    pattern: str
+    problem: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return handler(schema) | {"pattern": f"^{self.pattern}$", "patternErrorMessage": self.problem}
+
+    def _check(self, value: str) -> str:
+        if re.fullmatch(self.pattern, value) is None:
+            raise PydanticCustomError(REFUSED, self.problem)
+        return value
+
+
+Maybe = Annotated[T | None, BeforeValidator(_none)]
+List = Annotated[list[T], BeforeValidator(as_list)]
+Unique = Annotated[
+    list[T], BeforeValidator(as_list), AfterValidator(_unique), Field(json_schema_extra={"uniqueItems": True})
+]
+Free = Annotated[dict[Annotated[Key, Strict()], T], BeforeValidator(_mapping)]
+Flag = Annotated[bool, Strict(), BeforeValidator(_boolean)]
+Scalar = Annotated[bool | int | float | str, BeforeValidator(_scalar)]
+
+Numeric = Annotated[T, Strict(), AfterValidator(as_number), BeforeValidator(as_number)]
+Count = Numeric[Annotated[int, Field(ge=1)]]
+Tenants = Numeric[Annotated[int, Field(ge=1, le=1000)]]
+Positive = Numeric[Annotated[float, Field(gt=0)]]
+NotNegative = Numeric[Annotated[float, Field(ge=0)]]
+Ratio = Numeric[Annotated[float, Field(ge=0, le=1)]]
+Text = Annotated[str, AfterValidator(_text)]
+Name = Annotated[str, Field(min_length=1)]
+Path = Annotated[str, Matching("/.*", "does not begin with /")]
