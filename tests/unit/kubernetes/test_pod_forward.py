@@ -146,7 +146,9 @@ def test_a_pod_that_nobody_reaches_is_no_tenant_that_hangs(
     place = Place("gpu-node", "0123", "sharebench", "abc", "sharebench/measuring", OPTIONS)
     access: Any = None
     given = {"timeouts": timeouts, "loads": [{}]}
-    tenants = PodTenants(server.api, place, {}, given, lambda: {}, "port-forward", access)
+    tenants = PodTenants(
+        api=server.api, place=place, spec={}, settings=given, read_node=lambda: {}, reach="port-forward", access=access
+    )
     tenants.names = ["sharebench-abc-0"]
     tenants.watcher.start()
     with pytest.raises(kind, match=line):

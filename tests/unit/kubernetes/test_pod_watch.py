@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.cluster import api
 from sharebench.nodes.kubernetes.cluster.api import Json
-from sharebench.nodes.kubernetes.pods import watch as pod_watch
 from sharebench.nodes.kubernetes.pods.watch import wait_until_gone
 
 
@@ -45,7 +45,7 @@ def wait(cluster: Any, seconds: float = 60.0) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pod_watch, "FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(api, "FIRST_PAUSE_SECONDS", 0.0)
 
 
 def test_where_nothing_is_left_nothing_is_watched() -> None:

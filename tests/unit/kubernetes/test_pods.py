@@ -14,7 +14,6 @@ from sharebench.config.load import load
 from sharebench.nodes.contract import Grant, NodeError
 from sharebench.nodes.kubernetes.access.base import PodNeeds
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused
-from sharebench.nodes.kubernetes.pods import watch as pod_watch
 from sharebench.nodes.kubernetes.pods.manifest import Place
 from sharebench.nodes.kubernetes.pods.tenants import PodTenants
 
@@ -69,7 +68,9 @@ def make() -> Iterator[Make]:
         settings = {"timeouts": timeouts, "loads": [{}] * count}
         given: Any = api
         access: Any = None
-        tenants = PodTenants(given, place, {}, settings, lambda: {}, "pod-ip", access)
+        tenants = PodTenants(
+            api=given, place=place, spec={}, settings=settings, read_node=lambda: {}, reach="pod-ip", access=access
+        )
         tenants.names = [f"sharebench-abc-{index}" for index in range(count)]
         tenants.watcher.start()
         with tenants.watcher.changed:
@@ -127,7 +128,9 @@ def started(api: LostAnswers, monkeypatch: pytest.MonkeyPatch) -> PodTenants:
     settings = {"timeouts": {"start_seconds": 1, "record_seconds": 1}, "loads": [{"arrival": "closed"}] * 2}
     given: Any = api
     access: Any = Access()
-    tenants = PodTenants(given, place, spec, settings, lambda: {}, "pod-ip", access)
+    tenants = PodTenants(
+        api=given, place=place, spec=spec, settings=settings, read_node=lambda: {}, reach="pod-ip", access=access
+    )
     tenants.start([Grant(0, 0), Grant(1, 0)])
     return tenants
 
@@ -178,7 +181,7 @@ def test_logs_are_not_waited_for_when_the_api_server_stays_away(make: Make, monk
 def test_a_watch_goes_on_from_a_new_list_when_it_breaks(
     make: Make, monkeypatch: pytest.MonkeyPatch, broken: Any
 ) -> None:
-    monkeypatch.setattr(pod_watch, "FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("sharebench.nodes.kubernetes.cluster.api.FIRST_PAUSE_SECONDS", 0.001)
     later = pod(0, phase="Failed", reason="Evicted", message="by a person")
     events = [*[broken] * 5, {"type": "MODIFIED", "object": later}]
     assert until_refused(make(1, OnePodList([pod(0)], *events))) == "tenant 0: Evicted: by a person"

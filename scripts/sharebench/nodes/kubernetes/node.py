@@ -157,7 +157,15 @@ class ClusterNode(Node):
         if access.runs_mps:
             # Until the tenants' records show that they ended well.
             self.mark_dirty()
-        return PodTenants(self.cluster.api, place, spec, settings, self.cluster.read, reach, access)
+        return PodTenants(
+            api=self.cluster.api,
+            place=place,
+            spec=spec,
+            settings=settings,
+            access=access,
+            read_node=self.cluster.read,
+            reach=reach,
+        )
 
     def sampler(self, tenants: Tenants) -> Sampler:
         """NVML from within the first tenant's pod: the driver cannot see the GPU."""

@@ -1,11 +1,13 @@
-"""Calls of the Kubernetes API: each with a time-out, tried again while the server cannot be reached, and in JSON."""
+"""Calls of the Kubernetes API in JSON, each with a time-out and retried while the server cannot be reached."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,8 +26,6 @@ LONGEST_PAUSE_SECONDS = 5.0
 WATCH_SECONDS = 30
 # Too many requests, and what a server or a balancer before it says while it comes and goes.
 RETRIED_STATUSES = {429, 500, 502, 503, 504}
-# The version to watch from is too old.
-GONE = 410
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 MERGE_PATCH = "application/merge-patch+json"
 NO_CLUSTER = "no usable kubeconfig: {}; set KUBECONFIG or kubernetes.context"
@@ -71,6 +71,24 @@ def refusal(status: int, body: bytes) -> str:
     if status == 403:
         return f"not allowed: {said}; `snakemake preflight` lists what is missing"
     return f"the API server refused ({status}): {said}"
+
+
+class Backoff:
+    """Pauses between tries: each twice as long as the one before, for `patience_seconds` in all."""
+
+    def __init__(self, patience_seconds: float = math.inf) -> None:
+        self._deadline = time.monotonic() + patience_seconds
+        self.pause_seconds = FIRST_PAUSE_SECONDS
+
+    @property
+    def is_over(self) -> bool:
+        """Whether patience has run out."""
+        return time.monotonic() > self._deadline
+
+    def pause(self) -> None:
+        """Sleep; the next pause is longer."""
+        time.sleep(self.pause_seconds)
+        self.pause_seconds = min(2 * self.pause_seconds, LONGEST_PAUSE_SECONDS)
 
 
 class Api:
@@ -122,15 +140,14 @@ class Api:
         from kubernetes.client import ApiException
         from urllib3.exceptions import HTTPError
 
-        deadline = time.monotonic() + self.patience_seconds
-        pause = FIRST_PAUSE_SECONDS
+        backoff = Backoff(self.patience_seconds)
         while True:
             try:
                 response = self._send(method, path, body, query or {}, ANSWER_SECONDS)
                 content: bytes = response.read() or b""
                 if response.status < 300:
                     return content
-                if response.status not in RETRIED_STATUSES or time.monotonic() > deadline:
+                if response.status not in RETRIED_STATUSES or backoff.is_over:
                     raise ApiRefused(response.status, refusal(response.status, content))
             except ApiException as error:
                 # So the library says it when the connection is not to be trusted.
@@ -139,12 +156,11 @@ class Api:
                     f"the API server cannot be trusted: {line}; is the kubeconfig this cluster's?"
                 ) from None
             except (HTTPError, OSError) as error:
-                if time.monotonic() > deadline:
+                if backoff.is_over:
                     kind = type(error).__name__
                     line = f"the API server cannot be reached since {self.patience_seconds:g} s ({kind})"
                     raise NodeError(line) from error
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            backoff.pause()
 
     def get(self, path: str, **query: Any) -> Json:
         """The object or list at the path. Raises ApiRefused, and NodeError when the server stays away."""
@@ -196,7 +212,8 @@ class Api:
         """
         asked = {**query, "watch": "true", "resourceVersion": version, "timeoutSeconds": WATCH_SECONDS}
         response = self._send("GET", path, None, asked, WATCH_SECONDS + ANSWER_SECONDS)
-        if response.status in RETRIED_STATUSES | {GONE}:
+        # Gone: the version to watch from is too old.
+        if response.status in RETRIED_STATUSES | {HTTPStatus.GONE}:
             raise ConnectionError(f"the API server does not watch now ({response.status})")
         if response.status >= 300:
             raise ApiRefused(response.status, refusal(response.status, response.read() or b""))

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from functools import cache
 from typing import Any
 
-from sharebench.nodes.kubernetes.cluster.api import (
-    FIRST_PAUSE_SECONDS,
-    LONGEST_PAUSE_SECONDS,
-    PATIENCE_SECONDS,
-    Api,
-)
+from sharebench.nodes.kubernetes.cluster.api import PATIENCE_SECONDS, Api, Backoff
 
 # API server, kubelet and runtime take a tenth of a second and more to open one.
 OPEN_SECONDS = 10.0
@@ -58,19 +52,17 @@ def forwarded(api: Api, namespace: str, pod: str, port: int, timeout_seconds: fl
     from websocket import WebSocketException
 
     _mend()
-    deadline = time.monotonic() + min(timeout_seconds, PATIENCE_SECONDS)
-    pause = FIRST_PAUSE_SECONDS
+    backoff = Backoff(min(timeout_seconds, PATIENCE_SECONDS))
     while True:
         try:
             call = client.CoreV1Api(client.ApiClient(api.client.configuration))
             open_port = call.connect_get_namespaced_pod_portforward
             tunnel = portforward(open_port, pod, namespace, ports=str(port))
         except (client.ApiException, WebSocketException, OSError) as error:
-            if time.monotonic() > deadline:
+            if backoff.is_over:
                 said = " ".join(str(getattr(error, "reason", error)).split())
                 raise PodUnreachable(f"the API server forwards no port of the pod: {said}") from error
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            backoff.pause()
             continue
         socket = tunnel.socket(port)
         socket.settimeout(timeout_seconds)

@@ -38,27 +38,39 @@ LOG_TAIL_CHARACTERS = 2000
 
 
 class PodTenants:
-    """The tenants of one cell; `spec` is the cell's, `settings` has `timeouts` and the resolved `loads`, by tenant."""
+    """The tenants of one cell, as pods.
+
+    `spec` is the cell's, `settings` has `timeouts` and the resolved `loads` by tenant, `read_node` reads the node's
+    object, and `reach` is `pod-ip` or `port-forward`.
+    """
 
     are_local = False
 
     def __init__(
         self,
+        *,
         api: Api,
         place: Place,
         spec: Spec,
         settings: Mapping[str, Any],
-        node: Callable[[], Json],
-        reach: str,
         access: Access,
+        read_node: Callable[[], Json],
+        reach: str,
     ) -> None:
-        self.api, self.place, self.spec, self.access = api, place, spec, access
-        self.loads, self.timeouts = settings["loads"], settings["timeouts"]
-        self.exposition, self.annotations = settings.get("exposition"), settings.get("pod_annotations", {})
-        self.read_node, self.reach = node, reach
-        self.token, self.attempt = token_hex(16), token_hex(8)
-        core = f"/api/v1/namespaces/{place.namespace}"
-        self.collection, self.config_maps = f"{core}/pods", f"{core}/configmaps"
+        self.api = api
+        self.place = place
+        self.spec = spec
+        self.access = access
+        self.read_node = read_node
+        self.reach = reach
+        self.loads = settings["loads"]
+        self.timeouts = settings["timeouts"]
+        self.exposition = settings.get("exposition")
+        self.annotations = settings.get("pod_annotations", {})
+        self.token = token_hex(16)
+        self.attempt = token_hex(8)
+        self.collection = f"/api/v1/namespaces/{place.namespace}/pods"
+        self.config_maps = f"/api/v1/namespaces/{place.namespace}/configmaps"
         self.watcher = Watcher(api, self.collection, _selector({manifest.CELL_LABEL: place.cell}))
         self.names: list[str] = []
         self._created: float = time.monotonic()

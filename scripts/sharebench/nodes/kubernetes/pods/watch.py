@@ -7,20 +7,20 @@ import threading
 import time
 
 from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes.cluster.api import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Api, Json
+from sharebench.nodes.kubernetes.cluster.api import Api, Backoff, Json
 
 
 def wait_until_gone(api: Api, collection: str, selector: str, seconds: float) -> None:
     """Until no pod with these labels is left. Raises NodeError after about so many seconds, and what `get` does."""
     from urllib3.exceptions import HTTPError
 
-    deadline = time.monotonic() + seconds
+    backoff = Backoff(seconds)
     while True:
         found = api.get(collection, labelSelector=selector)
         left = {pod["metadata"]["name"] for pod in found["items"]}
         if not left:
             return
-        if time.monotonic() > deadline:
+        if backoff.is_over:
             raise NodeError(f"{len(left)} pods of ours did not go within {seconds:g} s")
         # What ends the watch is looked at by the next list.
         with contextlib.suppress(HTTPError, OSError, ValueError):
@@ -31,7 +31,7 @@ def wait_until_gone(api: Api, collection: str, selector: str, seconds: float) ->
                     left.discard(event["object"]["metadata"]["name"])
                 if not left:
                     return
-        time.sleep(FIRST_PAUSE_SECONDS)
+        backoff.pause()
 
 
 class Watcher:
@@ -82,7 +82,7 @@ class Watcher:
     def _run(self) -> None:
         from urllib3.exceptions import HTTPError
 
-        pause = FIRST_PAUSE_SECONDS
+        backoff = Backoff()
         while not self._is_over:
             began = time.monotonic()
             try:
@@ -94,5 +94,7 @@ class Watcher:
             except Exception as failure:
                 # A thread that ended unseen would leave the pods as they were seen last.
                 return self._fail(NodeError(f"the pods cannot be watched: {type(failure).__name__}: {failure}"))
-            pause = FIRST_PAUSE_SECONDS if time.monotonic() - began > pause else min(2 * pause, LONGEST_PAUSE_SECONDS)
-            time.sleep(pause)
+            if time.monotonic() - began > backoff.pause_seconds:
+                # It has worked for a while.
+                backoff = Backoff()
+            backoff.pause()
