@@ -29,7 +29,7 @@ from sharebench.cell.cell import run_cell
 from sharebench.config import load as configuration
 from sharebench.core.files import write_json
 from sharebench.datasets import dataset
-from sharebench.figures import names_for
+from sharebench.figures.catalogue import names_for
 from sharebench.nodes import open_node
 from sharebench.records import record
 from sharebench.run import lifecycle

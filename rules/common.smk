@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
 from sharebench.config import load as configuration
 from sharebench.core import fingerprint as code
 from sharebench.datasets import dataset
-from sharebench.figures import names_for
+from sharebench.figures.catalogue import names_for
 from sharebench.core.files import SCRIPTS
 from sharebench.study.opened import open_study
 from sharebench.study.cells import canonical, cell_of

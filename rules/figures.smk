@@ -1,8 +1,8 @@
-# Figures: one module each, drawn by one job, because loading the plotting libraries takes longer than drawing.
+# Figures: all drawn by one job, because loading the plotting libraries takes longer than drawing.
 #
 # Inputs:  tables/*.csv, cells/{strategy}/{workload}/histograms.csv (and records, for timelines)
-# Outputs: figures/{figure}.{svg,pdf,png}, of each figure that the study has (sharebench/figures/__init__.py)
-from sharebench.figures import NAMES
+# Outputs: figures/{figure}.{svg,pdf,png}, of each figure that the study has (sharebench/figures/catalogue.py)
+from sharebench.figures.catalogue import ENTRIES
 
 
 rule figures:
@@ -25,7 +25,7 @@ rule figures:
                 f"<results>/figures/{figure}.svg",
                 caption="captions/figure.rst",
                 category="Figures",
-                labels=NAMES[figure].labels,
+                labels=ENTRIES[figure].labels,
             )
             for figure in FIGURES
         ],

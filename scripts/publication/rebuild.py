@@ -7,17 +7,18 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from sharebench import figures
 from sharebench.analysis import aggregate
 from sharebench.analysis.decide import decide
 from sharebench.core.files import read_json
 from sharebench.datasets import dataset
+from sharebench.figures.catalogue import names_for
+from sharebench.figures.draw import for_paper
 from sharebench.report import page
 from sharebench.run import lifecycle
 from sharebench.study.study import Study
 
 IN_REPORT = "page"
-"""The width of `figures.PAPER` that the report shows."""
+"""The width of `figures.catalogue.PAPER` that the report shows."""
 PRINT_KINDS = ("pdf", "png")
 """What `draw` leaves to `draw_for_print`: a pdf's fonts cost more than all else, and the report shows none of them."""
 
@@ -74,11 +75,11 @@ def draw_for_print(published: Path, made: Path, out: Path) -> None:
 
 
 def _figures(study: Study, data: Path, made: Path, folder: Path, kinds: Sequence[str]) -> None:
-    names = figures.names_for(study.config, study.node_kind)
+    names = names_for(study.config, study.node_kind)
     names += ["timeslice"] if (data / "tables" / "timeslice.csv").is_file() else []
     names += ["devices"] if len((made / "tables" / "devices.csv").read_text().splitlines()) > 1 else []
     for name in names:
-        figures.draw_for_paper(name, data, made, folder, kinds)
+        for_paper(name, data, made, folder, kinds)
 
 
 def table(published: Path, out: Path) -> tuple[Study, Path]:

@@ -15,9 +15,9 @@ from publication import gates, others, replication, tables
 from publication.documents import BLOCK, marked
 from publication.findings import IMAGES, PAGE, SOURCE, Contradicted, Filler, Finding, page, read_source
 from publication.numbers import DataSet
-from sharebench import figures
 from sharebench.core.files import replace_atomically
 from sharebench.datasets import dataset
+from sharebench.figures import draw
 from sharebench.figures.page import Sheet, save, sheet
 from sharebench.figures.style import GREY, log_axis, theme
 
@@ -130,7 +130,7 @@ def _draw(together: Together, rows: list[dict[str, Any]], out: Path, workers: in
         jobs.append((figure["draw"], dataset.located(drawn.folder), drawn.made, workloads, target))
     # What was imported above is there in each of them.
     with multiprocessing.get_context("fork").Pool(workers) as pool:
-        pool.starmap(figures.draw_of, jobs, chunksize=1)
+        pool.starmap(draw.as_svg, jobs, chunksize=1)
     devices = list(dict.fromkeys(data.device["product"] for data in filler.of.values()))
     with theme():
         page = others.draw(rows, devices)

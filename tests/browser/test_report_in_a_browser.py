@@ -10,7 +10,7 @@ import pytest
 from browser.chromium import Chromium, executable
 from unit.figures import fabricated
 
-from sharebench import figures
+from sharebench.figures import catalogue, draw
 from sharebench.report import page as report
 
 pytestmark = [
@@ -51,8 +51,8 @@ LOW_CONTRAST = """(() => {
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of the made-up study with its figures; its texts try to be scripts."""
     root = fabricated.write(tmp_path_factory.mktemp("study") / "results")
-    for name in figures.names_for(fabricated.config(), "cpu"):
-        figures.draw(name, root, root)
+    for name in catalogue.names_for(fabricated.config(), "cpu"):
+        draw.figure(name, root, root)
     report.write(root, root)
     return root / "report.html"
 

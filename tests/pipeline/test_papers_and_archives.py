@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline.harness import Checkout, tabled
 from tables import rows
 
-from sharebench.figures import PAPER, names_for
+from sharebench.figures.catalogue import PAPER, names_for
 
 DRAWING_SECONDS = 600
 """Far more than it takes: every figure is drawn, on however busy a machine."""

@@ -8,7 +8,7 @@ import shutil
 from pipeline.harness import REPOSITORY, Checkout, draw_really, tabled
 from tables import rows
 
-from sharebench.figures import names_for
+from sharebench.figures.catalogue import names_for
 
 
 def test_a_data_set_is_tabled_again_and_drawn_again_to_the_byte(finished: Checkout) -> None:

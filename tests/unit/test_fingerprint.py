@@ -66,7 +66,7 @@ def simulated() -> str:
         # sharebench/, from the lowest layer to the highest
         ("sharebench/core/files.py", set()),
         ("sharebench/records/telemetry.py", CELLS | {"timeslice"}),
-        ("sharebench/records/histogram.py", {"tables", "figures", "compare", "together", "report"}),
+        ("sharebench/records/histogram.py", {"tables", "figures", "compare", "together"}),
         ("sharebench/gates/gates.py", CELLS | TABLED),
         ("sharebench/config/checks.py", set()),
         ("sharebench/study/study.py", set()),
@@ -86,7 +86,7 @@ def simulated() -> str:
         ("sharebench/cell/prometheus/discovery.py", {"cpu watched"}),
         ("sharebench/datasets/ro_crate.py", {"archive"}),
         ("sharebench/figures/style.py", DRAWN),
-        ("sharebench/figures/timeline.py", DRAWN),
+        ("sharebench/figures/timeline.py", {"figures", "together"}),
         ("sharebench/run/jobs.py", set()),
         ("sharebench/run/timeslice/probe.py", {"timeslice"}),
         ("sharebench/analysis/tables/summary.py", {"tables"}),

@@ -30,7 +30,7 @@ from sharebench.analysis.tables import (
 from sharebench.analysis.tables.cells import cells_table
 from sharebench.config import load as config
 from sharebench.core import run_record
-from sharebench.figures import NAMES as FIGURES
+from sharebench.figures.catalogue import ENTRIES as FIGURES
 from sharebench.gates import drift, gates
 from sharebench.gates import load as gates_load
 from sharebench.nodes import open_node

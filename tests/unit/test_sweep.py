@@ -17,7 +17,6 @@ from unit import factories, measured
 from unit.nullable import NULLABLE, Key, all_nulled, nulled
 from unit.studies import W, study_of
 
-from sharebench import figures
 from sharebench.analysis import aggregate, compare
 from sharebench.analysis import text as publish
 from sharebench.analysis.cells.gpu_columns import device_units
@@ -32,6 +31,7 @@ from sharebench.config import workloads
 from sharebench.core import capabilities
 from sharebench.core.files import read_json, write_json
 from sharebench.figures import compare as figure
+from sharebench.figures import draw
 from sharebench.figures.style import theme
 from sharebench.gates import gates
 from sharebench.records.record import RecordError, read
@@ -91,7 +91,7 @@ def made(root: Path, of: Study, change: Callable[[Json], Json], drawn: tuple[str
     decide.write_model(results, {})
     decide.write_answer(results, {"slo_ms": 8.0, "tenants": 3, "isolation": "fault", "price_per_hour": 2.0})
     for name in drawn:
-        figures.draw_of(name, root, folder, (), folder / f"figures/{name}.svg")
+        draw.as_svg(name, root, folder, (), folder / f"figures/{name}.svg")
     page.write(root, folder)
     explained(folder)
     return pd.read_csv(folder / "tables/summary.csv")

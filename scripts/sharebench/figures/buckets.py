@@ -7,11 +7,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from sharebench.figures import NAMES, data
+from sharebench.figures import data
+from sharebench.figures.catalogue import ENTRIES
 from sharebench.figures.distribution import Buckets
 from sharebench.figures.page import PAGE_INCHES, Sheet, say, sheet
-from sharebench.figures.palette import looks
-from sharebench.figures.style import GREY, log_axis
+from sharebench.figures.style import GREY, log_axis, looks
 from sharebench.records.histogram import histogram_quantile
 
 CLIENT_DEFAULT = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
@@ -23,7 +23,7 @@ LANE = 0.18
 """Half the distance of the two lanes of a strategy."""
 
 
-def draw(study: data.Study) -> Sheet:
+def draw(study: data.DrawnStudy) -> Sheet:
     """A panel per workload and set of bounds: per strategy at its largest N the quantiles, true and by the buckets."""
     own = (study.config.get("prometheus") or {}).get("buckets")
     sets = (
@@ -34,7 +34,7 @@ def draw(study: data.Study) -> Sheet:
     style = looks(study.catalogue, {sample.strategy for sample in samples})
     most = max((sum(sample.workload == workload for sample in samples) for workload in workloads), default=1)
     page = sheet(
-        NAMES["buckets"].title,
+        ENTRIES["buckets"].title,
         study.facts,
         max(len(workloads) * len(sets), 1),
         x_label="Latency (ms)",

@@ -6,16 +6,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from sharebench.figures import NAMES, data
+from sharebench.figures import data
+from sharebench.figures.catalogue import ENTRIES
 from sharebench.figures.page import Sheet, say, sheet
-from sharebench.figures.palette import Look, looks
-from sharebench.figures.style import GREY, SMALL_POINTS, log_axis
+from sharebench.figures.style import GREY, SMALL_POINTS, Look, log_axis, looks
 
 DOLLARS = "dollars_per_million_iterations"
 PERCENTILES = ("p99", "p95", "p50", "mean")
 
 
-def draw(study: data.Study) -> Sheet:
+def draw(study: data.DrawnStudy) -> Sheet:
     """One panel per workload: a line per strategy through its numbers of tenants, latency to cost."""
     costs = data.table(study, "cost", ("strategy", "workload"))
     table = costs.merge(data.summary(study), on=["strategy", "workload", "replicas"], suffixes=("", "_of_summary"))
@@ -27,7 +27,7 @@ def draw(study: data.Study) -> Sheet:
     if len(slo_ms):
         legend.append(Line2D([], [], color=GREY, lw=0.8, label=f"SLO, {slo_ms.iloc[0]:g} ms"))
     page = sheet(
-        NAMES["cost"].title,
+        ENTRIES["cost"].title,
         [*study.facts, *([f"${table['price_per_hour'].iloc[0]:g} per device and hour"] if is_priced else [])],
         max(len(workloads), 1),
         x_label="Latency (ms)",

@@ -26,7 +26,7 @@ OF_ROW = ("strategy", "workload", "replicas", "n", "status")
 
 
 @dataclass(frozen=True)
-class Study:
+class DrawnStudy:
     """Where a study's files are, and what every figure says about it."""
 
     data: Path
@@ -99,40 +99,40 @@ class Study:
         return self.data / "cells" / strategy / workload / f"n{replicas}" / f"r{repeat}"
 
 
-def load(data: Path, results: Path) -> Study:
+def load(data: Path, results: Path) -> DrawnStudy:
     """Read the facts of the study whose cells are under `data` and whose tables are under `results`."""
     manifest = read_json(results / "manifest.json", "config", "not_shown")
     device = read_device(data / "nodes" / "device.json")
-    return Study(data, results, manifest["config"], device["node"], manifest["not_shown"])
+    return DrawnStudy(data, results, manifest["config"], device["node"], manifest["not_shown"])
 
 
-def summary(study: Study) -> pd.DataFrame:
+def summary(study: DrawnStudy) -> pd.DataFrame:
     """tables/summary.csv: one row per strategy, workload and replicas."""
     found = table(study, "summary", TEXTS)
     return found[found["workload"].isin(study.only)] if study.only else found
 
 
-def table(study: Study, name: str, texts: Iterable[str]) -> pd.DataFrame:
+def table(study: DrawnStudy, name: str, texts: Iterable[str]) -> pd.DataFrame:
     """tables/`name`.csv; blank `texts` are empty."""
     return read_table(study.results / "tables" / f"{name}.csv", texts)
 
 
-def interference(study: Study) -> pd.DataFrame:
+def interference(study: DrawnStudy) -> pd.DataFrame:
     """tables/interference.csv: one row per strategy, victim and aggressor."""
     return table(study, "interference", ("strategy", "victim", "aggressor", "status", "reason"))
 
 
-def startup(study: Study) -> pd.DataFrame:
+def startup(study: DrawnStudy) -> pd.DataFrame:
     """tables/startup.csv: one row per strategy, workload and number of tenants."""
     return table(study, "startup", ("strategy", "workload"))
 
 
-def isolation(study: Study) -> pd.DataFrame:
+def isolation(study: DrawnStudy) -> pd.DataFrame:
     """tables/isolation.csv: one row per strategy, fault and victim."""
     return table(study, "isolation", ("strategy", "fault", "victim", "aggressor", "notes"))
 
 
-def jobs(study: Study) -> pd.DataFrame:
+def jobs(study: DrawnStudy) -> pd.DataFrame:
     """tables/jobs.csv: one row per strategy, workload and number of jobs."""
     return table(study, "jobs", ("strategy", "workload", "status", "reason"))
 
@@ -164,7 +164,7 @@ class Sample:
     """Why there is no valid cell, where it is known."""
 
 
-def samples(study: Study) -> list[Sample]:
+def samples(study: DrawnStudy) -> list[Sample]:
     """One sample per plain workload and strategy of tables/cells.csv, in the order of the study."""
     columns = ["strategy", "workload", "replicas", "repeat", "valid", "count", "reason"]
     path = study.results / "tables" / "cells.csv"
@@ -192,7 +192,7 @@ def samples(study: Study) -> list[Sample]:
     return found
 
 
-def histogram(study: Study, sample: Sample) -> tuple[Floats, Floats]:
+def histogram(study: DrawnStudy, sample: Sample) -> tuple[Floats, Floats]:
     """Upper bounds (seconds, ascending) and counts of the buckets of all valid repeats and tenants."""
     path = study.data / "cells" / sample.strategy / sample.workload / "histograms.csv"
     columns = ["replicas", "bucket_upper_seconds", "count"]
@@ -204,7 +204,7 @@ def histogram(study: Study, sample: Sample) -> tuple[Floats, Floats]:
     return np.asarray(total.index, dtype=np.float64), np.asarray(total, dtype=np.float64)
 
 
-def timelines(study: Study, sample: Sample) -> list[dict[str, Any]]:
+def timelines(study: DrawnStudy, sample: Sample) -> list[dict[str, Any]]:
     """Timelines of the tenants of the cell that `sample` names, by index of the tenant."""
     assert sample.replicas is not None and sample.repeat is not None, "a sample without a cell"
     folder = study.cell_folder(sample.strategy, sample.workload, sample.replicas, sample.repeat)

@@ -7,10 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from sharebench.figures import data
-from sharebench.figures.interference import CHARACTER_INCHES
-from sharebench.figures.page import Sheet, say, sheet
-from sharebench.figures.palette import MARKERS
-from sharebench.figures.style import GREY
+from sharebench.figures.page import CHARACTER_INCHES, Sheet, say, sheet
+from sharebench.figures.style import GREY, MARKERS
 
 TITLE = "Devices of one product against each other"
 COLOR, BAND = "#1b4f9c", "#d9d9d9"
@@ -19,7 +17,7 @@ LEAST_PERCENT = 0.5
 """The axis shows at least so much to both sides: smaller differences need not look large."""
 
 
-def draw(study: data.Study) -> Sheet:
+def draw(study: data.DrawnStudy) -> Sheet:
     """A panel per plain workload with a row for each strategy at its largest N, and a mark for each device's mean."""
     look: dict[str, Any] = {"color": COLOR, "mfc": "none", "ls": ""}
     table = data.table(study, "devices", ("strategy", "workload", "tenant_workload", "device"))
@@ -64,7 +62,7 @@ def draw(study: data.Study) -> Sheet:
     return page
 
 
-def _shown(study: data.Study, table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+def _shown(study: data.DrawnStudy, table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The rows to be drawn by their label: of each strategy those of its largest number of tenants."""
     found = {}
     for strategy in study.strategies(table):

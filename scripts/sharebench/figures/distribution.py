@@ -6,10 +6,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from sharebench.figures import NAMES, data
+from sharebench.figures import data
+from sharebench.figures.catalogue import ENTRIES
 from sharebench.figures.page import Sheet, say, sheet
-from sharebench.figures.palette import Look, looks
-from sharebench.figures.style import log_axis
+from sharebench.figures.style import Look, log_axis, looks
 
 MARKED_SHARES = (0.2, 0.5, 0.8)
 """Shares at which a curve carries its strategy's marker."""
@@ -19,13 +19,13 @@ Buckets = tuple[data.Floats, data.Floats]
 """Upper bounds in seconds, ascending, and counts."""
 
 
-def draw(study: data.Study) -> Sheet:
+def draw(study: data.DrawnStudy) -> Sheet:
     """One panel per workload: the share of iterations that took at most so many milliseconds."""
     return per_workload(study, "distribution", "Latency (ms)", "Share of iterations", _panel)
 
 
 def per_workload(
-    study: data.Study,
+    study: data.DrawnStudy,
     name: str,
     x_label: str,
     y_label: str,
@@ -39,7 +39,7 @@ def per_workload(
     style = looks(study.catalogue, {sample.strategy for sample in samples})
     workloads = list(dict.fromkeys(sample.workload for sample in samples))
     page = sheet(
-        NAMES[name].title,
+        ENTRIES[name].title,
         study.facts,
         max(len(workloads), 1),
         x_label=x_label,

@@ -7,18 +7,19 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.patches import Rectangle
 
-from sharebench.figures import NAMES, data
-from sharebench.figures.page import PAGE_INCHES, Sheet, say, sheet
+from sharebench.figures import data
+from sharebench.figures.catalogue import ENTRIES
+from sharebench.figures.page import CHARACTER_INCHES, PAGE_INCHES, Sheet, say, sheet
 from sharebench.figures.style import SMALL_POINTS, is_narrow, plain
 
 # From light to dark, with text in every cell: red and green alone would tell some readers nothing.
 COLORS = {"unharmed": "#eef3f8", "survived": "#dcdcdc", "slowed": "#f2b56b", "failed": "#7d1d3f"}
-ROW_INCHES, CHARACTER_INCHES = 0.42, 0.055
+ROW_INCHES = 0.42
 # Two words of a fault's name fit side by side so wide.
 COLUMN_INCHES = 0.95
 
 
-def draw(study: data.Study) -> Sheet:
+def draw(study: data.DrawnStudy) -> Sheet:
     """One panel: strategies by faults, each cell with the worst outcome over its victims and repeats.
 
     In one column of a paper the faults are the rows.
@@ -31,7 +32,7 @@ def draw(study: data.Study) -> Sheet:
     down, across = (kinds, strategies) if is_narrow() else (strategies, kinds)
     left = 0.2 + CHARACTER_INCHES * max((len(name) for name in down), default=4)
     page = sheet(
-        NAMES["isolation"].title,
+        ENTRIES["isolation"].title,
         [*facts, "victims: " + ", ".join(dict.fromkeys(table["victim"]))],
         1,
         x_label="",

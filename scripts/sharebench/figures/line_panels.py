@@ -18,8 +18,7 @@ from matplotlib.transforms import ScaledTranslation, Transform, blended_transfor
 
 from sharebench.figures import data
 from sharebench.figures.page import Sheet, say, sheet
-from sharebench.figures.palette import Look, looks
-from sharebench.figures.style import GREY, SMALL_POINTS
+from sharebench.figures.style import GREY, SMALL_POINTS, Look, looks
 
 WIDE_RATIO = 16
 """Beyond this ratio of the largest to the smallest number of tenants the axis is logarithmic."""
@@ -49,7 +48,7 @@ class Panel:
 
 
 def panels(
-    study: data.Study,
+    study: data.DrawnStudy,
     title: str,
     y_label: str,
     metric: str,

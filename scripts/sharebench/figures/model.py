@@ -7,10 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator
 
-from sharebench.figures import NAMES, data
+from sharebench.figures import data
+from sharebench.figures.catalogue import ENTRIES
 from sharebench.figures.page import Sheet, say, sheet
-from sharebench.figures.palette import Look, looks
-from sharebench.figures.style import GREY, SMALL_POINTS, log_axis
+from sharebench.figures.style import GREY, SMALL_POINTS, Look, log_axis, looks
 
 PREDICTED, MEASURED = "predicted_mean_seconds", "measured_mean_seconds"
 DASHES = (0, (4, 1.6))
@@ -18,7 +18,7 @@ HOLLOW = {"mfc": "white", "mew": 0.9, "ms": 3.6}
 BREAKS = "#c1121f"
 
 
-def draw(study: data.Study) -> Sheet:
+def draw(study: data.DrawnStudy) -> Sheet:
     """One panel per workload: measured means as markers, the model as dashed lines with bands."""
     table = data.table(study, "predictions", ("strategy", "workload", "basis", "reason"))
     names = study.strategies(table)
@@ -35,7 +35,7 @@ def draw(study: data.Study) -> Sheet:
     if (table["flagged"]).any():
         legend.append(Line2D([], [], ls="", marker="o", ms=8, mfc="none", mec=BREAKS, label="breaks the model"))
     page = sheet(
-        NAMES["model"].title,
+        ENTRIES["model"].title,
         study.facts,
         max(len(workloads), 1),
         x_label="Number of tenants",

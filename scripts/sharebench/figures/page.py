@@ -21,7 +21,7 @@ from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-from sharebench.figures import PAPER
+from sharebench.figures.catalogue import PAPER
 from sharebench.figures.style import GREY, SMALL_POINTS, TEXT_POINTS, TITLE_POINTS, width_in_force
 
 COLUMN_INCHES, PAGE_INCHES = PAPER["column"], PAPER["page"]
@@ -29,6 +29,8 @@ COLUMN_INCHES, PAGE_INCHES = PAPER["column"], PAPER["page"]
 LINE_INCHES, MARGIN_INCHES = 0.135, 0.09
 LEFT_INCHES, ABOVE_INCHES, BELOW_INCHES = 0.38, 0.24, 0.2
 """Room around a panel for its tick labels and its title."""
+CHARACTER_INCHES = 0.055
+"""Width of a character of a tick label."""
 HANDLE_LENGTH, HANDLE_PAD = 3.2, 0.5
 """Of a legend, in heights of its text."""
 

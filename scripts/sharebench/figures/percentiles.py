@@ -9,8 +9,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 from sharebench.figures import data
 from sharebench.figures.distribution import Buckets, per_workload
 from sharebench.figures.page import Sheet
-from sharebench.figures.palette import Look
-from sharebench.figures.style import log_axis
+from sharebench.figures.style import Look, log_axis
 
 NEEDED_BEYOND = 3
 """So many iterations must lie beyond a percentile: p99 needs 300, whatever they are worth (the tables ask that too)."""
@@ -22,7 +21,7 @@ NAME_INCHES = 0.42
 """Room that the name of a percentile needs."""
 
 
-def draw(study: data.Study) -> Sheet:
+def draw(study: data.DrawnStudy) -> Sheet:
     """One panel per workload: each strategy's latency by percentile at its largest number of tenants, both axes log."""
     return per_workload(study, "percentiles", "Percentile", "Latency (ms)", _panel)
 

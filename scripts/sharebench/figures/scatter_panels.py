@@ -5,16 +5,46 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter
 
 from sharebench.figures import data
+from sharebench.figures.catalogue import ENTRIES
 from sharebench.figures.line_panels import intervals
 from sharebench.figures.page import Sheet, say, sheet
-from sharebench.figures.palette import looks
-from sharebench.figures.style import GREY, SMALL_POINTS
+from sharebench.figures.style import GREY, SMALL_POINTS, log_axis, looks
+
+TOTAL, POWER = "throughput_total_hz", "power_mean_watts"
+STP, ANTT = "stp", "antt"
 
 
-def planes(
-    study: data.Study,
+def power(study: data.DrawnStudy) -> Sheet:
+    """Total throughput across, mean power up."""
+    labels = ("Total throughput (iterations/s)", "Power of the device (W)")
+    return _planes(study, ENTRIES["power"].title, (TOTAL, POWER), labels, _power_axes)
+
+
+def progress(study: data.DrawnStudy) -> Sheet:
+    """System throughput across, mean slowdown up (Eyerman & Eeckhout, IEEE Micro 2008)."""
+    labels = ("System throughput (STP)", "Mean slowdown (ANTT)")
+    return _planes(study, ENTRIES["progress"].title, (STP, ANTT), labels, _progress_axes)
+
+
+def _power_axes(ax: Axes, rows: pd.DataFrame) -> None:
+    ax.set_xlim(0, 1.12 * rows[TOTAL].max())
+    ax.set_ylim(0, 1.12 * rows[POWER].max())
+    if ax.get_xlim()[1] >= 1e4:
+        ax.xaxis.set_major_formatter(EngFormatter())
+
+
+def _progress_axes(ax: Axes, rows: pd.DataFrame) -> None:
+    low, high = rows[ANTT].min(), rows[ANTT].max()
+    log_axis(ax, "y", low / 1.2, high * 1.25)
+    ax.set_xlim(0, 1.15 * rows[STP].max())
+    ax.axvline(1, color=GREY, lw=0.8, ls=(0, (4, 3)), zorder=1)
+
+
+def _planes(
+    study: data.DrawnStudy,
     title: str,
     metrics: tuple[str, str],
     labels: tuple[str, str],

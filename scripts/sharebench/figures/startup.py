@@ -6,8 +6,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from sharebench.figures import NAMES, data
-from sharebench.figures.page import Sheet, say, sheet
+from sharebench.figures import data
+from sharebench.figures.catalogue import ENTRIES
+from sharebench.figures.page import CHARACTER_INCHES, Sheet, say, sheet
 from sharebench.figures.style import GREY, SMALL_POINTS
 
 # From the node to the first result; light and dark take turns, so that neighbours can be told in grey.
@@ -24,10 +25,9 @@ PARTS = {
 # Shorter parts cannot be seen.
 LEAST_SECONDS = 1e-3
 ROW_INCHES = 0.2
-CHARACTER_INCHES = 0.055
 
 
-def draw(study: data.Study) -> Sheet:
+def draw(study: data.DrawnStudy) -> Sheet:
     """One panel per workload; each strategy at its smallest and its largest number of tenants."""
     table = _split(data.startup(study))
     parts = [part for part in PARTS if (table[part] > LEAST_SECONDS).any()]
@@ -36,7 +36,7 @@ def draw(study: data.Study) -> Sheet:
     most = max(map(len, bars.values()), default=1)
     longest = max((len(label) for rows in bars.values() for label, _ in rows), default=8)
     page = sheet(
-        NAMES["startup"].title,
+        ENTRIES["startup"].title,
         study.facts,
         max(len(workloads), 1),
         x_label="Seconds",
@@ -69,7 +69,7 @@ def _split(table: pd.DataFrame) -> pd.DataFrame:
     return parts[["strategy", "workload", "replicas", *PARTS]]
 
 
-def _bars(study: data.Study, rows: pd.DataFrame) -> list[tuple[str, dict[str, Any]]]:
+def _bars(study: data.DrawnStudy, rows: pd.DataFrame) -> list[tuple[str, dict[str, Any]]]:
     """Labels and values of the bars, from the top."""
     found = []
     for strategy in study.strategies(rows):

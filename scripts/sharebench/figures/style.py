@@ -1,9 +1,10 @@
-"""How the figures look: type, lines and scales."""
+"""How the figures look: type, lines, scales, and each strategy's colour, marker and dashes, the same everywhere."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import matplotlib as mpl
@@ -11,7 +12,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from sharebench.figures import PAPER
+from sharebench.figures.catalogue import PAPER
 
 GREY = "#5f5f5f"
 TITLE_POINTS, TEXT_POINTS, SMALL_POINTS = 9.0, 7.0, 6.2
@@ -51,6 +52,25 @@ for _axis in ("xtick", "ytick"):
         f"{_axis}.minor.size": 1.5,
         f"{_axis}.minor.width": 0.4,
     }
+
+# Every two differ by more than 19 units of CIELAB, also with protanopia, deuteranopia and tritanopia. In the order
+# of config/strategies.yaml: the strategies of the default study are also far apart in lightness, so that they can
+# be told in grey, and the kinds of MPS are shades of one warm tone.
+COLORS = (
+    "#222222",
+    "#1b4f9c",
+    "#d1560a",
+    "#b8975a",
+    "#663a10",
+    "#22b08d",
+    "#e35bd8",
+    "#8a2be2",
+    "#8c0e62",
+    "#a66153",
+)
+# Their lengths make 90 strategies before a look returns.
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.2, 1.2, 1.2)), (0, (2.5, 1)))
 
 
 width_in_force: ContextVar[float] = ContextVar("width_in_force", default=0.0)
@@ -108,3 +128,26 @@ def log_axis(ax: Axes, which: Literal["x", "y"], low: float, high: float) -> Non
     minor = LogLocator(subs="all", numticks=99).tick_values(low, high)
     axis.set_minor_locator(FixedLocator([tick for tick in minor if low <= tick <= high]))
     axis.set_minor_formatter(NullFormatter())
+
+
+@dataclass(frozen=True)
+class Look:
+    """Colour, marker and dashes of one strategy."""
+
+    color: str
+    marker: str
+    dashes: Any
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """Arguments of a line with markers."""
+        return {"color": self.color, "marker": self.marker, "linestyle": self.dashes}
+
+
+def looks(catalogue: Sequence[str], names: Iterable[str]) -> dict[str, Look]:
+    """Look of every strategy, by its place in `catalogue`; those of `names` that it lacks come after it."""
+    order = [*catalogue, *sorted(set(names).difference(catalogue))]
+    return {
+        name: Look(COLORS[i % len(COLORS)], MARKERS[i % len(MARKERS)], DASHES[i % len(DASHES)])
+        for i, name in enumerate(order)
+    }

@@ -5,16 +5,16 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from sharebench.figures import NAMES, data
+from sharebench.figures import data
+from sharebench.figures.catalogue import ENTRIES
 from sharebench.figures.page import PAGE_INCHES, Sheet, say, sheet
-from sharebench.figures.palette import Look, looks
-from sharebench.figures.style import is_narrow, log_axis
+from sharebench.figures.style import Look, is_narrow, log_axis, looks
 
 # One tenant: seconds since the window's start and mean latency in ms (NaN where none began) of each slot.
 Series = tuple[data.Floats, data.Floats]
 
 
-def draw(study: data.Study) -> Sheet:
+def draw(study: data.DrawnStudy) -> Sheet:
     """One panel per workload and strategy: mean latency per slot, a line per tenant."""
     samples = data.samples(study)
     style = looks(study.catalogue, {sample.strategy for sample in samples})
@@ -22,7 +22,7 @@ def draw(study: data.Study) -> Sheet:
     # A narrow panel has no room for the number of tenants beside the name of the strategy.
     joint = "\n" if is_narrow() else ", "
     page = sheet(
-        NAMES["timeline"].title,
+        ENTRIES["timeline"].title,
         [*study.facts, "one line per tenant, the first the darkest"],
         max(len(samples), 1),
         x_label="Time in the window (s)",
@@ -56,7 +56,7 @@ def draw(study: data.Study) -> Sheet:
     return page
 
 
-def _series(study: data.Study, sample: data.Sample) -> list[Series]:
+def _series(study: data.DrawnStudy, sample: data.Sample) -> list[Series]:
     series = []
     for timeline in data.timelines(study, sample):
         count = np.array(timeline["count"], dtype=float)

@@ -12,8 +12,7 @@ from matplotlib.lines import Line2D
 
 from sharebench.core.files import read_json
 from sharebench.figures.page import PAGE_INCHES, Sheet, say, sheet
-from sharebench.figures.palette import Look, looks
-from sharebench.figures.style import log_axis
+from sharebench.figures.style import Look, log_axis, looks
 
 TITLE = "Who is on the device when"
 LANE_SHARE = 0.78

@@ -8,7 +8,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from sharebench.figures import NAMES, data
+from sharebench.figures import data
+from sharebench.figures.catalogue import ENTRIES
 from sharebench.figures.page import PAGE_INCHES, Sheet, say, sheet
 from sharebench.figures.style import GREY, SMALL_POINTS, is_narrow
 
@@ -19,7 +20,7 @@ ROW_INCHES = 0.36
 NAMES_INCHES, NARROW_NAMES_INCHES = 1.5, 0.98
 
 
-def draw(study: data.Study) -> Sheet:
+def draw(study: data.DrawnStudy) -> Sheet:
     """Two panels: classes of workloads by strategies, and criteria by strategies."""
     which = data.table(
         study, "which", ("workload_class", "workload", "family", "strategy", "verdict", "basis", "reason")
@@ -29,7 +30,7 @@ def draw(study: data.Study) -> Sheet:
     rows = list(dict.fromkeys(zip(which["workload_class"], which["workload"], strict=True)))
     criteria = list(dict.fromkeys(rankings["criterion"]))
     page = sheet(
-        NAMES["which"].title,
+        ENTRIES["which"].title,
         [*study.facts, "m: measured, d: documented, p: predicted, not measured"],
         2,
         x_label="",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sharebench.core.files import read_json
-from sharebench.figures.data import Study
+from sharebench.figures.data import DrawnStudy
 from sharebench.records.record import in_todays_words
 from sharebench.records.tables import read_table
 
@@ -40,7 +40,7 @@ def add(result: Audit, record: dict[str, Any]) -> None:
     _trace(result, record)
 
 
-def records(study: Study) -> Iterator[dict[str, Any]]:
+def records(study: DrawnStudy) -> Iterator[dict[str, Any]]:
     """The records of all cells of tables/cells.csv, one by one. Raises OSError when one cannot be read."""
     columns = ["strategy", "workload", "replicas", "repeat"]
     cells = read_table(study.results / "tables" / "cells.csv", columns=columns).drop_duplicates()

@@ -16,11 +16,11 @@ import jinja2
 import pandas as pd
 import yaml
 
-from sharebench import figures
 from sharebench.core.files import read_json, replace_atomically
 from sharebench.core.strategies import again
+from sharebench.figures import catalogue
 from sharebench.figures import data as tables
-from sharebench.figures.palette import looks
+from sharebench.figures.style import looks
 from sharebench.report.audit import Audit, add, records
 from sharebench.report.details import BUDGET_BYTES, Details
 from sharebench.report.literature import comparisons
@@ -112,7 +112,7 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
         add(audit, record)
         details.add(record)
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
-    names = figures.names_for(study.config, study.node["kind"])
+    names = catalogue.names_for(study.config, study.node["kind"])
     drawn = pictures(results / "figures", names, suffix=suffix)
     return {
         "css": (TEMPLATES / "report.css").read_text(encoding="utf-8"),
@@ -147,7 +147,7 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
         "powered": {workload: known for workload, of_workload in rows.items() if (known := powered(of_workload))},
         "power_and_energy": POWER_AND_ENERGY,
         "bucket_error_percent": summary.filter(like="bucket_error_percent").max().max(),
-        "figures": [(name, figures.NAMES[name], drawn[name]) for name in names],
+        "figures": [(name, catalogue.ENTRIES[name], drawn[name]) for name in names],
         "comparisons": comparisons(study.config, rows, study.facts[0]),
         "audit": audit,
         "details": details,
@@ -163,7 +163,7 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
     }
 
 
-def _by_workload(study: tables.Study, summary: pd.DataFrame) -> dict[str, list[Row]]:
+def _by_workload(study: tables.DrawnStudy, summary: pd.DataFrame) -> dict[str, list[Row]]:
     """The rows of the summary, each workload's by strategy and number of tenants."""
     strategies = study.strategies(summary)
     rows: dict[str, list[Row]] = {workload: [] for workload in study.workloads(summary)}
@@ -181,7 +181,9 @@ def compared(rows: dict[str, list[Row]], baseline: str) -> dict[str, list[Row]]:
     return found or rows
 
 
-def _described(study: tables.Study, summary: pd.DataFrame, requested: list[str]) -> dict[str, list[tuple[str, ...]]]:
+def _described(
+    study: tables.DrawnStudy, summary: pd.DataFrame, requested: list[str]
+) -> dict[str, list[tuple[str, ...]]]:
     """What the study's strategies, workloads and mixes are, in words; a queue is in the table of jobs alone."""
     tabled = study.strategies(summary)
     strategies, workloads = study.config["strategy_catalogue"], study.config["workload_catalogue"]

@@ -23,6 +23,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def study(root: Path) -> data.Study:
+def study(root: Path) -> data.DrawnStudy:
     """The study, loaded."""
     return data.load(root, root)

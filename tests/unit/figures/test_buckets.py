@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sharebench import figures
-from sharebench.figures import buckets, data
+from sharebench.figures import buckets, catalogue, data
 from tenant.buckets import bucket_index
 from tenant.contract import BUCKET_COUNT, upper_seconds
 
@@ -31,7 +30,7 @@ def test_the_fine_quantile_is_within_a_bucket_of_the_record() -> None:
         assert buckets.fine_quantile(recorded(latencies), q) == pytest.approx(np.quantile(latencies, q), rel=0.011)
 
 
-def test_the_figure_says_what_it_shows(root: Path, study: data.Study) -> None:
+def test_the_figure_says_what_it_shows(root: Path, study: data.DrawnStudy) -> None:
     page = buckets.draw(study)
     text = " ".join(page.words)
     assert "matmul" in text and "Quigley's bounds" in text and "default bounds" in text
@@ -39,8 +38,8 @@ def test_the_figure_says_what_it_shows(root: Path, study: data.Study) -> None:
     assert len(page.axes) == 4
 
 
-def test_bounds_of_the_study_take_the_place_of_others(study: data.Study) -> None:
-    own = data.Study(
+def test_bounds_of_the_study_take_the_place_of_others(study: data.DrawnStudy) -> None:
+    own = data.DrawnStudy(
         study.data, study.results, study.config | {"prometheus": {"buckets": [0.001, 1.0]}}, study.node, ""
     )
     page = buckets.draw(own)
@@ -48,5 +47,5 @@ def test_bounds_of_the_study_take_the_place_of_others(study: data.Study) -> None
 
 
 def test_it_is_no_result_of_a_study() -> None:
-    assert "buckets" in figures.NAMES
-    assert "buckets" not in figures.names_for({"interference": [], "faults": [], "workloads": []}, "cpu")
+    assert "buckets" in catalogue.ENTRIES
+    assert "buckets" not in catalogue.names_for({"interference": [], "faults": [], "workloads": []}, "cpu")

@@ -20,23 +20,23 @@ def test_the_made_up_records_are_valid(root: Path) -> None:
         record.read(path)
 
 
-def test_facts_name_device_label_window_and_repeats(study: data.Study) -> None:
+def test_facts_name_device_label_window_and_repeats(study: data.DrawnStudy) -> None:
     assert study.facts == ["AMD EPYC 7B13", fabricated.LABEL, "2 s window", "3 repeats"]
 
 
-def test_facts_do_not_repeat_a_label_that_the_product_has(study: data.Study) -> None:
+def test_facts_do_not_repeat_a_label_that_the_product_has(study: data.DrawnStudy) -> None:
     node = study.node | {"product": "A100 (simulated)", "label": "simulated"}
-    facts = data.Study(study.data, study.results, study.config | {"repeats": 1}, node, "").facts
+    facts = data.DrawnStudy(study.data, study.results, study.config | {"repeats": 1}, node, "").facts
     assert facts == ["A100 (simulated)", "2 s window", "1 repeat"]
 
 
-def test_order_is_the_catalogues_and_the_requests(study: data.Study) -> None:
+def test_order_is_the_catalogues_and_the_requests(study: data.DrawnStudy) -> None:
     table = pd.DataFrame({"strategy": ["mps", "alien", "exclusive"], "workload": ["new", "hashing", "matmul"]})
     assert study.strategies(table) == ["exclusive", "mps", "alien"]
     assert study.workloads(table) == ["matmul", "hashing", "new"]
 
 
-def test_samples_stand_at_the_largest_number_with_a_valid_cell(study: data.Study) -> None:
+def test_samples_stand_at_the_largest_number_with_a_valid_cell(study: data.DrawnStudy) -> None:
     found = {(sample.workload, sample.strategy): sample for sample in data.samples(study)}
     assert list(found)[:4] == [("matmul", name) for name in fabricated.MECHANISMS]
     assert {name: found["matmul", name].replicas for name in fabricated.MECHANISMS} == {
@@ -46,7 +46,7 @@ def test_samples_stand_at_the_largest_number_with_a_valid_cell(study: data.Study
     assert found["matmul", "mig"].reason == fabricated.HOSTILE
 
 
-def test_samples_pass_over_invalid_repeats(study: data.Study, tmp_path: Path) -> None:
+def test_samples_pass_over_invalid_repeats(study: data.DrawnStudy, tmp_path: Path) -> None:
     shutil.copytree(study.results / "tables", tmp_path / "tables")
     path = tmp_path / "tables" / "cells.csv"
     table = pd.read_csv(path)
@@ -54,14 +54,14 @@ def test_samples_pass_over_invalid_repeats(study: data.Study, tmp_path: Path) ->
     table.loc[is_mps & (table["replicas"] == 4) & (table["repeat"] == 1), "valid"] = False
     table.loc[is_mps & (table["replicas"] == 4) & (table["repeat"] == 2), "count"] = 0
     table.to_csv(path, index=False)
-    samples = data.samples(data.Study(study.data, tmp_path, study.config, study.node, ""))
+    samples = data.samples(data.DrawnStudy(study.data, tmp_path, study.config, study.node, ""))
     mps = next(sample for sample in samples if (sample.strategy, sample.workload) == ("mps", "matmul"))
     assert (mps.replicas, mps.repeat) == (4, 3)
 
 
 @pytest.mark.parametrize("rows_per_chunk", [7, 10_000])
 def test_histogram_merges_repeats_and_tenants(
-    study: data.Study, monkeypatch: pytest.MonkeyPatch, rows_per_chunk: int
+    study: data.DrawnStudy, monkeypatch: pytest.MonkeyPatch, rows_per_chunk: int
 ) -> None:
     monkeypatch.setattr(data, "ROWS_PER_CHUNK", rows_per_chunk)
     sample = data.Sample("mps", "matmul", largest=4, replicas=2, repeat=1, reason="")

@@ -10,11 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.text import Text
 from unit.figures import fabricated
 
-from sharebench import figures
-from sharebench.figures import cost, data, model, palette, style, which
+from sharebench.figures import catalogue, cost, data, model, style, which
 from sharebench.figures.page import Sheet
 
-LOOKS = palette.looks(list(fabricated.MECHANISMS), [])
+LOOKS = style.looks(list(fabricated.MECHANISMS), [])
 
 
 def said(page: Sheet) -> list[str]:
@@ -30,13 +29,13 @@ def lines(ax: Axes, strategy: str) -> list[tuple[list[float], list[float], str, 
     ]
 
 
-def rows(study: data.Study, name: str, strategy: str) -> pd.DataFrame:
+def rows(study: data.DrawnStudy, name: str, strategy: str) -> pd.DataFrame:
     table = pd.read_csv(study.results / "tables" / f"{name}.csv")
     return table[(table["strategy"] == strategy) & (table["workload"] == "matmul")].sort_values("replicas")
 
 
-def test_the_verdicts_keep_to_their_cells_in_one_column(study: data.Study) -> None:
-    with style.theme(figures.PAPER["column"]):
+def test_the_verdicts_keep_to_their_cells_in_one_column(study: data.DrawnStudy) -> None:
+    with style.theme(catalogue.PAPER["column"]):
         page = which.draw(study)
         page.figure.draw_without_rendering()
         for ax in page.axes:
@@ -44,7 +43,7 @@ def test_the_verdicts_keep_to_their_cells_in_one_column(study: data.Study) -> No
             assert all(text.get_window_extent().width <= cell.width for text in ax.texts)
 
 
-def test_the_model_is_dashed_and_measurements_are_filled(study: data.Study) -> None:
+def test_the_model_is_dashed_and_measurements_are_filled(study: data.DrawnStudy) -> None:
     ax = model.draw(study).axes[0]
     own = rows(study, "predictions", "mps")
     own = own[own["replicas"] <= 4]
@@ -58,7 +57,7 @@ def test_the_model_is_dashed_and_measurements_are_filled(study: data.Study) -> N
     assert np.isfinite(band.get_paths()[0].vertices).all()
 
 
-def test_a_strategy_that_was_not_measured_is_hollow_and_says_so(study: data.Study, tmp_path: Path) -> None:
+def test_a_strategy_that_was_not_measured_is_hollow_and_says_so(study: data.DrawnStudy, tmp_path: Path) -> None:
     shutil.copytree(study.results / "tables", tmp_path / "tables")
     shutil.copy(study.results / "manifest.json", tmp_path)
     path = tmp_path / "tables" / "predictions.csv"
@@ -76,7 +75,7 @@ def test_a_strategy_that_was_not_measured_is_hollow_and_says_so(study: data.Stud
     assert [list(line.get_xdata()) for line in rings if len(line.get_xdata())] == [[2]]
 
 
-def test_cost_is_drawn_over_latency_with_the_slo(study: data.Study) -> None:
+def test_cost_is_drawn_over_latency_with_the_slo(study: data.DrawnStudy) -> None:
     page = cost.draw(study)
     ax = page.axes[0]
     costs, summary = rows(study, "cost", "mps"), rows(study, "summary", "mps")
@@ -89,7 +88,7 @@ def test_cost_is_drawn_over_latency_with_the_slo(study: data.Study) -> None:
     assert any(list(line.get_xdata()) == [20, 20] for line in ax.get_lines())
 
 
-def test_without_a_price_cost_is_relative(study: data.Study, tmp_path: Path) -> None:
+def test_without_a_price_cost_is_relative(study: data.DrawnStudy, tmp_path: Path) -> None:
     shutil.copytree(study.results / "tables", tmp_path / "tables")
     shutil.copy(study.results / "manifest.json", tmp_path)
     table = pd.read_csv(tmp_path / "tables" / "cost.csv")
@@ -101,7 +100,7 @@ def test_without_a_price_cost_is_relative(study: data.Study, tmp_path: Path) -> 
     assert ax.get_ylabel() == "Device time of an iteration, 1: exclusive"
 
 
-def test_every_verdict_and_rank_is_said(study: data.Study) -> None:
+def test_every_verdict_and_rank_is_said(study: data.DrawnStudy) -> None:
     words = said(which.draw(study))
     table = pd.read_csv(study.results / "tables" / "which.csv")
     for verdict, count in table["verdict"].value_counts().items():

@@ -6,9 +6,8 @@ import pandas as pd
 import pytest
 from unit.figures import fabricated
 
-from sharebench import figures
 from sharebench.analysis.tables.devices import COLUMNS
-from sharebench.figures import data, devices
+from sharebench.figures import data, devices, draw
 
 pytestmark = pytest.mark.usefixtures("themed")
 
@@ -50,5 +49,5 @@ def test_each_device_has_a_mark_and_a_device_against_itself_a_band(root: Path) -
 def test_one_device_has_nothing_to_draw(root: Path) -> None:
     write(root, [])
     assert "Nothing to draw: everything was measured on one device." in devices.draw(data.load(root, root)).words
-    figures.draw_for_paper("devices", root, root, root / "figures", ("svg",))
+    draw.for_paper("devices", root, root, root / "figures", ("svg",))
     assert (root / "figures/devices-column.svg").exists()

@@ -10,9 +10,8 @@ import pandas as pd
 import pytest
 from unit.figures import fabricated
 
-from sharebench import figures
 from sharebench.analysis.tables.interference import COLUMNS
-from sharebench.figures import data, distribution, interference, latency, timeline
+from sharebench.figures import catalogue, data, distribution, draw, heat_maps, over_replicas, timeline
 from sharebench.figures.page import Sheet
 from sharebench.report import page as report
 
@@ -57,7 +56,7 @@ def paired(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def page(paired: Path) -> Sheet:
-    return interference.draw(data.load(paired, paired))
+    return heat_maps.interference(data.load(paired, paired))
 
 
 def cells_of(page: Sheet, panel: int) -> dict[tuple[int, int], list[str]]:
@@ -95,8 +94,8 @@ def test_little_differences_stay_pale(paired: Path, tmp_path: Path) -> None:
     (tmp_path / "tables").mkdir()
     table.to_csv(tmp_path / "tables" / "interference.csv", index=False)
     (tmp_path / "manifest.json").write_text((paired / "manifest.json").read_text())
-    image = interference.draw(data.load(paired, tmp_path)).axes[0].images[0]
-    assert image.norm.vmax == interference.LEAST_FACTOR
+    image = heat_maps.interference(data.load(paired, tmp_path)).axes[0].images[0]
+    assert image.norm.vmax == heat_maps.LEAST_FACTOR
 
 
 def test_a_pair_without_a_value_says_why(page: Sheet) -> None:
@@ -116,12 +115,12 @@ def test_nothing_runs_out_of_the_page(page: Sheet) -> None:
 
 def test_it_is_drawn_only_for_pairs(paired: Path, tmp_path: Path) -> None:
     config = fabricated.config()
-    assert "interference" not in figures.names_for(config, "nvidia")
-    assert "interference" in figures.names_for(config | {"interference": NAMES}, "nvidia")
+    assert "interference" not in catalogue.names_for(config, "nvidia")
+    assert "interference" in catalogue.names_for(config | {"interference": NAMES}, "nvidia")
     (tmp_path / "tables").mkdir()
     for name in ("tables/interference.csv", "manifest.json"):
         (tmp_path / name).write_text((paired / name).read_text())
-    figures.draw("interference", paired, tmp_path)
+    draw.figure("interference", paired, tmp_path)
     svg = (tmp_path / "figures" / "interference.svg").read_text()
     assert fabricated.LABEL in re.search("<dc:description>(.*?)</dc:description>", svg)[1]
 
@@ -134,8 +133,8 @@ def test_other_figures_leave_mixes_out_and_say_so(paired: Path, tmp_path: Path) 
         pd.concat([table, pair]).to_csv(tmp_path / "tables" / f"{name}.csv", index=False)
     (tmp_path / "manifest.json").write_text((paired / "manifest.json").read_text())
     study = data.load(paired, tmp_path)
-    for module in (latency, distribution, timeline):
-        page = module.draw(study)
+    for drawer in (over_replicas.latency, distribution.draw, timeline.draw):
+        page = drawer(study)
         titles = " ".join(ax.get_title(loc="left") for ax in page.axes)
         assert "matmul" in titles and "+" not in titles
         assert any("Mixes of workloads are not drawn here" in words for words in page.words)

@@ -10,9 +10,8 @@ import pytest
 from matplotlib.patches import Rectangle
 from unit.figures import fabricated
 
-from sharebench import figures
 from sharebench.analysis.tables.isolation import COLUMNS
-from sharebench.figures import data, isolation, style
+from sharebench.figures import catalogue, data, isolation, style
 from sharebench.figures.page import Sheet
 from sharebench.report import page as report
 
@@ -112,7 +111,7 @@ def test_nothing_runs_out_of_the_page(page: Sheet) -> None:
 
 
 def test_in_one_column_faults_are_the_rows_and_words_keep_to_their_cells(faulty: Path) -> None:
-    with style.theme(figures.PAPER["column"]):
+    with style.theme(catalogue.PAPER["column"]):
         page = isolation.draw(data.load(faulty, faulty))
         (ax,) = page.axes
         assert [tick.get_text() for tick in ax.get_xticklabels()] == ["time-slicing", "mps"]
@@ -127,8 +126,8 @@ def test_in_one_column_faults_are_the_rows_and_words_keep_to_their_cells(faulty:
 
 def test_it_is_drawn_only_for_faults(faulty: Path, tmp_path: Path) -> None:
     config = fabricated.config()
-    assert "isolation" not in figures.names_for(config, "cpu")
-    assert "isolation" in figures.names_for(config | {"faults": KINDS}, "cpu")
+    assert "isolation" not in catalogue.names_for(config, "cpu")
+    assert "isolation" in catalogue.names_for(config | {"faults": KINDS}, "cpu")
 
 
 def test_the_report_says_who_survives_whose_fault(faulty: Path) -> None:

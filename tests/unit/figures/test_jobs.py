@@ -9,9 +9,8 @@ import pandas as pd
 import pytest
 from unit.figures import fabricated
 
-from sharebench import figures
 from sharebench.analysis.tables.jobs import COLUMNS
-from sharebench.figures import data, jobs, style
+from sharebench.figures import catalogue, data, draw, over_replicas, style
 from sharebench.report import page as report
 from sharebench.report.sections import jobs as report_jobs
 
@@ -31,7 +30,7 @@ def row(strategy: str, replicas: int, seconds: float) -> dict[str, Any]:
     }
 
 
-def with_jobs(root: Path, has_queue: bool = True) -> data.Study:
+def with_jobs(root: Path, has_queue: bool = True) -> data.DrawnStudy:
     """The made-up study in which matmul is a job; of mig nothing fits."""
     manifest = json.loads((root / "manifest.json").read_text())
     config = manifest["config"]
@@ -64,7 +63,7 @@ def drawn(page: Any) -> dict[str, list[float]]:
 
 
 def test_each_strategy_has_its_makespans_and_the_queue_is_one_of_the_lines(root: Path) -> None:
-    page = jobs.draw(with_jobs(root))
+    page = over_replicas.jobs(with_jobs(root))
     values = sorted(map(tuple, drawn(page).values()))
     assert values == sorted(tuple(of_strategy.values()) for of_strategy in SECONDS.values())
     assert page.axes[0].get_ylim() == (0, pytest.approx(1.08 * 1.2 * 8))
@@ -73,18 +72,18 @@ def test_each_strategy_has_its_makespans_and_the_queue_is_one_of_the_lines(root:
 
 
 def test_without_a_queue_it_is_reckoned_from_one_job(root: Path) -> None:
-    page = jobs.draw(with_jobs(root, has_queue=False))
+    page = over_replicas.jobs(with_jobs(root, has_queue=False))
     (reckoned,) = (line for line in page.axes[0].lines if line.get_color() == style.GREY and len(line.get_ydata()) > 9)
     assert reckoned.get_ydata()[0] == pytest.approx(2.0) and reckoned.get_ydata()[-1] == pytest.approx(8.0)
 
 
 def test_it_is_drawn_only_for_jobs() -> None:
     config = fabricated.config()
-    assert "jobs" not in figures.names_for(config, "cpu")
+    assert "jobs" not in catalogue.names_for(config, "cpu")
     config["workload_catalogue"]["matmul"]["kind"] = "job"
-    assert "jobs" in figures.names_for(config, "cpu")
+    assert "jobs" in catalogue.names_for(config, "cpu")
     config["workloads"] = ["hashing"]
-    assert "jobs" not in figures.names_for(config, "cpu")
+    assert "jobs" not in catalogue.names_for(config, "cpu")
 
 
 def test_the_report_holds_shared_jobs_against_the_queue(root: Path) -> None:
@@ -110,7 +109,7 @@ def test_a_study_without_jobs_says_nothing(root: Path) -> None:
 
 def test_the_report_has_a_section_of_jobs_with_the_colour_of_the_queue(root: Path) -> None:
     with_jobs(root)
-    figures.draw("jobs", root, root)
+    draw.figure("jobs", root, root)
     report.write(root, root)
     html = (root / "report.html").read_text()
     section = html.split('<section id="jobs">')[1].split("</section>")[0]

@@ -1,6 +1,5 @@
 """The figures as files, and what they show."""
 
-import importlib
 import re
 import runpy
 import shutil
@@ -16,28 +15,24 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Annotation, Text
 from unit.figures import fabricated
 
-from sharebench import figures
 from sharebench.figures import (
+    catalogue,
     data,
     distribution,
-    latency,
-    palette,
+    draw,
+    heat_maps,
+    over_replicas,
     percentiles,
-    slowdown,
     style,
-    throughput,
     timeline,
 )
-from sharebench.figures import (
-    page as sheet,
-)
+from sharebench.figures import page as sheet
 
 pytestmark = pytest.mark.usefixtures("themed")
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "plot_figures.py"
-PLAIN = figures.names_for({"interference": [], "faults": [], "workloads": []}, "nvidia")
-MODULES = {name: importlib.import_module(entry.module) for name, entry in figures.NAMES.items()}
-LOOKS = palette.looks(list(fabricated.MECHANISMS), [])
+PLAIN = catalogue.names_for({"interference": [], "faults": [], "workloads": []}, "nvidia")
+LOOKS = style.looks(list(fabricated.MECHANISMS), [])
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +40,7 @@ def results(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A results root apart from the data, with every figure drawn."""
     folder = copy_of(root, tmp_path_factory.mktemp("results"))
     for name in PLAIN:
-        figures.draw(name, root, folder)
+        draw.figure(name, root, folder)
     return folder
 
 
@@ -79,7 +74,7 @@ def test_every_figure_comes_in_three_formats_and_says_what_it_shows(results: Pat
     svg, pdf, png = (results / "figures" / f"{name}.{suffix}" for suffix in ("svg", "pdf", "png"))
     assert pdf.read_bytes().startswith(b"%PDF") and png.read_bytes().startswith(b"\x89PNG")
     assert svg.stat().st_size < 1_000_000
-    assert figures.NAMES[name].title in texts(svg)
+    assert catalogue.ENTRIES[name].title in texts(svg)
     subtitle = next(text for text in texts(svg) if "AMD EPYC" in text)
     for fact in (fabricated.LABEL, "2 s window", "3 repeats"):
         assert fact in subtitle
@@ -97,7 +92,7 @@ def test_no_file_has_a_date_or_needs_a_font(results: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_rebuild_gives_the_same_bytes(root: Path, results: Path, name: str, tmp_path: Path) -> None:
-    figures.draw(name, root, copy_of(root, tmp_path))
+    draw.figure(name, root, copy_of(root, tmp_path))
     for suffix in ("svg", "pdf", "png"):
         path = Path("figures") / f"{name}.{suffix}"
         assert (tmp_path / path).read_bytes() == (results / path).read_bytes()
@@ -118,7 +113,7 @@ def test_the_script_refuses_an_unknown_figure(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_asking_for_the_names_loads_no_plotting_library() -> None:
-    code = "import sys, sharebench.figures as f; list(f.NAMES); assert not {'matplotlib', 'pandas'} & set(sys.modules)"
+    code = "import sys, sharebench.figures.catalogue; assert not {'matplotlib', 'pandas'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=SCRIPT.parent)
 
 
@@ -136,7 +131,7 @@ def test_a_real_gpu_has_no_label_and_a_subset_says_what_is_left_out(tmp_path: Pa
     root = fabricated.write(tmp_path, label="", strategies=["exclusive", "mig"])
     manifest = (root / "manifest.json").read_text()
     (root / "manifest.json").write_text(manifest.replace('"not_shown": ""', '"not_shown": "Not shown: mps."'))
-    figures.draw("throughput", root, root)
+    draw.figure("throughput", root, root)
     found = texts(root / "figures" / "throughput.svg")
     assert fabricated.LABEL not in " ".join(found)
     assert "Not shown: mps." in found
@@ -152,7 +147,7 @@ def test_a_figure_without_data_says_so(root: Path, tmp_path: Path, name: str) ->
         rows = pd.read_csv(path)
         rows[rows["status"] == "infeasible"].to_csv(path, index=False)
     fabricated.decide_again(folder, root)
-    page = MODULES[name].draw(data.load(root, folder))
+    page = draw.DRAWERS[name](data.load(root, folder))
     assert "no valid" in said(page)
     # The others are of what follows from the cells, and say why they have nothing.
     assert any("mig" in words for words in page.words) or name in ("model", "cost", "which")
@@ -165,16 +160,16 @@ def test_a_figure_of_an_empty_table_says_so(root: Path, tmp_path: Path, name: st
         path = folder / "tables" / f"{table}.csv"
         path.write_text(path.read_text().splitlines()[0] + "\n")
     fabricated.decide_again(folder, root)
-    assert "Nothing to draw" in said(MODULES[name].draw(data.load(root, folder)))
+    assert "Nothing to draw" in said(draw.DRAWERS[name](data.load(root, folder)))
 
 
-def rows_of(study: data.Study, strategy: str, workload: str = "matmul") -> pd.DataFrame:
+def rows_of(study: data.DrawnStudy, strategy: str, workload: str = "matmul") -> pd.DataFrame:
     table = data.summary(study)
     return table[(table["strategy"] == strategy) & (table["workload"] == workload)].sort_values("replicas")
 
 
-def test_latency_shows_the_summary_in_milliseconds(study: data.Study) -> None:
-    page = latency.draw(study)
+def test_latency_shows_the_summary_in_milliseconds(study: data.DrawnStudy) -> None:
+    page = over_replicas.latency(study)
     rows, ax = rows_of(study, "mps"), page.axes[0]
     line, thin = line_of(ax, "mps"), line_of(ax, "mps", thick=False)
     assert line.get_ydata() == pytest.approx(1e3 * rows["latency_p50_seconds"])
@@ -187,17 +182,17 @@ def test_latency_shows_the_summary_in_milliseconds(study: data.Study) -> None:
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["1", "2", "4"]
 
 
-def test_intervals_without_spread_do_not_end_on_the_wrong_side(study: data.Study, tmp_path: Path) -> None:
+def test_intervals_without_spread_do_not_end_on_the_wrong_side(study: data.DrawnStudy, tmp_path: Path) -> None:
     copy_of(study.results, tmp_path)
     path = tmp_path / "tables" / "summary.csv"
     table = pd.read_csv(path)
     table["latency_p50_seconds_low"] = table["latency_p50_seconds"] * (1 + 1e-15)
     table["latency_p50_seconds_high"] = table["latency_p50_seconds"] * (1 - 1e-15)
     table.to_csv(path, index=False)
-    assert latency.draw(data.load(study.data, tmp_path)).axes
+    assert over_replicas.latency(data.load(study.data, tmp_path)).axes
 
 
-def without_a_value(study: data.Study, folder: Path) -> data.Study:
+def without_a_value(study: data.DrawnStudy, folder: Path) -> data.DrawnStudy:
     """The study with `mps` at two tenants excluded by a gate."""
     copy_of(study.results, folder)
     path = folder / "tables" / "summary.csv"
@@ -209,14 +204,14 @@ def without_a_value(study: data.Study, folder: Path) -> data.Study:
     return data.load(study.data, folder)
 
 
-def test_a_line_stops_where_there_is_no_value(study: data.Study, tmp_path: Path) -> None:
-    ax = latency.draw(without_a_value(study, tmp_path)).axes[0]
+def test_a_line_stops_where_there_is_no_value(study: data.DrawnStudy, tmp_path: Path) -> None:
+    ax = over_replicas.latency(without_a_value(study, tmp_path)).axes[0]
     y = np.array(line_of(ax, "mps").get_ydata(), dtype=float)
     assert np.isnan(y).tolist() == [False, True, False]
 
 
-def test_the_label_of_crosses_stays_inside_its_panel_and_off_them(study: data.Study, tmp_path: Path) -> None:
-    page = latency.draw(without_a_value(study, tmp_path))
+def test_the_label_of_crosses_stays_inside_its_panel_and_off_them(study: data.DrawnStudy, tmp_path: Path) -> None:
+    page = over_replicas.latency(without_a_value(study, tmp_path))
     page.figure.draw_without_rendering()
     for ax in page.axes:
         labels = {text.get_text(): text.get_window_extent() for text in ax.texts}
@@ -229,8 +224,8 @@ def test_the_label_of_crosses_stays_inside_its_panel_and_off_them(study: data.St
         assert not any(box.overlaps(tick) for box in labels.values() for tick in below)
 
 
-def test_throughput_has_the_ideal_line(study: data.Study) -> None:
-    page = throughput.draw(study)
+def test_throughput_has_the_ideal_line(study: data.DrawnStudy) -> None:
+    page = over_replicas.throughput(study)
     ax = page.axes[0]
     alone_hz = rows_of(study, "exclusive")["throughput_total_hz"].iloc[0]
     ideal = next(line for line in ax.get_lines() if line.get_color() == style.GREY)
@@ -242,19 +237,19 @@ def test_throughput_has_the_ideal_line(study: data.Study) -> None:
     assert line_of(ax, "time-slicing").get_ydata() == pytest.approx(total_hz)
 
 
-def test_wide_ranges_of_tenants_are_logarithmic(study: data.Study, tmp_path: Path) -> None:
+def test_wide_ranges_of_tenants_are_logarithmic(study: data.DrawnStudy, tmp_path: Path) -> None:
     copy_of(study.results, tmp_path)
     path = tmp_path / "tables" / "summary.csv"
     table = pd.read_csv(path)
     table["replicas"] = table["replicas"].replace({4: 48})
     table.to_csv(path, index=False)
-    ax = throughput.draw(data.load(study.data, tmp_path)).axes[0]
+    ax = over_replicas.throughput(data.load(study.data, tmp_path)).axes[0]
     one, two, many = ax.get_xticks()
     assert (many - one) / (two - one) == pytest.approx(np.log2(48))
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["1", "2", "48"]
 
 
-def test_distribution_is_the_share_of_iterations_up_to_each_bound(study: data.Study) -> None:
+def test_distribution_is_the_share_of_iterations_up_to_each_bound(study: data.DrawnStudy) -> None:
     page = distribution.draw(study)
     line = line_of(page.axes[0], "mig")
     sample = next(sample for sample in data.samples(study) if sample.strategy == "mig")
@@ -265,7 +260,7 @@ def test_distribution_is_the_share_of_iterations_up_to_each_bound(study: data.St
     assert page.axes[0].get_xscale() == "log"
 
 
-def test_percentiles_are_those_of_the_sample(study: data.Study) -> None:
+def test_percentiles_are_those_of_the_sample(study: data.DrawnStudy) -> None:
     latencies = np.sort(np.random.default_rng(3).lognormal(-4, 0.5, 5000))
     upper, count = np.unique(1e-6 * 2 ** (np.ceil(64 * np.log2(latencies / 1e-6)) / 64), return_counts=True)
     x, upper_ms = percentiles.curve(upper, count.astype(float))
@@ -283,8 +278,8 @@ def test_a_sample_in_one_bucket_has_percentiles_and_a_tiny_one_has_none() -> Non
     assert len(percentiles.curve(np.array([np.inf]), np.array([300.0]))[0]) == 0
 
 
-def test_the_heat_map_has_the_slowdowns_and_a_cross_for_what_has_none(study: data.Study) -> None:
-    page = slowdown.draw(study)
+def test_the_heat_map_has_the_slowdowns_and_a_cross_for_what_has_none(study: data.DrawnStudy) -> None:
+    page = heat_maps.slowdown(study)
     ax = page.axes[0]
     shown = {(text.get_position()): text.get_text() for text in ax.texts}
     names = [tick.get_text() for tick in ax.get_yticklabels()]
@@ -295,7 +290,7 @@ def test_the_heat_map_has_the_slowdowns_and_a_cross_for_what_has_none(study: dat
 
 
 @pytest.mark.parametrize("name", ["progress", "power"])
-def test_a_plane_has_one_metric_across_and_one_up(study: data.Study, tmp_path: Path, name: str) -> None:
+def test_a_plane_has_one_metric_across_and_one_up(study: data.DrawnStudy, tmp_path: Path, name: str) -> None:
     across, up = {"progress": ("stp", "antt"), "power": ("throughput_total_hz", "power_mean_watts")}[name]
     copy_of(study.results, tmp_path)
     path = tmp_path / "tables" / "summary.csv"
@@ -305,7 +300,7 @@ def test_a_plane_has_one_metric_across_and_one_up(study: data.Study, tmp_path: P
     for metric in ("antt", "stp", "power_mean_watts"):
         table[f"{metric}_low"], table[f"{metric}_high"] = 0.9 * table[metric], 1.1 * table[metric]
     table.to_csv(path, index=False)
-    ax = MODULES[name].draw(data.load(study.data, tmp_path)).axes[0]
+    ax = draw.DRAWERS[name](data.load(study.data, tmp_path)).axes[0]
     rows = table[(table["strategy"] == "mps") & (table["workload"] == "matmul")].sort_values("replicas")
     line = next(bars.lines[0] for bars in ax.containers if bars.lines[0].get_color() == LOOKS["mps"].color)
     assert line.get_xdata() == pytest.approx(rows[across])
@@ -317,7 +312,7 @@ def test_a_plane_has_one_metric_across_and_one_up(study: data.Study, tmp_path: P
 @pytest.mark.parametrize("name", ["latency", "timeline"])
 def test_figures_for_papers_have_a_papers_widths(root: Path, tmp_path: Path, name: str) -> None:
     copy_of(root, tmp_path)
-    figures.draw_for_paper(name, root, tmp_path, tmp_path / "figures", ("svg", "pdf"))
+    draw.for_paper(name, root, tmp_path, tmp_path / "figures", ("svg", "pdf"))
     for suffix, inches in (("column", 3.3), ("page", 6.9)):
         svg = (tmp_path / "figures" / f"{name}-{suffix}.svg").read_text()
         assert float(re.search(r'<svg[^>]* width="([\d.]+)pt"', svg)[1]) == pytest.approx(72 * inches)
@@ -326,22 +321,27 @@ def test_figures_for_papers_have_a_papers_widths(root: Path, tmp_path: Path, nam
     assert not (tmp_path / "figures" / f"{name}.svg").exists()
 
 
+def test_every_figure_of_the_catalogue_can_be_drawn() -> None:
+    assert draw.DRAWERS.keys() - catalogue.ENTRIES.keys() == {"timeslice", "devices"}
+    assert catalogue.ENTRIES.keys() <= draw.DRAWERS.keys()
+
+
 def test_power_is_drawn_where_it_may_be_known() -> None:
     known = {
-        kind: figures.names_for({"interference": [], "faults": [], "workloads": []}, kind)
+        kind: catalogue.names_for({"interference": [], "faults": [], "workloads": []}, kind)
         for kind in ("cpu", "simulated", "nvidia")
     }
     assert "power" in known["nvidia"]
     assert known["cpu"] == known["simulated"] == [name for name in known["nvidia"] if name != "power"]
 
 
-def test_overflow_leaves_the_distribution_below_one(study: data.Study, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overflow_leaves_the_distribution_below_one(study: data.DrawnStudy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data, "histogram", lambda *_: (np.array([0.01, 0.02, np.inf]), np.array([2.0, 1.0, 1.0])))
     line = line_of(distribution.draw(study).axes[0], "mps")
     assert list(line.get_ydata()) == [0, 0.5, 0.75]
 
 
-def test_timeline_shows_the_mean_of_every_slot_of_every_tenant(study: data.Study) -> None:
+def test_timeline_shows_the_mean_of_every_slot_of_every_tenant(study: data.DrawnStudy) -> None:
     page = timeline.draw(study)
     sliced = page.axes[1]
     assert sliced.get_title(loc="left") == "matmul\ntime-slicing, N = 4"
@@ -356,7 +356,7 @@ def test_timeline_shows_the_mean_of_every_slot_of_every_tenant(study: data.Study
     assert sliced.get_xlim() == pytest.approx((0, 2))
 
 
-def test_an_empty_slot_is_a_gap(study: data.Study, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_slot_is_a_gap(study: data.DrawnStudy, monkeypatch: pytest.MonkeyPatch) -> None:
     slots = {"slot_seconds": 0.1, "count": [2, 0, 1, 0], "sum_seconds": [0.04, 0, 0.05, 0]}
     monkeypatch.setattr(data, "timelines", lambda *_: [slots])
     line = timeline.draw(study).axes[0].get_lines()[0]
@@ -365,9 +365,9 @@ def test_an_empty_slot_is_a_gap(study: data.Study, monkeypatch: pytest.MonkeyPat
 
 
 def test_nothing_is_left_of_a_figure_that_cannot_be_drawn(
-    study: data.Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    study: data.DrawnStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = throughput.draw(study)
+    page = over_replicas.throughput(study)
     sheet.save(page, tmp_path, "figure")
     before = (tmp_path / "figure.svg").read_bytes()
 
@@ -380,9 +380,9 @@ def test_nothing_is_left_of_a_figure_that_cannot_be_drawn(
     assert (tmp_path / "figure.svg").read_bytes() == before
 
 
-def test_long_subtitles_break_between_facts(study: data.Study) -> None:
+def test_long_subtitles_break_between_facts(study: data.DrawnStudy) -> None:
     node = study.node | {"product": "An accelerator with a name that its maker likes a lot" + ", 141 GB" * 5}
-    page = throughput.draw(data.Study(study.data, study.results, study.config, node, "word " * 45))
+    page = over_replicas.throughput(data.DrawnStudy(study.data, study.results, study.config, node, "word " * 45))
     page.figure.draw_without_rendering()
     title, *subtitle, foot, last = page.figure.texts
     lines = [text.get_text() for text in subtitle]

@@ -17,13 +17,13 @@ from unit.figures import fabricated
 
 from sharebench.core.files import write_json
 from sharebench.figures import page as sheet
-from sharebench.figures import palette, style, timeslice
+from sharebench.figures import style, timeslice
 from sharebench.run.timeslice.probe import write_table
 from sharebench.run.timeslice.slices import analysed
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "plot_timeslice.py"
 CATALOGUE = ["exclusive", "time-slicing", "mps", "streams"]
-LOOKS = palette.looks(CATALOGUE, [])
+LOOKS = style.looks(CATALOGUE, [])
 SWITCH_NS, SLICE_NS = 150_000, 2_000_000
 END_NS = 1_000_000_000
 REASON = "streams need a workload with a captured graph"

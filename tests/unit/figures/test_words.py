@@ -4,7 +4,8 @@ import pytest
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-from sharebench.figures import PAPER, data, timeline
+from sharebench.figures import data, timeline
+from sharebench.figures.catalogue import PAPER
 from sharebench.figures.page import say, sheet
 from sharebench.figures.style import theme
 
@@ -40,7 +41,7 @@ def test_a_long_entry_of_a_legend_stays_on_the_page(width: str) -> None:
 
 @pytest.mark.parametrize("width", PAPER)
 def test_a_title_of_a_small_panel_stays_on_the_page(
-    study: data.Study, monkeypatch: pytest.MonkeyPatch, width: str
+    study: data.DrawnStudy, monkeypatch: pytest.MonkeyPatch, width: str
 ) -> None:
     slots = {"slot_seconds": 0.1, "count": [2, 1], "sum_seconds": [0.04, 0.05]}
     samples = [data.Sample("mps-limited-200", name, 7, 7, 1, "") for name in ("matmul-256-graph", "b", "c", "d")]

@@ -7,14 +7,14 @@ from typing import Any
 import pandas as pd
 
 from sharebench.figures import data
-from sharebench.figures.data import Study
+from sharebench.figures.data import DrawnStudy
 
 Row = dict[str, Any]
 ADVICE = ("workload", "strategy", "basis", "verdict", "percentile", "effort", "reason", "isolation")
 ISOLATION = tuple(f"{kind}_isolation{end}" for kind in ("performance", "fault") for end in ("", "_basis"))
 
 
-def advice(study: Study) -> dict[str, Any]:
+def advice(study: DrawnStudy) -> dict[str, Any]:
     """The question, the answers in words, and the rows of each workload; empty answers where there is no advice."""
     lines = _lines(study.results / "tables" / "advice.md")
     table = data.table(study, "advice", (*ADVICE, *ISOLATION))
@@ -26,7 +26,7 @@ def advice(study: Study) -> dict[str, Any]:
     }
 
 
-def model(study: Study) -> dict[str, Any]:
+def model(study: DrawnStudy) -> dict[str, Any]:
     """The chosen shape of each workload with its parameters, and how far off predictions are."""
     shapes = data.table(study, "model", ("workload", "shape", "parameter", "unit", "reason"))
     predictions = data.table(study, "predictions", ("strategy", "workload", "basis", "reason"))
@@ -38,13 +38,13 @@ def model(study: Study) -> dict[str, Any]:
     }
 
 
-def capacity(study: Study) -> list[Row]:
+def capacity(study: DrawnStudy) -> list[Row]:
     """Rows of tables/capacity.csv that say something of an SLO or of memory."""
     table = data.table(study, "capacity", ("strategy", "workload", "percentile", "bound", "reason"))
     return _rows(table[table["capacity_interpolated"].notna() | table["max_tenants_by_memory"].notna()])
 
 
-def cost(study: Study) -> list[Row]:
+def cost(study: DrawnStudy) -> list[Row]:
     """Rows of tables/cost.csv; none where no price is set."""
     table = data.table(study, "cost", ("strategy", "workload"))
     return _rows(table[table["price_per_hour"].notna()])

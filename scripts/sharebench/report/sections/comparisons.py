@@ -6,7 +6,7 @@ from typing import Any
 from sharebench.core.spec import in_words
 from sharebench.core.strategies import is_again
 from sharebench.figures import data as tables
-from sharebench.figures.data import Study
+from sharebench.figures.data import DrawnStudy
 
 TOGETHER = ("antt", "stp", "harmonic_speedup", "jain_index", "worst_slowdown", "isolation_index")
 """Metrics of the summary that are about all tenants of a cell."""
@@ -15,7 +15,7 @@ TEXTS = ("strategy", "reference", "workload", "tenant_workload", "separable", "r
 Row = dict[str, Any]
 
 
-def contrasts(study: Study) -> list[Row]:
+def contrasts(study: DrawnStudy) -> list[Row]:
     """The rows of tables/contrasts.csv; none where the study has no comparison."""
     table = tables.table(study, "contrasts", TEXTS)
     found = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
@@ -30,7 +30,7 @@ def nulls(rows: dict[str, list[Row]]) -> list[tuple[str, Row]]:
     return [(workload, row) for workload, row in again if is_again(row["strategy"]) and row["n"] > 0]
 
 
-def devices(study: Study) -> list[Row]:
+def devices(study: DrawnStudy) -> list[Row]:
     """Of each workload whose baseline was measured on several devices a row of tables/devices.csv, and their number."""
     table = tables.table(study, "devices", ("strategy", "workload", "device"))
     alone = table[(table["strategy"] == study.config["baseline"]) & (table["replicas"] == 1)]

@@ -5,12 +5,12 @@ from typing import Any
 
 import pandas as pd
 
-from sharebench.figures.data import Study, interference
+from sharebench.figures.data import DrawnStudy, interference
 
 Row = dict[str, Any]
 
 
-def verdicts(study: Study) -> list[tuple[str, str]]:
+def verdicts(study: DrawnStudy) -> list[tuple[str, str]]:
     """Strategy and what its pairs say: the worst, and the one whose two suffer least alike; empty without pairs."""
     if not study.config["interference"]:
         return []

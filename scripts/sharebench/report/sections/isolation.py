@@ -5,11 +5,11 @@ from typing import Any
 
 import pandas as pd
 
-from sharebench.figures.data import Study, isolation
+from sharebench.figures.data import DrawnStudy, isolation
 from sharebench.figures.isolation import verdict
 
 
-def survivals(study: Study) -> list[tuple[str, str]]:
+def survivals(study: DrawnStudy) -> list[tuple[str, str]]:
     """Strategy and who survived whose fault under it; empty without faults."""
     if not study.config["faults"]:
         return []

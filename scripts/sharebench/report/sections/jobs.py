@@ -18,7 +18,7 @@ class Jobs(NamedTuple):
     findings: list[tuple[str, str]]
 
 
-def of_jobs(study: data.Study) -> list[Jobs]:
+def of_jobs(study: data.DrawnStudy) -> list[Jobs]:
     """One entry per workload that is a job, in order; empty without jobs."""
     if not has_jobs(study.config):
         return []
@@ -35,7 +35,7 @@ def of_jobs(study: data.Study) -> list[Jobs]:
     return found
 
 
-def _findings(rows: list[Row], study: data.Study) -> list[tuple[str, str]]:
+def _findings(rows: list[Row], study: data.DrawnStudy) -> list[tuple[str, str]]:
     """Strategy and what its largest number of jobs with a valid cell says, for all but queues and single jobs."""
     catalogue = study.config["strategy_catalogue"]
     said = []

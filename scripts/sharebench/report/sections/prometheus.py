@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from sharebench.figures import NAMES, data
+from sharebench.figures import data
+from sharebench.figures.catalogue import ENTRIES
 from sharebench.report.pictures import pictures
 
 COMPARED = ("p50", "p95", "p99")
@@ -25,7 +26,7 @@ class Watched(NamedTuple):
     picture: dict[str, Any] | None
 
 
-def watched(study: data.Study) -> Watched | None:
+def watched(study: data.DrawnStudy) -> Watched | None:
     """None in a study that nobody watched."""
     if not (study.config.get("prometheus") or {}).get("url"):
         return None
@@ -40,7 +41,7 @@ def watched(study: data.Study) -> Watched | None:
                 row = {"strategy": strategy, "replicas": replicas} | _together(cells)
                 rows.setdefault(workload, []).append(row)
     drawn = pictures(study.results / "figures", ["buckets"])
-    return Watched(rows, NAMES["buckets"], drawn["buckets"])
+    return Watched(rows, ENTRIES["buckets"], drawn["buckets"])
 
 
 def _together(cells: pd.DataFrame) -> dict[str, Any]:

@@ -15,7 +15,7 @@ STEPS = ("publish", "pending", "cut", "plugin", "follow", "stable")
 LEAST_SECONDS = 0.1
 
 
-def switches(study: data.Study) -> list[dict[str, Any]]:
+def switches(study: data.DrawnStudy) -> list[dict[str, Any]]:
     """A row per strategy, in seconds; none where no switch takes a tenth of a second."""
     table = data.startup(study).drop_duplicates("strategy")
     if not (table[["switch_in_seconds", "switch_out_seconds"]] >= LEAST_SECONDS).any(axis=None):

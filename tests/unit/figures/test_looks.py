@@ -8,7 +8,7 @@ import yaml
 from matplotlib.colors import to_rgb
 
 from sharebench.core.strategies import is_again, reading_order
-from sharebench.figures.palette import COLORS, looks
+from sharebench.figures.style import COLORS, looks
 
 CONFIG = Path(__file__).parents[3] / "config"
 

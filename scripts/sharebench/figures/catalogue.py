@@ -1,0 +1,175 @@
+"""Which figures there are, with their titles and captions; rules and report ask this, so it imports nothing heavy."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sharebench.core.spec import has_jobs
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the rest of the pipeline needs to know about a figure without drawing it."""
+
+    title: str
+    caption: str
+    is_of_pairs: bool = False
+    """Whether there is nothing to draw in a study without `interference`."""
+    is_of_jobs: bool = False
+    """Whether there is nothing to draw in a study without jobs."""
+    is_of_faults: bool = False
+    """Whether there is nothing to draw in a study without `faults`."""
+    needs_power: bool = False
+    """Whether there is nothing to draw on a node that does not know its power."""
+    has_own_rule: bool = False
+    """Whether it explains something and is no result: drawn when it is asked for, or where Prometheus watches."""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What Snakemake's own report says of it in a list."""
+        return {"figure": self.title, "shows": self.caption.split(". ")[0] + "."}
+
+    def is_there(self, config: Mapping[str, Any], node_kind: str) -> bool:
+        """Whether a study with this config has it on this kind of node."""
+        return (
+            (bool(config["interference"]) or not self.is_of_pairs)
+            and (bool(config["faults"]) or not self.is_of_faults)
+            and (has_jobs(config) or not self.is_of_jobs)
+            and (node_kind in WITH_POWER or not self.needs_power)
+            and not self.has_own_rule
+        )
+
+
+WITH_POWER = ("nvidia", "kubernetes")
+"""Kinds of node that may know the power of the device."""
+PAPER = {"column": 3.3, "page": 6.9}
+"""Widths in inches of the figures for papers: one column, and both."""
+
+
+ENTRIES: dict[str, Entry] = {
+    "latency": Entry(
+        "Latency by number of tenants",
+        "How long one iteration takes when more tenants share the device. Thick lines with filled "
+        "markers are the median (p50) with its 95 % interval over the repeats; thin lines with hollow "
+        "markers are the 99th percentile, where the sample can carry one. Lower is better, and a flat "
+        "line means that tenants do not slow each other down. Markers of one number of tenants stand "
+        "side by side so that none hides another. A cross below the axis is a combination without a "
+        "value, with the reason beside it.",
+    ),
+    "throughput": Entry(
+        "Total throughput by number of tenants",
+        "Iterations per second of all tenants together, with the 95 % interval over the repeats. The "
+        "dashed grey line is N times one exclusive tenant: what N devices would do. Higher is better; a "
+        "flat line means that the tenants only divide what one of them could have had. A cross below "
+        "the axis is a combination without a value, with the reason beside it.",
+    ),
+    "distribution": Entry(
+        "Latency distribution at the largest N",
+        "The share of iterations that took at most the time on the axis, over all valid repeats and all "
+        "tenants. Further left is faster, steeper is more even, and a long shoulder to the right is a "
+        "tail. Steps stand at the upper bounds of the histogram's buckets, which are 1.1 % wide. Where "
+        "the legend gives a strategy an N, that is its own largest with a valid measurement.",
+    ),
+    "percentiles": Entry(
+        "Latency by percentile at the largest N",
+        "The latency that so many percent of the iterations did not exceed, over all valid repeats and all tenants. "
+        "Each further nine takes as much room as the one before, so that the rare slow iterations can be seen. A "
+        "curve ends where fewer than three iterations lie beyond. Lower is better; a curve that turns up is a tail.",
+    ),
+    "slowdown": Entry(
+        "Slowdown by strategy and number of tenants",
+        "How many times as long an iteration takes as alone, on average over the tenants. All workloads have one "
+        "colour scale, logarithmic, on which 1 is white: as fast as alone. A cross is a combination without a value; "
+        "the tables say why.",
+    ),
+    "progress": Entry(
+        "Work done against waiting",
+        "Across: system throughput (STP), the sum over the tenants of what each gets done relative to itself alone; "
+        "right of the dashed line, sharing does more than one tenant alone. Up: average normalised turnaround time "
+        "(ANTT), how many times as long an iteration takes. Best is right and low.",
+    ),
+    "power": Entry(
+        "Power by total throughput",
+        "Mean power of the whole device against the iterations per second of all tenants together, with 95 % intervals "
+        "over the repeats. Of two points at one height, the one further right has more done for the same energy.",
+        needs_power=True,
+    ),
+    "timeline": Entry(
+        "Latency over the window",
+        "One cell per strategy, its first valid repeat at its largest number of tenants: the mean "
+        "latency of the iterations that began in each slot of the window, one line per tenant. Level "
+        "lines that lie together are what one hopes for; a slope is drift, a spike or a gap (a slot in "
+        "which no iteration began) is a stall, and lines apart are unfairness.",
+    ),
+    "model": Entry(
+        "Scaling model and measurements",
+        "Filled markers are measured means. Dashed lines are the scaling model of the workload, one for all "
+        "strategies, with a band of 95 % from the spread of the repeats and the model's own error for cells "
+        "that it did not see. Between and beyond the filled markers, and for all hollow ones, it is "
+        "predicted, not measured. A ring marks a cell that breaks the model: more than 5 % off, and outside "
+        "the interval of the measurement.",
+    ),
+    "cost": Entry(
+        "Cost against latency",
+        "Each line goes through the numbers of tenants of one strategy, the number stands at its end. To read "
+        "it, go to the latency that is allowed; of what lies left of it, the lowest is the cheapest. "
+        "Without a price (price_per_hour) the cost is the device's time for an iteration, relative to one "
+        "exclusive tenant; tenants are always busy.",
+    ),
+    "which": Entry(
+        "Which strategy for which workload",
+        "Above, the verdict of each strategy for each class of workload, with the number behind it: of "
+        "inference the latency over that alone (suits up to 1.5, may do up to 3), of batch work what the "
+        "device gets done over one exclusive tenant (suits from 1.25, may do from 0.95). Below, five "
+        "rankings; measured ones show their value, documented ones have their source in tables/rankings.csv.",
+    ),
+    "interference": Entry(
+        "Slowdown beside each other",
+        "Two tenants share the device: how many times as long an iteration of the row's workload takes "
+        "beside the column's as alone, with the 95 % interval over the repeats where there is room. All "
+        "strategies have one colour scale, logarithmic, on which 1 is white: as fast as alone. On the "
+        "diagonal a workload is beside its like. A row of dark cells is a workload that suffers, a column "
+        "of them one that others suffer from.",
+        is_of_pairs=True,
+    ),
+    "jobs": Entry(
+        "Makespan of jobs by their number",
+        "How long N jobs take, from the moment at which all begin to the end of the last, with the 95 % "
+        "interval over the repeats. Start-up is not in it. The line of the queue is the jobs one after "
+        "another, each alone on the device: a strategy below it saves time, one above it costs time. Where "
+        "no queue was measured, the dashed grey line is N times one exclusive job. A cross below the axis "
+        "is a combination without a value, with the reason beside it.",
+        is_of_jobs=True,
+    ),
+    "startup": Entry(
+        "Time to the first result",
+        "From a node in another state to a tenant's first result, in parts, each strategy at its smallest and at its "
+        "largest number of tenants: setting the strategy (in a cluster, NVIDIA's MIG manager and device plugin apart "
+        "from the rest, which is preparation and the time for which all must stay right), starting the process, "
+        "importing the framework, opening a context on the device, loading model and data, and the first iteration. "
+        "Means over tenants and cells. How long a strategy takes to be left, and a tenant to be warm, is in "
+        "tables/startup.csv.",
+    ),
+    "isolation": Entry(
+        "Who dies",
+        "One of two tenants goes wrong in the middle of the window, as the column says; the cell says what became of "
+        "the other, at worst over victims and repeats. Unharmed: as fast as before the fault. Slowed: by how much at "
+        "worst, and for how long. Failed: it ended, or gave no answer any more. Survived: it went on, but its "
+        "latencies cannot be judged.",
+        is_of_faults=True,
+    ),
+    "buckets": Entry(
+        "What coarse buckets hide",
+        "The same iterations in the record's buckets, each 1.1 % wide, and in a few wide ones. Filled markers are the "
+        "quantiles of the record at each strategy's largest number of tenants, hollow ones what histogram_quantile of "
+        "Prometheus makes of the wide buckets, in which it draws a straight line. Strategies whose quantiles lie "
+        "between the same two bounds look alike, whatever they are, and the p99 of even a steady load stands near the "
+        "upper one.",
+        has_own_rule=True,
+    ),
+}
+
+
+def names_for(config: Mapping[str, Any], node_kind: str) -> list[str]:
+    """The figures that a study with this config has on this kind of node."""
+    return [name for name, entry in ENTRIES.items() if entry.is_there(config, node_kind)]
