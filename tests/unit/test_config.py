@@ -291,6 +291,8 @@ def test_frameworks_are_looked_for_where_the_tenants_of_a_gpu_are_by_them(
     "text, value",
     [
         ('FRAMEWORKS = {"cpu": ("x",)}', {"cpu": ("x",)}),
+        ('FRAMEWORKS: dict[str, tuple[str, ...]] = {"cpu": ("x",)}', {"cpu": ("x",)}),
+        ("FRAMEWORKS: dict[str, str]", None),
         ('FRAMEWORKS = {"cpu": NAMES}', None),
         ("frameworks = 3", None),
         ("FRAMEWORKS = (", None),

@@ -23,8 +23,11 @@ def constant(module: str, name: str) -> Any:
     """The literal that the module binds to `name` at its top; None where there is none, or nothing that is readable."""
     with contextlib.suppress(OSError, SyntaxError, ValueError):
         for statement in ast.parse((WORKLOAD_MODULES / f"{module}.py").read_text()).body:
-            if isinstance(statement, ast.Assign) and name in map(ast.unparse, statement.targets):
-                return ast.literal_eval(statement.value)
+            match statement:
+                case ast.Assign(targets=[ast.Name(id=bound)], value=ast.expr() as value) if bound == name:
+                    return ast.literal_eval(value)
+                case ast.AnnAssign(target=ast.Name(id=bound), value=ast.expr() as value) if bound == name:
+                    return ast.literal_eval(value)
     return None
 
 
