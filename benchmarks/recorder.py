@@ -87,7 +87,7 @@ def recorded() -> Callable[[], None]:
 
 
 def prometheus(bounds: int) -> Callable[[], None]:
-    """prometheus_client's histogram with so many finite bounds from 1 ns to 10 µs: latencies fall midway."""
+    """prometheus_client's histogram with this number of finite bounds from 1 ns to 10 µs: latencies fall midway."""
     buckets = np.geomspace(1e-9, 1e-5, bounds).tolist()
     return observed(Histogram("latency", "Latency.", buckets=buckets, registry=CollectorRegistry()))
 

@@ -66,7 +66,7 @@ class Run(NamedTuple):
 
 
 def study_file(folder: Path, cells: int, window_seconds: float) -> Path:
-    """A simulated study with so many cells."""
+    """A simulated study with this number of cells."""
     config = {
         "node": "simulated",
         "strategies": ["time-slicing", "mps", "mps-limited", "streams"],
@@ -126,7 +126,7 @@ def fabricate(job: tuple[dict[str, Any], str, list[Cell]]) -> None:
 
 
 def large_data_set(folder: Path, cells: int) -> Path:
-    """A results root with so many finished cells and their exports, as a run would leave it."""
+    """A results root with this number of finished cells and their exports, as a run would leave it."""
     merged: dict[str, Any] = {}
     for name in ("strategies", "workloads", "config"):
         merged |= yaml.safe_load((ROOT / "config" / f"{name}.yaml").read_text())

@@ -73,7 +73,7 @@ class Condition:
 
     repeats: int = REPEATS
     two_states: float = 1.0
-    """The baseline and its A/A control take so many times as long in a random half of their cells."""
+    """The latency of the baseline and its A/A control is × this factor in a random half of their cells."""
     block_cv: float = 0.0
     """What all cells of a block have in common."""
     baseline_cv: float = 0.0

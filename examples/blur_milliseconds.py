@@ -1,4 +1,4 @@
-"""Blurs a picture for ever and counts its stages in milliseconds: `blur_milliseconds.py PORT`."""
+"""Blurs an image for ever and counts its stages in milliseconds: `blur_milliseconds.py PORT`."""
 
 import sys
 import time

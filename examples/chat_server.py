@@ -14,7 +14,7 @@ WEIGHTS = np.random.rand(256, 256)
 
 
 def words(count: int) -> Iterator[str]:
-    """So many words, the first of which takes longer, as reading the question does."""
+    """A number of words, the first of which takes longer, as reading the question does."""
     for number in range(count):
         for _ in range(8 if number == 0 else 1):
             WEIGHTS @ WEIGHTS

@@ -25,7 +25,7 @@ from sharebench.figures.style import GREY, theme  # noqa: E402
 # Of a page that shows them 700 pixels wide; type is as large as the text around it.
 WIDTH_INCHES, HEIGHT_INCHES = 7.0, 3.0
 POINTS, SMALL_POINTS = 8.0, 7.2
-# Blue, orange, green, plum: told apart with the common kinds of colour blindness, and by their letters in any case.
+# Blue, orange, green, plum: distinct with the common kinds of colour blindness, and by their letters in any case.
 COLORS = ("#1b4f9c", "#d1560a", "#13795b", "#8c0e62")
 LETTERS = "ABCD"
 PAPER, PANEL, EDGE = "#ffffff", "#f2f2f2", "#8a8a8a"
@@ -150,7 +150,7 @@ def work(drawing: Drawing, picture: Picture) -> None:
 
 
 def drawn(picture: Picture) -> tuple[Figure, Drawing]:
-    """The figure, and what is in it; the project's theme must be in force."""
+    """The figure, and what is in it; the project's theme must be active."""
     figure = Figure(figsize=(WIDTH_INCHES, HEIGHT_INCHES), facecolor=PAPER)
     FigureCanvasSVG(figure)
     axes = figure.add_axes((0, 0, 1, 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Time and SMs go from 0 to 1 in every picture; a tenant is told by its number.
+# Time and SMs go from 0 to 1 in every diagram; a tenant is identified by its number.
 GAP = 0.008
 
 
@@ -31,14 +31,14 @@ class Picture:
     """From the left: whose, and how much of it; None is free."""
     says: str
     borders: tuple[float, ...] = ()
-    """Between SMs that nobody can cross."""
+    """A boundary between SMs."""
     walls: tuple[float, ...] = ()
-    """Between parts of the memory that nobody can cross."""
+    """A boundary between parts of the memory."""
     is_one_process: bool = False
 
 
 def turns(order: str, high: tuple[float, ...], low: float = 0.0, switch: float = GAP) -> tuple[Block, ...]:
-    """Tenants (0, 1 …) that take turns of equal length, each with so much of the SMs from `low` on."""
+    """Tenants (0, 1 …) that alternate in slices of equal length, each with this share of the SMs from `low` on."""
     length = 1 / len(order)
     return tuple(
         Block(int(each), index * length, (index + 1) * length - switch, low, low + high[int(each)])
@@ -110,7 +110,7 @@ PICTURES: dict[str, Picture] = {
         ),
         memory=((0, 0.2), (None, 0.133), (1, 0.2), (None, 0.133), (2, 0.2), (None, 0.134)),
         walls=(0.333, 0.667),
-        says="A pause of B helps nobody: the share is a ceiling.",
+        says="A pause of B does not help A or C: the share is a ceiling.",
     ),
     "mig": Picture(
         tenants=PODS,

@@ -1,4 +1,4 @@
-"""The cluster that the tests run on: SHAREBENCH_CLUSTER says which."""
+"""The cluster that the tests run on: SHAREBENCH_CLUSTER names it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def is_for(kind: str, item: pytest.Item) -> bool:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the chosen cluster is not for; a choice, and so no skip. If nobody chose, a skip is no failure."""
+    """Leave out tests that the chosen cluster is not for: no skips, as it is a choice. Without one, they may skip."""
     mine = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
     for item in mine if "SHAREBENCH_CLUSTER" not in os.environ else ():
         item.add_marker("cluster")
@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[pytest.TestReport]:
-    """What the cluster says of itself, beside the failure: a log of CI is all that is left of it."""
+    """The cluster's description, next to the failure: a log of CI is all that is left of it."""
     report: pytest.TestReport = yield
     clusters = [each for each in getattr(item, "funcargs", {}).values() if isinstance(each, Cluster)]
     if report.failed and clusters:

@@ -13,7 +13,7 @@ SECONDS = 5.0
 
 
 def described(cluster: Cluster) -> str:
-    """Node, pods, the last events, and the ends of the components' logs; what cannot be read says why."""
+    """Node, pods, the last events, and the ends of the components' logs; what cannot be read has the reason."""
     parts: list[Callable[[Cluster], Iterator[str]]] = [_node, _pods, _events, _logs]
     lines: list[str] = []
     for part in parts:

@@ -43,7 +43,7 @@ def study_of(namespace: str, **changes: Any) -> dict[str, Any]:
         "strategies": ["exclusive", "time-slicing", "mps"],
         "replicas": [1, 3],
         "workloads": ["matmul-small"],
-        # A small product and a lenient rule: what is tested is control, on whatever machine.
+        # A small matmul and a lenient rule: what is tested is control, on whatever machine.
         "workload_catalogue": {"matmul-small": {"module": "matmul", "params": {"size": 64}}},
         "repeats": 1,
         "window_seconds": 1,
@@ -76,7 +76,7 @@ def state(study: Study, strategy: str, replicas: int | None = None) -> State:
 
 
 def tenants_of(node: ClusterNode, study: Study, count: int, **workload: Any) -> PodTenants:
-    """So many tenants, not started yet; `workload` changes what the spec says of it."""
+    """This number of tenants, not started yet; `workload` changes what the spec says of it."""
     cell = next(each for each in study.cells)
     spec = study.spec_of(cell)
     spec["workload"] |= workload

@@ -28,7 +28,7 @@ FOREVER = "import time; time.sleep(3600)"
 
 
 def eventually(what: str, probe: Callable[[], T | None], seconds: float = 60.0) -> T:
-    """The first truthy answer of `probe`; fails the test after so many seconds."""
+    """The first truthy answer of `probe`; fails the test after this number of seconds."""
     deadline = time.monotonic() + seconds
     while True:
         answer = probe()
@@ -98,7 +98,7 @@ class Cluster:
     def switch(
         self, value: str, count: int, name: str = GPU, seconds: float = 60.0
     ) -> list[dict[str, tuple[int, int]]]:
-        """Set the plugin's config label and wait for so many allocatable; all states that were seen on the way."""
+        """Set the plugin's config label and wait for `count` allocatable; all states that were seen on the way."""
         seen = [self.resources()]
         self.set_label(value)
 
@@ -170,14 +170,14 @@ class Cluster:
         return True
 
     def release_api_server(self) -> None:
-        """Let it start again. NFD's master is started anew, which else finds back after a minute and a half."""
+        """Let it start again. NFD's master is restarted, as it needs a minute and a half otherwise."""
         assert self.instance
         lifecycle.release(self.instance, "kube-apiserver")
         eventually("an API server that is up", self.is_up)
         self.core.delete_collection_namespaced_pod(PLUGIN_NAMESPACE, label_selector="app=nfd-master")
 
     def bring_api_server_back(self) -> None:
-        """After it was held, with all that listens to it started anew.
+        """After it was held, with all that listens to it restarted.
 
         Who lost it asks again ever more rarely, up to a minute apart, and hears of nothing meanwhile: the kubelet of no
         pod, a config-manager of no label. What comes next would wait for that.

@@ -53,7 +53,7 @@ def test_a_study_on_the_chart_as_it_is(charted: Cluster, tmp_path: Path) -> None
     assert before["configs"].keys() == {"default"}
     assert len(before["daemon sets"]) == 3
     with charted.namespace(RESTRICTED) as namespace:
-        # Its MPS daemon may have to be started anew, more than once on a busy machine.
+        # Its MPS daemon may have to be restarted, more than once on a busy machine.
         run = Run(tmp_path, charted.kubeconfig, study_of(namespace, kubernetes={"switch_seconds": 300}))
         code, out = run.finish("preflight")
         assert code == 0, out

@@ -60,7 +60,7 @@ def test_a_server_in_a_pod_answers_through_the_api_proxy(cluster: Cluster, names
     def ask() -> str | None:
         try:
             proxy = cluster.core.connect_get_namespaced_pod_proxy_with_path
-            answer = proxy("server:8000", namespace, "hostname", _preload_content=False)  # it is no JSON
+            answer = proxy("server:8000", namespace, "hostname", _preload_content=False)  # it is not JSON
             return str(answer.data.decode())
         except ApiException:
             return None

@@ -11,7 +11,7 @@ SHOW_DEVICE = "import os, time; print(os.environ['NVIDIA_VISIBLE_DEVICES']); tim
 
 
 def start_many(cluster: Cluster, namespace: str, count: int) -> list[str]:
-    """So many pods with a GPU each, once all are running."""
+    """This number of pods with a GPU each, once all are running."""
     names = [f"tenant-{index}" for index in range(count)]
     for name in names:
         cluster.start(namespace, name, SHOW_DEVICE, **ONE_GPU)

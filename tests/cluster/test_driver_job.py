@@ -142,7 +142,7 @@ def test_the_pipeline_as_a_job_that_is_ended_and_goes_on(plugin: Cluster, job: c
     first = records(data)
     suspend(job, True)
     eventually("the end of the driver", lambda: not driver(plugin), RUN_SECONDS)
-    # The cell at hand was finished and no other begun: its pods are gone, the node is back, nobody holds its Lease.
+    # The running cell was finished and no other begun: its pods are gone, the node is restored, its Lease is free.
     done = records(data)
     assert len(done) == 2 and first.items() <= done.items()
     is_as_before(plugin, before)

@@ -1,4 +1,4 @@
-"""What goes wrong around a run: nothing that was measured is lost, no object stays, and the node comes back."""
+"""Failures around a run: nothing that was measured is lost, no object stays, and the node is restored."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def records(run: Run) -> dict[Path, bytes]:
 
 
 def cell_is_running(cluster: Cluster, namespace: str, run: Run, done: int) -> Callable[[], bool]:
-    """Probe: all tenants of the cell run that comes after so many records."""
+    """Probe: all tenants of the cell run that comes after this number of records."""
 
     def probe() -> bool:
         log = run.folder / "results/.sharebench/run.json"
@@ -77,7 +77,7 @@ def mid_window(cluster: Cluster, namespace: str, run: Run, done: int) -> None:
 
 
 def is_as_before(cluster: Cluster, namespace: str, before: dict[str, Any]) -> None:
-    """No object of ours, and the node as it was: label, values, taints, ConfigMap and our notes."""
+    """None of our objects, and the node as it was: label, values, taints, ConfigMap and our notes."""
     assert left(cluster, namespace) == []
     assert shown(cluster) == before
 
@@ -172,7 +172,7 @@ def test_a_driver_that_is_killed_and_another_one_beside_it(plugin: Cluster, name
 
 
 def test_ctrl_c(plugin: Cluster, namespace: str, tmp_path: Path) -> None:
-    """The cell removes its tenants, and the node is brought back. (`test_driver_job.py` has SIGTERM.)"""
+    """The cell removes its tenants, and the node is restored. (`test_driver_job.py` has SIGTERM.)"""
     before = shown(plugin)
     run = run_in(tmp_path / "study", plugin.kubeconfig, study(namespace, window_seconds=120))
     with under_way(run) as process:

@@ -65,7 +65,7 @@ def node(
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
 ) -> Iterator[ClusterNode]:
-    """The study's node, whose GPU nobody has cut, or as the parameter says, which is a layout of the manager's map."""
+    """The study's node, whose GPU has no instances, or the parameter's layout of the manager's map."""
     monkeypatch.setenv("KUBECONFIG", str(mig.kubeconfig))
     monkeypatch.setenv("SHAREBENCH_RUN_ID", RUN)
     if hasattr(request, "param"):
@@ -159,7 +159,7 @@ def test_an_h200_by_the_profiles_that_it_has(h200: None, node: ClusterNode, stud
 
 
 def test_a_plugin_that_offers_instances_as_gpus(node: ClusterNode, study: Study, mig: Cluster) -> None:
-    """The MIG strategy `single` is set for all keys, as the GPU operator does unless told otherwise."""
+    """The MIG strategy `single` is set for all keys, as is the GPU operator's default."""
     before = shown(mig)
     set_strategy(mig, "single")
     try:

@@ -77,7 +77,7 @@ def test_started_by_its_bare_name_the_daemon_works_and_its_sidecar_crash_loops(w
     daemon = body["spec"]["template"]["spec"]["containers"][1]
     assert daemon["command"] == [f"/usr/bin/{DAEMON}"]
     daemon["command"] = [DAEMON]
-    cluster.set_label("mps7")  # before the daemon starts: its sidecar tells it of no later change
+    cluster.set_label("mps7")  # before the daemon starts: its sidecar passes on no later change
     cluster.apps.create_namespaced_daemon_set(PLUGIN_NAMESPACE, body)
     read = cluster.core.read_namespaced_pod_log
 

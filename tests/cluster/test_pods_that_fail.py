@@ -25,7 +25,7 @@ from sharebench.nodes.kubernetes.pods.forward import OPEN_SECONDS
 from sharebench.nodes.tenant_http import TIMEOUT_SECONDS
 from sharebench.study.study import Study
 
-# From what the cluster shows to the driver's line. The machine may be busy; a time-out of ours would be 60 s.
+# From what the cluster shows to the driver's line. The machine may be busy; our own time-out would be 60 s.
 NAMED_SECONDS = 25.0
 # One question's time, on the connection that is kept and on a new one, and that of the last attempt to open one.
 UNREACHABLE_SECONDS = 2 * TIMEOUT_SECONDS + OPEN_SECONDS + NAMED_SECONDS
@@ -47,7 +47,7 @@ def study(namespace: str) -> Study:
 
 
 def left(cluster: Cluster, namespace: str) -> list[str]:
-    """Objects of ours that are still there."""
+    """Our objects that are still there."""
     found = cluster.core.list_namespaced_config_map(namespace, label_selector="sharebench/node").items
     found += cluster.core.list_namespaced_pod(namespace, label_selector="sharebench/node").items
     return [each.metadata.name for each in found]

@@ -93,7 +93,7 @@ def test_pods_are_found_by_a_file_of_their_addresses(
 
 
 class Operator:
-    """Does for a test what an operator does: tells Prometheus of the pods that PodMonitors select."""
+    """Does for a test what an operator does: passes the pods that PodMonitors select to Prometheus."""
 
     def __init__(self, cluster: Cluster, server: Prometheus) -> None:
         self.cluster, self.server = cluster, server

@@ -1,4 +1,4 @@
-"""Telemetry of a GPU that only its tenants' pods can see, here the mock, which tells its memory and nothing else."""
+"""Telemetry of a GPU that only its tenants' pods can see, here the mock, which reports its memory and nothing else."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def ids_in(namespace: str) -> list[str]:
 
 
 def traces(found: Instance) -> dict[str, list[str]]:
-    """What an instance could leave on this machine, beside processes."""
+    """What an instance could leave on this machine, other than processes."""
     routes = subprocess.run(["ip", "route"], check=True, capture_output=True, text=True).stdout.splitlines()
     return {
         "mounts": [line for line in Path("/proc/mounts").read_text().splitlines() if str(found.folder) in line],

@@ -2,7 +2,7 @@
 
 Each pair is one run of bare_loop.py and one cell of the pipeline, `sharebench.cell.cell.run_cell` as a study
 calls it, under the same strategy and with the same number of tenants. Prints the median ratio of the means of an
-iteration, ours to bare, beside how far the bare runs are apart among themselves; with --csv, each pair is a line of a
+iteration, ours to bare, and the spread of the bare runs; with --csv, each pair is a line of a
 table as soon as it is measured. Exit code 1 if a median is further from 1 than the limit. The frameworks are those of
 .venv-gpu, or else of the interpreter that runs this.
 """
@@ -78,7 +78,7 @@ def catalogue_name(arguments: argparse.Namespace) -> str:
 
 
 def ours(node: Node, of: Study, cell: Cell, results: Path) -> float:
-    """Mean of an iteration over all tenants of one cell, µs; says which gates failed."""
+    """Mean of an iteration over all tenants of one cell, µs; reports failed gates."""
     settings = {"timeouts": of.config["timeouts"], "cell_folder": cell.folder}
     try:
         record, _ = run_cell(node, of.strategies[cell.strategy], of.spec(cell), of.block(cell), settings, {})
@@ -116,7 +116,7 @@ def daemon(strategy: str, gpu: str) -> Iterator[dict[str, str]]:
             yield plain | own | {"CUDA_VISIBLE_DEVICES": "0"}
         finally:
             subprocess.run([CONTROL], input="quit\n", text=True, env=plain | own, check=True, timeout=30)
-            # The pipeline refuses to work beside it.
+            # The pipeline refuses to work next to it.
             deadline = time.monotonic() + QUIT_SECONDS
             while foreign_daemon(Path(folder).with_name("none"), {gpu}) and time.monotonic() < deadline:
                 time.sleep(0.05)
@@ -174,7 +174,7 @@ def parsed() -> argparse.Namespace:
 
 def main() -> int:
     arguments = parsed()
-    # By its UUID, so that an MPS daemon for it is told from those of other GPUs.
+    # By its UUID, so that an MPS daemon for it is distinguished from those of other GPUs.
     arguments.gpu = Gpu(arguments.gpu).uuid
     if wrong := set(arguments.strategies) - set(STRATEGIES):
         sys.exit(f"--strategies {','.join(sorted(wrong))}: the bare loop has only {' and '.join(STRATEGIES)}")

@@ -1,6 +1,6 @@
-"""The pipeline on a real GPU: every strategy in force and proven, and nothing left behind however a run ends.
+"""The pipeline on a real GPU: every strategy active and proven, and nothing left behind however a run ends.
 
-About three minutes; needs an interpreter with both the frameworks and the pipeline's packages (README.md beside this).
+About three minutes; needs an interpreter with both the frameworks and the pipeline's packages (see README.md).
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def ours() -> dict[int, str]:
 
 
 def folders() -> list[Path]:
-    """Folders of ours on the host: scratch of tenants, daemons' directories."""
+    """Our folders on the host: scratch of tenants, daemons' directories."""
     return [path for path in Path("/tmp").glob("sharebench-*") if path.is_dir()]
 
 

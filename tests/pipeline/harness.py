@@ -262,7 +262,7 @@ class Checkout:
             self.raw(cell).unlink()
 
     def plant(self, outage: dict[str, Any] | None) -> None:
-        """Break the simulated device (see `sharebench.nodes.simulated.node`), or mend it."""
+        """Break the simulated device (see `sharebench.nodes.simulated.node`), or repair it."""
         path = self.results / ".sharebench/node/outage.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(outage)) if outage else path.unlink()

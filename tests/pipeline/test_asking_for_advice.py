@@ -8,7 +8,7 @@ from pipeline.harness import DERIVED, Checkout, decide_really, tabled
 from tables import rows
 
 ANSWERED = {name: jobs for name, jobs in DERIVED.items() if name != "model"}
-"""What a changed question makes again: nothing that is measured, and no table that does not depend on it."""
+"""What a changed question rebuilds: nothing that is measured, and no table that does not depend on it."""
 
 
 def test_another_question_only_decides_again(finished: Checkout) -> None:

@@ -22,7 +22,7 @@ CASES = {
     ),
     "a word for a number": (["repeats=two"], "'two' is not a whole number"),
     "a folder that is none": (["from=no/such/folder"], "'no/such/folder' is not an existing folder"),
-    "what a data set does not heed": (["from=envs", "repeats=99"], "config: repeats: no effect with from"),
+    "what a data set does not use": (["from=envs", "repeats=99"], "config: repeats: no effect with from"),
     "a GPU without what it needs": (["node=nvidia", "nvidia={python: /no/such/python}"], NOT_HERE),
 }
 

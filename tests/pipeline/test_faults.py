@@ -1,4 +1,4 @@
-"""A tenant goes wrong beside another: that one is measured on, the next cell is clean, a wedged device ends the run."""
+"""A tenant fails next to another: that one is measured on, the next cell is clean, a wedged device ends the run."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_every_fault_is_a_measured_outcome_and_the_next_cell_is_clean(untouched:
     report = (untouched.results / "report.html").read_text()
     assert '<section id="isolation">' in report and "A victim failed" not in report
 
-    assert untouched.run().ok().jobs == {}, "an outcome is not measured again"
+    assert untouched.run().ok().jobs == {}, "an outcome is not re-measured"
     without = untouched.run(config=["faults=[]"]).ok()
     assert without.cells == set()
     assert not (tables / "isolation.csv").exists()

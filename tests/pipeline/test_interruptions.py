@@ -121,7 +121,7 @@ def test_a_killed_driver_costs_its_cell_only(checkout: Checkout) -> None:
     assert stopped.jobs["run_cell"] == BOTH
     [killed] = stopped.failed["run_cell"]
     assert "ended without a word: killed" in stopped.out
-    assert "--spec" not in stopped.out, "its command line is no message"
+    assert "--spec" not in stopped.out, "its command line is not a message"
     nothing_is_left(checkout)
     assert checkout.cells() & BOTH == BOTH - {killed}
     assert checkout.run(*RECORDS).ok().jobs == {"run_cell": {killed}}

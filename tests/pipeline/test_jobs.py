@@ -1,4 +1,4 @@
-"""Jobs: what such a study measures, what is recorded and tabled of them, and what a change redoes."""
+"""Jobs: what such a study measures, what is recorded and tabulated of them, and what a change redoes."""
 
 from __future__ import annotations
 

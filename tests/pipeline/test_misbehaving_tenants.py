@@ -32,7 +32,7 @@ def test_every_ending_is_a_row_of_the_table(untouched: Checkout) -> None:
     assert [tenant["status"] for tenant in records["runs-out-of-memory"]["tenants"]] == ["not-measured", "oom", "oom"]
     for name in ("dies", "is-killed", "is-never-ready", "runs-out-of-memory"):
         assert all(tenant["count"] == 0 for tenant in records[name]["tenants"]), "a cell that failed has no latencies"
-    assert untouched.run().ok().jobs == {}, "an outcome is not measured again"
+    assert untouched.run().ok().jobs == {}, "an outcome is not re-measured"
 
 
 def last_words(record: dict[str, Any]) -> str:

@@ -51,7 +51,7 @@ def test_each_tenant_is_recorded_and_tabled_as_what_it_runs(finished_mixes: Chec
 
 
 def test_the_table_of_pairs_holds_the_planted_slowdowns(finished_mixes: Checkout) -> None:
-    # a + w/S alone, 2 (a + w/S) (1 + 0.1097) in turns, a + 2 w/S side by side; S = 108 SMs.
+    # a + w/S alone, 2 (a + w/S) (1 + 0.1097) under time-slicing, a + 2 w/S side by side; S = 108 SMs.
     shared = 0.5 / 108
     tables = finished_mixes.results / "tables"
     for row in rows(tables / "interference.csv"):

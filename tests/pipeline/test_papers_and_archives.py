@@ -29,7 +29,7 @@ def test_another_checkout_verifies_an_archive_and_rebuilds_from_it(
     assert another.run(**how).ok().jobs == tabled(set())
     made = another.root / "results/from/theirs"
     assert (made / "tables/summary.csv").read_bytes() == (finished.results / "tables/summary.csv").read_bytes()
-    assert another.run(**how).ok().jobs == {}, "it is not unpacked anew"
+    assert another.run(**how).ok().jobs == {}, "it is not unpacked twice"
 
     content = bytearray(theirs.read_bytes())
     with zipfile.ZipFile(theirs) as packed:

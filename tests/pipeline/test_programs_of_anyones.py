@@ -138,4 +138,4 @@ def test_servers_are_measured_by_clients_and_may_die(untouched: Checkout) -> Non
     assert said in row["reason"]
     assert "1 of 5 cells crashed: dies, mps × 2: 1 of 2 tenants crashed: ended by itself with exit code 3" in result.out
     assert "of 5 cells excluded: " in result.out
-    assert untouched.run(study="programs.yaml").ok().jobs == {}, "an outcome is not measured again"
+    assert untouched.run(study="programs.yaml").ok().jobs == {}, "an outcome is not re-measured"

@@ -72,7 +72,7 @@ def test_prometheus_says_what_the_tenants_say_within_its_buckets(untouched: Chec
         assert device["gr_engine_active_mean_percent"] == pytest.approx(98.12)
         assert device["power_mean_watts"] == pytest.approx(312.47)
         assert record["telemetry"]["source"] == "host"
-        # Nobody is left to be scraped, and nothing to be done.
+        # No tenant is left to be scraped, and nothing to be done.
         assert list(server.targets.iterdir()) == []
         assert "Nothing to be done" in untouched.run("-n", config=config).ok().out
         assert (untouched.results / "figures/buckets.svg").exists()

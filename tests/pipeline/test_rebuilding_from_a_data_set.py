@@ -1,4 +1,4 @@
-"""`from`: tables, figures and report of a data set, made again without measuring; and figures that never change."""
+"""`from`: tables, figures and report of a data set, rebuilt without measuring; and figures that never change."""
 
 from __future__ import annotations
 

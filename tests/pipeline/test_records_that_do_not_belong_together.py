@@ -1,4 +1,4 @@
-"""Records of another config, device or framework, and damaged ones, are never tabled; the printed command mends it."""
+"""Records of another config, device or framework, and damaged ones, are in no table; the printed command repairs it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_cells_of_another_device_or_framework_are_refused(finished: Checkout) ->
         return lambda record: record["provenance"].update(packages={"numpy": version})
 
     other = "mig/beta/1/2"
-    # The newest cell says what the others should be; a simulated one names no framework by itself.
+    # The newest cell defines what the others should be; a simulated one names no framework by itself.
     last = max(finished.cells(), key=lambda cell: finished.record(cell)["provenance"]["started_epoch_seconds"])
     finished.edit_record(last, frameworks("2.0.0"))
     finished.edit_record(CELL, lambda record: record["node"].update(device="0123456789abcdef"))

@@ -37,7 +37,7 @@ def test_a_subset_measures_its_baseline_once(untouched: Checkout) -> None:
     assert first.cells == {"mig/alpha/2/1", "exclusive/alpha/1/1"}
     assert sorted(map(str, first.moves)) == ["exclusive block 1", "mig block 1"]
 
-    # Another subset finds it, and measures it again only when it is gone.
+    # Another subset finds it, and re-measures it only when it is gone.
     def planned(*more: str) -> set[str]:
         return untouched.run(config=["strategies=[mps]", *config[1:], *more], options=["--dry-run"]).ok().cells
 

@@ -12,7 +12,7 @@ from tables import rows
 SEEDS = (1, 2, 3)
 ALONE = 0.002 + 0.5 / 108
 STRAGGLERS = 1 + 0.005 * 3
-# a + w/S alone, N (a + w/S) (1 + 0.1097) in turns, a + N w/S side by side; S = 108 SMs.
+# a + w/S alone, N (a + w/S) (1 + 0.1097) under time-slicing, a + N w/S side by side; S = 108 SMs.
 PLANTED = {
     "exclusive": ALONE,
     "exclusive-again": ALONE,
@@ -86,7 +86,7 @@ def test_parts_that_were_measured_apart_are_joined(untouched: Checkout) -> None:
 
     untouched.run("join", config=[parts, "results=results/whole"], results=whole).ok()
     made = untouched.run(config=["results=results/whole"], results=whole).ok()
-    assert made.cells == set() and "aggregate" in made.jobs, "what was measured is only tabled"
+    assert made.cells == set() and "aggregate" in made.jobs, "what was measured only gets tables"
     assert {row["n"] for row in rows(whole / "tables/summary.csv")} == {"2"}
     assert untouched.run(config=["results=results/whole"], results=whole).ok().jobs == {}
 

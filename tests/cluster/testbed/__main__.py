@@ -22,7 +22,7 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="testbed", description="A one-node Kubernetes on this machine.")
     commands = parser.add_subparsers(dest="command", required=True)
     for command, description in {
-        "check": "say what this machine lacks for it, if anything",
+        "check": "name what this machine lacks for it, if anything",
         "build": "make all binaries and images that tests need, ahead of them",
         "up": "start it, with the device plugin on a mock GPU",
         "down": "end it, and all whose tests were killed, and remove everything",

@@ -35,7 +35,7 @@ def local_image(prefix: str = "") -> list[str]:
 def install(found: Instance) -> None:
     """Node Feature Discovery, and the device plugin with the values of config/cluster, each by its own chart.
 
-    Values say what is special here: images, the way to find a GPU, and how it gets into pods. The plugin's chart would
+    Values are what is special here: images, the way to find a GPU, and how it gets into pods. The plugin's chart would
     bring an older NFD than the one that is built for the test bed.
     """
     run(programs.obtain(programs.KUBE)["kubectl"], f"--kubeconfig={found.kubeconfig}", "label", "node", NODE, PRESENT)

@@ -1,4 +1,4 @@
-"""A stand-in for NVIDIA's device plugin, beside its DaemonSets: what the kubelet is offered is what a test says."""
+"""A stand-in for NVIDIA's device plugin, next to its DaemonSets: a test sets what it offers to the kubelet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FakePlugin:
         self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
 
     def offer(self, healthy: int, unhealthy: int = 0) -> None:
-        """So many devices from now on."""
+        """This number of devices from now on."""
         changed = self._numbers.with_suffix(".new")
         changed.write_text(f"{healthy} {unhealthy}\n")
         changed.rename(self._numbers)

@@ -118,7 +118,7 @@ def smi_calls(found: Instance) -> list[str]:
 
 
 def set_dra(found: Instance, gates: str, layout: str | None = None, product: str = "", gpus: int = 1) -> None:
-    """Have the DRA driver start anew with these feature gates, on a GPU cut into these MIG instances or on a whole one.
+    """Restart the DRA driver with these feature gates, on a GPU with these MIG instances or on a whole one.
 
     `gates` as its variable has them: `TimeSlicingSettings=true,MPSSupport=true`; `layout` such as `1g.5gb 2g.10gb`,
     empty for a GPU that can do MIG and is whole; `product` another GPU than the mock's own; `gpus` one or two.

@@ -21,7 +21,7 @@ from cluster.testbed.instance import cache, locked
 
 SUITE = "bookworm"
 PACKAGES = "python3,python3-numpy,python3-prometheus-client,mount"  # mount: for `mps-control-daemon mount-shm`
-REGISTRY = "testbed.local"  # nobody's, so that nothing is ever pulled
+REGISTRY = "testbed.local"  # does not exist, so that nothing is ever pulled
 NAMES = ("pause", "python", "nvidia", "mig", "dra")
 PAUSE, PYTHON, GPU, MIG, DRA = (f"{REGISTRY}/{name}:1" for name in NAMES)
 # Of programs that only some clusters need.
@@ -133,7 +133,7 @@ def _with_standins(binaries: dict[str, Path]) -> dict[str, bytes]:
 
 
 def _archived(name: str, images: list[Image]) -> Path:
-    """The archive of these images; made anew when something in them changed."""
+    """The archive of these images; rebuilt when something in them changed."""
     root = root_file_system()
     digest = hashlib.sha256(f"{root.name} {root.stat().st_mtime_ns}".encode())
     for image in images:

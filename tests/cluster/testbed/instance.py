@@ -87,7 +87,7 @@ class Instance:
         return self.folder / "init.json"
 
     def init_pid(self) -> int | None:
-        """The node's first process, if it lives: a stranger under its old number does not count."""
+        """The node's first process, if it lives: another process with its old number does not count."""
         try:
             pid, started = json.loads(self.init_file.read_text())
         except FileNotFoundError:
@@ -110,7 +110,7 @@ def started_ticks(pid: int) -> int | None:
 def find(name: str) -> Instance | None:
     """The instance of that name, running or not; raises TestbedError for a name that is none."""
     if not NAME.fullmatch(name):
-        raise TestbedError(f"{name!r} is no name for a test bed: use up to 32 lower-case letters, digits and dashes")
+        raise TestbedError(f"{name!r} is not a name for a test bed: use up to 32 lower-case letters, digits and dashes")
     try:
         return Instance(**json.loads((cache() / "instances" / name / "instance.json").read_text()))
     except FileNotFoundError:

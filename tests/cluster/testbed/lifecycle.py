@@ -28,7 +28,7 @@ API_TO_KUBELET = "apiserver-to-kubelet"  # the name in its certificate
 
 
 def wait_for(what: str, is_true: Callable[[], bool], seconds: float = START_SECONDS) -> None:
-    """Raises TestbedError after so many seconds."""
+    """Raises TestbedError after this number of seconds."""
     deadline = time.monotonic() + seconds
     while not is_true():
         if time.monotonic() > deadline:
@@ -45,7 +45,7 @@ def run(*command: str | Path, text: str | None = None) -> str:
 
 
 def cgroups(found: Instance) -> list[Path]:
-    """One folder below each hierarchy; runc makes that of the unified one where there is one beside those of v1."""
+    """One folder below each hierarchy; runc makes that of the unified one where it exists next to those of v1."""
     return [folder / found.cgroup for folder in CGROUPS.iterdir() if folder.is_dir()]
 
 
@@ -233,7 +233,7 @@ def restart(found: Instance, *components: str) -> None:
 
 @contextmanager
 def frozen(found: Instance, component: str) -> Iterator[None]:
-    """Stop a component without ending it: its connections stay, and nobody answers. Raises TestbedError."""
+    """Stop a component without ending it: its connections stay, and there are no answers. Raises TestbedError."""
     children = Path(f"/proc/{found.init_pid()}/task/{found.init_pid()}/children").read_text().split()
     names = {Path(f"/proc/{pid}/comm").read_text().strip(): int(pid) for pid in children}
     if (pid := names.get(component[:COMM_CHARACTERS])) is None:

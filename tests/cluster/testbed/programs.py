@@ -163,7 +163,7 @@ def _build(program: Program, target: Path) -> None:
         "build",
         "-p",
         str(os.cpu_count() or 1),
-        "-gcflags=all=-dwarf=false",  # nobody debugs it, and it builds sooner
+        "-gcflags=all=-dwarf=false",  # it is not debugged, and builds sooner
         "-ldflags",
         _linker_flags(program),
         "-o",
@@ -199,7 +199,7 @@ def _folder(program: Program) -> Path:
 
 
 def unobtainable(programs: Iterable[Program]) -> str | None:
-    """Why these programs could not be had, as far as can be told before they are built; None if nothing is known."""
+    """Why these programs could not be had, as far as is known before they are built; None if nothing is known."""
     if os.environ.get("SHAREBENCH_TESTBED_BIN") or all(_folder(program).exists() for program in programs):
         return None
     with TemporaryDirectory() as empty:

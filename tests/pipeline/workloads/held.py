@@ -1,4 +1,4 @@
-"""A test's workload: next to nothing, and a start that waits while a file exists.
+"""A test's workload: almost no work, and a start that waits while a file exists.
 
 While the file named by SHAREBENCH_TEST_HOLD exists, the tenant hangs in loading; it says so by making FILE.reached.
 """

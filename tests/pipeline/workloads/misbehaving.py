@@ -1,7 +1,7 @@
 """A test's workload: tenant 0 is well, so that calibration is; what ails the others is the parameter `how`.
 
 One that `starts once` ails tenant 0: once measured, it never gets ready again. A test says from when on that counts, as
-calibrations are made again where the machine is busy.
+calibrations are repeated where the machine is busy.
 """
 
 import os
@@ -41,7 +41,7 @@ class Misbehaving(Workload):
 
 
 def create(params: Mapping[str, Any], device: str) -> Misbehaving:
-    # Beside the scratch folders of all cells.
+    # Next to the scratch folders of all cells.
     starts = Path.cwd().parents[1] / "starts"
     if params["how"] == "starts once" and starts.exists():
         starts.write_text(starts.read_text() + ".")
