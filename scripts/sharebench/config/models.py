@@ -116,7 +116,7 @@ class Config(Section):
     )
     workloads: Unique[Text] = Field(
         default=["matmul", "detector"],
-        description="What the tenants run, by names in `workload_catalogue`; may be empty beside `interference`.",
+        description="What the tenants run, by names in `workload_catalogue`; may be empty with `interference`.",
     )
     interference: Unique[Text] = Field(
         default=[],
@@ -128,7 +128,7 @@ class Config(Section):
     faults: Unique[Fault] = Field(
         default=[],
         description=(
-            "Faults that a tenant has in mid-window beside a victim, under every strategy that can have two tenants. "
+            "Faults that a tenant has in mid-window next to a victim, under every strategy that can have two tenants. "
             "`oom`, `leak`, `illegal-address`, `assert`, `killed`, `stopped` or `spin`: see "
             "[docs/faults.md](../docs/faults.md)."
         ),
@@ -136,7 +136,7 @@ class Config(Section):
     fault_victims: Unique[Text] = Field(
         default=[],
         description=(
-            "Workloads beside which the faults happen, one at a time; empty takes those of `interference`, else "
+            "Workloads next to which the faults happen, one at a time; empty takes those of `interference`, else "
             "those of `workloads`."
         ),
     )
@@ -147,7 +147,7 @@ class Config(Section):
     allow_faults: Flag = Field(
         default=False,
         description=(
-            "Whether faults may happen on a real GPU, where they can harm programs of others and the driver; the CPU "
+            "Whether faults may happen on a real GPU, where they can harm other programs and the driver; the CPU "
             "stand-in needs no permission."
         ),
     )
@@ -182,7 +182,7 @@ class Config(Section):
         description=(
             "Cells that are left out of the matrix: `STRATEGY/WORKLOAD`, `STRATEGY/WORKLOAD/nREPLICAS` or "
             "`STRATEGY/WORKLOAD/nREPLICAS/rREPEAT`, with `*` for any. Such as `[time-slicing/yolos/n7, "
-            '"*/bert/n5/r1"]`. Tables and report say how many. A block without its baseline is compared with the '
+            '"*/bert/n5/r1"]`. Tables and report have their number. A block without its baseline is compared with the '
             "mean of the others."
         ),
     )
@@ -232,7 +232,7 @@ class Config(Section):
         default=None,
         description=(
             "Latency that the advice holds strategies against, in milliseconds: p99 where it is known. Else it is "
-            "the next lower percentile, and the advice says which."
+            "the next lower percentile, and the advice names it."
         ),
     )
     tenants: Maybe[Count] = Field(

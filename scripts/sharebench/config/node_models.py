@@ -82,11 +82,11 @@ class Noise(Section):
     )
     straggler_ratio: Ratio = Field(
         default=0,
-        description="Share of iterations that take `straggler_factor` times as long, which the mean includes.",
+        description="Share of iterations with latency × `straggler_factor`, which the mean includes.",
     )
     straggler_factor: Numeric[Annotated[float, Field(ge=1)]] = Field(
         default=10,
-        description="How many times as long a straggler takes.",
+        description="Latency of a straggler over that of the others.",
     )
 
 
@@ -95,7 +95,7 @@ class Simulated(Section):
 
     product: Name = Field(
         default="A100 80GB PCIe",
-        description="Product name in tables and figures, always beside the word simulated.",
+        description="Product name in tables and figures, always with the word simulated.",
     )
     sms: Count = Field(default=108, description="Streaming multiprocessors of the whole device.")
     memory_gib: Positive = Field(default=80, description="Memory of the whole device, in GiB.")
@@ -129,14 +129,14 @@ class Nvidia(Section):
     may_change: Unique[Literal["mig"]] = Field(
         default=[],
         description=(
-            "What of the GPU's setting the pipeline may change and put back: `mig` makes and removes MIG instances "
+            "What of the GPU's setting the pipeline may change and restore: `mig` makes and removes MIG instances "
             "(MIG mode must be on already)."
         ),
     )
 
 
 class Resources(Section):
-    """What each tenant is given beside its share of the GPU, as request and limit."""
+    """What each tenant is given in addition to its share of the GPU, as request and limit."""
 
     cpu: Maybe[Cpus] = Field(
         default=None,
@@ -219,13 +219,13 @@ class Kubernetes(Section):
     may_change: Unique[Literal["mig"]] = Field(
         default=[],
         description=(
-            "What else the pipeline may change and put back: `mig` has NVIDIA's MIG manager cut the node's GPU into "
+            "What else the pipeline may change and restore: `mig` has NVIDIA's MIG manager partition the GPU into "
             "MIG instances. Without it, only MIG instances that exist are used."
         ),
     )
     drain: Flag = Field(
         default=False,
-        description="Whether GPU pods of others may be evicted from the node; without it a node in use is refused.",
+        description="Whether foreign GPU pods may be evicted from the node; without it a node in use is refused.",
     )
     switch_seconds: Positive = Field(
         default=300,
@@ -248,12 +248,12 @@ class Kubernetes(Section):
 
 
 class Prometheus(Section):
-    """A Prometheus that watches the tenants; what it says is put beside the tenants' own records."""
+    """A Prometheus that watches the tenants; its numbers are recorded next to the tenants' own."""
 
     url: Maybe[Name] = Field(
         default=None,
         description=(
-            "Its address, such as `http://localhost:9090`; `null` has nobody watch. See "
+            "Its address, such as `http://localhost:9090`; `null` for none. See "
             "[docs/prometheus.md](../docs/prometheus.md)."
         ),
     )
