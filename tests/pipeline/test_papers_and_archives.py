@@ -88,7 +88,9 @@ def test_a_study_is_published_and_another_checkout_reads_it(
     there = contents(finished.root / "published/device/study")
     sibling = finished.root / "published/device/gpu/nodes/device.json"
     sibling.parent.mkdir(parents=True)
-    sibling.write_text(json.dumps({"node": {"product": "A GPU", "label": "", "kind": "nvidia"}}))
+    device = json.loads((finished.results / "nodes/device.json").read_text())
+    device["node"] |= {"product": "A GPU", "label": "", "kind": "nvidia"}
+    sibling.write_text(json.dumps(device))
     refused = finished.run("published/device/study", options=["--forcerun", "publish"])
     assert refused.code == 1 and "publish it under another name" in refused.out
     assert contents(finished.root / "published/device/study") == there, "what cannot be replaced stays"

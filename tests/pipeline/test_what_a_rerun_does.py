@@ -115,7 +115,7 @@ def test_touching_every_source_runs_nothing(finished: Checkout, cores: int) -> N
 
 
 def test_a_comment_in_the_measuring_code_runs_nothing(finished: Checkout, cores: int) -> None:
-    for file in ("cell.py", "nodes/simulated.py", "tenants/simulated.py"):
+    for file in ("cell/cell.py", "nodes/simulated/node.py", "nodes/simulated/tenants.py"):
         path = finished.root / "scripts/sharebench" / file
         path.write_text(path.read_text() + "\n\n# A thought.\n")
     assert finished.run(cores=cores).ok().jobs == {}
