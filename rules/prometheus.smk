@@ -25,7 +25,7 @@ rule export_prometheus:
     message:
         "Exporting what Prometheus saw of {wildcards.strategy}, {wildcards.workload}"
     shell:
-        "{params.python:q} {params.script:q} --source prometheus --out {output:q} {input:q} > {log:q} 2>&1"
+        "{params.python:q} {params.script:q} --source prometheus --out {output:q} --raw {input:q} > {log:q} 2>&1"
 
 
 rule coarse_buckets:

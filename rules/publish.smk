@@ -40,7 +40,7 @@ rule paper_data_sets:
         f"Making {len(PUBLISHED_DATA_SETS)} data sets again"
     shell:
         "{params.python:q} {params.script:q} --published {params.published:q} --out {params.made:q}"
-        " --workers {threads} {params.names:q} > {log:q} 2>&1"
+        " --workers {threads} --names {params.names:q} > {log:q} 2>&1"
 
 
 rule paper_print:
@@ -66,8 +66,8 @@ rule paper_print:
     message:
         f"Drawing {len(PUBLISHED_DATA_SETS)} data sets for print"
     shell:
-        "{params.python:q} {params.script:q} --published {params.published:q} --print {params.made:q}"
-        " --out {params.out:q} --workers {threads} {params.names:q} > {log:q} 2>&1"
+        "{params.python:q} {params.script:q} --published {params.published:q} --made {params.made:q}"
+        " --out {params.out:q} --workers {threads} --names {params.names:q} > {log:q} 2>&1"
 
 
 rule paper_together:

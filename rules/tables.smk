@@ -27,7 +27,7 @@ rule export_histograms:
     message:
         "Exporting histograms of {wildcards.strategy}, {wildcards.workload}"
     shell:
-        "{params.python:q} {params.script:q} --out {output:q} {input:q} > {log:q} 2>&1"
+        "{params.python:q} {params.script:q} --out {output:q} --raw {input:q} > {log:q} 2>&1"
 
 
 rule aggregate:

@@ -1,19 +1,15 @@
 """Write down what is shared: the node's facts."""
 
-import argparse
-import sys
 from pathlib import Path
 
+from sharebench.core import console
 from sharebench.run import jobs
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--results", type=Path, required=True, help="results root")
-    parser.add_argument("--out", type=Path, required=True, help="nodes/device.json")
-    arguments = parser.parse_args()
-    return jobs.guarded(arguments.results, jobs.characterise_node(arguments.results, arguments.out))
+def main(results: Path, out: Path) -> None:
+    with jobs.of_run(results) as run:
+        jobs.characterise_node(run, out)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    console.script(main)

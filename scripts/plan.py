@@ -1,10 +1,10 @@
 """Say what a run would measure, what it would change on the node, and how long it would take."""
 
-import argparse
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Annotated, Any
 
 from sharebench.core import console
 from sharebench.nodes.contract import NodeError
@@ -12,21 +12,16 @@ from sharebench.run import lifecycle
 from sharebench.study.study import Study
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--results", type=Path, required=True, help="results root")
-    parser.add_argument("--config", type=json.loads, required=True, help="normalised config, as JSON")
-    parser.add_argument("--argv", type=json.loads, required=True, help="the words after `snakemake`, as JSON")
-    arguments = parser.parse_args()
+def main(results: Path, config: Annotated[dict[str, Any], json.loads], argv: Annotated[list[str], json.loads]) -> int:
     # What is stale only Snakemake knows: the same command, of everything in place of the plan.
-    others = [word for word in arguments.argv if word != "plan"]
+    others = [word for word in argv if word != "plan"]
     command = [sys.executable, "-m", "snakemake", *others, "--summary"]
     asked = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if asked.returncode != 0:
         print("  failed: `snakemake --summary` with the same options fails; the log says why", flush=True)
         return 1
     try:
-        print(lifecycle.plan(Study(arguments.config), arguments.results, lifecycle.pending(asked.stdout)))
+        print(lifecycle.plan(Study(config), results, lifecycle.pending(asked.stdout)))
     except NodeError as error:
         print(f"  failed: {error}", flush=True)
         return 1

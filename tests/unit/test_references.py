@@ -64,8 +64,8 @@ def test_a_cell_with_a_damaged_calibration_fails_in_one_line(
     cell = of.cells[0]
     (tmp_path / "calibration.json").write_text('{"workload":')
     raw = tmp_path / cell.raw
-    job = jobs.measure_cell(tmp_path, of.spec(cell), "code", [tmp_path / "calibration.json"], raw, raw)
-    assert jobs.guarded(tmp_path, job) == 1
+    with pytest.raises(SystemExit, match=r"^1$"), jobs.of_run(tmp_path) as job:
+        jobs.measure_cell(job, of.spec(cell), "code", [tmp_path / "calibration.json"], raw, raw)
     said = capsys.readouterr()
     assert "calibration.json: damaged" in said.out and "Traceback" not in said.out + said.err
     run.release()

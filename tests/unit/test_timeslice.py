@@ -20,6 +20,8 @@ from sharebench.core.files import SCRIPTS, read_json, write_json
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Grant, NodeError, State
 from sharebench.nodes.host.nvidia import NvidiaNode
+from sharebench.run import jobs
+from sharebench.run.jobs import JobFailed, Run
 from sharebench.run.timeslice import probe
 from sharebench.run.timeslice.slices import (
     NotTellable,
@@ -313,9 +315,9 @@ def test_strategies_of_the_study_that_share_a_whole_device_are_watched() -> None
 
 
 def test_another_node_is_refused_in_one_line(tmp_path: Path) -> None:
-    job = probe.job(tmp_path, tmp_path, 2, 1.0, tmp_path / "out", tmp_path / "table")
-    with pytest.raises(probe.JobFailed, match=r"^probe_timeslice needs an NVIDIA GPU on this host: [^\n]*$"):
-        job({"config": study(["mps"]).config, "run_id": "r"})
+    run = Run(tmp_path, {"config": study(["mps"]).config, "run_id": "r"})
+    with pytest.raises(JobFailed, match=r"^probe_timeslice needs an NVIDIA GPU on this host: [^\n]*$"):
+        probe.measure(run, tmp_path, 2, 1.0, tmp_path / "out", tmp_path / "table")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -345,10 +347,10 @@ class Gpu(NvidiaNode):
 
 def probe_job(folder: Path, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     of = study(["time-slicing", "mps", "streams"])
-    monkeypatch.setattr(probe, "node_of", lambda *_: gpu)
+    monkeypatch.setattr(jobs, "node_of", lambda *_: gpu)
     write_json(folder / "device.json", {"node": fabricated.node(""), "roofs": None, "idle_power_watts": None})
-    job = probe.job(folder, folder / "device.json", 2, 0.05, folder / "out.json", folder / "table.csv")
-    return lambda: job({"config": of.config, "run_id": "r", "git_commit": None, "git_dirty": None})
+    run = Run(folder, {"config": of.config, "run_id": "r", "git_commit": None, "git_dirty": None})
+    return lambda: probe.measure(run, folder / "device.json", 2, 0.05, folder / "out.json", folder / "table.csv")
 
 
 def test_the_job_watches_each_strategy_and_restores_the_node(

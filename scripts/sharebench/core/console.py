@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import argparse
+import inspect
 import io
 import re
 import sys
 from collections.abc import Callable
+from types import UnionType
+from typing import Annotated, get_args, get_origin, get_type_hints
 
 from sharebench.core.files import Damaged
 
 LINE_CHARACTERS = 500
+OPTIONS = {
+    "code": "fingerprint of the measuring code",
+    "config": "the study's normalised config, as JSON",
+    "data": "data set: has cells/ and nodes/",
+    "device": "nodes/device.json",
+    "made": "folder with what `paper` made of each data set",
+    "results": "results root: has tables/ and receives more there",
+    "spec": "canonical text of what the result depends on",
+    "workers": "processes that draw",
+}
+"""What options of several scripts mean."""
 # ECMA-48: control sequences, strings such as window titles up to their end, and two-character escapes.
 ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 
@@ -38,11 +53,31 @@ def accept_any_text() -> None:
             stream.reconfigure(errors="replace")
 
 
-def script(main: Callable[[], int | None]) -> None:
-    """Run a script's `main`, and exit with what it returns; a damaged file of the pipeline's own is one line."""
+def script(main: Callable[..., int | None]) -> None:
+    """Run a script's `main` and exit with what it returns; a damaged file of the pipeline's own is one line.
+
+    Each parameter of `main` is an option of the same name, required where it has no default. Its annotation is what the
+    option's text becomes: a type of one argument, a list of such (one or more values), `Annotated[..., function]`, or
+    one of these `| None`.
+    """
+    parser = argparse.ArgumentParser(description=sys.modules[main.__module__].__doc__)
+    annotations = get_type_hints(main, include_extras=True)
+    for name, parameter in inspect.signature(main).parameters.items():
+        values, annotation = None, annotations[name]
+        if get_origin(annotation) is list:
+            values, (annotation,) = "+", get_args(annotation)
+        elif get_origin(annotation) is UnionType:
+            annotation, _ = get_args(annotation)
+        if get_origin(annotation) is Annotated:
+            annotation = annotation.__metadata__[0]
+        is_required = parameter.default is parameter.empty
+        default = None if is_required else parameter.default
+        parser.add_argument(
+            f"--{name}", type=annotation, nargs=values, required=is_required, default=default, help=OPTIONS.get(name)
+        )
     accept_any_text()
     try:
-        if code := main():
+        if code := main(**vars(parser.parse_args())):
             sys.exit(code)
     except Damaged as damage:
         sys.exit(str(damage))

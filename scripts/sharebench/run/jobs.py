@@ -6,18 +6,21 @@ went wrong into one line.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from sharebench.cell.calibration import CalibrationError, alone, calibrated
 from sharebench.cell.cell import Course, run_cell
 from sharebench.cell.fault import FaultCourse
+from sharebench.cell.prometheus.course import PrometheusCourse, settings_of
 from sharebench.cell.queue import run_queue
 from sharebench.core import console, run_record
 from sharebench.core.files import Damaged, replace_atomically, write_json
@@ -42,17 +45,45 @@ class JobFailed(Exception):
     """The job cannot be done; one line."""
 
 
-def guarded(results: Path, job: Callable[[dict[str, Any]], None]) -> int:
-    """Run a measuring job with the run record of its owner; returns the exit code.
+class Run:
+    """The run that a job belongs to, as the run record says: its study, its node and where its results go."""
 
-    Harness failures are counted for the circuit breaker; an interrupt leaves no output.
+    def __init__(self, results: Path, run_record: Mapping[str, Any]) -> None:
+        self.results, self.record = results, run_record
+        self.started_epoch_seconds = time.time()
+
+    @cached_property
+    def study(self) -> Study:
+        """The study of the config that the run began with."""
+        return Study(self.record["config"])
+
+    @cached_property
+    def node(self) -> Node:
+        """The study's node."""
+        return node_of(self.study, self.results)
+
+    def origin(self) -> dict[str, Any]:
+        """What every file of a job says of the run and the commit that made it."""
+        return {
+            "run_id": self.record["run_id"],
+            "started_epoch_seconds": self.started_epoch_seconds,
+            "git_commit": self.record["git_commit"],
+            "git_dirty": self.record["git_dirty"],
+        }
+
+
+@contextlib.contextmanager
+def of_run(results: Path) -> Iterator[Run]:
+    """A measuring job of the run that owns `results`; a failure ends the process with one line.
+
+    Harness failures count for the circuit breaker; an interrupt leaves no output. Raises SystemExit.
     """
     console.accept_any_text()
     try:
         with ownership.interruptible():
-            run = ownership.verify(results)
+            run = Run(results, ownership.verify(results))
             try:
-                job(run)
+                yield run
             except JobFailed:
                 raise
             except Exception as failure:
@@ -64,28 +95,23 @@ def guarded(results: Path, job: Callable[[dict[str, Any]], None]) -> int:
                 raise JobFailed(str(failure) or type(failure).__name__) from failure
             ownership.report(results, None)
     except (JobFailed, ownership.OwnershipError, OSError) as failure:
-        # Not even the run record can be written to a full disk: that OSError ends here, too.
-        return console.failed(f"failed: {failure}")
+        # On a full disk not even the run record can be written: that OSError ends here, too.
+        sys.exit(console.failed(f"failed: {failure}"))
     except ownership.Interrupted as signal:
         print(f"interrupted by {signal}", file=sys.stderr)
-        return 130
-    return 0
+        sys.exit(130)
 
 
 def node_of(study: Study, results: Path) -> Node:
-    """The study's node; its state lives beside the results."""
+    """The study's node; its state lies in a folder of the results."""
     return open_node(study.node_kind, study.node_options(), run_record.state_folder(results) / "node")
 
 
-def _provenance(run: Mapping[str, Any], environment: Mapping[str, Any], started: float) -> dict[str, Any]:
-    return {
-        "run_id": run["run_id"],
-        "started_epoch_seconds": started,
+def _provenance(run: Run, environment: Mapping[str, Any]) -> dict[str, Any]:
+    return run.origin() | {
         "python": environment.get("python", platform.python_version()),
         "platform": environment.get("platform", f"{platform.system()} {platform.machine()}"),
         "packages": environment.get("packages", {}),
-        "git_commit": run["git_commit"],
-        "git_dirty": run["git_dirty"],
     }
 
 
@@ -93,135 +119,111 @@ def _settings(study: Study, cell_folder: str) -> dict[str, Any]:
     return {"timeouts": study.config["timeouts"], "cell_folder": cell_folder}
 
 
-def characterise_node(results: Path, out: Path) -> Callable[[dict[str, Any]], None]:
-    """Job: the node's facts, idle power and roofs into nodes/device.json."""
-
-    def job(run: dict[str, Any]) -> None:
-        node = node_of(Study(run["config"]), results)
-        write_json(out, {"node": node.facts()} | node.characterise())
-
-    return job
+def characterise_node(run: Run, out: Path) -> None:
+    """Write the node's facts, its idle power and its peaks to `out` (nodes/device.json)."""
+    write_json(out, {"node": run.node.facts()} | run.node.characterise())
 
 
-def calibrate(
-    results: Path, workload: str, spec: str, code: str, device: Path, out: Path
-) -> Callable[[dict[str, Any]], None]:
-    """Job: a short exclusive closed run of the workload; its capacity, output digest and work per iteration.
+def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: Path) -> None:
+    """Run the workload alone for a short closed loop: its capacity, output digest and work per iteration.
 
-    What nodes/device.json (`device`) says of idle power and roofs is handed on, so that a cell has one reference file.
-
+    `device` is nodes/device.json; its idle power and peaks are copied to `out`, so that a cell has one reference file.
     Raises JobFailed when the workload does not even run alone.
     """
+    study, node = run.study, run.node
+    cell = study.calibration_cell(workload)
+    block = min(study.block(other) for other in study.cells)
+    load = study.config["workload_catalogue"][workload]["load"]
+    strategy = alone(study.strategies, study.config["strategies"], node, json.loads(spec)["workload"])
+    where = "the exclusive device" if strategy.name == "exclusive" else f"one tenant's part under {strategy.name}"
+    print(f"calibrating {workload} on {where}", flush=True)
+    # `spec` names what the calibration depends on, this one what is done.
+    done = json.loads(study.under(spec, strategy.name))
+    seconds = max(done["window_seconds"], study.config["window_seconds"])
 
-    def job(run: dict[str, Any]) -> None:
-        study = Study(run["config"])
-        started = time.time()
-        cell = study.calibration_cell(workload)
-        block = min(study.block(other) for other in study.cells)
-        node = node_of(study, results)
-        load = study.config["workload_catalogue"][workload]["load"]
-        strategy = alone(study.strategies, study.config["strategies"], node, json.loads(spec)["workload"])
-        where = "the exclusive device" if strategy.name == "exclusive" else f"one tenant's part under {strategy.name}"
-        print(f"calibrating {workload} on {where}", flush=True)
-        # What is done is in the spec; what the calibration depends on stays as it was.
-        done = json.loads(study.under(spec, strategy.name))
-        seconds = max(done["window_seconds"], study.config["window_seconds"])
+    def measure(is_long: bool) -> dict[str, Any]:
+        text = json.dumps(done | {"window_seconds": seconds} if is_long else done)
+        return run_cell(node, strategy, text, block, _settings(study, cell.folder), {})[0]
 
-        def measure(is_long: bool) -> dict[str, Any]:
-            text = json.dumps(done | {"window_seconds": seconds} if is_long else done)
-            return run_cell(node, strategy, text, block, _settings(study, cell.folder), {})[0]
-
-        try:
-            measured, taken = calibrated(workload, measure, load.get("rate_of_capacity") is not None)
-        except CalibrationError as failure:
-            raise JobFailed(str(failure)) from None
-        known = read_device(device)
-        write_json(
-            out,
-            {
-                "workload": workload,
-                "spec": spec,
-                "code": code,
-                "strategy": strategy.name,
-                "switch": measured["switch"],
-                **taken,
-                "work": measured["tenants"][0]["work"],
-                "roofs": known["roofs"],
-                "idle_power_watts": known["idle_power_watts"],
-                "node": measured["node"],
-                "provenance": _provenance(run, measured["environment"], started),
-            },
-        )
-
-    return job
+    try:
+        measured, taken = calibrated(workload, measure, load.get("rate_of_capacity") is not None)
+    except CalibrationError as failure:
+        raise JobFailed(str(failure)) from None
+    facts = read_device(device)
+    write_json(
+        out,
+        {
+            "workload": workload,
+            "spec": spec,
+            "code": code,
+            "strategy": strategy.name,
+            "switch": measured["switch"],
+            **taken,
+            "work": measured["tenants"][0]["work"],
+            "roofs": facts["roofs"],
+            "idle_power_watts": facts["idle_power_watts"],
+            "node": measured["node"],
+            "provenance": _provenance(run, measured["environment"]),
+        },
+    )
 
 
-def configure_node(results: Path, strategy: str, out: Path) -> Callable[[dict[str, Any]], None]:
-    """Job: the gate of a strategy. Sets the state of its first feasible cell, so that a bad strategy fails once."""
-
-    def job(run: dict[str, Any]) -> None:
-        study = Study(run["config"])
-        node = node_of(study, results)
-        entry = study.strategies[strategy]
-        cells = [cell for cell in study.cells if cell.strategy == strategy]
-        reasons = {cell.replicas: node.infeasible(entry, cell.replicas) for cell in cells}
-        began = time.monotonic()
-        for cell in cells:
-            if reasons[cell.replicas] is None:
-                plot = study.plot(cell)
-                node.ensure(State(entry, plot.replicas, plot.block))
-                break
-        write_json(
-            out,
-            {
-                "strategy": strategy,
-                "configure_seconds": time.monotonic() - began,
-                "switch": node.switched,
-                "changes": node.plan(entry),
-                "infeasible": {str(n): reason for n, reason in sorted(reasons.items()) if reason is not None},
-                "run_id": run["run_id"],
-            },
-        )
-
-    return job
+def configure_node(run: Run, strategy: str, out: Path) -> None:
+    """Set the state of the strategy's first feasible cell, so that a strategy that cannot be set up fails once."""
+    study, node = run.study, run.node
+    entry = study.strategies[strategy]
+    cells = [cell for cell in study.cells if cell.strategy == strategy]
+    reasons = {cell.replicas: node.infeasible(entry, cell.replicas) for cell in cells}
+    began = time.monotonic()
+    for cell in cells:
+        if reasons[cell.replicas] is None:
+            plot = study.plot(cell)
+            node.ensure(State(entry, plot.replicas, plot.block))
+            break
+    write_json(
+        out,
+        {
+            "strategy": strategy,
+            "configure_seconds": time.monotonic() - began,
+            "switch": node.switched,
+            "changes": node.plan(entry),
+            "infeasible": {str(n): reason for n, reason in sorted(reasons.items()) if reason is not None},
+            "run_id": run.record["run_id"],
+        },
+    )
 
 
-def measure_cell(
-    results: Path, spec: str, code: str, calibrations: Sequence[Path], raw: Path, telemetry: Path
-) -> Callable[[dict[str, Any]], None]:
-    """Job: one cell into its raw.json and telemetry.csv; `calibrations` are the files of its tenants' workloads."""
+def measure_cell(run: Run, spec: str, code: str, calibrations: Sequence[Path], raw: Path, telemetry: Path) -> None:
+    """Measure one cell into raw.json and telemetry.csv; `calibrations` are the files of its tenants' workloads."""
+    study, node = run.study, run.node
+    wanted = json.loads(spec)
+    strategy = study.strategies[wanted["strategy"]["name"]]
+    block = study.block(Cell(strategy.name, wanted["workload"]["name"], wanted["replicas"], wanted["repeat"]))
+    print(progress(ownership.count_cell(run.results), wanted, study), flush=True)
+    folder = str(raw.parent.relative_to(run.results))
+    references = {found["workload"]: found for found in map(read_calibration, calibrations)}
+    settings = _settings(study, folder)
+    if strategy.is_queue:
+        measured, rows = run_queue(node, strategy, spec, block, settings, references)
+    else:
+        course: type[Course] = FaultCourse if "fault" in wanted else Course
+        if "prometheus" in wanted:
+            course = PrometheusCourse
+            settings |= settings_of(study.config, folder)
+        measured, rows = run_cell(node, strategy, spec, block, settings, references, course)
+    ownership.verify(run.results)
+    provenance = _provenance(run, measured.pop("environment"))
+    replace_atomically(telemetry, to_csv(rows))
+    record.write(raw, measured | {"code": code, "provenance": provenance})
+    if measured["window"] is not None:
+        wall = 0.0 if study.node_kind == "simulated" else window_seconds(measured)
+        ownership.add_overhead(run.results, time.time() - run.started_epoch_seconds - wall)
 
-    def job(run: dict[str, Any]) -> None:
-        study = Study(run["config"])
-        started = time.time()
-        wanted = json.loads(spec)
-        strategy = study.strategies[wanted["strategy"]["name"]]
-        block = study.block(Cell(strategy.name, wanted["workload"]["name"], wanted["replicas"], wanted["repeat"]))
-        print(progress(ownership.count_cell(results), wanted, study), flush=True)
-        folder = str(raw.parent.relative_to(results))
-        known = {calibration["workload"]: calibration for calibration in map(read_calibration, calibrations)}
-        opened, settings = node_of(study, results), _settings(study, folder)
-        if strategy.is_queue:
-            measured, rows = run_queue(opened, strategy, spec, block, settings, known)
-        else:
-            course: type[Course] = FaultCourse if "fault" in wanted else Course
-            if "prometheus" in wanted:
-                # It is for such cells only.
-                from sharebench.cell.prometheus.course import PrometheusCourse, settings_of
 
-                course = PrometheusCourse
-                settings |= settings_of(study.config, folder)
-            measured, rows = run_cell(opened, strategy, spec, block, settings, known, course)
-        ownership.verify(results)
-        environment = measured.pop("environment")
-        provenance = _provenance(run, environment, started)
-        replace_atomically(telemetry, to_csv(rows))
-        record.write(raw, measured | {"code": code, "provenance": provenance})
-        if measured["window"] is not None:
-            wall = 0.0 if study.node_kind == "simulated" else window_seconds(measured)
-            ownership.add_overhead(results, time.time() - started - wall)
-
-    return job
+def restore(run: Run) -> None:
+    """Bring the node back to its saved state, and say what was done."""
+    restored = run.node.restore()
+    print("the node is back in its original state" if restored else "nothing to restore", flush=True)
 
 
 def progress(run: Mapping[str, Any], wanted: Mapping[str, Any], study: Study) -> str:
@@ -254,13 +256,3 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-
-
-def restore(results: Path) -> Callable[[dict[str, Any]], None]:
-    """Job: bring the node back to its original state, and say what was done."""
-
-    def job(run: dict[str, Any]) -> None:
-        restored = node_of(Study(run["config"]), results).restore()
-        print("the node is back in its original state" if restored else "nothing to restore", flush=True)
-
-    return job

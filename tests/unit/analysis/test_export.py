@@ -74,13 +74,13 @@ def run(*arguments):
 
 
 def test_the_script_exports(save, tmp_path):
-    done = run("--out", tmp_path / "h.csv", save(factories.record(latencies=[[0.005] * 30])))
+    done = run("--out", tmp_path / "h.csv", "--raw", save(factories.record(latencies=[[0.005] * 30])))
     assert (done.returncode, done.stderr) == (0, "")
     assert len((tmp_path / "h.csv").read_text().splitlines()) == 2
 
 
 def test_the_script_refuses_what_does_not_belong_in_one_line(save, tmp_path):
-    done = run("--out", tmp_path / "h.csv", save(factories.record("mig")), save(factories.record("mps")))
+    done = run("--out", tmp_path / "h.csv", "--raw", save(factories.record("mig")), save(factories.record("mps")))
     assert done.returncode == 1
     assert "is of mps and matmul, not of mig and matmul" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -90,7 +90,7 @@ def test_the_script_refuses_what_does_not_belong_in_one_line(save, tmp_path):
 def test_the_script_refuses_a_damaged_record_in_one_line(save, tmp_path):
     path = save(factories.record())
     path.write_text("{")
-    done = run("--out", tmp_path / "h.csv", path)
+    done = run("--out", tmp_path / "h.csv", "--raw", path)
     assert done.returncode == 1
     assert f"{path}: not valid JSON" in done.stderr and done.stderr.count("\n") == 1
 

@@ -11,17 +11,19 @@ import json
 import select
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from sharebench.core.files import replace_atomically, write_json
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Grant, NodeError, State
+from sharebench.nodes.host.nvidia import NvidiaNode
 from sharebench.nodes.host.processes import ProcessTenants, by_process
 from sharebench.nodes.node import Node
 from sharebench.records.references import read_device
-from sharebench.run.jobs import JobFailed, node_of
+from sharebench.run.jobs import JobFailed, Run
+from sharebench.run.timeslice.slices import NotTellable, analysed
 from sharebench.study.study import Study
 
 MECHANISMS = ("time-slicing", "mps", "streams")
@@ -115,9 +117,6 @@ def probe(
         return {"infeasible": why}, []
     node.ensure(State(strategy, None, 0))
     timelines, end_ns = watched(python, node.grants(strategy, tenants), seconds)
-    # Imported here because Snakemake asks this module which strategies there are, and numpy takes its time.
-    from sharebench.run.timeslice.slices import NotTellable, analysed
-
     try:
         found, rows = analysed(timelines, end_ns)
     except NotTellable as error:
@@ -125,51 +124,36 @@ def probe(
     return {"infeasible": None, **found}, [(strategy.name, *row) for row in rows]
 
 
-def job(
-    results: Path, device: Path, tenants: int, seconds: float, out: Path, table: Path
-) -> Callable[[dict[str, Any]], None]:
-    """Job: all strategies of the study that can be told apart this way, into nodes/timeslice.json and the table."""
-
-    def measure(run: dict[str, Any]) -> None:
-        from sharebench.nodes.host.nvidia import NvidiaNode
-
-        study = Study(run["config"])
-        node = node_of(study, results)
-        if not isinstance(node, NvidiaNode):
-            raise JobFailed(needs_gpu(study))
-        strategies = probed(study)
-        if not strategies:
-            names = ", ".join(MECHANISMS)
-            raise JobFailed(f"the study has none of {names} without limits; name one: --config 'strategies=[mps]'")
-        began = time.time()
-        found: dict[str, Any] = {}
-        rows: list[Any] = []
-        try:
-            for strategy in strategies:
-                print(f"watching {tenants} tenants under {strategy.name} for {seconds:g} s", flush=True)
-                found[strategy.name], more = probe(node, node.tenant_python, strategy, tenants, seconds)
-                rows += more
-        finally:
-            node.restore()
-        write_table(table, rows)
-        write_json(
-            out,
-            {
-                "node": read_device(device)["node"],
-                "tenants": tenants,
-                "seconds": seconds,
-                "threshold_us": THRESHOLD_NS / 1e3,
-                "strategies": found,
-                "provenance": {
-                    "run_id": run["run_id"],
-                    "started_epoch_seconds": began,
-                    "git_commit": run["git_commit"],
-                    "git_dirty": run["git_dirty"],
-                },
-            },
-        )
-
-    return measure
+def measure(run: Run, device: Path, tenants: int, seconds: float, out: Path, table: Path) -> None:
+    """Watch the study's strategies of MECHANISMS one after another, into nodes/timeslice.json and the table."""
+    study, node = run.study, run.node
+    if not isinstance(node, NvidiaNode):
+        raise JobFailed(needs_gpu(study))
+    strategies = probed(study)
+    if not strategies:
+        names = ", ".join(MECHANISMS)
+        raise JobFailed(f"the study has none of {names} without limits; name one: --config 'strategies=[mps]'")
+    found: dict[str, Any] = {}
+    rows: list[Any] = []
+    try:
+        for strategy in strategies:
+            print(f"watching {tenants} tenants under {strategy.name} for {seconds:g} s", flush=True)
+            found[strategy.name], more = probe(node, node.tenant_python, strategy, tenants, seconds)
+            rows += more
+    finally:
+        node.restore()
+    write_table(table, rows)
+    write_json(
+        out,
+        {
+            "node": read_device(device)["node"],
+            "tenants": tenants,
+            "seconds": seconds,
+            "threshold_us": THRESHOLD_NS / 1e3,
+            "strategies": found,
+            "provenance": run.origin(),
+        },
+    )
 
 
 def needs_gpu(study: Study) -> str:
