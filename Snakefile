@@ -1,15 +1,10 @@
 # Which GPU sharing strategy is right for me, and what will it cost? See README.md, config/README.md, results/README.md.
-import gc
-
 from snakemake.utils import min_version
 
 min_version("9.27")
-# Until the run begins: jobs are made by the thousand and stay, and looking for garbage among them takes a tenth of a
-# large study's dry run.
-gc.disable()
 
 
-include: "rules/console.smk"
+include: "rules/internals.smk"
 
 
 configfile: Path(workflow.basedir) / "config" / "strategies.yaml"
@@ -48,7 +43,6 @@ rule all:
 
 
 onstart:
-    gc.enable()
     begin_run()
 
 

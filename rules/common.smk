@@ -1,9 +1,6 @@
 # From the config to the cells, and what the rules need to know about them. No rules here.
 import sys
 
-from snakemake.common.configfile import load_configfile
-from snakemake.utils import update_config
-
 sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
 
 from sharebench.config import load as configuration
@@ -16,35 +13,24 @@ from sharebench.study.cells import canonical, cell_of
 from sharebench.core.spec import has_jobs
 from sharebench.core.prometheus_options import is_on
 
-
-def config_of_files():
-    """The config without what `--config` overrides: the study that the files describe."""
-    given = [str(path) for path in workflow.config_settings.configfiles]
-    own = [path for path in workflow.configfiles if str(path) not in given]
-    merged = {}
-    for path in [*own, *given]:
-        update_config(merged, load_configfile(path))
-    return merged
-
-
 if not {"{", "}"}.isdisjoint(workflow.basedir):
     sys.exit(
         f"this checkout is in {workflow.basedir}, and Snakemake takes a brace for a wildcard; move it elsewhere"
     )
 # The rules' `conda:` names the packages that a job needs, which the linter asks for. Snakemake itself imports them to
 # read these files, so a job has them from the interpreter that runs it.
-if workflow.deployment_settings.deployment_method:
+if is_deployment_asked_for():
     sys.exit(
         "--software-deployment-method: jobs run with the interpreter that runs snakemake; leave it out, and make that "
         "one's environment with `make install`, or with conda: conda env create --file envs/sharebench.yaml"
     )
 
 try:
-    configuration.check_files(workflow.configfiles)
+    configuration.check_files(config_files())
     STUDY = open_study(config)
     ASKED, FROM = STUDY.config, STUDY.config["from"]
     if FROM:
-        dataset.refuse_ignored(workflow.config_settings.config)
+        dataset.refuse_ignored(config_of_command())
         STUDY = dataset.open_study(Path(FROM))
         dataset.check_whole(STUDY)
     NOT_SHOWN = dataset.not_shown(STUDY, config_of_files())
