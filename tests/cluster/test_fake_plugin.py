@@ -112,7 +112,7 @@ def test_allocatable_that_is_0_for_long_and_bounces(
 
 
 def test_allocatable_that_stays_0_is_named(node: ClusterNode, offered: FakePlugin, study: Study) -> None:
-    node.options = {**node.options, "switch_seconds": 20}
+    node.cluster.options = {**node.cluster.options, "switch_seconds": 20}
     offered.offer(0)
     failure = Switch(node, study).result()
     assert "allocatable is nothing, not nvidia.com/gpu 3" in str(failure)
@@ -128,14 +128,14 @@ def test_a_name_that_never_vanishes_hinders_only_while_it_has_devices(
     try:
         renamed.offer(4)
         eventually("the other name", lambda: bed.allocatable(SHARED) == 4, KUBELET_SECONDS)
-        node.options = {**node.options, "switch_seconds": 20}
+        node.cluster.options = {**node.cluster.options, "switch_seconds": 20}
         assert f"{SHARED} 4" in str(Switch(node, study).result())
         renamed.offer(0)
         eventually("none under the other name", lambda: bed.allocatable(SHARED) == 0, KUBELET_SECONDS)
     finally:
         renamed.stop()
     assert SHARED in bed.resources()
-    node.options = {**node.options, "switch_seconds": 60}
+    node.cluster.options = {**node.cluster.options, "switch_seconds": 60}
     assert Switch(node, study).result() is None
 
 
@@ -150,10 +150,10 @@ def test_two_plugins_with_one_name(
     try:
         second.offer(5)
         eventually("the second one's devices", lambda: bed.allocatable() == 5, KUBELET_SECONDS)
-        node.options = {**node.options, "switch_seconds": 10}
+        node.cluster.options = {**node.cluster.options, "switch_seconds": 10}
         assert "allocatable is nvidia.com/gpu 5, not nvidia.com/gpu 3" in str(Switch(node, study).result())
         second.offer(3)
-        node.options = {**node.options, "switch_seconds": 60}
+        node.cluster.options = {**node.cluster.options, "switch_seconds": 60}
         assert Switch(node, study).result() is None
     finally:
         second.stop()

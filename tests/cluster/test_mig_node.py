@@ -259,14 +259,14 @@ def test_a_gpu_that_does_not_get_into_mig_mode(node: ClusterNode, study: Study, 
 def test_a_change_that_never_ends(node: ClusterNode, study: Study, mig: Cluster) -> None:
     """The manager waits for the pods of what it stopped; one that stays keeps it pending for ever."""
     before = shown(mig)
-    node.options = {**node.options, "switch_seconds": 12}
+    node.cluster.options = {**node.cluster.options, "switch_seconds": 12}
     with running(mig, PLUGIN_NAMESPACE, "stays", {"app": "gpu-feature-discovery"}):
         with pytest.raises(
             NodeError, match=r"was pending for 12 s with all-1g\.5gb; it waits for pods to end: .*stays"
         ):
             node.ensure(state(study, "mig"))
         assert mig.labels()[PAUSABLE] == "true"
-    node.options = {**node.options, "switch_seconds": 120}
+    node.cluster.options = {**node.cluster.options, "switch_seconds": 120}
     assert node.restore()
     assert shown(mig) == before
 
@@ -280,13 +280,13 @@ def test_a_manager_that_says_nothing(
     monkeypatch.setattr(mig_manager, "SILENT_SECONDS", 2.0)
     try:
         give_bus(mig, "elsewhere")
-        node.options = {**node.options, "switch_seconds": 10}
+        node.cluster.options = {**node.cluster.options, "switch_seconds": 10}
         with pytest.raises(NodeError, match=r"did nothing about all-1g\.5gb"):
             node.ensure(state(study, "mig"))
         assert "mig.config" not in mig.labels()
     finally:
         give_bus(mig, "system_bus_socket")
-    node.options = {**node.options, "switch_seconds": 120}
+    node.cluster.options = {**node.cluster.options, "switch_seconds": 120}
     assert node.restore()
     assert shown(mig) == before
 

@@ -75,7 +75,7 @@ def test_more_tenants_than_room(node: ClusterNode, study: Study, plugin: Cluster
 
 
 def test_an_image_that_cannot_be_had(node: ClusterNode, study: Study, plugin: Cluster, namespace: str) -> None:
-    node.options = {**node.options, "image": "testbed.local/no-such-image:1"}
+    node.cluster.options = {**node.cluster.options, "image": "testbed.local/no-such-image:1"}
     line = failure(node, study)
     assert "ErrImagePull" in line or "ImagePullBackOff" in line
     assert "no-such-image" in line
@@ -83,7 +83,7 @@ def test_an_image_that_cannot_be_had(node: ClusterNode, study: Study, plugin: Cl
 
 
 def test_an_image_without_that_interpreter(node: ClusterNode, study: Study) -> None:
-    node.options = {**node.options, "python": "/no/such/python"}
+    node.cluster.options = {**node.cluster.options, "python": "/no/such/python"}
     line = failure(node, study)
     assert "StartError" in line or "RunContainerError" in line
     assert "/no/such/python" in line
@@ -99,7 +99,7 @@ def test_a_quota(node: ClusterNode, study: Study, plugin: Cluster, namespace: st
 
 
 def test_a_namespace_that_is_not_there(node: ClusterNode, study: Study) -> None:
-    node.options = {**node.options, "namespace": "no-such-namespace"}
+    node.cluster.options = {**node.cluster.options, "namespace": "no-such-namespace"}
     assert 'namespaces "no-such-namespace" not found' in failure(node, study)
 
 
@@ -148,7 +148,7 @@ def test_a_workload_that_the_image_cannot_run(node: ClusterNode, study: Study) -
 
 
 def test_a_tenant_beyond_its_memory_is_a_result(node: ClusterNode, study: Study) -> None:
-    node.options = {**node.options, "resources": {"cpu": None, "memory": "48Mi"}}
+    node.cluster.options = {**node.cluster.options, "resources": {"cpu": None, "memory": "48Mi"}}
     tenants = tenants_of(node, study, 1, params={"size": 4000})
     try:
         tenants.start(grants(1))

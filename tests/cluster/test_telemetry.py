@@ -24,7 +24,7 @@ def study(namespace: str) -> Study:
 @pytest.mark.parametrize("has_library", [True, False])
 def test_the_first_tenant_samples_where_it_has_the_library(node: ClusterNode, study: Study, has_library: bool) -> None:
     if has_library:
-        node.options = {**node.options, "image": WITH_NVML}
+        node.cluster.options = {**node.cluster.options, "image": WITH_NVML}
     node.ensure(state(study, "time-slicing"))
     tenants = tenants_of(node, study, 2)
     try:

@@ -42,7 +42,7 @@ class Other(Access):
     def missing(self) -> str | None:
         return self.lacks
 
-    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Mapping[str, Any]]) -> str | None:
+    def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
         return None
 
     def ensure(self, state: State) -> None:
@@ -145,7 +145,7 @@ def test_what_cannot_be_removed_of_prometheus_keeps_no_node(
         raise ApiRefused(403, "podmonitors: not allowed")
 
     monkeypatch.setattr(pod_monitor, "remove", refuse)
-    node.options = {**node.options, "has_pod_monitor": True}
+    node.cluster.options = {**node.cluster.options, "has_pod_monitor": True}
     with pytest.raises(NodeError, match="podmonitors: not allowed"):
         node.restore()
     assert (label(cluster), taints(cluster), savers(cluster)) == (None, [], None)
@@ -173,13 +173,13 @@ def test_pods_that_a_stopped_job_has_left_go_before_the_node_comes_back(
 
 def test_a_cluster_without_any_way_is_refused_at_the_start(node: ClusterNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Other, "lacks", "nothing of the other way")
-    node.options = {**node.options, "accesses": ["other"]}
+    node.cluster.options = {**node.cluster.options, "accesses": ["other"]}
     with pytest.raises(NodeError, match="nothing of the other way"):
         node.claim("a-run")
 
 
 def test_a_node_comes_back_though_its_plugin_is_gone(cluster: FakeCluster, node: ClusterNode, tmp_path: Path) -> None:
-    node.options = {**node.options, "accesses": ["device-plugin"]}
+    node.cluster.options = {**node.cluster.options, "accesses": ["device-plugin"]}
     node.ensure(by_plugin())
     cluster.daemon_sets, cluster.daemons, cluster.is_stuck = [], {}, True
     began = cluster.now

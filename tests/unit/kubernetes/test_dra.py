@@ -246,8 +246,8 @@ def test_only_what_does_not_pass_is_named(cluster: Claims, dra: Dra, said: str, 
 
 def test_what_a_cluster_may_lack(cluster: Claims, dra: Dra) -> None:
     assert dra.missing() is None
-    assert dra.infeasible(TIME_SLICING, 3, ()) is None
-    assert "featureGates.MPSSupport=true" in (dra.infeasible(STUDY.strategies["mps"], 3, ()) or "")
+    assert dra.infeasible(TIME_SLICING, 3) is None
+    assert "featureGates.MPSSupport=true" in (dra.infeasible(STUDY.strategies["mps"], 3) or "")
     for versions, slices, words in (([], [], "serves no resource.k8s.io"), (["v1"], [], "gpuResourcesEnabledOverride")):
         cluster.versions, cluster.slices = versions, slices
         for name in ("version", "devices", "driver"):

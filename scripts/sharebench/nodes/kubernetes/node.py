@@ -7,13 +7,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from sharebench.core.files import read_json, write_json
 from sharebench.core.spec import Spec
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, State, Tenants
-from sharebench.nodes.kubernetes.access.base import Access
+from sharebench.nodes.kubernetes.access.base import Access, GpuDescription
 from sharebench.nodes.kubernetes.access.device_plugin import mig_instances
 from sharebench.nodes.kubernetes.access.device_plugin.mps_suspects import MpsSuspects, ended_well
 from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePlugin
@@ -23,6 +23,7 @@ from sharebench.nodes.kubernetes.cluster import foreign_pods, pod_monitor, saved
 from sharebench.nodes.kubernetes.cluster.api import is_in_cluster
 from sharebench.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.nodes.kubernetes.cluster.lease import NodeLease, node_digest
+from sharebench.nodes.kubernetes.cluster.options import ClusterOptions
 from sharebench.nodes.kubernetes.pods.manifest import Place
 from sharebench.nodes.kubernetes.pods.tenants import PodTenants, sweep
 from sharebench.nodes.node import Node
@@ -44,7 +45,7 @@ class ClusterNode(Node):
     @cached_property
     def cluster(self) -> Cluster:
         """The cluster and the node in it; all accesses share this object."""
-        return Cluster(self.options, self.note_phase)
+        return Cluster(cast(ClusterOptions, self.options), self.note_phase)
 
     @property
     def host(self) -> str:
@@ -58,17 +59,19 @@ class ClusterNode(Node):
         return mig_instances.gpus(labels) or int(self._described.get("gpus", 0))
 
     @cached_property
-    def _described(self) -> dict[str, Any]:
+    def _described(self) -> GpuDescription:
         """The GPU as the study's accesses describe it, where labels of the node do not."""
-        descriptions = [self.access(name).describe() for name in self.options["accesses"]]
-        return {key: value for each in reversed(descriptions) for key, value in each.items()}
+        found: GpuDescription = {}
+        for name in reversed(self.cluster.options["accesses"]):
+            found.update(self.access(name).describe())
+        return found
 
     # What a cell asks.
 
     @property
     def is_mock(self) -> bool:
         """Whether the tenants leave the GPU alone, as on a test bed without one."""
-        return bool(self.options["device"] == "cpu")
+        return bool(self.cluster.options["device"] == "cpu")
 
     def facts(self) -> dict[str, Any]:
         """The record's `node` object; `device` is a digest of the machine's id and the product."""
@@ -120,7 +123,7 @@ class ClusterNode(Node):
 
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Mapping[str, Any]] = ()) -> str | None:
         """Why the strategy's access cannot give `replicas` tenants that strategy, or None."""
-        return self.access_of(strategy).infeasible(strategy, replicas, workloads)
+        return self.access_of(strategy).infeasible(strategy, replicas)
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
         """One for each tenant."""
@@ -145,12 +148,12 @@ class ClusterNode(Node):
         place = Place(
             node=self.cluster.name,
             node_digest=node_digest(self.cluster.name),
-            namespace=self.options["namespace"],
+            namespace=self.cluster.options["namespace"],
             cell=cell,
             taint=saved_state.TAINT,
-            options=self.options,
+            options=self.cluster.options,
         )
-        reach = self.options["reach"]
+        reach = self.cluster.options["reach"]
         if reach == "auto":
             reach = "pod-ip" if is_in_cluster() else "port-forward"
         access = self.access(spec["strategy"]["access"])
@@ -178,7 +181,7 @@ class ClusterNode(Node):
     def _lease(self) -> NodeLease:
         plugin = self.cluster.installed.plugin
         # The same for every driver of the cluster.
-        namespace = plugin.namespace if plugin else self.options["namespace"]
+        namespace = plugin.namespace if plugin else self.cluster.options["namespace"]
         return NodeLease(self.cluster.api, namespace, self.cluster.name)
 
     @property
@@ -202,7 +205,7 @@ class ClusterNode(Node):
         self._lease.keep(run_id)
 
     def _refuse_without_access(self) -> None:
-        lacking = [self.access(name).missing() for name in self.options["accesses"]]
+        lacking = [self.access(name).missing() for name in self.cluster.options["accesses"]]
         if all(lacking):
             raise NodeError(str(lacking[0]))
 
@@ -215,11 +218,11 @@ class ClusterNode(Node):
         wanted = pod_monitor.pod_monitor(
             node_digest(self.cluster.name), foreign_pods.OWNER_LABEL, self.cluster.run_id, options
         )
-        pod_monitor.ensure(self.cluster.api, self.options["namespace"], wanted)
+        pod_monitor.ensure(self.cluster.api, self.cluster.options["namespace"], wanted)
 
     def _watch_no_more(self) -> None:
-        if self.options["has_pod_monitor"]:
-            pod_monitor.remove(self.cluster.api, self.options["namespace"], node_digest(self.cluster.name))
+        if self.cluster.options["has_pod_monitor"]:
+            pod_monitor.remove(self.cluster.api, self.cluster.options["namespace"], node_digest(self.cluster.name))
 
     # States.
 
@@ -234,8 +237,12 @@ class ClusterNode(Node):
         self.cluster.refuse_foreign_pods()
 
     def _sweep_tenants(self) -> None:
-        sweep(self.cluster.api, self.options["namespace"], {foreign_pods.OWNER_LABEL: node_digest(self.cluster.name)})
-        for name in self.options["accesses"]:
+        sweep(
+            self.cluster.api,
+            self.cluster.options["namespace"],
+            {foreign_pods.OWNER_LABEL: node_digest(self.cluster.name)},
+        )
+        for name in self.cluster.options["accesses"]:
             self.access(name).clean()
 
     @cached_property

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from sharebench.core.spec import Spec
 from sharebench.core.strategies import Strategy
@@ -16,6 +16,15 @@ from sharebench.nodes.contract import Evidence, Grant, State
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.nodes.kubernetes.cluster.saved_state import AccessState
+
+
+class GpuDescription(TypedDict, total=False):
+    """The node's GPU; None for what is not known."""
+
+    product: str
+    memory_bytes: int | None
+    driver: str | None
+    gpus: int
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,7 @@ class Access(ABC):
         """What every strategy needs in this way and the cluster lacks; None if nothing."""
 
     @abstractmethod
-    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Mapping[str, Any]]) -> str | None:
+    def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
         """What the cluster lacks for the strategy, or this way cannot do; None if nothing."""
 
     def holds(self, state: State) -> bool:
@@ -110,6 +119,6 @@ class Access(ABC):
     def plan(self, strategy: Strategy) -> str:
         """In a few words: what the strategy changes on the node and how that is undone."""
 
-    def describe(self) -> dict[str, Any]:
-        """What is known of the node's GPU in this way: some of `product`, `memory_bytes`, `driver` and `gpus`."""
+    def describe(self) -> GpuDescription:
+        """The node's GPU as this access knows it; empty where it knows nothing."""
         return {}

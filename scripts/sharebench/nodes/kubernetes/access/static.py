@@ -96,7 +96,7 @@ class Static(Access):
         """Nothing that all need: each strategy's scheduler is looked for by itself."""
         return None
 
-    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Mapping[str, Any]]) -> str | None:
+    def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
         """What the scheduler's stack lacks. What another way has set is left before these pods come, so not counted."""
         assert strategy.pod is not None
         if (why := self._missing(strategy.pod)) is not None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 from sharebench.core.run_record import RUN_ID_VARIABLE
 from sharebench.nodes.contract import NodeError
@@ -13,16 +12,17 @@ from sharebench.nodes.kubernetes.cluster import claims_api, foreign_pods, saved_
 from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
 from sharebench.nodes.kubernetes.cluster.node_choice import chosen
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import Installed, look
+from sharebench.nodes.kubernetes.cluster.options import ClusterOptions
 from sharebench.nodes.kubernetes.cluster.saved_state import AccessState, SavedState
 
 
 class Cluster:
-    """One node of a cluster, by the config's `kubernetes` section with the study's `accesses` and `tenants`.
+    """One node of a cluster.
 
     `note_phase` journals a phase of a switch and its duration in seconds.
     """
 
-    def __init__(self, options: Mapping[str, Any], note_phase: Callable[[str, float], None]) -> None:
+    def __init__(self, options: ClusterOptions, note_phase: Callable[[str, float], None]) -> None:
         self.options = options
         self.note_phase = note_phase
 

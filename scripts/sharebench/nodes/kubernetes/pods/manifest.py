@@ -11,6 +11,7 @@ from sharebench.core.spec import Spec, workload_of
 from sharebench.nodes.kubernetes.access.base import PodNeeds
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
+from sharebench.nodes.kubernetes.cluster.options import ClusterOptions
 from sharebench.nodes.kubernetes.pods import bundle
 from tenant.contract import GRANTED_VARIABLE, TOKEN_VARIABLE
 
@@ -43,7 +44,7 @@ class Place:
     namespace: str
     cell: str
     taint: str
-    options: Mapping[str, Any]
+    options: ClusterOptions
 
     @property
     def labels(self) -> dict[str, str]:
@@ -91,7 +92,7 @@ def command(
     spec: Spec,
     load: Mapping[str, Any],
     index: int,
-    options: Mapping[str, Any],
+    options: ClusterOptions,
     exposition: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """The tenant's command line; `spec` is the cell's, `load` this tenant's, `exposition` where Prometheus watches."""

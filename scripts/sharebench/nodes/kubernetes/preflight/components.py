@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from sharebench.nodes.kubernetes.access.base import GpuDescription
 from sharebench.nodes.kubernetes.access.device_plugin import mig_instances
 from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import map_file
 from sharebench.nodes.kubernetes.access.device_plugin.plugin import can_pack
@@ -137,7 +137,7 @@ def _uses_plugin(survey: Survey) -> bool:
     return "device-plugin" in survey.options["accesses"]
 
 
-def _claimed(survey: Survey) -> Mapping[str, Any]:
+def _claimed(survey: Survey) -> GpuDescription:
     """What the DRA driver tells of the GPU, where the study uses claims; else empty."""
     return survey.node.access("dra").describe() if "dra" in survey.options["accesses"] else {}
 

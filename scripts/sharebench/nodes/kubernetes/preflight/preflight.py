@@ -93,7 +93,7 @@ def inspect(study: Study) -> tuple[list[str], bool]:
     with tempfile.TemporaryDirectory() as folder:
         node = ClusterNode(study.node_options(), Path(folder))
         survey = Survey(study, node)
-        api, options = node.cluster.api, node.options
+        api, options = node.cluster.api, node.cluster.options
         # A person waits for the answer, and a server that never answered is a wrong one rather than one that restarts.
         api.patience_seconds = PATIENCE_SECONDS
         version = api.get("/version")["gitVersion"]

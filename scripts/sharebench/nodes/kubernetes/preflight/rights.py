@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sharebench.nodes.kubernetes.cluster.api import Api
+from sharebench.nodes.kubernetes.cluster.options import ClusterOptions
 
 # That of the manifests in config/cluster.
 OWN_NAMESPACE = "sharebench"
@@ -57,7 +58,7 @@ class Feature:
     `is_used` takes the node's options (`Study.node_options`).
     """
 
-    is_used: Callable[[Mapping[str, Any]], bool]
+    is_used: Callable[[ClusterOptions], bool]
     rights: tuple[Right, ...]
 
 
@@ -104,7 +105,7 @@ OPTIONAL: dict[str, tuple[str, tuple[Right, ...]]] = {
 }
 
 
-def needed(options: Mapping[str, Any], is_inside: bool) -> dict[str, tuple[Right, ...]]:
+def needed(options: ClusterOptions, is_inside: bool) -> dict[str, tuple[Right, ...]]:
     """The rights for a study with these options, by the manifest that grants them.
 
     `is_inside` says that tenants are reached by their addresses.

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
+from sharebench.nodes.kubernetes.cluster.options import ClusterOptions
 from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.study.study import Study
 
@@ -41,9 +42,9 @@ class Survey:
         return self.node.cluster.api
 
     @property
-    def options(self) -> Mapping[str, Any]:
-        """The config's `kubernetes` section, and the study's `tenants` by mechanism."""
-        return self.node.options
+    def options(self) -> ClusterOptions:
+        """The node's options."""
+        return self.node.cluster.options
 
     @cached_property
     def labels(self) -> Mapping[str, str]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import yaml
 
 from sharebench.core.strategies import profile_matches, slices_of
 from sharebench.nodes.kubernetes.access.device_plugin.keys import PREFIX
+from sharebench.nodes.kubernetes.cluster.api import Json
 
 Layout = Mapping[str, int]
 """How many instances there are of each profile, in full (`1g.5gb`); empty for a GPU without MIG."""
@@ -46,7 +46,7 @@ def parse(text: str) -> dict[str, list[Layout | None]]:
         raise NotAMap("it is no file of nvidia-mig-parted") from None
 
 
-def _layout(spec: Mapping[str, Any]) -> Layout | None:
+def _layout(spec: Json) -> Layout | None:
     if spec.get("devices") != "all":
         return None
     if not spec.get("mig-enabled"):

@@ -83,7 +83,7 @@ class DevicePlugin(Access):
 
     # What a cell asks.
 
-    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Mapping[str, Any]]) -> str | None:
+    def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
         """What the cluster lacks, or the plugin cannot do."""
         if (why := self.missing()) is not None:
             return why

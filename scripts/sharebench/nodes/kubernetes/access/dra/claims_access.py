@@ -14,7 +14,7 @@ from typing import Any
 from sharebench.core.spec import Spec
 from sharebench.core.strategies import Strategy, of_spec
 from sharebench.nodes.contract import Evidence, Grant, NodeError
-from sharebench.nodes.kubernetes.access.base import Access, PodNeeds
+from sharebench.nodes.kubernetes.access.base import Access, GpuDescription, PodNeeds
 from sharebench.nodes.kubernetes.access.dra import claims as dra_claims
 from sharebench.nodes.kubernetes.access.dra import evidence as dra_evidence
 from sharebench.nodes.kubernetes.access.dra.driver import Build, Driver
@@ -94,7 +94,7 @@ class Dra(Access):
             )
         return None
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> GpuDescription:
         """By the driver's slices; nothing where we may not look at them."""
         try:
             is_known = self.driver is not None
@@ -115,7 +115,7 @@ class Dra(Access):
 
     # What a cell asks.
 
-    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Mapping[str, Any]]) -> str | None:
+    def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
         """What the driver lacks, as it is set up, or the GPU."""
         if (why := self.missing() or strategy.too_many(replicas)) is not None:
             return why
