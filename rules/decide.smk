@@ -1,13 +1,13 @@
 # Decisions: what the tables say beyond what was measured, and what follows for a user.
 #
 # Inputs:  tables/{cells.csv,summary.csv}, of a study with faults tables/isolation.csv, manifest.json,
-# nodes/device.json,
-#          cells/{strategy}/{workload}/histograms.csv
+#          nodes/device.json, cells/{strategy}/{workload}/histograms.csv
 # Outputs: tables/{model.csv,predictions.csv,which.csv,rankings.csv},
-# tables/{cost.csv,capacity.csv,advice.csv,advice.md} Steps:   model fits the scaling model and ranks the strategies for
-# each class of workload. decide answers what the config asks
-#          (slo_ms, tenants, isolation, price_per_hour), which no other job depends on. advise answers on the terminal,
-#          from finished results, and never measures: of results at hand it has no inputs, so that nothing is rebuilt.
+#          tables/{cost.csv,capacity.csv,advice.csv,advice.md}
+# Steps:   model fits the scaling model and ranks the strategies for each class of workload. decide answers what the
+#          config asks (slo_ms, tenants, isolation, price_per_hour), which no other job depends on. advise answers on
+#          the terminal, from finished results, and never measures: of results at hand it has no inputs, so that
+#          nothing is rebuilt.
 
 # What the command line and its config files say, with the defaults too.
 QUESTION = dataset.question(ASKED, config_given(), STUDY)

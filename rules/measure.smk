@@ -1,13 +1,13 @@
 # Measuring: calibration and the cells.
 #
-# Inputs:  nodes/device.json, nodes/{strategy}.json Outputs: calibration/{workload}.json,
-# cells/{strategy}/{workload}/n{replicas}/r{repeat}/{raw.json,telemetry.csv} Steps:   calibrate runs each workload alone
-# on the exclusive device. run_cell waits for those of all its tenants, makes
+# Inputs:  nodes/device.json, nodes/{strategy}.json
+# Outputs: calibration/{workload}.json, cells/{strategy}/{workload}/n{replicas}/r{repeat}/{raw.json,telemetry.csv}
+# Steps:   calibrate runs each workload alone on the exclusive device. run_cell waits for those of all its tenants, makes
 #          sure of the node's state, runs the tenants for one window, and removes them. `handover` keeps every other job
 #          away while it measures.
 #          With `exec`, the message of a killed job is not bash's, with all its arguments.
-#          Nothing is `ancient`: what invalidates a calibration or a gate invalidates its cells too, and Snakemake (9.27) does not
-#          look for a job's own reasons to run when everything that it waits for is stale and ancient.
+#          Nothing is `ancient`: what invalidates a calibration or a gate invalidates its cells too, and Snakemake
+#          (9.27) does not look for a job's own reasons to run when everything that it waits for is stale and ancient.
 
 
 rule calibrate:
