@@ -160,6 +160,14 @@ def test_each_gate_fails_alone_and_says_why(harm, name, severity, value, message
     assert gates.is_valid(record) == (severity == "warning")
 
 
+def test_another_limit_of_steal_is_in_the_record(monkeypatch):
+    record = factories.record()
+    _telemetry(host_steal_percent=60.0)(record)
+    assert (gate(record, "cpu_stolen")["passed"], gate(record, "cpu_stolen")["limit"]) == (False, 5.0)
+    monkeypatch.setenv(gates.STEAL_VARIABLE, "100")
+    assert (gate(record, "cpu_stolen")["passed"], gate(record, "cpu_stolen")["limit"]) == (True, 100.0)
+
+
 def test_what_the_node_cannot_know_passes_and_says_so():
     record = factories.record(is_gpu=True)
     record["telemetry"] = None
