@@ -58,7 +58,7 @@ def test_what_is_left_out_of_a_page_is_what_all_pods_have() -> None:
     PINNED is None or version("matplotlib") != PINNED[1], reason="another matplotlib than the pinned one"
 )
 def test_the_figures_are_what_the_code_draws(tmp_path: Path) -> None:
-    draw.figure(tmp_path)
+    draw.draw(tmp_path)
     drawn = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     kept = {path.name: path.read_bytes() for path in (PAGES / "figures").iterdir()}
     assert set(drawn) == set(kept)
