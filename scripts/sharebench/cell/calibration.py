@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from sharebench.core.spec import WorkloadSpec
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.node import Node
 
@@ -23,9 +24,7 @@ class CalibrationError(Exception):
     """The workload has no reference; one line."""
 
 
-def alone(
-    strategies: Mapping[str, Strategy], asked: Iterable[str], node: Node, workload: Mapping[str, Any]
-) -> Strategy:
+def alone(strategies: Mapping[str, Strategy], asked: Iterable[str], node: Node, workload: WorkloadSpec) -> Strategy:
     """How one tenant gets most of the device: exclusive, or on a GPU in MIG mode the largest instance that is `asked`.
 
     `strategies` is the whole catalogue.

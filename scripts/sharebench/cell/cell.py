@@ -15,7 +15,9 @@ from sharebench.core.strategies import Strategy
 from sharebench.gates import gates
 from sharebench.nodes.contract import Evidence, Grant, NodeError, State, Tenants, TenantsFailed
 from sharebench.nodes.node import Node
-from sharebench.records.telemetry import Row
+from sharebench.records.telemetry import Row, Telemetry
+from sharebench.records.types import Outcome, Window
+from tenant.contract import Environment, Steadiness, TenantReport
 
 # A cell's status when several tenants ended badly: the first of these that any of them has.
 WORST_FIRST = ("oom", "crashed", "killed", "hung")
@@ -57,7 +59,7 @@ def arrival_seed(workload: str, repeat: int) -> int:
     return zlib.crc32(f"{workload}/{repeat}".encode())
 
 
-def empty_tenant(index: int, workload: str, outcome: Mapping[str, Any]) -> dict[str, Any]:
+def empty_tenant(index: int, workload: str, outcome: Outcome) -> dict[str, Any]:
     """A tenant that measured nothing."""
     status = "not-measured" if outcome["status"] == "ok" else outcome["status"]
     blank = ("view", "startup", "steady", "min_seconds", "max_seconds", "device_histogram", "timeline", "load", "cpu")
@@ -83,9 +85,8 @@ def judge(tenants: list[dict[str, Any]], why: str | None) -> tuple[str, str | No
     return ("hung", why) if why else ("ok", None)
 
 
-def finished(record: dict[str, Any], steady: dict[str, Any], outcome: Mapping[str, Any]) -> dict[str, Any]:
+def finished(record: TenantReport, steady: Steadiness, outcome: Outcome) -> dict[str, Any]:
     """A tenant's own record with what the driver knows: its status, and the verdict on steadiness."""
-    outcome = dict(outcome)
     load = record["load"]
     if outcome["status"] == "ok" and load["arrival"] == "closed" and load["censored"]:
         reason = "its last iteration did not end within the record's deadline"
@@ -112,12 +113,12 @@ def refuse_contradiction(strategy: Strategy, evidence: Evidence) -> None:
 class Observed(NamedTuple):
     """What was seen of tenants that had settled; `measured` has None for a tenant that delivered nothing."""
 
-    window: dict[str, Any]
-    measured: Sequence[dict[str, Any] | None]
+    window: Window
+    measured: Sequence[TenantReport | None]
     rows: list[Row]
-    telemetry: dict[str, Any]
+    telemetry: Telemetry
     evidence: Evidence
-    environment: dict[str, Any]
+    environment: Environment
 
 
 class Course:
@@ -137,7 +138,8 @@ class Course:
             tenants, sampler, self.spec["window_seconds"], self.deadline_seconds, job_iterations(self.spec)
         )
         evidence = self.node.evidence(self.strategy, grants, measured)
-        return Observed(window, measured, rows, telemetry, evidence, common_environment(measured))
+        environment = common_environment([report["environment"] for report in measured])
+        return Observed(window, measured, rows, telemetry, evidence, environment)
 
     def after(self, record: dict[str, Any], state: State, grants: Sequence[Grant]) -> None:
         """Complete the record once the tenants are gone: their status becomes the cell's."""
@@ -165,10 +167,10 @@ def used_calibration(spec: Spec, calibrations: Mapping[str, Mapping[str, Any]]) 
     return {"output_digest": None, "capacity_hz": None, "workloads": used} | of_device
 
 
-def common_environment(measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def common_environment(environments: Sequence[Environment]) -> Environment:
     """Python and platform, which all tenants share, and the packages of all of them."""
-    packages = {name: text for record in measured for name, text in record["environment"]["packages"].items()}
-    return {**measured[0]["environment"], "packages": packages}
+    packages = {name: text for environment in environments for name, text in environment["packages"].items()}
+    return {**environments[0], "packages": packages}
 
 
 def run_cell(
@@ -213,7 +215,7 @@ def run_cell(
         "telemetry": None,
         "fault": None,
     }
-    environment: dict[str, Any] = {}
+    environment: Environment | dict[str, Any] = {}
     rows: list[Row] = []
     reasons = {
         "infeasible": node.infeasible(strategy, replicas, workloads),
@@ -234,8 +236,8 @@ def run_cell(
     settings = {**settings, "loads": loads}
     tenants = node.tenants(spec, settings)
     way = course(node, strategy, spec, settings)
-    measured: Sequence[dict[str, Any] | None] = [None] * replicas
-    steady: list[dict[str, Any]] = []
+    measured: Sequence[TenantReport | None] = [None] * replicas
+    steady: list[Steadiness] = []
     try:
         tenants.sweep()
         tenants.start(grants)

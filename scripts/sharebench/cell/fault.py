@@ -27,7 +27,7 @@ from sharebench.nodes.contract import (
     TenantUnreachable,
     Unrecoverable,
 )
-from tenant.contract import FAULTS
+from tenant.contract import FAULTS, TenantReport
 
 T = TypeVar("T")
 NS = 1_000_000_000
@@ -69,9 +69,10 @@ class FaultCourse(Course):
         finally:
             pool.shutdown(wait=False)
         window = as_recorded(start_ns, end_ns, clocks)
-        return Observed(window, measured, rows, telemetry, evidence, common_environment(rehearsed))
+        environment = common_environment([report["environment"] for report in rehearsed])
+        return Observed(window, measured, rows, telemetry, evidence, environment)
 
-    def _records(self, pool: ThreadPoolExecutor, endpoints: Sequence[Endpoint]) -> list[dict[str, Any] | None]:
+    def _records(self, pool: ThreadPoolExecutor, endpoints: Sequence[Endpoint]) -> list[TenantReport | None]:
         """The record of each tenant, None for one that is dead or silent. An aggressor that hangs is not waited for."""
         waits = [HANG_SECONDS if i == self.aggressor else self.deadline_seconds for i in range(len(endpoints))]
         asked = [pool.submit(each.record, wait) for each, wait in zip(endpoints, waits, strict=True)]
@@ -79,7 +80,10 @@ class FaultCourse(Course):
         # Only now does no tenant measure any more.
         answered = {i: pool.submit(endpoints[i].output_digest, waits[i]) for i, each in enumerate(records) if each}
         digests = {i: _answer(future, waits[i] + ANSWER_SECONDS) for i, future in answered.items()}
-        return [each and each | {"output_digest": digests[i]} for i, each in enumerate(records)]
+        for i, record in enumerate(records):
+            if record is not None:
+                record["output_digest"] = digests[i]
+        return records
 
     def after(self, record: dict[str, Any], state: State, grants: Sequence[Grant]) -> None:
         """Take the victims' status for the cell's, and try a new tenant on the node. Raises Unrecoverable."""

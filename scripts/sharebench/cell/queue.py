@@ -17,6 +17,7 @@ from sharebench.core.strategies import Strategy
 from sharebench.gates import gates
 from sharebench.nodes.node import Node
 from sharebench.records.telemetry import NOTHING_KNOWN, Row
+from sharebench.records.types import Outcome
 
 Record = dict[str, Any]
 # What of a summary of telemetry is not a mean over the window.
@@ -69,7 +70,7 @@ def joined(spec_text: str, turns: Sequence[Record], calibrations: Mapping[str, M
     record = first | {"spec": spec_text, "cell": cell, "timing": timing}
     if not first["tenants"]:
         return record
-    never = {"status": "ok", "exit": None}
+    never = Outcome(status="ok", exit=None)
     record["tenants"] = tenants + [
         empty_tenant(index, workloads[index]["name"], never) for index in range(len(tenants), len(workloads))
     ]
@@ -84,7 +85,7 @@ def joined(spec_text: str, turns: Sequence[Record], calibrations: Mapping[str, M
     measured = [turn for turn in turns if turn["window"] is not None]
     record["window"] = _window([turn["window"] for turn in measured]) if measured else None
     record["telemetry"] = _telemetry(measured, spec["replicas"]) if measured else None
-    record["environment"] = common_environment(measured) if measured else {}
+    record["environment"] = common_environment([turn["environment"] for turn in measured]) if measured else {}
     return record | {"gates": gates.evaluate(record)}
 
 

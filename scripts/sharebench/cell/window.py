@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from typing import Any
 
 from sharebench.nodes.contract import Endpoint, Sampler, Tenants, TenantsFailed, TenantUnreachable
-from sharebench.records.telemetry import Row
+from sharebench.records.telemetry import Row, Telemetry
+from sharebench.records.types import Window
+from tenant.contract import Steadiness, TenantReport
 
 NS = 1_000_000_000
 # Long enough to reach every tenant before the window starts; doubled when one of them was too slow.
@@ -37,7 +38,7 @@ def noticing_death(tenants: Tenants) -> Iterator[None]:
         raise
 
 
-def settle(tenants: Tenants, timeout_seconds: float, as_warmed_up: bool = False) -> list[dict[str, Any]]:
+def settle(tenants: Tenants, timeout_seconds: float, as_warmed_up: bool = False) -> list[Steadiness]:
     """Wait until each tenant has judged itself steady again, now that all of them run; their verdicts, in order.
 
     Where they go on `as_warmed_up`, with no neighbour and no other load since, their first verdicts stand. Raises
@@ -47,7 +48,7 @@ def settle(tenants: Tenants, timeout_seconds: float, as_warmed_up: bool = False)
     now_ns = tenants.now_ns()
     until_ns = now_ns + int(timeout_seconds * NS)
     since_ns = None if as_warmed_up else now_ns
-    verdicts: dict[int, dict[str, Any]] = {}
+    verdicts: dict[int, Steadiness] = {}
     while len(verdicts) < len(endpoints):
         for index, endpoint in enumerate(endpoints):
             if index not in verdicts and (verdict := endpoint.settled(since_ns)) is not None:
@@ -106,9 +107,7 @@ def announce(
     raise TenantsFailed(f"a tenant did not take a window in {ATTEMPTS} attempts")
 
 
-def _completed(
-    tenants: Tenants, pool: ThreadPoolExecutor, seconds: float, record_seconds: float
-) -> list[dict[str, Any]]:
+def _completed(tenants: Tenants, pool: ThreadPoolExecutor, seconds: float, record_seconds: float) -> list[TenantReport]:
     """The records of jobs, each delivered when it is done or at its deadline; until then nothing is asked."""
     asked = [pool.submit(endpoint.record, record_seconds, seconds) for endpoint in tenants.endpoints()]
     while wait(asked, WATCH_SECONDS, FIRST_EXCEPTION).not_done and not any(_failed(each) for each in asked):
@@ -120,13 +119,13 @@ def _completed(
     return [each.result() for each in asked]
 
 
-def _failed(asked: Future[dict[str, Any]]) -> bool:
+def _failed(asked: Future[TenantReport]) -> bool:
     return asked.done() and asked.exception() is not None
 
 
 def measure(
     tenants: Tenants, sampler: Sampler, seconds: float, record_seconds: float, jobs: Sequence[int] | None = None
-) -> tuple[dict[str, Any], list[dict[str, Any]], list[Row], dict[str, Any]]:
+) -> tuple[Window, list[TenantReport], list[Row], Telemetry]:
     """Run one window of `seconds`; returns the record's `window`, the tenants' records, telemetry rows and summary.
 
     With `jobs` (iterations of each tenant) the window ends with the last job, `seconds` after its start at the latest.
@@ -141,8 +140,9 @@ def measure(
         sampler.start()
         if jobs:
             records = _completed(tenants, pool, seconds, record_seconds)
-            took = [record["job"]["completion_seconds"] for record in records]
-            end_ns = start_ns + round((seconds if None in took else max(took)) * NS)
+            took = [job["completion_seconds"] if (job := record.get("job")) else None for record in records]
+            done = [completion for completion in took if completion is not None]
+            end_ns = start_ns + round((max(done) if len(done) == len(took) else seconds) * NS)
             rows, summary = sampler.stop(start_ns / NS, end_ns / NS)
         else:
             tenants.sleep_until(end_ns)
@@ -150,14 +150,15 @@ def measure(
             records = list(pool.map(lambda endpoint: endpoint.record(record_seconds), endpoints))
         # Only now does no tenant measure any more.
         digests = pool.map(lambda endpoint: endpoint.output_digest(record_seconds), endpoints)
-        records = [record | {"output_digest": digest} for record, digest in zip(records, digests, strict=True)]
+        for record, digest in zip(records, digests, strict=True):
+            record["output_digest"] = digest
     finally:
         # Not waited for: after a failure or an interrupt one of them may still ask a tenant that hangs.
         pool.shutdown(wait=False)
     return as_recorded(start_ns, end_ns, clocks), records, rows, summary
 
 
-def as_recorded(start_ns: int, end_ns: int, clocks: Sequence[tuple[int, int, float]]) -> dict[str, Any]:
+def as_recorded(start_ns: int, end_ns: int, clocks: Sequence[tuple[int, int, float]]) -> Window:
     """The record's `window`; `clocks` are the tenants', of which the first tells the real time."""
     monotonic_ns, realtime_ns, _ = clocks[0]
     to_epoch_ns = realtime_ns - monotonic_ns

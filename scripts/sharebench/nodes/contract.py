@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from sharebench.core.strategies import Strategy
-from sharebench.records.telemetry import Row
+from sharebench.records.telemetry import Row, Telemetry
+from sharebench.records.types import EvidenceItem, Outcome
+from tenant.contract import Steadiness, TenantReport
 
-Evidence = list[dict[str, Any]]
+Evidence = list[EvidenceItem]
 
 
-def is_external_server(record: Mapping[str, Any]) -> bool:
-    """Whether the tenant's record is about a server that runs elsewhere: without a grant, and not observed."""
-    return record.get("measured_by") == "client" and record["outside"] is None
+def is_external_server(report: TenantReport) -> bool:
+    """Whether the tenant is a server that runs elsewhere: it has no grant, and the host does not see it."""
+    return report.get("measured_by") == "client" and report.get("outside") is None
 
 
 class NodeError(Exception):
@@ -31,7 +33,7 @@ class TenantUnreachable(Exception):
 
 @dataclass(frozen=True)
 class State:
-    """What a node is set to: a strategy, the number of replicas where it matters, and the plot it belongs to."""
+    """What a node is set to: a strategy, the number of replicas where it matters, and the block of the study."""
 
     strategy: Strategy
     replicas: int | None
@@ -68,14 +70,14 @@ class Sampler(Protocol):
     def start(self) -> None:
         """Begin to sample."""
 
-    def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], dict[str, Any]]:
+    def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], Telemetry]:
         """End; returns the rows of telemetry.csv and the record's summary of the window (monotonic seconds)."""
 
 
 class Endpoint(Protocol):
     """The driver's view of one tenant (docs/method.md, the window)."""
 
-    def settled(self, since_ns: int | None) -> dict[str, Any] | None:
+    def settled(self, since_ns: int | None) -> Steadiness | None:
         """The verdict on steadiness since that time, or the first one that there was; None while it is not known."""
 
     def clock(self) -> tuple[int, int, float]:
@@ -84,10 +86,10 @@ class Endpoint(Protocol):
     def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
         """Announce the window; False when the tenant refused it as past.
 
-        With `iterations` it is a job: so many from the start on, and the end is their deadline.
+        With `iterations` it is a job: that number from the start on, and the end is their deadline.
         """
 
-    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> dict[str, Any]:
+    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
         """What the tenant measured in the window; waits for its end and up to the deadline beyond it.
 
         A job's record is there when the job is done; `ahead_seconds` is how far ahead the window's end may be.
@@ -120,7 +122,7 @@ class Tenants(Protocol):
     def endpoints(self) -> Sequence[Endpoint]:
         """One per tenant, in order."""
 
-    def outcomes(self) -> list[dict[str, Any]]:
+    def outcomes(self) -> list[Outcome]:
         """`status` and `exit` of each tenant so far, in order."""
 
     def now_ns(self) -> int:

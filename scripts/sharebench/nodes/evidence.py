@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from sharebench.records.types import EvidenceItem
 
 
-def item(name: str, expected: Any, observed: Any, source: str, holds: bool | None = None) -> dict[str, Any]:
+def item(name: str, expected: object, observed: object, source: str, holds: bool | None = None) -> EvidenceItem:
     """One piece of evidence; it holds when what was observed is what was expected, unless said otherwise."""
     holds = expected == observed if holds is None else holds
     return {"name": name, "expected": expected, "observed": observed, "holds": holds, "source": source}

@@ -8,10 +8,10 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypedDict, TypeVar
 
 from sharebench.core.units import MEBIBYTE
-from sharebench.records.telemetry import NOTHING_KNOWN, Row
+from sharebench.records.telemetry import NOTHING_KNOWN, ForeignProcesses, Row, Telemetry
 from tenant.contract import GpuProcess, GpuSample
 
 # Bits of NVML's clocks event reasons (nvml.h, nvmlClocksEventReasons).
@@ -27,7 +27,6 @@ REASONS = {
     0x100: "display_clock_setting",
 }
 T = TypeVar("T")
-KINDS = ("compute", "graphics", "mps")
 # Inode number that Linux gives the first process namespace (PROC_PID_INIT_INO in include/linux/proc_ns.h).
 HOST_PID_NAMESPACE = "pid:[4026531836]"
 
@@ -39,7 +38,7 @@ def summarise(
     server_pids: Sequence[int],
     start_seconds: float,
     end_seconds: float,
-) -> tuple[list[Row], dict[str, Any]]:
+) -> tuple[list[Row], Telemetry]:
     """The rows of the window, and the GPU's part of the record's summary; `processes` are those on the GPU, by pid."""
     inside = [sample for sample in samples if start_seconds <= sample.t_seconds <= end_seconds]
     return [_row(sample, start_seconds) for sample in inside], {
@@ -57,6 +56,11 @@ def sees_all_processes() -> bool:
         return str(Path("/proc/self/ns/pid").readlink()) == HOST_PID_NAMESPACE
     except OSError:
         return False
+
+
+def _by_kind(processes: Sequence[GpuProcess]) -> ForeignProcesses:
+    seen = Counter(process["kind"] for process in processes)
+    return {"compute": seen["compute"], "graphics": seen["graphics"], "mps": seen["mps"]}
 
 
 def _row(sample: GpuSample, window_start_seconds: float) -> Row:
@@ -86,7 +90,33 @@ def mean(values: Iterable[float | None]) -> float | None:
     return statistics.fmean(present) if present else None
 
 
-def _of_window(inside: Sequence[GpuSample]) -> dict[str, Any]:
+class _WindowMeans(TypedDict):
+    samples: int
+    utilisation_mean_percent: float | None
+    memory_used_max_mib: float | None
+    power_mean_watts: float | None
+    sm_clock_mean_mhz: float | None
+    sm_clock_cv: float | None
+    memory_clock_mean_mhz: float | None
+    temperature_start_celsius: float | None
+    temperature_end_celsius: float | None
+    temperature_max_celsius: float | None
+    throttle_reasons: dict[str, float] | None
+
+
+class _Counters(TypedDict):
+    energy_joules: float | None
+    energy_error_joules: float | None
+    sampler_cpu_percent: float | None
+
+
+class _Occupancy(TypedDict):
+    tenant_memory_mib: list[float | None] | None
+    server_memory_mib: float | None
+    foreign_processes: ForeignProcesses | None
+
+
+def _of_window(inside: Sequence[GpuSample]) -> _WindowMeans:
     """The part of the summary that comes from the samples inside the window."""
     temperatures = _present(sample.temperature_celsius for sample in inside)
     clocks = _present(sample.sm_clock_mhz for sample in inside)
@@ -110,7 +140,7 @@ def _of_window(inside: Sequence[GpuSample]) -> dict[str, Any]:
     }
 
 
-def _counted(samples: Sequence[GpuSample], start_seconds: float, end_seconds: float) -> dict[str, Any]:
+def _counted(samples: Sequence[GpuSample], start_seconds: float, end_seconds: float) -> _Counters:
     """Energy and the sampler's own CPU time: differences of counters, interpolated to the window's exact ends.
 
     NVML renews the energy counter every 20 to 100 ms. A reading is at most one renewal old, so the difference is off
@@ -167,7 +197,7 @@ def _occupancy(
     families: Sequence[tuple[int, ...]],
     server_pids: Sequence[int],
     end_seconds: float,
-) -> dict[str, Any]:
+) -> _Occupancy:
     """Memory by tenant and of the MPS servers in MiB, and how many foreign processes were seen, by kind.
 
     A process belongs to a tenant when it, or one of its ancestors, is in the tenant's family. The largest reading of
@@ -178,7 +208,7 @@ def _occupancy(
     lineages = {pid: {pid, *entry["ancestors"]} for pid, entry in processes.items()}
     members = {family: [pid for pid, line in lineages.items() if line & {*family}] for family in families}
     if not any(members.values()):
-        return {}
+        return {"tenant_memory_mib": None, "server_memory_mib": None, "foreign_processes": None}
     ours = {*itertools.chain(*families), *server_pids}
     foreign = [processes[pid] for pid, line in lineages.items() if not line & ours]
     memory: dict[int, int] = {}
@@ -192,7 +222,5 @@ def _occupancy(
             sum(taken[family]) / MEBIBYTE / families.count(family) if taken[family] else None for family in families
         ],
         "server_memory_mib": sum(servers) / MEBIBYTE if servers else None,
-        "foreign_processes": {kind: sum(entry["kind"] == kind for entry in foreign) for kind in KINDS}
-        if sees_all_processes()
-        else None,
+        "foreign_processes": _by_kind(foreign) if sees_all_processes() else None,
     }

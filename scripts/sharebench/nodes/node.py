@@ -9,15 +9,24 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from sharebench.core.files import Damaged, read_json, write_json
-from sharebench.core.spec import Spec
+from sharebench.core.spec import Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, State, Tenants
+from sharebench.records.types import NodeFacts, NodeKind, Switch
+from tenant.contract import TenantReport
 
 UNKNOWN = "unknown"
 """Key of a state that is none of a strategy's: in between, dirty, or not known."""
+
+
+class Characteristics(TypedDict):
+    """What is measured of a device itself: idle power, and peak rates in FLOP/s and bytes/s; None where unknown."""
+
+    idle_power_watts: float | None
+    roofs: dict[str, float] | None
 
 
 class Node(ABC):
@@ -26,7 +35,7 @@ class Node(ABC):
     `folder` holds the state that the node is in and the journal of its switches.
     """
 
-    kind: str
+    kind: NodeKind
     # Whether the node may stay in its last state when a run ends, until `restore`: false where a state is running
     # programs.
     state_outlives_run = True
@@ -34,7 +43,7 @@ class Node(ABC):
     def __init__(self, options: Mapping[str, Any], folder: Path) -> None:
         self.options = options
         self.folder = folder
-        self.switched: dict[str, Any] | None = None
+        self.switched: Switch | None = None
         """The last change of state by this object: the record's `switch`."""
         self._left_seconds: float | None = None
         self._phases: dict[str, float] = {}
@@ -50,24 +59,21 @@ class Node(ABC):
         return None
 
     @abstractmethod
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> NodeFacts:
         """The record's `node` object."""
 
-    def characterise(self) -> dict[str, Any]:
-        """What is measured of the device itself: `idle_power_watts` and `roofs`, None where nothing is.
-
-        Raises NodeError.
-        """
+    def characterise(self) -> Characteristics:
+        """Measure the device itself, where the kind of node can. Raises NodeError."""
         return {"idle_power_watts": None, "roofs": None}
 
     @abstractmethod
-    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Mapping[str, Any]] = ()) -> str | None:
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
         """Why this device cannot give `replicas` tenants that strategy, or None.
 
         `workloads` are the specs of what the tenants run, none for any workload.
         """
 
-    def not_attempted(self, strategy: Strategy, workloads: Sequence[Mapping[str, Any]]) -> str | None:
+    def not_attempted(self, strategy: Strategy, workloads: Sequence[WorkloadSpec]) -> str | None:
         """Why the harness does not measure these workloads under that strategy, although the device could; or None."""
         return None
 
@@ -76,8 +82,8 @@ class Node(ABC):
         """One grant per tenant."""
 
     @abstractmethod
-    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
-        """What proves, after the window, that the strategy was in force."""
+    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
+        """What proves, after the window, that the strategy was active."""
 
     @abstractmethod
     def tenants(self, spec: Spec, settings: Mapping[str, Any]) -> Tenants:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import signal
 
+from sharebench.records.types import TenantStatus
 from tenant.contract import EXIT_OUT_OF_MEMORY
 
-# How a tenant says that it cannot do what it was asked to, and that it ran out of memory (errno ENOMEM).
 
-
-def classify(code: int, has_exit_codes: bool = True) -> tuple[str, str]:
+def classify(code: int, has_exit_codes: bool = True) -> tuple[TenantStatus, str]:
     """Status and reason of a tenant that ended with this exit code before it was asked to.
 
-    Without `has_exit_codes` it is a user program, whose codes mean nothing that we know.
+    Without `has_exit_codes` it is a user program, whose codes have no known meaning.
     """
     if code == EXIT_OUT_OF_MEMORY and has_exit_codes:
         return "oom", "ran out of memory"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import http.client
 import json
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from sharebench.nodes.contract import TenantUnreachable
-from tenant.contract import boot_id
+from tenant.contract import Steadiness, TenantReport, boot_id
 
 # A tenant answers within milliseconds, but N of them may share one busy core.
 TIMEOUT_SECONDS = 20.0
@@ -31,9 +32,9 @@ class HttpEndpoint:
         self,
         method: str,
         path: str,
-        body: dict[str, Any] | None = None,
+        body: Mapping[str, int] | None = None,
         timeout_seconds: float = TIMEOUT_SECONDS,
-    ) -> tuple[int, dict[str, Any]]:
+    ) -> tuple[int, Any]:
         connection = None
         try:
             connection = self._connection(timeout_seconds)
@@ -50,13 +51,16 @@ class HttpEndpoint:
         """Whether the tenant is warm for the first time."""
         return self._call("GET", "/readyz", timeout_seconds=READY_TIMEOUT_SECONDS)[0] == 200
 
-    def settled(self, since_ns: int | None) -> dict[str, Any] | None:
+    def settled(self, since_ns: int | None) -> Steadiness | None:
         """The verdict on steadiness from iterations that began after `since_ns`, or the first one of all.
 
         None while it is not known.
         """
         status, answer = self._call("GET", "/readyz" if since_ns is None else f"/readyz?since={since_ns}")
-        return dict(answer["steady"]) if status == 200 else None
+        if status != 200:
+            return None
+        verdict: Steadiness = answer["steady"]
+        return verdict
 
     def clock(self) -> tuple[int, int, float]:
         """The node's monotonic and real time in ns, and the round trip in seconds.
@@ -76,19 +80,20 @@ class HttpEndpoint:
         body = {"start_ns": start_ns, "end_ns": end_ns} | ({} if iterations is None else {"iterations": iterations})
         return self._call("POST", "/window", body)[0] == 200
 
-    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> dict[str, Any]:
+    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
         """The tenant's record of the window; waits for it up to `deadline_seconds` beyond the window's end.
 
         `ahead_seconds` is how far ahead that end may be: what a job's record is asked for before its deadline.
         """
-        return self._waited_for("/record", deadline_seconds, ahead_seconds)
+        report: TenantReport = self._waited_for("/record", deadline_seconds, ahead_seconds)
+        return report
 
     def output_digest(self, deadline_seconds: float) -> list[float | None] | None:
         """What the tenant makes of its last output now, None if that takes it longer than `deadline_seconds`."""
         digest: list[float | None] | None = self._waited_for("/digest", deadline_seconds)["output_digest"]
         return digest
 
-    def _waited_for(self, path: str, deadline_seconds: float, ahead_seconds: float = 0.0) -> dict[str, Any]:
+    def _waited_for(self, path: str, deadline_seconds: float, ahead_seconds: float = 0.0) -> Any:
         query = f"{path}?deadline_seconds={deadline_seconds}"
         status, answer = self._call("GET", query, timeout_seconds=ahead_seconds + deadline_seconds + TIMEOUT_SECONDS)
         if status != 200:

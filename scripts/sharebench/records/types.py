@@ -11,6 +11,7 @@ from tenant.contract import AchievedLoad, Measured, Steadiness
 
 TenantStatus = Literal["ok", "oom", "crashed", "killed", "hung", "not-measured"]
 Status = Literal["ok", "infeasible", "not-measured", "oom", "crashed", "killed", "hung"]
+NodeKind = Literal["cpu", "nvidia", "simulated", "kubernetes"]
 
 
 class CellKey(TypedDict):
@@ -38,7 +39,7 @@ class Provenance(TypedDict):
 class NodeFacts(TypedDict):
     """The device that was shared. `units` are SMs or cores; `label` is empty on a real GPU."""
 
-    kind: Literal["cpu", "nvidia", "simulated", "kubernetes"]
+    kind: NodeKind
     device: str
     product: str
     units: int | None

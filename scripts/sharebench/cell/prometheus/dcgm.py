@@ -13,9 +13,8 @@ from typing import Any
 
 from sharebench.cell.prometheus.counters import Samples
 from sharebench.cell.prometheus.server import Labels, Server, selector
-from sharebench.records.telemetry import NOTHING_KNOWN, Row
+from sharebench.records.telemetry import NOTHING_KNOWN, Dcgm, Row, Telemetry
 
-SOURCE = "dcgm"
 # The exporter's names (etc/dcp-metrics-included.csv), ours, and what one of theirs is in ours. SM_ACTIVE is off unless
 # it was asked for in the exporter's own list.
 GAUGES = {
@@ -49,9 +48,7 @@ def chosen(devices: set[Key], node: str | None) -> tuple[Key | None, str | None]
     return None, f"dcgm-exporter knows {len(on_node)} devices; say which is shared: prometheus.dcgm"
 
 
-def telemetry(
-    server: Server, labels: Labels, node: str | None, start: float, end: float
-) -> tuple[list[Row], dict[str, Any]]:
+def telemetry(server: Server, labels: Labels, node: str | None, start: float, end: float) -> tuple[list[Row], Dcgm]:
     """Rows of telemetry.csv, and the record's `telemetry.dcgm`, of the window (epoch seconds of the server).
 
     Raises PrometheusSilent.
@@ -62,9 +59,7 @@ def telemetry(
     return summarise(server.samples(series, end - start, end), node, start)
 
 
-def summarise(
-    found: Sequence[tuple[Labels, Samples]], node: str | None, start: float
-) -> tuple[list[Row], dict[str, Any]]:
+def summarise(found: Sequence[tuple[Labels, Samples]], node: str | None, start: float) -> tuple[list[Row], Dcgm]:
     """The same from the series of the window; `start` is its begin in their clock."""
     device, reason = chosen({device_of(labels) for labels, _ in found}, node)
     if device is None:
@@ -80,14 +75,12 @@ def summarise(
             instances.setdefault(instance, {}).setdefault(labels["__name__"], known)
     whole = instances.get("", {})
     scrapes = max((len(samples) for series in instances.values() for samples in series.values()), default=0)
-    return _rows(whole, start), {
-        "reason": None,
-        "scrapes": scrapes,
-        "instances": [
-            {"instance": instance or None, "profile": profiles[instance] or None, **_means(series)}
-            for instance, series in sorted(instances.items())
-        ],
-    }
+    # Keys made from GAUGES, which are those of DcgmInstance.
+    entries: list[Any] = [
+        {"instance": instance or None, "profile": profiles[instance] or None, **_means(series)}
+        for instance, series in sorted(instances.items())
+    ]
+    return _rows(whole, start), {"reason": None, "scrapes": scrapes, "instances": entries}
 
 
 def _means(series: Mapping[str, Samples]) -> dict[str, float | None]:
@@ -110,7 +103,7 @@ def _rows(series: Mapping[str, Samples], start: float) -> list[Row]:
     return [rows[at] for at in sorted(rows)]
 
 
-def filled(telemetry: Mapping[str, Any], rows: Sequence[Row], found: Mapping[str, Any]) -> dict[str, Any]:
+def filled(telemetry: Telemetry, rows: Sequence[Row], found: Dcgm) -> Telemetry:
     """The record's telemetry with DCGM's in it; where nobody else sampled the device, its summary is DCGM's.
 
     `rows` are DCGM's. Energy is left out: a few samples in a window are no integral.
@@ -129,7 +122,7 @@ def filled(telemetry: Mapping[str, Any], rows: Sequence[Row], found: Mapping[str
         **NOTHING_KNOWN,
         **telemetry,
         "samples": len(rows),
-        "source": SOURCE,
+        "source": "dcgm",
         "reason": None,
         "utilisation_mean_percent": mean("gpu_util_percent"),
         "memory_used_max_mib": max(values("memory_used_mib"), default=None),

@@ -1,4 +1,4 @@
-"""The CPU stand-in: this host's cores play the part of a GPU, so that anyone can run the pipeline.
+"""The CPU stand-in: this host's cores play the part of a GPU, so that the pipeline runs on any computer.
 
 Each tenant is a real process that fills one core, as a small kernel fills part of the SMs. Exclusive: one tenant on
 all cores. Time-slicing: all tenants on one core, which the kernel gives to each in turn. MPS: all tenants on all
@@ -18,12 +18,15 @@ from typing import Any
 
 import psutil
 
-from sharebench.core.spec import Spec
+from sharebench.core.spec import Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy, slices_of
 from sharebench.nodes.contract import Evidence, Grant, Sampler, State, Tenants, is_external_server
+from sharebench.nodes.evidence import item
 from sharebench.nodes.host.cpu_telemetry import HostSampler
 from sharebench.nodes.host.processes import ProcessTenants, impossible_together
 from sharebench.nodes.node import Node
+from sharebench.records.types import NodeFacts
+from tenant.contract import TenantReport
 
 LABEL = "CPU stand-in, not a GPU"
 # For tests, whose checkouts must not wait for each other.
@@ -60,7 +63,7 @@ class CpuNode(Node):
         wanted = self.options["cores"]
         return [core for core in available if wanted == "auto" or core in wanted]
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> NodeFacts:
         """The record's `node` object; the device is told apart by model, cores and memory, not by host name."""
         model = _cpu_model() if Path("/proc/cpuinfo").exists() else platform.processor()
         memory = psutil.virtual_memory().total
@@ -81,7 +84,7 @@ class CpuNode(Node):
             },
         }
 
-    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Mapping[str, Any]] = ()) -> str | None:
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
         """Time-slicing and MIG need affinity; MIG needs enough cores."""
         if not self.cores:
             return f"none of the cores {self.options['cores']} may be used by this process"
@@ -110,27 +113,20 @@ class CpuNode(Node):
             grants.append(Grant(index, group, cores=tuple(cores) if self.can_pin else None))
         return grants
 
-    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
-        """Each tenant's own view of its affinity mask against the mask it was given; a program's is seen from outside.
+    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
+        """Each tenant's affinity mask against its grant, as the tenant itself or, for a user program, the host sees it.
 
-        Of a server that is not ours nothing is seen, and nothing was given to it.
+        There is none for an external server, which has no grant.
         """
-        evidence = []
+        evidence: Evidence = []
         for grant, record in zip(grants, records, strict=True):
             if is_external_server(record):
                 continue
             expected = list(grant.cores) if grant.cores is not None else None
             # A tenant that hung before its window began has no CPU times and no mask.
-            observed = (record["cpu"] or {}).get("affinity")
-            evidence.append(
-                {
-                    "name": "cpu affinity",
-                    "expected": expected,
-                    "observed": observed,
-                    "holds": observed == expected,
-                    "source": "node" if "measured_by" in record else f"tenant {grant.index}",
-                }
-            )
+            observed = record["cpu"]["affinity"] if record["cpu"] is not None else None
+            source = "node" if "measured_by" in record else f"tenant {grant.index}"
+            evidence.append(item("cpu affinity", expected, observed, source))
         return evidence
 
     def tenants(self, spec: Spec, settings: Mapping[str, Any]) -> Tenants:

@@ -8,12 +8,12 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import psutil
 
 from sharebench.core.units import MEBIBYTE
-from sharebench.records.telemetry import NOTHING_KNOWN, Row
+from sharebench.records.telemetry import NOTHING_KNOWN, Row, Telemetry
 
 
 def _throttled_usec() -> int | None:
@@ -34,6 +34,14 @@ def _cpu_numbers() -> list[int] | None:
         text = (Path(psutil.PROCFS_PATH) / "stat").read_text()
         return [int(number) for number in re.findall(r"^cpu(\d+)", text, re.MULTILINE)]
     return None
+
+
+class HostUse(TypedDict):
+    """The host's part of the record's summary: what slowed the tenants' cores from outside."""
+
+    host_steal_percent: float | None
+    host_throttled_percent: float | None
+    foreign_cpu_percent: float | None
 
 
 class HostCounters:
@@ -75,7 +83,7 @@ class HostCounters:
         """Note the counters that the summary is the difference of."""
         self._first = (psutil.cpu_times(), self.busy(), self._cpu_seconds(), _throttled_usec(), time.monotonic())
 
-    def stop(self) -> dict[str, Any]:
+    def stop(self) -> HostUse:
         """The host's part of the record's summary."""
         host, busy, ours, throttled, began = self._first
         host_now, busy_now, ours_now, throttled_now = (
@@ -127,7 +135,7 @@ class HostSampler:
         self.counters.start()
         self._thread.start()
 
-    def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], dict[str, Any]]:
+    def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], Telemetry]:
         """End; the rows of the window, by seconds since its start, and the record's summary."""
         host = self.counters.stop()
         self._ended.set()

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from sharebench.core.files import SCRIPTS
 from sharebench.nodes.contract import NodeError
@@ -17,7 +16,7 @@ from sharebench.nodes.gpu_summary import mean, sees_all_processes, summarise
 from sharebench.nodes.host.cpu_telemetry import HostCounters
 from sharebench.nodes.host.nvml import Gpu
 from sharebench.nodes.host.nvml_sampler import PERIOD_SECONDS, power_watts
-from sharebench.records.telemetry import Row
+from sharebench.records.telemetry import Row, Telemetry
 from tenant.contract import GpuSample, GpuSamples
 
 # Starting Python and NVML takes a quarter of a second; on a busy host it may take seconds.
@@ -61,7 +60,7 @@ class NvmlSampler:
         """Note the host's counters; the GPU is being sampled already."""
         self.host.start()
 
-    def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], dict[str, Any]]:
+    def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], Telemetry]:
         """End; the rows of the window, by seconds since its start, and the record's summary. Raises NodeError."""
         host = self.host.stop()
         try:
@@ -79,7 +78,7 @@ class NvmlSampler:
             window_start_seconds,
             window_end_seconds,
         )
-        return rows, summary | host
+        return rows, {**summary, **host}
 
 
 def idle_power_watts(uuid: str, seconds: float = 2.0) -> float | None:

@@ -14,41 +14,41 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import sharebench.nodes.host.mig as mig
 import sharebench.nodes.host.mps as mps
-import sharebench.nodes.host.nvidia_evidence as nvidia_evidence
 from sharebench.config.workloads import is_one_launch
 from sharebench.core.capabilities import gpu_python
 from sharebench.core.files import Damaged, read_json, write_json
-from sharebench.core.spec import Spec
+from sharebench.core.spec import Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy, profile_matches
 from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, State, Tenants
 from sharebench.nodes.host.cpu_telemetry import HostCounters
 from sharebench.nodes.host.gpu_telemetry import NvmlSampler, idle_power_watts
+from sharebench.nodes.host.nvidia_evidence import Target, collect
 from sharebench.nodes.host.nvml import Gpu
 from sharebench.nodes.host.processes import ProcessTenants, impossible_together
-from sharebench.nodes.node import UNKNOWN, Node
-from tenant.contract import PIPE_VARIABLE, PROBE_VARIABLE
+from sharebench.nodes.node import UNKNOWN, Characteristics, Node
+from sharebench.records.types import NodeFacts
+from tenant.contract import PIPE_VARIABLE, PROBE_VARIABLE, TenantReport
 
 # Short, because sockets lie below it, and the same for every run, whatever its TMPDIR.
 HOST_FOLDER = Path("/tmp")
 # A request beyond a memory limit by so much cannot succeed under it.
 PROBE_BEYOND_BYTES = 1 << 30
 ROOFS_SECONDS = 180.0
-
-
-@dataclass(frozen=True)
-class Target:
-    """What a group of tenants shares: the whole GPU or one MIG instance."""
-
-    uuid: str
-    sm_count: int
-    memory_bytes: int
+EXCLUSIVE = Strategy(
+    name="exclusive",
+    mechanisms=("exclusive",),
+    profile=None,
+    instances=None,
+    thread_percent=None,
+    memory_percent=None,
+    replicas=None,
+)
 
 
 class NvidiaNode(Node):
@@ -88,15 +88,19 @@ class NvidiaNode(Node):
     # Facts.
 
     @cached_property
-    def _facts(self) -> dict[str, Any]:
-        units = self.gpu.sm_count
-        if units is None:
+    def _sm_count(self) -> int:
+        count = self.gpu.sm_count
+        if count is None:
             raise NodeError("NVML does not tell how many cores the GPU has; a newer driver does")
+        return count
+
+    @cached_property
+    def _facts(self) -> NodeFacts:
         return {
             "kind": self.kind,
             "device": self.gpu.digest,
             "product": self.gpu.product,
-            "units": units,
+            "units": self._sm_count,
             "units_name": "SMs",
             "memory_bytes": self.gpu.memory_bytes,
             "is_gpu": True,
@@ -104,22 +108,21 @@ class NvidiaNode(Node):
             "details": self.gpu.facts() | {"time_slice": _time_slice_policy(self.options["gpu"])},
         }
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> NodeFacts:
         """The record's `node` object; the UUID is hashed."""
         return self._facts
 
-    def characterise(self) -> dict[str, Any]:
+    def characterise(self) -> Characteristics:
         """Idle power in watts (null if the GPU is in use), and the roofs in operations and bytes per second.
 
         Raises NodeError.
         """
         idle = idle_power_watts(self.gpu.uuid)
-        strategy = Strategy("exclusive", ("exclusive",), None, None, None, None, None)
-        reason = self.infeasible(strategy, 1)
-        return {"idle_power_watts": idle, "roofs": None if reason else self._roofs(strategy)}
+        reason = self.infeasible(EXCLUSIVE, 1)
+        return {"idle_power_watts": idle, "roofs": None if reason else self._roofs()}
 
-    def _roofs(self, strategy: Strategy) -> dict[str, float]:
-        grant = self.grants(strategy, 1)[0]
+    def _roofs(self) -> dict[str, float]:
+        grant = self.grants(EXCLUSIVE, 1)[0]
         try:
             run = subprocess.run(
                 [str(self.tenant_python), "-m", "tenant.gpu.peaks", "--device", "cuda"],
@@ -153,9 +156,9 @@ class NvidiaNode(Node):
         """What `replicas` tenants share, one entry per group."""
         if strategy.mechanisms[0] == "mig":
             return self._instances(strategy.layout(replicas)[: strategy.groups(replicas)])
-        return [Target(self.gpu.uuid, self.facts()["units"], self.gpu.memory_bytes)]
+        return [Target(self.gpu.uuid, self._sm_count, self.gpu.memory_bytes)]
 
-    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Mapping[str, Any]] = ()) -> str | None:
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
         """What this GPU, as its owner set it up, cannot give."""
         compute_mode = self.gpu.compute_mode()
         inner = strategy.mechanisms[-1]
@@ -177,7 +180,7 @@ class NvidiaNode(Node):
             return "MIG mode is on, so that only MIG instances can be used"
         return None
 
-    def not_attempted(self, strategy: Strategy, workloads: Sequence[Mapping[str, Any]]) -> str | None:
+    def not_attempted(self, strategy: Strategy, workloads: Sequence[WorkloadSpec]) -> str | None:
         """Streams are measured as threads of one Python process, which suits few workloads."""
         if strategy.mechanisms[-1] != "streams":
             return None
@@ -244,9 +247,9 @@ class NvidiaNode(Node):
         ours = {*itertools.chain(*families), *servers}
         return NvmlSampler(self.gpu.uuid, families, servers, HostCounters(sorted(os.sched_getaffinity(0)), ours))
 
-    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
+    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
         """What NVML, the MPS daemons and the tenants themselves saw, while the tenants still run."""
-        return nvidia_evidence.collect(
+        return collect(
             strategy, self.targets(strategy, len(grants)), grants, records, self.gpu.occupants(), self._daemons()
         )
 

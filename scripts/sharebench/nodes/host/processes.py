@@ -22,12 +22,13 @@ import psutil
 
 from sharebench.core.programs import is_program
 from sharebench.core.run_record import RUN_ID_VARIABLE, STOP_SIGNALS, scratch_folders, scratch_prefix
-from sharebench.core.spec import Spec, workload_of
+from sharebench.core.spec import Spec, WorkloadSpec, workload_of
 from sharebench.nodes.contract import Grant, NodeError, TenantsFailed, TenantUnreachable
 from sharebench.nodes.host.launch import Context, HostEndpoint, OwnTenant, Program, environment
 from sharebench.nodes.host.logs import cut, last_of
 from sharebench.nodes.host.orphans import Orphans
 from sharebench.nodes.outcome import classify
+from sharebench.records.types import Exit, Outcome
 from tenant.contract import EXIT_OUT_OF_MEMORY, EXIT_USAGE
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class TenantProcess:
         return next((code for popen in self.popens if (code := popen.poll()) is not None), None)
 
 
-def impossible_together(replicas: int, workloads: Sequence[Mapping[str, Any]]) -> str | None:
+def impossible_together(replicas: int, workloads: Sequence[WorkloadSpec]) -> str | None:
     """Why so many tenants with these workloads cannot run on one host at once, or None."""
     if replicas < 2 or not any(map(is_program, workloads)):
         return None
@@ -287,9 +288,9 @@ class ProcessTenants:
         """Where a Prometheus on this host finds the tenants' metrics, as `host:port`, in order."""
         return [f"127.0.0.1:{endpoint.port}" for endpoint in self._endpoints]
 
-    def outcomes(self) -> list[dict[str, Any]]:
+    def outcomes(self) -> list[Outcome]:
         """`status` and `exit` of each tenant, in order; a running one is `ok`. All of a process end as it does."""
-        outcomes: list[dict[str, Any]] = []
+        outcomes: list[Outcome] = []
         for number, process in enumerate(self.processes):
             code = process.code()
             if code is not None:
@@ -298,10 +299,10 @@ class ProcessTenants:
                 status, reason = "hung", f"not ready after {self.start_seconds:g} s"
                 reason += f": {process.kind.waiting_for}" if process.kind.waiting_for else ""
             else:
-                outcomes += [{"status": "ok", "exit": None} for _ in process.grants]
+                outcomes += [Outcome(status="ok", exit=None) for _ in process.grants]
                 continue
-            end = {"code": code, "reason": reason, "log_tail": self._log_tail(number)}
-            outcomes += [{"status": status, "exit": end} for _ in process.grants]
+            end: Exit = {"code": code, "reason": reason, "log_tail": self._log_tail(number)}
+            outcomes += [Outcome(status=status, exit=end) for _ in process.grants]
         return outcomes
 
     def now_ns(self) -> int:

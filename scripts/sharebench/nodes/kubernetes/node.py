@@ -27,6 +27,7 @@ from sharebench.nodes.kubernetes.cluster.options import ClusterOptions
 from sharebench.nodes.kubernetes.pods.manifest import Place
 from sharebench.nodes.kubernetes.pods.tenants import PodTenants, sweep
 from sharebench.nodes.node import Node
+from sharebench.records.types import NodeFacts
 
 ACCESSES: dict[str, type[Access]] = {"device-plugin": DevicePlugin, "static": Static, "dra": Dra}
 """How tenants reach the GPU, by the `access` of their strategy."""
@@ -73,7 +74,7 @@ class ClusterNode(Node):
         """Whether the tenants leave the GPU alone, as on a test bed without one."""
         return bool(self.cluster.options["device"] == "cpu")
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> NodeFacts:
         """The record's `node` object; `device` is a digest of the machine's id and the product."""
         node = self.cluster.read()
         labels, info = node["metadata"].get("labels", {}), node["status"]["nodeInfo"]

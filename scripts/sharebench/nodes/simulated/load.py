@@ -9,9 +9,15 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tenant.contract import BUCKETS_PER_DOUBLING, OVERFLOW_INDEX, SMALLEST_SECONDS
+from tenant.contract import (
+    BUCKETS_PER_DOUBLING,
+    OVERFLOW_INDEX,
+    SLOTS,
+    SMALLEST_SECONDS,
+    CompletedJob,
+    TenantReport,
+)
 
-SLOTS = 40
 # Enough for a queue at 85 % of its capacity; after 50, it is still 7 % short of its stationary latency.
 LEAD_ITERATIONS = 200
 
@@ -72,8 +78,8 @@ class SimulatedTenant:
         self.delays: list[float] = []
         self.in_flight_seconds = 0.0
 
-    def record(self) -> dict[str, Any]:
-        """The counts of the window, as a real tenant's `/record` has them."""
+    def report(self, index: int, workload: str, start_seconds: float, iterations: int | None) -> TenantReport:
+        """What a real tenant would report of the window; with `iterations` it ran a job."""
         seconds = self.window_seconds
         counts: dict[int, int] = {}
         slot_count, slot_sum, slot_max = [0] * SLOTS, [0.0] * SLOTS, [0.0] * SLOTS
@@ -92,6 +98,18 @@ class SimulatedTenant:
             smallest, largest = min(smallest, latency), max(largest, latency)
         count = len(self.requests)
         return {
+            "index": index,
+            "workload": workload,
+            "view": None,
+            "startup": {
+                "process_seconds": 0.0,
+                "import_seconds": 0.0,
+                "context_seconds": 0.0,
+                "load_seconds": 0.0,
+                "warmup_seconds": start_seconds,
+                "first_iteration_seconds": None,
+            },
+            "steady": None,
             "count": count,
             "sum_seconds": total,
             "sum_squares_seconds2": squares,
@@ -116,10 +134,16 @@ class SimulatedTenant:
                 "drops": 0,
                 "censored": 0,
             },
+            "job": self._job(iterations),
+            "coverage_ratio": 1.0,
+            "drain_seconds": 0.0,
+            "cpu": None,
+            "memory_bytes": None,
+            "work": None,
+            "environment": {"python": "none", "platform": "simulated", "packages": {}},
         }
 
-    def job(self, iterations: int | None) -> dict[str, Any] | None:
-        """The record's `job`, None without one."""
+    def _job(self, iterations: int | None) -> CompletedJob | None:
         if iterations is None:
             return None
         completed = len(self.requests)

@@ -23,11 +23,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sharebench.core.spec import Spec
+from sharebench.core.spec import Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy, slices_of
 from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, State, Tenants
+from sharebench.nodes.evidence import item
 from sharebench.nodes.node import Node
 from sharebench.nodes.simulated.tenants import SimulatedSampler, SimulatedTenants
+from sharebench.records.types import NodeFacts
+from tenant.contract import TenantReport
 
 LABEL = "simulated"
 
@@ -61,7 +64,7 @@ class SimulatedNode(Node):
 
     kind = "simulated"
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> NodeFacts:
         """The record's `node` object."""
         product = f"{self.options['product']} (simulated)"
         return {
@@ -76,7 +79,7 @@ class SimulatedNode(Node):
             "details": {key: value for key, value in self.options.items() if key != "product"},
         }
 
-    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Mapping[str, Any]] = ()) -> str | None:
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
         """MIG has a fixed number of slices."""
         if strategy.mechanisms[0] != "mig":
             return None
@@ -90,20 +93,11 @@ class SimulatedNode(Node):
         """Tenants spread evenly over the groups: instances under MIG, else the one device."""
         return [Grant(index, index % strategy.groups(replicas)) for index in range(replicas)]
 
-    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
+    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
         """The state that the node is in, against the strategy of the cell."""
         wanted = State(strategy, len(grants) if strategy.depends_on_replicas else None, 0)
         current = (self.current() or "none").partition(" block ")[0]
-        holds = current == wanted.setting
-        return [
-            {
-                "name": "state",
-                "expected": wanted.setting,
-                "observed": current,
-                "holds": holds,
-                "source": "node",
-            }
-        ]
+        return [item("state", wanted.setting, current, "node")]
 
     def tenants(self, spec: Spec, settings: Mapping[str, Any]) -> Tenants:
         """Tenants in virtual time."""

@@ -17,7 +17,9 @@ from sharebench.nodes.simulated.load import (
     run_open,
     scaled,
 )
-from sharebench.records.telemetry import NOTHING_KNOWN, Row
+from sharebench.records.telemetry import NOTHING_KNOWN, Row, Telemetry
+from sharebench.records.types import Outcome, TenantStatus
+from tenant.contract import Steadiness, TenantReport
 
 NS = 1_000_000_000
 START_SECONDS = 1.0
@@ -35,7 +37,7 @@ class SimulatedTenants:
         settings: Mapping[str, Any],
         node: Mapping[str, Any],
         model: Model,
-        failing: str | None,
+        failing: TenantStatus | None,
     ) -> None:
         self.spec = spec
         self.loads = settings["loads"]
@@ -46,7 +48,7 @@ class SimulatedTenants:
         self.clock_ns = 0
         self.window: tuple[int, int] | None = None
         self.iterations: dict[int, int] = {}
-        self._measured: list[dict[str, Any]] | None = None
+        self._measured: list[TenantReport] | None = None
 
     def sweep(self) -> None:
         """Nothing outlives a simulation."""
@@ -65,9 +67,9 @@ class SimulatedTenants:
         """One virtual endpoint per tenant."""
         return [SimulatedEndpoint(self, grant.index) for grant in self.grants]
 
-    def outcomes(self) -> list[dict[str, Any]]:
+    def outcomes(self) -> list[Outcome]:
         """All well, unless a failure is planted."""
-        outcomes: list[dict[str, Any]] = [{"status": "ok", "exit": None} for _ in self.grants]
+        outcomes = [Outcome(status="ok", exit=None) for _ in self.grants]
         if self.failing is not None:
             outcomes[0] = {
                 "status": self.failing,
@@ -86,7 +88,7 @@ class SimulatedTenants:
     def stop(self) -> None:
         """Nothing to remove."""
 
-    def measured(self) -> list[dict[str, Any]]:
+    def measured(self) -> list[TenantReport]:
         """The records of all tenants for the window, simulated once."""
         if self._measured is None:
             assert self.window is not None
@@ -96,7 +98,7 @@ class SimulatedTenants:
     def _model(self, group: int, active: int, workload: Mapping[str, Any]) -> float:
         return self.model(self.spec["strategy"], active, self.node, workload["simulated"], group)
 
-    def _simulate(self, seconds: float) -> list[dict[str, Any]]:
+    def _simulate(self, seconds: float) -> list[TenantReport]:
         cell = [self.spec["node"]["options"]["seed"], self.spec["strategy"], self.spec["workload"]["name"]]
         draw = random.Random(f"{cell}/{self.spec['replicas']}/{self.spec['repeat']}")
         noise = self.node["noise"]
@@ -121,27 +123,7 @@ class SimulatedTenants:
                 per_active = [cell_factor * model(active, alike) for active in range(1, len(group) + 1)]
                 run_open(shares, per_active, noise, seconds, draw)
         return [
-            {
-                **tenant.record(),
-                "index": index,
-                "workload": workloads[index]["name"],
-                "view": None,
-                "startup": {
-                    "process_seconds": 0.0,
-                    "import_seconds": 0.0,
-                    "context_seconds": 0.0,
-                    "load_seconds": 0.0,
-                    "warmup_seconds": START_SECONDS,
-                    "first_iteration_seconds": None,
-                },
-                "job": tenant.job(self.iterations.get(index)),
-                "coverage_ratio": 1.0,
-                "drain_seconds": 0.0,
-                "cpu": None,
-                "memory_bytes": None,
-                "work": None,
-                "environment": {"python": "none", "platform": "simulated", "packages": {}},
-            }
+            tenant.report(index, workloads[index]["name"], START_SECONDS, self.iterations.get(index))
             for index, tenant in enumerate(tenants)
         ]
 
@@ -153,7 +135,7 @@ class SimulatedEndpoint:
         self.tenants = tenants
         self.index = index
 
-    def settled(self, since_ns: int | None) -> dict[str, Any] | None:
+    def settled(self, since_ns: int | None) -> Steadiness:
         """A simulation is steady from the start."""
         return {"is_steady": True, "batches": 2, "change_percent": 0.0}
 
@@ -168,7 +150,7 @@ class SimulatedEndpoint:
             self.tenants.iterations[self.index] = iterations
         return True
 
-    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> dict[str, Any]:
+    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
         """This tenant's record."""
         return self.tenants.measured()[self.index]
 
@@ -186,6 +168,6 @@ class SimulatedSampler:
     def start(self) -> None:
         """Nothing to start."""
 
-    def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], dict[str, Any]]:
+    def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], Telemetry]:
         """No rows: the model has no utilisation, memory or power."""
         return [], {**NOTHING_KNOWN, "reason": "a simulated GPU has no telemetry"}

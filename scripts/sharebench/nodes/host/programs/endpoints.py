@@ -12,10 +12,10 @@ from typing import Any
 
 from sharebench.nodes.contract import NodeError, TenantUnreachable
 from sharebench.nodes.host.logs import Search
-from sharebench.nodes.host.programs.metrics import Difference, MissingSeries, Scrape, between, scrape
+from sharebench.nodes.host.programs.metrics import MissingSeries, Scrape, between, scrape
 from sharebench.nodes.host.programs.process_tree import AtEdges, ProcessTree
 from sharebench.nodes.tenant_http import READY_TIMEOUT_SECONDS, HttpEndpoint
-from tenant.contract import BATCH_SECONDS, Rule, Verdict, described
+from tenant.contract import BATCH_SECONDS, Rule, Steadiness, TenantReport, Verdict, described
 
 # Beyond the record's deadline: a scrape that has begun is waited for.
 LATE_SECONDS = 10.0
@@ -133,7 +133,7 @@ class ScrapedEndpoint:
         self._warmup_seconds = (time.monotonic_ns() - self._begun_ns) / 1e9 - self._load_seconds
         return True
 
-    def settled(self, since_ns: int | None) -> dict[str, Any] | None:
+    def settled(self, since_ns: int | None) -> Steadiness | None:
         """The verdict on steadiness from scrapes after `since_ns`, or the first one; None while it is not known."""
         if self._judge is None or since_ns not in (None, self._judge.since_ns):
             self._judge = MeansJudge(self._rule, self._begun_ns if since_ns is None else since_ns)
@@ -146,7 +146,7 @@ class ScrapedEndpoint:
             except MissingSeries as missing:
                 raise NodeError(f"tenant {self.index}: {missing}") from None
         verdict = self._judge.verdict(time.monotonic_ns())
-        return None if verdict is None else verdict._asdict()
+        return None if verdict is None else verdict.entry()
 
     def clock(self) -> tuple[int, int, float]:
         """This host's own clocks: the scrapes' errors are told apart."""
@@ -164,7 +164,7 @@ class ScrapedEndpoint:
     def _look(self) -> tuple[Scrape, float]:
         return self._scrape(LATE_SECONDS), self.outside.cpu_seconds()
 
-    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> dict[str, Any]:
+    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
         """What the scrapes at the window's ends tell.
 
         Raises TenantUnreachable when one was not answered, NodeError when the series is gone or began anew.
@@ -180,42 +180,59 @@ class ScrapedEndpoint:
             found = between(first, last)
         except (MissingSeries, NodeError) as failure:
             raise NodeError(f"tenant {self.index}: {failure}") from None
-        cpu = {
-            "cpu_seconds": cpu_after - cpu_before,
-            "run_queue_seconds": None,
-            "affinity": self.outside.affinity(),
-        }
         inside_seconds = (min(last.begun_ns, end_ns) - max(first.ended_ns, start_ns)) / 1e9
-        return self._startup() | {
-            "cpu": cpu,
-            "memory_bytes": self.outside.peak_resident_bytes(),
-            "coverage_ratio": min(1.0, max(0.0, inside_seconds / ((end_ns - start_ns) / 1e9))),
-            "outside": self.outside.seen(),
-            **_counted(found, start_ns),
-        }
-
-    def output_digest(self, deadline_seconds: float) -> None:
-        """None: what a program computes nobody knows."""
-
-    def _startup(self) -> dict[str, Any]:
-        """What is the same whatever was counted."""
-        blank = ("view", "min_seconds", "max_seconds", "device_histogram", "timeline", "work")
+        uppers = [None if math.isinf(upper) else upper for upper in found.upper_seconds]
         return {
-            **dict.fromkeys(blank),
             "index": self.index,
             "workload": self.workload["name"],
             "measured_by": "scrape",
+            "view": None,
             "startup": {
                 # From outside nobody can tell one part from another.
-                **dict.fromkeys(("process_seconds", "import_seconds", "context_seconds"), 0.0),
-                "load_seconds": self._load_seconds,
+                "process_seconds": 0.0,
+                "import_seconds": 0.0,
+                "context_seconds": 0.0,
+                "load_seconds": self._load_seconds or 0.0,
                 "warmup_seconds": self._warmup_seconds,
             },
             "steady": None,
+            "count": found.count,
+            "sum_seconds": found.sum_seconds,
+            "min_seconds": None,
+            "max_seconds": None,
             "errors": 0,
             "histogram": {},
+            "foreign_histogram": {"upper_seconds": uppers, "count": list(found.counts)} if uppers else None,
+            "scrape": {
+                "offset_seconds": (found.begun_ns - start_ns) / 1e9,
+                "seconds": found.seconds,
+                "seconds_error": found.seconds_error,
+                "longest_seconds": found.longest_seconds,
+                "rate_error_ratio": found.rate_error_ratio,
+                "mean_error_ratio": found.mean_error_ratio,
+            },
+            "device_histogram": None,
             "stages": {},
+            "timeline": None,
+            "load": {
+                "arrival": "own",
+                "planned_rate_hz": None,
+                "achieved_rate_hz": found.rate_hz,
+                "delay_p99_seconds": None,
+                "in_flight_mean": None,
+                "drops": 0,
+                "censored": 0,
+            },
+            "coverage_ratio": min(1.0, max(0.0, inside_seconds / ((end_ns - start_ns) / 1e9))),
             "drain_seconds": 0.0,
+            "cpu": {
+                "cpu_seconds": cpu_after - cpu_before,
+                "run_queue_seconds": None,
+                "affinity": self.outside.affinity(),
+            },
+            "memory_bytes": self.outside.peak_resident_bytes(),
+            "work": None,
+            "outside": self.outside.seen(),
             "environment": {
                 "python": platform.python_version(),
                 "platform": "-".join((platform.system(), platform.release(), platform.machine())),
@@ -223,35 +240,14 @@ class ScrapedEndpoint:
             },
         }
 
-
-def _counted(found: Difference, start_ns: int) -> dict[str, Any]:
-    uppers = [None if math.isinf(upper) else upper for upper in found.upper_seconds]
-    return {
-        "count": found.count,
-        "sum_seconds": found.sum_seconds,
-        "foreign_histogram": {"upper_seconds": uppers, "count": list(found.counts)} if uppers else None,
-        "scrape": {
-            "offset_seconds": (found.begun_ns - start_ns) / 1e9,
-            "seconds": found.seconds,
-            "seconds_error": found.seconds_error,
-            "longest_seconds": found.longest_seconds,
-            "rate_error_ratio": found.rate_error_ratio,
-            "mean_error_ratio": found.mean_error_ratio,
-        },
-        "load": {
-            "arrival": "own",
-            "achieved_rate_hz": found.rate_hz,
-            **dict.fromkeys(("planned_rate_hz", "delay_p99_seconds", "in_flight_mean")),
-            "drops": 0,
-            "censored": 0,
-        },
-    }
+    def output_digest(self, deadline_seconds: float) -> None:
+        """None: what a program computes nobody knows."""
 
 
 class ServedEndpoint(HttpEndpoint):
     """A client of ours and the server that it asks: the client's record, with the server's own use of the host.
 
-    `outside` is None where the server is not ours: nobody sees it then.
+    `outside` is None for an external server, which the host does not see.
     """
 
     def __init__(self, port: int, token: str, outside: ProcessTree | None) -> None:
@@ -266,27 +262,28 @@ class ServedEndpoint(HttpEndpoint):
             self._edges = AtEdges(self.outside.cpu_seconds, start_ns, end_ns)
         return taken
 
-    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> dict[str, Any]:
+    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
         """The client's record; `cpu` and `memory_bytes` are the server's, `generator` is what the client used."""
-        record = super().record(deadline_seconds, ahead_seconds)
-        own = record["cpu"] or {}
-        record |= {
-            "measured_by": "client",
-            "generator": {"cpu_seconds": own.get("cpu_seconds"), "run_queue_seconds": own.get("run_queue_seconds")},
-            "cpu": None,
-            "memory_bytes": None,
-            "work": None,
-            "outside": None,
+        report = super().record(deadline_seconds, ahead_seconds)
+        client = report["cpu"]
+        report["measured_by"] = "client"
+        report["generator"] = {
+            "cpu_seconds": None if client is None else client["cpu_seconds"],
+            "run_queue_seconds": None if client is None else client["run_queue_seconds"],
         }
+        report["cpu"] = report["memory_bytes"] = report["work"] = report["outside"] = None
         if self.outside is not None:
             seen = self._edges.seen(LATE_SECONDS) if self._edges is not None else None
             if seen is None:
                 raise TenantUnreachable("its server could not be looked at")
-            affinity = self.outside.affinity()
-            record["cpu"] = {"cpu_seconds": seen[1] - seen[0], "run_queue_seconds": None, "affinity": affinity}
-            record["memory_bytes"] = self.outside.peak_resident_bytes()
-            record["outside"] = self.outside.seen()
-        return record
+            report["cpu"] = {
+                "cpu_seconds": seen[1] - seen[0],
+                "run_queue_seconds": None,
+                "affinity": self.outside.affinity(),
+            }
+            report["memory_bytes"] = self.outside.peak_resident_bytes()
+            report["outside"] = self.outside.seen()
+        return report
 
     def output_digest(self, deadline_seconds: float) -> None:
         """None: what a server answers may differ each time."""

@@ -8,9 +8,11 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import psutil
+
+from tenant.contract import ProcessView
 
 T = TypeVar("T")
 VISIBLE_DEVICES = b"CUDA_VISIBLE_DEVICES="
@@ -53,7 +55,7 @@ class ProcessTree:
                 peaks += [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")]
         return sum(peaks) if peaks else None
 
-    def seen(self) -> dict[str, Any]:
+    def seen(self) -> ProcessView:
         """What evidence is made from: `pids`, and the GPU that the process was shown (None where it was shown all)."""
         visible = None
         with contextlib.suppress(OSError):

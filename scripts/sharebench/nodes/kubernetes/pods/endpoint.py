@@ -7,7 +7,7 @@ import json
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sharebench.nodes.contract import TenantUnreachable
@@ -73,7 +73,7 @@ class PodEndpoint(HttpEndpoint):
             kept.close()
 
     def _call(
-        self, method: str, path: str, body: Json | None = None, timeout_seconds: float = TIMEOUT_SECONDS
+        self, method: str, path: str, body: Mapping[str, int] | None = None, timeout_seconds: float = TIMEOUT_SECONDS
     ) -> tuple[int, Json]:
         kept = self._take()
         try:
@@ -99,7 +99,12 @@ class PodEndpoint(HttpEndpoint):
             ) from error
 
     def _ask(
-        self, connection: http.client.HTTPConnection, method: str, path: str, body: Json | None, timeout_seconds: float
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        body: Mapping[str, int] | None,
+        timeout_seconds: float,
     ) -> tuple[int, Json]:
         is_whole = False
         try:

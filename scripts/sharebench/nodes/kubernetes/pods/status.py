@@ -5,6 +5,7 @@ from __future__ import annotations
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.pods.manifest import CONTAINER
 from sharebench.nodes.outcome import classify
+from sharebench.records.types import TenantStatus
 from tenant.contract import EXIT_OUT_OF_MEMORY
 
 # A scheduler that has just seen the node change may say no once and yes a moment later.
@@ -47,7 +48,7 @@ def is_running(pod: Json) -> bool:
     return "running" in container(pod) and not pod["metadata"].get("deletionTimestamp")
 
 
-def ended(pod: Json) -> tuple[str, str, int] | None:
+def ended(pod: Json) -> tuple[TenantStatus, str, int] | None:
     """Status, reason and exit code of a tenant whose container has ended by itself; None for every other."""
     terminated = container(pod).get("terminated")
     if terminated is None or terminated.get("reason") in NEVER_STARTED_REASONS:

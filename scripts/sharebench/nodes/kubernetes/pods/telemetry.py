@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sharebench.nodes.contract import TenantUnreachable
-from sharebench.records.telemetry import NOTHING_KNOWN, Row
+from sharebench.records.telemetry import NOTHING_KNOWN, Row, Telemetry
 from tenant.contract import GpuSample
 
 if TYPE_CHECKING:
     from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
-
-SOURCE = "nvml-in-tenant-0"
 
 
 class PodSampler:
@@ -43,7 +41,7 @@ class PodSampler:
     def start(self) -> None:
         """Nothing to begin: it samples already."""
 
-    def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], dict[str, Any]]:
+    def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], Telemetry]:
         """End; the rows of the window, by seconds since its start, and the record's summary."""
         self._beginning.join()
         samples: list[GpuSample] = []
@@ -59,4 +57,4 @@ class PodSampler:
 
         # Whose processes are on the GPU cannot be seen from a pod.
         rows, summary = summarise(samples, {}, (), (), window_start_seconds, window_end_seconds)
-        return rows, summary | {"source": SOURCE}
+        return rows, {**summary, "source": "nvml-in-tenant-0"}

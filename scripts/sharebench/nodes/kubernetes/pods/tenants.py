@@ -22,6 +22,7 @@ from sharebench.nodes.kubernetes.pods.forward import PodUnreachable, forwarded
 from sharebench.nodes.kubernetes.pods.manifest import PORT, Place
 from sharebench.nodes.kubernetes.pods.telemetry import PodSampler
 from sharebench.nodes.kubernetes.pods.watch import Watcher, wait_until_gone
+from sharebench.records.types import Exit, Outcome
 from tenant.contract import EXIT_USAGE
 
 Each = TypeVar("Each")
@@ -255,14 +256,14 @@ class PodTenants:
         """Where a Prometheus that reaches pods finds the tenants' metrics, as `host:port`, in order."""
         return [f"{pod['status']['podIP']}:{PORT}" for pod in self.pods()]
 
-    def outcomes(self) -> list[Json]:
+    def outcomes(self) -> list[Outcome]:
         """`status` and `exit` of each tenant, in order; a running one is `ok`."""
-        outcomes: list[Json] = []
+        outcomes: list[Outcome] = []
         for index, name in enumerate(self.names):
             end = pod_status.ended(self.watcher.pods.get(name, {"metadata": {}}))
             if end is not None:
                 status, reason, code = end
-                given: Json | None = {
+                given: Exit | None = {
                     "code": code,
                     "reason": reason,
                     "log_tail": self._log(name)[-LOG_TAIL_CHARACTERS:],
