@@ -183,7 +183,7 @@ def test_a_node_comes_back_though_its_plugin_is_gone(cluster: FakeCluster, node:
     node.ensure(by_plugin())
     cluster.daemon_sets, cluster.daemons, cluster.is_stuck = [], {}, True
     began = cluster.now
-    later = node_of(cluster, node.options, tmp_path / "later")
+    later = node_of(cluster, node.cluster.options, tmp_path / "later")
     # As a run begins; `snakemake restore` is one.
     later.claim("a-run")
     with pytest.raises(NodeError, match="the cluster has no NVIDIA device plugin"):
