@@ -9,6 +9,7 @@ import pytest
 from unit.studies import study_of
 
 from sharebench.config import faults as fault_checks
+from sharebench.config.models import Config
 from sharebench.core import faults
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
@@ -86,7 +87,7 @@ def test_only_a_loop_can_be_a_victim() -> None:
     config["workload_catalogue"]["memcopy"]["kind"] = "job"
     assert faults.victims(config) == ["matmul"]
     config["fault_victims"] = ["memcopy"]
-    (line, *_) = fault_checks.problems(config, "cpu")
+    (line, *_) = fault_checks.problems(Config.model_validate(config), "cpu")
     assert line == "fault_victims: 'memcopy' is of the kind job; name workloads of the kind loop"
 
 

@@ -37,13 +37,13 @@ def load(config: Mapping[str, Any]) -> Json:
     if not isinstance(config, Mapping):
         raise ConfigError(f"the file: {config!r:.60} is not a mapping; write it as lines of key: value")
     try:
-        normalised: Json = Config.model_validate(config).model_dump(by_alias=True, warnings=False)
+        checked = Config.model_validate(config)
     except ValidationError as error:
         raise ConfigError(refusals.line(error, Config)) from None
-    problem = next(cross_key_problems(normalised), None)
+    problem = next(cross_key_problems(checked), None)
     if problem is not None:
         raise ConfigError(problem)
-    return normalised
+    return checked.plain()
 
 
 def check_files(paths: Iterable[Path | str]) -> None:

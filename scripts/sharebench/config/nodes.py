@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
 
+from sharebench.config.models import Config
+from sharebench.config.node_models import Kubernetes, Nvidia, StandIn
 from sharebench.core.capabilities import gpu_python, has_nvidia_gpu
 
-Json = dict[str, Any]
 
-
-def problems(config: Json, kind: str) -> Iterator[str]:
+def problems(config: Config, kind: str) -> Iterator[str]:
     """What this host lacks, or no cluster takes, of what the kind's section of a normalised config asks for."""
-    of_kind = {"cpu": _stand_in, "nvidia": _gpu_host, "kubernetes": _cluster}
-    if kind in of_kind:
-        yield from of_kind[kind](config[kind])
+    if kind == "cpu":
+        yield from _stand_in(config.cpu)
+    if kind == "nvidia":
+        yield from _gpu_host(config.nvidia)
+    if kind == "kubernetes":
+        yield from _cluster(config.kubernetes)
 
 
 def usable_cores() -> list[int] | None:
@@ -23,18 +25,18 @@ def usable_cores() -> list[int] | None:
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
 
 
-def _stand_in(options: Json) -> Iterator[str]:
+def _stand_in(options: StandIn) -> Iterator[str]:
     """Cores that this process may not use."""
     usable = usable_cores()
-    if options["cores"] == "auto" or usable is None:
+    if options.cores == "auto" or usable is None:
         return
-    for core in options["cores"]:
+    for core in options.cores:
         if core not in usable:
             known = ", ".join(map(str, usable))
             yield f"cpu.cores: {core} is the number of no core that this process may use; name some of {known}, or auto"
 
 
-def _gpu_host(options: Json) -> Iterator[str]:
+def _gpu_host(options: Nvidia) -> Iterator[str]:
     """What this host lacks for measuring its own GPU."""
     if not has_nvidia_gpu():
         yield (
@@ -42,7 +44,7 @@ def _gpu_host(options: Json) -> Iterator[str]:
             "use cpu for the stand-in, or simulated"
         )
         return
-    python = gpu_python(options)
+    python = gpu_python(options.plain())
     if python is None:
         yield (
             "nvidia.python: 'auto' finds no frameworks (.venv-gpu); run `make gpu-env`, "
@@ -52,10 +54,10 @@ def _gpu_host(options: Json) -> Iterator[str]:
         yield f"nvidia.python: {str(python)!r} is not a file; give the path of a Python interpreter"
 
 
-def _cluster(options: Json) -> Iterator[str]:
+def _cluster(options: Kubernetes) -> Iterator[str]:
     """Tolerations that the API server would refuse."""
-    for each in options["tolerations"]:
-        if each["operator"] == "Exists" and each["value"] is not None:
-            yield f"kubernetes.tolerations: value: {each['value']!r} has no effect with Exists; set operator: Equal"
-        if each["operator"] == "Equal" and each["key"] is None:
+    for each in options.tolerations:
+        if each.operator == "Exists" and each.value is not None:
+            yield f"kubernetes.tolerations: value: {each.value!r} has no effect with Exists; set operator: Equal"
+        if each.operator == "Equal" and each.key is None:
             yield "kubernetes.tolerations: operator: 'Equal' needs a key; name the taint's, or leave operator out"

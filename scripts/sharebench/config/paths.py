@@ -6,12 +6,10 @@ import contextlib
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from zipfile import is_zipfile
 
+from sharebench.config.models import Config
 from sharebench.core.files import REPOSITORY
-
-Json = dict[str, Any]
 
 OWN_FOLDERS = (
     *(".ci", ".git", "benchmarks", "config", "docs", "envs", "examples", "profiles", "published", "rules", "scripts"),
@@ -21,18 +19,19 @@ OWN_FOLDERS = (
 BRACES = frozenset("{}")
 
 
-def problems(config: Json) -> Iterator[str]:
+def problems(config: Config) -> Iterator[str]:
     """Paths that lead nowhere, that hold something else, or that Snakemake would take for patterns."""
-    yield from _results(config["results"])
-    for key, paths in {"from": [config["from"]], "datasets": config["datasets"], "parts": config["parts"]}.items():
-        for path in filter(None, paths):
+    yield from _results(config.results)
+    given = [config.from_] if config.from_ else []
+    for key, paths in {"from": given, "datasets": config.datasets, "parts": config.parts}.items():
+        for path in paths:
             if not BRACES.isdisjoint(path):
                 yield f"{key}: {path!r} has a brace, which Snakemake takes for a wildcard; rename it, or link to it"
-    data = config["from"] and Path(config["from"])
+    data = config.from_ and Path(config.from_)
     if data and data.is_file() and not is_zipfile(data):
-        yield f"from: {config['from']!r} is not a zip, or a damaged one that lacks its end; get the archive again"
+        yield f"from: {config.from_!r} is not a zip, or a damaged one that lacks its end; get the archive again"
     elif data and not data.exists():
-        yield f"from: {config['from']!r} is not an existing folder or zip; give the results of a finished study"
+        yield f"from: {config.from_!r} is not an existing folder or zip; give the results of a finished study"
 
 
 def _results(results: str) -> Iterator[str]:

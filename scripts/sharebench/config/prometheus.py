@@ -2,50 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
+from sharebench.config.models import Config
 from sharebench.core.prometheus_options import (
     BUCKET_RATIO,
     HIGHEST_SECONDS,
     LOWEST_SECONDS,
     SCRAPES_PER_WINDOW,
     discovery,
-    is_on,
 )
 
-Json = Mapping[str, Any]
 
-
-def problems(config: Json, node_kind: str) -> Iterator[str]:
+def problems(config: Config, node_kind: str) -> Iterator[str]:
     """What is wrong with the section, a line each."""
-    section = config["prometheus"]
-    yield from _buckets(section["buckets"])
-    if not is_on(config):
+    section = config.prometheus
+    yield from _buckets(section.buckets)
+    if section.url is None:
         return
-    if not section["url"].startswith(("http://", "https://")):
-        yield f"prometheus.url: {section['url']!r} is no URL; write it as http://localhost:9090"
+    if not section.url.startswith(("http://", "https://")):
+        yield f"prometheus.url: {section.url!r} is no URL; write it as http://localhost:9090"
     if node_kind == "simulated":
         yield "prometheus.url: a simulated node has nothing to scrape; remove it, or set another node"
         return
-    if config["from"] is not None:
+    if config.from_ is not None:
         return
-    how = discovery(section)
+    how = discovery(section.plain())
     if how != "file" and node_kind != "kubernetes":
         yield (
             f"prometheus.discovery: {how!r} is of a cluster, and this is the node {node_kind!r}; set prometheus.folder "
             "to a folder whose *.json files Prometheus reads (file_sd_configs)"
         )
-    elif how == "file" and section["folder"] is None:
+    elif how == "file" and section.folder is None:
         yield "prometheus.folder: null is not enough for discovery: file; name the folder that Prometheus reads"
-    elif how == "file" and not Path(section["folder"]).is_dir():
-        yield f"prometheus.folder: {section['folder']!r} is not an existing folder; make it, and let Prometheus read it"
-    needed = SCRAPES_PER_WINDOW * section["scrape_seconds"]
-    if config["window_seconds"] < needed:
+    elif how == "file" and section.folder is not None and not Path(section.folder).is_dir():
+        yield f"prometheus.folder: {section.folder!r} is not an existing folder; make it, and let Prometheus read it"
+    needed = SCRAPES_PER_WINDOW * section.scrape_seconds
+    if config.window_seconds < needed:
         yield (
-            f"prometheus.scrape_seconds: {section['scrape_seconds']} gives a window of {config['window_seconds']} s "
+            f"prometheus.scrape_seconds: {section.scrape_seconds} gives a window of {config.window_seconds} s "
             f"fewer than {SCRAPES_PER_WINDOW} scrapes; set window_seconds to {needed:g} or more, or scrape more often"
         )
 

@@ -41,6 +41,10 @@ class Section(BaseModel):
     def _empty_for_nothing(cls, value: Any) -> Any:
         return _mapping(value)
 
+    def plain(self) -> dict[str, Any]:
+        """The section as a config has it."""
+        return self.model_dump(by_alias=True, warnings=False)
+
 
 def _mapping(value: Any) -> Any:
     return {} if value is None else value
