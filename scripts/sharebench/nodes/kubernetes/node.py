@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from sharebench.core.files import read_json, write_json
-from sharebench.core.spec import Spec
+from sharebench.core.spec import Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, State, Tenants
 from sharebench.nodes.kubernetes.access.base import Access, GpuDescription
@@ -28,6 +28,7 @@ from sharebench.nodes.kubernetes.pods.manifest import Place
 from sharebench.nodes.kubernetes.pods.tenants import PodTenants, sweep
 from sharebench.nodes.node import Node
 from sharebench.records.types import NodeFacts
+from tenant.contract import TenantReport
 
 ACCESSES: dict[str, type[Access]] = {"device-plugin": DevicePlugin, "static": Static, "dra": Dra}
 """How tenants reach the GPU, by the `access` of their strategy."""
@@ -122,7 +123,7 @@ class ClusterNode(Node):
         assert strategy.access is not None
         return self.access(strategy.access)
 
-    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[Mapping[str, Any]] = ()) -> str | None:
+    def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
         """Why the strategy's access cannot give `replicas` tenants that strategy, or None."""
         return self.access_of(strategy).infeasible(strategy, replicas)
 
@@ -130,7 +131,7 @@ class ClusterNode(Node):
         """One for each tenant."""
         return self.access_of(strategy).grants(strategy, replicas)
 
-    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
+    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
         """What the cluster shows while the tenants still run, and what these saw of their device."""
         access = self.access_of(strategy)
         evidence = access.evidence(strategy, grants, records)

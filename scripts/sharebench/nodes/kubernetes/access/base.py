@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import TypedDict, cast
 
 from sharebench.core.spec import Spec
 from sharebench.core.strategies import Strategy
@@ -16,6 +16,7 @@ from sharebench.nodes.contract import Evidence, Grant, State
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.nodes.kubernetes.cluster.saved_state import AccessState
+from tenant.contract import TenantReport, View
 
 
 class GpuDescription(TypedDict, total=False):
@@ -25,6 +26,11 @@ class GpuDescription(TypedDict, total=False):
     memory_bytes: int | None
     driver: str | None
     gpus: int
+
+
+def view_of(record: TenantReport) -> View:
+    """What the tenant saw of its device; empty where it reported nothing."""
+    return record.get("view") or cast(View, {})
 
 
 @dataclass(frozen=True)
@@ -95,8 +101,8 @@ class Access(ABC):
         return []
 
     @abstractmethod
-    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
-        """What proves, while the tenants still run, that the strategy is in force."""
+    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
+        """What proves, while the tenants still run, that the strategy is active."""
 
     def trouble(self, waiting: Sequence[str], seconds: float) -> str | None:
         """Why the pods of these names will not start, where their status does not say so; None while there is hope.

@@ -15,12 +15,12 @@ from sharebench.core.spec import Limits, Spec
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Evidence, Grant, NodeError, State
 from sharebench.nodes.evidence import item
-from sharebench.nodes.kubernetes.access.base import Access, PodNeeds
+from sharebench.nodes.kubernetes.access.base import Access, PodNeeds, view_of
 from sharebench.nodes.kubernetes.cluster import saved_state
 from sharebench.nodes.kubernetes.cluster.foreign_pods import ENDED_PHASES, OWNER_LABEL
 from sharebench.nodes.kubernetes.cluster.labels import MEMORY_LABEL
 from sharebench.nodes.kubernetes.cluster.lease import node_digest
-from tenant.contract import PROBE_VARIABLE, SHOWN_VARIABLE
+from tenant.contract import PROBE_VARIABLE, SHOWN_VARIABLE, TenantReport, View
 
 # How far beyond its limit a tenant tries to allocate: more than any rounding of the limit.
 PROBE_BEYOND_BYTES = 1 << 30
@@ -168,7 +168,7 @@ class Static(Access):
 
     # Evidence.
 
-    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
+    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
         """Who placed the pods and gave them a share, and what the tenants see of it, down to an allocation too large.
 
         What nobody shows is not claimed: without CUDA in the tenants nothing is known of memory.
@@ -177,7 +177,7 @@ class Static(Access):
         limits = strategy.limits(len(grants))
         made = pod_template.filled(strategy.pod, len(grants), limits, self._memory_mib())
         evidence = self._from_pods(made, len(grants))
-        views: list[Mapping[str, Any]] = [record.get("view") or {} for record in records]
+        views = [view_of(record) for record in records]
         devices = {str(view.get("device")) for view in views}
         evidence.append(item("devices that the tenants were given", 1, len(devices), "node"))
         for index, view in enumerate(views):
@@ -203,7 +203,7 @@ class Static(Access):
             evidence.append(item(f"pods with the annotation {made.allocated}", replicas, given, "pods"))
         return evidence
 
-    def _of_memory(self, limits: Limits, view: Mapping[str, Any], source: str) -> Evidence:
+    def _of_memory(self, limits: Limits, view: View, source: str) -> Evidence:
         limit_bytes, total = self._limit_bytes(limits), view.get("memory_total_bytes")
         if limit_bytes is None or total is None:
             return []

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from sharebench.nodes.contract import Evidence, Grant
 from sharebench.nodes.evidence import item
+from sharebench.nodes.kubernetes.access.base import view_of
 from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import Partitioning
 from sharebench.nodes.kubernetes.access.device_plugin.readiness import Expected
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.labels import allocatable
+from tenant.contract import TenantReport
 
 
 def collect(
@@ -20,7 +21,7 @@ def collect(
     problems: Sequence[str],
     node: Json,
     grants: Sequence[Grant],
-    records: Sequence[Mapping[str, Any]],
+    records: Sequence[TenantReport],
 ) -> Evidence:
     """The record's `evidence`; `problems` is what differed from the expected state while the tenants still ran.
 
@@ -30,7 +31,7 @@ def collect(
     evidence = [item(f"label {name}", wanted, labels.get(name), "node") for name, wanted in expected.labels.items()]
     evidence.append(item("allocatable", expected.allocatable, allocatable(node), "node"))
     evidence.append(item("what differs from the state", [], list(problems), "node"))
-    views: list[Mapping[str, Any]] = [record.get("view") or {} for record in records]
+    views = [view_of(record) for record in records]
     devices = Counter(str(view.get("device")) for view in views)
     groups = Counter(grant.group for grant in grants)
     evidence.append(item("devices that the tenants were given", len(groups), len(devices), "node"))

@@ -6,14 +6,13 @@ of the node, so it is judged by how the tenants ended.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from sharebench.core.files import read_json, write_json
+from tenant.contract import TenantReport
 
 
-def ended_well(record: Mapping[str, Any]) -> bool:
+def ended_well(record: TenantReport) -> bool:
     """Whether a tenant that delivered this record has finished its work, and is not stuck in the middle of it."""
     load, job = record.get("load") or {}, record.get("job")
     is_stuck = load.get("arrival") == "closed" and bool(load.get("censored"))

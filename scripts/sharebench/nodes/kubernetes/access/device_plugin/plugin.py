@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, cast
+from typing import cast
 
 from sharebench.core.spec import Spec
 from sharebench.core.strategies import Strategy, of_spec
@@ -31,6 +31,7 @@ from sharebench.nodes.kubernetes.cluster.lease import node_digest
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import Configs, Installed, Part, lacks_config_map, look
 from sharebench.nodes.kubernetes.cluster.saved_state import AccessState
 from sharebench.nodes.kubernetes.cluster.versions import version_of
+from tenant.contract import TenantReport
 
 POLL_SECONDS = 1.0
 # From this version on the plugin can put replicas on one GPU of several.
@@ -119,7 +120,7 @@ class DevicePlugin(Access):
         partitioning = self._mig.partitioning(of_spec(spec["strategy"]))
         return PodNeeds(limits={partitioning.resource(grant.group): "1"})
 
-    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
+    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
         """What the node shows while the tenants still run, and what these saw of their device."""
         partitioning = self._mig.partitioning(strategy)
         expected = self._expected(strategy, len(grants), partitioning)

@@ -7,9 +7,8 @@ the last one.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 from sharebench.core.spec import Spec
 from sharebench.core.strategies import Strategy, of_spec
@@ -25,7 +24,7 @@ from sharebench.nodes.kubernetes.cluster.claims_api import Device
 from sharebench.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
 from sharebench.nodes.kubernetes.cluster.lease import node_digest
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part
-from tenant.contract import SHOWN_VARIABLE
+from tenant.contract import SHOWN_VARIABLE, TenantReport
 
 # The first that offers devices of the node is taken.
 DRIVERS: tuple[Driver, ...] = (Nvidia(),)
@@ -153,7 +152,7 @@ class Dra(Access):
             environment={SHOWN_VARIABLE: ",".join(variables)},
         )
 
-    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[Mapping[str, Any]]) -> Evidence:
+    def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
         """The claims as they were allocated, and what the tenants saw of their devices."""
         assert self.driver is not None
         claims = self._claims()

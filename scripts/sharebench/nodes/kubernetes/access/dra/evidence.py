@@ -10,12 +10,13 @@ from typing import Any
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Evidence, Grant
 from sharebench.nodes.evidence import item
+from sharebench.nodes.kubernetes.access.base import view_of
 from sharebench.nodes.kubernetes.access.dra.claims import claim_of, request_of
 from sharebench.nodes.kubernetes.access.dra.driver import Driver
 from sharebench.nodes.kubernetes.cluster import claims_api
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.claims_api import Device
-from tenant.contract import device_digest
+from tenant.contract import TenantReport, device_digest
 
 
 def _hidden(configs: Any, driver: Driver, devices: Sequence[Device]) -> Any:
@@ -78,20 +79,21 @@ def of_tenants(
     given: Mapping[str, Device | None],
     strategy: Strategy,
     grants: Sequence[Grant],
-    records: Sequence[Mapping[str, Any]],
+    records: Sequence[TenantReport],
 ) -> Evidence:
     """What the tenants saw: the device of their claim and no other, by its id where they asked CUDA."""
     evidence: Evidence = []
     marks = []
     for grant, record in zip(grants, records, strict=True):
-        view, device, source = record.get("view") or {}, given.get(request_of(grant.group)), f"tenant {grant.index}"
+        view, device, source = view_of(record), given.get(request_of(grant.group)), f"tenant {grant.index}"
         if device is None:
             continue
         shows = driver.shows(device, strategy)
         whole = [node for node in view.get("nodes", ()) if "/" not in node]
         if shows["nodes"]:
             evidence.append(item("GPUs by device files", shows["nodes"], whole, source))
-        variables = {name: (view.get("variables") or {}).get(name) for name in shows["variables"]}
+        seen = view.get("variables") or {}
+        variables = {name: seen.get(name) for name in shows["variables"]}
         evidence.append(item("variables of the CDI device", shows["variables"], variables, source))
         evidence.append(item("has the pipe of an MPS daemon", shows["mps"], view.get("mps_pipe") is not None, source))
         identity = driver.identity(device)
