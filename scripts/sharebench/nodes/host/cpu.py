@@ -11,7 +11,6 @@ import hashlib
 import itertools
 import os
 import platform
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from sharebench.core.spec import Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy, slices_of
 from sharebench.nodes.contract import Evidence, Grant, Sampler, State, Tenants, is_external_server
 from sharebench.nodes.evidence import item
+from sharebench.nodes.host import host_cpu
 from sharebench.nodes.host.cpu_telemetry import HostSampler
 from sharebench.nodes.host.processes import ProcessTenants, impossible_together
 from sharebench.nodes.node import Node
@@ -31,14 +31,6 @@ from tenant.contract import TenantReport
 LABEL = "CPU stand-in, not a GPU"
 # For tests, whose checkouts must not wait for each other.
 LOCK_FOLDER_VARIABLE = "SHAREBENCH_LOCK_FOLDER"
-
-
-def _cpu_model() -> str:
-    with open("/proc/cpuinfo") as lines:  # noqa: PTH123
-        for line in lines:
-            if line.startswith("model name"):
-                return re.sub(r"\s+", " ", line.split(":", 1)[1]).strip()
-    return platform.processor() or platform.machine()
 
 
 class CpuNode(Node):
@@ -65,7 +57,7 @@ class CpuNode(Node):
 
     def facts(self) -> NodeFacts:
         """The record's `node` object; the device is told apart by model, cores and memory, not by host name."""
-        model = _cpu_model() if Path("/proc/cpuinfo").exists() else platform.processor()
+        model = host_cpu.model()
         memory = psutil.virtual_memory().total
         identity = f"{model}/{len(self.cores)}/{memory >> 28}"
         return {
@@ -81,6 +73,7 @@ class CpuNode(Node):
                 "cores_used": self.cores,
                 "cores_of_host": os.cpu_count(),
                 "kernel": platform.release(),
+                **host_cpu.facts(),
             },
         }
 

@@ -26,6 +26,7 @@ from sharebench.core.files import Damaged, read_json, write_json
 from sharebench.core.spec import Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy, profile_matches
 from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, State, Tenants
+from sharebench.nodes.host import host_cpu
 from sharebench.nodes.host.cpu_telemetry import HostCounters
 from sharebench.nodes.host.gpu_telemetry import NvmlSampler, idle_power_watts
 from sharebench.nodes.host.nvidia_evidence import Target, collect
@@ -105,7 +106,11 @@ class NvidiaNode(Node):
             "memory_bytes": self.gpu.memory_bytes,
             "is_gpu": True,
             "label": "",
-            "details": self.gpu.facts() | {"time_slice": _time_slice_policy(self.options["gpu"])},
+            "details": {
+                **self.gpu.facts(),
+                "time_slice": _time_slice_policy(self.options["gpu"]),
+                **host_cpu.facts(),
+            },
         }
 
     def facts(self) -> NodeFacts:
