@@ -1,6 +1,6 @@
-"""How a strategy's tenants get to the GPU of a cluster's node: what every way of doing so must answer.
+"""Access: how a strategy's tenants reach the GPU of a cluster's node.
 
-`Cluster` has what all ways need (API, pods, taint, saved state); `ClusterNode` asks one object per way.
+`Cluster` has what all accesses need (API, pods, taint, saved state); `ClusterNode` asks one object per access.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class PodNeeds:
 
 
 class Access(ABC):
-    """One way to the GPU; `cluster` has the node that it belongs to. `spec` is a cell's spec everywhere."""
+    """One way to the GPU of the node in `cluster`. `spec` is a cell's spec everywhere."""
 
     name: str
     runs_mps = False
@@ -62,11 +62,11 @@ class Access(ABC):
 
     @abstractmethod
     def missing(self) -> str | None:
-        """What every strategy needs in this way and the cluster lacks; None if nothing."""
+        """What the cluster lacks for any strategy with this access; None if nothing."""
 
     @abstractmethod
     def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
-        """What the cluster lacks for the strategy, or this way cannot do; None if nothing."""
+        """Why `replicas` tenants cannot have that strategy with this access; None if they can."""
 
     def holds(self, state: State) -> bool:
         """Whether the node, last set to this state, still is in it. Raises NodeError when somebody else changed it."""
@@ -94,7 +94,7 @@ class Access(ABC):
         """What this tenant's pod needs. Changes nothing."""
 
     def objects(self, spec: Spec) -> list[Json]:
-        """What the cell needs in the tenants' namespace beside its pods; `metadata.name` is the name within the cell.
+        """What the cell needs in the tenants' namespace next to its pods; `metadata.name` is the name within the cell.
 
         They belong to the cell's ConfigMap and go with it. Changes nothing.
         """
@@ -112,7 +112,7 @@ class Access(ABC):
         return None
 
     def clean(self) -> None:  # noqa: B027
-        """Wait until what a cell had in this way is gone; its pods and its ConfigMap are. Raises NodeError."""
+        """Wait until the cell's `objects` are gone; its pods and its ConfigMap are. Raises NodeError."""
 
     def restore(self, state: AccessState) -> None:  # noqa: B027
         """Undo what `ensure` changed on the node; `state` is what it had saved before. Raises NodeError.

@@ -1,4 +1,4 @@
-"""GPU pods of others on the node, which would measure with us and which no switch of the plugin can do without."""
+"""Foreign GPU pods on the node: they would share the GPU with the tenants, and block a switch of the plugin."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json, pod_path
 
-# Every object of ours carries it, with the digest of the node as its value.
+# All our objects carry it, with the digest of the node as its value.
 OWNER_LABEL = "sharebench/node"
 ENDED_PHASES = ("Succeeded", "Failed")
 MOST_LISTED = 5
@@ -27,9 +27,9 @@ def _asks_for_gpu(container: Json) -> bool:
 
 
 def gpu_pods(pods: Iterable[Json], namespace: str) -> list[Json]:
-    """The pods of others that hold a GPU resource or a resource claim and have not ended.
+    """The foreign pods that hold a GPU resource or a resource claim and have not ended.
 
-    Tenants in another namespace than ours are others', too: they are those of a run that nobody here sweeps.
+    Tenants in another namespace than ours are foreign, too: this run does not sweep them.
     """
     found = []
     for pod in pods:
@@ -51,7 +51,7 @@ def listed(pods: Iterable[Json]) -> str:
 
 
 def refusal(pods: Iterable[Json]) -> str:
-    """The line with which a node is refused that others use."""
+    """The message that refuses a node which these pods use."""
     return (
         f"GPU pods of others run on the node: {listed(pods)}; "
         "wait for them, move them, or let them be evicted (kubernetes.drain: true)"

@@ -1,4 +1,4 @@
-"""A way to a pod's port through the API server, by the library's websocket, of which two things are mended here."""
+"""A socket to a pod's port through the API server, by the Kubernetes library's port-forward."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ OPEN_SECONDS = 10.0
 
 
 class PodUnreachable(ConnectionError):
-    """Nothing leads to the pod, which says nothing about what runs in it."""
+    """The pod cannot be reached, whatever runs in it."""
 
 
 @cache
 def _mend() -> None:
-    """Have websockets open in time, for which the library takes a time-out but passes none on, and end when reset.
+    """Replace the library's WebSocket by one that opens within a time-out, and ends when its connection is reset.
 
-    Of a reset one its thread would end, and leave the socket at our end as if something might still come.
+    The library passes no time-out on, and takes no class of websocket. When a connection is reset, its thread ends and
+    leaves the socket at our end open.
     """
     from kubernetes.stream import ws_client
     from websocket import WebSocket, WebSocketConnectionClosedException

@@ -23,7 +23,6 @@ DIGEST_ANNOTATION = "sharebench/code-sha256"
 CELL_LABEL = "sharebench/cell"
 # Random for each start of a cell's tenants: an object that has it was made by this very start.
 ATTEMPT_ANNOTATION = "sharebench/attempt"
-# Tells a tenant to report which device its pod was given.
 # What Kubernetes calls nobody: images without a user of their own run as root, which restricted namespaces refuse.
 USER = 65532
 USER_NAME = "sharebench"
@@ -68,7 +67,7 @@ def collection(place: Place, body: Json) -> str:
 
 
 def belonging(place: Place, owner: Json, body: Json) -> Json:
-    """An object that an access wants beside the pods, under its name in the cluster, with the cell's labels."""
+    """An object that an access wants next to the pods, under its name in the cluster, with the cell's labels."""
     metadata = {"name": f"{place.name}-{body['metadata']['name']}", "labels": place.labels}
     return {**body, "metadata": metadata | {"ownerReferences": [owned(place, owner)]}}
 

@@ -36,7 +36,7 @@ def _line(*parts: str | None) -> str:
 def container(pod: Json) -> Json:
     """State of the tenant's container: one of waiting, running, terminated, with what belongs to it.
 
-    A cluster may put containers of its own beside it.
+    A cluster may add containers of its own to the pod.
     """
     statuses = pod.get("status", {}).get("containerStatuses") or []
     states = [each.get("state") or {} for each in statuses if each["name"] == CONTAINER]

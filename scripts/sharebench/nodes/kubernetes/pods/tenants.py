@@ -85,7 +85,7 @@ class PodTenants:
     # Objects.
 
     def sweep(self) -> None:
-        """Remove every object of ours for this node, of whatever cell, and wait until the pods are gone."""
+        """Remove all our objects for this node, of whatever cell, and wait until the pods are gone."""
         sweep(self.api, self.place.namespace, {OWNER_LABEL: self.place.node_digest})
         self.access.clean()
 

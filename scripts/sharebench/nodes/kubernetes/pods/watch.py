@@ -11,7 +11,7 @@ from sharebench.nodes.kubernetes.cluster.api import Api, Backoff, Json
 
 
 def wait_until_gone(api: Api, collection: str, selector: str, seconds: float) -> None:
-    """Until no pod with these labels is left. Raises NodeError after about so many seconds, and what `get` does."""
+    """Wait until no pod has these labels. Raises NodeError after about `seconds`, and what `get` raises."""
     from urllib3.exceptions import HTTPError
 
     backoff = Backoff(seconds)

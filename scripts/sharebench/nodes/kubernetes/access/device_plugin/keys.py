@@ -52,7 +52,7 @@ def mechanism_of(key: str) -> str:
 
 
 def render(key: str, base: str, packed: bool = False) -> str:
-    """Text of the config under one of our keys, with the version and the flags of the config in force (`base`).
+    """Text of the config under one of our keys, with the version and the flags of the active config (`base`).
 
     `packed` puts the replicas that are asked for on one GPU of several (plugin 0.20 and later).
     """

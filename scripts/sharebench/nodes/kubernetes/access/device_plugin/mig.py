@@ -111,7 +111,7 @@ class MigPartitioner:
         return wanted.config is None or (said and mig_instances.shown(labels) == wanted.layout)
 
     def refuse_unsettled(self, node: Json) -> None:
-        """Raise NodeError where the layout may be changed, but is not settled, so that it could not come back."""
+        """Raise NodeError where the layout may be changed, but is not settled, so that it could not be restored."""
         if not self._may_change:
             return
         mig_manager.refuse_unsettled(node)

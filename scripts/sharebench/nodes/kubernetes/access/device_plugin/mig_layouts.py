@@ -1,6 +1,6 @@
 """The map of MIG layouts that NVIDIA's mig-manager knows: its entries, the profiles' names, and our own lines in it.
 
-The map is the file of nvidia-mig-parted (`mig-configs`), one text in a ConfigMap. An entry of ours is one line, put in
+The map is the file of nvidia-mig-parted (`mig-configs`), one text in a ConfigMap. Our entry is one line, put in
 and taken out as text, so that comments and order of all others stay.
 """
 
@@ -115,7 +115,7 @@ def entry_name(layout: Layout) -> str:
 
 
 def with_entries(text: str, entries: Iterable[Layout]) -> str:
-    """The map with an entry of ours for each of the layouts. Raises NotAMap where no line can be added."""
+    """The map with our entry for each of the layouts. Raises NotAMap where no line can be added."""
     head = MAP_HEAD.search(text)
     first = FIRST_ENTRY.match(text, head.end()) if head else None
     if head is None or first is None:
@@ -136,5 +136,5 @@ def _flow(layout: Layout) -> str:
 
 
 def without_entries(text: str) -> str:
-    """The map as it was before anything of ours was put in."""
+    """The map without our entries."""
     return OUR_ENTRY.sub("", text)

@@ -46,7 +46,7 @@ def labels_of(node: Json) -> Mapping[str, str]:
 
 @dataclass(frozen=True)
 class MapFile:
-    """Where the manager's map is: a key of a ConfigMap, whose text may get entries of ours if `is_read` by it."""
+    """The ConfigMap and key of the manager's map; our entries may be added where the manager reads it (`is_read`)."""
 
     namespace: str
     name: str
@@ -94,7 +94,7 @@ def capture(node: Json, layout: Layout) -> MigState:
 
 
 def refuse_unsettled(node: Json) -> None:
-    """Raise NodeError where the layout that is there now could not come back."""
+    """Raise NodeError where the present layout could not be restored."""
     labels = labels_of(node)
     if labels.get(STATE_LABEL) in CHANGING_STATES:
         raise NodeError(f"the MIG manager is changing the node: {STATE_LABEL} is {labels[STATE_LABEL]}; wait for it")
@@ -151,7 +151,7 @@ class MigManager:
         return f"key {self._file.key} of ConfigMap {self._file.namespace}/{self._file.name}"
 
     def publish(self, layouts: Iterable[Layout]) -> bool:
-        """Have an entry of ours for each layout; False when all were there. Raises NodeError."""
+        """Add our entry for each layout; False when all were there. Raises NodeError."""
         if not self._file.is_read:
             raise NodeError(f"the MIG manager makes its map itself ({self._where}), and the map lacks a layout")
         wanted = list(layouts)

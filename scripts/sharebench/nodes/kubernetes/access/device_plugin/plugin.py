@@ -1,7 +1,7 @@
 """The GPU of a node that NVIDIA's device plugin shares: exclusive, time-slicing and MPS.
 
-The plugin's config-manager takes one key of a ConfigMap per node, named by a label. `ensure` adds keys of ours, sets
-the label, and waits until labels, allocatable values and DaemonSet pods agree. Everything it changes is noted on the
+The plugin's config-manager takes one key of a ConfigMap per node, named by a label. `ensure` adds our keys, sets
+the label, and waits until labels, allocatable values and DaemonSet pods agree. Everything it changes is saved on the
 node first, and undone by `restore`.
 """
 

@@ -55,7 +55,7 @@ class Expected:
 
 
 def unmet(node: Json, daemons: Sequence[Daemon], mps: Daemon | None, expected: Expected) -> list[str]:
-    """What still differs from the expected state, in words; empty when nothing does.
+    """What still differs from the expected state, a line each; empty when nothing does.
 
     `daemons` must run in any state. `mps` is the MPS control daemon, which must run under MPS and be gone otherwise.
     """

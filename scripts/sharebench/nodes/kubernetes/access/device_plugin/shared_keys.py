@@ -59,7 +59,7 @@ def added(config_map: Json, mine: str, nodes: Collection[str], texts: Mapping[st
 
 
 def removed(config_map: Json, mine: str, nodes: Collection[str]) -> Json:
-    """The patch by which a node needs the keys no more; the last one brings back what was there before any of us."""
+    """The patch after which a node needs the keys no more; the last node restores the ConfigMap of before."""
     data, notes = config_map.get("data") or {}, _notes(config_map)
     if others(config_map, mine, nodes):
         gone = [USER_ANNOTATION_PREFIX + mine] if USER_ANNOTATION_PREFIX + mine in notes else []

@@ -40,7 +40,7 @@ def _matching(driver: Driver, devices: Iterable[Device], wanted: str) -> list[De
 def _instances(
     driver: Driver, devices: Sequence[Device], strategy: Strategy, layout: Sequence[str]
 ) -> list[Device] | str:
-    """An instance of one GPU for each profile of the layout; in words where the GPU has too few."""
+    """An instance of one GPU for each profile of the layout; the reason where the GPU has too few."""
     options: list[list[Device]] = []
     for wanted in layout:
         matching = _matching(driver, devices, wanted)
@@ -78,7 +78,7 @@ def _beside(options: Sequence[Sequence[Device]], room: Mapping[str, int]) -> lis
 
 
 def parts(driver: Driver, devices: Sequence[Device], strategy: Strategy, replicas: int) -> list[Device] | str:
-    """What each group of tenants would get, or one like it; in words why that cannot be."""
+    """What each group of tenants would get, or one like it; the reason where that cannot be."""
     mine = [device for device in devices if device.driver == driver.name]
     if strategy.mechanisms[0] != "mig":
         whole = [device for device in mine if driver.is_whole(device)]

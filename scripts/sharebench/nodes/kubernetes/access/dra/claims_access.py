@@ -32,7 +32,7 @@ GONE_SECONDS = 60.0
 POLL_SECONDS = 0.5
 LOOK_SECONDS = 5.0
 # A first prepare may fail and be tried again, as when MPS starts; nothing that passes takes longer.
-PASSING_SECONDS = 45.0
+RETRY_SECONDS = 45.0
 PREPARE_FAILED = "FailedPrepareDynamicResources"
 GATES_VARIABLE = "FEATURE_GATES"
 
@@ -199,8 +199,10 @@ class Dra(Access):
             if event["involvedObject"].get("name") not in waiting:
                 continue
             said = " ".join(event["message"].split())
-            is_passing = any(words in said for words in self.driver.passing)
-            if any(words in said for words in self.driver.hopeless) or (seconds > PASSING_SECONDS and not is_passing):
+            is_retriable = any(words in said for words in self.driver.retriable_errors)
+            if any(words in said for words in self.driver.fatal_errors) or (
+                seconds > RETRY_SECONDS and not is_retriable
+            ):
                 return f"the DRA driver does not prepare the claim: {said}"
         return None
 

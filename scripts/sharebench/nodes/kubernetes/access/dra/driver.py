@@ -30,10 +30,10 @@ class Driver(ABC):
     """DeviceClass of MIG instances, None where it has none."""
     product: str
     """Attribute that names the GPU model."""
-    passing: tuple[str, ...] = ()
-    """In messages about a device that is not ready yet, after which it is tried again."""
-    hopeless: tuple[str, ...] = ()
-    """In messages after which trying again is no use."""
+    retriable_errors: tuple[str, ...] = ()
+    """Parts of messages about a device that is not ready yet: the kubelet tries again."""
+    fatal_errors: tuple[str, ...] = ()
+    """Parts of messages after which trying again does not help."""
 
     @abstractmethod
     def is_plugin(self, container: Json) -> bool:
@@ -81,7 +81,7 @@ class Driver(ABC):
 
     @abstractmethod
     def shows(self, device: Device, strategy: Strategy) -> Json:
-        """Parts of the `view` of a tenant with this device (`tenant.granted_device`), beside its identity."""
+        """Parts of the `view` of a tenant with this device (`tenant.granted_device`), next to its identity."""
 
     @abstractmethod
     def daemons(self, deployments: Sequence[Json]) -> list[Json]:

@@ -1,4 +1,4 @@
-"""What proves that a strategy was in force by claims: these, the slices, and what the tenants saw in their pods."""
+"""Evidence of a strategy with claims: the claims, the slices, and what the tenants saw in their pods."""
 
 from __future__ import annotations
 

@@ -44,14 +44,14 @@ class Nvidia(Driver):
     whole_class = "gpu.nvidia.com"
     part_class = "mig.nvidia.com"
     product = "productName"
-    passing = (
+    retriable_errors = (
         "not yet ready",
         "already allocated to different claim",
         "context deadline exceeded",
         # While it starts an MPS daemon for one claim, it holds a lock that others wait for.
         "timeout acquiring lock",
     )
-    hopeless = (
+    fatal_errors = (
         "feature gate is not enabled",
         "unknown GPU sharing strategy",
         "strict decoding error",
