@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from sharebench.core.files import read_json
 from sharebench.figures.data import DrawnStudy
-from sharebench.records.record import in_todays_words
+from sharebench.gates import judged
 from sharebench.records.tables import read_table
 
 Outcome = tuple[str, str, int, str, str]
@@ -41,11 +40,11 @@ def add(result: Audit, record: dict[str, Any]) -> None:
 
 
 def records(study: DrawnStudy) -> Iterator[dict[str, Any]]:
-    """The records of all cells of tables/cells.csv, one by one. Raises OSError when one cannot be read."""
+    """The records of all cells of tables/cells.csv, judged by today's gates as in the tables. Raises RecordError."""
     columns = ["strategy", "workload", "replicas", "repeat"]
     cells = read_table(study.results / "tables" / "cells.csv", columns=columns).drop_duplicates()
     for strategy, workload, replicas, repeat in cells[columns].itertuples(index=False):
-        yield in_todays_words(read_json(study.cell_folder(strategy, workload, replicas, repeat) / "raw.json"))
+        yield judged.read(study.cell_folder(strategy, workload, replicas, repeat) / "raw.json")
 
 
 def _judge(result: Audit, record: dict[str, Any]) -> None:

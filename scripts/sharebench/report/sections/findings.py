@@ -17,14 +17,14 @@ CHANCE = 0.03
 Row = dict[str, Any]
 
 
-class Finding(NamedTuple):
+class Statement(NamedTuple):
     """What the data say of one strategy, in plain words."""
 
     strategy: str
     text: str
 
 
-def all_findings(rows: dict[str, list[Row]]) -> dict[str, list[Finding]]:
+def all_findings(rows: dict[str, list[Row]]) -> dict[str, list[Statement]]:
     """The findings of each workload, and of each that is part of a mix; pairs have a section of their own."""
     found = {}
     for workload, of_workload in rows.items():
@@ -35,7 +35,7 @@ def all_findings(rows: dict[str, list[Row]]) -> dict[str, list[Finding]]:
     return found
 
 
-def findings(rows: list[Row], plain: list[Row]) -> list[Finding]:
+def findings(rows: list[Row], plain: list[Row]) -> list[Statement]:
     """One finding per strategy at its largest number of tenants, from all `rows` of a workload, in order.
 
     Where that has no valid measurement, the finding says why and goes on with the largest that has one. The workload
@@ -54,7 +54,7 @@ def findings(rows: list[Row], plain: list[Row]) -> list[Finding]:
             sentences += _sentences(measured[-1], alone)
             if is_again(strategy):
                 sentences += _chance(measured[-1]["slowdown"])
-        found.append(Finding(strategy, " ".join(sentences)))
+        found.append(Statement(strategy, " ".join(sentences)))
     return found
 
 
