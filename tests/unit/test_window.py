@@ -113,6 +113,17 @@ def test_the_sampler_covers_the_window_and_hardly_more() -> None:
     assert stopped / NS == window["end_monotonic_seconds"]
 
 
+@pytest.mark.parametrize(("are_local", "calls"), [(True, 2), (False, 1)])
+def test_a_sampler_of_this_host_is_stopped_when_a_tenant_dies_in_the_window(are_local: bool, calls: int) -> None:
+    tenants = FakeTenants(2)
+    tenants.are_local = are_local
+    tenants.dies_at_ns = tenants.clock_ns + 2 * NS
+    sampler = FakeSampler(tenants)
+    with pytest.raises(TenantsFailed, match="ended early"):
+        measure(tenants, sampler, 60.0, 30.0)
+    assert len(sampler.ran) == calls
+
+
 def test_epoch_times_are_those_of_the_nodes_clock() -> None:
     tenants = FakeTenants(1)
     window, *_ = measure(tenants, FakeSampler(tenants), 1.0, 30.0)

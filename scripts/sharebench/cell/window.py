@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 
-from sharebench.nodes.contract import Endpoint, Sampler, Tenants, TenantsFailed, TenantUnreachable
+from sharebench.nodes.contract import Endpoint, NodeError, Sampler, Tenants, TenantsFailed, TenantUnreachable
 from sharebench.records.telemetry import Row, Telemetry
 from sharebench.records.types import Window
 from tenant.contract import Steadiness, TenantReport
@@ -107,6 +107,18 @@ def announce(
     raise TenantsFailed(f"a tenant did not take a window in {ATTEMPTS} attempts")
 
 
+@contextlib.contextmanager
+def _stopping_after_death(tenants: Tenants, sampler: Sampler, start_ns: int) -> Iterator[None]:
+    """Stop a sampler of this host when a tenant dies in the window; one in a pod may have died with it."""
+    try:
+        yield
+    except TenantsFailed:
+        if tenants.are_local:
+            with contextlib.suppress(NodeError):
+                sampler.stop(start_ns / NS, max(start_ns + 1, tenants.now_ns()) / NS)
+        raise
+
+
 def _completed(tenants: Tenants, pool: ThreadPoolExecutor, seconds: float, record_seconds: float) -> list[TenantReport]:
     """The records of jobs, each delivered when it is done or at its deadline; until then nothing is asked."""
     asked = [pool.submit(endpoint.record, record_seconds, seconds) for endpoint in tenants.endpoints()]
@@ -138,14 +150,17 @@ def measure(
         clocks = list(pool.map(clock_of, endpoints))
         start_ns, end_ns = announce(tenants, pool, seconds, record_seconds, jobs)
         sampler.start()
+        with _stopping_after_death(tenants, sampler, start_ns):
+            if jobs:
+                records = _completed(tenants, pool, seconds, record_seconds)
+            else:
+                tenants.sleep_until(end_ns)
         if jobs:
-            records = _completed(tenants, pool, seconds, record_seconds)
             took = [job["completion_seconds"] if (job := record.get("job")) else None for record in records]
             done = [completion for completion in took if completion is not None]
             end_ns = start_ns + round((max(done) if len(done) == len(took) else seconds) * NS)
             rows, summary = sampler.stop(start_ns / NS, end_ns / NS)
         else:
-            tenants.sleep_until(end_ns)
             rows, summary = sampler.stop(start_ns / NS, end_ns / NS)
             records = list(pool.map(lambda endpoint: endpoint.record(record_seconds), endpoints))
         # Only now does no tenant measure any more.
