@@ -10,6 +10,7 @@ from pathlib import Path
 from sharebench.analysis import aggregate
 from sharebench.analysis.decide import decide
 from sharebench.core.files import read_json
+from sharebench.core.run_record import RunRecord
 from sharebench.datasets import dataset
 from sharebench.figures.catalogue import names_for
 from sharebench.figures.draw import for_paper
@@ -94,8 +95,13 @@ def table(published: Path, out: Path) -> tuple[Study, Path]:
     data = dataset.located(published)
     made_by = read_json(data / "manifest.json")
     # The time of the original, so that the same data give the same files.
-    run = {key: made_by[key] for key in ("not_shown", "run_id", "created_epoch_seconds")}
-    aggregate.table(study, data, out, run | {"argv": ["snakemake", "paper"]} | lifecycle.git_state())
+    run: RunRecord = {
+        "not_shown": made_by["not_shown"],
+        "run_id": made_by["run_id"],
+        "created_epoch_seconds": made_by["created_epoch_seconds"],
+        "argv": ["snakemake", "paper"],
+    }
+    aggregate.table(study, data, out, run | lifecycle.git_state())
     catalogue = study.config["workload_catalogue"]
     decide.write_model(decide.read(data, out), {name: catalogue[name]["class"] for name in study.calibrated()})
     return study, data

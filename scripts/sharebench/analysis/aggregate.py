@@ -214,7 +214,7 @@ def unnamed(argv: list[str], config: dict[str, Any]) -> list[str]:
     return argv
 
 
-def _manifest(study: Study, run: dict[str, Any], units: int | None) -> dict[str, Any]:
+def _manifest(study: Study, run: run_record.RunRecord, units: int | None) -> dict[str, Any]:
     return {
         "config": published(study.config),
         "node_kind": study.node_kind,
@@ -249,7 +249,7 @@ def aggregate(data: Path, results: Path, tabled: Path) -> None:
     tabled.touch()
 
 
-def table(study: Study, data: Path, results: Path, run: dict[str, Any]) -> None:
+def table(study: Study, data: Path, results: Path, run: run_record.RunRecord) -> None:
     """Write `results`/tables and manifest.json from the records under `data`; `run` says who did it and why.
 
     Raises Refused when the records do not belong together.
@@ -356,7 +356,7 @@ def _switches(checker: Checker) -> Switches:
 def _write(
     tables: dict[str, pd.DataFrame],
     study: Study,
-    run: dict[str, Any],
+    run: run_record.RunRecord,
     node: dict[str, Any],
     folder: Path,
     note: str,

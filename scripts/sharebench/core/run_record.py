@@ -7,7 +7,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from sharebench.core.files import Damaged, read_json
 
@@ -22,15 +22,55 @@ RUN_TYPES: dict[str, tuple[type, ...]] = {
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+class Overhead(TypedDict):
+    """What cells took beyond their windows, over all runs in these results."""
+
+    cells: int
+    seconds: float
+
+
+class Failure(TypedDict):
+    """The last harness failures in a row with one cause."""
+
+    cause: str | None
+    count: int
+
+
+class RunRecord(TypedDict, total=False):
+    """`.sharebench/run.json`; without keys where there was never a run."""
+
+    run_id: str
+    pid: int
+    started_epoch_seconds: float
+    results: str
+    ended: bool
+    done: int
+    planned: int
+    first_cell_epoch_seconds: float | None
+    overhead: Overhead | None
+    failure: Failure | None
+    down: str | None
+    config: dict[str, Any]
+    node_kind: str
+    order: str
+    not_shown: str
+    argv: list[str]
+    jobs: dict[str, int]
+    git_commit: str | None
+    git_dirty: bool | None
+    created_epoch_seconds: float
+    """When the manifest of a data set was made that is rebuilt."""
+
+
 def state_folder(results: Path) -> Path:
     """Folder under the results root for locks, the run record and the node's state."""
     return results / STATE_FOLDER
 
 
-def read_run(results: Path) -> dict[str, Any]:
+def read_run(results: Path) -> RunRecord:
     """The run record of these results; empty when there was never a run, or when the record is damaged."""
     try:
-        record: dict[str, Any] = read_json(state_folder(results) / "run.json", "run_id", "ended")
+        record: RunRecord = read_json(state_folder(results) / "run.json", "run_id", "ended")
     except (FileNotFoundError, Damaged):
         return {}
     is_sound = all(isinstance(record.get(key, kinds[0]()), kinds) for key, kinds in RUN_TYPES.items())

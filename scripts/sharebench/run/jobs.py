@@ -48,8 +48,8 @@ class JobFailed(Exception):
 class Run:
     """The run that a job belongs to, as the run record says: its study, its node and where its results go."""
 
-    def __init__(self, results: Path, run_record: Mapping[str, Any]) -> None:
-        self.results, self.record = results, run_record
+    def __init__(self, results: Path, record: run_record.RunRecord) -> None:
+        self.results, self.record = results, record
         self.started_epoch_seconds = time.time()
 
     @cached_property
@@ -226,12 +226,12 @@ def restore(run: Run) -> None:
     print("the node is back in its original state" if restored else "nothing to restore", flush=True)
 
 
-def progress(run: Mapping[str, Any], wanted: Mapping[str, Any], study: Study) -> str:
+def progress(run: run_record.RunRecord, wanted: Mapping[str, Any], study: Study) -> str:
     """The cell's line on the terminal: which of how many, what, and how long the rest will take."""
     number, planned = run["done"], run["planned"]
     name = f"{wanted['strategy']['name']} × {wanted['replicas']}, {wanted['workload']['name']}"
     # The first cell is timed by what is known of earlier runs, the others by this run's pace.
-    elapsed = time.time() - run["first_cell_epoch_seconds"]
+    elapsed = time.time() - (run["first_cell_epoch_seconds"] or time.time())
     each = elapsed / (number - 1) if number > 1 else seconds_per_cell(study, run)
     left = duration((planned - number + 1) * each)
     return f"cell {number} of {planned}: {name}, repeat {wanted['repeat']} · about {left} left"
@@ -242,7 +242,7 @@ def wall_window_seconds(study: Study) -> float:
     return 0.0 if study.node_kind == "simulated" else float(study.config["window_seconds"])
 
 
-def seconds_per_cell(study: Study, run: Mapping[str, Any]) -> float:
+def seconds_per_cell(study: Study, run: run_record.RunRecord) -> float:
     """What a cell takes: its window and the mean overhead of these results' cells so far."""
     overhead = run.get("overhead") or {"cells": 1, "seconds": FIRST_OVERHEAD_SECONDS[study.node_kind]}
     return float(wall_window_seconds(study) + overhead["seconds"] / overhead["cells"])

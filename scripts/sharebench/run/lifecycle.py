@@ -13,7 +13,6 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import dropwhile, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 from sharebench.core import console, run_record
 from sharebench.core.files import SCRIPTS
@@ -45,7 +44,7 @@ def count_of(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 
-def headline(study: Study, run: Mapping[str, Any], cells: Collection[Cell], jobs: Mapping[str, int]) -> str:
+def headline(study: Study, run: run_record.RunRecord, cells: Collection[Cell], jobs: Mapping[str, int]) -> str:
     """The plan in one line: cells by strategy, switches, time."""
     if not cells:
         others = ", ".join(f"{name} {count}" for name, count in sorted(jobs.items()) if count and name != "all")
@@ -125,8 +124,8 @@ def _git(*arguments: str) -> str | None:
     return answer.stdout.strip() if answer.returncode == 0 else None
 
 
-def git_state() -> dict[str, Any]:
-    """Commit of the checkout and whether tracked files differ from it; None outside git."""
+def git_state() -> run_record.RunRecord:
+    """Of a run record: commit of the checkout and whether tracked files differ from it; None outside git."""
     try:
         commit = _git("rev-parse", "HEAD")
         changes = _git("status", "--porcelain", "--untracked-files=no")
@@ -162,20 +161,16 @@ def begin(
         lock_path = node.lock_path if node else None
     except NodeError as error:
         raise ownership.OwnershipError(str(error)) from None
-    claim = ownership.claim(
-        results,
-        lock_path,
-        {
-            "config": study.config,
-            "node_kind": study.node_kind,
-            "order": study.order,
-            "not_shown": not_shown,
-            "argv": relative_argv(argv),
-            "planned": len(cells),
-            "jobs": jobs,
-            **git_state(),
-        },
-    )
+    record: run_record.RunRecord = {
+        "config": study.config,
+        "node_kind": study.node_kind,
+        "order": study.order,
+        "not_shown": not_shown,
+        "argv": relative_argv(argv),
+        "planned": len(cells),
+        "jobs": jobs,
+    }
+    claim = ownership.claim(results, lock_path, record | git_state())
     os.environ[run_record.RUN_ID_VARIABLE] = claim.run_id
     if node is not None:
         try:

@@ -19,7 +19,15 @@ from typing import Any
 
 from sharebench.core import file_lock
 from sharebench.core.files import write_json
-from sharebench.core.run_record import RUN_ID, RUN_ID_VARIABLE, STOP_SIGNALS, read_run, scratch_folders, state_folder
+from sharebench.core.run_record import (
+    RUN_ID,
+    RUN_ID_VARIABLE,
+    STOP_SIGNALS,
+    RunRecord,
+    read_run,
+    scratch_folders,
+    state_folder,
+)
 
 FAILURES_BEFORE_DOWN = 2
 GRACE_SECONDS = 3.0
@@ -59,7 +67,7 @@ def new_run_id() -> str:
     return time.strftime("%Y%m%d-%H%M%S", time.gmtime()) + "-" + os.urandom(2).hex()
 
 
-def write_run(results: Path, record: dict[str, Any]) -> None:
+def write_run(results: Path, record: RunRecord) -> None:
     """Replace the run record."""
     write_json(state_folder(results) / "run.json", record)
 
@@ -105,14 +113,14 @@ def _clock(epoch_seconds: Any) -> str:
     return time.strftime("%H:%M:%S", time.localtime(epoch_seconds))
 
 
-def claim(results: Path, node_lock: Path | None, record: dict[str, Any]) -> Claim:
+def claim(results: Path, node_lock: Path | None, record: RunRecord) -> Claim:
     """Take the results folder and the node, sweeping what a dead owner left behind.
 
     `record` becomes the run record (`.sharebench/run.json`). Raises OwnershipError naming a live owner, or when the
     results cannot be written to.
     """
     run_id = new_run_id()
-    owner = {
+    owner: RunRecord = {
         "run_id": run_id,
         "pid": os.getpid(),
         "started_epoch_seconds": time.time(),
@@ -136,16 +144,22 @@ def claim(results: Path, node_lock: Path | None, record: dict[str, Any]) -> Clai
                 if lock.is_own and isinstance(dead, str) and RUN_ID.fullmatch(dead):
                     sweep(dead)
                 lock.write(json.dumps(owner))
-            kept = {"overhead": read_run(results).get("overhead")}
-            fresh = {"ended": False, "done": 0, "first_cell_epoch_seconds": None, "failure": None, "down": None}
-            write_run(results, owner | kept | fresh | record)
+            fresh: RunRecord = {
+                "ended": False,
+                "done": 0,
+                "first_cell_epoch_seconds": None,
+                "failure": None,
+                "down": None,
+                "overhead": read_run(results).get("overhead"),
+            }
+            write_run(results, owner | fresh | record)
         except OSError as error:
             raise OwnershipError(f"{results} cannot be written to: {error.strerror}") from None
         undo.pop_all()
     return Claim(run_id, results, held)
 
 
-def verify(results: Path) -> dict[str, Any]:
+def verify(results: Path) -> RunRecord:
     """The run record, when the run that started this job still owns the results and is alive.
 
     Raises OwnershipError otherwise, and when the circuit breaker has tripped.
@@ -181,7 +195,7 @@ def report(results: Path, failure: str | None, is_final: bool = False) -> None:
     write_run(results, record | {"failure": {"cause": failure, "count": count}, "down": down})
 
 
-def count_cell(results: Path) -> dict[str, Any]:
+def count_cell(results: Path) -> RunRecord:
     """Note in the run record that one more cell has begun, and return the record."""
     record = read_run(results)
     record["done"] += 1
