@@ -13,7 +13,6 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-WORDS = ROOT / "docs/words.yaml"
 # Data are as they were published, manifests as others wrote them.
 SKIPPED = re.compile(r"docs/words\.yaml$|docs/prose\.py$|tests/cluster/testbed/manifests/|published/.*\.yaml$")
 TEXT = {".md", ".yaml", ".yml", ".smk", ".cff"}
@@ -21,9 +20,9 @@ TEXT = {".md", ".yaml", ".yml", ".smk", ".cff"}
 
 def patterns() -> list[tuple[re.Pattern[str], str]]:
     """Each phrase as a pattern that also matches across line ends and comment signs, with what to write instead."""
-    phrases: dict[str, str] = yaml.safe_load(WORDS.read_text())
-    found = {phrase.replace(" ", r"[\s#]+"): instead for phrase, instead in phrases.items()}
-    return [(re.compile(rf"(?<![\w/])(?:{phrase})(?![\w/])", re.I), instead) for phrase, instead in found.items()]
+    phrases: dict[str, str] = yaml.safe_load((ROOT / "docs/words.yaml").read_text())
+    whole = r"(?<![\w/])(?:{})(?![\w/])".format
+    return [(re.compile(whole(key.replace(" ", r"[\s#]+")), re.I), instead) for key, instead in phrases.items()]
 
 
 def prose(path: Path) -> str:
@@ -49,14 +48,15 @@ def main(arguments: list[str]) -> int:
     named = [name for name in arguments if not name.startswith("-")]
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     files = [name for name in tracked if not SKIPPED.search(name) and Path(name).suffix in suffixes] + ["Makefile"]
-    found = 0
+    found = []
     for name in named or files:
         text = prose(ROOT / name)
         for pattern, instead in patterns():
             for match in pattern.finditer(text):
-                found += 1
-                print(f"{name}:{text.count(chr(10), 0, match.start()) + 1}: {' '.join(match[0].split())} -> {instead}")
-    return 1 if found else 0
+                line = text.count("\n", 0, match.start()) + 1
+                found.append(f"{name}:{line}: {' '.join(match[0].split())} -> {instead}")
+    print(*found, sep="\n", end="\n" if found else "")
+    return bool(found)
 
 
 if __name__ == "__main__":

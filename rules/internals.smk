@@ -41,7 +41,7 @@ def is_news(record):
 
 
 def explain_dry_run():
-    """Have a dry run explain every job, though the profile hides it in runs: a profile cannot tell the two.
+    """Have a dry run explain every job, though the profile hides it in runs: a profile cannot distinguish the two.
 
     Held by test_a_dry_run_says_what_would_run_and_why.
     """
@@ -62,7 +62,7 @@ def lift_job_limit():
 def jobs_to_run():
     """The first output of each job that this run will do ("" without), by rule; known from `onstart` on.
 
-    `onstart` is told nothing of the jobs, which the plan's headline counts. Held by
+    `onstart` gets nothing of the jobs, which the plan's headline counts. Held by
     tests/pipeline/test_what_the_terminal_shows.py.
     """
     first_outputs = {}
