@@ -67,7 +67,7 @@ def simulated() -> str:
         ("sharebench/core/files.py", set()),
         ("sharebench/records/telemetry.py", CELLS | {"timeslice"}),
         ("sharebench/records/histogram.py", {"tables", "figures", "compare", "together"}),
-        ("sharebench/gates/gates.py", CELLS | TABLED),
+        ("sharebench/gates/gates.py", CELLS | TABLED | {"report"}),
         ("sharebench/config/checks.py", set()),
         ("sharebench/study/study.py", set()),
         ("sharebench/nodes/contract.py", CELLS | {"timeslice"}),
