@@ -11,8 +11,8 @@ from publication.tables import markdown
 from sharebench.core.files import read_json
 from sharebench.datasets import dataset
 from sharebench.gates import gates
-from sharebench.gates.verdict import Record
 from sharebench.records import record
+from sharebench.records.types import Record
 
 Group = tuple[str, str, str, int]
 """Gate, strategy, workload and number of tenants."""

@@ -36,6 +36,7 @@ from sharebench.datasets import dataset
 from sharebench.gates.judged import read
 from sharebench.records.record import RecordError, RecordMismatch, check
 from sharebench.records.references import read_device
+from sharebench.records.types import Record
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
@@ -51,7 +52,7 @@ class Refused(Exception):
     """The records must not be tabled together; the message says which, why, and the command that mends it."""
 
 
-def _identity(record: dict[str, Any]) -> dict[str, Any]:
+def _identity(record: Mapping[str, Any]) -> dict[str, Any]:
     """What must be the same in everything that a table comes from: the product, its driver, and the frameworks."""
     packages = {f"package {name}": text for name, text in record["provenance"]["packages"].items()}
     return {"product": record["node"]["product"], "driver": record["node"]["details"].get("driver"), **packages}
@@ -74,7 +75,7 @@ class Checker:
         """By workload and device what its first cell used, on devices that calibration/ is not of."""
         self.calibrations = {workload: self._calibration(workload) for workload in study.calibrated()}
 
-    def _check(self, path: Path, record: dict[str, Any], spec: str, workload: str) -> None:
+    def _check(self, path: Path, record: Mapping[str, Any], spec: str, workload: str) -> None:
         if not self.study.config["from"]:
             check(record, spec, self.study.code(workload))
         self.identities[path] = (record["provenance"]["started_epoch_seconds"], _identity(record))
@@ -96,7 +97,7 @@ class Checker:
             self.odd[path] = f"not a calibration, missing or damaged ({type(error).__name__}: {error})"
         return {}
 
-    def _is_outdated(self, record: Mapping[str, Any], workload: str) -> bool:
+    def _is_outdated(self, record: Record, workload: str) -> bool:
         """Whether a record used something else of the workload than is known of it on that device.
 
         That is what its calibration says now, if that is readable; of another device, what the first cell there used.
@@ -108,7 +109,7 @@ class Checker:
             now = self.elsewhere.setdefault((workload, device), used)
         return bool(now) and any(now[key] != value for key, value in used.items() if key in now and value is not None)
 
-    def records(self, cells: Iterable[Cell]) -> Iterator[dict[str, Any]]:
+    def records(self, cells: Iterable[Cell]) -> Iterator[Record]:
         """The sound records of these cells; what is wrong with the others is noted."""
         for cell in cells:
             path = self.data / cell.raw
@@ -302,7 +303,8 @@ def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
     watched: list[dict[str, Any]] = []
     switches = _switches(checker)
     for record in checker.records(study.tabled()):
-        cell = Cell(**{key: record["cell"][key] for key in ("strategy", "workload", "replicas", "repeat")})
+        key = record["cell"]
+        cell = Cell(key["strategy"], key["workload"], key["replicas"], key["repeat"])
         cells.append(reduced(record))
         started += starts(record)
         switches.add(cell.strategy, record.get("switch"))

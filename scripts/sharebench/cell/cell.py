@@ -6,7 +6,7 @@ import json
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from sharebench import SCHEMA_VERSION
 from sharebench.cell.window import measure, noticing_death, settle
@@ -16,7 +16,7 @@ from sharebench.gates import gates
 from sharebench.nodes.contract import Evidence, Grant, NodeError, State, Tenants, TenantsFailed
 from sharebench.nodes.node import Node
 from sharebench.records.telemetry import Row, Telemetry
-from sharebench.records.types import Outcome, Window
+from sharebench.records.types import CellRecord, Outcome, Window
 from tenant.contract import Environment, Steadiness, TenantReport
 
 # A cell's status when several tenants ended badly: the first of these that any of them has.
@@ -277,5 +277,5 @@ def run_cell(
     if record["status"] == "hung":
         # With an iteration in flight to the end.
         node.mark_dirty()
-    record["gates"] = gates.evaluate(record)
+    record["gates"] = gates.evaluate(cast(CellRecord, record))
     return record | {"environment": environment}, rows

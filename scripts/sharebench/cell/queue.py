@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from sharebench.cell.cell import common_environment, empty_tenant, judge, run_cell, used_calibration
 from sharebench.core.spec import tenant_workloads
@@ -17,7 +17,7 @@ from sharebench.core.strategies import Strategy
 from sharebench.gates import gates
 from sharebench.nodes.node import Node
 from sharebench.records.telemetry import NOTHING_KNOWN, Row
-from sharebench.records.types import Outcome
+from sharebench.records.types import CellRecord, Outcome
 
 Record = dict[str, Any]
 # What of a summary of telemetry is not a mean over the window.
@@ -86,7 +86,7 @@ def joined(spec_text: str, turns: Sequence[Record], calibrations: Mapping[str, M
     record["window"] = _window([turn["window"] for turn in measured]) if measured else None
     record["telemetry"] = _telemetry(measured, spec["replicas"]) if measured else None
     record["environment"] = common_environment([turn["environment"] for turn in measured]) if measured else {}
-    return record | {"gates": gates.evaluate(record)}
+    return record | {"gates": gates.evaluate(cast(CellRecord, record))}
 
 
 def _window(windows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 
-from sharebench.gates.verdict import Finding, Record, Tenant, at_most, worst_of
+from sharebench.gates.verdict import Verdict, at_most, load_of, worst_of
+from sharebench.records.types import CellRecord, TenantRecord
 
 # Less drift than this changes no answer.
 DRIFT_RATIO = 0.10
@@ -28,19 +30,19 @@ LEVEL_RATIO = 0.10
 LEVEL_DEVIATIONS = 5.0
 
 
-def drift(record: Record) -> Finding:
+def drift(record: CellRecord) -> Verdict:
     """Change of the mean latency between the halves of the window."""
     tenants = [tenant for tenant in record["tenants"] if not _may_outlast_others(tenant)]
     judged = [(*found, tenant["index"]) for tenant in tenants if (found := _drift_of(tenant))]
     worst = worst_of(judged)
     if worst is None:
-        return Finding(None, DRIFT_RATIO, True, "too few iterations to tell drift from noise")
+        return Verdict(None, DRIFT_RATIO, True, "too few iterations to tell drift from noise")
     value, limit, culprit = worst
     message = f"mean latency of tenant {culprit} changed by {value:.1%} between the halves of the window"
     return at_most(value, limit, message)
 
 
-def level_shift(record: Record) -> Finding | None:
+def level_shift(record: CellRecord) -> Verdict | None:
     """Share of the window in which a tenant's mean latency is not at the window's usual level.
 
     The halves of a window may have the same mean although a tenant goes to and fro between two levels.
@@ -48,12 +50,12 @@ def level_shift(record: Record) -> Finding | None:
     closed = [
         tenant
         for tenant in record["tenants"]
-        if tenant["load"]["arrival"] == "closed" and not _may_outlast_others(tenant)
+        if load_of(tenant)["arrival"] == "closed" and not _may_outlast_others(tenant)
     ]
     judged = [(share, LEVEL_RATIO, tenant["index"]) for tenant in closed if (share := _off_level(tenant)) is not None]
     worst = worst_of(judged)
     if worst is None:
-        return Finding(None, LEVEL_RATIO, True, "too few iterations to tell levels from noise") if closed else None
+        return Verdict(None, LEVEL_RATIO, True, "too few iterations to tell levels from noise") if closed else None
     value, limit, culprit = worst
     message = (
         f"in {value:.0%} of the window the mean latency of tenant {culprit} is off its usual one by more than a tenth"
@@ -61,16 +63,18 @@ def level_shift(record: Record) -> Finding | None:
     return at_most(value, limit, message)
 
 
-def _may_outlast_others(tenant: Tenant) -> bool:
+def _may_outlast_others(tenant: TenantRecord) -> bool:
     """A job is faster once its neighbours have finished theirs."""
     return bool(tenant.get("job"))
 
 
-def _off_level(tenant: Tenant) -> float | None:
+def _off_level(tenant: TenantRecord) -> float | None:
     """None where a group of slots is empty however coarse."""
     timeline = tenant["timeline"]
-    for groups in DRIFT_T if timeline is not None else ():
-        counts, sums = (_grouped(timeline[key], 2 * groups) for key in ("count", "sum_seconds"))
+    if timeline is None:
+        return None
+    for groups in DRIFT_T:
+        counts, sums = _grouped(timeline["count"], 2 * groups), _grouped(timeline["sum_seconds"], 2 * groups)
         if min(counts) > 0 and min(sums) > 0:
             means = [part / count for part, count in zip(sums, counts, strict=True)]
             usual = sorted(means)[groups]
@@ -83,7 +87,7 @@ def _off_level(tenant: Tenant) -> float | None:
     return None
 
 
-def _drift_of(tenant: Tenant) -> tuple[float, float] | None:
+def _drift_of(tenant: TenantRecord) -> tuple[float, float] | None:
     """Relative change of the mean latency between the halves, and what noise explains (at least DRIFT_RATIO).
 
     None where a group is empty however coarse.
@@ -91,7 +95,7 @@ def _drift_of(tenant: Tenant) -> tuple[float, float] | None:
     timeline = tenant["timeline"]
     if timeline is None:
         return None
-    is_closed = tenant["load"]["arrival"] == "closed"
+    is_closed = load_of(tenant)["arrival"] == "closed"
     for groups, critical in DRIFT_T.items() if is_closed else [(OPEN_DRIFT_GROUPS, OPEN_DRIFT_T)]:
         counts = _grouped(timeline["count"], 2 * groups)
         sums = _grouped(timeline["sum_seconds"], 2 * groups)
@@ -120,7 +124,7 @@ def _differences(counts: list[float], sums: list[float]) -> list[float]:
     ]
 
 
-def _grouped(values: list[float], groups: int) -> list[float]:
+def _grouped(values: Sequence[float], groups: int) -> list[float]:
     """Sums over `groups` runs of neighbouring slots, as equally long as they can be."""
     edges = [round(position * len(values) / groups) for position in range(groups + 1)]
     return [sum(values[low:high]) for low, high in itertools.pairwise(edges)]

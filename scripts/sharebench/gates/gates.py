@@ -6,14 +6,23 @@ job starts this module, so it imports nothing heavy (no numpy, no pandas).
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
 
-from sharebench.core.spec import reference, workload_of
+from sharebench.core.spec import parse, reference, workload_of
 from sharebench.gates import drift, gpu, load, programs, prometheus
-from sharebench.gates.verdict import UNKNOWN, Finding, Record, Tenant, at_most, window_seconds, worst_of
+from sharebench.gates.verdict import (
+    UNKNOWN,
+    Verdict,
+    at_most,
+    load_of,
+    telemetry_of,
+    window_of,
+    window_seconds,
+    worst_of,
+)
+from sharebench.records.types import CellRecord, GateVerdict, TenantRecord
 from tenant.contract import upper_seconds
 
 # A tenant that is idle for more of the window lets its neighbours look faster than they are.
@@ -43,14 +52,16 @@ FOREIGN_PERCENT = 10.0
 # A fault in mid-window is a change of the window, and the CPU time of a process that has died is nobody's.
 NOT_BESIDE_A_FAULT = ("window_length", "drift", "level_shift", "stall", "foreign_cpu", "queue_growth")
 
+Check = Callable[[CellRecord], Verdict | None]
 
-def is_valid(record: Record) -> bool:
+
+def is_valid(record: CellRecord | Mapping[str, Any]) -> bool:
     """Whether the cell counts: status `ok` and no failed `invalid` gate."""
     broken = any(gate["severity"] == "invalid" and not gate["passed"] for gate in record["gates"])
     return record["status"] == "ok" and not broken
 
 
-def evaluate(record: Record) -> list[dict[str, Any]]:
+def evaluate(record: CellRecord) -> list[GateVerdict]:
     """The record's `gates`: one entry per check that applies to a cell of its kind.
 
     A cell whose status is not `ok` is in no mean anyway and gets none. What this kind of node cannot know
@@ -60,46 +71,58 @@ def evaluate(record: Record) -> list[dict[str, Any]]:
     if record["status"] != "ok":
         return []
     skipped: tuple[str, ...] = ()
-    if record.get("fault"):
+    if (fault := record.get("fault")) is not None:
         skipped = NOT_BESIDE_A_FAULT
-        aggressor = record["fault"]["aggressor"]
-        record = {**record, "tenants": [each for each in record["tenants"] if each["index"] != aggressor]}
-    gates = []
-    for severity, checks in (("invalid", INVALID), ("warning", WARNING)):
-        for name, check in checks.items():
-            finding = None if name in skipped else check(record)
-            if finding is not None:
-                gates.append({"name": name, "severity": severity, **finding._asdict()})
-                if finding.passed and finding.value is not None:
-                    gates[-1]["message"] = ""
-    return gates
+        victims = [each for each in record["tenants"] if each["index"] != fault["aggressor"]]
+        record = {**record, "tenants": victims}
+    return [
+        *_verdicts(record, "invalid", INVALID, skipped),
+        *_verdicts(record, "warning", WARNING, skipped),
+    ]
 
 
-def _evidence(record: Record) -> Finding | None:
+def _verdicts(
+    record: CellRecord, severity: Literal["invalid", "warning"], checks: Mapping[str, Check], skipped: tuple[str, ...]
+) -> Iterator[GateVerdict]:
+    for name, check in checks.items():
+        verdict = None if name in skipped else check(record)
+        if verdict is not None:
+            is_quiet = verdict.passed and verdict.value is not None
+            yield {
+                "name": name,
+                "severity": severity,
+                "value": verdict.value,
+                "limit": verdict.limit,
+                "passed": verdict.passed,
+                "message": "" if is_quiet else verdict.message,
+            }
+
+
+def _evidence(record: CellRecord) -> Verdict | None:
     broken = [item for item in record["evidence"] if not item["holds"]]
     if not record["evidence"] and programs.are_all_elsewhere(record):
         return None
     if not record["evidence"]:
-        return Finding(None, 0, False, "nothing proves that the strategy was in force")
+        return Verdict(None, 0, False, "nothing proves that the strategy was in force")
     first = broken[0] if broken else record["evidence"][0]
     seen = f"expected {first['expected']}, observed {first['observed']}"
     return at_most(len(broken), 0, f"{first['name']} ({first['source']}): {seen}")
 
 
-def _window_coverage(record: Record) -> Finding:
+def _window_coverage(record: CellRecord) -> Verdict:
     worst = min(record["tenants"], key=lambda tenant: tenant["coverage_ratio"])
     value = worst["coverage_ratio"]
     message = f"tenant {worst['index']} ran in only {value:.1%} of the window"
-    return Finding(value, COVERAGE_RATIO, value >= COVERAGE_RATIO, message)
+    return Verdict(value, COVERAGE_RATIO, value >= COVERAGE_RATIO, message)
 
 
-def _window_length(record: Record) -> Finding | None:
+def _window_length(record: CellRecord) -> Verdict | None:
     seconds = window_seconds(record)
     judged = [
         (tenant["sum_seconds"] / tenant["count"] / seconds, ITERATION_RATIO, tenant["index"])
         for tenant in record["tenants"]
         # A job ends its window itself.
-        if tenant["load"]["arrival"] == "closed" and tenant["count"] and not tenant.get("job")
+        if load_of(tenant)["arrival"] == "closed" and tenant["count"] and not tenant.get("job")
     ]
     worst = worst_of(judged)
     if worst is None:
@@ -109,11 +132,11 @@ def _window_length(record: Record) -> Finding | None:
     return at_most(value, limit, message)
 
 
-def _nothing_finished(record: Record) -> Finding:
+def _nothing_finished(record: CellRecord) -> Verdict:
     """Tenants without a latency: they are in no mean, so that the others would stand for them."""
     idle = [tenant for tenant in record["tenants"] if not tenant["count"]]
     if not idle:
-        return Finding(0, 0, True, "")
+        return Verdict(0, 0, True, "")
     tenant = idle[0]
     what = "request" if tenant.get("measured_by") == "client" else "iteration"
     if tenant["errors"]:
@@ -125,8 +148,8 @@ def _nothing_finished(record: Record) -> Finding:
     return at_most(len(idle), 0, f"tenant {tenant['index']}: {why}")
 
 
-def _output_digest(record: Record) -> Finding | None:
-    spec = json.loads(record["spec"])
+def _output_digest(record: CellRecord) -> Verdict | None:
+    spec = parse(record["spec"])
     judged = []
     for index, tenant in enumerate(record["tenants"]):
         if programs.is_program(tenant):
@@ -134,15 +157,16 @@ def _output_digest(record: Record) -> Finding | None:
         tolerance: float = workload_of(spec, index)["output_tolerance"]
         alone = reference(record["calibration"], tenant["workload"]).get("output_digest")
         if not alone:
-            return Finding(None, tolerance, False, "there is no digest of the output that the workload has alone")
+            return Verdict(None, tolerance, False, "there is no digest of the output that the workload has alone")
         digest = tenant["output_digest"] or []
         if len(digest) != len(alone):
             message = f"tenant {tenant['index']} gave {len(digest)} of {len(alone)} numbers of its output"
-            return Finding(None, tolerance, False, message)
-        if None in digest:
+            return Verdict(None, tolerance, False, message)
+        known = [value for value in digest if value is not None]
+        if len(known) < len(digest):
             message = f"the output of tenant {tenant['index']} is no number any more (NaN or infinite)"
-            return Finding(None, tolerance, False, message)
-        deviation = max(_relative(seen, wanted) for seen, wanted in zip(digest, alone, strict=True))
+            return Verdict(None, tolerance, False, message)
+        deviation = max(_relative(seen, wanted) for seen, wanted in zip(known, alone, strict=True))
         judged.append((deviation, tolerance, tenant["index"]))
     if not judged:
         return None
@@ -156,9 +180,9 @@ def _relative(seen: float, wanted: float) -> float:
     return abs(seen - wanted) / scale if scale else 0.0
 
 
-def _drained_queue(record: Record) -> Finding | None:
+def _drained_queue(record: CellRecord) -> Verdict | None:
     worst, culprit = 0.0, None
-    spec = json.loads(record["spec"])
+    spec = parse(record["spec"])
     # Streams are threads of one process: when the window ends, each may first let all others have their turn. How long
     # that takes at the interpreter, where a turn may be many short iterations, its own slowest one shows.
     is_stream = spec["strategy"]["mechanisms"][-1] == "streams"
@@ -170,13 +194,13 @@ def _drained_queue(record: Record) -> Finding | None:
         median = _median_seconds(tenant)
         if median is None:
             continue
-        nothing_seconds = max(DRAIN_SECONDS, tenant["max_seconds"] if is_stream else 0.0)
+        nothing_seconds = max(DRAIN_SECONDS, (tenant["max_seconds"] or 0.0) if is_stream else 0.0)
         if tenant["drain_seconds"] > nothing_seconds and tenant["drain_seconds"] / median > worst:
             worst, culprit = tenant["drain_seconds"] / median, tenant["index"]
     return at_most(worst, limit, f"tenant {culprit} left {worst:.1f} iterations on the device")
 
 
-def _median_seconds(tenant: Tenant) -> float | None:
+def _median_seconds(tenant: TenantRecord) -> float | None:
     """Upper bound of the bucket that holds the median."""
     seen = 0
     for index in sorted(map(int, tenant["histogram"])):
@@ -186,50 +210,51 @@ def _median_seconds(tenant: Tenant) -> float | None:
     return None
 
 
-def _telemetry(record: Record, key: str, limit_percent: float, what: str) -> Finding:
-    value = (record["telemetry"] or {}).get(key)
+def _at_most_percent(value: float | None, limit_percent: float, what: str) -> Verdict:
     if value is None:
-        return Finding(None, limit_percent, True, UNKNOWN)
+        return Verdict(None, limit_percent, True, UNKNOWN)
     return at_most(value, limit_percent, f"{value:.1f} % {what}")
 
 
-def _cpu_stolen(record: Record) -> Finding:
+def _cpu_stolen(record: CellRecord) -> Verdict:
+    value = telemetry_of(record)["host_steal_percent"]
     limit_percent = float(os.environ.get(STEAL_VARIABLE, STEAL_PERCENT))
-    return _telemetry(record, "host_steal_percent", limit_percent, "of all CPU time went to a hypervisor")
+    return _at_most_percent(value, limit_percent, "of all CPU time went to a hypervisor")
 
 
-def _cpu_throttled(record: Record) -> Finding:
-    what = "of the window a CPU quota held the tenants back"
-    return _telemetry(record, "host_throttled_percent", THROTTLED_PERCENT, what)
+def _cpu_throttled(record: CellRecord) -> Verdict:
+    value = telemetry_of(record)["host_throttled_percent"]
+    return _at_most_percent(value, THROTTLED_PERCENT, "of the window a CPU quota held the tenants back")
 
 
-def _foreign_cpu(record: Record) -> Finding:
-    return _telemetry(record, "foreign_cpu_percent", FOREIGN_PERCENT, "of all CPU time went to others")
+def _foreign_cpu(record: CellRecord) -> Verdict:
+    value = telemetry_of(record)["foreign_cpu_percent"]
+    return _at_most_percent(value, FOREIGN_PERCENT, "of all CPU time went to others")
 
 
-def _clock_error(record: Record) -> Finding:
-    value = record["window"]["clock_error_seconds"] / window_seconds(record)
+def _clock_error(record: CellRecord) -> Verdict:
+    value = window_of(record)["clock_error_seconds"] / window_seconds(record)
     return at_most(value, CLOCK_RATIO, f"the window's ends are uncertain by {value:.1%} of its length")
 
 
-def _errors(record: Record) -> Finding:
+def _errors(record: CellRecord) -> Verdict:
     value = sum(tenant["errors"] for tenant in record["tenants"])
     return at_most(value, 0, f"{value} iterations failed")
 
 
-def _steady(record: Record) -> Finding:
+def _steady(record: CellRecord) -> Verdict:
     never = [
         tenant["index"] for tenant in record["tenants"] if tenant["steady"] is None or not tenant["steady"]["is_steady"]
     ]
     return at_most(len(never), 0, f"never became steady: tenants {', '.join(map(str, never))}")
 
 
-def _censored(record: Record) -> Finding:
-    value = sum(tenant["load"]["censored"] for tenant in record["tenants"])
+def _censored(record: CellRecord) -> Verdict:
+    value = sum(load_of(tenant)["censored"] for tenant in record["tenants"])
     return at_most(value, 0, f"{value} iterations had not finished at the deadline")
 
 
-def _stall(record: Record) -> Finding | None:
+def _stall(record: CellRecord) -> Verdict | None:
     judged = []
     for tenant in record["tenants"]:
         median, longest, timeline = _median_seconds(tenant), tenant["max_seconds"], tenant["timeline"]
@@ -245,7 +270,6 @@ def _stall(record: Record) -> Finding | None:
     return at_most(value, limit, f"one iteration of tenant {culprit} took {value:.0%} of the window")
 
 
-Check = Callable[[Record], Finding | None]
 INVALID: dict[str, Check] = {
     "evidence": _evidence,
     "window_coverage": _window_coverage,

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import Any
 
-from sharebench.gates.verdict import UNKNOWN, Finding, Record, Tenant, at_most, window_seconds
+from sharebench.gates.verdict import UNKNOWN, Verdict, at_most, load_of, telemetry_of, window_seconds
+from sharebench.records.types import CellRecord, TenantRecord
 
 # On a GPU node the CPU must not be what the tenants share.
 RUN_QUEUE_RATIO = 0.01
@@ -27,109 +27,109 @@ ROOF_RATIO = 1.05
 MEMORY_ROOFS = ("copy_bytes_per_second", "read_bytes_per_second")
 
 
-def _on_gpus(check: Callable[[Record], Finding]) -> Callable[[Record], Finding | None]:
+def _on_gpus(check: Callable[[CellRecord], Verdict]) -> Callable[[CellRecord], Verdict | None]:
     @wraps(check)
-    def applied(record: Record) -> Finding | None:
+    def applied(record: CellRecord) -> Verdict | None:
         return check(record) if record["node"]["is_gpu"] else None
 
     return applied
 
 
-def _telemetry(record: Record, key: str) -> Any:
-    """A value of the telemetry, None where it is not known."""
-    return (record["telemetry"] or {}).get(key)
-
-
 @_on_gpus
-def cpu_contention(record: Record) -> Finding:
+def cpu_contention(record: CellRecord) -> Verdict:
     """The longest that a tenant was runnable without a CPU, over the window."""
     waits = [tenant["cpu"]["run_queue_seconds"] for tenant in record["tenants"] if tenant["cpu"]]
     known = [wait for wait in waits if wait is not None]
     if not known:
-        return Finding(None, RUN_QUEUE_RATIO, True, UNKNOWN)
+        return Verdict(None, RUN_QUEUE_RATIO, True, UNKNOWN)
     value = max(known) / window_seconds(record)
     return at_most(value, RUN_QUEUE_RATIO, f"a tenant waited for a CPU for {value:.1%} of the window")
 
 
 @_on_gpus
-def gpu_slowdown(record: Record) -> Finding:
+def gpu_slowdown(record: CellRecord) -> Verdict:
     """Percent of the samples in which heat or the hardware held the clock back."""
     return _held_back(record, SLOWDOWNS, SLOWDOWN_PERCENT, "heat or the hardware")
 
 
 @_on_gpus
-def power_cap(record: Record) -> Finding:
+def power_cap(record: CellRecord) -> Verdict:
     """Percent of the samples in which the power limit held the clock back."""
     return _held_back(record, ("sw_power_cap",), POWER_CAP_PERCENT, "the power limit")
 
 
-def _held_back(record: Record, names: Iterable[str], limit_percent: float, what: str) -> Finding:
-    reasons = _telemetry(record, "throttle_reasons")
+def _held_back(record: CellRecord, names: Iterable[str], limit_percent: float, what: str) -> Verdict:
+    reasons = telemetry_of(record)["throttle_reasons"]
     if reasons is None:
-        return Finding(None, limit_percent, True, UNKNOWN)
+        return Verdict(None, limit_percent, True, UNKNOWN)
     value, name = max((reasons.get(name, 0.0), name) for name in names)
     return at_most(value, limit_percent, f"in {value:.1f} % of the samples {what} held the clock back ({name})")
 
 
 @_on_gpus
-def foreign_process(record: Record) -> Finding:
+def foreign_process(record: CellRecord) -> Verdict:
     """Processes on the GPU that are not ours."""
-    seen = _telemetry(record, "foreign_processes")
+    seen = telemetry_of(record)["foreign_processes"]
     if seen is None:
-        return Finding(None, 0, True, UNKNOWN)
-    kinds = ", ".join(f"{count} {kind}" for kind, count in seen.items() if count)
-    return at_most(sum(seen.values()), 0, f"processes of others on the GPU: {kinds}")
+        return Verdict(None, 0, True, UNKNOWN)
+    counts = {"compute": seen["compute"], "graphics": seen["graphics"], "mps": seen["mps"]}
+    kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    return at_most(sum(counts.values()), 0, f"processes of others on the GPU: {kinds}")
 
 
 @_on_gpus
-def clock_variation(record: Record) -> Finding:
+def clock_variation(record: CellRecord) -> Verdict:
     """Coefficient of variation of the SMs' clock."""
-    value = _telemetry(record, "sm_clock_cv")
+    value = telemetry_of(record)["sm_clock_cv"]
     if value is None:
-        return Finding(None, CLOCK_CV, True, UNKNOWN)
+        return Verdict(None, CLOCK_CV, True, UNKNOWN)
     return at_most(value, CLOCK_CV, f"the SMs' clock varied by {value:.1%} (standard deviation)")
 
 
 @_on_gpus
-def temperature_rising(record: Record) -> Finding:
+def temperature_rising(record: CellRecord) -> Verdict:
     """By how much the GPU became warmer in the window."""
-    start, end = (_telemetry(record, f"temperature_{moment}_celsius") for moment in ("start", "end"))
+    telemetry = telemetry_of(record)
+    start, end = telemetry["temperature_start_celsius"], telemetry["temperature_end_celsius"]
     if start is None or end is None:
-        return Finding(None, TEMPERATURE_RISE_CELSIUS, True, UNKNOWN)
+        return Verdict(None, TEMPERATURE_RISE_CELSIUS, True, UNKNOWN)
     return at_most(end - start, TEMPERATURE_RISE_CELSIUS, f"the GPU became {end - start:.0f} °C warmer in the window")
 
 
 @_on_gpus
-def speed_of_light(record: Record) -> Finding:
+def speed_of_light(record: CellRecord) -> Verdict:
     """The declared work of all tenants per second over the roof of their arithmetic, or of the memory.
 
     What an iteration moves counts only beyond the size of the L2 cache, since that much may still lie there from the
     iteration before, and the roof is the faster of copying and reading.
     """
-    roofs = (record["calibration"] or {}).get("roofs")
+    calibration = record["calibration"]
+    roofs = calibration["roofs"] if calibration else None
     if roofs is None:
-        return Finding(None, ROOF_RATIO, True, UNKNOWN)
+        return Verdict(None, ROOF_RATIO, True, UNKNOWN)
     memory = max((roofs[key] for key in MEMORY_ROOFS if key in roofs), default=None)
     reached: dict[str, float] = {}
     for tenant in record["tenants"]:
-        work, rate_hz = tenant["work"] or {}, _sure_rate_hz(tenant, window_seconds(record))
+        work, rate_hz = tenant["work"], _sure_rate_hz(tenant, window_seconds(record))
+        if work is None:
+            continue
         precision = str(work.get("precision"))
-        if work.get("flop") is not None and precision in roofs:
+        if work["flop"] is not None and precision in roofs:
             reached[precision] = reached.get(precision, 0.0) + work["flop"] * rate_hz / roofs[precision]
-        if work.get("bytes") is not None and memory is not None and "l2_bytes" in roofs:
+        if work["bytes"] is not None and memory is not None and "l2_bytes" in roofs:
             moved = max(0.0, work["bytes"] - roofs["l2_bytes"])
             reached["memory"] = reached.get("memory", 0.0) + moved * rate_hz / memory
     if not reached:
-        return Finding(None, ROOF_RATIO, True, "no work is declared that has a roof")
+        return Verdict(None, ROOF_RATIO, True, "no work is declared that has a roof")
     value, name = max((value, name) for name, value in reached.items())
     return at_most(value, ROOF_RATIO, f"the tenants claim {value:.2f} times what the device can do ({name})")
 
 
-def _sure_rate_hz(tenant: Tenant, seconds: float) -> float:
+def _sure_rate_hz(tenant: TenantRecord, seconds: float) -> float:
     """Iterations per second that the device did for certain, though some of those counted ended after the window.
 
     Under a closed load that is at most the last one; under an open one all of them ended within the longest latency.
     """
-    if tenant["load"]["arrival"] == "closed":
+    if load_of(tenant)["arrival"] == "closed":
         return float(max(0, tenant["count"] - 1) / seconds)
     return float(tenant["count"] / (seconds + (tenant["max_seconds"] or 0.0)))

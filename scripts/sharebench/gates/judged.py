@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from sharebench.gates import gates
 from sharebench.records import record
+from sharebench.records.types import Record
 
 
-def read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> Record:
     """The record in the file, judged by the gates as they are now. Raises RecordError as `record.read` does."""
     found = record.read(path)
-    return found | {"gates": gates.evaluate(found)}
+    return {**found, "gates": gates.evaluate(found)}

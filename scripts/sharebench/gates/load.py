@@ -6,8 +6,11 @@ Every measuring job starts this module, so it imports nothing heavy.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from sharebench.gates.verdict import Finding, Record, Tenant, at_most, window_seconds, worst_of
+from sharebench.gates.verdict import Verdict, at_most, load_of, window_seconds, worst_of
+from sharebench.records.types import CellRecord, TenantRecord
+from tenant.contract import Timeline
 
 # Parts of the window, the last of which is compared with the first.
 GROWTH_PARTS = 4
@@ -25,11 +28,17 @@ POISSON_DEVIATIONS = 4.0
 EDGE_REQUESTS = 1.5
 
 
-def _open_loads(record: Record) -> list[Tenant]:
-    return [tenant for tenant in record["tenants"] if tenant["load"]["planned_rate_hz"] is not None]
+def _open_loads(record: CellRecord) -> list[TenantRecord]:
+    return [tenant for tenant in record["tenants"] if load_of(tenant)["planned_rate_hz"] is not None]
 
 
-def queue_growth(record: Record) -> Finding | None:
+def _planned_rate_hz(tenant: TenantRecord) -> float:
+    rate_hz = load_of(tenant)["planned_rate_hz"]
+    assert rate_hz is not None
+    return rate_hz
+
+
+def queue_growth(record: CellRecord) -> Verdict | None:
     """By how much faster requests came than they were served.
 
     Latencies count from the moment at which a request is due. Where more are due than can be served, each waits longer
@@ -44,13 +53,13 @@ def queue_growth(record: Record) -> Finding | None:
     judged = [(*found, tenant["index"]) for tenant in open_loads if (found := _growth_of(tenant, seconds))]
     worst = worst_of(judged)
     if worst is None:
-        return Finding(None, 0.0, True, "too few requests to tell growth from noise")
+        return Verdict(None, 0.0, True, "too few requests to tell growth from noise")
     value, limit, culprit = worst
     message = f"tenant {culprit}: requests came {value:.0%} faster than they were served, so that the queue grew"
     return at_most(value, limit, message)
 
 
-def _growth_of(tenant: Tenant, seconds: float) -> tuple[float, float] | None:
+def _growth_of(tenant: TenantRecord, seconds: float) -> tuple[float, float] | None:
     """Growth of the mean latency in seconds per second, and its limit; None where a part has no request.
 
     A server that is just kept busy does a random walk: over n requests its backlog changes by the square root of n
@@ -58,9 +67,10 @@ def _growth_of(tenant: Tenant, seconds: float) -> tuple[float, float] | None:
     stable queue changes by less, and becomes short again and again. So a smaller growth shows that a queue is
     overloaded which never becomes short.
     """
-    if tenant["timeline"] is None:
+    timeline = tenant["timeline"]
+    if timeline is None:
         return None
-    counts, sums = (tenant["timeline"][key] for key in ("count", "sum_seconds"))
+    counts, sums = timeline["count"], timeline["sum_seconds"]
     (first_count, first_sum), (last_count, last_sum) = (
         (_part(counts, part), _part(sums, part)) for part in (0, GROWTH_PARTS - 1)
     )
@@ -68,47 +78,48 @@ def _growth_of(tenant: Tenant, seconds: float) -> tuple[float, float] | None:
         return None
     apart_seconds = seconds * (GROWTH_PARTS - 1) / GROWTH_PARTS
     growth = (last_sum / last_count - first_sum / first_count) / apart_seconds
-    variances = 2 if tenant["load"]["arrival"] == "poisson" else 1
-    deviations = GROWTH_DEVIATIONS if _is_ever_short(tenant) else BUSY_DEVIATIONS
+    variances = 2 if load_of(tenant)["arrival"] == "poisson" else 1
+    deviations = GROWTH_DEVIATIONS if _is_ever_short(timeline, _planned_rate_hz(tenant)) else BUSY_DEVIATIONS
     return growth, deviations * math.sqrt(variances / tenant["count"])
 
 
-def _is_ever_short(tenant: Tenant) -> bool:
+def _is_ever_short(timeline: Timeline, rate_hz: float) -> bool:
     """Whether the queue was short in some slot after the first part of the window (Little: rate times latency)."""
-    counts, sums = (tenant["timeline"][key] for key in ("count", "sum_seconds"))
-    rate_hz, first = tenant["load"]["planned_rate_hz"], len(counts) // GROWTH_PARTS
+    counts, sums = timeline["count"], timeline["sum_seconds"]
+    first = len(counts) // GROWTH_PARTS
     return any(
         total * rate_hz < SHORT_QUEUE * count or not count
         for count, total in zip(counts[first:], sums[first:], strict=True)
     )
 
 
-def _part(values: list[float], part: int) -> float:
+def _part(values: Sequence[float], part: int) -> float:
     edges = [round(position * len(values) / GROWTH_PARTS) for position in (part, part + 1)]
     return sum(values[edges[0] : edges[1]])
 
 
-def littles_law(record: Record) -> Finding | None:
+def littles_law(record: CellRecord) -> Verdict | None:
     """Requests in flight against rate times latency."""
     open_loads = _open_loads(record)
     if not open_loads:
         return None
     judged = []
     for tenant in open_loads:
-        if tenant["sum_seconds"] > 0 and tenant["load"]["in_flight_mean"] is not None:
-            if tenant["load"]["in_flight_mean"] <= 0:
+        in_flight = load_of(tenant)["in_flight_mean"]
+        if tenant["sum_seconds"] > 0 and in_flight is not None:
+            if in_flight <= 0:
                 message = f"tenant {tenant['index']} finished requests but never had one in flight"
-                return Finding(None, LITTLES_LAW_RATIO, False, message)
-            judged.append((*_littles_law_of(tenant, window_seconds(record)), tenant["index"]))
+                return Verdict(None, LITTLES_LAW_RATIO, False, message)
+            judged.append((*_littles_law_of(tenant, in_flight, window_seconds(record)), tenant["index"]))
     worst = worst_of(judged)
     if worst is None:
-        return Finding(None, LITTLES_LAW_RATIO, True, "no request finished, or those in flight are not known")
+        return Verdict(None, LITTLES_LAW_RATIO, True, "no request finished, or those in flight are not known")
     value, limit, culprit = worst
     message = f"tenant {culprit}: requests in flight differ from rate times latency by {value:.1%}"
     return at_most(value, limit, message)
 
 
-def _littles_law_of(tenant: Tenant, seconds: float) -> tuple[float, float]:
+def _littles_law_of(tenant: TenantRecord, in_flight_mean: float, seconds: float) -> tuple[float, float]:
     """|rate times mean latency / mean in flight - 1|, and its limit.
 
     Over a finite window the two differ by the requests that cross its edges: at most those that came within
@@ -116,24 +127,25 @@ def _littles_law_of(tenant: Tenant, seconds: float) -> tuple[float, float]:
     """
     # Both in request-seconds: latencies by arrival, and the time spent in flight.
     by_arrival = tenant["sum_seconds"]
-    in_flight = tenant["load"]["in_flight_mean"] * seconds
+    in_flight = in_flight_mean * seconds
     longest = tenant["max_seconds"]
+    assert longest is not None
     crossing = (tenant["count"] / seconds * longest + 2) * longest
     return abs(by_arrival / in_flight - 1), LITTLES_LAW_RATIO + crossing / min(by_arrival, in_flight)
 
 
-def load_achieved(record: Record) -> Finding | None:
+def load_achieved(record: CellRecord) -> Verdict | None:
     """The achieved rate against the planned one, and requests that were dropped."""
     open_loads = _open_loads(record)
-    drops = sum(tenant["load"]["drops"] for tenant in open_loads)
+    drops = sum(load_of(tenant)["drops"] for tenant in open_loads)
     if drops:
         return at_most(drops, 0, f"{drops} requests were dropped: the queue was full")
     judged = []
     for tenant in open_loads:
-        load = tenant["load"]
-        planned = load["planned_rate_hz"] * window_seconds(record)
+        load, rate_hz = load_of(tenant), _planned_rate_hz(tenant)
+        planned = rate_hz * window_seconds(record)
         noise = POISSON_DEVIATIONS * math.sqrt(planned) if load["arrival"] == "poisson" else 0.0
-        value = abs(load["achieved_rate_hz"] / load["planned_rate_hz"] - 1)
+        value = abs(load["achieved_rate_hz"] / rate_hz - 1)
         judged.append((value, (noise + EDGE_REQUESTS) / planned, tenant["index"]))
     worst = worst_of(judged)
     if worst is None:

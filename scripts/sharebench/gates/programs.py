@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sharebench.gates.verdict import UNKNOWN, Finding, Record, Tenant, at_most, window_seconds
+from sharebench.gates.verdict import UNKNOWN, Verdict, at_most, window_seconds
+from sharebench.records.types import CellRecord, TenantRecord
+from tenant.contract import Scrape
 
 # What the scrapes' moments and the iterations at the edges leave open is told with every number; beyond this the
 # number says little.
@@ -13,21 +15,21 @@ GENERATOR_BOUND_RATIO = 0.5
 GENERATOR_COST_RATIO = 0.1
 
 
-def is_program(tenant: Tenant) -> bool:
+def is_program(tenant: TenantRecord) -> bool:
     """Whether the tenant is a user program, whose work and output we do not know."""
     return "measured_by" in tenant
 
 
-def _is_external_server(tenant: Tenant) -> bool:
+def _is_external_server(tenant: TenantRecord) -> bool:
     return tenant.get("measured_by") == "client" and tenant["cpu"] is None
 
 
-def are_all_elsewhere(record: Record) -> bool:
+def are_all_elsewhere(record: CellRecord) -> bool:
     """Whether all that was measured are servers that are not ours, of which there is nothing to prove."""
     return all(map(_is_external_server, record["tenants"]))
 
 
-def server_elsewhere(record: Record) -> Finding | None:
+def server_elsewhere(record: CellRecord) -> Verdict | None:
     """Tenants whose server is not ours."""
     if not any(map(is_program, record["tenants"])):
         return None
@@ -35,19 +37,14 @@ def server_elsewhere(record: Record) -> Finding | None:
     return at_most(value, 0, f"{value} servers are not ours: only their owner knows how they share the device")
 
 
-def scrape_error(record: Record) -> Finding | None:
+def scrape_error(record: CellRecord) -> Verdict | None:
     """The largest share by which the ends of a window between two scrapes may put its rate or mean off."""
     scraped = [each for each in record["tenants"] if each.get("measured_by") == "scrape" and each["count"]]
     if not scraped:
         return None
-    errors = ("rate_error_ratio", "mean_error_ratio")
-    judged = [
-        (max(known), tenant)
-        for tenant in scraped
-        if (known := [tenant["scrape"][name] for name in errors if tenant["scrape"][name] is not None])
-    ]
+    judged = [(max(known), tenant) for tenant in scraped if (known := _errors(tenant["scrape"]))]
     if not judged:
-        return Finding(None, SCRAPE_RATIO, True, UNKNOWN)
+        return Verdict(None, SCRAPE_RATIO, True, UNKNOWN)
     value, worst = max(judged, key=lambda each: each[0])
     message = (
         f"the edges of the window leave {value:.0%} open with the {worst['count']} iterations of tenant "
@@ -56,27 +53,31 @@ def scrape_error(record: Record) -> Finding | None:
     return at_most(value, SCRAPE_RATIO, message)
 
 
-def _generator(record: Record, limit: float, message: str) -> Finding | None:
+def _errors(scrape: Scrape) -> list[float]:
+    return [error for error in (scrape["rate_error_ratio"], scrape["mean_error_ratio"]) if error is not None]
+
+
+def _generator(record: CellRecord, limit: float, message: str) -> Verdict | None:
     clients = [tenant for tenant in record["tenants"] if tenant.get("measured_by") == "client"]
     if not clients:
         return None
     shares = [share for tenant in clients if (share := _client_share(tenant, window_seconds(record))) is not None]
     if not shares:
-        return Finding(None, limit, True, UNKNOWN)
+        return Verdict(None, limit, True, UNKNOWN)
     return at_most(max(shares), limit, message.format(max(shares)))
 
 
-def _client_share(tenant: Tenant, seconds: float) -> float | None:
+def _client_share(tenant: TenantRecord, seconds: float) -> float | None:
     """CPU time of the client over the time that requests were under way, at most the window."""
     spent, under_way = tenant["generator"]["cpu_seconds"], min(tenant["sum_seconds"], seconds)
     return spent / under_way if spent is not None and under_way > 0 else None
 
 
-def generator_bound(record: Record) -> Finding | None:
+def generator_bound(record: CellRecord) -> Verdict | None:
     """Whether the client is what was measured."""
     return _generator(record, GENERATOR_BOUND_RATIO, "the client computed for {:.0%} of the time of its requests")
 
 
-def generator_cost(record: Record) -> Finding | None:
+def generator_cost(record: CellRecord) -> Verdict | None:
     """Whether the client's own time is a visible part of the latencies."""
     return _generator(record, GENERATOR_COST_RATIO, "of the latencies {:.0%} may be the client's own time")

@@ -1,18 +1,19 @@
-"""What the checks of a cell have in common: what they look at, and what they find."""
+"""What the checks of a cell have in common: the verdict, and the parts that every cell with status `ok` has."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-Record = Mapping[str, Any]
-Tenant = Mapping[str, Any]
+from sharebench.records.telemetry import NOTHING_KNOWN, Telemetry
+from sharebench.records.types import CellRecord, TenantRecord, Window
+from tenant.contract import AchievedLoad
 
 UNKNOWN = "not known on this node"
 
 
-class Finding(NamedTuple):
-    """What a check found: the value, the limit it was held against, the verdict, and a line on a failure."""
+class Verdict(NamedTuple):
+    """A measured value, the limit it was held against, whether it passed, and a line on a failure."""
 
     value: float | None
     limit: float
@@ -20,9 +21,9 @@ class Finding(NamedTuple):
     message: str
 
 
-def at_most(value: float, limit: float, message: str) -> Finding:
-    """The finding of a value that must not exceed its limit."""
-    return Finding(value, limit, value <= limit, message)
+def at_most(value: float, limit: float, message: str) -> Verdict:
+    """The verdict on a value that must not exceed its limit."""
+    return Verdict(value, limit, value <= limit, message)
 
 
 def worst_of(judged: Iterable[tuple[float, float, int]]) -> tuple[float, float, int] | None:
@@ -30,8 +31,28 @@ def worst_of(judged: Iterable[tuple[float, float, int]]) -> tuple[float, float, 
     return max(judged, key=lambda each: each[0] / each[1], default=None)
 
 
-def window_seconds(record: Record) -> float:
+def load_of(tenant: TenantRecord) -> AchievedLoad:
+    """The load of a tenant that measured something."""
+    load = tenant["load"]
+    assert load is not None
+    return load
+
+
+def window_of(record: CellRecord) -> Window:
+    """The window of a cell that measured something."""
+    window = record["window"]
+    assert window is not None
+    return window
+
+
+def telemetry_of(record: CellRecord) -> Telemetry:
+    """The record's telemetry; where nothing was sampled, that of a node that knows nothing."""
+    return record["telemetry"] or NOTHING_KNOWN
+
+
+def window_seconds(record: CellRecord | Mapping[str, Any]) -> float:
     """Length of the record's window; of jobs one after another, the sum of their turns."""
     window = record["window"]
-    whole = [(window["start_monotonic_seconds"], window["end_monotonic_seconds"])]
+    assert window is not None
+    whole = [[window["start_monotonic_seconds"], window["end_monotonic_seconds"]]]
     return float(sum(end - start for start, end in window.get("turns", whole)))

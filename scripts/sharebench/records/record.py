@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,6 +16,7 @@ import jsonschema_rs
 
 from sharebench import SCHEMA_VERSION
 from sharebench.core.files import REPOSITORY, replace_atomically
+from sharebench.records.types import Record, TenantRecord
 from tenant.contract import lower_seconds, upper_seconds
 
 SCHEMA_PATH = REPOSITORY / "config" / "schemas" / "record.schema.json"
@@ -58,7 +59,7 @@ def _validate(path: Path, record: Any) -> None:
         raise RecordError(f"{path}: breaks the schema at {where}: {message}") from None
 
 
-def write(path: Path, record: dict[str, Any]) -> None:
+def write(path: Path, record: Record | Mapping[str, Any]) -> None:
     """Write a record that satisfies the schema, atomically; equal records give equal bytes.
 
     Raises RecordError for NaN, infinity or a breach of the schema, OSError when the disk refuses.
@@ -71,7 +72,7 @@ def write(path: Path, record: dict[str, Any]) -> None:
     replace_atomically(path, text + "\n")
 
 
-def read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> Record:
     """The record in the file, checked against the schema and against its own sums.
 
     Its `gates` are the verdicts of the code that measured it; `gates.judged.read` has those of today.
@@ -81,15 +82,16 @@ def read(path: Path) -> dict[str, Any]:
     iterations without what all iterations have.
     """
     try:
-        record: Any = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+        stored: Any = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
     except OSError as error:
         raise RecordError(f"{path}: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{path}: not valid JSON, damaged or cut off ({error})") from None
-    version = record.get("schema") if isinstance(record, dict) else None
+    version = stored.get("schema") if isinstance(stored, dict) else None
     if version != SCHEMA_VERSION:
         raise RecordError(f"{path}: schema version is {version!r}, this program reads {SCHEMA_VERSION}")
-    _validate(path, record)
+    _validate(path, stored)
+    record: Record = stored
     if record["status"] == "ok" and record["window"] is None:
         raise RecordError(f"{path}: its status is ok, but it has no window")
     ended = [tenant for tenant in record["tenants"] if tenant["status"] != "ok"]
@@ -100,10 +102,10 @@ def read(path: Path) -> dict[str, Any]:
     return in_todays_words(record)
 
 
-def in_todays_words(record: dict[str, Any]) -> dict[str, Any]:
+def in_todays_words(record: Record) -> Record:
     """A record with the status that it would be given today."""
     if record["status"] == "infeasible" and (record["reason"] or "").startswith(NEVER_ATTEMPTED):
-        return record | {"status": "not-measured"}
+        return {**record, "status": "not-measured"}
     return record
 
 
@@ -111,7 +113,7 @@ def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a number")
 
 
-def _check_sums(path: Path, tenant: dict[str, Any]) -> None:
+def _check_sums(path: Path, tenant: TenantRecord) -> None:
     parts = {"histogram": sum(tenant["histogram"].values())}
     if tenant.get("measured_by") == "scrape":
         buckets = tenant["foreign_histogram"]
@@ -123,14 +125,15 @@ def _check_sums(path: Path, tenant: dict[str, Any]) -> None:
         if total != tenant["count"]:
             where = f"{path}: tenant {tenant['index']}"
             raise RecordError(f"{where}: its {name} holds {total} iterations, its count says {tenant['count']}")
-    needed = ("load",) if tenant.get("measured_by") == "scrape" else ("load", "min_seconds", "max_seconds")
-    if tenant["count"] and (missing := [name for name in needed if tenant[name] is None]):
+    needed: dict[str, object] = {"load": tenant["load"]}
+    if tenant.get("measured_by") != "scrape":
+        needed |= {"min_seconds": tenant["min_seconds"], "max_seconds": tenant["max_seconds"]}
+    if tenant["count"] and (missing := [name for name, value in needed.items() if value is None]):
         raise RecordError(f"{path}: tenant {tenant['index']}: {tenant['count']} iterations, but no {missing[0]}")
     if tenant.get("measured_by") == "scrape":
         return
-    timed = {"": tenant, "device_histogram ": tenant["device_histogram"] or {}} | {
-        f"stage {kind} ": stage for kind, stage in tenant["stages"].items()
-    }
+    timed: dict[str, Mapping[str, Any]] = {"": tenant, "device_histogram ": tenant["device_histogram"] or {}}
+    timed |= {f"stage {kind} ": stage for kind, stage in tenant["stages"].items()}
     for name, values in timed.items():
         for key, low, high, slack in _bounds(values):
             slack += ROUNDING_RATIO * high
@@ -139,7 +142,7 @@ def _check_sums(path: Path, tenant: dict[str, Any]) -> None:
                 raise RecordError(f"{path}: tenant {tenant['index']}: its {name}{key} is {values[key]:.9g}, {bounds}")
 
 
-def _bounds(values: dict[str, Any]) -> Iterator[tuple[str, float, float, float]]:
+def _bounds(values: Mapping[str, Any]) -> Iterator[tuple[str, float, float, float]]:
     """What a histogram, and a timeline if there is one, leave open of the other values: key, bounds, and slack."""
     counts = {int(index): count for index, count in values.get("histogram", {}).items() if count}
     yield "count", sum(counts.values()), sum(counts.values()), 0.0
@@ -166,7 +169,7 @@ def _bounds(values: dict[str, Any]) -> Iterator[tuple[str, float, float, float]]
         yield "max_seconds", slowest, slowest, TICK_SECONDS
 
 
-def check(record: dict[str, Any], spec: str, code: str) -> None:
+def check(record: Mapping[str, Any], spec: str, code: str) -> None:
     """Hold a record against the spec text and the code fingerprint that are wanted now.
 
     Raises RecordMismatch with every difference, such as `window_seconds 2 → 5` (the record's value first).

@@ -1,7 +1,7 @@
 """What the records of a study say about themselves: gates, evidence, outcomes, provenance."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,14 +32,14 @@ class Audit:
     """What (run, Python, a package …) → each of its values with the number of cells."""
 
 
-def add(result: Audit, record: dict[str, Any]) -> None:
+def add(result: Audit, record: Mapping[str, Any]) -> None:
     """Count one record."""
     result.cells += 1
     _judge(result, record)
     _trace(result, record)
 
 
-def records(study: DrawnStudy) -> Iterator[dict[str, Any]]:
+def records(study: DrawnStudy) -> Iterator[Mapping[str, Any]]:
     """The records of all cells of tables/cells.csv, judged by today's gates as in the tables. Raises RecordError."""
     columns = ["strategy", "workload", "replicas", "repeat"]
     cells = read_table(study.results / "tables" / "cells.csv", columns=columns).drop_duplicates()
@@ -47,7 +47,7 @@ def records(study: DrawnStudy) -> Iterator[dict[str, Any]]:
         yield judged.read(study.cell_folder(strategy, workload, replicas, repeat) / "raw.json")
 
 
-def _judge(result: Audit, record: dict[str, Any]) -> None:
+def _judge(result: Audit, record: Mapping[str, Any]) -> None:
     cell = record["cell"]
     strategy, workload, replicas, repeat = (cell[key] for key in ("strategy", "workload", "replicas", "repeat"))
     for gate in record["gates"]:
@@ -66,7 +66,7 @@ def _judge(result: Audit, record: dict[str, Any]) -> None:
                 result.logs.setdefault(key, f"tenant {tenant['index']}: {tenant['exit']['log_tail']}")
 
 
-def _trace(result: Audit, record: dict[str, Any]) -> None:
+def _trace(result: Audit, record: Mapping[str, Any]) -> None:
     provenance = record["provenance"]
     commit = provenance["git_commit"] or "not known"
     values = {

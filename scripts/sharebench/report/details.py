@@ -3,6 +3,7 @@
 import json
 import math
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tenant.contract import BUCKET_COUNT
@@ -33,7 +34,7 @@ class Details:
         self._of: dict[Key, dict[str, Any]] = {}
         self._pooled: dict[Key, dict[str, Counter[int]]] = {}
 
-    def add(self, record: dict[str, Any]) -> None:
+    def add(self, record: Mapping[str, Any]) -> None:
         """Take in one raw.json; those of one combination in the order of their repeats."""
         cell = record["cell"]
         key = (cell["strategy"], cell["workload"], cell["replicas"])
@@ -72,7 +73,7 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _of_one(record: dict[str, Any]) -> dict[str, Any]:
+def _of_one(record: Mapping[str, Any]) -> dict[str, Any]:
     """Timelines (ms), gates and evidence of one record."""
     timelines = [tenant["timeline"] for tenant in record["tenants"][:MOST_TENANTS] if tenant["timeline"] is not None]
     evidence = Counter(
