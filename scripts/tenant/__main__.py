@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from tenant import FIRST_LINE_NS
 from tenant.contract import EXIT_USAGE, TOKEN_VARIABLE
@@ -38,7 +38,7 @@ THREAD_VARIABLES = (
 )
 
 
-def _json_object(text: str) -> dict[str, Any]:
+def _json_object(text: str) -> dict[str, object]:
     value = json.loads(text)
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError("not a JSON object")

@@ -1,6 +1,6 @@
 """Runs a program in a network of its own, so that several may listen on one and the same port of one host.
 
-`python door.py --port P --inside Q COMMAND ...` listens on port P of this host, makes a network namespace that has
+`python port_proxy.py --port P --inside Q COMMAND ...` listens on port P of this host, makes a network namespace with
 nothing but a loopback, runs the command in it in place of this process, and hands every connection to P on to port Q
 in there. No rights are needed where the kernel lets users make user namespaces. `--check` only says whether it does.
 """

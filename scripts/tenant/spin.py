@@ -14,7 +14,7 @@ import json
 import sys
 import time
 from array import array
-from typing import Any
+from typing import TypedDict
 
 from tenant.gpu import cuda
 
@@ -77,6 +77,16 @@ NEXT:
 """
 
 
+class Timeline(TypedDict):
+    """What one thread saw: times in ns of the device's clock, gaps as [last time before, first time after]."""
+
+    first_ns: int
+    last_ns: int
+    resolution_ns: int
+    gap_count: int
+    gaps: list[list[int]]
+
+
 class Watcher:
     """One thread on the device, in a stream of its own, with room for `capacity` gaps."""
 
@@ -90,14 +100,14 @@ class Watcher:
         """Begin to watch, until the device's clock shows `end_ns`."""
         self._kernel.launch(1, 1, self._buffer.pointer, self.capacity, threshold_ns, end_ns, stream=self.stream)
 
-    def timeline(self) -> dict[str, Any]:
-        """What was seen, once the watch has ended: times in ns of the device's clock."""
+    def timeline(self) -> Timeline:
+        """What was seen, once the watch has ended."""
         self.stream.synchronize()
         return timeline(self._buffer.read())
 
 
-def timeline(content: bytes) -> dict[str, Any]:
-    """What the kernel wrote: first and last time, gaps as [last time before, first time after], how many there were."""
+def timeline(content: bytes) -> Timeline:
+    """What the kernel wrote; of gaps without room it has the number only."""
     words = array("Q", content)
     first, last, count, least = words[:HEADER_WORDS]
     kept = words[HEADER_WORDS : HEADER_WORDS + 2 * count].tolist()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import pynvml
 
@@ -16,8 +16,14 @@ from sharebench.core.strategies import profile_matches
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.host.nvml import Gpu, known
 
-Placement = dict[str, Any]
-"""`profile` (name), `profile_id`, `start` (first memory slice) and `compute` (its compute instances' profile ids)."""
+
+class Placement(TypedDict):
+    """A GPU instance: its profile, first memory slice, and the profile ids of its compute instances."""
+
+    profile: str
+    profile_id: int
+    start: int
+    compute: list[int]
 
 
 def _profiles(gpu: Gpu) -> Iterator[tuple[str, Any]]:
@@ -65,7 +71,7 @@ def _compute_instances(gpu_instance: Any) -> Iterator[tuple[int, Any]]:
 def layout(gpu: Gpu) -> list[Placement]:
     """What exists now, by placement. Raises NodeError."""
     try:
-        found = [
+        found: list[Placement] = [
             {
                 "profile": name,
                 "profile_id": info.id,
