@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 import zlib
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 from sharebench import SCHEMA_VERSION
 from sharebench.cell.window import measure, noticing_death, settle
-from sharebench.core.spec import Spec, aggressor_of, job_iterations, tenant_workloads
+from sharebench.core.spec import Spec, aggressor_of, job_iterations, parse, tenant_workloads
 from sharebench.core.strategies import Strategy
 from sharebench.gates import gates
 from sharebench.nodes.contract import Evidence, Grant, NodeError, State, Tenants, TenantsFailed
@@ -188,7 +187,7 @@ def run_cell(
     or TenantUnreachable when the harness, not the device or a tenant, is at fault; the tenants are gone in any case.
     """
     watch = Stopwatch()
-    spec = json.loads(spec_text)
+    spec = parse(spec_text)
     replicas, workloads = spec["replicas"], tenant_workloads(spec)
     names = [workload["name"] for workload in workloads]
     loads = [

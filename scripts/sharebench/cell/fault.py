@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from sharebench.cell.cell import Course, Observed, common_environment, judge
-from sharebench.cell.window import announce, as_recorded, clock_of
+from sharebench.cell.window import NS, announce, as_recorded, clock_of
 from sharebench.core.spec import aggressor_of
 from sharebench.nodes.contract import (
     Endpoint,
@@ -30,7 +30,6 @@ from sharebench.nodes.contract import (
 from tenant.contract import FAULTS, TenantReport
 
 T = TypeVar("T")
-NS = 1_000_000_000
 REHEARSAL_SECONDS = 0.2
 # An aggressor that has not ended its iteration so long after the window hangs; it is not waited for any longer.
 HANG_SECONDS = 1.0

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from sharebench.cell.cell import common_environment, empty_tenant, judge, run_cell, used_calibration
-from sharebench.core.spec import tenant_workloads
+from sharebench.core.spec import parse, tenant_workloads
 from sharebench.core.strategies import Strategy
 from sharebench.gates import gates
 from sharebench.nodes.node import Node
@@ -34,10 +34,10 @@ def run_queue(
     calibrations: Mapping[str, Mapping[str, Any]],
 ) -> tuple[Record, list[Row]]:
     """Measure one cell of a queue, as `cell.run_cell` does another; a job that does not end well ends the queue."""
-    spec = json.loads(spec_text)
+    spec = parse(spec_text)
     turns: list[tuple[Record, list[Row]]] = []
     for workload in tenant_workloads(spec):
-        alone = json.dumps(spec | {"workload": workload, "replicas": 1})
+        alone = json.dumps({**spec, "workload": workload, "replicas": 1})
         used = {name: each for name, each in calibrations.items() if name == workload["name"]}
         turns.append(run_cell(node, strategy, alone, block, settings, used))
         if turns[-1][0]["status"] != "ok":
@@ -62,7 +62,7 @@ def _rows(turns: Sequence[tuple[Record, list[Row]]]) -> list[Row]:
 
 def joined(spec_text: str, turns: Sequence[Record], calibrations: Mapping[str, Mapping[str, Any]]) -> Record:
     """The record of the queue from those of its turns, in order; the last may be one that did not end well."""
-    spec = json.loads(spec_text)
+    spec = parse(spec_text)
     workloads, first = tenant_workloads(spec), turns[0]
     tenants = [turn["tenants"][0] | {"index": index} for index, turn in enumerate(turns) if turn["tenants"]]
     cell = first["cell"] | {"workload": spec["workload"]["name"], "replicas": spec["replicas"]}
