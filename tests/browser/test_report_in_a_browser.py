@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -51,6 +52,10 @@ LOW_CONTRAST = """(() => {
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of the made-up study with its figures; its texts try to be scripts."""
     root = fabricated.write(tmp_path_factory.mktemp("study") / "results")
+    excluded = root / "cells/mps/matmul/n2/r2/raw.json"
+    raw = json.loads(excluded.read_text())
+    raw["evidence"][0]["holds"] = False
+    excluded.write_text(json.dumps(raw))
     for name in catalogue.names_for(fabricated.config(), "cpu"):
         draw.figure(name, root, root)
     report.write(root, root)
@@ -88,7 +93,7 @@ def test_a_click_opens_what_is_known_and_another_closes_it(browser: Chromium, pa
     shown = browser.evaluate("document.querySelector('.detail:not([hidden])').innerText")
     assert "matmul: mps, 4 tenants" in shown
     assert "Repeat 1: valid. Repeat 2: valid. Repeat 3: valid." in shown
-    assert "evidence\tinvalid\t1\t1\tpassed" in shown
+    assert "evidence\tinvalid\t0\t0\tpassed" in shown
     plots = browser.evaluate("[...document.querySelectorAll('.detail svg')].map((svg) => svg.ariaLabel)")
     assert [label.split()[0] for label in plots] == ["Histogram", "Mean"]
     assert browser.evaluate("document.querySelectorAll('.detail svg .line').length") == 4
