@@ -14,7 +14,8 @@ from typing import Any
 
 import pandas as pd
 
-from sharebench.analysis import text as publish
+from sharebench.analysis import text
+from sharebench.analysis.calibrations import Calibration, Provenanced
 from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.gpu_columns import device_units
 from sharebench.analysis.cells.rows import by_workload, reduced
@@ -36,15 +37,18 @@ from sharebench.datasets import dataset
 from sharebench.gates.judged import read
 from sharebench.records.record import RecordError, RecordMismatch, check
 from sharebench.records.references import read_device
-from sharebench.records.types import Record
+from sharebench.records.tables import TableRow
+from sharebench.records.types import NodeFacts, Record
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
 PACKAGES = ("snakemake", "numpy", "pandas", "matplotlib", "seaborn", "scipy", "prometheus-client")
-# So many files are named in a refusal; the rest is counted, and all of them are in the list that the command reads.
+# The most files that a refusal names; the list that its command reads has all.
 NAMED = 5
-# What a config that is published says in place of a cluster's own names.
-CLUSTER_OF_NOBODY = {"context": None, "node": "auto", "namespace": "sharebench", "priority_class": None}
+# Published in place of a cluster's own names.
+NEUTRAL_CLUSTER = {"context": None, "node": "auto", "namespace": "sharebench", "priority_class": None}
+REFERENCES = ("output_digest", "capacity_hz", "roofs", "idle_power_watts")
+"""What cells use of a calibration."""
 CONFOUNDED = "Each strategy was set up once, so differences between strategies are also differences in time."
 
 
@@ -52,14 +56,19 @@ class Refused(Exception):
     """The records must not be tabled together; the message says which, why, and the command that mends it."""
 
 
-def _identity(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What must be the same in everything that a table comes from: the product, its driver, and the frameworks."""
+Identity = dict[str, str | None]
+"""What must be the same in everything that a table comes from: the product, its driver, and the frameworks."""
+Block = tuple[int, str]
+"""A block, and a workload in it."""
+
+
+def _identity(record: Provenanced | Record) -> Identity:
     packages = {f"package {name}": text for name, text in record["provenance"]["packages"].items()}
     return {"product": record["node"]["product"], "driver": record["node"]["details"].get("driver"), **packages}
 
 
 class Checker:
-    """Reads calibrations at once and records one by one, and gathers what is wrong with them."""
+    """Reads calibrations at once and records one by one, and collects why some of them are refused."""
 
     def __init__(self, study: Study, data: Path) -> None:
         self.study = study
@@ -67,132 +76,141 @@ class Checker:
         self.sound = 0
         self.units: int | None = None
         """Of the device, as far as the sound records tell."""
-        self.odd: dict[Path, str] = {}
-        self.identities: dict[Path, tuple[float, dict[str, Any]]] = {}
-        self.devices: dict[Path, tuple[list[tuple[int, str]], str]] = {}
-        """Of each file the device, and the block and each workload of its cell, nothing of a calibration."""
-        self.elsewhere: dict[tuple[str, str], dict[str, Any]] = {}
+        self.refused: dict[Path, str] = {}
+        self.identities: dict[Path, tuple[float, Identity]] = {}
+        """By file: when it was started, and its identity."""
+        self.devices: dict[Path, tuple[list[Block], str]] = {}
+        """By file: the blocks that it belongs to (none of a calibration), and its device."""
+        self.elsewhere: dict[tuple[str, str], Mapping[str, object]] = {}
         """By workload and device what its first cell used, on devices that calibration/ is not of."""
         self.calibrations = {workload: self._calibration(workload) for workload in study.calibrated()}
 
-    def _check(self, path: Path, record: Mapping[str, Any], spec: str, workload: str) -> None:
-        if not self.study.config["from"]:
-            check(record, spec, self.study.code(workload))
+    def _note(self, path: Path, record: Provenanced | Record) -> None:
         self.identities[path] = (record["provenance"]["started_epoch_seconds"], _identity(record))
         self.devices[path] = ([], record["node"]["device"])
 
-    def _calibration(self, workload: str) -> dict[str, Any]:
+    def _calibration(self, workload: str) -> Calibration | None:
         path = self.data / "calibration" / f"{workload}.json"
         try:
-            calibration: dict[str, Any] = read_json(path)
-            self._check(path, calibration, self.study.calibration_spec(workload), workload)
-            kept = {key: calibration[key] for key in ("output_digest", "capacity_hz", "roofs", "idle_power_watts")}
-            own = {"device": calibration["node"]["device"]}
-            return kept | own | {"strategy": calibration.get("strategy"), "switch": calibration.get("switch")}
+            calibration: Calibration = read_json(path)
+            if not self.study.config["from"]:
+                check(calibration, self.study.calibration_spec(workload), self.study.code(workload))
+            self._note(path, calibration)
+            if missing := [key for key in REFERENCES if key not in calibration]:
+                raise KeyError(missing[0])
+            return calibration
         except RecordMismatch as mismatch:
-            self.odd[path] = str(mismatch)
+            self.refused[path] = str(mismatch)
         except Damaged as damage:
-            self.odd[path] = str(damage).removeprefix(f"{path}: ")
+            self.refused[path] = str(damage).removeprefix(f"{path}: ")
         except (OSError, ValueError, KeyError, TypeError) as error:
-            self.odd[path] = f"not a calibration, missing or damaged ({type(error).__name__}: {error})"
-        return {}
+            self.refused[path] = f"not a calibration, missing or damaged ({type(error).__name__}: {error})"
+        return None
 
     def _is_outdated(self, record: Record, workload: str) -> bool:
-        """Whether a record used something else of the workload than is known of it on that device.
+        """Whether a record used another reference of the workload than its calibration has now.
 
-        That is what its calibration says now, if that is readable; of another device, what the first cell there used.
+        On another device than the calibration's, than the first cell there used. False without a readable calibration.
         """
         calibration, device = record["calibration"], record["node"]["device"]
-        used = {**(calibration or {}), **reference(calibration, workload)}
-        now = self.calibrations[workload]
-        if now and now["device"] != device:
+        used: dict[str, object] = {**(calibration or {}), **reference(calibration, workload)}
+        current = self.calibrations[workload]
+        if current is None:
+            return False
+        now: Mapping[str, object] = current
+        if current["node"]["device"] != device:
             now = self.elsewhere.setdefault((workload, device), used)
-        return bool(now) and any(now[key] != value for key, value in used.items() if key in now and value is not None)
+        return any(now[key] != value for key, value in used.items() if key in now and value is not None)
 
     def records(self, cells: Iterable[Cell]) -> Iterator[Record]:
-        """The sound records of these cells; what is wrong with the others is noted."""
+        """The sound records of these cells; why the others are refused goes into `refused`."""
         for cell in cells:
             path = self.data / cell.raw
             try:
                 record = read(path)
-                self._check(path, record, self.study.spec(cell), cell.workload)
+                if not self.study.config["from"]:
+                    check(record, self.study.spec(cell), self.study.code(cell.workload))
+                self._note(path, record)
             except (RecordError, RecordMismatch) as error:
-                self.odd[path] = str(error).removeprefix(f"{path}: ")
+                self.refused[path] = str(error).removeprefix(f"{path}: ")
                 continue
             components = self.study.components(cell)
             self.devices[path] = ([(record["cell"]["block"], name) for name in components], record["node"]["device"])
             if any(self._is_outdated(record, name) for name in components):
-                self.odd[path] = "measured with another calibration than calibration/ holds now, or than its device's"
+                self.refused[path] = (
+                    "measured with another calibration than calibration/ holds now, or than its device's"
+                )
                 continue
             self.sound += 1
             self.units = max(self.units or 0, device_units(record) or 0) or None
             yield record
 
     def mixed(self) -> dict[Path, str]:
-        """The files whose product, driver or frameworks are not those of the newest file that has any.
+        """Why files cannot be in one table with the newest ones.
 
-        And those of another device than the newest cell of their workload in their block: blocks, and workloads within
-        a block, may be on different devices of one product, as every ratio is within these; but not the cells of one.
+        Product, driver and frameworks must be those of the newest file that has any. The cells of one workload in one
+        block must be on one device, since ratios are taken within these; different blocks and workloads may be on
+        different devices of one product.
         """
-        newest: dict[str, Any] = {}
-        devices: dict[tuple[int, str], str] = {}
+        newest: Identity = {}
+        devices: dict[Block, str] = {}
         for path in sorted(self.identities, key=lambda path: self.identities[path][0]):
             newest |= self.identities[path][1]
-            places, device = self.devices[path]
-            devices |= dict.fromkeys(places, device)
+            blocks, device = self.devices[path]
+            devices |= dict.fromkeys(blocks, device)
         of_cells = set(devices.values()) or {device for _, device in self.devices.values()}
-        odd = {}
+        refused = {}
         for path, (_, identity) in self.identities.items():
             differences = [f"{key} {old} → {newest[key]}" for key, old in identity.items() if old != newest[key]]
-            places, device = self.devices[path]
-            others = [devices[place] for place in places if devices[place] != device]
+            blocks, device = self.devices[path]
+            others = [devices[block] for block in blocks if devices[block] != device]
             if others or device not in of_cells:
                 differences.insert(0, f"device {device} → {(others or sorted(of_cells))[0]}")
             if differences:
-                odd[path] = f"not the newest cell's: {', '.join(differences)}"
+                refused[path] = f"not the newest cell's: {', '.join(differences)}"
         device_file = self.data / "nodes" / "device.json"
         if newest and _node(self.data)["device"] not in of_cells:
-            odd[device_file] = "not the newest cell's device"
-        return odd
+            refused[device_file] = "not the newest cell's device"
+        return refused
 
 
-def refusal(odd: dict[Path, str], results: Path, measured_here: bool = True) -> str:
-    """Which records are odd and why, and the command that measures exactly them again, if this is the place for it."""
-    reasons = Counter(odd.values())
-    lines = [f"refused: {len(odd)} record(s) cannot be in these tables:"]
+def refusal(refused: Mapping[Path, str], results: Path, measured_here: bool = True) -> str:
+    """Which records are refused and why, and the command that re-measures exactly them, if they were measured here."""
+    reasons = Counter(refused.values())
+    lines = [f"refused: {len(refused)} record(s) cannot be in these tables:"]
     for reason, count in reasons.most_common(NAMED):
-        first = next(path for path, why in odd.items() if why == reason)
+        first = next(path for path, why in refused.items() if why == reason)
         lines.append(f"  {first}{f' and {count - 1} more' if count > 1 else ''}: {reason}")
     if len(reasons) > NAMED:
         lines.append(f"  and {len(reasons) - NAMED} other reason(s)")
     if not measured_here:
         return "\n".join([*lines, "measure them again where this data set was made"])
     listed = run_record.state_folder(results).resolve() / "refused.txt"
-    replace_atomically(listed, "".join(f"{path}\n" for path in odd))
-    targets = " ".join(map(str, odd)) if len(odd) <= NAMED else f"$(cat {listed})"
+    replace_atomically(listed, "".join(f"{path}\n" for path in refused))
+    targets = " ".join(map(str, refused)) if len(refused) <= NAMED else f"$(cat {listed})"
     lines.append(f"measure them again: snakemake --forcerun {targets} (with the options of this run)")
     return "\n".join(lines)
 
 
-def _node(data: Path) -> dict[str, Any]:
-    node: dict[str, Any] = read_device(data / "nodes" / "device.json")["node"]
+def _node(data: Path) -> NodeFacts:
+    node: NodeFacts = read_device(data / "nodes" / "device.json")["node"]
     return node
 
 
 def published(config: dict[str, Any]) -> dict[str, Any]:
-    """The config without what is only this host's business: paths and addresses out of here, and which GPU it was."""
+    """The config without what is private to this host or cluster: paths, addresses, names, and which GPU it was."""
     nvidia = config["nvidia"]
     gpu = nvidia["gpu"] if nvidia["gpu"].isdecimal() else "0"
     workloads = {
         name: entry | {"command": entry["command"] and [dataset.portable(word) for word in entry["command"]]}
         for name, entry in config["workload_catalogue"].items()
     }
-    cluster = config["kubernetes"] | CLUSTER_OF_NOBODY | {"tolerations": []}
-    watching = config["prometheus"]
+    cluster = config["kubernetes"] | NEUTRAL_CLUSTER | {"tolerations": []}
+    prometheus = config["prometheus"]
     if prometheus_options.is_on(config):
-        watching = watching | {"url": "http://prometheus", "folder": None, "labels": {}, "dcgm": None}
+        prometheus = prometheus | {"url": "http://prometheus", "folder": None, "labels": {}, "dcgm": None}
     return config | {
-        "prometheus": watching,
+        "prometheus": prometheus,
         "workload_catalogue": workloads,
         "results": dataset.portable(config["results"]),
         "from": dataset.portable(config["from"]) if config["from"] else None,
@@ -203,12 +221,12 @@ def published(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def unnamed(argv: list[str], config: dict[str, Any]) -> list[str]:
-    """The command without the names of a cluster's own, and without the way to a Prometheus."""
-    cluster, watching = config["kubernetes"], config["prometheus"]
-    names = [cluster[key] for key, known in CLUSTER_OF_NOBODY.items() if cluster[key] != known]
+    """The command without the names of a cluster's own and without the address of a Prometheus."""
+    cluster, prometheus = config["kubernetes"], config["prometheus"]
+    names = [cluster[key] for key, known in NEUTRAL_CLUSTER.items() if cluster[key] != known]
     names += [each[part] for each in cluster["tolerations"] for part in ("key", "value") if each[part] != "true"]
-    names += [*watching["labels"].values(), *(watching["dcgm"] or {}).values()]
-    names += [watching["url"], watching["folder"]]
+    names += [*prometheus["labels"].values(), *(prometheus["dcgm"] or {}).values()]
+    names += [prometheus["url"], prometheus["folder"]]
     for name in sorted(filter(None, names), key=len, reverse=True):
         # A short name may be a part of other words.
         argv = [re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", "…", word) for word in argv]
@@ -257,9 +275,9 @@ def table(study: Study, data: Path, results: Path, run: run_record.RunRecord) ->
     """
     checker = Checker(study, data)
     tables = _tables(checker)
-    odd = checker.odd | checker.mixed()
-    if odd:
-        raise Refused(refusal(odd, results, measured_here=not study.config["from"]))
+    refused = checker.refused | checker.mixed()
+    if refused:
+        raise Refused(refusal(refused, results, measured_here=not study.config["from"]))
     for line in (remark(tables["cells"]["device"].nunique()), dataset.short_windows_in_words(study)):
         if line not in run["not_shown"]:
             run = run | {"not_shown": f"{run['not_shown']} {line}".strip()}
@@ -283,7 +301,7 @@ def partial(results: Path) -> str:
 
 
 def _own_tables(study: Study) -> dict[str, bool]:
-    """Whether the study has those tables, with a figure of the same name, that not every study has."""
+    """The tables that not every study has, each with a figure of the same name, and whether this study has them."""
     return {
         "interference": bool(study.interference),
         "jobs": has_jobs(study.config),
@@ -295,12 +313,12 @@ def _own_tables(study: Study) -> dict[str, bool]:
 def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
     """The tables that come from the records, by name."""
     study = checker.study
-    cells, apart = [], []
-    stages: list[dict[str, Any]] = []
+    cells, by_tenants = [], []
+    stages: list[TableRow] = []
     started: list[Start] = []
     victims: list[Case] = []
     jobs: list[JobCell] = []
-    watched: list[dict[str, Any]] = []
+    watched: list[TableRow] = []
     switches = _switches(checker)
     for record in checker.records(study.tabled()):
         key = record["cell"]
@@ -314,17 +332,17 @@ def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
         elif job := job_cell(record):
             jobs.append(job)
         if study.is_compared(cell):
-            apart += by_workload(record, cells[-1])
+            by_tenants += by_workload(record, cells[-1])
             stages += stage_rows(record)
-    cells, apart = (paired_by_device(some, study.baseline) for some in (cells, apart))
+    cells, by_tenants = (paired_by_device(some, study.baseline) for some in (cells, by_tenants))
     baseline = Baseline(cells, study.baseline)
     expected = [(cell, name) for cell in study.tabled() if study.is_compared(cell) for name in study.components(cell)]
-    summary = summary_table(apart, expected, baseline)
+    summary = summary_table(by_tenants, expected, baseline)
     tables = {
         "cells": cells_table(cells, baseline),
         "summary": summary,
-        "contrasts": contrasts_table(apart, study, baseline),
-        "devices": devices_table(apart, baseline, always_busy(study.config)),
+        "contrasts": contrasts_table(by_tenants, study, baseline),
+        "devices": devices_table(by_tenants, baseline, always_busy(study.config)),
         "stages": stages_table(stages),
         "startup": startup_table(started, switches, [(cell.strategy, name, cell.replicas) for cell, name in expected]),
     }
@@ -344,14 +362,14 @@ def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
 
 
 def _switches(checker: Checker) -> Switches:
-    """The switches of the node that no cell made: while strategies were tried, and by calibrations."""
+    """The switches of the node that no cell made: those of `nodes/` and of calibrations."""
     switches = Switches()
     for strategy in checker.study.strategies:
         gate = checker.data / "nodes" / f"{strategy}.json"
         if gate.exists():
             switches.add_gate(read_json(gate, "strategy", "configure_seconds"))
     for calibration in filter(None, checker.calibrations.values()):
-        switches.add(calibration["strategy"], calibration["switch"])
+        switches.add(calibration.get("strategy", ""), calibration.get("switch"))
     return switches
 
 
@@ -359,23 +377,21 @@ def _write(
     tables: dict[str, pd.DataFrame],
     study: Study,
     run: run_record.RunRecord,
-    node: dict[str, Any],
+    node: NodeFacts,
     folder: Path,
     note: str,
 ) -> None:
     confounded = CONFOUNDED if study.order == "strategy" else ""
-    caption = publish.caption(
-        node["product"],
-        node["label"],
-        study.config["window_seconds"],
-        study.config["repeats"],
-        note,
-        run["not_shown"],
-        confounded,
+    caption = text.caption(
+        product=node["product"],
+        label=node["label"],
+        window_seconds=study.config["window_seconds"],
+        repeats=study.config["repeats"],
+        remarks=(note, run["not_shown"], confounded),
     )
-    # A row that is copied elsewhere still says what it is not.
+    # A row that is copied elsewhere still says that it is not of a GPU.
     labelled = {name: tables[name].copy().assign(label=node["label"]) for name in ("cells", "summary")}
     for name, table in (tables | labelled).items():
         replace_atomically(folder / f"{name}.csv", table.to_csv(index=False))
-    replace_atomically(folder / "summary.md", publish.markdown(tables["summary"], caption))
-    replace_atomically(folder / "summary.tex", publish.latex(tables["summary"], caption))
+    replace_atomically(folder / "summary.md", text.markdown(tables["summary"], caption))
+    replace_atomically(folder / "summary.tex", text.latex(tables["summary"], caption))

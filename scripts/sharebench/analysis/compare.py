@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -17,8 +16,11 @@ from sharebench.analysis.cells.rows import MeasuredCell, by_workload, reduced
 from sharebench.analysis.cells.separability import Separability
 from sharebench.analysis.cells.slowdown import cell_slowdowns
 from sharebench.analysis.statistics.intervals import holm, log_interval, welch_test
+from sharebench.core.spec import Spec, parse
 from sharebench.datasets import dataset
 from sharebench.gates.judged import read
+from sharebench.records.tables import TableRow
+from sharebench.records.types import Record
 from sharebench.study.study import Study
 
 METRICS = (
@@ -44,7 +46,7 @@ COLUMNS = (
     "separable",
     "reason",
 )
-# Of a cell's spec, what may differ: number and place of the cell, and what the change may be.
+# Keys of specs that may differ: which cell it is, and what may have been changed.
 MAY_DIFFER = ("repeat", "environment")
 Group = tuple[str, str, str, int]
 
@@ -54,7 +56,7 @@ class NotComparable(Exception):
 
 
 @dataclass(frozen=True)
-class DataSet:
+class MeasuredData:
     """A finished data set: its valid cells and the reasons of the others by group, specs, and what may differ."""
 
     name: str
@@ -63,11 +65,11 @@ class DataSet:
     reasons: Mapping[Group, str]
     baseline: Baseline
     separability: Separability
-    specs: Mapping[Group, Mapping[str, Any]]
+    specs: Mapping[Group, Spec]
     facts: Mapping[str, str]
 
 
-def load(path: Path, name: str | None = None) -> DataSet:
+def load(path: Path, name: str | None = None) -> MeasuredData:
     """Read all records of the data set, a folder or an archive; it is called by its path where it has no name.
 
     Raises DataSetError or RecordError.
@@ -77,14 +79,14 @@ def load(path: Path, name: str | None = None) -> DataSet:
     dataset.check_whole(study, "datasets")
     cells: dict[Group, list[MeasuredCell]] = defaultdict(list)
     reasons: dict[Group, str] = {}
-    specs: dict[Group, Mapping[str, Any]] = {}
+    specs: dict[Group, Spec] = {}
     facts: dict[str, set[str]] = defaultdict(set)
     for cell in study.tabled():
         record = read(folder / cell.raw)
-        spec = json.loads(record["spec"])
+        spec = parse(record["spec"])
         for part in by_workload(record, reduced(record)):
             group = (part.strategy, part.workload, str(part.tenant_workload), part.replicas)
-            specs[group] = {key: value for key, value in spec.items() if key not in MAY_DIFFER}
+            specs[group] = spec
             if part.valid:
                 cells[group].append(part)
             else:
@@ -94,19 +96,19 @@ def load(path: Path, name: str | None = None) -> DataSet:
     everything = [cell for own in cells.values() for cell in own]
     baseline = Baseline(everything, study.baseline)
     joined = {key: ", ".join(sorted(texts)) for key, texts in facts.items()} | {"repeats": str(study.config["repeats"])}
-    return DataSet(
-        name or dataset.names([str(path)]),
-        study,
-        cells,
-        reasons,
-        baseline,
-        Separability(everything, baseline),
-        specs,
-        joined,
+    return MeasuredData(
+        name=name or dataset.names([str(path)]),
+        study=study,
+        cells=cells,
+        reasons=reasons,
+        baseline=baseline,
+        separability=Separability(everything, baseline),
+        specs=specs,
+        facts=joined,
     )
 
 
-def compare(before: DataSet, after: DataSet) -> pd.DataFrame:
+def compare(before: MeasuredData, after: MeasuredData) -> pd.DataFrame:
     """One row per group that both have and metric, in the order of the first. Raises NotComparable.
 
     The ratio is that of the geometric means over the repeats, after over before, with Welch's interval: cells of two
@@ -117,39 +119,39 @@ def compare(before: DataSet, after: DataSet) -> pd.DataFrame:
         raise NotComparable(f"not comparable: {before.name} and {after.name} have no cells in common")
     for group in groups:
         refuse_difference(before, after, group)
-    rows = []
+    rows: list[TableRow] = []
     for metric in METRICS:
         of_metric = [_row(before, after, group, metric) for group in groups]
-        tested = [row for row in of_metric if row["p"] is not None]
-        for row, adjusted in zip(tested, holm([row["p"] for row in tested]), strict=True):
+        tested = [(row, p) for row in of_metric if isinstance(p := row["p"], float)]
+        for (row, _), adjusted in zip(tested, holm([p for _, p in tested]), strict=True):
             row["p_holm"] = adjusted
         rows += of_metric
-    place = {group: position for position, group in enumerate(groups)}
-    rows.sort(key=lambda row: place[tuple(row[key] for key in GROUP)])
+    # By group, and within it by metric.
+    rows = [row for index in range(len(groups)) for row in rows[index :: len(groups)]]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def refuse_difference(before: DataSet, after: DataSet, group: Group) -> None:
+def refuse_difference(before: MeasuredData, after: MeasuredData, group: Group) -> None:
     """Raise NotComparable when cells of the group did not measure the same."""
     one, other = (_comparable(each.specs[group]) for each in (before, after))
     found = first_difference(one, other)
     if found is not None:
-        key, mine, theirs = found
+        key, one_text, other_text = found
         where = f"{group[0]} × {group[3]}, {group[1]}"
         raise NotComparable(
-            f"not comparable: {key} of {where} is {mine} in {before.name} and {theirs} in {after.name}; "
+            f"not comparable: {key} of {where} is {one_text} in {before.name} and {other_text} in {after.name}; "
             "compare data sets that measured the same"
         )
 
 
-def changes(before: DataSet, after: DataSet) -> list[tuple[str, str, str]]:
+def changes(before: MeasuredData, after: MeasuredData) -> list[tuple[str, str, str]]:
     """What may differ and does: its name, and what it is in either data set."""
     names = dict.fromkeys([*before.facts, *after.facts])
     pairs = [(name, before.facts.get(name, "none"), after.facts.get(name, "none")) for name in names]
     return [(name, one, other) for name, one, other in pairs if one != other]
 
 
-def first_difference(one: Any, other: Any, key: str = "") -> tuple[str, str, str] | None:
+def first_difference(one: object, other: object, key: str = "") -> tuple[str, str, str] | None:
     """Dotted key and both values, as JSON, of the first place in which two specs differ."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         for name in dict.fromkeys([*one, *other]):
@@ -160,12 +162,13 @@ def first_difference(one: Any, other: Any, key: str = "") -> tuple[str, str, str
     return None if one == other else (key, json.dumps(one), json.dumps(other))
 
 
-def _comparable(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a node only its kind: which device it was is what may have changed."""
-    return {**spec, "node": {"kind": spec["node"]["kind"]}}
+def _comparable(spec: Spec) -> Mapping[str, object]:
+    """Without what may differ; of a node only its kind, as the device may be what has changed."""
+    kept = {key: value for key, value in spec.items() if key not in MAY_DIFFER}
+    return {**kept, "node": {"kind": spec["node"]["kind"]}}
 
 
-def _facts(record: Mapping[str, Any]) -> dict[str, str]:
+def _facts(record: Record) -> dict[str, str]:
     made, node = record["provenance"], record["node"]
     details = {f"device: {key}": json.dumps(value) for key, value in node["details"].items()}
     return {
@@ -181,7 +184,7 @@ def _facts(record: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _values(data: DataSet, group: Group, metric: str) -> list[float]:
+def _values(data: MeasuredData, group: Group, metric: str) -> list[float]:
     """The metric of each valid cell of the group that has it."""
     cells = data.cells.get(group, [])
     if metric == "slowdown":
@@ -196,9 +199,9 @@ def _values(data: DataSet, group: Group, metric: str) -> list[float]:
     return [seconds for seconds in found if seconds is not None]
 
 
-def _row(before: DataSet, after: DataSet, group: Group, metric: str) -> dict[str, Any]:
+def _row(before: MeasuredData, after: MeasuredData, group: Group, metric: str) -> TableRow:
     old, new = (_values(data, group, metric) for data in (before, after))
-    row: dict[str, Any] = dict(zip(GROUP, group, strict=True))
+    row: TableRow = dict(zip(GROUP, group, strict=True))
     row |= {"metric": metric, "n_before": len(old), "n_after": len(new), "p": None}
     row["before"] = log_interval(old).value if old else None
     row["after"] = log_interval(new).value if new else None
@@ -209,9 +212,7 @@ def _row(before: DataSet, after: DataSet, group: Group, metric: str) -> dict[str
     test = welch_test(new, old)
     verdicts = {data.separability.verdict(group[2], test.ratio) for data in (before, after)} - {None}
     return row | {
-        "ratio": test.ratio.value,
-        "ratio_low": test.ratio.low,
-        "ratio_high": test.ratio.high,
+        **test.ratio.columns("ratio"),
         "p": test.probability,
         "separable": "no" if "no" in verdicts else next(iter(verdicts), None),
     }

@@ -62,7 +62,7 @@ _LATEX = {
 }
 
 
-def caption(product: str, label: str, window_seconds: float, repeats: int, *remarks: str) -> str:
+def caption(*, product: str, label: str, window_seconds: float, repeats: int, remarks: Sequence[str] = ()) -> str:
     """What a table says about itself: device, and its label if it is no real GPU, window, repeats, more."""
     device = f"{product} ({label})" if label and label not in product else product
     facts = f"{device}, {window_seconds:g} s window, {repeats} repeat{'s' * (repeats != 1)}."

@@ -123,15 +123,21 @@ def test_numbers_keep_three_figures_and_no_exponent(summary, seconds, shown):
 
 
 def test_the_caption_names_what_the_numbers_are():
-    text = publish.caption("Xeon", "CPU stand-in, not a GPU", 2, 3, "Not shown: mps.", "")
+    text = publish.caption(
+        product="Xeon",
+        label="CPU stand-in, not a GPU",
+        window_seconds=2,
+        repeats=3,
+        remarks=["Not shown: mps.", ""],
+    )
     assert text == (
         "Xeon (CPU stand-in, not a GPU), 2 s window, 3 repeats. "
         "Geometric means over repeats, with 95 % intervals. Not shown: mps."
     )
-    assert publish.caption("A100 (simulated)", "simulated", 0.5, 1).startswith(
+    assert publish.caption(product="A100 (simulated)", label="simulated", window_seconds=0.5, repeats=1).startswith(
         "A100 (simulated), 0.5 s window, 1 repeat."
     )
-    assert publish.caption("A100", "", 2, 3).startswith("A100, 2 s")
+    assert publish.caption(product="A100", label="", window_seconds=2, repeats=3).startswith("A100, 2 s")
 
 
 def test_energy_has_a_column_where_it_is_known_and_only_there(summary):

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping
-from typing import Any
+from typing import TypedDict
 
+from sharebench.core.spec import parse
 from sharebench.gates.verdict import window_seconds
+from sharebench.records.types import Record
 
 MIB = 1 << 20
 # Memory is divided among their tenants before anything runs, or belongs to all of them together.
 MEMORY_NOT_FREE = {"mig", "streams"}
 
 
-def device_units(record: Mapping[str, Any]) -> int | None:
+class DeviceColumns(TypedDict):
+    """The columns of cells.csv that are the whole device's."""
+
+    server_memory_mib: float | None
+    power_mean_watts: float | None
+    energy_joules: float | None
+    energy_per_iteration_joules: float | None
+    energy_above_idle_per_iteration_joules: float | None
+    sm_clock_mean_mhz: float | None
+    temperature_max_celsius: float | None
+
+
+def device_units(record: Record) -> int | None:
     """SMs of the whole GPU, or cores of the stand-in; None where neither the node nor a tenant says.
 
     A Kubernetes node does not say. There CUDA tells a tenant without a limit and outside of MIG.
@@ -22,40 +34,43 @@ def device_units(record: Mapping[str, Any]) -> int | None:
     node = record["node"]
     if node["units"] is not None:
         return int(node["units"])
-    is_divided = "mig" in json.loads(record["spec"])["strategy"]["mechanisms"]
+    is_divided = "mig" in parse(record["spec"])["strategy"]["mechanisms"]
     if is_divided or not node["is_gpu"] or record["limits"]["thread_percent"] is not None:
         return None
-    return max(filter(None, ((tenant["view"] or {}).get("sm_count") for tenant in record["tenants"])), default=None)
+    views = (tenant["view"] for tenant in record["tenants"])
+    return max((view["sm_count"] for view in views if view and view["sm_count"]), default=None)
 
 
-def device_columns(record: Mapping[str, Any], count: int) -> dict[str, float | None]:
-    """Columns of cells.csv that are the whole device's; `count` is the number of all tenants' iterations.
+def device_columns(record: Record, count: int) -> DeviceColumns:
+    """What a record says of the device; `count` is the number of all tenants' iterations.
 
     Energy per iteration only where all tenants run the same workload: an iteration of one is not one of another.
     """
-    telemetry, window = record["telemetry"] or {}, record["window"]
-    energy = telemetry.get("energy_joules")
-    idle_watts = (record["calibration"] or {}).get("idle_power_watts")
+    telemetry, calibration, window = record["telemetry"], record["calibration"], record["window"]
+    energy = telemetry["energy_joules"] if telemetry else None
+    idle_watts = calibration["idle_power_watts"] if calibration else None
     is_comparable = count > 0 and len({tenant["workload"] for tenant in record["tenants"]}) == 1
     each = above_idle = None
-    # Ten samples a second may all fall into the same part of iterations that take a fraction of that: energy does not.
-    watts = energy / window_seconds(record) if energy and window else telemetry.get("power_mean_watts")
+    watts = telemetry["power_mean_watts"] if telemetry else None
+    if energy and window:
+        # Ten samples a second may all fall into the same part of short iterations; energy does not.
+        watts = energy / window_seconds(record)
     if energy is not None and window is not None and is_comparable:
         each = energy / count
         if idle_watts is not None:
             above_idle = (energy - idle_watts * window_seconds(record)) / count
     return {
-        "server_memory_mib": telemetry.get("server_memory_mib"),
+        "server_memory_mib": telemetry["server_memory_mib"] if telemetry else None,
         "power_mean_watts": watts,
         "energy_joules": energy,
         "energy_per_iteration_joules": each,
         "energy_above_idle_per_iteration_joules": above_idle,
-        "sm_clock_mean_mhz": telemetry.get("sm_clock_mean_mhz"),
-        "temperature_max_celsius": telemetry.get("temperature_max_celsius"),
+        "sm_clock_mean_mhz": telemetry["sm_clock_mean_mhz"] if telemetry else None,
+        "temperature_max_celsius": telemetry["temperature_max_celsius"] if telemetry else None,
     }
 
 
-def tenant_memory_mib(record: Mapping[str, Any]) -> list[float | None]:
+def tenant_memory_mib(record: Record) -> list[float | None]:
     """Memory of each tenant: on a GPU what the driver counts for its process, elsewhere what the tenant itself does.
 
     The workload's own count on a GPU leaves out context and libraries, so it does not stand in where the driver is
@@ -63,24 +78,26 @@ def tenant_memory_mib(record: Mapping[str, Any]) -> list[float | None]:
     """
     tenants = record["tenants"]
     if record["node"]["is_gpu"]:
-        known = (record["telemetry"] or {}).get("tenant_memory_mib")
-        return list(known) if known is not None else [None] * len(tenants)
+        telemetry = record["telemetry"]
+        return list((telemetry and telemetry["tenant_memory_mib"]) or [None] * len(tenants))
     return [None if tenant["memory_bytes"] is None else tenant["memory_bytes"] / MIB for tenant in tenants]
 
 
-def tenants_that_fit(record: Mapping[str, Any]) -> int | None:
+def tenants_that_fit(record: Record) -> int | None:
     """How many tenants with the memory of this cell's largest one the GPU's memory holds.
 
     From what was measured: the GPU's memory, less what was in use besides the tenants (the driver's share, and an MPS
     server), over one tenant. None where that is unknown, and where memory is limited or divided by the strategy.
     """
-    telemetry, total_bytes = record["telemetry"] or {}, record["node"]["memory_bytes"]
-    tenants, used_mib = telemetry.get("tenant_memory_mib"), telemetry.get("memory_used_max_mib")
-    if not record["node"]["is_gpu"] or not tenants or None in tenants or used_mib is None or total_bytes is None:
+    telemetry, total_bytes = record["telemetry"], record["node"]["memory_bytes"]
+    if not record["node"]["is_gpu"] or telemetry is None or total_bytes is None:
         return None
-    mechanisms = json.loads(record["spec"])["strategy"]["mechanisms"]
+    used_mib, by_tenant = telemetry["memory_used_max_mib"], telemetry["tenant_memory_mib"] or []
+    tenants = [mib for mib in by_tenant if mib is not None]
+    if not tenants or len(tenants) < len(by_tenant) or used_mib is None:
+        return None
+    mechanisms = parse(record["spec"])["strategy"]["mechanisms"]
     if MEMORY_NOT_FREE.intersection(mechanisms) or record["limits"]["memory_percent"] is not None:
         return None
     besides_mib = max(0.0, used_mib - sum(tenants))
-    fitting: float = (total_bytes / MIB - besides_mib) / max(tenants)
-    return math.floor(fitting)
+    return math.floor((total_bytes / MIB - besides_mib) / max(tenants))

@@ -1,4 +1,4 @@
-"""How many independent iterations a window is worth: iterations that follow each other are rarely independent.
+"""The effective sample size of a window: iterations that follow each other are rarely independent.
 
 Batch means. A window is cut into G groups of neighbouring slots of its timeline, and a sum of deviations from the
 tenant's mean, d_g = Σ (sum - mean × count), is taken in each. Of independent iterations the sum of a group has the
@@ -10,7 +10,7 @@ is about 1, and in general it is 1 + 2 Σ r_k with the correlations r_k at lag k
 is the method of batch means (Law, Simulation Modeling and Analysis, §9.5.3) with the estimator of a ratio, since groups
 differ in count (Cochran, Sampling Techniques, 1977, §2.11). Slots have a fixed length instead of a fixed count, which
 does no harm: an iteration belongs to the slot in which it starts, so that the count is a stopping time, and the
-variance is that of Wald's second identity. The window is then worth n / factor iterations.
+variance is that of Wald's second identity. The effective sample size is then n / factor.
 
 Groups of one, two and four slots are tried, since a correlation that outlasts a group is seen only in part. A factor
 that independent iterations would show once in a hundred (χ² with G - 1 degrees of freedom) or more often counts as 1;
@@ -20,7 +20,7 @@ what the record has of a tail is too little to tell the dependence of rare itera
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -28,6 +28,7 @@ import numpy as np
 from scipy.special import chdtri
 
 from sharebench.records.histogram import Histogram
+from sharebench.records.types import TenantRecord
 
 SLOTS_PER_GROUP = (1, 2, 4)
 CHANCE = 0.01
@@ -37,17 +38,18 @@ LEAST_PER_GROUP = 2
 ROUNDING_RATIO = 1e-12
 
 
-def effective_count(tenants: Sequence[Mapping[str, Any]], histograms: Sequence[Histogram]) -> float:
-    """The number of independent iterations that all iterations of these tenants' records are worth together.
+def effective_count(tenants: Sequence[TenantRecord], histograms: Sequence[Histogram]) -> float:
+    """The effective sample size of all iterations of these tenants together.
 
     Deviations are taken from each tenant's own mean and added up slot by slot, so that a stall that hits all tenants at
     once counts as one. A tenant without a timeline counts with all its iterations. At most the number of iterations.
     """
     count = sum(tenant["count"] for tenant in tenants)
-    timed = [pair for pair in zip(tenants, histograms, strict=True) if pair[0]["timeline"] and pair[0]["count"]]
+    pairs = [pair for pair in zip(tenants, histograms, strict=True) if pair[0]["count"]]
+    timed = [(tenant, histogram) for tenant, histogram in pairs if tenant["timeline"]]
     if not timed:
         return float(count)
-    timelines = [tenant["timeline"] for tenant, _ in timed]
+    timelines = [timeline for tenant, _ in timed if (timeline := tenant["timeline"])]
     counts = np.array([timeline["count"] for timeline in timelines], dtype=np.float64)
     sums = np.array([timeline["sum_seconds"] for timeline in timelines], dtype=np.float64)
     means = np.array([tenant["sum_seconds"] / tenant["count"] for tenant, _ in timed])
@@ -58,7 +60,7 @@ def effective_count(tenants: Sequence[Mapping[str, Any]], histograms: Sequence[H
     return float(count - in_time + in_time / factor)
 
 
-def _variance(tenant: Mapping[str, Any], histogram: Histogram) -> float:
+def _variance(tenant: TenantRecord, histogram: Histogram) -> float:
     """Variance of a tenant's latencies in s²; of an old record, which has no squares, that of its histogram.
 
     The histogram's is too large where latencies scatter by less than a bucket is wide: 10 times at 0.1 %.

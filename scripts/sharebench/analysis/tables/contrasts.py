@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import pandas as pd
 
@@ -13,6 +12,7 @@ from sharebench.analysis.cells.rows import MeasuredCell
 from sharebench.analysis.cells.separability import Separability
 from sharebench.analysis.cells.slowdown import are_paired, latency_ratio
 from sharebench.analysis.statistics.intervals import holm
+from sharebench.records.tables import TableRow
 from sharebench.study.study import Study
 
 COLUMNS = (
@@ -35,7 +35,7 @@ COLUMNS = (
 
 
 def contrasts_table(cells: Iterable[MeasuredCell], study: Study, baseline: Baseline) -> pd.DataFrame:
-    """One row per comparison and workload; `cells` come apart by workload (`reduction.by_workload`).
+    """One row per comparison and workload; `cells` are those of `rows.by_workload`.
 
     Holm's adjustment counts the comparisons that could be tested: with an interval.
     """
@@ -43,21 +43,20 @@ def contrasts_table(cells: Iterable[MeasuredCell], study: Study, baseline: Basel
     for cell in cells:
         found[cell.strategy, cell.workload, str(cell.tenant_workload), cell.replicas].append(cell)
     separability = Separability((cell for own in found.values() for cell in own), baseline)
-    rows = []
+    rows: list[TableRow] = []
     for strategy, reference in declared(study):
         for workload, tenant_workload, replicas in _points(study, strategy, reference):
             over, under = (found[name, workload, tenant_workload, replicas] for name in (strategy, reference))
-            row: dict[str, Any] = {
+            row: TableRow = {
                 "strategy": strategy,
                 "reference": reference,
                 "workload": workload,
                 "tenant_workload": tenant_workload,
                 "replicas": replicas,
-                **_compared(over, under, separability, tenant_workload),
             }
-            rows.append(row)
-    tested = [row for row in rows if row["p"] is not None]
-    for row, adjusted in zip(tested, holm([row["p"] for row in tested]), strict=True):
+            rows.append(row | _compared(over, under, separability, tenant_workload))
+    tested = [(row, p) for row in rows if isinstance(p := row["p"], float)]
+    for (row, _), adjusted in zip(tested, holm([p for _, p in tested]), strict=True):
         row["p_holm"] = adjusted
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
@@ -92,9 +91,9 @@ def _points(study: Study, strategy: str, reference: str) -> list[tuple[str, str,
 
 def _compared(
     over: Sequence[MeasuredCell], under: Sequence[MeasuredCell], separability: Separability, tenant_workload: str
-) -> dict[str, Any]:
+) -> TableRow:
     valid_over, valid_under = ([cell for cell in cells if cell.valid] for cells in (over, under))
-    counts = {"n": len(valid_over), "n_reference": len(valid_under)}
+    counts: TableRow = {"n": len(valid_over), "n_reference": len(valid_under)}
     test = latency_ratio(valid_over, valid_under)
     if test is None:
         without = [cells for cells, valid in ((over, valid_over), (under, valid_under)) if not valid]
@@ -102,9 +101,7 @@ def _compared(
         reason = "; ".join(dict.fromkeys(reasons))
         return counts | {"ratio": None, "p": None, "separable": None, "reason": reason}
     return counts | {
-        "ratio": test.ratio.value,
-        "ratio_low": test.ratio.low,
-        "ratio_high": test.ratio.high,
+        **test.ratio.columns("ratio"),
         "paired": are_paired(valid_over, valid_under),
         "p": test.probability,
         "separable": separability.verdict(tenant_workload, test.ratio),

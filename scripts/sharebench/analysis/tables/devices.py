@@ -1,4 +1,4 @@
-"""tables/devices.csv: the same measured on several devices of one product, beside how well one repeats itself."""
+"""tables/devices.csv: the same measured on several devices of one product, next to how well one repeats itself."""
 
 from __future__ import annotations
 

@@ -8,13 +8,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from sharebench.core.files import replace_atomically
 from sharebench.gates import judged
 from sharebench.gates.gates import is_valid
 from sharebench.records import record
-from tenant.contract import upper_seconds
+from sharebench.records.prometheus import ScrapedBuckets
+from sharebench.records.types import Record, TenantRecord
+from tenant.contract import ForeignBuckets, upper_seconds
 
 COLUMNS = ("replicas", "repeat", "tenant", "bucket_lower_seconds", "bucket_upper_seconds", "count")
 
@@ -23,7 +24,7 @@ Bucket = tuple[float, float, float]
 """Lower and upper bound in seconds, and the count."""
 
 
-def _buckets(tenant: Mapping[str, Any]) -> Iterator[Bucket]:
+def _buckets(tenant: TenantRecord) -> Iterator[Bucket]:
     """Each bucket that is not empty; of a program that measures itself, its own."""
     for text, count in tenant["histogram"].items():
         index = int(text)
@@ -31,7 +32,7 @@ def _buckets(tenant: Mapping[str, Any]) -> Iterator[Bucket]:
     yield from _foreign(tenant.get("foreign_histogram"))
 
 
-def _foreign(stored: Mapping[str, Any] | None) -> Iterator[Bucket]:
+def _foreign(stored: ForeignBuckets | ScrapedBuckets | None) -> Iterator[Bucket]:
     """The non-empty buckets of any layout; the last bound may be None for infinity."""
     if stored is None:
         return
@@ -41,19 +42,20 @@ def _foreign(stored: Mapping[str, Any] | None) -> Iterator[Bucket]:
             yield lower, upper, count
 
 
-def _own(measured: Mapping[str, Any]) -> Iterator[tuple[int, Bucket]]:
+def _own(measured: Record) -> Iterator[tuple[int, Bucket]]:
     for tenant in measured["tenants"]:
         for bucket in _buckets(tenant):
             yield tenant["index"], bucket
 
 
-def _prometheus(measured: Mapping[str, Any]) -> Iterator[tuple[int, Bucket]]:
-    for seen in (measured.get("prometheus") or {"tenants": []})["tenants"]:
+def _prometheus(measured: Record) -> Iterator[tuple[int, Bucket]]:
+    prometheus = measured.get("prometheus")
+    for seen in prometheus["tenants"] if prometheus else ():
         for bucket in _foreign(seen["histogram"]):
             yield seen["index"], bucket
 
 
-SOURCES: Mapping[str, Callable[[Mapping[str, Any]], Iterable[tuple[int, Bucket]]]] = {
+SOURCES: Mapping[str, Callable[[Record], Iterable[tuple[int, Bucket]]]] = {
     "tenants": _own,
     "prometheus": _prometheus,
 }

@@ -9,12 +9,14 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
 from sharebench.analysis.cells.baseline import Baseline
 from sharebench.gates.gates import is_valid
+from sharebench.records.tables import TableRow
+from sharebench.records.types import FaultOutcome, Record
+from tenant.contract import Timeline
 
 COLUMNS = (
     "strategy",
@@ -39,9 +41,10 @@ COLUMNS = (
     "set_up_again",
     "notes",
 )
+OUTCOMES = ("unharmed", "slowed", "failed", "unjudged")
 # A slot counts as slow when its mean latency exceeds that before the fault by so much, and all but one slot's there ...
 SLOW_RATIO = 1.25
-# ... and as slowed by the fault only within so many in a row: one or two are anybody's.
+# ... and as slowed by the fault only in a run of at least this many.
 LEAST_SLOTS = 3
 
 
@@ -59,7 +62,7 @@ class Effect:
     """From the fault to the end of the last slow slot; 0 if there is none, None if that is the window's last."""
 
 
-def effect(timeline: Mapping[str, Any], at_seconds: float, ended_seconds: float | None) -> Effect | None:
+def effect(timeline: Timeline, at_seconds: float, ended_seconds: float | None) -> Effect | None:
     """The effect on a victim of a fault at `at_seconds`, whose tenant ended at `ended_seconds` of the window.
 
     `timeline` is the victim's in its record. The slot before the fault already belongs to it: an iteration that was
@@ -73,7 +76,7 @@ def effect(timeline: Mapping[str, Any], at_seconds: float, ended_seconds: float 
     if before is None:
         return None
     usual = [total / count for count, total in zip(counts[:first], sums[:first], strict=True) if count]
-    # The slowest slot may be anybody's doing: the second is the limit.
+    # The slowest slot may be an outlier: the second slowest is the limit.
     limit_seconds = max(SLOW_RATIO * before, *sorted(usual)[-2:-1])
     # Where every slot before had an iteration, one without is part of an iteration that takes long.
     is_gapless = len(usual) == first
@@ -126,15 +129,24 @@ class Case:
     note: str
     effect: Effect | None
     aggressor: str
-    node: Mapping[str, Any]
+    fault: FaultOutcome | None
 
 
-def cases(record: Mapping[str, Any]) -> list[Case]:
+def cases(record: Record) -> list[Case]:
     """The victims of a cell that was to have a fault; where it did not happen, one case that says why."""
     cell, fault = record["cell"], record.get("fault")
     if fault is None or not fault["happened"]:
         reason = record["reason"] or "the fault did not happen"
-        return [Case(cell["strategy"], cell["workload"], None, reason, None, "", {})]
+        nothing = Case(
+            strategy=cell["strategy"],
+            workload=cell["workload"],
+            outcome=None,
+            note=reason,
+            effect=None,
+            aggressor="",
+            fault=None,
+        )
+        return [nothing]
     aggressor = record["tenants"][fault["aggressor"]]["status"]
     unproven = any(gate["name"] == "evidence" and not gate["passed"] for gate in record["gates"])
     found = []
@@ -157,7 +169,17 @@ def cases(record: Mapping[str, Any]) -> list[Case]:
             seen = effect(tenant["timeline"], fault["at_seconds"], fault["ended_seconds"][fault["aggressor"]])
             outcome = "unjudged" if seen is None else "slowed" if seen.slowed_seconds else "unharmed"
             note = "no iteration before the fault to compare with" if seen is None else ""
-        found.append(Case(cell["strategy"], cell["workload"], outcome, note, seen, aggressor, fault))
+        found.append(
+            Case(
+                strategy=cell["strategy"],
+                workload=cell["workload"],
+                outcome=outcome,
+                note=note,
+                effect=seen,
+                aggressor=aggressor,
+                fault=fault,
+            )
+        )
     return found
 
 
@@ -188,7 +210,7 @@ def isolation_table(
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _values(found: Sequence[Case], alone_seconds: float | None) -> dict[str, Any]:
+def _values(found: Sequence[Case], alone_seconds: float | None) -> TableRow:
     told = [case for case in found if case.outcome is not None]
     effects = [case.effect for case in told if case.effect is not None]
     never = any(seen.recovery_seconds is None for seen in effects)
@@ -196,11 +218,11 @@ def _values(found: Sequence[Case], alone_seconds: float | None) -> dict[str, Any
     notes = dict.fromkeys(case.note for case in found if case.note)
     if never:
         notes["slow until the window's end"] = None
-    outcomes = ("unharmed", "slowed", "failed", "unjudged")
+    outcomes = [case.fault for case in told if case.fault is not None]
     return {
         "n": len(told),
         "n_excluded": len(found) - len(told),
-        **{outcome: sum(case.outcome == outcome for case in told) for outcome in outcomes},
+        **{outcome: sum(case.outcome == outcome for case in told) for outcome in OUTCOMES},
         "worst_slowdown_during": _largest(seen.slowdown_during for seen in effects),
         "worst_slowdown_after": _largest(seen.slowdown_after for seen in effects),
         "worst_slowdown_of_baseline": since / alone_seconds if since and alone_seconds else None,
@@ -208,9 +230,9 @@ def _values(found: Sequence[Case], alone_seconds: float | None) -> dict[str, Any
         "slowed_ratio": _largest(seen.slowed_ratio for seen in effects),
         "victim_recovery_seconds": None if never else _largest(seen.recovery_seconds for seen in effects),
         "aggressor": "; ".join(dict.fromkeys(case.aggressor for case in told)),
-        "new_tenant_seconds": _largest(case.node["new_tenant_seconds"] for case in told),
-        "node_recovery_seconds": _largest(case.node["recovery_seconds"] for case in told),
-        "set_up_again": sum(bool(case.node["set_up_again"]) for case in told),
+        "new_tenant_seconds": _largest(fault["new_tenant_seconds"] for fault in outcomes),
+        "node_recovery_seconds": _largest(fault["recovery_seconds"] for fault in outcomes),
+        "set_up_again": sum(bool(fault["set_up_again"]) for fault in outcomes),
         "notes": "; ".join(notes),
     }
 

@@ -6,18 +6,18 @@ the sum of the jobs' own times, without the start-up of each, which `makespan_wi
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
 from sharebench.analysis.cells.gpu_columns import device_columns, tenant_memory_mib
 from sharebench.analysis.statistics.intervals import Estimate, log_interval, welch_ratio
-from sharebench.core.spec import runs_jobs
+from sharebench.core.spec import parse, runs_jobs
 from sharebench.gates.gates import is_valid
+from sharebench.records.tables import TableRow
+from sharebench.records.types import Record
 from sharebench.study.cells import Cell
 
 Group = tuple[str, str, int]
@@ -36,8 +36,6 @@ COLUMNS = (
     *(f"{name}{end}" for name in ESTIMATES for end in ("", "_low", "_high")),
     *("completion_min_seconds", "completion_max_seconds", *MEANS),
 )
-# What a tenant needs before its first iteration; warming up is the measurement's, not the job's.
-STARTUP = ("process_seconds", "import_seconds", "context_seconds", "load_seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +55,12 @@ class JobCell:
     values: Mapping[str, float]
 
 
-def job_cell(record: Mapping[str, Any]) -> JobCell | None:
+def job_cell(record: Record) -> JobCell | None:
     """What the table needs of a record; None if it is not one of jobs."""
-    if not runs_jobs(json.loads(record["spec"])):
+    if not runs_jobs(parse(record["spec"])):
         return None
-    ends = [(tenant.get("job") or {}).get("completion_seconds") for tenant in record["tenants"]]
+    jobs = (tenant.get("job") for tenant in record["tenants"])
+    ends = [job["completion_seconds"] if job else None for job in jobs]
     completions = tuple(end for end in ends if end is not None) if is_valid(record) else ()
     valid = is_valid(record) and len(completions) == len(ends)
     return JobCell(
@@ -75,23 +74,28 @@ def job_cell(record: Mapping[str, Any]) -> JobCell | None:
     )
 
 
-def _values(record: Mapping[str, Any], completions: Sequence[float]) -> dict[str, float]:
-    tenants, telemetry = record["tenants"], record["telemetry"] or {}
-    is_queue = "turns" in record["window"]
-    startups = [sum(tenant["startup"][part] for part in STARTUP) for tenant in tenants if tenant["startup"]]
+def _values(record: Record, completions: Sequence[float]) -> dict[str, float]:
+    tenants, telemetry, window = record["tenants"], record["telemetry"], record["window"]
+    is_queue = window is not None and "turns" in window
+    # Warming up is the measurement's, not the job's.
+    startups = [
+        own["process_seconds"] + own["import_seconds"] + own["context_seconds"] + own["load_seconds"]
+        for tenant in tenants
+        if (own := tenant["startup"])
+    ]
     in_all = sum(startups) if is_queue else max(startups, default=0.0)
     makespan = sum(completions) if is_queue else max(completions)
     memory = [mib for mib in tenant_memory_mib(record) if mib is not None]
-    energy = telemetry.get("energy_joules")
+    device = device_columns(record, 0)
     values: dict[str, float | None] = {
         "completion_mean_seconds": sum(completions) / len(completions),
         "makespan_seconds": makespan,
         "makespan_with_startup_seconds": makespan + in_all if len(startups) == len(tenants) else None,
-        "gpu_util_percent": telemetry.get("utilisation_mean_percent"),
+        "gpu_util_percent": telemetry["utilisation_mean_percent"] if telemetry else None,
         "memory_per_tenant_mib": sum(memory) / len(memory) if memory else None,
-        "server_memory_mib": telemetry.get("server_memory_mib"),
-        "power_mean_watts": device_columns(record, 0)["power_mean_watts"],
-        "energy_per_job_joules": energy / len(tenants) if energy else None,
+        "server_memory_mib": device["server_memory_mib"],
+        "power_mean_watts": device["power_mean_watts"],
+        "energy_per_job_joules": device["energy_joules"] / len(tenants) if device["energy_joules"] else None,
     }
     return {name: value for name, value in values.items() if value is not None}
 
@@ -116,11 +120,11 @@ def jobs_table(cells: Iterable[JobCell], expected: Iterable[Cell], queues: Itera
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _row(group: Group, n_expected: int, cells: Sequence[JobCell], queue: Sequence[JobCell]) -> dict[str, Any]:
+def _row(group: Group, n_expected: int, cells: Sequence[JobCell], queue: Sequence[JobCell]) -> TableRow:
     valid = [cell for cell in cells if cell.valid]
     statuses = {cell.status for cell in cells} or {"missing"}
     completions = [seconds for cell in valid for seconds in cell.completions_seconds]
-    row: dict[str, Any] = {
+    row: TableRow = {
         **dict(zip(("strategy", "workload", "replicas"), group, strict=True)),
         "status": statuses.pop() if len(statuses) == 1 else "mixed",
         "reason": "; ".join(dict.fromkeys(cell.reason for cell in cells if cell.reason)),
@@ -138,8 +142,7 @@ def _row(group: Group, n_expected: int, cells: Sequence[JobCell], queue: Sequenc
         else:
             known = [cell.values[name] for cell in valid if name in cell.values]
             estimate = log_interval(known) if known else None
-        row |= {name: estimate and estimate.value}
-        row |= {f"{name}_low": estimate and estimate.low, f"{name}_high": estimate and estimate.high}
+        row |= estimate.columns(name) if estimate else {}
     return row
 
 

@@ -1,16 +1,18 @@
-"""tables/prometheus.csv: what Prometheus says of each tenant, beside what the tenant counted itself."""
+"""tables/prometheus.csv: what Prometheus says of each tenant, next to what the tenant counted itself."""
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import pandas as pd
 
 from sharebench.analysis.cells.rows import NEEDED_COUNT, PERCENTILES
 from sharebench.gates.gates import is_valid
 from sharebench.records.histogram import Histogram, Quantile
+from sharebench.records.prometheus import PrometheusTenant
+from sharebench.records.tables import TableRow
+from sharebench.records.types import Record, TenantRecord
 
 COMPARED = ("p50", "p95", "p99")
 COLUMNS = (
@@ -31,28 +33,30 @@ COLUMNS = (
 )
 
 
-def prometheus_rows(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def prometheus_rows(record: Record) -> Iterator[TableRow]:
     """The rows of one record; none of a cell that was not watched."""
-    said = record.get("prometheus")
-    if not said:
+    prometheus, cell = record.get("prometheus"), record["cell"]
+    if not prometheus:
         return
-    cell = {key: record["cell"][key] for key in ("strategy", "workload", "replicas", "repeat")}
-    everyone = said["tenants"] or [None] * len(record["tenants"])
+    everyone: Sequence[PrometheusTenant | None] = prometheus["tenants"] or [None] * len(record["tenants"])
     for tenant, seen in zip(record["tenants"], everyone, strict=True):
         yield {
-            **cell,
+            "strategy": cell["strategy"],
+            "workload": cell["workload"],
+            "replicas": cell["replicas"],
+            "repeat": cell["repeat"],
             "tenant": tenant["index"],
             "tenant_workload": tenant["workload"],
             "valid": is_valid(record),
             **_own(tenant),
             **({} if seen is None else _seen(seen, tenant["count"])),
-            "prometheus_classic_mean_seconds": said["classic_mean_seconds"],
-            "restarted": said["restarted"],
-            "reason": said["error"],
+            "prometheus_classic_mean_seconds": prometheus["classic_mean_seconds"],
+            "restarted": prometheus["restarted"],
+            "reason": prometheus["error"],
         }
 
 
-def _own(tenant: Mapping[str, Any]) -> dict[str, Any]:
+def _own(tenant: TenantRecord) -> TableRow:
     count = tenant["count"]
     names = [name for name in COMPARED if count >= NEEDED_COUNT[name]]
     found = Histogram.from_sparse(tenant["histogram"]).quantiles(PERCENTILES[name] for name in names) if names else []
@@ -67,15 +71,17 @@ def _own(tenant: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _seen(seen: Mapping[str, Any], count: int) -> dict[str, Any]:
+def _seen(seen: PrometheusTenant, count: int) -> TableRow:
     mean = seen["sum_seconds"] / seen["count"] if seen["count"] and seen["sum_seconds"] is not None else None
-    row = {
+    row: TableRow = {
         "prometheus_count": seen["count"],
         "prometheus_count_difference_percent": _difference_percent(seen["count"], count),
         "prometheus_increase_count": seen["increase_count"],
         "prometheus_increase_difference_percent": _difference_percent(seen["increase_count"], count),
         "prometheus_mean_seconds": mean,
-        **{key: seen[key] for key in ("scrapes", "longest_gap_seconds", "resets")},
+        "scrapes": seen["scrapes"],
+        "longest_gap_seconds": seen["longest_gap_seconds"],
+        "resets": seen["resets"],
     }
     for name in COMPARED:
         value = seen["quantiles_seconds"].get(f"{PERCENTILES[name]:g}")
@@ -101,6 +107,6 @@ def bucket_error_percent(value_seconds: float, uppers: list[float]) -> float | N
     return Quantile(value_seconds, uppers[index - 1] if index else 0.0, uppers[index]).error_percent
 
 
-def prometheus_table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+def prometheus_table(rows: Iterable[TableRow]) -> pd.DataFrame:
     """These rows as a table with COLUMNS."""
     return pd.DataFrame(list(rows), columns=list(COLUMNS))

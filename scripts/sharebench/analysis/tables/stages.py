@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 import pandas as pd
 
 from sharebench.analysis.cells.rows import NEEDED_COUNT, PERCENTILES
 from sharebench.gates.gates import is_valid
 from sharebench.records.histogram import Histogram
+from sharebench.records.tables import TableRow
+from sharebench.records.types import Record
 
 COLUMNS = (
     "strategy",
@@ -26,9 +27,9 @@ COLUMNS = (
 )
 
 
-def stage_rows(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def stage_rows(record: Record) -> Iterator[TableRow]:
     """The rows of one record; a percentile is there where the count can carry it and its bucket has two bounds."""
-    cell = {key: record["cell"][key] for key in ("strategy", "workload", "replicas", "repeat")}
+    cell = record["cell"]
     for tenant in record["tenants"]:
         for stage, timed in sorted(tenant["stages"].items()):
             count = timed["count"]
@@ -39,7 +40,10 @@ def stage_rows(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 else []
             )
             yield {
-                **cell,
+                "strategy": cell["strategy"],
+                "workload": cell["workload"],
+                "replicas": cell["replicas"],
+                "repeat": cell["repeat"],
                 "tenant": tenant["index"],
                 "tenant_workload": tenant["workload"],
                 "valid": is_valid(record),
@@ -54,6 +58,6 @@ def stage_rows(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             }
 
 
-def stages_table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+def stages_table(rows: Iterable[TableRow]) -> pd.DataFrame:
     """These rows as a table with COLUMNS, which is empty where no workload times stages."""
     return pd.DataFrame(list(rows), columns=list(COLUMNS))

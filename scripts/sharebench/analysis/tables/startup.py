@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import pandas as pd
 
 from sharebench.gates.verdict import window_seconds
+from sharebench.records.types import Record, Switch
 
 PARTS = ("process_seconds", "import_seconds", "context_seconds", "load_seconds", "first_iteration_seconds")
 # Parts of a switch that nodes tell apart (Node.note_phase), in their order.
@@ -39,6 +40,14 @@ COLUMNS = (
 OF_CELL = ("all_ready_seconds", "window_wait_seconds", "removal_seconds", "overhead_seconds")
 
 
+class Configured(TypedDict):
+    """nodes/{strategy}.json, as far as tables need it."""
+
+    strategy: str
+    configure_seconds: float
+    switch: NotRequired[Switch | None]
+
+
 @dataclass(frozen=True)
 class Start:
     """The tenants of one cell that run one workload: their start-up, each part by its name."""
@@ -57,7 +66,7 @@ class Switches:
         self.out_of: dict[str, list[float]] = defaultdict(list)
         self._phases: dict[str, list[Mapping[str, float]]] = defaultdict(list)
 
-    def add(self, strategy: str, switch: Mapping[str, Any] | None) -> None:
+    def add(self, strategy: str, switch: Switch | None) -> None:
         """Take a record's `switch`, or a calibration's; None where nothing was switched."""
         if switch is None:
             return
@@ -74,29 +83,37 @@ class Switches:
         is_known = any(phase in phases for phases in seen)
         return _mean([phases.get(phase, 0.0) for phases in seen]) if is_known else None
 
-    def add_gate(self, gate: Mapping[str, Any]) -> None:
+    def add_gate(self, gate: Configured) -> None:
         """Take a nodes/{strategy}.json; an older one has the time of leaving and setting together."""
-        older = {"from": None, "out_seconds": None, "in_seconds": gate["configure_seconds"]}
+        older: Switch = {"from": None, "out_seconds": None, "in_seconds": gate["configure_seconds"]}
         self.add(gate["strategy"], gate.get("switch", older))
 
 
-def starts(record: Mapping[str, Any]) -> list[Start]:
+def starts(record: Record) -> list[Start]:
     """The start-ups in a record, one per workload of its tenants; none where there was a fault, or no good end."""
     if record["status"] != "ok" or record.get("fault") is not None:
         return []
-    cell, timing = record["cell"], record["timing"]
+    cell = record["cell"]
     found = []
     for workload in dict.fromkeys(tenant["workload"] for tenant in record["tenants"]):
         own = [each["startup"] for each in record["tenants"] if each["workload"] == workload and each["startup"]]
-        parts = {part: _mean([startup.get(part) for startup in own]) for part in (*PARTS, "warmup_seconds")}
+        parts = {
+            "process_seconds": _mean([startup["process_seconds"] for startup in own]),
+            "import_seconds": _mean([startup["import_seconds"] for startup in own]),
+            "context_seconds": _mean([startup["context_seconds"] for startup in own]),
+            "load_seconds": _mean([startup["load_seconds"] for startup in own]),
+            "first_iteration_seconds": _mean([startup.get("first_iteration_seconds") for startup in own]),
+            "warmup_seconds": _mean([startup["warmup_seconds"] for startup in own]),
+        }
         if own:
-            parts |= _of_cell(record, timing)
+            parts |= _of_cell(record)
             found.append(Start(cell["strategy"], workload, cell["replicas"], parts))
     return found
 
 
-def _of_cell(record: Mapping[str, Any], timing: Mapping[str, float]) -> dict[str, float]:
+def _of_cell(record: Record) -> dict[str, float]:
     """What the cell took besides its window, in parts; warm-up, which no way of measuring can do without, apart."""
+    timing = record["timing"]
     all_ready = timing["start_seconds"] + timing["ready_seconds"]
     # A simulated window takes no time.
     wait = max(0.0, timing["window_seconds"] - window_seconds(record))

@@ -1,7 +1,7 @@
 """tables/summary.csv: one row per strategy, workload, workload of the tenants and number of replicas, over its repeats.
 
 Each cell gets its values first; the table has their geometric mean and 95 % interval over the valid repeats.
-The tenants of a mix are taken apart by what they run. Mean latency and percentiles of a cell are those of all these
+A mix has a row for each workload of its tenants. Mean latency and percentiles of a cell are those of all these
 tenants' latencies together, throughput and memory per tenant are means over them, slowdown is the mean of theirs; power
 and energy are the device's, and what several programs make of it (`multiprogram`) is of all tenants of the cell.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import pandas as pd
 
@@ -22,17 +21,18 @@ from sharebench.analysis.cells.separability import Separability
 from sharebench.analysis.cells.slowdown import group_slowdown, latency_ratio
 from sharebench.analysis.statistics.intervals import Estimate, log_interval
 from sharebench.core.strategies import is_again
+from sharebench.records.tables import TableRow
 from sharebench.study.cells import Cell
 
 Group = tuple[str, str, str, int]
-# Only a GPU knows them; elsewhere a note on each would say nothing.
-OF_GPUS = (
+# Known on a GPU only; elsewhere they need no note.
+GPU_METRICS = (
     "power_mean_watts",
     "energy_per_iteration_joules",
     "energy_above_idle_per_iteration_joules",
     "throughput_per_watt",
 )
-# What is no mean of values that the cells have one by one.
+# Not a mean of one value per cell.
 DERIVED = ("slowdown", *FORMULAS, "isolation_index")
 METRICS = (
     "latency_mean_seconds",
@@ -41,9 +41,9 @@ METRICS = (
     "throughput_total_hz",
     *DERIVED,
     "memory_per_tenant_mib",
-    *OF_GPUS,
+    *GPU_METRICS,
 )
-# How a note calls a metric that may be unknown.
+# Names of metrics in notes.
 WORDS = {
     "memory_per_tenant_mib": "memory",
     "latency_mean_seconds": "mean latency",
@@ -83,14 +83,14 @@ def summary_table(
 ) -> pd.DataFrame:
     """One row per group of `expected`, in its order; cells that it does not name are left out.
 
-    `cells` come apart by workload (`reduction.by_workload`); `expected` are cells with the workloads of their tenants.
+    `cells` are those of `rows.by_workload`; `expected` are cells with the workloads of their tenants.
     """
     wanted: dict[Group, set[int]] = defaultdict(set)
     for cell, tenant_workload in expected:
         wanted[cell.strategy, cell.workload, tenant_workload, cell.replicas].add(cell.repeat)
     found: dict[Group, list[MeasuredCell]] = defaultdict(list)
     for measured in cells:
-        assert measured.tenant_workload is not None, "a mix that was not taken apart"
+        assert measured.tenant_workload is not None, "a whole mix"
         group = (measured.strategy, measured.workload, measured.tenant_workload, measured.replicas)
         if measured.repeat in wanted.get(group, ()):
             found[group].append(measured)
@@ -105,18 +105,18 @@ def summary_table(
             row["separable"] = separability.verdict(tenant_workload, group_slowdown(valid, baseline)[0])
             if row["separable"] == "no":
                 note = "slowdown not separable from the difference of the baseline from itself"
-                row["notes"] = "; ".join(filter(None, [row["notes"], note]))
+                row["notes"] = f"{row['notes']}; {note}" if row["notes"] else note
         rows.append(row)
     return pd.DataFrame(rows, columns=columns()).astype({"tenants_that_fit": "Int64"})
 
 
 def _row(
     group: Group, n_expected: int, cells: Sequence[MeasuredCell], quiet: Sequence[MeasuredCell], baseline: Baseline
-) -> dict[str, Any]:
+) -> TableRow:
     """`quiet` are the valid cells of the same strategy and workload with one tenant."""
     valid = [cell for cell in cells if cell.valid]
     statuses = {cell.status for cell in cells} or {"missing"}
-    row: dict[str, Any] = {
+    row: TableRow = {
         **dict(zip(GROUP, group, strict=True)),
         "status": statuses.pop() if len(statuses) == 1 else "mixed",
         "reason": "; ".join(dict.fromkeys(cell.reason for cell in cells if cell.reason)),
@@ -152,7 +152,7 @@ def _row(
 
 
 def isolation_index(loud: Sequence[MeasuredCell], quiet: Sequence[MeasuredCell]) -> Estimate | None:
-    """1 - (T_loud - T_quiet) / T_quiet, with the mean latencies T beside neighbours and, same strategy, without any.
+    """1 - (T_loud - T_quiet) / T_quiet, with the mean latencies T next to neighbours and, same strategy, without any.
 
     1 if neighbours do not show, 0 if they double the latency, negative beyond. Ends of the interval are those of the
     ratio of the latencies (`slowdown.latency_ratio`). None where either has no valid cell.
@@ -166,12 +166,10 @@ def isolation_index(loud: Sequence[MeasuredCell], quiet: Sequence[MeasuredCell])
     return Estimate(2 - ratio.value, 2 - ratio.high, 2 - ratio.low, ratio.n)
 
 
-def _columns_of(metric: str, estimate: Estimate | None, n_cells: int) -> dict[str, Any]:
+def _columns_of(metric: str, estimate: Estimate | None, n_cells: int) -> TableRow:
     n = estimate.n if estimate else 0
     return {
-        metric: estimate and estimate.value,
-        f"{metric}_low": estimate and estimate.low,
-        f"{metric}_high": estimate and estimate.high,
+        **(estimate.columns(metric) if estimate else {}),
         f"{metric}_n": n,
         f"{metric}_n_excluded": n_cells - n,
     }
@@ -187,9 +185,10 @@ def _cell_values(cells: Sequence[MeasuredCell]) -> dict[str, list[float | None]]
         values["throughput_per_tenant_hz"].append(sum(rates) / len(rates) if rates else None)
         memory = [row.memory_mib for row in cell.rows if row.memory_mib is not None]
         values["memory_per_tenant_mib"].append(sum(memory) / len(memory) if memory else None)
-        for metric in ("power_mean_watts", "energy_per_iteration_joules", "energy_above_idle_per_iteration_joules"):
-            values[metric].append(cell.device[metric])
-        watts = cell.device["power_mean_watts"]
+        device, watts = cell.device, cell.device["power_mean_watts"]
+        values["power_mean_watts"].append(watts)
+        values["energy_per_iteration_joules"].append(device["energy_per_iteration_joules"])
+        values["energy_above_idle_per_iteration_joules"].append(device["energy_above_idle_per_iteration_joules"])
         # The power of a mix belongs to no workload.
         is_comparable = len({row.tenant_workload for row in cell.all_rows}) == 1
         values["throughput_per_watt"].append(sum(rates) / watts if rates and watts and is_comparable else None)
@@ -223,7 +222,7 @@ def _note_on(metric: str, values: Sequence[float | None]) -> str | None:
     if below:
         return f"{WORDS.get(metric, metric)} not above 0 in {below} of {len(values)} cells"
     blank = values.count(None)
-    if not blank or (metric in OF_GPUS and blank == len(values)):
+    if not blank or (metric in GPU_METRICS and blank == len(values)):
         return None
     share = "" if blank == len(values) else f" in {blank} of {len(values)} cells"
     return f"{WORDS.get(metric, metric)} not known{share}"
