@@ -43,7 +43,7 @@ def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def forget() -> None:
-    for name in ("_tree", "_imported", "_files_of", "_digest", "node_files", "cell_files", "stage_files"):
+    for name in ("_source", "_files_of", "node_files", "cell_files", "stage_files"):
         getattr(fingerprint, name).cache_clear()
 
 

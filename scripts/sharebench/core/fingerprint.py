@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
+from typing import NamedTuple
 
 from sharebench.core.files import SCRIPTS
 
 DIGEST_CHARACTERS = 16
+# How a string begins that names a module of ours, to be run by it.
+PACKAGES = ("sharebench.", "publication.", "tenant.")
 # What measures a cell on any node; the kind of node, the tenant and its workload come on top.
 CELL = ("sharebench/cell/cell.py", "sharebench/cell/queue.py", "sharebench/cell/calibration.py")
 FAULT = ("sharebench/cell/fault.py",)
@@ -111,38 +114,43 @@ def closure(roots: Iterable[str], skipped: tuple[str, ...] = ()) -> list[str]:
     return sorted(found)
 
 
-@cache
-def _tree(file: str) -> ast.Module:
-    tree = ast.parse((SCRIPTS / file).read_bytes())
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list):
-            node.body = [each for each in body if not _is_text(each)]  # type: ignore[attr-defined]
-    return tree
+class _Source(NamedTuple):
+    """A file: the digest of its syntax tree without docstrings, and the modules that it imports or names."""
 
-
-def _is_text(statement: ast.AST) -> bool:
-    is_expression = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-    return is_expression and isinstance(statement.value.value, str)  # type: ignore[attr-defined]
+    digest: str
+    names: frozenset[str]
 
 
 @cache
-def _imported(file: str) -> frozenset[str]:
-    """The files that this one imports wherever in its text, or names in a string, as what is run by its name is."""
+def _source(file: str) -> _Source:
+    text = (SCRIPTS / file).read_bytes()
     if not file.endswith(".py"):
-        return frozenset()
-    return frozenset(path for name in _names(_tree(file)) for path in _files_of(name))
-
-
-def _names(tree: ast.Module) -> Iterator[str]:
+        return _Source(hashlib.sha256(text).hexdigest(), frozenset())
+    tree = ast.parse(text)
+    names: set[str] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
+        match node:
+            case ast.Import():
+                names |= {alias.name for alias in node.names}
+            case ast.ImportFrom(module=str(module)):
+                names |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
+            case ast.Constant(value=str(name)) if name.startswith(PACKAGES):
+                names.add(name)
+            case ast.Module() | ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+                node.body = [each for each in node.body if not _is_text(each)]
+    return _Source(hashlib.sha256(ast.dump(tree).encode()).hexdigest(), frozenset(names))
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Expr(value=ast.Constant(value=str())):
+            return True
+    return False
+
+
+def _imported(file: str) -> set[str]:
+    """The files that this one imports wherever in its text, or names in a string, as what is run by its name is."""
+    return {path for name in _source(file).names for path in _files_of(name)}
 
 
 @cache
@@ -155,12 +163,6 @@ def _files_of(name: str) -> tuple[str, ...]:
     return tuple(str(file.relative_to(SCRIPTS)) for file in there if file.stat().st_size and file.parent != SCRIPTS)
 
 
-@cache
-def _digest(file: str) -> str:
-    text = ast.dump(_tree(file)).encode() if file.endswith(".py") else (SCRIPTS / file).read_bytes()
-    return hashlib.sha256(text).hexdigest()
-
-
 def _fingerprint(files: Iterable[str]) -> str:
-    whole = "\n".join(f"{file} {_digest(file)}" for file in files)
+    whole = "\n".join(f"{file} {_source(file).digest}" for file in files)
     return hashlib.sha256(whole.encode()).hexdigest()[:DIGEST_CHARACTERS]
