@@ -74,8 +74,9 @@ def test_a_script_that_measures_itself_runs_unmodified_for_two_tenants(untouched
         inside = (begun >= start) & (begun < start + tenant["scrape"]["seconds"])
         mean, own_mean = tenant["sum_seconds"] / tenant["count"], (ended - begun)[inside].mean()
         error, rate_error = tenant["scrape"]["mean_error_ratio"], tenant["scrape"]["rate_error_ratio"]
-        assert own_mean == pytest.approx(mean, rel=error / (1 - error))
-        assert inside.sum() == pytest.approx(tenant["count"], rel=rate_error / (1 - rate_error))
+        # A scrape that came late on a busy machine bounds nothing where it leaves open as much as there is.
+        assert error >= 1 or own_mean == pytest.approx(mean, rel=error / (1 - error))
+        assert rate_error >= 1 or inside.sum() == pytest.approx(tenant["count"], rel=rate_error / (1 - rate_error))
 
     (row,) = rows(untouched.results / "tables/summary.csv")
     worst = 100 * max(max(t["scrape"]["rate_error_ratio"], t["scrape"]["mean_error_ratio"]) for t in record["tenants"])

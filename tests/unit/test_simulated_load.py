@@ -48,7 +48,8 @@ def test_planted_drift_is_a_line_around_the_mean() -> None:
 def test_an_iteration_belongs_to_the_window_in_which_it_starts() -> None:
     tenant = SimulatedTenant({"arrival": "closed"}, 4.0)
     tenant.requests = [(0.0, 1.0), (1.0, 1.5), (3.999, 6.0)]
-    written = tenant.report(0, "steps", 1.0, None)
+    written = tenant.report(3, "steps", 1.0, None)
+    assert written["index"] == 3
     assert (written["count"], written["sum_seconds"]) == (3, pytest.approx(3.501))
     assert (written["min_seconds"], written["max_seconds"]) == (0.5, pytest.approx(2.001))
     timeline = written["timeline"]

@@ -87,8 +87,8 @@ class SimulatedTenant:
         smallest, largest = math.inf, 0.0
         for start, end in self.requests:
             latency = end - start
-            index = bucket(latency)
-            counts[index] = counts.get(index, 0) + 1
+            at = bucket(latency)
+            counts[at] = counts.get(at, 0) + 1
             slot = min(SLOTS - 1, int(start * SLOTS / seconds))
             slot_count[slot] += 1
             slot_sum[slot] += latency
