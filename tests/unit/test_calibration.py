@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -134,3 +135,16 @@ def test_a_request_that_is_longer_than_the_window_is_given_the_studys() -> None:
     line = "^mine does not run alone: no request began in the window of 2 s and ended; set a longer one"
     with pytest.raises(CalibrationError, match=line):
         from_attempts(*[idle(0)] * 3)
+
+
+def test_a_long_calibration_that_was_disturbed_is_repeated_as_long() -> None:
+    taken, asked = from_attempts(idle(0), disturbed("cpu_stolen"), FINE)
+    assert asked == [False, True, True]
+    assert taken["warning"] is None
+
+
+def test_without_a_digest_of_its_output_a_workload_is_not_calibrated() -> None:
+    silent = copy.deepcopy(FINE)
+    silent["tenants"][0]["output_digest"] = None
+    with pytest.raises(CalibrationError, match=r"mine did not sum up its output in time; .*timeouts.record_seconds"):
+        from_attempts(silent)

@@ -71,14 +71,17 @@ def calibrated(
         tenant = measured["tenants"][0]
         spoilt = spoiling(measured["gates"])
         # Whether an iteration begins in a window that is shorter than it is chance.
-        is_long = not tenant["count"]
-        if not spoilt or (is_long and tenant["errors"]):
+        is_long = is_long or not tenant["count"]
+        if not spoilt or (not tenant["count"] and tenant["errors"]):
             break
         if attempt < ATTEMPTS:
             print(f"  calibrating again: {spoilt[0]['message']}", flush=True)
     if not tenant["count"]:
         line = next((gate["message"] for gate in spoilt if gate["name"] == "nothing_finished"), "it finished nothing")
         raise CalibrationError(f"{workload} does not run alone: {line.removeprefix('tenant 0: ')}")
+    # A user's program has none.
+    if tenant["output_digest"] is None and "measured_by" not in tenant:
+        raise CalibrationError(f"{workload} did not sum up its output in time; allow more with timeouts.record_seconds")
     if None in (tenant["output_digest"] or []):
         raise CalibrationError(f"{workload} computes NaN or infinity when it runs alone")
     warning = f"{spoilt[0]['name']}: {spoilt[0]['message']}" if spoilt else None

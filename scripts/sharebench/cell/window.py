@@ -112,7 +112,7 @@ def _stopping_after_death(tenants: Tenants, sampler: Sampler, start_ns: int) -> 
     """Stop a sampler of this host when a tenant dies in the window; one in a pod may have died with it."""
     try:
         yield
-    except TenantsFailed:
+    except (TenantsFailed, TenantUnreachable):
         if tenants.are_local:
             with contextlib.suppress(NodeError):
                 sampler.stop(start_ns / NS, max(start_ns + 1, tenants.now_ns()) / NS)

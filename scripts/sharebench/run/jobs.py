@@ -84,7 +84,8 @@ def of_run(results: Path) -> Iterator[Run]:
             run = Run(results, ownership.verify(results))
             try:
                 yield run
-            except JobFailed:
+            # Whoever lost the results to another run has nothing to note in its record.
+            except (JobFailed, ownership.OwnershipError):
                 raise
             except Exception as failure:
                 if not isinstance(failure, HARNESS_FAILURES):

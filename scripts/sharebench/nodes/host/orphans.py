@@ -42,8 +42,10 @@ class Orphans:
 
     def _left(self) -> list[psutil.Process]:
         found: list[psutil.Process] = []
-        with contextlib.suppress(psutil.Error):
-            for child in psutil.Process().children():
-                if child.pid not in self._others:
-                    found += [child, *child.children(recursive=True)]
+        for child in psutil.Process().children():
+            if child.pid not in self._others:
+                found.append(child)
+                # It may end while it is looked at; the others are looked at all the same.
+                with contextlib.suppress(psutil.Error):
+                    found += child.children(recursive=True)
         return found
