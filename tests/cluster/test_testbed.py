@@ -109,7 +109,7 @@ def test_instances_get_addresses_of_their_own(machine: None, tmp_path: Path, mon
     first, second = instance.create("first"), instance.create("second")
     assert first.slot != second.slot
     assert instance.find("second") == second
-    with pytest.raises(TestbedError, match="no name for a test bed"):
+    with pytest.raises(TestbedError, match="is not a name for a test bed"):
         instance.find("../first")
 
 
