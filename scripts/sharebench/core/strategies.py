@@ -93,7 +93,7 @@ class Strategy:
     access: str | None = None
     """How its tenants reach the GPU of a cluster; None on every other kind of node."""
     pod: Mapping[str, Any] | None = None
-    """What a tenant's pod gets where another scheduler shares the GPU (nodes/kubernetes/pod_template.py)."""
+    """What a tenant's pod gets where another scheduler shares the GPU (core/pod_template.py)."""
     interval: str | None = None
     """Length of a time slice as a DRA driver is asked for it, one of INTERVALS; None does not ask."""
     claim_per: str | None = None
