@@ -66,305 +66,185 @@ class Pod(Section):
     See [Other schedulers](#other-schedulers).
     """
 
-    scheduler: Maybe[Name] = Field(
-        default=None,
-        description="Name of the scheduler of the pods; `null` is the cluster's own.",
-    )
-    deployment: Maybe[Name] = Field(
-        default=None,
-        description=(
-            "Deployment that must have a ready pod, in whatever namespace, or the strategy is infeasible; `null` "
-            "looks for none."
-        ),
-    )
-    allocated: Maybe[Name] = Field(
-        default=None,
-        description=(
-            "Annotation, as `NAME` or `NAME=VALUE`, that the scheduler writes onto a pod that was given its share, "
-            "as evidence; `null` expects none."
-        ),
-    )
-    companions: Maybe[Name] = Field(
-        default=None,
-        description=(
-            "Namespace of pods by which the scheduler itself holds a GPU that it shares out; after a cell they are "
-            "waited for. `null` knows of none."
-        ),
-    )
-    resources: Free[Resource, Text] = Field(
-        default={},
-        description=(
-            "Resources of the GPU that a pod asks for, by name, such as `nvidia.com/gpu`, each with an amount."
-        ),
-    )
-    annotations: Free[MetaName, Text] = Field(default={}, description="Annotations of the pod.")
-    labels: Free[MetaName, Text] = Field(default={}, description="Labels of the pod.")
-    environment: Free[Variable, Text] = Field(default={}, description="Variables of the tenant's container.")
-    shows: Free[Variable, Text] = Field(
-        default={},
-        description=(
-            "Variables that the scheduler's stack sets in the container, with the values that a tenant must see "
-            "there, as evidence. They are in the records, so name none that is secret."
-        ),
-    )
+    scheduler: Maybe[Name] = None
+    """Name of the scheduler of the pods; `null` is the cluster's own."""
+    deployment: Maybe[Name] = None
+    """Deployment that must have a ready pod, in whatever namespace, or the strategy is infeasible; `null` looks for
+    none."""
+    allocated: Maybe[Name] = None
+    """Annotation, as `NAME` or `NAME=VALUE`, that the scheduler writes onto a pod that was given its share, as
+    evidence; `null` expects none."""
+    companions: Maybe[Name] = None
+    """Namespace of pods by which the scheduler itself holds a GPU that it shares out; after a cell they are waited for.
+    `null` knows of none."""
+    resources: Free[Resource, Text] = {}
+    """Resources of the GPU that a pod asks for, by name, such as `nvidia.com/gpu`, each with an amount."""
+    annotations: Free[MetaName, Text] = {}
+    """Annotations of the pod."""
+    labels: Free[MetaName, Text] = {}
+    """Labels of the pod."""
+    environment: Free[Variable, Text] = {}
+    """Variables of the tenant's container."""
+    shows: Free[Variable, Text] = {}
+    """Variables that the scheduler's stack sets in the container, with the values that a tenant must see there, as
+    evidence. They are in the records, so name none that is secret."""
 
 
 class Strategy(Section):
     """One way to share a device."""
 
-    description: Text = Field(default="", description="One sentence for a person.")
-    mechanism: Annotated[Unique[Mechanism], Field(min_length=1, max_length=2)] = Field(
-        description=(
-            "What is done to the device; two mechanisms are layers, the outer one first. `exclusive`, "
-            "`time-slicing`, `mps`, `mig`, `streams`, `sequential`, `[mig, time-slicing]` or `[mig, mps]`."
-        ),
-    )
-    replicas: Maybe[Annotated[Unique[Tenants], Field(min_length=1)]] = Field(
-        default=None,
-        description="Numbers of tenants for this strategy, in place of the study's; `[1]` for `exclusive`.",
-    )
-    access: Maybe[Access] = Field(
-        default=None,
-        description=(
-            "How tenants reach the GPU of a cluster; `null` takes `kubernetes.access`. An entry that has one is of "
-            "clusters only."
-        ),
-    )
-    interval: Maybe[Literal["default", "short", "medium", "long"]] = Field(
-        default=None,
-        description=(
-            "Length of a time slice that a DRA driver is asked for under `time-slicing`; `null` does not ask, which "
-            "needs nothing of the driver. `default`, `short`, `medium` or `long`; only with `access: dra`."
-        ),
-    )
-    claim_per: Maybe[Literal["instance"]] = Field(
-        default=None,
-        description=(
-            "`instance` makes a resource claim for each MIG instance, which only its tenants name; `null` makes one "
-            "claim, which all tenants name. With `mig` and `access: dra` ([what "
-            "differs](../docs/strategies/dra.md#a-claim-for-each-instance))."
-        ),
-    )
-    profile: Maybe[Profile] = Field(
-        default=None,
-        description=(
-            "MIG profile of each instance, such as `1g`, `3g` or `1g.10gb`; needed with `mig`, senseless without."
-        ),
-    )
-    profiles: Maybe[Annotated[List[Profile], Field(min_length=1, max_length=7)]] = Field(
-        default=None,
-        description=(
-            "MIG profile of each instance of an unequal layout, in place of `profile` and `instances`; the first "
-            "tenant has the first. Such as `[3g, 2g, 1g, 1g]`."
-        ),
-    )
-    instances: Maybe[Count] = Field(
-        default=None,
-        description="MIG instances that the tenants share; `null` makes one per tenant. Layers need it.",
-    )
-    thread_percent: Maybe[Share] = Field(
-        default=None,
-        description=(
-            "Share of the SMs that a tenant may use under `mps`, in percent, or `100/N` where N is the number of "
-            "tenants; never more than 100."
-        ),
-    )
-    memory_percent: Maybe[Share] = Field(
-        default=None,
-        description=(
-            "Share of the memory that a tenant may use under `mps`, in percent, or `100/N` where N is the number of "
-            "tenants; never more than 100."
-        ),
-    )
+    description: Text = ""
+    """One sentence for a person."""
+    mechanism: Annotated[Unique[Mechanism], Field(min_length=1, max_length=2)]
+    """What is done to the device; two mechanisms are layers, the outer one first. `exclusive`, `time-slicing`, `mps`,
+    `mig`, `streams`, `sequential`, `[mig, time-slicing]` or `[mig, mps]`."""
+    replicas: Maybe[Annotated[Unique[Tenants], Field(min_length=1)]] = None
+    """Numbers of tenants for this strategy, in place of the study's; `[1]` for `exclusive`."""
+    access: Maybe[Access] = None
+    """How tenants reach the GPU of a cluster; `null` takes `kubernetes.access`. An entry that has one is of clusters
+    only."""
+    interval: Maybe[Literal["default", "short", "medium", "long"]] = None
+    """Length of a time slice that a DRA driver is asked for under `time-slicing`; `null` does not ask, which needs
+    nothing of the driver. `default`, `short`, `medium` or `long`; only with `access: dra`."""
+    claim_per: Maybe[Literal["instance"]] = None
+    """`instance` makes a resource claim for each MIG instance, which only its tenants name; `null` makes one claim,
+    which all tenants name. With `mig` and `access: dra` ([what
+    differs](../docs/strategies/dra.md#a-claim-for-each-instance))."""
+    profile: Maybe[Profile] = None
+    """MIG profile of each instance, such as `1g`, `3g` or `1g.10gb`; needed with `mig`, senseless without."""
+    profiles: Maybe[Annotated[List[Profile], Field(min_length=1, max_length=7)]] = None
+    """MIG profile of each instance of an unequal layout, in place of `profile` and `instances`; the first tenant has
+    the first. Such as `[3g, 2g, 1g, 1g]`."""
+    instances: Maybe[Count] = None
+    """MIG instances that the tenants share; `null` makes one per tenant. Layers need it."""
+    thread_percent: Maybe[Share] = None
+    """Share of the SMs that a tenant may use under `mps`, in percent, or `100/N` where N is the number of tenants;
+    never more than 100."""
+    memory_percent: Maybe[Share] = None
+    """Share of the memory that a tenant may use under `mps`, in percent, or `100/N` where N is the number of tenants;
+    never more than 100."""
     pod: Maybe[Pod] = Field(default=None)
 
 
 class Job(Section):
     """The fixed work of a workload of kind `job`, which needs it."""
 
-    iterations: Numeric[Annotated[int, Field(ge=1, le=10_000_000)]] = Field(
-        description="How many iterations make one job.",
-    )
-    max_seconds: Positive = Field(
-        default=60,
-        description="Deadline in seconds after the start: a job that is not done by then is `hung`, with its progress.",
-    )
+    iterations: Numeric[Annotated[int, Field(ge=1, le=10_000_000)]]
+    """How many iterations make one job."""
+    max_seconds: Positive = 60
+    """Deadline in seconds after the start: a job that is not done by then is `hung`, with its progress."""
 
 
 class Ready(Section):
     """When a program has started; warming up comes after that."""
 
-    path: Maybe[Path] = Field(default=None, description="Path that answers 200 once it has.")
-    count: Maybe[Count] = Field(
-        default=None,
-        description=(
-            "Of kind `command`: iterations that its metrics have counted by then; 1 where there is no other rule."
-        ),
-    )
-    log: Maybe[Name] = Field(default=None, description="Of kind `command`: text that it prints once it has.")
+    path: Maybe[Path] = None
+    """Path that answers 200 once it has."""
+    count: Maybe[Count] = None
+    """Of kind `command`: iterations that its metrics have counted by then; 1 where there is no other rule."""
+    log: Maybe[Name] = None
+    """Of kind `command`: text that it prints once it has."""
 
 
 class Metrics(Section):
     """Of kind `command`: where its latencies are."""
 
-    path: Path = Field(default="/metrics", description="Path of the metrics, of kind `command`.")
-    histogram: Maybe[Name] = Field(
-        default=None,
-        description=(
-            "Name of the histogram that has a latency per iteration, without `_bucket`. Its buckets are classic ones."
-        ),
-    )
-    summary: Maybe[Name] = Field(
-        default=None,
-        description="Name of a summary in its place; it gives mean and rate, but no percentiles of a window.",
-    )
-    labels: Free[Label, Text] = Field(default={}, description="Labels that pick one series, where there are several.")
-    unit: Literal["seconds", "milliseconds", "microseconds", "nanoseconds"] = Field(
-        default="seconds",
-        description=(
-            "Unit of the metric's values, whatever its name says. `seconds`, `milliseconds`, `microseconds` or "
-            "`nanoseconds`."
-        ),
-    )
+    path: Path = "/metrics"
+    """Path of the metrics, of kind `command`."""
+    histogram: Maybe[Name] = None
+    """Name of the histogram that has a latency per iteration, without `_bucket`. Its buckets are classic ones."""
+    summary: Maybe[Name] = None
+    """Name of a summary in its place; it gives mean and rate, but no percentiles of a window."""
+    labels: Free[Label, Text] = {}
+    """Labels that pick one series, where there are several."""
+    unit: Literal["seconds", "milliseconds", "microseconds", "nanoseconds"] = "seconds"
+    """Unit of the metric's values, whatever its name says. `seconds`, `milliseconds`, `microseconds` or
+    `nanoseconds`."""
 
 
 class Request(Section):
     """Of kind `http`: what an iteration asks."""
 
-    method: Literal["GET", "POST", "PUT"] = Field(
-        default="GET",
-        description="Method of the request, of kind `http`: `GET`, `POST` or `PUT`.",
-    )
-    path: Path = Field(default="/", description="Its path, with its query; `{env:NAME}` is filled in by the client.")
-    headers: Free[Header, Text] = Field(
-        default={},
-        description=(
-            "Its headers, by name; `{env:NAME}` is filled in by the client, so that no secret is in a record. It "
-            "stands for a variable of the environment."
-        ),
-    )
-    body: Maybe[Text] = Field(default=None, description="Its body, as text.")
-    body_file: Maybe[Name] = Field(
-        default=None,
-        description="File that holds its body, below the folder that snakemake runs in.",
-    )
-    expect_status: Numeric[Annotated[int, Field(ge=100, le=599)]] = Field(
-        default=200,
-        description="Status of a good answer; any other is an error.",
-    )
+    method: Literal["GET", "POST", "PUT"] = "GET"
+    """Method of the request, of kind `http`: `GET`, `POST` or `PUT`."""
+    path: Path = "/"
+    """Its path, with its query; `{env:NAME}` is filled in by the client."""
+    headers: Free[Header, Text] = {}
+    """Its headers, by name; `{env:NAME}` is filled in by the client, so that no secret is in a record. It stands for a
+    variable of the environment."""
+    body: Maybe[Text] = None
+    """Its body, as text."""
+    body_file: Maybe[Name] = None
+    """File that holds its body, below the folder that snakemake runs in."""
+    expect_status: Numeric[Annotated[int, Field(ge=100, le=599)]] = 200
+    """Status of a good answer; any other is an error."""
 
 
 class Load(Section):
     """When a tenant begins its next iteration."""
 
-    arrival: Literal["closed", "constant", "poisson"] = Field(
-        default="closed",
-        description=(
-            "`closed` begins when the last iteration is done; `constant` and `poisson` are open loads, with a rate. "
-            "Their latency counts from the intended start."
-        ),
-    )
-    rate_hz: Maybe[Positive] = Field(
-        default=None,
-        description="Rate of an open load per tenant, in iterations per second.",
-    )
-    rate_of_capacity: Maybe[Positive] = Field(
-        default=None,
-        description=(
-            "Rate of an open load per tenant, as a fraction of what one tenant reaches alone. An open load has "
-            "exactly one of the two."
-        ),
-    )
+    arrival: Literal["closed", "constant", "poisson"] = "closed"
+    """`closed` begins when the last iteration is done; `constant` and `poisson` are open loads, with a rate. Their
+    latency counts from the intended start."""
+    rate_hz: Maybe[Positive] = None
+    """Rate of an open load per tenant, in iterations per second."""
+    rate_of_capacity: Maybe[Positive] = None
+    """Rate of an open load per tenant, as a fraction of what one tenant reaches alone. An open load has exactly one of
+    the two."""
 
 
 class Model(Section):
     """Cost of one iteration on the simulated node, which needs it: serial + parallel / SMs."""
 
-    serial_seconds: NotNegative = Field(
-        default=0,
-        description="Part of an iteration that more SMs do not shorten, in seconds.",
-    )
-    parallel_sm_seconds: NotNegative = Field(
-        default=0,
-        description="Part of an iteration that is spread over the SMs, in seconds times SMs.",
-    )
+    serial_seconds: NotNegative = 0
+    """Part of an iteration that more SMs do not shorten, in seconds."""
+    parallel_sm_seconds: NotNegative = 0
+    """Part of an iteration that is spread over the SMs, in seconds times SMs."""
 
 
 class Workload(Section):
     """What one tenant runs, and under which load."""
 
-    description: Text = Field(default="", description="One sentence for a person.")
-    tenants: Maybe[Annotated[List[Text], Field(min_length=2)]] = Field(
-        default=None,
-        description=(
-            "Makes the entry a mix: the workload of each tenant by name, from the first on, repeated to their "
-            "number. A [mix](#mixes-and-pairs) has no `module`, `params`, `load` or `simulated` of its own, and its "
-            "`output_tolerance` is that of each workload."
-        ),
-    )
-    kind: Literal["loop", "job", "command", "http"] = Field(
-        default="loop",
-        description=(
-            "How it is measured: `loop` runs one iteration after another for a window, each timed; `job` is a fixed "
-            "number of them, whose completion is timed too; `command` is any program with Prometheus metrics, `http` "
-            "any HTTP server. See [Jobs](#jobs) and [your own workload](../docs/your-own-workload.md)."
-        ),
-    )
+    description: Text = ""
+    """One sentence for a person."""
+    tenants: Maybe[Annotated[List[Text], Field(min_length=2)]] = None
+    """Makes the entry a mix: the workload of each tenant by name, from the first on, repeated to their number. A
+    [mix](#mixes-and-pairs) has no `module`, `params`, `load` or `simulated` of its own, and its `output_tolerance` is
+    that of each workload."""
+    kind: Literal["loop", "job", "command", "http"] = "loop"
+    """How it is measured: `loop` runs one iteration after another for a window, each timed; `job` is a fixed number of
+    them, whose completion is timed too; `command` is any program with Prometheus metrics, `http` any HTTP server. See
+    [Jobs](#jobs) and [your own workload](../docs/your-own-workload.md)."""
     job: Maybe[Job] = Field(default=None)
-    module: Maybe[Module] = Field(
-        default=None,
-        description="File in `scripts/tenant/workloads/` without `.py`; needed on every node but the simulated one.",
-    )
-    command: Maybe[Annotated[List[Text], Field(min_length=1)]] = Field(
-        default=None,
-        description=(
-            "Of kind `command` and `http`: the program and its arguments, never a shell; `{port}`, `{index}`, "
-            "`{here}` and `{python}` are filled in. `{here}` is the folder that snakemake runs in, and files below "
-            "it belong to what a cell depends on; `{python}` is the tenants' interpreter."
-        ),
-    )
-    url: Maybe[Name] = Field(
-        default=None,
-        description="Of kind `http`: a server that runs already, as `http://host:port`, in place of a `command`.",
-    )
-    port: Maybe[Numeric[Annotated[int, Field(ge=1, le=65535)]]] = Field(
-        default=None,
-        description=(
-            "Port that the program always listens on; `null` gives each tenant one of its own, as "
-            "`{port}`. It is in the variable `SHAREBENCH_PORT`, too."
-        ),
-    )
+    module: Maybe[Module] = None
+    """File in `scripts/tenant/workloads/` without `.py`; needed on every node but the simulated one."""
+    command: Maybe[Annotated[List[Text], Field(min_length=1)]] = None
+    """Of kind `command` and `http`: the program and its arguments, never a shell; `{port}`, `{index}`, `{here}` and
+    `{python}` are filled in. `{here}` is the folder that snakemake runs in, and files below it belong to what a cell
+    depends on; `{python}` is the tenants' interpreter."""
+    url: Maybe[Name] = None
+    """Of kind `http`: a server that runs already, as `http://host:port`, in place of a `command`."""
+    port: Maybe[Numeric[Annotated[int, Field(ge=1, le=65535)]]] = None
+    """Port that the program always listens on; `null` gives each tenant one of its own, as `{port}`. It is in the
+    variable `SHAREBENCH_PORT`, too."""
     ready: Ready = Field(default_factory=Ready)
     metrics: Metrics = Field(default_factory=Metrics)
     request: Request = Field(default_factory=Request)
-    stream: Flag = Field(
-        default=False,
-        description="Of kind `http`: times the first chunk of an answer and the gaps between its chunks, too.",
-    )
-    params: Free[Argument, Scalar] = Field(
-        default={},
-        description="Arguments of the module, by name: numbers, booleans or text.",
-    )
+    stream: Flag = False
+    """Of kind `http`: times the first chunk of an answer and the gaps between its chunks, too."""
+    params: Free[Argument, Scalar] = {}
+    """Arguments of the module, by name: numbers, booleans or text."""
     load: Load = Field(default_factory=Load)
     class_: Literal["auto", "inference-light", "inference-heavy", "small-batch", "gpu-intensive"] = Field(
-        default="auto",
-        alias="class",
-        description=(
-            "What kind of use it stands for in `tables/which.csv`; `auto` derives it from the load and the model. "
-            "`inference-light`, `inference-heavy`, `small-batch` or `gpu-intensive`. An open load of less than half "
-            "of what one tenant could do is light, another one heavy; a closed loop is GPU-intensive where the model "
-            "says that at least half of its time alone gets shorter with more of the device."
-        ),
+        default="auto", alias="class"
     )
-    min_window_seconds: NotNegative = Field(
-        default=1,
-        description=(
-            "Shortest window that says anything about this workload, in seconds. A study that sets less than the "
-            "catalogue, and measures shorter windows, says so in its tables, figures and report."
-        ),
-    )
-    output_tolerance: NotNegative = Field(
-        default=1e-6,
-        description="Largest relative difference between a tenant's output and that of the workload alone.",
-    )
+    """What kind of use it stands for in `tables/which.csv`; `auto` derives it from the load and the model.
+    `inference-light`, `inference-heavy`, `small-batch` or `gpu-intensive`. An open load of less than half of what one
+    tenant could do is light, another one heavy; a closed loop is GPU-intensive where the model says that at least half
+    of its time alone gets shorter with more of the device."""
+    min_window_seconds: NotNegative = 1
+    """Shortest window that says anything about this workload, in seconds. A study that sets less than the catalogue,
+    and measures shorter windows, says so in its tables, figures and report."""
+    output_tolerance: NotNegative = 1e-6
+    """Largest relative difference between a tenant's output and that of the workload alone."""
     simulated: Maybe[Model] = Field(default=None)

@@ -55,37 +55,21 @@ WorkloadName = Annotated[str, Matching("[a-z][a-z0-9-]{0,62}", f"{PART_OF_A_PATH
 class Warmup(Section):
     """When a tenant counts as warm."""
 
-    min_iterations: Count = Field(
-        default=20,
-        description="Iterations that every tenant makes before it may count as warm.",
-    )
-    max_seconds: Positive = Field(
-        default=10,
-        description=(
-            "Time after which a tenant that is not steady goes on all the same, marked as not steady, in seconds."
-        ),
-    )
-    tolerance_percent: Numeric[Annotated[float, Field(gt=0, le=100)]] = Field(
-        default=5,
-        description=(
-            "Largest difference between the medians of two consecutive batches that counts as steady, in percent."
-        ),
-    )
+    min_iterations: Count = 20
+    """Iterations that every tenant makes before it may count as warm."""
+    max_seconds: Positive = 10
+    """Time after which a tenant that is not steady goes on all the same, marked as not steady, in seconds."""
+    tolerance_percent: Numeric[Annotated[float, Field(gt=0, le=100)]] = 5
+    """Largest difference between the medians of two consecutive batches that counts as steady, in percent."""
 
 
 class Timeouts(Section):
     """How long the pipeline waits for a tenant before it gives the cell up."""
 
-    start_seconds: Positive = Field(
-        default=60,
-        description="Time for a tenant to start, load and warm up, in seconds.",
-    )
-    record_seconds: Positive = Field(
-        default=30,
-        description=(
-            "Time for a tenant to deliver its record after the window, in seconds; more than its longest iteration."
-        ),
-    )
+    start_seconds: Positive = 60
+    """Time for a tenant to start, load and warm up, in seconds."""
+    record_seconds: Positive = 30
+    """Time for a tenant to deliver its record after the window, in seconds; more than its longest iteration."""
 
 
 class Config(Section):
@@ -94,162 +78,75 @@ class Config(Section):
     No key is required in a file: what is not given takes its default.
     """
 
-    results: Folder = Field(
-        default="results",
-        description="Folder that receives everything the study makes; give every study its own.",
-    )
-    node: Literal["auto", "cpu", "nvidia", "simulated", "kubernetes"] = Field(
-        default="auto",
-        description=(
-            "Kind of node that is shared; `auto` takes an NVIDIA GPU of this host if there is one, else the CPU "
-            "stand-in. `cpu` (stand-in on this machine's cores), `nvidia` (a GPU of this machine), `kubernetes` (a "
-            "node of a cluster) or `simulated`; `auto` never simulates."
-        ),
-    )
-    strategies: Annotated[Unique[Text], Field(min_length=1)] = Field(
-        default=["exclusive", "time-slicing", "mps", "mig"],
-        description="Sharing strategies to measure, by their names in `strategy_catalogue`.",
-    )
-    replicas: Annotated[Unique[Tenants], Field(min_length=1)] = Field(
-        default=[1, 2, 4],
-        description="Numbers of tenants to measure; a strategy with `replicas` of its own keeps those.",
-    )
-    workloads: Unique[Text] = Field(
-        default=["matmul", "detector"],
-        description="What the tenants run, by names in `workload_catalogue`; may be empty with `interference`.",
-    )
-    interference: Unique[Text] = Field(
-        default=[],
-        description=(
-            "Workloads that are measured next to each other, besides those of `workloads`: two tenants of every pair, "
-            "and each next to another copy of itself. See [Mixes and pairs](#mixes-and-pairs)."
-        ),
-    )
-    faults: Unique[Fault] = Field(
-        default=[],
-        description=(
-            "Faults that a tenant has in mid-window next to a victim, under every strategy that can have two tenants. "
-            "`oom`, `leak`, `illegal-address`, `assert`, `killed`, `stopped` or `spin`: see "
-            "[docs/faults.md](../docs/faults.md)."
-        ),
-    )
-    fault_victims: Unique[Text] = Field(
-        default=[],
-        description=(
-            "Workloads next to which the faults happen, one at a time; empty takes those of `interference`, else "
-            "those of `workloads`."
-        ),
-    )
-    fault_repeats: Tenants = Field(
-        default=1,
-        description="How often every cell with a fault is measured; who dies is seldom a matter of chance.",
-    )
-    allow_faults: Flag = Field(
-        default=False,
-        description=(
-            "Whether faults may happen on a real GPU, where they can harm other programs and the driver; the CPU "
-            "stand-in needs no permission."
-        ),
-    )
-    repeats: Tenants = Field(
-        default=3,
-        description="How often every cell is measured; intervals are taken over repeats, so one repeat has none.",
-    )
-    window_seconds: Positive = Field(
-        default=1.5,
-        description=(
-            "Length of the window in which all tenants of a cell are measured together, in seconds. A p99 needs 299 "
-            "iterations in it."
-        ),
-    )
-    baseline: Text = Field(
-        default="exclusive",
-        description=(
-            "Strategy whose cells at one tenant every slowdown refers to, measured even when `strategies` leaves it "
-            "out; `none` turns it off."
-        ),
-    )
-    null_cells: Flag = Field(
-        default=True,
-        description=(
-            "Whether the baseline is measured a second time in each block, as the strategy of its name with "
-            "`-again`: what differs then differs by chance. An effect that does not exceed the difference of the two "
-            "(the A/A control) is marked *not separable*, and slowdowns refer to both."
-        ),
-    )
-    exclude: Unique[Exclusion] = Field(
-        default=[],
-        description=(
-            "Cells that are left out of the matrix: `STRATEGY/WORKLOAD`, `STRATEGY/WORKLOAD/nREPLICAS` or "
-            "`STRATEGY/WORKLOAD/nREPLICAS/rREPEAT`, with `*` for any. Such as `[time-slicing/yolos/n7, "
-            '"*/bert/n5/r1"]`. Tables and report have their number. A block without its baseline is compared with the '
-            "mean of the others."
-        ),
-    )
-    contrasts: Unique[Contrast] = Field(
-        default=[],
-        description=(
-            "Comparisons that the study is for, as `strategy/reference` at the largest number of tenants that both "
-            "have; if empty, every sharing strategy against the first one. They are tested together in "
-            "`tables/contrasts.csv`."
-        ),
-    )
-    order: Literal["auto", "blocks", "strategy"] = Field(
-        default="auto",
-        description=(
-            "Order of the cells: `blocks` repeats all node states in fresh random order, `strategy` sets each state "
-            "once; `auto` takes `blocks` unless a switch of the node is slow. Under `strategy`, time and strategy "
-            "are confounded."
-        ),
-    )
-    seed: Numeric[Annotated[int, Field(ge=0)]] = Field(
-        default=1,
-        description="Seed of the random order of cells and of the simulated node.",
-    )
-    from_: Maybe[Name] = Field(
-        default=None,
-        alias="from",
-        description=(
-            "Folder or archive (zip) of a finished data set; nothing is measured, its tables, figures and report are "
-            "rebuilt. `snakemake archive` makes one."
-        ),
-    )
-    parts: Unique[Name] = Field(
-        default=[],
-        description=(
-            "Folders in which parts of this study were measured, each the results of its own run, for `snakemake "
-            "join`. See [on a host with several GPUs](../docs/gpu-host.md#on-a-host-with-several-gpus)."
-        ),
-    )
-    datasets: Annotated[Unique[Name], Field(max_length=2)] = Field(
-        default=[],
-        description=(
-            "Two finished data sets (folders or archives) for `snakemake compare`: the one before, then the one "
-            "after. See [Compare two data sets](#compare-two-data-sets)."
-        ),
-    )
-    slo_ms: Maybe[Positive] = Field(
-        default=None,
-        description=(
-            "Latency that the advice holds strategies against, in milliseconds: p99 where it is known. Else it is "
-            "the next lower percentile, and the advice names it."
-        ),
-    )
-    tenants: Maybe[Count] = Field(
-        default=None,
-        description="How many tenants the advice is for; `null` is the largest number of the study.",
-    )
-    isolation: Literal["none", "performance", "fault"] = Field(
-        default="none",
-        description=(
-            "What neighbours must not be able to do, for the advice: slow a tenant down (`performance`), or end it "
-            "(`fault`)."
-        ),
-    )
-    price_per_hour: Maybe[Positive] = Field(
-        default=None,
-        description="Price of one device per hour, in dollars; without it no costs are given.",
-    )
+    results: Folder = "results"
+    """Folder that receives everything the study makes; give every study its own."""
+    node: Literal["auto", "cpu", "nvidia", "simulated", "kubernetes"] = "auto"
+    """Kind of node that is shared; `auto` takes an NVIDIA GPU of this host if there is one, else the CPU stand-in.
+    `cpu` (stand-in on this machine's cores), `nvidia` (a GPU of this machine), `kubernetes` (a node of a cluster) or
+    `simulated`; `auto` never simulates."""
+    strategies: Annotated[Unique[Text], Field(min_length=1)] = ["exclusive", "time-slicing", "mps", "mig"]
+    """Sharing strategies to measure, by their names in `strategy_catalogue`."""
+    replicas: Annotated[Unique[Tenants], Field(min_length=1)] = [1, 2, 4]
+    """Numbers of tenants to measure; a strategy with `replicas` of its own keeps those."""
+    workloads: Unique[Text] = ["matmul", "detector"]
+    """What the tenants run, by names in `workload_catalogue`; may be empty with `interference`."""
+    interference: Unique[Text] = []
+    """Workloads that are measured next to each other, besides those of `workloads`: two tenants of every pair, and each
+    next to another copy of itself. See [Mixes and pairs](#mixes-and-pairs)."""
+    faults: Unique[Fault] = []
+    """Faults that a tenant has in mid-window next to a victim, under every strategy that can have two tenants. `oom`,
+    `leak`, `illegal-address`, `assert`, `killed`, `stopped` or `spin`: see [docs/faults.md](../docs/faults.md)."""
+    fault_victims: Unique[Text] = []
+    """Workloads next to which the faults happen, one at a time; empty takes those of `interference`, else those of
+    `workloads`."""
+    fault_repeats: Tenants = 1
+    """How often every cell with a fault is measured; who dies is seldom a matter of chance."""
+    allow_faults: Flag = False
+    """Whether faults may happen on a real GPU, where they can harm other programs and the driver; the CPU stand-in
+    needs no permission."""
+    repeats: Tenants = 3
+    """How often every cell is measured; intervals are taken over repeats, so one repeat has none."""
+    window_seconds: Positive = 1.5
+    """Length of the window in which all tenants of a cell are measured together, in seconds. A p99 needs 299 iterations
+    in it."""
+    baseline: Text = "exclusive"
+    """Strategy whose cells at one tenant every slowdown refers to, measured even when `strategies` leaves it out;
+    `none` turns it off."""
+    null_cells: Flag = True
+    """Whether the baseline is measured a second time in each block, as the strategy of its name with `-again`: what
+    differs then differs by chance. An effect that does not exceed the difference of the two (the A/A control) is marked
+    *not separable*, and slowdowns refer to both."""
+    exclude: Unique[Exclusion] = []
+    """Cells that are left out of the matrix: `STRATEGY/WORKLOAD`, `STRATEGY/WORKLOAD/nREPLICAS` or
+    `STRATEGY/WORKLOAD/nREPLICAS/rREPEAT`, with `*` for any. Such as `[time-slicing/yolos/n7, "*/bert/n5/r1"]`. Tables
+    and report have their number. A block without its baseline is compared with the mean of the others."""
+    contrasts: Unique[Contrast] = []
+    """Comparisons that the study is for, as `strategy/reference` at the largest number of tenants that both have; if
+    empty, every sharing strategy against the first one. They are tested together in `tables/contrasts.csv`."""
+    order: Literal["auto", "blocks", "strategy"] = "auto"
+    """Order of the cells: `blocks` repeats all node states in fresh random order, `strategy` sets each state once;
+    `auto` takes `blocks` unless a switch of the node is slow. Under `strategy`, time and strategy are confounded."""
+    seed: Numeric[Annotated[int, Field(ge=0)]] = 1
+    """Seed of the random order of cells and of the simulated node."""
+    from_: Maybe[Name] = Field(default=None, alias="from")
+    """Folder or archive (zip) of a finished data set; nothing is measured, its tables, figures and report are rebuilt.
+    `snakemake archive` makes one."""
+    parts: Unique[Name] = []
+    """Folders in which parts of this study were measured, each the results of its own run, for `snakemake join`. See
+    [on a host with several GPUs](../docs/gpu-host.md#on-a-host-with-several-gpus)."""
+    datasets: Annotated[Unique[Name], Field(max_length=2)] = []
+    """Two finished data sets (folders or archives) for `snakemake compare`: the one before, then the one after. See
+    [Compare two data sets](#compare-two-data-sets)."""
+    slo_ms: Maybe[Positive] = None
+    """Latency that the advice holds strategies against, in milliseconds: p99 where it is known. Else it is the next
+    lower percentile, and the advice names it."""
+    tenants: Maybe[Count] = None
+    """How many tenants the advice is for; `null` is the largest number of the study."""
+    isolation: Literal["none", "performance", "fault"] = "none"
+    """What neighbours must not be able to do, for the advice: slow a tenant down (`performance`), or end it
+    (`fault`)."""
+    price_per_hour: Maybe[Positive] = None
+    """Price of one device per hour, in dollars; without it no costs are given."""
     warmup: Warmup = Field(default_factory=Warmup)
     timeouts: Timeouts = Field(default_factory=Timeouts)
     cpu: StandIn = Field(default_factory=StandIn)
@@ -257,17 +154,9 @@ class Config(Section):
     nvidia: Nvidia = Field(default_factory=Nvidia)
     kubernetes: Kubernetes = Field(default_factory=Kubernetes)
     prometheus: Prometheus = Field(default_factory=Prometheus)
-    strategy_catalogue: Free[StrategyName, Strategy] = Field(
-        default={},
-        description=(
-            "All strategies by name; `config/strategies.yaml` holds the built-in ones and a study file may add or "
-            "change entries."
-        ),
-    )
-    workload_catalogue: Free[WorkloadName, Workload] = Field(
-        default={},
-        description=(
-            "All workloads by name; `config/workloads.yaml` holds the built-in ones and a study file may add or "
-            "change entries."
-        ),
-    )
+    strategy_catalogue: Free[StrategyName, Strategy] = {}
+    """All strategies by name; `config/strategies.yaml` holds the built-in ones and a study file may add or change
+    entries."""
+    workload_catalogue: Free[WorkloadName, Workload] = {}
+    """All workloads by name; `config/workloads.yaml` holds the built-in ones and a study file may add or change
+    entries."""

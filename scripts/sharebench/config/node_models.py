@@ -56,240 +56,146 @@ PrometheusLabel = Annotated[str, Matching("[A-Za-z_][A-Za-z0-9_]*", "cannot be a
 class StandIn(Section):
     """Options of the CPU stand-in."""
 
-    cores: Cores = Field(
-        default="auto",
-        description=(
-            "Cores that stand in for the device: a list of core numbers, or `auto` for all that this process may use."
-        ),
-    )
+    cores: Cores = "auto"
+    """Cores that stand in for the device: a list of core numbers, or `auto` for all that this process may use."""
 
 
 class Noise(Section):
     """Planted noise: coefficients of variation (0.02 is 2 %), and what makes iterations depend on each other."""
 
-    cell_cv: Ratio = Field(
-        default=0.004,
-        description="Spread between cells (coefficient of variation), the same for all iterations of one cell.",
-    )
-    iteration_cv: Ratio = Field(default=0.02, description="Spread between the iterations of one cell.")
-    autocorrelation: Numeric[Annotated[float, Field(ge=0, le=0.99)]] = Field(
-        default=0,
-        description="Correlation of an iteration's spread with that of the one before.",
-    )
-    drift: Numeric[Annotated[float, Field(ge=-1, le=1)]] = Field(
-        default=0,
-        description="Change of the latency over the window, as a fraction of its mean.",
-    )
-    straggler_ratio: Ratio = Field(
-        default=0,
-        description="Share of iterations with latency × `straggler_factor`, which the mean includes.",
-    )
-    straggler_factor: Numeric[Annotated[float, Field(ge=1)]] = Field(
-        default=10,
-        description="Latency of a straggler over that of the others.",
-    )
+    cell_cv: Ratio = 0.004
+    """Spread between cells (coefficient of variation), the same for all iterations of one cell."""
+    iteration_cv: Ratio = 0.02
+    """Spread between the iterations of one cell."""
+    autocorrelation: Numeric[Annotated[float, Field(ge=0, le=0.99)]] = 0
+    """Correlation of an iteration's spread with that of the one before."""
+    drift: Numeric[Annotated[float, Field(ge=-1, le=1)]] = 0
+    """Change of the latency over the window, as a fraction of its mean."""
+    straggler_ratio: Ratio = 0
+    """Share of iterations with latency × `straggler_factor`, which the mean includes."""
+    straggler_factor: Numeric[Annotated[float, Field(ge=1)]] = 10
+    """Latency of a straggler over that of the others."""
 
 
 class Simulated(Section):
     """The device that the simulated node pretends to be; the defaults are an A100 80 GB."""
 
-    product: Name = Field(
-        default="A100 80GB PCIe",
-        description="Product name in tables and figures, always with the word simulated.",
-    )
-    sms: Count = Field(default=108, description="Streaming multiprocessors of the whole device.")
-    memory_gib: Positive = Field(default=80, description="Memory of the whole device, in GiB.")
-    mig_slices: Count = Field(
-        default=7,
-        description="MIG slices of the device; more one-slice tenants than this are infeasible.",
-    )
-    mig_slice_sms: Count = Field(default=14, description="Streaming multiprocessors of one MIG slice.")
-    time_slicing_overhead: NotNegative = Field(
-        default=0.1097,
-        description=(
-            "Time lost to context switches under time-slicing with two tenants or more, as a fraction of the work."
-        ),
-    )
+    product: Name = "A100 80GB PCIe"
+    """Product name in tables and figures, always with the word simulated."""
+    sms: Count = 108
+    """Streaming multiprocessors of the whole device."""
+    memory_gib: Positive = 80
+    """Memory of the whole device, in GiB."""
+    mig_slices: Count = 7
+    """MIG slices of the device; more one-slice tenants than this are infeasible."""
+    mig_slice_sms: Count = 14
+    """Streaming multiprocessors of one MIG slice."""
+    time_slicing_overhead: NotNegative = 0.1097
+    """Time lost to context switches under time-slicing with two tenants or more, as a fraction of the work."""
     noise: Noise = Field(default_factory=Noise)
 
 
 class Nvidia(Section):
     """Options of an NVIDIA GPU of this host."""
 
-    gpu: Gpu = Field(
-        default="0",
-        description="Which GPU is shared, by its index or UUID (`nvidia-smi -L`); tenants do not see the others.",
-    )
-    python: Name = Field(
-        default="auto",
-        description=(
-            "Interpreter with the frameworks that tenants need; `auto` takes `.venv-gpu`, made by `make gpu-env`."
-        ),
-    )
-    may_change: Unique[Literal["mig"]] = Field(
-        default=[],
-        description=(
-            "What of the GPU's setting the pipeline may change and restore: `mig` makes and removes MIG instances "
-            "(MIG mode must be on already)."
-        ),
-    )
+    gpu: Gpu = "0"
+    """Which GPU is shared, by its index or UUID (`nvidia-smi -L`); tenants do not see the others."""
+    python: Name = "auto"
+    """Interpreter with the frameworks that tenants need; `auto` takes `.venv-gpu`, made by `make gpu-env`."""
+    may_change: Unique[Literal["mig"]] = []
+    """What of the GPU's setting the pipeline may change and restore: `mig` makes and removes MIG instances (MIG mode
+    must be on already)."""
 
 
 class Resources(Section):
     """What each tenant is given in addition to its share of the GPU, as request and limit."""
 
-    cpu: Maybe[Cpus] = Field(
-        default=None,
-        description="CPUs of one tenant, such as `2` or `500m`, as request and limit; `null` sets none.",
-    )
-    memory: Maybe[Memory] = Field(
-        default=None,
-        description=(
-            "Memory of one tenant, such as `8Gi`, as request and limit; `null` sets none. A tenant that exceeds it "
-            "is a result, `oom`."
-        ),
-    )
+    cpu: Maybe[Cpus] = None
+    """CPUs of one tenant, such as `2` or `500m`, as request and limit; `null` sets none."""
+    memory: Maybe[Memory] = None
+    """Memory of one tenant, such as `8Gi`, as request and limit; `null` sets none. A tenant that exceeds it is a
+    result, `oom`."""
 
 
 class Toleration(Section):
     """One toleration, as in a pod."""
 
-    key: Maybe[Text] = Field(default=None, description="Key of the taint; `null` is any.")
-    operator: Literal["Exists", "Equal"] = Field(default="Exists", description="`Exists`, or `Equal` to `value`.")
-    value: Maybe[Text] = Field(default=None, description="Value of the taint, for `Equal`.")
-    effect: Maybe[Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]] = Field(
-        default=None,
-        description="Effect of the taint; `null` is any.",
-    )
+    key: Maybe[Text] = None
+    """Key of the taint; `null` is any."""
+    operator: Literal["Exists", "Equal"] = "Exists"
+    """`Exists`, or `Equal` to `value`."""
+    value: Maybe[Text] = None
+    """Value of the taint, for `Equal`."""
+    effect: Maybe[Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]] = None
+    """Effect of the taint; `null` is any."""
 
 
 class Kubernetes(Section):
     """Options of a node in a Kubernetes cluster."""
 
-    context: Maybe[Name] = Field(
-        default=None,
-        description=(
-            "Context of the kubeconfig; `null` takes its current one, or in a pod the cluster that the pod runs in."
-        ),
+    context: Maybe[Name] = None
+    """Context of the kubeconfig; `null` takes its current one, or in a pod the cluster that the pod runs in."""
+    node: Name = "auto"
+    """Name of the node that is measured; `auto` takes the only one with a GPU."""
+    namespace: Namespace = "sharebench"
+    """Namespace of the tenants' pods; it must exist."""
+    access: Access = "device-plugin"
+    """How tenants reach the GPU under strategies without an access of their own: `device-plugin` sets the node by
+    NVIDIA's device plugin, `dra` makes resource claims, `static` leaves the node as it is. See [resource
+    claims](../docs/cluster.md#resource-claims) and [Other schedulers](#other-schedulers)."""
+    image: Image = (
+        "pytorch/pytorch:2.8.0-cuda12.8-cudnn9-runtime"
+        "@sha256:417bd75df6365104c283ea4c1651fb3530d9eb5a4c2fafa51943cff2a94e6385"
     )
-    node: Name = Field(
-        default="auto",
-        description="Name of the node that is measured; `auto` takes the only one with a GPU.",
-    )
-    namespace: Namespace = Field(default="sharebench", description="Namespace of the tenants' pods; it must exist.")
-    access: Access = Field(
-        default="device-plugin",
-        description=(
-            "How tenants reach the GPU under strategies without an access of their own: `device-plugin` sets the "
-            "node by NVIDIA's device plugin, `dra` makes resource claims, `static` leaves the node as it is. See "
-            "[resource claims](../docs/cluster.md#resource-claims) and [Other schedulers](#other-schedulers)."
-        ),
-    )
-    image: Image = Field(
-        default="pytorch/pytorch:2.8.0-cuda12.8-cudnn9-runtime@sha256:417bd75df6365104c283ea4c1651fb3530d9eb5a4c2fafa51943cff2a94e6385",
-        description=(
-            "Image of the tenants, with Python 3.11 or newer, numpy and what the workloads need; the tenants' code "
-            "is brought along."
-        ),
-    )
-    python: Name = Field(default="python3", description="Interpreter in the image.")
-    device: Literal["cuda", "cpu"] = Field(
-        default="cuda",
-        description=(
-            "What the tenants work on: `cuda` is the GPU; `cpu` leaves it alone, for a test bed without one. Every "
-            "output then says so."
-        ),
-    )
-    reach: Literal["auto", "pod-ip", "port-forward"] = Field(
-        default="auto",
-        description=(
-            "How the driver reaches the tenants: by their pods' addresses (`pod-ip`) or by `port-forward`; `auto` "
-            "takes the first within the cluster and the second from outside."
-        ),
-    )
+    """Image of the tenants, with Python 3.11 or newer, numpy and what the workloads need; the tenants' code is brought
+    along."""
+    python: Name = "python3"
+    """Interpreter in the image."""
+    device: Literal["cuda", "cpu"] = "cuda"
+    """What the tenants work on: `cuda` is the GPU; `cpu` leaves it alone, for a test bed without one. Every output then
+    says so."""
+    reach: Literal["auto", "pod-ip", "port-forward"] = "auto"
+    """How the driver reaches the tenants: by their pods' addresses (`pod-ip`) or by `port-forward`; `auto` takes the
+    first within the cluster and the second from outside."""
     resources: Resources = Field(default_factory=Resources)
-    tolerations: List[Toleration] = Field(
-        default=[],
-        description=(
-            "Taints of the node that the tenants tolerate, besides `nvidia.com/gpu`. As in a pod: `{key, operator, "
-            "value, effect}`."
-        ),
-    )
-    priority_class: Maybe[PriorityClass] = Field(default=None, description="PriorityClass of the tenants' pods.")
-    may_change: Unique[Literal["mig"]] = Field(
-        default=[],
-        description=(
-            "What else the pipeline may change and restore: `mig` has NVIDIA's MIG manager partition the GPU into "
-            "MIG instances. Without it, only MIG instances that exist are used."
-        ),
-    )
-    drain: Flag = Field(
-        default=False,
-        description="Whether foreign GPU pods may be evicted from the node; without it a node in use is refused.",
-    )
-    switch_seconds: Positive = Field(
-        default=300,
-        description="Time for the node to get into a state or back, in seconds.",
-    )
-    stable_seconds: Positive = Field(
-        default=15,
-        description=(
-            "How long the node must show its new state without a break, in seconds; more than the kubelet's 10 s "
-            "between two reports."
-        ),
-    )
-    publish_seconds: NotNegative = Field(
-        default=10,
-        description=(
-            "Time that is given to the kubelet to bring new keys of the plugin's ConfigMap to its pods, in seconds, "
-            "once per study, where the driver may annotate these (`rbac-hurry.yaml`); else 95 s are waited."
-        ),
-    )
+    tolerations: List[Toleration] = []
+    """Taints of the node that the tenants tolerate, besides `nvidia.com/gpu`. As in a pod: `{key, operator, value,
+    effect}`."""
+    priority_class: Maybe[PriorityClass] = None
+    """PriorityClass of the tenants' pods."""
+    may_change: Unique[Literal["mig"]] = []
+    """What else the pipeline may change and restore: `mig` has NVIDIA's MIG manager partition the GPU into MIG
+    instances. Without it, only MIG instances that exist are used."""
+    drain: Flag = False
+    """Whether foreign GPU pods may be evicted from the node; without it a node in use is refused."""
+    switch_seconds: Positive = 300
+    """Time for the node to get into a state or back, in seconds."""
+    stable_seconds: Positive = 15
+    """How long the node must show its new state without a break, in seconds; more than the kubelet's 10 s between two
+    reports."""
+    publish_seconds: NotNegative = 10
+    """Time that is given to the kubelet to bring new keys of the plugin's ConfigMap to its pods, in seconds, once per
+    study, where the driver may annotate these (`rbac-hurry.yaml`); else 95 s are waited."""
 
 
 class Prometheus(Section):
     """A Prometheus that watches the tenants; its numbers are recorded next to the tenants' own."""
 
-    url: Maybe[Name] = Field(
-        default=None,
-        description=(
-            "Its address, such as `http://localhost:9090`; `null` for none. See "
-            "[docs/prometheus.md](../docs/prometheus.md)."
-        ),
-    )
-    discovery: Literal["auto", "file", "pod-monitor", "annotations"] = Field(
-        default="auto",
-        description=(
-            "How it finds the tenants: by files in `folder` (`file`), by a PodMonitor of the Prometheus Operator "
-            "(`pod-monitor`), or by `annotations` of the pods; `auto` takes the first where `folder` is set, else "
-            "the second."
-        ),
-    )
-    folder: Maybe[Name] = Field(
-        default=None,
-        description="Folder whose `*.json` files Prometheus reads (`file_sd_configs`).",
-    )
-    labels: Free[KubernetesLabel, Text] = Field(
-        default={},
-        description=(
-            "Labels of the PodMonitor, by which the operator's Prometheus selects it, such as `{release: kps}`."
-        ),
-    )
-    scrape_seconds: Positive = Field(
-        default=1,
-        description="Time between two scrapes of a tenant, in seconds. The window holds three at least.",
-    )
-    buckets: Maybe[Annotated[List[Positive], Field(min_length=1)]] = Field(
-        default=None,
-        description=(
-            "Upper bounds of the tenants' histogram in seconds, ascending, each moved to the record's nearest bound "
-            "(by 0.6 % at most); `null` takes two per doubling from 1 µs to 1000 s."
-        ),
-    )
-    dcgm: Maybe[Free[PrometheusLabel, Text]] = Field(
-        default=None,
-        description=(
-            "Labels that pick the shared device among the series of dcgm-exporter, such as `{Hostname: gpu-node, "
-            'gpu: "0"}`; `null` finds it by the node\'s name where a GPU is shared.'
-        ),
-    )
+    url: Maybe[Name] = None
+    """Its address, such as `http://localhost:9090`; `null` for none. See
+    [docs/prometheus.md](../docs/prometheus.md)."""
+    discovery: Literal["auto", "file", "pod-monitor", "annotations"] = "auto"
+    """How it finds the tenants: by files in `folder` (`file`), by a PodMonitor of the Prometheus Operator
+    (`pod-monitor`), or by `annotations` of the pods; `auto` takes the first where `folder` is set, else the second."""
+    folder: Maybe[Name] = None
+    """Folder whose `*.json` files Prometheus reads (`file_sd_configs`)."""
+    labels: Free[KubernetesLabel, Text] = {}
+    """Labels of the PodMonitor, by which the operator's Prometheus selects it, such as `{release: kps}`."""
+    scrape_seconds: Positive = 1
+    """Time between two scrapes of a tenant, in seconds. The window holds three at least."""
+    buckets: Maybe[Annotated[List[Positive], Field(min_length=1)]] = None
+    """Upper bounds of the tenants' histogram in seconds, ascending, each moved to the record's nearest bound (by 0.6 %
+    at most); `null` takes two per doubling from 1 µs to 1000 s."""
+    dcgm: Maybe[Free[PrometheusLabel, Text]] = None
+    """Labels that pick the shared device among the series of dcgm-exporter, such as `{Hostname: gpu-node, gpu: "0"}`;
+    `null` finds it by the node's name where a GPU is shared."""

@@ -53,7 +53,7 @@ def types_in(annotation: Any) -> Iterator[type]:
 def meaning(rules: FieldInfo) -> str:
     """What a key is, in Markdown; that of a section is in its docstring."""
     section = section_in(rules)
-    return rules.description or " ".join(((section and section.__doc__) or "").split())
+    return " ".join((rules.description or (section and section.__doc__) or "").split())
 
 
 @dataclass(frozen=True)

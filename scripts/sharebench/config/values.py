@@ -34,7 +34,9 @@ REFUSED, TWICE = "refused", "listed_twice"
 class Section(BaseModel):
     """A mapping that takes no keys but its own; one without a value has its defaults."""
 
-    model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True, protected_namespaces=())
+    model_config = ConfigDict(
+        extra="forbid", coerce_numbers_to_str=True, protected_namespaces=(), use_attribute_docstrings=True
+    )
 
     @model_validator(mode="before")
     @classmethod
