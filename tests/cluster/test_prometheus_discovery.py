@@ -32,7 +32,7 @@ from sharebench.nodes.kubernetes.cluster.api import Api
 pytestmark = [pytest.mark.testbed, pytest.mark.slow]
 GROUP, VERSION = "monitoring.coreos.com", "v1"
 CUSTOM_RESOURCES = tuple(
-    (sources.PROMETHEUS, f"example/prometheus-operator-crd/{GROUP}_{kind}.yaml")
+    (sources.OPERATOR, f"example/prometheus-operator-crd/{GROUP}_{kind}.yaml")
     for kind in ("prometheuses", "podmonitors", "servicemonitors", "probes", "prometheusrules", "scrapeconfigs")
 )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from cluster.harness import FOREVER, Cluster, eventually
-from cluster.testbed import instance, lifecycle, programs, requirements
+from cluster.testbed import instance, lifecycle, programs, requirements, sources
 from cluster.testbed.errors import TestbedError
 from cluster.testbed.instance import Instance
 
@@ -156,6 +156,13 @@ def test_modules_that_cannot_be_had_are_found_beforehand(
     monkeypatch.setenv("GOPROXY", "off")
     assert str(programs.unobtainable([programs.KUBE])).startswith("Go gets no modules here:")
     assert programs.unobtainable([]) is None
+
+
+def test_sources_that_are_not_what_is_pinned_are_refused(machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned = sources.version(sources.CGROUPS)
+    monkeypatch.setattr(sources, "pins", lambda: {sources.CGROUPS: (pinned, "h1:of-others")})
+    with pytest.raises(TestbedError, match=r"has the sum h1:\S+, not the pinned h1:of-others"):
+        sources.folder.__wrapped__(sources.CGROUPS)
 
 
 def test_what_killed_tests_left_is_swept(machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

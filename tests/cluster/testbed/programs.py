@@ -1,29 +1,28 @@
 """The binaries: from the folder SHAREBENCH_TESTBED_BIN, else from the cache, else built from pinned sources.
 
-Every folder below `programs/` is a Go module whose go.mod and go.sum pin what is built. The cache knows a build by the
-hash of these files, so that checkouts with other pins live side by side. Programs of one module share its versions, and
-so the compiled packages in Go's cache: most of what NVIDIA's programs consist of is part of Kubernetes.
+The cache knows a build by the hash of its pins, so that checkouts with other pins live side by side. Programs of the
+same modules share their versions, and so the compiled packages in Go's cache: most of what NVIDIA's programs consist of
+is part of Kubernetes.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import re
 import shutil
-import subprocess
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from cluster.testbed import sources
 from cluster.testbed.errors import TestbedError
 from cluster.testbed.instance import cache, locked
+from cluster.testbed.sources import OWN
 
-SOURCES = Path(__file__).parent / "programs"
-KUBERNETES = "v1.34.4"
-SOME_MODULE = "github.com/spf13/cobra"
-ATTEMPTS = 3  # at what needs the network
 TAGS = "netgo,osusergo,remove_all_sd,enable_kubernetes_sd"  # sd: the ways in which Prometheus finds its targets
 
 
@@ -31,13 +30,14 @@ TAGS = "netgo,osusergo,remove_all_sd,enable_kubernetes_sd"  # sd: the ways in wh
 class Program:
     """What is built together.
 
-    folder: its Go module in `programs/`. binaries: names that the build leaves behind. packages: what is built.
-    aliases: names under which the one binary is also called. stamps: Go variables set to a version.
-    files: name -> (module, path in it) of a file that is taken from the sources. nvml: linked against NVML at run time.
+    modules: the pinned ones, of which the first sets the version of Go. binaries: names that the build leaves behind.
+    packages: what is built; `./NAME` lies in `programs/`. aliases: names under which the one binary is also called.
+    stamps: Go variables set to a version. files: name -> (module, path in it) of a file that is taken from the sources.
+    nvml: linked against NVML at run time.
     """
 
     name: str
-    folder: str
+    modules: tuple[str, ...]
     binaries: tuple[str, ...]
     packages: tuple[str, ...]
     aliases: tuple[str, ...] = ()
@@ -46,75 +46,79 @@ class Program:
     nvml: bool = False
 
 
-def _commands(folder: str, *names: str) -> tuple[str, ...]:
+def _commands(module: str, *names: str) -> tuple[str, ...]:
     """The packages of a project's commands."""
-    return tuple(f"{folder}/{name}" for name in names)
+    return tuple(f"{module}/cmd/{name}" for name in names)
+
+
+def _stamp(module: str, variable: str) -> str:
+    return f"{module}/{variable}={sources.version(module)}"
 
 
 _PLUGIN = ("nvidia-device-plugin", "gpu-feature-discovery", "config-manager", "mps-control-daemon")
 _MIG = ("nvidia-mig-parted", "nvidia-mig-manager")
 _CONTAINERD = ("containerd", "ctr", "containerd-shim-runc-v2")
+# NVIDIA's programs take newer cgroups, with which this kubelet does not build.
+_KUBERNETES = (sources.KUBERNETES, sources.PLUGIN, sources.MIG, sources.NFD, sources.CGROUPS)
+_RELEASE = sources.version(sources.KUBERNETES)
 KUBE = Program(
     "kube",
-    "kubernetes",
+    _KUBERNETES,
     ("kube",),
-    (".",),
+    ("./kube",),
     aliases=("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"),
     stamps=tuple(
         f"k8s.io/component-base/version.{variable}"
-        for variable in (f"gitVersion={KUBERNETES}", "gitMajor=1", f"gitMinor={KUBERNETES.split('.')[1]}")
+        for variable in (f"gitVersion={_RELEASE}", "gitMajor=1", f"gitMinor={_RELEASE.split('.')[1]}")
     ),
 )
 CONTAINERD = Program(
     "containerd",
-    "containerd",
+    (sources.CONTAINERD,),
     _CONTAINERD,
-    _commands("github.com/containerd/containerd/v2/cmd", *_CONTAINERD),
-    stamps=("github.com/containerd/containerd/v2/version.Version=2.2.9",),
+    _commands(sources.CONTAINERD, *_CONTAINERD),
+    stamps=(_stamp(sources.CONTAINERD, "version.Version"),),
 )
 NVIDIA = Program(
     "nvidia",
-    "kubernetes",
+    _KUBERNETES,
     _PLUGIN,
-    _commands("github.com/NVIDIA/k8s-device-plugin/cmd", *_PLUGIN),
-    stamps=("github.com/NVIDIA/k8s-device-plugin/internal/info.version=v0.19.3",),
+    _commands(sources.PLUGIN, *_PLUGIN),
+    stamps=(_stamp(sources.PLUGIN, "internal/info.version"),),
     nvml=True,
 )
 NFD = Program(
     "nfd",
-    "kubernetes",
+    _KUBERNETES,
     ("nfd-master",),
-    ("sigs.k8s.io/node-feature-discovery/cmd/nfd-master",),
-    stamps=("sigs.k8s.io/node-feature-discovery/pkg/version.version=v0.18.3",),
-    files=(("nfd-api-crds.yaml", "sigs.k8s.io/node-feature-discovery", "deployment/base/nfd-crds/nfd-api-crds.yaml"),),
+    _commands(sources.NFD, "nfd-master"),
+    stamps=(_stamp(sources.NFD, "pkg/version.version"),),
+    files=(("nfd-api-crds.yaml", sources.NFD, "deployment/base/nfd-crds/nfd-api-crds.yaml"),),
 )
 MIG = Program(
     "mig",
-    "kubernetes",
+    _KUBERNETES,
     _MIG,
-    _commands("github.com/NVIDIA/mig-parted/cmd", *_MIG),
-    stamps=("github.com/NVIDIA/mig-parted/internal/info.version=v0.13.1",),
+    _commands(sources.MIG, *_MIG),
+    stamps=(_stamp(sources.MIG, "internal/info.version"),),
     nvml=True,
 )
 DRA = Program(
     "dra",
-    "dra",
+    (sources.DRA,),
     ("gpu-kubelet-plugin",),
-    ("sigs.k8s.io/dra-driver-nvidia-gpu/cmd/gpu-kubelet-plugin",),
-    stamps=("sigs.k8s.io/dra-driver-nvidia-gpu/internal/info.version=v0.4.1",),
-    files=(("mps-daemon.yaml", "sigs.k8s.io/dra-driver-nvidia-gpu", "templates/mps-control-daemon.tmpl.yaml"),),
+    _commands(sources.DRA, "gpu-kubelet-plugin"),
+    stamps=(_stamp(sources.DRA, "internal/info.version"),),
+    files=(("mps-daemon.yaml", sources.DRA, "templates/mps-control-daemon.tmpl.yaml"),),
     nvml=True,
 )
-HELM = Program("helm", "helm", ("helm",), ("helm.sh/helm/v3/cmd/helm",))
-FAKE_PLUGIN = Program("fake-plugin", "kubernetes", ("fake-plugin",), ("./fake-plugin",))
+HELM = Program("helm", (sources.HELM,), ("helm",), _commands(sources.HELM, "helm"))
+FAKE_PLUGIN = Program("fake-plugin", _KUBERNETES, ("fake-plugin",), ("./fake-plugin",))
 PROMETHEUS = Program(
     "prometheus",
-    "prometheus",
+    (sources.OPERATOR, sources.PROMETHEUS),
     ("prometheus", "operator"),
-    (
-        "github.com/prometheus/prometheus/cmd/prometheus",
-        "github.com/prometheus-operator/prometheus-operator/cmd/operator",
-    ),
+    (*_commands(sources.PROMETHEUS, "prometheus"), *_commands(sources.OPERATOR, "operator")),
 )
 NODE_PROGRAMS = (KUBE, CONTAINERD)
 TOOLS = (HELM, FAKE_PLUGIN)  # of some tests
@@ -122,9 +126,9 @@ GPU_PROGRAMS = (NVIDIA, NFD)
 
 
 def _environment(program: Program) -> dict[str, str]:
-    environment = {**os.environ, "CGO_ENABLED": "1" if program.nvml else "0"}
+    flags = f"-mod=mod -trimpath -buildvcs=false -tags={TAGS} {os.environ.get('GOFLAGS', '')}".strip()
     # With the same tags, packages compile to the same with cgo and without, and are compiled once.
-    environment["GOFLAGS"] = f"-trimpath -buildvcs=false -tags={TAGS} {os.environ.get('GOFLAGS', '')}".strip()
+    environment = {"CGO_ENABLED": "1" if program.nvml else "0", "GOFLAGS": flags}
     if program.nvml:  # the library is opened at run time: its functions stay unresolved, and are bound when called
         environment["CGO_LDFLAGS"] = "-Wl,--unresolved-symbols=ignore-in-object-files"
     return environment
@@ -135,48 +139,54 @@ def _linker_flags(program: Program) -> str:
     return " ".join(["-s", "-w", *lazy, *(f"-X {stamp}" for stamp in program.stamps)])
 
 
-def _go(program: Program, *arguments: str, **variables: str) -> str:
-    """Standard output of go in the program's module; raises TestbedError with what it said.
+def _write_module(program: Program, folder: Path) -> None:
+    """A Go module in which the program is built: it requires the pinned modules, and these versions of them.
 
-    Tried again when it fails: what has been downloaded and compiled by then is kept.
+    Which versions of all others are needed their own go.mod say, and their go.sum what is in these. For the rest, Go
+    asks its checksum database.
     """
-    command = ["nice", "go", *arguments]
-    folder, environment = SOURCES / program.folder, _environment(program) | variables
-    for _ in range(ATTEMPTS):
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-        if done.returncode == 0:
-            return done.stdout.strip()
-    last = "\n".join(done.stderr.strip().splitlines()[-5:])
-    raise TestbedError(f"building {program.name} failed (go {arguments[0]} in {folder}):\n{last}")
+    lines, sums = ["module sharebench.invalid/testbed"], ""
+    for module in program.modules:
+        version, digest = sources.pins()[module]
+        source = sources.folder(module)
+        described = json.loads(sources.go("mod", "edit", "-json", source / "go.mod"))
+        if module == program.modules[0]:
+            lines.append(f"go {described['Go']}")
+            lines += [f"godebug {each['Key']}={each['Value']}" for each in described.get("Godebug") or ()]
+        lines += [f"require {module} {version}", f"replace {module} => {module} {version}"]
+        # What lies beside it in its repository is published with its version, of Kubernetes v1.N as v0.N.
+        beside = [each["Old"]["Path"] for each in described.get("Replace") or () if "Version" not in each["New"]]
+        theirs = re.sub(r"^v1\.", "v0.", version)
+        lines += [f"replace {path} => {path} {theirs}" for path in beside]
+        sums += f"{module} {version} {digest}\n{(source / 'go.sum').read_text()}"
+    shutil.copytree(OWN, folder, dirs_exist_ok=True)
+    (folder / "go.mod").write_text("\n".join(lines) + "\n")
+    (folder / "go.sum").write_text(sums)
 
 
 def _build(program: Program, target: Path) -> None:
-    if not shutil.which("go"):
-        raise TestbedError(
-            "no Go compiler (go) on PATH: install Go, or name a folder of binaries: SHAREBENCH_TESTBED_BIN"
-        )
     print(f"test bed: building {program.name} from source (once)", flush=True)
     begun, cpu_before = time.monotonic(), _cpu_seconds()
     target.mkdir(parents=True)
-    _go(
-        program,
-        "build",
-        "-p",
-        str(os.cpu_count() or 1),
-        "-gcflags=all=-dwarf=false",  # it is not debugged, and builds sooner
-        "-ldflags",
-        _linker_flags(program),
-        "-o",
-        f"{target}/",
-        *program.packages,
-    )
-    if program.packages == (".",):  # named after the module
-        (only,) = target.iterdir()
-        only.rename(target / program.binaries[0])
+    with TemporaryDirectory() as folder:
+        _write_module(program, Path(folder))
+        sources.go(
+            "build",
+            "-p",
+            str(os.cpu_count() or 1),
+            "-gcflags=all=-dwarf=false",  # it is not debugged, and builds sooner
+            "-ldflags",
+            _linker_flags(program),
+            "-o",
+            f"{target}/",
+            *program.packages,
+            folder=Path(folder),
+            **_environment(program),
+        )
     for alias in program.aliases:
         (target / alias).symlink_to(program.binaries[0])
     for name, module, path in program.files:
-        shutil.copyfile(Path(_go(program, "list", "-m", "-f", "{{.Dir}}", module), path), target / name)
+        shutil.copyfile(sources.file(module, path), target / name)
     took, cpu = time.monotonic() - begun, _cpu_seconds() - cpu_before
     print(f"test bed: built {program.name} in {took:.0f} s ({cpu:.0f} s of CPU)", flush=True)
 
@@ -188,9 +198,10 @@ def _cpu_seconds() -> float:
 
 
 def _key(program: Program) -> str:
-    digest = hashlib.sha256(repr(program).encode())
-    for file in sorted(path for path in (SOURCES / program.folder).rglob("*") if path.is_file()):
-        digest.update(file.read_bytes())
+    digest = hashlib.sha256(repr((program, [sources.pins()[module] for module in program.modules])).encode())
+    for package in program.packages:
+        if package.startswith("./"):
+            digest.update((OWN / package / "main.go").read_bytes())
     return digest.hexdigest()[:12]
 
 
@@ -204,7 +215,8 @@ def unobtainable(programs: Iterable[Program]) -> str | None:
         return None
     with TemporaryDirectory() as empty:
         try:
-            _go(KUBE, "mod", "download", SOME_MODULE, GOMODCACHE=empty, GOFLAGS="-modcacherw")
+            some = f"{sources.CGROUPS}@{sources.version(sources.CGROUPS)}"
+            sources.go("mod", "download", some, GOMODCACHE=empty, GOFLAGS="-modcacherw")
         except TestbedError as error:
             return f"Go gets no modules here: {str(error).splitlines()[-1]}"
     return None

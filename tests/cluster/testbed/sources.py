@@ -1,56 +1,84 @@
-"""Files of other projects that are used as they are: charts, and definitions of custom resources.
+"""Sources of other projects: Go modules that a module proxy serves and `programs/pins.txt` pins by version and sum.
 
-They lie in Go modules, which the module proxy serves and `programs/sources/go.sum` pins.
+Programs are built from them; charts and definitions of custom resources are used as they are.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
 
 from cluster.testbed.errors import TestbedError
-from cluster.testbed.programs import SOURCES
 
-FOLDER = SOURCES / "sources"
-PLUGIN = "github.com/NVIDIA/k8s-device-plugin"
-NFD = "sigs.k8s.io/node-feature-discovery"
-PROMETHEUS = "github.com/prometheus-operator/prometheus-operator"
+OWN = Path(__file__).parent / "programs"
+ATTEMPTS = 3  # at what needs the network
+CGROUPS = "github.com/opencontainers/cgroups"
+CONTAINERD = "github.com/containerd/containerd/v2"
+DRA = "sigs.k8s.io/dra-driver-nvidia-gpu"
+HELM = "helm.sh/helm/v3"
 KARPENTER = "github.com/aws/karpenter-provider-aws"
+KUBERNETES = "k8s.io/kubernetes"
+MIG = "github.com/NVIDIA/mig-parted"
+NFD = "sigs.k8s.io/node-feature-discovery"
+OPERATOR = "github.com/prometheus-operator/prometheus-operator"
+PLUGIN = "github.com/NVIDIA/k8s-device-plugin"
+PROMETHEUS = "github.com/prometheus/prometheus"
+
+
+def go(*arguments: str | Path, folder: Path = OWN, **variables: str) -> str:
+    """Standard output of go; raises TestbedError with what it said.
+
+    Tried again when it fails: what has been downloaded and compiled by then is kept.
+    """
+    if not shutil.which("go"):
+        raise TestbedError(
+            "no Go compiler (go) on PATH: install Go, or name a folder of binaries: SHAREBENCH_TESTBED_BIN"
+        )
+    environment = os.environ | variables
+    for _ in range(ATTEMPTS):
+        done = subprocess.run(["nice", "go", *arguments], cwd=folder, env=environment, capture_output=True, text=True)
+        if done.returncode == 0:
+            return done.stdout.strip()
+    last = "\n".join((done.stderr or done.stdout).strip().splitlines()[-5:])
+    raise TestbedError(f"go {arguments[0]} failed in {folder}:\n{last}")
 
 
 @cache
+def pins() -> dict[str, tuple[str, str]]:
+    """Module -> (version, sum)."""
+    lines = (line.split() for line in (OWN / "pins.txt").read_text().splitlines())
+    return {module: (version, digest) for module, version, digest in lines}
+
+
 def version(module: str) -> str:
-    """The pinned version of a module."""
-    lines = (line.split() for line in (FOLDER / "go.mod").read_text().splitlines())
-    return next(words[1] for words in lines if words[:1] == [module])
+    """The pinned version of a module, with its `v`."""
+    return pins()[module][0]
 
 
 @cache
 def folder(module: str) -> Path:
-    """The sources of a module in Go's cache, which is read-only; fetched if need be. Raises TestbedError."""
-    command = ["go", "mod", "download", "-json", f"{module}@{version(module)}"]
-    try:
-        done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, timeout=300)
-    except FileNotFoundError:
-        raise TestbedError(f"no Go (go) on PATH to fetch {module} with") from None
-    found = json.loads(done.stdout or "{}")
-    if "Dir" not in found:
-        raise TestbedError(f"{module} cannot be had: {found.get('Error') or done.stderr.strip()}")
+    """The sources of a pinned module in Go's cache, which is read-only; fetched if need be. Raises TestbedError."""
+    pinned, digest = pins()[module]
+    found = json.loads(go("mod", "download", "-json", f"{module}@{pinned}"))
+    if found["Sum"] != digest:
+        raise TestbedError(f"{module} {pinned} has the sum {found['Sum']}, not the pinned {digest}")
     return Path(found["Dir"])
 
 
 def fetch_all() -> None:
-    """Whatever the tests need, so that no test waits for it. Raises TestbedError."""
-    for module in (PLUGIN, NFD, PROMETHEUS, KARPENTER):
+    """Whatever files the tests need, so that no test waits for them. Raises TestbedError."""
+    for module in (PLUGIN, NFD, OPERATOR, KARPENTER):
         folder(module)
 
 
 # Definitions of custom resources: file in the module.
 NODE_POOL = (KARPENTER, "pkg/apis/crds/karpenter.sh_nodepools.yaml")
 NODE_CLASS = (KARPENTER, "pkg/apis/crds/karpenter.k8s.aws_ec2nodeclasses.yaml")
-POD_MONITOR = (PROMETHEUS, "example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml")
+POD_MONITOR = (OPERATOR, "example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml")
 
 
 def file(module: str, path: str) -> Path:
