@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -106,6 +107,12 @@ def test_what_a_dead_owner_left_is_swept_before_taking_over(results: Path, tmp_p
     mine.release()
 
 
+def test_a_copy_of_the_results_of_a_live_run_sweeps_nothing(results: Path, tmp_path: Path, other: Any) -> None:
+    shutil.copytree(results, tmp_path / "copy")
+    claim(tmp_path / "copy", None, {}).release()
+    assert is_alive(other.pid) and is_alive(other.orphan)
+
+
 def test_the_dead_owner_of_a_node_is_swept_from_another_study_too(results: Path, tmp_path: Path, other: Any) -> None:
     other.die()
     claim(tmp_path / "study", tmp_path / "node.lock", {}).release()
@@ -128,7 +135,8 @@ def test_a_run_that_ended_frees_its_locks_and_keeps_its_record(results: Path, tm
 
 
 def test_run_ids_sort_by_time_and_do_not_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len({ownership.new_run_id() for _ in range(20)}) == 20
+    ids = [ownership.new_run_id() for _ in range(20)]
+    assert len(set(ids)) == 20 and all(map(run_record.RUN_ID.fullmatch, ids))
     monkeypatch.setattr(time, "gmtime", lambda: time.struct_time((2031, 2, 3, 4, 5, 6, 0, 0, 0)))
     assert ownership.new_run_id().startswith("20310203-040506-")
 
@@ -174,6 +182,8 @@ def test_a_job_whose_run_was_taken_over_is_refused(results: Path, run: ownership
     thief = claim(results, None, {})
     with pytest.raises(OwnershipError, match="no longer owns"):
         verify(results)
+    report(results, A, is_final=True)
+    assert read_run(results)["down"] is None, "that is noted of its own run only"
     thief.release()
 
 
@@ -295,7 +305,9 @@ def test_a_planted_owner_sweeps_nothing(results: Path, tmp_path: Path, planted: 
     precious = tmp_path / "precious" / "thesis"
     precious.mkdir(parents=True)
     lock = tmp_path / "node.lock"
-    lock.write_text(json.dumps({"run_id": planted, "pid": 1}))
+    lock.touch()
+    identity = f"{lock.stat().st_dev}:{lock.stat().st_ino}"
+    lock.write_text(json.dumps({"run_id": planted, "pid": 1, "lock": identity}))
     claim(results, lock, {}).release()
     assert precious.is_dir()
 

@@ -36,6 +36,12 @@ class FileLock:
         """Whether the file belongs to this user."""
         return os.fstat(self.descriptor).st_uid == os.getuid()
 
+    @property
+    def identity(self) -> str:
+        """Device and inode, which a copy of the file does not have."""
+        found = os.fstat(self.descriptor)
+        return f"{found.st_dev}:{found.st_ino}"
+
     def write(self, text: str) -> None:
         """Replace what the file says, if it is this user's. Raises OSError."""
         if self.is_own:

@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 from sharebench.core.files import Damaged, read_json
 
 RUN_ID_VARIABLE = "SHAREBENCH_RUN_ID"
-RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
+RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,16}")
 STATE_FOLDER = ".sharebench"
 RUN_TYPES: dict[str, tuple[type, ...]] = {
     **{"run_id": (str,), "ended": (bool,), "done": (int,), "planned": (int,), "config": (dict,), "jobs": (dict,)},

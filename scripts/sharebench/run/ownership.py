@@ -64,7 +64,7 @@ class Claim:
 
 def new_run_id() -> str:
     """An id that sorts by time and says nothing about the machine."""
-    return time.strftime("%Y%m%d-%H%M%S", time.gmtime()) + "-" + os.urandom(2).hex()
+    return time.strftime("%Y%m%d-%H%M%S", time.gmtime()) + "-" + os.urandom(4).hex()
 
 
 def write_run(results: Path, record: RunRecord) -> None:
@@ -139,11 +139,13 @@ def claim(results: Path, node_lock: Path | None, record: RunRecord) -> Claim:
             held.append(lock)
         try:
             for lock in held:
-                # An owner that ended well has left no name. What another user wrote there is not acted on.
-                dead = file_lock.read(lock.path).get("run_id")
-                if lock.is_own and isinstance(dead, str) and RUN_ID.fullmatch(dead):
+                # An owner that ended well has left no name. What another user wrote there is not acted on, nor what
+                # came with a copy of the folder: its run may be alive, and owns the original.
+                said = file_lock.read(lock.path)
+                dead, is_original = said.get("run_id"), said.get("lock") == lock.identity
+                if lock.is_own and is_original and isinstance(dead, str) and RUN_ID.fullmatch(dead):
                     sweep(dead)
-                lock.write(json.dumps(owner))
+                lock.write(json.dumps({**owner, "lock": lock.identity}))
             fresh: RunRecord = {
                 "ended": False,
                 "done": 0,
@@ -182,9 +184,11 @@ def verify(results: Path) -> RunRecord:
 def report(results: Path, failure: str | None, is_final: bool = False) -> None:
     """Count a finished cell, or trip the circuit breaker: after two harness failures in a row with one cause, or now.
 
-    `is_final` says that nothing else needs to be tried.
+    `is_final` says that nothing else needs to be tried. Nothing is noted in the record of a run that took over.
     """
     record = read_run(results)
+    if record.get("run_id") != os.environ.get(RUN_ID_VARIABLE):
+        return
     if failure is None:
         if record["failure"] is not None:
             write_run(results, record | {"failure": None})
