@@ -131,7 +131,7 @@ BROKEN = [
     (_other_sign, "output_digest", "invalid", 2.0, "tenant 0 computed"),
     (_no_output, "output_digest", "invalid", None, "tenant 1 gave 0 of 2"),
     (_short_output, "output_digest", "invalid", None, "tenant 1 gave 1 of 2"),
-    (_broken_output, "output_digest", "invalid", None, "tenant 1 is no number"),
+    (_broken_output, "output_digest", "invalid", None, "tenant 1 is not a number"),
     (_no_reference, "output_digest", "invalid", None, "no digest"),
     (_no_calibration, "output_digest", "invalid", None, "no digest"),
     (_full_queue, "drained_queue", "invalid", pytest.approx(2.05, rel=0.02), "tenant 1 left 2.0 iterations"),

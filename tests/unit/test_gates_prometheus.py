@@ -60,8 +60,8 @@ def test_one_late_scrape_passes_and_two_missing_ones_do_not(gap: float, passed: 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"resets": 1}, "the counters of tenant 1 began anew"),
-        ({"restarted": True}, "Prometheus was started anew meanwhile; tenant 1 was not scraped for 1 s"),
+        ({"resets": 1}, "the counters of tenant 1 were reset"),
+        ({"restarted": True}, "Prometheus was restarted meanwhile; tenant 1 was not scraped for 1 s"),
         ({"longest_gap_seconds": None}, "has not scraped tenant 1 at all"),
         ({"error": "Prometheus does not answer (ReadTimeout)"}, "does not answer"),
     ],

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from sharebench.gates.verdict import Verdict, at_most, load_of, worst_of
+from sharebench.gates.verdict import Verdict, load_of, worst_of
 from sharebench.records.types import CellRecord, TenantRecord
 
 # Less drift than this changes no answer.
@@ -22,45 +22,39 @@ DRIFT_T = {10: 4.32, 5: 6.51}
 MEDIAN_OF_SQUARES = 0.4549
 # Neighbouring slots of an open load share a queue; only the means of long groups are nearly independent. Of these
 # Student's t has one degree of freedom less than groups, and the level is 0.01 %.
-OPEN_DRIFT_GROUPS = 5
-OPEN_DRIFT_T = 15.54
+OPEN_DRIFT_T = {5: 15.54}
 # A tenth of the window at another level is more than a stall, and the mean depends on how much of it the window has.
 LEVEL_RATIO = 0.10
 # Standard errors of its mean that a twentieth of the window must differ by, besides DRIFT_RATIO.
 LEVEL_DEVIATIONS = 5.0
 
 
-def drift(record: CellRecord) -> Verdict:
+def drift(record: CellRecord) -> Verdict | None:
     """Change of the mean latency between the halves of the window."""
     tenants = [tenant for tenant in record["tenants"] if not _may_outlast_others(tenant)]
-    judged = [(*found, tenant["index"]) for tenant in tenants if (found := _drift_of(tenant))]
-    worst = worst_of(judged)
-    if worst is None:
-        return Verdict(None, DRIFT_RATIO, True, "too few iterations to tell drift from noise")
-    value, limit, culprit = worst
-    message = f"mean latency of tenant {culprit} changed by {value:.1%} between the halves of the window"
-    return at_most(value, limit, message)
+    return worst_of(
+        ((*found, tenant["index"]) for tenant in tenants if (found := _drift_of(tenant))),
+        "mean latency of tenant {tenant} changed by {value:.1%} between the halves of the window",
+        Verdict(None, DRIFT_RATIO, True, "too few iterations to tell drift from noise"),
+    )
 
 
 def level_shift(record: CellRecord) -> Verdict | None:
     """Share of the window in which a tenant's mean latency is not at the window's usual level.
 
-    The halves of a window may have the same mean although a tenant goes to and fro between two levels.
+    The halves of a window may have the same mean although a tenant alternates between two levels.
     """
     closed = [
         tenant
         for tenant in record["tenants"]
         if load_of(tenant)["arrival"] == "closed" and not _may_outlast_others(tenant)
     ]
-    judged = [(share, LEVEL_RATIO, tenant["index"]) for tenant in closed if (share := _off_level(tenant)) is not None]
-    worst = worst_of(judged)
-    if worst is None:
-        return Verdict(None, LEVEL_RATIO, True, "too few iterations to tell levels from noise") if closed else None
-    value, limit, culprit = worst
-    message = (
-        f"in {value:.0%} of the window the mean latency of tenant {culprit} is off its usual one by more than a tenth"
+    without = Verdict(None, LEVEL_RATIO, True, "too few iterations to tell levels from noise") if closed else None
+    return worst_of(
+        ((share, LEVEL_RATIO, tenant["index"]) for tenant in closed if (share := _off_level(tenant)) is not None),
+        "in {value:.0%} of the window the mean latency of tenant {tenant} is off its usual one by more than a tenth",
+        without,
     )
-    return at_most(value, limit, message)
 
 
 def _may_outlast_others(tenant: TenantRecord) -> bool:
@@ -70,21 +64,19 @@ def _may_outlast_others(tenant: TenantRecord) -> bool:
 
 def _off_level(tenant: TenantRecord) -> float | None:
     """None where a group of slots is empty however coarse."""
-    timeline = tenant["timeline"]
-    if timeline is None:
+    groups = _groups(tenant, DRIFT_T)
+    if groups is None:
         return None
-    for groups in DRIFT_T:
-        counts, sums = _grouped(timeline["count"], 2 * groups), _grouped(timeline["sum_seconds"], 2 * groups)
-        if min(counts) > 0 and min(sums) > 0:
-            means = [part / count for part, count in zip(sums, counts, strict=True)]
-            usual = sorted(means)[groups]
-            variance = sorted(_differences(counts, sums))[groups] / MEDIAN_OF_SQUARES
-            off = [
-                abs(mean - usual) > max(DRIFT_RATIO * usual, LEVEL_DEVIATIONS * math.sqrt(variance / count))
-                for mean, count in zip(means, counts, strict=True)
-            ]
-            return sum(off) / len(off)
-    return None
+    counts, sums = groups
+    half = len(counts) // 2
+    means = [part / count for part, count in zip(sums, counts, strict=True)]
+    usual = sorted(means)[half]
+    variance = sorted(_differences(counts, sums))[half] / MEDIAN_OF_SQUARES
+    off = [
+        abs(mean - usual) > max(DRIFT_RATIO * usual, LEVEL_DEVIATIONS * math.sqrt(variance / count))
+        for mean, count in zip(means, counts, strict=True)
+    ]
+    return sum(off) / len(off)
 
 
 def _drift_of(tenant: TenantRecord) -> tuple[float, float] | None:
@@ -92,22 +84,30 @@ def _drift_of(tenant: TenantRecord) -> tuple[float, float] | None:
 
     None where a group is empty however coarse.
     """
-    timeline = tenant["timeline"]
-    if timeline is None:
-        return None
     is_closed = load_of(tenant)["arrival"] == "closed"
-    for groups, critical in DRIFT_T.items() if is_closed else [(OPEN_DRIFT_GROUPS, OPEN_DRIFT_T)]:
-        counts = _grouped(timeline["count"], 2 * groups)
-        sums = _grouped(timeline["sum_seconds"], 2 * groups)
-        if min(counts) > 0 and min(sums) > 0:
-            halves = [(counts[part], sums[part]) for part in (slice(groups), slice(groups, None))]
-            before, after = (sum(own_sums) / sum(own_counts) for own_counts, own_sums in halves)
-            if is_closed:
-                variances = [each for half in halves for each in _differences(*half)]
-                variance = sum(variances) / len(variances) * sum(1 / sum(own_counts) for own_counts, _ in halves)
-            else:
-                variance = sum(_ratio_variance(*half) for half in halves)
-            return abs(after / before - 1), max(DRIFT_RATIO, critical * math.sqrt(variance) / before)
+    criticals = DRIFT_T if is_closed else OPEN_DRIFT_T
+    groups = _groups(tenant, criticals)
+    if groups is None:
+        return None
+    counts, sums = groups
+    half = len(counts) // 2
+    halves = [(counts[part], sums[part]) for part in (slice(half), slice(half, None))]
+    before, after = (sum(own_sums) / sum(own_counts) for own_counts, own_sums in halves)
+    if is_closed:
+        variances = [each for own in halves for each in _differences(*own)]
+        variance = sum(variances) / len(variances) * sum(1 / sum(own_counts) for own_counts, _ in halves)
+    else:
+        variance = sum(_ratio_variance(*own) for own in halves)
+    return abs(after / before - 1), max(DRIFT_RATIO, criticals[half] * math.sqrt(variance) / before)
+
+
+def _groups(tenant: TenantRecord, per_half: Iterable[int]) -> tuple[list[float], list[float]] | None:
+    """Counts and sums of the finest of these groups of slots of which none is empty."""
+    if (timeline := tenant["timeline"]) is not None:
+        for groups in per_half:
+            counts, sums = (_grouped(values, 2 * groups) for values in (timeline["count"], timeline["sum_seconds"]))
+            if min(counts) > 0 and min(sums) > 0:
+                return counts, sums
     return None
 
 

@@ -13,9 +13,9 @@ from typing import Any, Literal
 from sharebench.core.spec import parse, reference, workload_of
 from sharebench.gates import drift, gpu, load, programs, prometheus
 from sharebench.gates.verdict import (
-    UNKNOWN,
     Verdict,
     at_most,
+    known_at_most,
     load_of,
     telemetry_of,
     window_of,
@@ -30,7 +30,7 @@ COVERAGE_RATIO = 0.95
 # One iteration may be in flight when the window ends, and a synchronise then takes part of it; more than two
 # means that work was queued on the device, and that the latencies are those of the queue's entrance.
 DRAIN_ITERATIONS = 2.0
-# A call that waits for nothing may take so long, and what could hide in it is nothing beside any window.
+# A call that waits for nothing may take this long, and what it could hide is negligible next to any window.
 DRAIN_SECONDS = 1e-4
 # A few percent are usual on shared hosts; more of it and the hypervisor is one of the tenants.
 STEAL_PERCENT = 5.0
@@ -43,14 +43,14 @@ THROTTLED_PERCENT = 1.0
 ITERATION_RATIO = 0.5
 # The tenants' windows may be shifted against each other by no more than this share of their length.
 CLOCK_RATIO = 0.01
-# One iteration that takes so much of the window, and so many times what others take, is not like them: the mean is
-# longer by as much, and the neighbours had the device to themselves meanwhile.
+# An iteration that takes this share of the window, and this multiple of the median, is an outlier: the mean is longer
+# by as much, and the neighbours had the device to themselves meanwhile.
 STALL_RATIO = 0.05
 STALL_MEDIANS = 10.0
 # More than that and the measurement is also one of other programs.
 FOREIGN_PERCENT = 10.0
-# A fault in mid-window is a change of the window, and the CPU time of a process that has died is nobody's.
-NOT_BESIDE_A_FAULT = ("window_length", "drift", "level_shift", "stall", "foreign_cpu", "queue_growth")
+# A fault in mid-window changes the window, and no process has the CPU time of one that has died.
+NOT_WITH_A_FAULT = ("window_length", "drift", "level_shift", "stall", "foreign_cpu", "queue_growth")
 
 Check = Callable[[CellRecord], Verdict | None]
 
@@ -72,7 +72,7 @@ def evaluate(record: CellRecord) -> list[GateVerdict]:
         return []
     skipped: tuple[str, ...] = ()
     if (fault := record.get("fault")) is not None:
-        skipped = NOT_BESIDE_A_FAULT
+        skipped = NOT_WITH_A_FAULT
         victims = [each for each in record["tenants"] if each["index"] != fault["aggressor"]]
         record = {**record, "tenants": victims}
     return [
@@ -99,12 +99,11 @@ def _verdicts(
 
 
 def _evidence(record: CellRecord) -> Verdict | None:
-    broken = [item for item in record["evidence"] if not item["holds"]]
-    if not record["evidence"] and programs.are_all_elsewhere(record):
-        return None
     if not record["evidence"]:
-        return Verdict(None, 0, False, "nothing proves that the strategy was in force")
-    first = broken[0] if broken else record["evidence"][0]
+        is_expected = not programs.are_all_elsewhere(record)
+        return Verdict(None, 0, False, "nothing proves that the strategy was active") if is_expected else None
+    broken = [item for item in record["evidence"] if not item["holds"]]
+    first = (broken or record["evidence"])[0]
     seen = f"expected {first['expected']}, observed {first['observed']}"
     return at_most(len(broken), 0, f"{first['name']} ({first['source']}): {seen}")
 
@@ -124,12 +123,8 @@ def _window_length(record: CellRecord) -> Verdict | None:
         # A job ends its window itself.
         if load_of(tenant)["arrival"] == "closed" and tenant["count"] and not tenant.get("job")
     ]
-    worst = worst_of(judged)
-    if worst is None:
-        return None
-    value, limit, culprit = worst
-    message = f"an iteration of tenant {culprit} takes {value:.0%} of the window; set a longer one (window_seconds)"
-    return at_most(value, limit, message)
+    message = "an iteration of tenant {tenant} takes {value:.0%} of the window; set a longer one (window_seconds)"
+    return worst_of(judged, message)
 
 
 def _nothing_finished(record: CellRecord) -> Verdict:
@@ -164,7 +159,7 @@ def _output_digest(record: CellRecord) -> Verdict | None:
             return Verdict(None, tolerance, False, message)
         known = [value for value in digest if value is not None]
         if len(known) < len(digest):
-            message = f"the output of tenant {tenant['index']} is no number any more (NaN or infinite)"
+            message = f"the output of tenant {tenant['index']} is not a number any more (NaN or infinite)"
             return Verdict(None, tolerance, False, message)
         deviation = max(_relative(seen, wanted) for seen, wanted in zip(known, alone, strict=True))
         judged.append((deviation, tolerance, tenant["index"]))
@@ -183,8 +178,8 @@ def _relative(seen: float, wanted: float) -> float:
 def _drained_queue(record: CellRecord) -> Verdict | None:
     worst, culprit = 0.0, None
     spec = parse(record["spec"])
-    # Streams are threads of one process: when the window ends, each may first let all others have their turn. How long
-    # that takes at the interpreter, where a turn may be many short iterations, its own slowest one shows.
+    # Streams are threads of one process: at the window's end each may wait for all others. How long that takes in the
+    # interpreter, where another thread may run many short iterations, shows in its own slowest iteration.
     is_stream = spec["strategy"]["mechanisms"][-1] == "streams"
     limit = DRAIN_ITERATIONS * (len(record["tenants"]) if is_stream else 1)
     own = [tenant for tenant in record["tenants"] if not programs.is_program(tenant)]
@@ -210,26 +205,20 @@ def _median_seconds(tenant: TenantRecord) -> float | None:
     return None
 
 
-def _at_most_percent(value: float | None, limit_percent: float, what: str) -> Verdict:
-    if value is None:
-        return Verdict(None, limit_percent, True, UNKNOWN)
-    return at_most(value, limit_percent, f"{value:.1f} % {what}")
-
-
 def _cpu_stolen(record: CellRecord) -> Verdict:
-    value = telemetry_of(record)["host_steal_percent"]
     limit_percent = float(os.environ.get(STEAL_VARIABLE, STEAL_PERCENT))
-    return _at_most_percent(value, limit_percent, "of all CPU time went to a hypervisor")
+    message = "{:.1f} % of all CPU time went to a hypervisor"
+    return known_at_most(telemetry_of(record)["host_steal_percent"], limit_percent, message)
 
 
 def _cpu_throttled(record: CellRecord) -> Verdict:
-    value = telemetry_of(record)["host_throttled_percent"]
-    return _at_most_percent(value, THROTTLED_PERCENT, "of the window a CPU quota held the tenants back")
+    message = "{:.1f} % of the window a CPU quota held the tenants back"
+    return known_at_most(telemetry_of(record)["host_throttled_percent"], THROTTLED_PERCENT, message)
 
 
 def _foreign_cpu(record: CellRecord) -> Verdict:
-    value = telemetry_of(record)["foreign_cpu_percent"]
-    return _at_most_percent(value, FOREIGN_PERCENT, "of all CPU time went to others")
+    message = "{:.1f} % of all CPU time went to others"
+    return known_at_most(telemetry_of(record)["foreign_cpu_percent"], FOREIGN_PERCENT, message)
 
 
 def _clock_error(record: CellRecord) -> Verdict:
@@ -263,46 +252,47 @@ def _stall(record: CellRecord) -> Verdict | None:
             seconds = timeline["slot_seconds"] * len(timeline["count"])
             value = longest / seconds if longest > STALL_MEDIANS * median else 0.0
             judged.append((value, STALL_RATIO, tenant["index"]))
-    worst = worst_of(judged)
-    if worst is None:
-        return None
-    value, limit, culprit = worst
-    return at_most(value, limit, f"one iteration of tenant {culprit} took {value:.0%} of the window")
+    return worst_of(judged, "one iteration of tenant {tenant} took {value:.0%} of the window")
 
 
-INVALID: dict[str, Check] = {
-    "evidence": _evidence,
-    "window_coverage": _window_coverage,
-    "window_length": _window_length,
-    "nothing_finished": _nothing_finished,
-    "output_digest": _output_digest,
-    "drained_queue": _drained_queue,
-    "cpu_stolen": _cpu_stolen,
-    "cpu_throttled": _cpu_throttled,
-    "clock_error": _clock_error,
-    "gpu_slowdown": gpu.gpu_slowdown,
-    "foreign_process": gpu.foreign_process,
-    "cpu_contention": gpu.cpu_contention,
-    "speed_of_light": gpu.speed_of_light,
-    "queue_growth": load.queue_growth,
-    "censored": _censored,
-    "scrape_error": programs.scrape_error,
-    "generator_bound": programs.generator_bound,
-}
-WARNING: dict[str, Check] = {
-    "errors": _errors,
-    "steady": _steady,
-    "drift": drift.drift,
-    "level_shift": drift.level_shift,
-    "stall": _stall,
-    "foreign_cpu": _foreign_cpu,
-    "power_cap": gpu.power_cap,
-    "clock_variation": gpu.clock_variation,
-    "temperature_rising": gpu.temperature_rising,
-    "littles_law": load.littles_law,
-    "load_achieved": load.load_achieved,
-    "generator_cost": programs.generator_cost,
-    "server_elsewhere": programs.server_elsewhere,
-    "prometheus_counts": prometheus.prometheus_counts,
-    "prometheus_scrapes": prometheus.prometheus_scrapes,
-}
+def _by_name(*checks: Check) -> dict[str, Check]:
+    return {check.__name__.lstrip("_"): check for check in checks}
+
+
+# A gate is a function here, of its name, in the order in which records list them.
+INVALID = _by_name(
+    _evidence,
+    _window_coverage,
+    _window_length,
+    _nothing_finished,
+    _output_digest,
+    _drained_queue,
+    _cpu_stolen,
+    _cpu_throttled,
+    _clock_error,
+    gpu.gpu_slowdown,
+    gpu.foreign_process,
+    gpu.cpu_contention,
+    gpu.speed_of_light,
+    load.queue_growth,
+    _censored,
+    programs.scrape_error,
+    programs.generator_bound,
+)
+WARNING = _by_name(
+    _errors,
+    _steady,
+    drift.drift,
+    drift.level_shift,
+    _stall,
+    _foreign_cpu,
+    gpu.power_cap,
+    gpu.clock_variation,
+    gpu.temperature_rising,
+    load.littles_law,
+    load.load_achieved,
+    programs.generator_cost,
+    programs.server_elsewhere,
+    prometheus.prometheus_counts,
+    prometheus.prometheus_scrapes,
+)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import wraps
 
-from sharebench.gates.verdict import UNKNOWN, Verdict, at_most, load_of, telemetry_of, window_seconds
+from sharebench.gates.verdict import UNKNOWN, Verdict, at_most, known_at_most, load_of, telemetry_of, window_seconds
 from sharebench.records.types import CellRecord, TenantRecord
 
 # On a GPU node the CPU must not be what the tenants share.
@@ -16,13 +16,13 @@ RUN_QUEUE_RATIO = 0.01
 # A GPU that its hardware or its heat slows down is another GPU; a single sample in a hundred may be a moment's.
 SLOWDOWN_PERCENT = 1.0
 SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
-# The power limit is a fact of the device that large products always meet, so it only marks the cell.
+# The power limit is a fact of the device that large models always meet, so it only marks the cell.
 POWER_CAP_PERCENT = 1.0
 # A clock that varies by more shows in every latency.
 CLOCK_CV = 0.01
 # Temperatures come in whole degrees: a rise of one may be rounding, and steady GPUs waver by one or two.
 TEMPERATURE_RISE_CELSIUS = 2.0
-# The roofs are the best of short measurements, which a longer or luckier one may exceed by a few percent.
+# Peaks are the best of short measurements, which a longer or luckier one may exceed by a few percent.
 ROOF_RATIO = 1.05
 MEMORY_ROOFS = ("copy_bytes_per_second", "read_bytes_per_second")
 
@@ -39,11 +39,8 @@ def _on_gpus(check: Callable[[CellRecord], Verdict]) -> Callable[[CellRecord], V
 def cpu_contention(record: CellRecord) -> Verdict:
     """The longest that a tenant was runnable without a CPU, over the window."""
     waits = [tenant["cpu"]["run_queue_seconds"] for tenant in record["tenants"] if tenant["cpu"]]
-    known = [wait for wait in waits if wait is not None]
-    if not known:
-        return Verdict(None, RUN_QUEUE_RATIO, True, UNKNOWN)
-    value = max(known) / window_seconds(record)
-    return at_most(value, RUN_QUEUE_RATIO, f"a tenant waited for a CPU for {value:.1%} of the window")
+    longest = max((wait / window_seconds(record) for wait in waits if wait is not None), default=None)
+    return known_at_most(longest, RUN_QUEUE_RATIO, "a tenant waited for a CPU for {:.1%} of the window")
 
 
 @_on_gpus
@@ -74,16 +71,14 @@ def foreign_process(record: CellRecord) -> Verdict:
         return Verdict(None, 0, True, UNKNOWN)
     counts = {"compute": seen["compute"], "graphics": seen["graphics"], "mps": seen["mps"]}
     kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-    return at_most(sum(counts.values()), 0, f"processes of others on the GPU: {kinds}")
+    return at_most(sum(counts.values()), 0, f"foreign processes on the GPU: {kinds}")
 
 
 @_on_gpus
 def clock_variation(record: CellRecord) -> Verdict:
     """Coefficient of variation of the SMs' clock."""
-    value = telemetry_of(record)["sm_clock_cv"]
-    if value is None:
-        return Verdict(None, CLOCK_CV, True, UNKNOWN)
-    return at_most(value, CLOCK_CV, f"the SMs' clock varied by {value:.1%} (standard deviation)")
+    message = "the SMs' clock varied by {:.1%} (standard deviation)"
+    return known_at_most(telemetry_of(record)["sm_clock_cv"], CLOCK_CV, message)
 
 
 @_on_gpus
@@ -91,17 +86,16 @@ def temperature_rising(record: CellRecord) -> Verdict:
     """By how much the GPU became warmer in the window."""
     telemetry = telemetry_of(record)
     start, end = telemetry["temperature_start_celsius"], telemetry["temperature_end_celsius"]
-    if start is None or end is None:
-        return Verdict(None, TEMPERATURE_RISE_CELSIUS, True, UNKNOWN)
-    return at_most(end - start, TEMPERATURE_RISE_CELSIUS, f"the GPU became {end - start:.0f} °C warmer in the window")
+    rise = None if start is None or end is None else end - start
+    return known_at_most(rise, TEMPERATURE_RISE_CELSIUS, "the GPU became {:.0f} °C warmer in the window")
 
 
 @_on_gpus
 def speed_of_light(record: CellRecord) -> Verdict:
-    """The declared work of all tenants per second over the roof of their arithmetic, or of the memory.
+    """The declared work of all tenants per second over peak FLOP/s, or over peak bandwidth.
 
     What an iteration moves counts only beyond the size of the L2 cache, since that much may still lie there from the
-    iteration before, and the roof is the faster of copying and reading.
+    iteration before. Peak bandwidth is the faster of copying and reading.
     """
     calibration = record["calibration"]
     roofs = calibration["roofs"] if calibration else None
@@ -120,7 +114,7 @@ def speed_of_light(record: CellRecord) -> Verdict:
             moved = max(0.0, work["bytes"] - roofs["l2_bytes"])
             reached["memory"] = reached.get("memory", 0.0) + moved * rate_hz / memory
     if not reached:
-        return Verdict(None, ROOF_RATIO, True, "no work is declared that has a roof")
+        return Verdict(None, ROOF_RATIO, True, "no work is declared whose peak is known")
     value, name = max((value, name) for name, value in reached.items())
     return at_most(value, ROOF_RATIO, f"the tenants claim {value:.2f} times what the device can do ({name})")
 

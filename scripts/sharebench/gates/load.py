@@ -18,7 +18,7 @@ GROWTH_PARTS = 4
 GROWTH_DEVIATIONS = 2.0
 # The same where the queue was never short after the first part. Stable queues of up to 90 % load exceed it in 1 of 100.
 BUSY_DEVIATIONS = 1.0
-# A queue is short in a slot if fewer requests than this are in it on average: a stable one comes back to one or two.
+# A queue is short in a slot if fewer requests than this are in it on average: a stable one returns to one or two.
 SHORT_QUEUE = 3.0
 # Requests in flight equal rate times latency; what this leaves open is measuring error.
 LITTLES_LAW_RATIO = 0.05
@@ -50,13 +50,11 @@ def queue_growth(record: CellRecord) -> Verdict | None:
     if not open_loads:
         return None
     seconds = window_seconds(record)
-    judged = [(*found, tenant["index"]) for tenant in open_loads if (found := _growth_of(tenant, seconds))]
-    worst = worst_of(judged)
-    if worst is None:
-        return Verdict(None, 0.0, True, "too few requests to tell growth from noise")
-    value, limit, culprit = worst
-    message = f"tenant {culprit}: requests came {value:.0%} faster than they were served, so that the queue grew"
-    return at_most(value, limit, message)
+    return worst_of(
+        ((*found, tenant["index"]) for tenant in open_loads if (found := _growth_of(tenant, seconds))),
+        "tenant {tenant}: requests came {value:.0%} faster than they were served, so that the queue grew",
+        Verdict(None, 0.0, True, "too few requests to tell growth from noise"),
+    )
 
 
 def _growth_of(tenant: TenantRecord, seconds: float) -> tuple[float, float] | None:
@@ -111,12 +109,11 @@ def littles_law(record: CellRecord) -> Verdict | None:
                 message = f"tenant {tenant['index']} finished requests but never had one in flight"
                 return Verdict(None, LITTLES_LAW_RATIO, False, message)
             judged.append((*_littles_law_of(tenant, in_flight, window_seconds(record)), tenant["index"]))
-    worst = worst_of(judged)
-    if worst is None:
-        return Verdict(None, LITTLES_LAW_RATIO, True, "no request finished, or those in flight are not known")
-    value, limit, culprit = worst
-    message = f"tenant {culprit}: requests in flight differ from rate times latency by {value:.1%}"
-    return at_most(value, limit, message)
+    return worst_of(
+        judged,
+        "tenant {tenant}: requests in flight differ from rate times latency by {value:.1%}",
+        Verdict(None, LITTLES_LAW_RATIO, True, "no request finished, or those in flight are not known"),
+    )
 
 
 def _littles_law_of(tenant: TenantRecord, in_flight_mean: float, seconds: float) -> tuple[float, float]:
@@ -147,8 +144,4 @@ def load_achieved(record: CellRecord) -> Verdict | None:
         noise = POISSON_DEVIATIONS * math.sqrt(planned) if load["arrival"] == "poisson" else 0.0
         value = abs(load["achieved_rate_hz"] / rate_hz - 1)
         judged.append((value, (noise + EDGE_REQUESTS) / planned, tenant["index"]))
-    worst = worst_of(judged)
-    if worst is None:
-        return None
-    value, limit, culprit = worst
-    return at_most(value, limit, f"tenant {culprit}: the achieved rate is {value:.1%} off the planned one")
+    return worst_of(judged, "tenant {tenant}: the achieved rate is {value:.1%} off the planned one")

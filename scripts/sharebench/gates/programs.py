@@ -1,16 +1,16 @@
-"""Gates of cells whose tenants are user programs: measured by two scrapes, or by a client of ours."""
+"""Gates of cells whose tenants are user programs: measured by two scrapes, or by our client."""
 
 from __future__ import annotations
 
-from sharebench.gates.verdict import UNKNOWN, Verdict, at_most, window_seconds
+from sharebench.gates.verdict import UNKNOWN, Verdict, at_most, known_at_most, window_seconds
 from sharebench.records.types import CellRecord, TenantRecord
 from tenant.contract import Scrape
 
-# What the scrapes' moments and the iterations at the edges leave open is told with every number; beyond this the
-# number says little.
+# Every number carries the error that the scrapes' moments and the iterations at the edges leave; beyond this it says
+# little.
 SCRAPE_RATIO = 0.25
-# Where the client computes for more than half of the time that requests are under way, it is the client that is
-# measured; below a tenth it is told apart from the server well enough.
+# Where the client computes for more than half of the time that requests are under way, the client is measured; below a
+# tenth its share of a latency is small.
 GENERATOR_BOUND_RATIO = 0.5
 GENERATOR_COST_RATIO = 0.1
 
@@ -62,9 +62,7 @@ def _generator(record: CellRecord, limit: float, message: str) -> Verdict | None
     if not clients:
         return None
     shares = [share for tenant in clients if (share := _client_share(tenant, window_seconds(record))) is not None]
-    if not shares:
-        return Verdict(None, limit, True, UNKNOWN)
-    return at_most(max(shares), limit, message.format(max(shares)))
+    return known_at_most(max(shares, default=None), limit, message)
 
 
 def _client_share(tenant: TenantRecord, seconds: float) -> float | None:

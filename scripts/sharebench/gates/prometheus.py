@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sharebench.gates.verdict import Verdict
+from sharebench.gates.verdict import Verdict, at_most
 from sharebench.records.types import CellRecord
 
 # Between two scrapes counts are interpolated, and a tenant that is on a CPU answers late: 1 % is usual at 1 Hz.
@@ -20,21 +20,17 @@ def prometheus_counts(record: CellRecord) -> Verdict | None:
         return None
     if said["error"]:
         return Verdict(None, COUNT_RATIO, False, said["error"])
-    worst, message = 0.0, ""
+    judged = [(0.0, "")]
     for seen, tenant in zip(said["tenants"], record["tenants"], strict=True):
-        if seen["count"] is None:
-            line = f"Prometheus has no scrapes of tenant {tenant['index']} on both sides of the window"
+        index, counted, count = tenant["index"], tenant["count"], seen["count"]
+        if count is None:
+            line = f"Prometheus has no scrapes of tenant {index} on both sides of the window"
             return Verdict(None, COUNT_RATIO, False, line)
-        if not tenant["count"]:
-            continue
-        value = max(0.0, abs(seen["count"] - tenant["count"]) - EDGE_ITERATIONS) / tenant["count"]
-        if value >= worst:
-            worst = value
-            message = (
-                f"Prometheus saw {seen['count']:.1f} iterations of tenant {tenant['index']}, "
-                f"which counted {tenant['count']}"
-            )
-    return Verdict(worst, COUNT_RATIO, worst <= COUNT_RATIO, message)
+        if counted:
+            value = max(0.0, abs(count - counted) - EDGE_ITERATIONS) / counted
+            judged.append((value, f"Prometheus saw {count:.1f} iterations of tenant {index}, which counted {counted}"))
+    worst, message = max(judged)
+    return at_most(worst, COUNT_RATIO, message)
 
 
 def prometheus_scrapes(record: CellRecord) -> Verdict | None:
@@ -44,20 +40,17 @@ def prometheus_scrapes(record: CellRecord) -> Verdict | None:
         return None
     if said["error"]:
         return Verdict(None, GAP_SCRAPES, False, said["error"])
-    worst, message = 0.0, ""
+    interval_seconds, judged = said["scrape_seconds"], [(0.0, "")]
     for seen in said["tenants"]:
-        if seen["longest_gap_seconds"] is None:
-            return Verdict(None, GAP_SCRAPES, False, f"Prometheus has not scraped tenant {seen['index']} at all")
-        value = seen["longest_gap_seconds"] / said["scrape_seconds"]
-        if value >= worst:
-            worst = value
-            message = (
-                f"tenant {seen['index']} was not scraped for {seen['longest_gap_seconds']:.3g} s, "
-                f"with {said['scrape_seconds']:g} s between scrapes"
-            )
+        index, gap_seconds = seen["index"], seen["longest_gap_seconds"]
+        if gap_seconds is None:
+            return Verdict(None, GAP_SCRAPES, False, f"Prometheus has not scraped tenant {index} at all")
+        line = f"tenant {index} was not scraped for {gap_seconds:.3g} s, with {interval_seconds:g} s between scrapes"
+        judged.append((gap_seconds / interval_seconds, line))
+    worst, message = max(judged)
     restarted = [seen["index"] for seen in said["tenants"] if seen["resets"]]
     if restarted:
-        return Verdict(worst, GAP_SCRAPES, False, f"the counters of tenant {restarted[0]} began anew")
+        return Verdict(worst, GAP_SCRAPES, False, f"the counters of tenant {restarted[0]} were reset")
     if said["restarted"]:
-        return Verdict(worst, GAP_SCRAPES, False, f"Prometheus was started anew meanwhile; {message}")
-    return Verdict(worst, GAP_SCRAPES, worst <= GAP_SCRAPES, message)
+        return Verdict(worst, GAP_SCRAPES, False, f"Prometheus was restarted meanwhile; {message}")
+    return at_most(worst, GAP_SCRAPES, message)

@@ -13,7 +13,7 @@ UNKNOWN = "not known on this node"
 
 
 class Verdict(NamedTuple):
-    """A measured value, the limit it was held against, whether it passed, and a line on a failure."""
+    """A measured value, its limit, whether it passed, and a line on a failure."""
 
     value: float | None
     limit: float
@@ -26,9 +26,23 @@ def at_most(value: float, limit: float, message: str) -> Verdict:
     return Verdict(value, limit, value <= limit, message)
 
 
-def worst_of(judged: Iterable[tuple[float, float, int]]) -> tuple[float, float, int] | None:
-    """Of (value, limit, tenant) the one that exceeds its limit most; None where there is none."""
-    return max(judged, key=lambda each: each[0] / each[1], default=None)
+def known_at_most(value: float | None, limit: float, message: str) -> Verdict:
+    """As `at_most`; `message` shows the value as `{}`, and a value that the node does not know passes."""
+    return Verdict(None, limit, True, UNKNOWN) if value is None else at_most(value, limit, message.format(value))
+
+
+def worst_of(
+    judged: Iterable[tuple[float, float, int]], message: str, without: Verdict | None = None
+) -> Verdict | None:
+    """Of (value, limit, tenant) the verdict on the value that exceeds its limit most; `without` any.
+
+    `message` shows `{value}` and `{tenant}`.
+    """
+    worst = max(judged, key=lambda each: each[0] / each[1], default=None)
+    if worst is None:
+        return without
+    value, limit, tenant = worst
+    return at_most(value, limit, message.format(value=value, tenant=tenant))
 
 
 def load_of(tenant: TenantRecord) -> AchievedLoad:
