@@ -111,6 +111,16 @@ def test_a_part_of_the_window_without_a_request_tells_nothing():
     assert found["passed"] and found["value"] is None and "too few" in found["message"]
 
 
+def test_a_slot_without_a_request_is_not_a_short_queue():
+    """A growing queue of 4 requests or more: the limit is that of a busy server, whether a slot is empty or not."""
+    starts = np.linspace(0, WINDOW_SECONDS, 40, endpoint=False)
+    limits = []
+    for kept in (starts, np.delete(starts, 30)):
+        load = Load(kept, np.linspace(0.2, 0.4, len(kept)), "constant", 20.0, 6.0)
+        limits.append(gate(factories.record("mps", [load]), "queue_growth")["limit"] * len(kept) ** 0.5)
+    assert limits == pytest.approx([1.0, 1.0])
+
+
 @pytest.mark.parametrize(("factor", "passes"), [(1.0, True), (1.04, True), (1.15, False), (0.87, False)])
 def test_littles_law_compares_two_ways_to_count_requests_in_flight(factor, passes):
     load = steady_poisson()

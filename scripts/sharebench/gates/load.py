@@ -86,7 +86,7 @@ def _is_ever_short(timeline: Timeline, rate_hz: float) -> bool:
     counts, sums = timeline["count"], timeline["sum_seconds"]
     first = len(counts) // GROWTH_PARTS
     return any(
-        total * rate_hz < SHORT_QUEUE * count or not count
+        count and total * rate_hz < SHORT_QUEUE * count
         for count, total in zip(counts[first:], sums[first:], strict=True)
     )
 
