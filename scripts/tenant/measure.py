@@ -158,6 +158,7 @@ class Measurement:
         with self._lock:
             if self._recorder.window is window:
                 self._outcome.drain_seconds = drain_seconds
+                self._recorder.close_window()
                 self._recorder.window = counted = Window(window.start_ns, job.end_ns(window))
                 # The rest of the iteration of warm-up that was under way at the start.
                 counted.active_ns, counted.in_flight_ns = window.active_ns, window.in_flight_ns
@@ -236,6 +237,9 @@ class Measurement:
                 raise RefusedError("the window starts in the past")
             if iterations is not None and self._load.rate_hz is not None:
                 raise RefusedError("a job has a closed load")
+            # A chunk that runs beyond the start would delay the job, and count iterations in its window.
+            if iterations is not None and start_ns < self._clock() + CHUNK_NS:
+                raise RefusedError("the job starts too soon")
             self._metrics = self._exposition()
             self._window = self._recorder.window = window
             self._outcome = Outcome()

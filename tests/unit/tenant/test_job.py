@@ -9,16 +9,14 @@ import pytest
 from tenant.failures import RefusedError
 from tenant.load import Load
 from tenant.loop import CAPACITY
-from tenant.measure import Measurement
+from tenant.measure import CHUNK_NS, Measurement
 
 from .conftest import MS, FakeClock, Tenant
 from .test_measure import SECOND, digest, warm
 
 
-def work(
-    measurement: Measurement, clock: FakeClock, lead_ns: int, iterations: int, deadline_ns: int = 99 * SECOND
-) -> dict:
-    start = clock.now_ns + lead_ns
+def work(measurement: Measurement, clock: FakeClock, iterations: int, deadline_ns: int = 99 * SECOND) -> dict:
+    start = clock.now_ns + CHUNK_NS
     measurement.set_window(start, start + deadline_ns, iterations)
     while measurement._recorder.window is not None:
         measurement.turn()
@@ -28,41 +26,42 @@ def work(
 def test_a_job_is_exactly_its_iterations_from_the_start_on(clock: FakeClock) -> None:
     measurement, workload = warm(clock, [7 * MS])
     before = workload.steps
-    record = work(measurement, clock, 10 * MS, 30)
-    # Warm-up goes on to 14 ms, 4 ms into the window.
-    assert workload.steps - before == 2 + 30
+    record = work(measurement, clock, 30)
+    # Warm-up goes on to 56 ms, 6 ms into the window.
+    assert workload.steps - before == 8 + 30
     assert record["job"] == {
         "iterations": 30,
         "completed": 30,
-        "start_delay_seconds": pytest.approx(0.004),
-        "completion_seconds": pytest.approx(0.004 + 30 * 0.007),
+        "start_delay_seconds": pytest.approx(0.006),
+        "completion_seconds": pytest.approx(0.006 + 30 * 0.007),
     }
     assert record["count"] == 30 == sum(record["timeline"]["count"]) == sum(record["histogram"].values())
     assert record["sum_seconds"] == pytest.approx(30 * 0.007)
-    assert record["timeline"]["slot_seconds"] * 40 == pytest.approx(0.214), "the timeline ends with the job"
+    assert record["timeline"]["slot_seconds"] * 40 == pytest.approx(0.216), "the timeline ends with the job"
     assert record["coverage_ratio"] == pytest.approx(1)
-    assert record["load"]["achieved_rate_hz"] == pytest.approx(30 / 0.214)
+    assert record["load"]["achieved_rate_hz"] == pytest.approx(30 / 0.216)
     assert record["cpu"] is not None and "output_digest" not in record
 
 
 def test_a_job_that_does_not_fit_the_array_is_still_exact(clock: FakeClock) -> None:
     measurement, _ = warm(clock, [MS])
-    record = work(measurement, clock, MS, 2 * CAPACITY + 5)
+    record = work(measurement, clock, 2 * CAPACITY + 5)
     assert record["count"] == record["job"]["completed"] == 2 * CAPACITY + 5
     assert record["job"]["completion_seconds"] == pytest.approx((2 * CAPACITY + 5) / 1000)
 
 
 def test_an_iteration_that_failed_is_not_made_again(clock: FakeClock) -> None:
     measurement, workload = warm(clock, [MS])
-    workload.failing = {workload.steps + 5, workload.steps + 7}
-    record = work(measurement, clock, MS, 20)
+    first = workload.steps + CHUNK_NS // MS
+    workload.failing = {first + 5, first + 7}
+    record = work(measurement, clock, 20)
     assert (record["count"], record["errors"], record["job"]["completed"]) == (18, 2, 20)
     assert record["job"]["completion_seconds"] == pytest.approx(0.02)
 
 
 def test_a_job_ends_at_its_deadline_with_what_it_has(clock: FakeClock) -> None:
     measurement, workload = warm(clock, [MS])
-    record = work(measurement, clock, MS, 1000, deadline_ns=50 * MS)
+    record = work(measurement, clock, 1000, deadline_ns=50 * MS)
     assert record["job"]["completed"] == 50 == record["count"]
     assert record["job"]["completion_seconds"] is None
     assert workload.steps < 1000
@@ -70,7 +69,7 @@ def test_a_job_ends_at_its_deadline_with_what_it_has(clock: FakeClock) -> None:
 
 def test_a_job_that_hangs_is_censored_with_its_progress(clock: FakeClock) -> None:
     measurement, workload = warm(clock, [MS])
-    start = clock.now_ns + 10 * MS
+    start = clock.now_ns + CHUNK_NS
     records = []
 
     def hang() -> None:
@@ -90,7 +89,7 @@ def test_a_job_that_hangs_is_censored_with_its_progress(clock: FakeClock) -> Non
 
 def test_after_a_job_the_tenant_rests_until_the_next_window(clock: FakeClock) -> None:
     measurement, workload = warm(clock, [MS])
-    work(measurement, clock, MS, 20)
+    work(measurement, clock, 20)
     steps = workload.steps
     for _ in range(3):
         measurement.turn()
@@ -104,10 +103,30 @@ def test_after_a_job_the_tenant_rests_until_the_next_window(clock: FakeClock) ->
     assert measurement._recorder.totals().count == workload.steps
 
 
-def test_an_open_load_is_no_job(clock: FakeClock) -> None:
+def test_jobs_that_cannot_be_are_refused(clock: FakeClock) -> None:
     measurement, _ = warm(clock, [MS], Load("constant", rate_hz=100.0))
     with pytest.raises(RefusedError, match="closed"):
-        measurement.set_window(clock.now_ns + MS, clock.now_ns + SECOND, 10)
+        measurement.set_window(clock.now_ns + CHUNK_NS, clock.now_ns + SECOND, 10)
+    measurement, _ = warm(clock, [MS])
+    with pytest.raises(RefusedError, match="too soon"):
+        measurement.set_window(clock.now_ns + CHUNK_NS - 1, clock.now_ns + SECOND, 10)
+
+
+@pytest.mark.parametrize("lead_ns", [CHUNK_NS, 2 * CHUNK_NS])
+def test_the_totals_have_what_ran_while_a_job_was_announced(clock: FakeClock, lead_ns: int) -> None:
+    measurement, workload = warm(clock, [2 * MS])
+    before = workload.steps
+
+    def announce() -> None:
+        if workload.steps == before + 2:
+            measurement.set_window(clock.now_ns + lead_ns, clock.now_ns + SECOND, 10)
+
+    workload.before = announce
+    measurement.turn()
+    while measurement._recorder.window is not None:
+        measurement.turn()
+    assert measurement.wait_record(0)["job"]["start_delay_seconds"] < 0.002
+    assert measurement._recorder.totals().count == workload.steps
 
 
 def test_a_real_tenant_delivers_its_job_when_it_is_done_and_ends_when_told_to(launch: Callable[..., Tenant]) -> None:
