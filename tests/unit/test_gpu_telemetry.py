@@ -331,6 +331,7 @@ class IdleGpu:
     """Its occupants by call, and a power that rises."""
 
     visits: list[list[Occupant]]
+    handle = None
 
     def __init__(self, uuid: str) -> None:
         assert uuid == GPU

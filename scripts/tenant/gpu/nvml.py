@@ -1,179 +1,114 @@
-"""What the driver's library tells of the GPU that this pod was given, asked without a package: `libnvidia-ml.so.1`.
-
-Only what a sample needs. Structures and numbers are those of nvml.h.
-"""
+"""The GPU that this pod was given, through NVML, and readings of any GPU."""
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import os
-from collections.abc import Mapping
-from ctypes import Structure, Union, byref, c_char_p, c_double, c_int, c_longlong, c_uint, c_ulonglong, c_void_p
-from typing import Any
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from tenant.contract import View, device_digest
+import pynvml
+
+from tenant.contract import GpuSample, View, device_digest
 from tenant.gpu.cuda import MIG_PREFIX
 from tenant.granted_device import DEVICES_VARIABLE, NO_DEVICE
 
-LIBRARY = "libnvidia-ml.so.1"
-CLOCK_SM, CLOCK_MEMORY = 1, 2
-TEMPERATURE_GPU = 0
-FIELD_POWER_INSTANT = 186
-UUID_LENGTH = 96
+T = TypeVar("T")
 
 
 class NvmlError(Exception):
-    """The library is not there, does not work, or knows no GPU of ours; one line."""
+    """The library is missing, does not work, or does not show exactly one GPU; one line."""
 
 
-class _Utilisation(Structure):
-    _fields_ = (("gpu", c_uint), ("memory", c_uint))
+def known(read: Callable[..., T], *arguments: object) -> T | None:
+    """What NVML answers; None where this GPU, driver or virtual machine has no answer."""
+    with contextlib.suppress(pynvml.NVMLError, pynvml.NVMLLibraryMismatchError):
+        return read(*arguments)
+    return None
 
 
-class _Memory(Structure):
-    _fields_ = (("total", c_ulonglong), ("free", c_ulonglong), ("used", c_ulonglong))
-
-
-class _Value(Union):
-    _fields_ = (("as_double", c_double), ("as_uint", c_uint), ("as_ulonglong", c_ulonglong))
-
-
-class _FieldValue(Structure):
-    _fields_ = (
-        ("field", c_uint),
-        ("scope", c_uint),
-        ("timestamp", c_longlong),
-        ("latency_usec", c_longlong),
-        ("value_type", c_uint),
-        ("status", c_int),
-        ("value", _Value),
-    )
-
-
-class Gpu:
-    """The one GPU of this process, by its UUID where the environment has it; for a MIG instance the GPU that it is of.
+def granted_gpu(environment: Mapping[str, str] = os.environ) -> Any:
+    """Handle of the pod's GPU, by its UUID where the environment has it; for a MIG instance, that of its whole GPU.
 
     Raises NvmlError.
     """
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError_LibraryNotFound:
+        raise NvmlError("libnvidia-ml.so.1 is not in the tenant's container") from None
+    except pynvml.NVMLError as error:
+        raise NvmlError(f"NVML does not start in the tenant's container: {error}") from None
+    name = environment.get(DEVICES_VARIABLE, "").split(",")[0]
+    named = None if name in NO_DEVICE else known(pynvml.nvmlDeviceGetHandleByUUID, name)
+    handle = _only_gpu() if named is None else named
+    # NVML refuses this for a GPU that is not a MIG instance.
+    return known(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle) or handle
 
-    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
-        try:
-            self._library = ctypes.CDLL(LIBRARY)
-        except OSError:
-            raise NvmlError(f"{LIBRARY} is not in the tenant's container") from None
-        status = self._library.nvmlInit_v2()
-        if status:
-            raise NvmlError(f"NVML does not start in the tenant's container: {self._words(status)}")
-        self._handle = self._whole(self._named(environment) or self._only_one())
 
-    def _words(self, status: int) -> str:
-        self._library.nvmlErrorString.restype = c_char_p
-        said: bytes = self._library.nvmlErrorString(status)
-        return said.decode()
+def _only_gpu() -> Any:
+    try:
+        count = pynvml.nvmlDeviceGetCount()
+        if count != 1:
+            raise NvmlError(f"NVML in the tenant's container shows {count} GPUs, and nothing says which one is ours")
+        return pynvml.nvmlDeviceGetHandleByIndex(0)
+    except pynvml.NVMLError as error:
+        raise NvmlError(f"NVML in the tenant's container does not open the GPU: {error}") from None
 
-    def _named(self, environment: Mapping[str, str]) -> c_void_p | None:
-        name = environment.get(DEVICES_VARIABLE, "").split(",")[0]
-        handle = c_void_p()
-        if name in NO_DEVICE or self._library.nvmlDeviceGetHandleByUUID(name.encode(), byref(handle)):
+
+def granted_uuid(gpu: Any) -> str | None:
+    """UUID of the one MIG instance that this process sees, or of the whole GPU; None where there are several."""
+    mode = known(pynvml.nvmlDeviceGetMigMode, gpu)
+    if mode is not None and mode[0]:
+        count = known(pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0
+        found = (known(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, index) for index in range(count))
+        instances = [instance for instance in found if instance is not None]
+        if len(instances) != 1:
             return None
-        return handle
-
-    def _only_one(self) -> c_void_p:
-        count, handle = c_uint(), c_void_p()
-        status = self._library.nvmlDeviceGetCount_v2(byref(count))
-        if status or count.value != 1:
-            seen = self._words(status) if status else f"{count.value} GPUs, and nothing says which one is ours"
-            raise NvmlError(f"NVML in the tenant's container shows {seen}")
-        status = self._library.nvmlDeviceGetHandleByIndex_v2(0, byref(handle))
-        if status:
-            raise NvmlError(f"NVML in the tenant's container does not open the GPU: {self._words(status)}")
-        return handle
-
-    def _whole(self, handle: c_void_p) -> c_void_p:
-        whole = c_void_p()
-        # Refused for what is no MIG instance.
-        return handle if self._call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle, byref(whole)) else whole
-
-    def _call(self, name: str, *arguments: Any) -> int:
-        """The library's status, 0 for success; older libraries lack newer functions."""
-        try:
-            return int(getattr(self._library, name)(*arguments))
-        except AttributeError:
-            return -1
-
-    def _ask(self, answer: Any, name: str, *arguments: Any) -> Any:
-        """The answer, filled in, or None where this GPU or driver does not tell."""
-        return None if self._call(name, self._handle, *arguments, byref(answer)) else answer
-
-    def _number(self, kind: type[Any], name: str, *arguments: Any) -> int | None:
-        answer = self._ask(kind(), name, *arguments)
-        return None if answer is None else int(answer.value)
-
-    def uuid(self) -> str | None:
-        """Of what this process has of the GPU: of its MIG instance, or of the GPU itself; None of several instances."""
-        handle, mode, pending = self._handle, c_uint(), c_uint()
-        if not self._call("nvmlDeviceGetMigMode", handle, byref(mode), byref(pending)) and mode.value:
-            instances = self._instances()
-            if len(instances) != 1:
-                return None
-            (handle,) = instances
-        text = ctypes.create_string_buffer(UUID_LENGTH)
-        status = self._call("nvmlDeviceGetUUID", handle, text, UUID_LENGTH)
-        return None if status else text.value.decode()
-
-    def _instances(self) -> list[c_void_p]:
-        """The MIG instances that the process may see: in a container, those that it was given."""
-        count, found = c_uint(), []
-        self._call("nvmlDeviceGetMaxMigDeviceCount", self._handle, byref(count))
-        for index in range(count.value):
-            instance = c_void_p()
-            if not self._call("nvmlDeviceGetMigDeviceHandleByIndex", self._handle, index, byref(instance)):
-                found.append(instance)
-        return found
-
-    def energy_joules(self) -> float | None:
-        """What the GPU used since its driver was loaded."""
-        energy_mj = self._number(c_ulonglong, "nvmlDeviceGetTotalEnergyConsumption")
-        return None if energy_mj is None else energy_mj / 1e3
-
-    def power_watts(self) -> float | None:
-        """Power at this moment, or NVML's own mean where there is no such reading."""
-        asked = _FieldValue(field=FIELD_POWER_INSTANT)
-        if not self._call("nvmlDeviceGetFieldValues", self._handle, 1, byref(asked)) and asked.status == 0:
-            return int(asked.value.as_uint) / 1e3
-        power_mw = self._number(c_uint, "nvmlDeviceGetPowerUsage")
-        return None if power_mw is None else power_mw / 1e3
-
-    def clock_mhz(self, which: int) -> int | None:
-        """CLOCK_SM or CLOCK_MEMORY."""
-        return self._number(c_uint, "nvmlDeviceGetClockInfo", which)
-
-    def temperature_celsius(self) -> int | None:
-        """Of the GPU itself."""
-        return self._number(c_uint, "nvmlDeviceGetTemperature", TEMPERATURE_GPU)
-
-    def utilisation_percent(self) -> int | None:
-        """Share of time in which any kernel ran."""
-        rates = self._ask(_Utilisation(), "nvmlDeviceGetUtilizationRates")
-        return None if rates is None else int(rates.gpu)
-
-    def memory_used_bytes(self) -> int | None:
-        """With what the driver reserves."""
-        memory = self._ask(_Memory(), "nvmlDeviceGetMemoryInfo")
-        return None if memory is None else int(memory.used)
-
-    def reasons(self) -> int | None:
-        """Why the clock is held back, as a mask; drivers before 535 know only the older name."""
-        mask = self._number(c_ulonglong, "nvmlDeviceGetCurrentClocksEventReasons")
-        return self._number(c_ulonglong, "nvmlDeviceGetCurrentClocksThrottleReasons") if mask is None else mask
+        (gpu,) = instances
+    return known(pynvml.nvmlDeviceGetUUID, gpu)
 
 
 def completed(given: View) -> View:
     """A pod's view with `device` and `is_mig` as NVML has them; as it is where NVML does not know the device."""
     try:
-        uuid = Gpu({}).uuid()
+        uuid = granted_uuid(granted_gpu({}))
     except NvmlError:
         return given
     if uuid is None:
         return given
     return {**given, "device": device_digest(uuid), "is_mig": uuid.startswith(MIG_PREFIX)}
+
+
+def power_watts(gpu: Any) -> float | None:
+    """Power at this moment, or NVML's own mean (since Ampere of the last second) where there is no such reading."""
+    readings = known(pynvml.nvmlDeviceGetFieldValues, gpu, [pynvml.NVML_FI_DEV_POWER_INSTANT])
+    # A GPU that has no such field answers the call, and puts the refusal into the field.
+    if readings is not None and readings[0].nvmlReturn == pynvml.NVML_SUCCESS:
+        return int(readings[0].value.uiVal) / 1e3
+    mean_mw = known(pynvml.nvmlDeviceGetPowerUsage, gpu)
+    return None if mean_mw is None else mean_mw / 1e3
+
+
+def sample(gpu: Any) -> GpuSample:
+    """One reading; the energy is read next to the time."""
+    t_seconds = time.monotonic()
+    energy_mj = known(pynvml.nvmlDeviceGetTotalEnergyConsumption, gpu)
+    utilisation = known(pynvml.nvmlDeviceGetUtilizationRates, gpu)
+    memory = known(pynvml.nvmlDeviceGetMemoryInfo, gpu)
+    reasons = known(pynvml.nvmlDeviceGetCurrentClocksEventReasons, gpu)
+    if reasons is None:
+        # The name before driver 535.
+        reasons = known(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, gpu)
+    return GpuSample(
+        t_seconds=t_seconds,
+        cpu_seconds=time.process_time(),
+        energy_joules=None if energy_mj is None else energy_mj / 1e3,
+        power_watts=power_watts(gpu),
+        sm_clock_mhz=known(pynvml.nvmlDeviceGetClockInfo, gpu, pynvml.NVML_CLOCK_SM),
+        memory_clock_mhz=known(pynvml.nvmlDeviceGetClockInfo, gpu, pynvml.NVML_CLOCK_MEM),
+        temperature_celsius=known(pynvml.nvmlDeviceGetTemperature, gpu, pynvml.NVML_TEMPERATURE_GPU),
+        gpu_util_percent=None if utilisation is None else int(utilisation.gpu),
+        memory_used_bytes=None if memory is None else int(memory.used),
+        reasons=reasons,
+    )

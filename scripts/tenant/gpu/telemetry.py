@@ -15,9 +15,8 @@ import sys
 import time
 from pathlib import Path
 
-from tenant.contract import GpuSample, GpuSamples
+from tenant.contract import GpuSamples
 from tenant.failures import RefusedError
-from tenant.gpu.nvml import CLOCK_MEMORY, CLOCK_SM, Gpu, NvmlError
 
 PERIOD_SECONDS = 0.1
 # A folder, or the archive that a pod runs from.
@@ -59,31 +58,18 @@ class Sampling:
             raise RefusedError("the sampler in the pod gave no answer") from None
 
 
-def sample(gpu: Gpu) -> GpuSample:
-    """One reading; the energy is read next to the time."""
-    return GpuSample(
-        t_seconds=time.monotonic(),
-        cpu_seconds=time.process_time(),
-        energy_joules=gpu.energy_joules(),
-        power_watts=gpu.power_watts(),
-        sm_clock_mhz=gpu.clock_mhz(CLOCK_SM),
-        memory_clock_mhz=gpu.clock_mhz(CLOCK_MEMORY),
-        temperature_celsius=gpu.temperature_celsius(),
-        gpu_util_percent=gpu.utilisation_percent(),
-        memory_used_bytes=gpu.memory_used_bytes(),
-        reasons=gpu.reasons(),
-    )
-
-
 def _answer(document: GpuSamples | dict[str, str | None]) -> None:
     with contextlib.suppress(BrokenPipeError):
         print(json.dumps(document), flush=True)
 
 
 def main() -> None:
-    """Sample until standard input closes, or say why not."""
+    """Sample until standard input closes, or answer with the reason why not."""
+    # Not above: the tenant, which imports this module too, would hold NVML's package in its memory.
+    from tenant.gpu.nvml import NvmlError, granted_gpu, sample
+
     try:
-        gpu = Gpu()
+        gpu = granted_gpu()
     except NvmlError as error:
         _answer({"reason": str(error)})
         return

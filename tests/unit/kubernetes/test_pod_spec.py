@@ -15,6 +15,7 @@ from unit import factories
 from unit.studies import study
 
 from sharebench.config.load import load
+from sharebench.core.files import SCRIPTS
 from sharebench.nodes.kubernetes.access.base import PodNeeds
 from sharebench.nodes.kubernetes.pods import bundle, manifest
 from sharebench.nodes.kubernetes.pods.manifest import Place
@@ -158,8 +159,10 @@ def test_the_archive_holds_no_path_of_this_machine(tmp_path: Path) -> None:
     with zipfile.ZipFile(packed) as found:
         names, contents = found.namelist(), b"".join(map(found.read, found.namelist()))
     assert "tenant/workloads/matmul.py" in names
-    assert all(name == "__main__.py" or name.split("/")[0] in ("tenant", "prometheus_client") for name in names)
-    assert str(bundle.SCRIPTS).encode() not in contents
+    assert all(
+        name == "__main__.py" or name.split("/")[0] in ("tenant", "prometheus_client", "pynvml.py") for name in names
+    )
+    assert str(SCRIPTS).encode() not in contents
 
 
 @pytest.mark.parametrize(("workload", "code"), [("matmul", 0), ("no-such", 2)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import jsonschema_rs
 import pynvml
@@ -12,7 +13,7 @@ import pytest
 
 from tenant import contract, granted_device, startup
 from tenant.contract import device_digest
-from tenant.gpu import cuda, nvml
+from tenant.gpu import cuda
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "config" / "schemas" / "record.schema.json").read_text())
 POD = {contract.GRANTED_VARIABLE: "1", contract.SHOWN_VARIABLE: "CUDA_DEVICE_SM_LIMIT"}
@@ -75,7 +76,7 @@ def test_the_variable_counts_where_nvml_cannot_tell(mock_nvml: Path, monkeypatch
     assert (seen["is_mig"], seen["device"]) == (True, device_digest("MIG-5678"))
     seen = opened(monkeypatch, "cpu")
     assert (seen["is_mig"], seen["device"]) == (None, None)
-    monkeypatch.setattr(nvml, "LIBRARY", "libno-such-driver.so.1")
+    monkeypatch.setattr(pynvml, "nvmlInit", Mock(side_effect=pynvml.NVMLError_LibraryNotFound))
     seen = opened(monkeypatch, "cpu", "GPU-1234")
     assert (seen["is_mig"], seen["device"]) == (False, device_digest("GPU-1234"))
 

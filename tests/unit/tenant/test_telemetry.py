@@ -1,4 +1,4 @@
-"""Samples of a GPU from within a pod: what ctypes reads is what NVML's own package reads, and how it gets out."""
+"""Samples of a GPU from within a pod: which GPU it is, what is read, and how it gets out."""
 
 from __future__ import annotations
 
@@ -9,65 +9,51 @@ import pynvml
 import pytest
 
 from sharebench.nodes.contract import TenantUnreachable
-from sharebench.nodes.host.nvml import Gpu as GpuByPackage
-from sharebench.nodes.host.nvml_sampler import sample as sample_by_package
 from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
 from sharebench.nodes.kubernetes.pods.telemetry import PodSampler
 from sharebench.records.telemetry import NOTHING_KNOWN
 from tenant.contract import GpuSample
 from tenant.gpu import nvml
-from tenant.gpu.telemetry import sample
 from tenant.server import Server
 from tenant.state import State
 
 UUID_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 
 
-@pytest.mark.parametrize("is_told", [True, False])
-def test_every_reading_is_that_of_nvmls_package(
-    mock_nvml: Path, is_told: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("has_readings", [True, False])
+def test_a_reading_is_blank_where_nvml_has_none(
+    mock_nvml: Path, has_readings: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if is_told:
+    if has_readings:
         monkeypatch.setenv("MOCK_READINGS", "1")
-    own = sample(nvml.Gpu({}))._asdict()
-    theirs = sample_by_package(GpuByPackage("0"))._asdict()
-    moving = ("t_seconds", "cpu_seconds")
-    assert {name: own[name] for name in GpuSample._fields if name not in moving} == {
-        name: theirs[name] for name in GpuSample._fields if name not in moving
-    }
-    silent = [name for name, value in own.items() if value is None]
-    assert bool(silent) is not is_told
-    assert own["memory_used_bytes"] == 0
+    known = {name for name, value in nvml.sample(nvml.granted_gpu({}))._asdict().items() if value is not None}
+    assert known == (set(GpuSample._fields) if has_readings else {"t_seconds", "cpu_seconds", "memory_used_bytes"})
 
 
 def test_the_gpu_is_the_one_that_the_pod_was_given(mock_nvml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOCK_GPUS", "2")
     pynvml.nvmlInit()
-    handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in (0, 1)]
-    second = pynvml.nvmlDeviceGetUUID(handles[1])
-    assert nvml.Gpu({UUID_VARIABLE: f"{second},{second}"})._handle.value == _address(handles[1])
+    first, second = (pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(index)) for index in (0, 1))
+    assert granted(f"{second},{second}") == second
     for name in ("", "all", "void", "1"):
         with pytest.raises(nvml.NvmlError, match="2 GPUs, and nothing says which one is ours"):
-            nvml.Gpu({UUID_VARIABLE: name})
+            granted(name)
     monkeypatch.setenv("MOCK_GPUS", "1")
-    assert nvml.Gpu({UUID_VARIABLE: "void"})._handle.value == _address(handles[0])
+    assert granted("void") == first
 
 
-def _address(handle: object) -> int:
-    import ctypes
-
-    found = ctypes.cast(handle, ctypes.c_void_p).value  # type: ignore[arg-type]
-    assert found is not None
-    return found
+def granted(name: str) -> str:
+    uuid: str = pynvml.nvmlDeviceGetUUID(nvml.granted_gpu({UUID_VARIABLE: name}))
+    return uuid
 
 
-def test_of_a_mig_instance_it_is_the_gpu_that_it_is_of(mock_nvml: Path) -> None:
+def test_of_a_mig_instance_it_is_the_whole_gpu(mock_nvml: Path) -> None:
     mock_nvml.write_text("gpu 0: 1g.18gb\n")
     pynvml.nvmlInit()
     whole = pynvml.nvmlDeviceGetHandleByIndex(0)
     instance = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetMigDeviceHandleByIndex(whole, 0))
     assert instance.startswith("MIG-")
-    assert nvml.Gpu({UUID_VARIABLE: instance})._handle.value == _address(whole)
+    assert granted(instance) == pynvml.nvmlDeviceGetUUID(whole)
 
 
 class Endpoint(PodEndpoint):

@@ -15,9 +15,10 @@ from sharebench.nodes.contract import NodeError
 from sharebench.nodes.gpu_summary import mean, sees_all_processes, summarise
 from sharebench.nodes.host.cpu_telemetry import HostCounters
 from sharebench.nodes.host.nvml import Gpu
-from sharebench.nodes.host.nvml_sampler import PERIOD_SECONDS, power_watts
+from sharebench.nodes.host.nvml_sampler import PERIOD_SECONDS
 from sharebench.records.telemetry import Row, Telemetry
 from tenant.contract import GpuSample, GpuSamples
+from tenant.gpu.nvml import power_watts
 
 # Starting Python and NVML takes a quarter of a second; on a busy host it may take seconds.
 READY_SECONDS = 30.0
@@ -107,6 +108,6 @@ def _idle_mean(gpu: Gpu, seconds: float) -> float | None:
     while time.monotonic() < end:
         if gpu.occupants():
             return None
-        readings.append(power_watts(gpu))
+        readings.append(power_watts(gpu.handle))
         time.sleep(PERIOD_SECONDS)
     return mean(readings)

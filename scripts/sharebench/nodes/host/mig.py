@@ -14,7 +14,8 @@ import pynvml
 
 from sharebench.core.strategies import profile_matches
 from sharebench.nodes.contract import NodeError
-from sharebench.nodes.host.nvml import Gpu, known
+from sharebench.nodes.host.nvml import Gpu
+from tenant.gpu.nvml import known
 
 
 class Placement(TypedDict):

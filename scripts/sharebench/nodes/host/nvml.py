@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import Any
 
 import pynvml
 
 from sharebench.nodes.contract import NodeError
 from tenant.contract import device_digest
-
-T = TypeVar("T")
+from tenant.gpu.nvml import known
 
 COMPUTE_MODES = {0: "DEFAULT", 1: "EXCLUSIVE_THREAD", 2: "PROHIBITED", 3: "EXCLUSIVE_PROCESS"}
 # CUDA cores of one SM by compute capability (CUDA C++ Programming Guide, "Compute Capabilities"), 128 where not listed.
@@ -39,13 +37,6 @@ class Occupant:
     pid: int
     kind: str
     memory_bytes: int | None
-
-
-def known(read: Callable[[], T]) -> T | None:
-    """What NVML answers, None where this GPU, driver or virtual machine does not tell."""
-    with contextlib.suppress(pynvml.NVMLError, pynvml.NVMLLibraryMismatchError):
-        return read()
-    return None
 
 
 def initialise() -> None:

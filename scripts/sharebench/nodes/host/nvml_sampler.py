@@ -15,52 +15,14 @@ import sys
 import time
 from pathlib import Path
 
-import pynvml
-
 from sharebench.nodes.contract import NodeError
-from sharebench.nodes.host.nvml import Gpu, known
-from tenant.contract import GpuProcess, GpuSample, GpuSamples
+from sharebench.nodes.host.nvml import Gpu
+from tenant.contract import GpuProcess, GpuSamples
+from tenant.gpu.nvml import sample
 
 PERIOD_SECONDS = 0.1
 # The process lists are the dearest to read, and change least.
 ROUNDS_PER_PROCESS_LIST = 5
-
-
-def power_watts(gpu: Gpu) -> float | None:
-    """Power at this moment, or NVML's own mean (since Ampere of the last second) where there is no such reading."""
-    readings = known(lambda: pynvml.nvmlDeviceGetFieldValues(gpu.handle, [pynvml.NVML_FI_DEV_POWER_INSTANT]))
-    # A GPU that has no such field answers the call, and puts the refusal into the field.
-    if readings is not None and readings[0].nvmlReturn == pynvml.NVML_SUCCESS:
-        return int(readings[0].value.uiVal) / 1e3
-    mean_mw = known(lambda: pynvml.nvmlDeviceGetPowerUsage(gpu.handle))
-    return None if mean_mw is None else mean_mw / 1e3
-
-
-def _reasons(gpu: Gpu) -> int | None:
-    """Why the clock is held back, as a mask; drivers before 535 know only the older name."""
-    mask = known(lambda: int(pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu.handle)))
-    return known(lambda: int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu.handle))) if mask is None else mask
-
-
-def sample(gpu: Gpu) -> GpuSample:
-    """One reading; the energy is read next to the time."""
-    handle = gpu.handle
-    t_seconds = time.monotonic()
-    energy_mj = known(lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(handle))
-    utilisation = known(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle))
-    memory = known(lambda: pynvml.nvmlDeviceGetMemoryInfo(handle))
-    return GpuSample(
-        t_seconds=t_seconds,
-        cpu_seconds=time.process_time(),
-        energy_joules=None if energy_mj is None else energy_mj / 1e3,
-        power_watts=power_watts(gpu),
-        sm_clock_mhz=known(lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)),
-        memory_clock_mhz=known(lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM)),
-        temperature_celsius=known(lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)),
-        gpu_util_percent=None if utilisation is None else int(utilisation.gpu),
-        memory_used_bytes=None if memory is None else int(memory.used),
-        reasons=_reasons(gpu),
-    )
 
 
 def ancestors(pid: int) -> list[int]:
@@ -99,18 +61,18 @@ def main(uuid: str) -> str | None:
         gpu = Gpu(uuid)
     except NodeError as error:
         return str(error)
-    samples, occupancy = [sample(gpu)], Occupancy()
+    samples, occupancy = [sample(gpu.handle)], Occupancy()
     occupancy.note(gpu)
     print("ready", flush=True)
     due, rounds = time.monotonic() + PERIOD_SECONDS, 0
     while not select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
-        samples.append(sample(gpu))
+        samples.append(sample(gpu.handle))
         rounds += 1
         if rounds % ROUNDS_PER_PROCESS_LIST == 0:
             occupancy.note(gpu)
         due = max(due + PERIOD_SECONDS, time.monotonic())
     # One more beyond the window, so that its end lies between two readings of the energy.
-    samples.append(sample(gpu))
+    samples.append(sample(gpu.handle))
     occupancy.note(gpu)
     with contextlib.suppress(BrokenPipeError):
         seen: GpuSamples = {"samples": samples, "processes": occupancy.by_pid}

@@ -1,4 +1,4 @@
-"""The tenant's code as one archive that any Python runs: the sources of `scripts/tenant` and of prometheus_client."""
+"""The tenant's code as one archive that any Python runs: sources of `scripts/tenant`, prometheus_client and pynvml."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from sharebench.core.files import SCRIPTS
-
 # The sampler's side of telemetry is imported at the start: the driver asks for it when all tenants are at work, where
 # each file that is opened waits some 20 ms for the loop to release the interpreter.
 MAIN = "import tenant.gpu.telemetry\nfrom tenant.__main__ import main\n\nmain()\n"
@@ -19,19 +17,24 @@ MAIN = "import tenant.gpu.telemetry\nfrom tenant.__main__ import main\n\nmain()\
 EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
-def _package(name: str) -> Path:
+def _sources(name: str) -> dict[str, bytes]:
+    """The Python files of an installed package or module, by their paths from where it is installed."""
     spec = find_spec(name)
     assert spec is not None
     assert spec.origin is not None
-    return Path(spec.origin).parent
+    origin = Path(spec.origin)
+    if spec.submodule_search_locations is None:
+        return {origin.name: origin.read_bytes()}
+    folder = origin.parent
+    return {str(file.relative_to(folder.parent)): file.read_bytes() for file in sorted(folder.rglob("*.py"))}
 
 
 @cache
 def archive() -> bytes:
     """A zip whose `__main__.py` is the tenant's command line."""
     sources = {"__main__.py": MAIN.encode()}
-    for package in (SCRIPTS / "tenant", _package("prometheus_client")):
-        sources |= {str(file.relative_to(package.parent)): file.read_bytes() for file in sorted(package.rglob("*.py"))}
+    for name in ("tenant", "prometheus_client", "pynvml"):
+        sources |= _sources(name)
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as bundle:
         for name, source in sources.items():
