@@ -1,3 +1,5 @@
 """The pipeline's library: configuration, cells, nodes, tenants, gates, tables and figures."""
 
-SCHEMA_VERSION = 1
+from typing import Final
+
+SCHEMA_VERSION: Final = 1

@@ -295,7 +295,7 @@ def record(
 def written(path: Path, measured: Mapping[str, Any]) -> dict[str, Any]:
     """The record of what a cell measured, written as its job writes it, and read again."""
     unknown = {"python": "3", "platform": "Linux", "packages": {}, "git_commit": None, "git_dirty": None}
-    provenance = unknown | {"run_id": "run-1", "started_epoch_seconds": 1.0} | measured["environment"]
+    provenance = unknown | {"run_id": "run-1", "started_epoch_seconds": 1.0} | (measured["environment"] or {})
     whole = {key: value for key, value in measured.items() if key != "environment"}
     records.write(path, whole | {"code": CODE, "provenance": provenance})
     return records.read(path)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharebench.cell.prometheus import counters
+from sharebench.core import counters
 from sharebench.records import histogram
 
 STEADY = [(10.0 + each, 50.0 * each) for each in range(8)]

@@ -11,7 +11,6 @@ import pytest
 from unit.studies import study, study_of
 
 from sharebench.analysis.aggregate import published, unnamed
-from sharebench.cell.cell import Observed
 from sharebench.cell.prometheus import course as prometheus_cell
 from sharebench.cell.prometheus import discovery
 from sharebench.cell.prometheus.course import PrometheusCourse, settings_of
@@ -208,12 +207,8 @@ def test_silence_after_the_window_is_in_the_record(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(prometheus_cell, "BACK_SECONDS", 0.0)
     monkeypatch.setattr(prometheus_cell, "SCRAPES_TO_WAIT", 0)
     watching = course(tmp_path)
-    watching.section = watching.settings["prometheus"]
-    watching.scrape_seconds, watching.replicas, watching.cell = 1.0, 2, {"cell": "a"}
     watching.server = Dead()  # type: ignore[assignment]
-
-    window = {"start_epoch_seconds": 10.0, "end_epoch_seconds": 15.0}
-    said = watching._answer(Observed(window, [], [], {}, [], {}), (0.0, 0.001), None)
+    said = watching._answer((10.0, 15.0), 0.0, 0.001, None)
     assert said["error"] == "Prometheus does not answer (ReadTimeout)"
     assert said["tenants"] == [] and said["restarted"] is None
 
@@ -296,7 +291,6 @@ def test_the_servers_clock_is_held_against_the_nodes(tmp_path: Path, ahead: floa
 def test_a_tenant_that_is_scraped_twice_counts_once(tmp_path: Path) -> None:
     often, seldom = [(float(at), 10.0 * at) for at in range(9)], [(4.0, 40.0)]
     watching = course(tmp_path)
-    watching.scrape_seconds, watching.cell = 1.0, {"cell": "a"}
     series = [({"tenant": "0", "job": "a"}, often), ({"tenant": "0", "job": "b"}, seldom), ({"tenant": "1"}, often)]
     watching.server = Answering(found=series)  # type: ignore[assignment]
     assert watching._samples("count", 1.0, 5.0) == {(0, float("inf")): often, (1, float("inf")): often}

@@ -1,17 +1,19 @@
-"""Calibration: a workload alone for a short window. What its capacity is, and which run is no reference."""
+"""Calibration: a workload alone for a short window. Its capacity, and the runs that cannot be a reference."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TypedDict
 
+from sharebench.cell.cell import MeasuredCell
 from sharebench.core.spec import WorkloadSpec
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.node import Node
+from sharebench.records.types import GateVerdict, TenantRecord
 
 # What spoils a calibration (a burst of steal, a throttled CPU) is usually gone a second later.
 ATTEMPTS = 3
-# Its own digest has nothing to be held against yet, and it is short, but its capacity is no number of iterations.
+# Its own digest has nothing to be compared with yet, and it is short, but its capacity does not count iterations.
 NOT_JUDGED = ("output_digest", "window_length")
 # What makes its rate doubtful and leaves its output as it is: the digest holds, the capacity does not.
 OF_THE_RATE = (
@@ -34,8 +36,16 @@ def alone(strategies: Mapping[str, Strategy], asked: Iterable[str], node: Node, 
     return next((each for each in options if node.infeasible(each, 1, [workload]) is None), options[0])
 
 
-def spoiling(gates: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The failed gates that make a run no reference."""
+class Taken(TypedDict):
+    """What calibration/{workload}.json takes from a run alone; `warning` is why there is no capacity."""
+
+    capacity_hz: float | None
+    output_digest: list[float | None] | None
+    warning: str | None
+
+
+def spoiling(gates: Sequence[GateVerdict]) -> list[GateVerdict]:
+    """The failed gates that keep a run from being a reference."""
     return [
         gate
         for gate in gates
@@ -43,21 +53,21 @@ def spoiling(gates: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     ]
 
 
-def capacity_hz(tenant: Mapping[str, Any]) -> float:
+def capacity_hz(tenant: TenantRecord) -> float:
     """Iterations per second of a tenant that runs alone: back to back, one over their mean latency.
 
     The number of iterations that began in the window would be off by up to one: of ten, by a tenth.
     """
-    if tenant.get("measured_by") == "scrape":
+    if tenant.get("measured_by") == "scrape" and tenant["load"]:
         # How many it works on at once is not known.
-        return float(tenant["load"]["achieved_rate_hz"])
-    return float(tenant["count"] / tenant["sum_seconds"])
+        return tenant["load"]["achieved_rate_hz"]
+    return tenant["count"] / tenant["sum_seconds"]
 
 
 def calibrated(
-    workload: str, measure: Callable[[bool], dict[str, Any]], needs_capacity: bool
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The record of a run alone, and what is taken from it: `capacity_hz`, `output_digest`, `warning`.
+    workload: str, measure: Callable[[bool], MeasuredCell], needs_capacity: bool
+) -> tuple[MeasuredCell, Taken]:
+    """The record of a run alone, and what is taken from it.
 
     `measure` makes a record, with True in a window as long as that of the study's cells. A run whose rate is doubtful
     is repeated. After ATTEMPTS its digest still holds, so that the study goes on with a warning and no capacity;
@@ -89,7 +99,7 @@ def calibrated(
         raise CalibrationError(f"{workload} cannot be calibrated: {warning}")
     if warning:
         print(f"  calibrated with a warning, without capacity: {warning}", flush=True)
-    taken = {
+    taken: Taken = {
         "capacity_hz": None if warning else capacity_hz(tenant),
         "output_digest": tenant["output_digest"],
         "warning": warning,

@@ -1,7 +1,7 @@
 """A cell in which one tenant goes wrong on purpose: what becomes of the others, and of the node.
 
-The story is that of every cell (cell.py) until all are steady. Then comes a short rehearsal, in which all are well:
-what was in force is proven by it, because a tenant that dies can tell nothing. Then the window, in whose middle the
+The steps are those of every cell (cell.py) until all are steady. Then comes a short rehearsal, in which all are well:
+its evidence is the cell's, because a tenant that dies delivers none. Then the window, in whose middle the
 aggressor goes wrong (tenant/workloads/fault.py); whoever dies in it, it runs to its end. Once the tenants are gone, one
 more is started: how long that takes is what the fault cost the node.
 """
@@ -12,11 +12,11 @@ import contextlib
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from sharebench.cell.cell import Course, Observed, common_environment, judge
-from sharebench.cell.window import NS, announce, as_recorded, clock_of
-from sharebench.core.spec import aggressor_of
+from sharebench.cell.cell import Course, MeasuredCell, Observed, common_environment, judge
+from sharebench.cell.window import announce, as_recorded, clock_of, stopping_after_death
+from sharebench.core.units import NS
 from sharebench.nodes.contract import (
     Endpoint,
     Grant,
@@ -27,6 +27,7 @@ from sharebench.nodes.contract import (
     TenantUnreachable,
     Unrecoverable,
 )
+from sharebench.records.types import Exit, FaultOutcome, TenantRecord
 from tenant.contract import FAULTS, TenantReport
 
 T = TypeVar("T")
@@ -35,9 +36,9 @@ REHEARSAL_SECONDS = 0.2
 HANG_SECONDS = 1.0
 # Beyond a deadline, for the way of the answer.
 ANSWER_SECONDS = 0.5
-# Starts of a new tenant; before the second, what the state runs on is set up anew.
+# Starts of a new tenant; before the second, the state is set up again.
 ATTEMPTS = 2
-SILENT = {"code": None, "reason": "did not deliver its record within the deadline", "log_tail": ""}
+SILENT: Exit = {"code": None, "reason": "did not deliver its record within the deadline", "log_tail": ""}
 
 
 class FaultCourse(Course):
@@ -46,34 +47,36 @@ class FaultCourse(Course):
     def observe(self, tenants: Tenants, grants: Sequence[Grant]) -> Observed:
         """Rehearse, then run the window to its end. Raises as `Course.observe`, but not for who dies in the window."""
         assert isinstance(tenants, MortalTenants)
-        self.aggressor: int = self.spec["fault"]["aggressor"]
+        aggressor, deadline = self.spec["fault"]["aggressor"], self.deadline_seconds
         endpoints = tenants.endpoints()
         clocks = [clock_of(endpoint) for endpoint in endpoints]
         sampler = self.node.sampler(tenants)
         pool = ThreadPoolExecutor(len(endpoints))
         try:
-            _, end_ns = announce(tenants, pool, REHEARSAL_SECONDS, self.deadline_seconds, last=self.aggressor)
+            _, end_ns = announce(tenants, pool, REHEARSAL_SECONDS, deadline, last=aggressor)
             tenants.sleep_until(end_ns)
-            rehearsed = list(pool.map(lambda endpoint: endpoint.record(self.deadline_seconds), endpoints))
+            rehearsed = list(pool.map(lambda endpoint: endpoint.record(deadline), endpoints))
             evidence = self.node.evidence(self.strategy, grants, rehearsed)
-            seconds = self.spec["window_seconds"]
-            start_ns, end_ns = announce(tenants, pool, seconds, self.deadline_seconds, last=self.aggressor)
+            start_ns, end_ns = announce(tenants, pool, self.spec["window_seconds"], deadline, last=aggressor)
             sampler.start()
-            self.ended = {i: (at_ns - start_ns) / NS for i, at_ns in tenants.watch_until(end_ns).items()}
+            with stopping_after_death(tenants, sampler, start_ns):
+                ended = {i: (at_ns - start_ns) / NS for i, at_ns in tenants.watch_until(end_ns).items()}
             rows, telemetry = sampler.stop(start_ns / NS, end_ns / NS)
-            measured = self._records(pool, endpoints)
-            if self.aggressor not in self.ended and FAULTS[self.spec["fault"]["kind"]] != "hung":
+            measured = self._records(pool, endpoints, aggressor)
+            if aggressor not in ended and FAULTS[self.spec["fault"]["kind"]] != "hung":
                 # It was to end, and is late.
                 tenants.watch_until(end_ns + int(HANG_SECONDS * NS))
         finally:
             pool.shutdown(wait=False)
         window = as_recorded(start_ns, end_ns, clocks)
         environment = common_environment([report["environment"] for report in rehearsed])
-        return Observed(window, measured, rows, telemetry, evidence, environment)
+        return Observed(window, measured, rows, telemetry, evidence, environment, ended)
 
-    def _records(self, pool: ThreadPoolExecutor, endpoints: Sequence[Endpoint]) -> list[TenantReport | None]:
+    def _records(
+        self, pool: ThreadPoolExecutor, endpoints: Sequence[Endpoint], aggressor: int
+    ) -> list[TenantReport | None]:
         """The record of each tenant, None for one that is dead or silent. An aggressor that hangs is not waited for."""
-        waits = [HANG_SECONDS if i == self.aggressor else self.deadline_seconds for i in range(len(endpoints))]
+        waits = [HANG_SECONDS if i == aggressor else self.deadline_seconds for i in range(len(endpoints))]
         asked = [pool.submit(each.record, wait) for each, wait in zip(endpoints, waits, strict=True)]
         records = [_answer(future, wait + ANSWER_SECONDS) for future, wait in zip(asked, waits, strict=True)]
         # Only now does no tenant measure any more.
@@ -84,27 +87,32 @@ class FaultCourse(Course):
                 record["output_digest"] = digests[i]
         return records
 
-    def after(self, record: dict[str, Any], state: State, grants: Sequence[Grant]) -> None:
-        """Take the victims' status for the cell's, and try a new tenant on the node. Raises Unrecoverable."""
-        fault, aggressor = self.spec["fault"], aggressor_of(self.spec)
-        took_place = record["window"] is not None
-        if took_place:
-            for tenant in record["tenants"]:
-                if tenant["status"] == "not-measured":
-                    tenant |= {"status": "hung", "exit": SILENT}
-        judged = [each for each in record["tenants"] if each["index"] != aggressor or not took_place]
-        record["status"], record["reason"] = judge(judged, record["reason"])
-        record["fault"] = {
+    def after(self, record: MeasuredCell, seen: Observed | None, state: State, grants: Sequence[Grant]) -> MeasuredCell:
+        """The record with the victims' status for the cell's, after a new tenant on the node. Raises Unrecoverable."""
+        fault, tenants = self.spec["fault"], record["tenants"]
+        if seen is not None:
+            tenants = [_or_silent(tenant) for tenant in tenants]
+        judged = [each for each in tenants if seen is None or each["index"] != fault["aggressor"]]
+        status, reason = judge(judged, record["reason"])
+        new_tenant_seconds, recovery_seconds, refused = self._new_tenant(state, grants)
+        outcome: FaultOutcome = {
             "kind": fault["kind"],
             "aggressor": fault["aggressor"],
             "at_seconds": fault["at_fraction"] * self.spec["window_seconds"],
-            "happened": took_place and record["tenants"][fault["aggressor"]]["status"] != "ok",
-            "ended_seconds": [self.ended.get(each["index"]) if took_place else None for each in record["tenants"]],
-            **self._node_after(state, grants),
+            "happened": seen is not None and tenants[fault["aggressor"]]["status"] != "ok",
+            "ended_seconds": [seen.ended.get(each["index"]) if seen else None for each in tenants],
+            "new_tenant_seconds": new_tenant_seconds,
+            "recovery_seconds": recovery_seconds,
+            "set_up_again": self.node.switched is not None,
+            "refused_tenants": refused,
         }
+        return {**record, "tenants": tenants, "status": status, "reason": reason, "fault": outcome}
 
-    def _node_after(self, state: State, grants: Sequence[Grant]) -> dict[str, Any]:
-        """How long it takes until the node has a new tenant ready, set up again if that is what it needs."""
+    def _new_tenant(self, state: State, grants: Sequence[Grant]) -> tuple[float, float, int]:
+        """Seconds until the node has a new tenant ready, from its launch and from now, and how many were refused.
+
+        After a refused one the state is set up again, if that is what the node needs.
+        """
         began = time.monotonic()
         self.node.switched = None
         for attempt in range(ATTEMPTS):
@@ -114,12 +122,7 @@ class FaultCourse(Course):
             # What a fault, or a start that failed, did to the state need not show at once.
             self.node.mark_dirty()
             if new_tenant_seconds is not None:
-                return {
-                    "new_tenant_seconds": new_tenant_seconds,
-                    "recovery_seconds": launched - began + new_tenant_seconds,
-                    "set_up_again": self.node.switched is not None,
-                    "refused_tenants": attempt,
-                }
+                return new_tenant_seconds, launched - began + new_tenant_seconds, attempt
         seconds = self.settings["timeouts"]["start_seconds"]
         raise Unrecoverable(
             f"the device takes no new tenant within {seconds:g} s after the fault {self.spec['fault']['kind']}; "
@@ -138,6 +141,10 @@ class FaultCourse(Course):
             return None
         finally:
             tenants.stop()
+
+
+def _or_silent(tenant: TenantRecord) -> TenantRecord:
+    return {**tenant, "status": "hung", "exit": SILENT} if tenant["status"] == "not-measured" else tenant
 
 
 def _answer(future: Future[T], seconds: float) -> T | None:

@@ -7,22 +7,24 @@ Every measuring job starts this module, so it imports nothing heavy.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from sharebench.cell.cell import common_environment, empty_tenant, judge, run_cell, used_calibration
-from sharebench.core.spec import parse, tenant_workloads
+from sharebench.cell.cell import (
+    MeasuredCell,
+    common_environment,
+    empty_tenant,
+    judge,
+    run_cell,
+    used_calibration,
+)
+from sharebench.core.spec import Calibration, parse, tenant_workloads
 from sharebench.core.strategies import Strategy
 from sharebench.gates import gates
+from sharebench.nodes.contract import Settings
 from sharebench.nodes.node import Node
-from sharebench.records.telemetry import NOTHING_KNOWN, Row
-from sharebench.records.types import CellRecord, Outcome
-
-Record = dict[str, Any]
-# What of a summary of telemetry is not a mean over the window.
-SUMS = ("energy_joules", "energy_error_joules")
-LARGEST = ("memory_used_max_mib", "server_memory_mib", "temperature_max_celsius", "sm_clock_cv")
+from sharebench.records.telemetry import Row, Telemetry
+from sharebench.records.types import EvidenceItem, Outcome, TenantRecord, Timing, Window
 
 
 def run_queue(
@@ -30,108 +32,124 @@ def run_queue(
     strategy: Strategy,
     spec_text: str,
     block: int,
-    settings: Mapping[str, Any],
-    calibrations: Mapping[str, Mapping[str, Any]],
-) -> tuple[Record, list[Row]]:
+    settings: Settings,
+    calibrations: Mapping[str, Calibration],
+) -> tuple[MeasuredCell, list[Row]]:
     """Measure one cell of a queue, as `cell.run_cell` does another; a job that does not end well ends the queue."""
     spec = parse(spec_text)
-    turns: list[tuple[Record, list[Row]]] = []
+    turns: list[tuple[MeasuredCell, list[Row]]] = []
     for workload in tenant_workloads(spec):
         alone = json.dumps({**spec, "workload": workload, "replicas": 1})
         used = {name: each for name, each in calibrations.items() if name == workload["name"]}
         turns.append(run_cell(node, strategy, alone, block, settings, used))
         if turns[-1][0]["status"] != "ok":
             break
-    return joined(spec_text, [record for record, _ in turns], calibrations), _rows(turns)
+    record = joined(spec_text, [turn for turn, _ in turns], calibrations)
+    began = [turn["window"]["start_monotonic_seconds"] if turn["window"] else None for turn, _ in turns]
+    return record, [
+        row | {"t_seconds": round(float(row["t_seconds"] or 0) + start - (began[0] or 0), 3)}
+        for (_, rows), start in zip(turns, began, strict=True)
+        if start is not None
+        for row in rows
+    ]
 
 
-def _start_seconds(record: Record) -> float:
-    start: float = record["window"]["start_monotonic_seconds"]
-    return start
-
-
-def _rows(turns: Sequence[tuple[Record, list[Row]]]) -> list[Row]:
-    """The rows of telemetry.csv, by seconds since the start of the first job."""
-    measured = [(record, rows) for record, rows in turns if record["window"] is not None]
-    joined_rows: list[Row] = []
-    for record, rows in measured:
-        late = _start_seconds(record) - _start_seconds(measured[0][0])
-        joined_rows += [row | {"t_seconds": round(float(row["t_seconds"] or 0) + late, 3)} for row in rows]
-    return joined_rows
-
-
-def joined(spec_text: str, turns: Sequence[Record], calibrations: Mapping[str, Mapping[str, Any]]) -> Record:
+def joined(spec_text: str, turns: Sequence[MeasuredCell], calibrations: Mapping[str, Calibration]) -> MeasuredCell:
     """The record of the queue from those of its turns, in order; the last may be one that did not end well."""
-    spec = parse(spec_text)
-    workloads, first = tenant_workloads(spec), turns[0]
-    tenants = [turn["tenants"][0] | {"index": index} for index, turn in enumerate(turns) if turn["tenants"]]
-    cell = first["cell"] | {"workload": spec["workload"]["name"], "replicas": spec["replicas"]}
-    timing = {part: sum(turn["timing"][part] for turn in turns) for part in first["timing"]}
-    record = first | {"spec": spec_text, "cell": cell, "timing": timing}
+    spec, first = parse(spec_text), turns[0]
+    timing = {part: sum(turn["timing"][part] for turn in turns) for part in Timing.__annotations__}  # type: ignore[literal-required]
+    record: MeasuredCell = {
+        **first,
+        "spec": spec_text,
+        "cell": {**first["cell"], "workload": spec["workload"]["name"], "replicas": spec["replicas"]},
+        "timing": cast(Timing, timing),
+    }
     if not first["tenants"]:
         return record
     never = Outcome(status="ok", exit=None)
-    record["tenants"] = tenants + [
-        empty_tenant(index, workloads[index]["name"], never) for index in range(len(tenants), len(workloads))
+    tenants: list[TenantRecord] = [
+        {**turns[index]["tenants"][0], "index": index}
+        if index < len(turns) and turns[index]["tenants"]
+        else empty_tenant(index, workload["name"], never)
+        for index, workload in enumerate(tenant_workloads(spec))
     ]
-    why = turns[-1]["reason"] if turns[-1]["status"] != "ok" else None
-    record["status"], record["reason"] = judge(record["tenants"], why)
-    record["calibration"] = used_calibration(spec, calibrations) if calibrations else None
-    record["evidence"] = [
-        item | {"source": item["source"] if item["source"] == "node" else f"tenant {index}"}
+    status, reason = judge(tenants, turns[-1]["reason"] if turns[-1]["status"] != "ok" else None)
+    windows = [turn["window"] for turn in turns if turn["window"] is not None]
+    parts = [turn["telemetry"] for turn in turns if turn["telemetry"] is not None]
+    environments = [turn["environment"] for turn in turns if turn["environment"] is not None]
+    evidence: list[EvidenceItem] = [
+        {**item, "source": item["source"] if item["source"] == "node" else f"tenant {index}"}
         for index, turn in enumerate(turns)
         for item in turn["evidence"]
     ]
-    measured = [turn for turn in turns if turn["window"] is not None]
-    record["window"] = _window([turn["window"] for turn in measured]) if measured else None
-    record["telemetry"] = _telemetry(measured, spec["replicas"]) if measured else None
-    record["environment"] = common_environment([turn["environment"] for turn in measured]) if measured else {}
-    return record | {"gates": gates.evaluate(cast(CellRecord, record))}
+    record = {
+        **record,
+        "tenants": tenants,
+        "status": status,
+        "reason": reason,
+        "calibration": used_calibration(spec, calibrations) if calibrations else None,
+        "evidence": evidence,
+        "window": _window(windows) if windows else None,
+        "telemetry": _telemetry(parts, list(map(_seconds, windows)), spec["replicas"]) if parts else None,
+        "environment": common_environment(environments) if environments else None,
+    }
+    return {**record, "gates": gates.evaluate(record)}
 
 
-def _window(windows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    ends = ("end_monotonic_seconds", "end_epoch_seconds")
+def _seconds(window: Window) -> float:
+    return window["end_monotonic_seconds"] - window["start_monotonic_seconds"]
+
+
+def _window(windows: Sequence[Window]) -> Window:
     return {
         **windows[0],
-        **{end: windows[-1][end] for end in ends},
+        "end_monotonic_seconds": windows[-1]["end_monotonic_seconds"],
+        "end_epoch_seconds": windows[-1]["end_epoch_seconds"],
         "clock_error_seconds": max(window["clock_error_seconds"] for window in windows),
         "turns": [[window["start_monotonic_seconds"], window["end_monotonic_seconds"]] for window in windows],
     }
 
 
-def _telemetry(turns: Sequence[Record], replicas: int) -> dict[str, Any]:
+def _telemetry(parts: Sequence[Telemetry], seconds: Sequence[float], replicas: int) -> Telemetry:
     """The summary over all turns: sums, largest values, and means weighted by how long each turn was."""
-    parts = [turn["telemetry"] for turn in turns]
-    seconds = [turn["window"]["end_monotonic_seconds"] - _start_seconds(turn) for turn in turns]
 
-    def of(key: str, reduce: Callable[[list[float]], float]) -> float | None:
-        known = [part[key] for part in parts]
-        return None if None in known else float(reduce(known))
+    def mean(values: Sequence[float]) -> float:
+        return sum(value * weight for value, weight in zip(values, seconds, strict=True)) / sum(seconds)
 
-    def mean(values: list[float]) -> float:
-        return float(sum(value * weight for value, weight in zip(values, seconds, strict=True)) / sum(seconds))
+    def of(key: str, reduce: Callable[[list[float]], float] = mean) -> float | None:
+        known = [cast(Mapping[str, float | None], part)[key] for part in parts]
+        return None if None in known else float(reduce(cast(list[float], known)))
 
-    summary: dict[str, Any] = dict(NOTHING_KNOWN)
-    summary |= {"source": parts[0]["source"], "reason": parts[0]["reason"]}
-    for key in summary.keys() - {
-        "source",
-        "reason",
-        "samples",
-        "tenant_memory_mib",
-        "throttle_reasons",
-        "foreign_processes",
-    }:
-        summary[key] = of(key, sum if key in SUMS else max if key in LARGEST else mean)
-    summary["samples"] = sum(part["samples"] for part in parts)
-    summary["temperature_start_celsius"] = parts[0]["temperature_start_celsius"]
-    summary["temperature_end_celsius"] = parts[-1]["temperature_end_celsius"]
+    def by_name(key: str, reduce: Callable[[list[float]], float]) -> Any:
+        counted = [cast(Mapping[str, dict[str, float] | None], part)[key] for part in parts]
+        known = [each for each in counted if each is not None]
+        names = sorted({name for each in known for name in each})
+        reduced = {name: reduce([each.get(name, 0) for each in known]) for name in names}
+        return reduced if len(known) == len(parts) else None
+
     memory = [part["tenant_memory_mib"] for part in parts]
-    if None not in memory:
-        known = [mib for each in memory for mib in each]
-        summary["tenant_memory_mib"] = known + [None] * (replicas - len(known))
-    for key, reduce in (("throttle_reasons", mean), ("foreign_processes", max)):
-        counted = [part[key] for part in parts]
-        if None not in counted:
-            names = sorted(Counter(name for each in counted for name in each))
-            summary[key] = {name: reduce([each.get(name, 0) for each in counted]) for name in names}
-    return summary
+    known = [mib for each in memory for mib in each or ()]
+    return {
+        "source": parts[0]["source"],
+        "reason": parts[0]["reason"],
+        "samples": sum(part["samples"] for part in parts),
+        "utilisation_mean_percent": of("utilisation_mean_percent"),
+        "memory_used_max_mib": of("memory_used_max_mib", max),
+        "tenant_memory_mib": None if None in memory else known + [None] * (replicas - len(known)),
+        "server_memory_mib": of("server_memory_mib", max),
+        "power_mean_watts": of("power_mean_watts"),
+        "energy_joules": of("energy_joules", sum),
+        "energy_error_joules": of("energy_error_joules", sum),
+        "sm_clock_mean_mhz": of("sm_clock_mean_mhz"),
+        "sm_clock_cv": of("sm_clock_cv", max),
+        "memory_clock_mean_mhz": of("memory_clock_mean_mhz"),
+        "temperature_start_celsius": parts[0]["temperature_start_celsius"],
+        "temperature_end_celsius": parts[-1]["temperature_end_celsius"],
+        "temperature_max_celsius": of("temperature_max_celsius", max),
+        "throttle_reasons": by_name("throttle_reasons", mean),
+        "foreign_processes": by_name("foreign_processes", max),
+        "sampler_cpu_percent": of("sampler_cpu_percent"),
+        "host_steal_percent": of("host_steal_percent"),
+        "host_throttled_percent": of("host_throttled_percent"),
+        "foreign_cpu_percent": of("foreign_cpu_percent"),
+    }

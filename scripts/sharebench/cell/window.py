@@ -6,12 +6,12 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 
+from sharebench.core.units import NS
 from sharebench.nodes.contract import Endpoint, NodeError, Sampler, Tenants, TenantsFailed, TenantUnreachable
 from sharebench.records.telemetry import Row, Telemetry
 from sharebench.records.types import Window
 from tenant.contract import Steadiness, TenantReport
 
-NS = 1_000_000_000
 # Long enough to reach every tenant before the window starts; doubled when one of them was too slow.
 LEAD_SECONDS = 0.1
 # The same where a network lies between, and each question may need a connection of its own first.
@@ -80,10 +80,10 @@ def announce(
 ) -> tuple[int, int]:
     """Set one window on all tenants; its start and end in ns of the node's clock.
 
-    Tenant `last` is told only when all others have taken it. Raises TenantsFailed when one refuses too often.
+    Tenant `last` gets it only when all others have taken it. Raises TenantsFailed when one refuses too often.
     """
     endpoints = tenants.endpoints()
-    # Only who runs a job is told of one.
+    # A tenant without a job is asked without one.
     work = [(count,) for count in jobs] if jobs else [()] * len(endpoints)
     lead_seconds = LEAD_SECONDS if tenants.are_local else REMOTE_LEAD_SECONDS
     for attempt in range(ATTEMPTS):
@@ -108,7 +108,7 @@ def announce(
 
 
 @contextlib.contextmanager
-def _stopping_after_death(tenants: Tenants, sampler: Sampler, start_ns: int) -> Iterator[None]:
+def stopping_after_death(tenants: Tenants, sampler: Sampler, start_ns: int) -> Iterator[None]:
     """Stop a sampler of this host when a tenant dies in the window; one in a pod may have died with it."""
     try:
         yield
@@ -150,7 +150,7 @@ def measure(
         clocks = list(pool.map(clock_of, endpoints))
         start_ns, end_ns = announce(tenants, pool, seconds, record_seconds, jobs)
         sampler.start()
-        with _stopping_after_death(tenants, sampler, start_ns):
+        with stopping_after_death(tenants, sampler, start_ns):
             if jobs:
                 records = _completed(tenants, pool, seconds, record_seconds)
             else:
@@ -174,7 +174,7 @@ def measure(
 
 
 def as_recorded(start_ns: int, end_ns: int, clocks: Sequence[tuple[int, int, float]]) -> Window:
-    """The record's `window`; `clocks` are the tenants', of which the first tells the real time."""
+    """The record's `window`; `clocks` are the tenants'; the real time is that of the first."""
     monotonic_ns, realtime_ns, _ = clocks[0]
     to_epoch_ns = realtime_ns - monotonic_ns
     return {

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, cast
 
 from sharebench.core.spec import Spec, WatchSpec, tenant_workloads
 
 Json = Mapping[str, Any]
+Discovery = Literal["file", "pod-monitor", "annotations"]
 
 # The increase of a counter needs two samples in the window, and one of them may be late.
 SCRAPES_PER_WINDOW = 3
@@ -21,11 +22,10 @@ def is_on(config: Json) -> bool:
     return config["prometheus"]["url"] is not None
 
 
-def discovery(section: Json) -> str:
+def discovery(section: Json) -> Discovery:
     """How Prometheus finds the tenants: `file`, `pod-monitor` or `annotations`."""
-    chosen: str = section["discovery"]
-    if chosen != "auto":
-        return chosen
+    if (chosen := section["discovery"]) != "auto":
+        return cast(Discovery, chosen)
     return "file" if section["folder"] is not None else "pod-monitor"
 
 

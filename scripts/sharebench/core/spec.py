@@ -123,6 +123,17 @@ class Spec(TypedDict):
     prometheus: NotRequired[WatchSpec]
 
 
+class Calibration(TypedDict):
+    """calibration/{workload}.json, as far as cells take from it."""
+
+    workload: str
+    output_digest: list[float] | None
+    capacity_hz: float | None
+    warning: NotRequired[str | None]
+    roofs: dict[str, float] | None
+    idle_power_watts: float | None
+
+
 def parse(text: str) -> Spec:
     """The spec in a record's `spec`, or in a job's arguments. Raises ValueError."""
     spec: Spec = json.loads(text)

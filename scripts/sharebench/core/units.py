@@ -1,5 +1,5 @@
 """Units."""
 
-from __future__ import annotations
-
 MEBIBYTE = 1 << 20
+NS = 1_000_000_000
+"""Nanoseconds of a second."""

@@ -2,16 +2,76 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, NotRequired, Protocol, TypedDict, runtime_checkable
 
 from sharebench.core.strategies import Strategy
 from sharebench.records.telemetry import Row, Telemetry
-from sharebench.records.types import EvidenceItem, Outcome
-from tenant.contract import Steadiness, TenantReport
+from sharebench.records.types import EvidenceItem, Outcome, TenantStatus
+from tenant.contract import EXIT_OUT_OF_MEMORY, Arrival, Steadiness, TenantReport
 
 Evidence = list[EvidenceItem]
+
+
+def item(name: str, expected: object, observed: object, source: str, holds: bool | None = None) -> EvidenceItem:
+    """One piece of evidence; it holds when what was observed is what was expected, unless said otherwise."""
+    holds = expected == observed if holds is None else holds
+    return {"name": name, "expected": expected, "observed": observed, "holds": holds, "source": source}
+
+
+def classify(code: int, has_exit_codes: bool = True) -> tuple[TenantStatus, str]:
+    """Status and reason of a tenant that ended with this exit code before it was asked to.
+
+    Without `has_exit_codes` it is a user program, whose codes have no known meaning.
+    """
+    if code == EXIT_OUT_OF_MEMORY and has_exit_codes:
+        return "oom", "ran out of memory"
+    if code < 0:
+        names = {known.value: known.name for known in signal.Signals}
+        name = names.get(-code, f"signal {-code}")
+        return ("killed" if name in ("SIGKILL", "SIGTERM") else "crashed"), f"ended by {name}"
+    return "crashed", f"ended by itself with exit code {code}"
+
+
+class Timeouts(TypedDict):
+    """The config's `timeouts`."""
+
+    start_seconds: float
+    record_seconds: float
+
+
+class PlannedLoad(TypedDict):
+    """How requests arrive at a tenant; `before` of the cell's tenants precede those that share the seed with it."""
+
+    arrival: Arrival
+    rate_hz: NotRequired[float]
+    seed: int
+    before: int
+
+
+class Exposition(TypedDict):
+    """How a tenant shows its totals to Prometheus: the cell's name in them, and upper bounds in seconds."""
+
+    cell: str
+    buckets: list[float] | None
+
+
+class WatchSettings(TypedDict, total=False):
+    """What a cell needs that Prometheus watches: the config's `prometheus`, and what its tenants carry."""
+
+    prometheus: Mapping[str, Any]
+    exposition: Exposition
+    pod_annotations: Mapping[str, str]
+
+
+class Settings(WatchSettings):
+    """What a cell needs beyond its spec; `loads` by tenant, once they are known."""
+
+    timeouts: Timeouts
+    cell_folder: str
+    loads: NotRequired[list[PlannedLoad]]
 
 
 def is_external_server(report: TenantReport) -> bool:
@@ -46,7 +106,7 @@ class State:
 
     @property
     def key(self) -> str:
-        """Text by which two states are told apart."""
+        """Text that identifies a state."""
         return f"{self.setting} block {self.block}"
 
 

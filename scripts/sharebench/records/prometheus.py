@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import TypedDict
+
+from sharebench.core.prometheus_options import Discovery
 
 
 class ScrapedBuckets(TypedDict):
@@ -29,7 +31,7 @@ class PrometheusTenant(TypedDict):
 class PrometheusRecord(TypedDict):
     """What Prometheus says of the window. Times are in the node's clock."""
 
-    discovery: Literal["file", "pod-monitor", "annotations"]
+    discovery: Discovery
     scrape_seconds: float
     clock_offset_seconds: float
     clock_error_seconds: float

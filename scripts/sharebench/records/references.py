@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jsonschema_rs
 
 from sharebench.core.files import REPOSITORY, Damaged, read_json
+from sharebench.core.spec import Calibration
 
 RECORD_SCHEMA = REPOSITORY / "config" / "schemas" / "record.schema.json"
 # What a record has of them, too.
@@ -24,9 +25,9 @@ def read_device(path: Path) -> dict[str, Any]:
     return _read(path, OF_DEVICE)
 
 
-def read_calibration(path: Path) -> dict[str, Any]:
+def read_calibration(path: Path) -> Calibration:
     """calibration/{workload}.json. Raises Damaged, OSError."""
-    return _read(path, OF_CALIBRATION)
+    return cast(Calibration, _read(path, OF_CALIBRATION))
 
 
 def _read(path: Path, required: tuple[str, ...]) -> dict[str, Any]:

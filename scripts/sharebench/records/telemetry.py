@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from typing import Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict, cast
 
 COLUMNS = (
     "t_seconds",
@@ -81,31 +81,9 @@ class Telemetry(TypedDict):
     foreign_cpu_percent: float | None
 
 
+_EMPTY = dict.fromkeys(key for key in Telemetry.__annotations__ if key != "dcgm")
 # Of a node that knows nothing of itself; each sampler fills in what it can tell.
-NOTHING_KNOWN: Telemetry = {
-    "samples": 0,
-    "source": None,
-    "reason": None,
-    "utilisation_mean_percent": None,
-    "memory_used_max_mib": None,
-    "tenant_memory_mib": None,
-    "server_memory_mib": None,
-    "power_mean_watts": None,
-    "energy_joules": None,
-    "energy_error_joules": None,
-    "sm_clock_mean_mhz": None,
-    "sm_clock_cv": None,
-    "memory_clock_mean_mhz": None,
-    "temperature_start_celsius": None,
-    "temperature_end_celsius": None,
-    "temperature_max_celsius": None,
-    "throttle_reasons": None,
-    "foreign_processes": None,
-    "sampler_cpu_percent": None,
-    "host_steal_percent": None,
-    "host_throttled_percent": None,
-    "foreign_cpu_percent": None,
-}
+NOTHING_KNOWN = cast(Telemetry, _EMPTY | {"samples": 0})
 
 
 def to_csv(rows: Sequence[Row]) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sharebench.cell.calibration import CalibrationError, alone, calibrated
-from sharebench.cell.cell import Course, run_cell
+from sharebench.cell.cell import Course, MeasuredCell, run_cell
 from sharebench.cell.fault import FaultCourse
 from sharebench.cell.prometheus.course import PrometheusCourse, settings_of
 from sharebench.cell.queue import run_queue
@@ -26,7 +26,7 @@ from sharebench.core import console, run_record
 from sharebench.core.files import Damaged, replace_atomically, write_json
 from sharebench.gates.verdict import window_seconds
 from sharebench.nodes import open_node
-from sharebench.nodes.contract import NodeError, State, TenantUnreachable, Unrecoverable
+from sharebench.nodes.contract import NodeError, Settings, State, TenantUnreachable, Unrecoverable
 from sharebench.nodes.node import Node
 from sharebench.records import record
 from sharebench.records.references import read_calibration, read_device
@@ -34,6 +34,7 @@ from sharebench.records.telemetry import to_csv
 from sharebench.run import ownership
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
+from tenant.contract import Environment
 
 # Overhead of a cell, before any has been measured here.
 FIRST_OVERHEAD_SECONDS = {"cpu": 1.5, "simulated": 0.2, "nvidia": 10.0, "kubernetes": 15.0}
@@ -108,15 +109,12 @@ def node_of(study: Study, results: Path) -> Node:
     return open_node(study.node_kind, study.node_options(), run_record.state_folder(results) / "node")
 
 
-def _provenance(run: Run, environment: Mapping[str, Any]) -> dict[str, Any]:
-    return run.origin() | {
-        "python": environment.get("python", platform.python_version()),
-        "platform": environment.get("platform", f"{platform.system()} {platform.machine()}"),
-        "packages": environment.get("packages", {}),
-    }
+def _provenance(run: Run, environment: Environment | None) -> dict[str, Any]:
+    here = f"{platform.system()} {platform.machine()}"
+    return run.origin() | (environment or Environment(python=platform.python_version(), platform=here, packages={}))
 
 
-def _settings(study: Study, cell_folder: str) -> dict[str, Any]:
+def _settings(study: Study, cell_folder: str) -> Settings:
     return {"timeouts": study.config["timeouts"], "cell_folder": cell_folder}
 
 
@@ -142,7 +140,7 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
     done = json.loads(study.under(spec, strategy.name))
     seconds = max(done["window_seconds"], study.config["window_seconds"])
 
-    def measure(is_long: bool) -> dict[str, Any]:
+    def measure(is_long: bool) -> MeasuredCell:
         text = json.dumps(done | {"window_seconds": seconds} if is_long else done)
         return run_cell(node, strategy, text, block, _settings(study, cell.folder), {})[0]
 
@@ -210,12 +208,13 @@ def measure_cell(run: Run, spec: str, code: str, calibrations: Sequence[Path], r
         course: type[Course] = FaultCourse if "fault" in wanted else Course
         if "prometheus" in wanted:
             course = PrometheusCourse
-            settings |= settings_of(study.config, folder)
+            settings = {**settings, **settings_of(study.config, folder)}
         measured, rows = run_cell(node, strategy, spec, block, settings, references, course)
     ownership.verify(run.results)
-    provenance = _provenance(run, measured.pop("environment"))
+    kept = {key: value for key, value in measured.items() if key != "environment"}
+    provenance = _provenance(run, measured["environment"])
     replace_atomically(telemetry, to_csv(rows))
-    record.write(raw, measured | {"code": code, "provenance": provenance})
+    record.write(raw, kept | {"code": code, "provenance": provenance})
     if measured["window"] is not None:
         wall = 0.0 if study.node_kind == "simulated" else window_seconds(measured)
         ownership.add_overhead(run.results, time.time() - run.started_epoch_seconds - wall)

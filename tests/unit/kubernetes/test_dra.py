@@ -139,7 +139,7 @@ def test_a_tenant_that_saw_something_else(cluster: Claims, dra: Dra, broken: dic
     cluster.claims = [allocated(dra)]
     seen = records(device=device_digest(UUID))
     seen[1]["view"] |= broken
-    with pytest.raises(NodeError, match=f"time-slicing was not in force: {words}"):
+    with pytest.raises(NodeError, match=f"time-slicing was not active: {words}"):
         refuse_contradiction(TIME_SLICING, dra.evidence(TIME_SLICING, dra.grants(TIME_SLICING, 3), seen))
 
 

@@ -17,11 +17,10 @@ from unit.tenants.host import CORES, FOREVER, command_of, cpu_study, is_alive, w
 
 from sharebench.cell.cell import run_cell
 from sharebench.cell.window import measure, settle
-from sharebench.nodes.contract import Grant, NodeError, TenantsFailed
+from sharebench.nodes.contract import Grant, NodeError, TenantsFailed, classify
 from sharebench.nodes.host import processes
 from sharebench.nodes.host.cpu import CpuNode
 from sharebench.nodes.host.processes import ProcessTenants
-from sharebench.nodes.outcome import classify
 from sharebench.study.cells import Cell
 
 NS = 1_000_000_000

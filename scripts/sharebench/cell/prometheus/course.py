@@ -1,6 +1,6 @@
-"""A cell that Prometheus watches: what it says of the tenants, beside their own records, which stay the truth.
+"""A cell that Prometheus watches: what it says of the tenants, next to their own records, which stay the truth.
 
-The story is that of every cell (cell.py) until all are steady. Then Prometheus is shown the tenants, and the window
+The steps are those of every cell (cell.py) until all are steady. Then Prometheus is shown the tenants, and the window
 waits until it has scraped each of them, so that there is a sample before its start; after its end one more is waited
 for. A Prometheus that cannot be had at the start is a failure of the harness, in one line. One that fails later costs
 the cell nothing but its numbers.
@@ -10,23 +10,36 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from sharebench.cell.cell import Course, Observed
-from sharebench.cell.prometheus import counters, dcgm, discovery
-from sharebench.cell.prometheus.server import Labels, PrometheusSilent, Server, duration, selector
-from sharebench.core import prometheus_options
+from sharebench.cell.cell import Course, MeasuredCell, Observed
+from sharebench.cell.prometheus import dcgm, discovery
+from sharebench.cell.prometheus.server import (
+    Labels,
+    PrometheusSilent,
+    Server,
+    clock_offset,
+    duration,
+    selector,
+)
+from sharebench.core import counters, prometheus_options
 from sharebench.core.run_record import RUN_ID_VARIABLE
-from sharebench.nodes.contract import Grant, NodeError, State, Tenants
+from sharebench.core.spec import Spec
+from sharebench.core.strategies import Strategy
+from sharebench.core.units import NS
+from sharebench.nodes.contract import Grant, NodeError, Settings, State, Tenants, WatchSettings
+from sharebench.nodes.node import Node
+from sharebench.records.prometheus import PrometheusRecord, PrometheusTenant, ScrapedBuckets
 
 METRIC = "sharebench_iteration_seconds"
 QUANTILES = (0.5, 0.95, 0.99)
 POLL_SECONDS = 0.2
-CLOCK_READINGS = 3
 # One scrape may fail, and the next one is to be stored too.
 SCRAPES_TO_WAIT = 3
 STORED_SECONDS = 2.0
@@ -44,11 +57,8 @@ class Scraped(Tenants, Protocol):
         """Where, as `host:port`, in order."""
 
 
-def settings_of(config: dict[str, Any], cell_folder: str) -> dict[str, Any]:
-    """What a watched cell has in its settings beside others: `prometheus`, and what its tenants are told.
-
-    `exposition` is the cell's name in the metrics, and their buckets.
-    """
+def settings_of(config: Mapping[str, Any], cell_folder: str) -> WatchSettings:
+    """What a watched cell has in its settings, and what its tenants carry: the cell's name in the metrics."""
     section = config["prometheus"]
     name = f"{os.environ.get(RUN_ID_VARIABLE, '')}/{cell_folder}"
     cell = hashlib.sha256(name.encode()).hexdigest()[:12]
@@ -61,21 +71,24 @@ def settings_of(config: dict[str, Any], cell_folder: str) -> dict[str, Any]:
 
 
 class PrometheusCourse(Course):
-    """`settings` has the config's `prometheus` and the `exposition` that the tenants were given."""
+    """`settings` has what `settings_of` adds."""
+
+    def __init__(self, node: Node, strategy: Strategy, spec: Spec, settings: Settings) -> None:
+        super().__init__(node, strategy, spec, settings)
+        self.section = settings["prometheus"]
+        self.scrape_seconds: float = self.section["scrape_seconds"]
+        self.cell: Labels = {"cell": settings["exposition"]["cell"]}
+        self.server = Server(self.section["url"])
+        self.replicas = spec["replicas"]
 
     def observe(self, tenants: Tenants, grants: Sequence[Grant]) -> Observed:
         """Run the window while Prometheus watches. Raises as `Course.observe`."""
-        self.section: dict[str, Any] = self.settings["prometheus"]
-        self.scrape_seconds: float = self.section["scrape_seconds"]
-        self.cell: Labels = {"cell": self.settings["exposition"]["cell"]}
-        self.server = Server(self.section["url"])
-        self.replicas: int = self.spec["replicas"]
         found = self._discovery()
         assert isinstance(tenants, Scraped)
         try:
             found.show(tenants.metrics_addresses())
             self._wait_until_seen(tenants, found.patience_seconds)
-            clock = self._clock(tenants)
+            offset, error = self._clock(tenants)
             started = self.server.started()
         except (PrometheusSilent, OSError) as failure:
             found.hide()
@@ -85,16 +98,17 @@ class PrometheusCourse(Course):
             raise
         try:
             seen = super().observe(tenants, grants)
-            self.said = self._answer(seen, clock, started)
+            # The window in the server's clock.
+            ends = seen.window["start_epoch_seconds"] + offset, seen.window["end_epoch_seconds"] + offset
+            answer = self._answer(ends, offset, error, started)
         finally:
             with contextlib.suppress(OSError):
                 found.hide()
-        return self._with_dcgm(seen, clock[0])
+        return replace(self._with_dcgm(seen, *ends), prometheus=answer)
 
-    def after(self, record: dict[str, Any], state: State, grants: Sequence[Grant]) -> None:
-        """Put what Prometheus said into the record."""
-        super().after(record, state, grants)
-        record["prometheus"] = getattr(self, "said", None)
+    def after(self, record: MeasuredCell, seen: Observed | None, state: State, grants: Sequence[Grant]) -> MeasuredCell:
+        """The complete record, with what Prometheus reported."""
+        return {**super().after(record, seen, state, grants), "prometheus": seen.prometheus if seen else None}
 
     def _discovery(self) -> discovery.Discovery:
         how = prometheus_options.discovery(self.section)
@@ -122,7 +136,7 @@ class PrometheusCourse(Course):
                     "and docs/prometheus.md"
                 )
             # Raises when a tenant ends.
-            tenants.sleep_until(tenants.now_ns() + int(POLL_SECONDS * 1e9))
+            tenants.sleep_until(tenants.now_ns() + int(POLL_SECONDS * NS))
 
     def _clock(self, tenants: Tenants) -> tuple[float, float]:
         """By how many seconds the server's clock is ahead of that of the tenants' node, and how far that may be off.
@@ -130,23 +144,14 @@ class PrometheusCourse(Course):
         The moment of a sample is the server's, that of the window the node's.
         """
         ahead, error = self.server.clock()
-        readings = []
-        for _ in range(CLOCK_READINGS):
-            before = time.time()
-            _, realtime_ns, _ = tenants.endpoints()[0].clock()
-            after = time.time()
-            readings.append((after - before, realtime_ns / 1e9 - (before + after) / 2))
-        round_trip, node_ahead = min(readings)
-        offset, error = ahead - node_ahead, error + round_trip / 2
-        # What the round trips explain is no difference: both clocks may well be one.
+        node_ahead, node_error = clock_offset(lambda: tenants.endpoints()[0].clock()[1] / NS)
+        offset, error = ahead - node_ahead, error + node_error
+        # Within the round trips both clocks may well be one.
         return (0.0 if abs(offset) <= error else offset), error
 
-    def _answer(self, seen: Observed, clock: tuple[float, float], started: str | None) -> dict[str, Any]:
-        """The record's `prometheus`: what the server says of the window, as soon as it has seen its end."""
-        offset, error = clock
-        start = seen.window["start_epoch_seconds"] + offset
-        end = seen.window["end_epoch_seconds"] + offset
-        said: dict[str, Any] = {
+    def _answer(self, ends: tuple[float, float], offset: float, error: float, started: str | None) -> PrometheusRecord:
+        """The record's `prometheus`: what the server reports of the window, as soon as it has seen its end."""
+        answer: PrometheusRecord = {
             "discovery": prometheus_options.discovery(self.section),
             "scrape_seconds": self.scrape_seconds,
             "clock_offset_seconds": offset,
@@ -157,27 +162,29 @@ class PrometheusCourse(Course):
             "tenants": [],
         }
         try:
-            counts = self._wait_for_the_end(start, end)
+            counts = self._wait_for_the_end(*ends)
             now = self.server.started()
-            said["restarted"] = None if started is None or now is None else now != started
-            said |= self._numbers(counts, start, end)
+            answer["restarted"] = None if started is None or now is None else now != started
+            return {
+                **answer,
+                "tenants": self._tenants(counts, *ends),
+                "classic_mean_seconds": self._classic_mean(*ends),
+            }
         except PrometheusSilent as silence:
-            said["error"] = str(silence)
-        return said
+            answer["error"] = str(silence)
+        return answer
 
-    def _with_dcgm(self, seen: Observed, offset: float) -> Observed:
+    def _with_dcgm(self, seen: Observed, start: float, end: float) -> Observed:
         """The same with what dcgm-exporter says of the device, where a GPU is shared or the config names one."""
         node, labels = self.spec["node"], self.section["dcgm"]
         is_gpu = node["kind"] == "nvidia" or node["options"].get("device") == "cuda"
         if labels is None and not is_gpu:
             return seen
-        start = seen.window["start_epoch_seconds"] + offset
-        end = seen.window["end_epoch_seconds"] + offset
         try:
             rows, found = dcgm.telemetry(self.server, labels or {}, self.node.host, start, end)
         except PrometheusSilent as silence:
             rows, found = [], {"reason": str(silence), "scrapes": 0, "instances": []}
-        return seen._replace(rows=seen.rows or rows, telemetry=dcgm.filled(seen.telemetry, rows, found))
+        return replace(seen, rows=seen.rows or rows, telemetry=dcgm.filled(seen.telemetry, rows, found))
 
     def _samples(self, suffix: str, start: float, end: float) -> dict[tuple[int, float], counters.Samples]:
         """Raw samples around the window, by tenant and upper bound (infinite where it has none).
@@ -208,60 +215,54 @@ class PrometheusCourse(Course):
             except PrometheusSilent:
                 if time.monotonic() > late:
                     raise
-            # The records are there: whatever becomes of the tenants now is no matter.
+            # The records are there: what becomes of the tenants now does not matter.
             time.sleep(POLL_SECONDS)
 
-    def _numbers(self, counts: dict[int, counters.Samples], start: float, end: float) -> dict[str, Any]:
+    def _range(self, suffix: str, start: float, end: float) -> str:
+        return f"{selector(f'{METRIC}_{suffix}', self.cell)}[{duration(end - start)}]"
+
+    def _classic_mean(self, start: float, end: float) -> float | None:
+        """The query of the nos demo, `[2m]` being the window: its `avg` is of one number."""
+        total, count = self._range("sum", start, end), self._range("count", start, end)
+        classic = self.server.vector(f"avg(sum(rate({total})) / sum(rate({count})))", end)
+        return next((value for _, value in classic if not math.isnan(value)), None)
+
+    def _tenants(self, counts: dict[int, counters.Samples], start: float, end: float) -> list[PrometheusTenant]:
         sums = {tenant: samples for (tenant, _), samples in self._samples("sum", start, end).items()}
         buckets: dict[int, dict[float, counters.Samples]] = {}
         for (tenant, upper), samples in self._samples("bucket", start, end).items():
             buckets.setdefault(tenant, {})[upper] = samples
-        window = duration(end - start)
-        parts = ("count", "sum", "bucket")
-        count, total, bucket = (f"{selector(f'{METRIC}_{part}', self.cell)}[{window}]" for part in parts)
+        count, bucket = self._range("count", start, end), self._range("bucket", start, end)
 
         def each(query: str) -> dict[int, float]:
-            return {int(labels["tenant"]): value for labels, value in self.server.vector(query, end) if value == value}
+            found = self.server.vector(query, end)
+            return {int(labels["tenant"]): value for labels, value in found if not math.isnan(value)}
 
         increases = each(f"max by (tenant) (increase({count}))")
         quantiles = {q: each(f"histogram_quantile({q}, max by (tenant, le) (increase({bucket})))") for q in QUANTILES}
-        # The query of the nos demo, `[2m]` being the window: its `avg` is of one number.
-        classic = self.server.vector(f"avg(sum(rate({total})) / sum(rate({count})))", end)
-        return {
-            "classic_mean_seconds": next((value for _, value in classic if value == value), None),
-            "tenants": [
-                {
-                    "index": index,
-                    "scrapes": counters.inside(counts.get(index, ()), start, end),
-                    "longest_gap_seconds": counters.longest_gap(counts.get(index, ()), start, end),
-                    "resets": counters.resets(counts.get(index, ())),
-                    "count": _or_none(counters.growth, counts.get(index), start, end),
-                    "sum_seconds": _or_none(counters.growth, sums.get(index), start, end),
-                    "increase_count": increases.get(index),
-                    "quantiles_seconds": {f"{q:g}": quantiles[q].get(index) for q in QUANTILES},
-                    "histogram": _histogram(buckets.get(index, {}), start, end),
-                }
-                for index in range(self.replicas)
-            ],
-        }
+        return [
+            {
+                "index": index,
+                "scrapes": counters.inside(samples, start, end),
+                "longest_gap_seconds": counters.longest_gap(samples, start, end),
+                "resets": counters.resets(samples),
+                "count": counters.growth(samples, start, end),
+                "sum_seconds": counters.growth(sums.get(index, ()), start, end),
+                "increase_count": increases.get(index),
+                "quantiles_seconds": {f"{q:g}": quantiles[q].get(index) for q in QUANTILES},
+                "histogram": _histogram(buckets.get(index, {}), start, end),
+            }
+            for index in range(self.replicas)
+            for samples in [counts.get(index, ())]
+        ]
 
 
-def _or_none(
-    measure: Callable[[counters.Samples, float, float], float | None],
-    samples: counters.Samples | None,
-    start: float,
-    end: float,
-) -> float | None:
-    return None if samples is None else measure(samples, start, end)
-
-
-def _histogram(buckets: dict[float, counters.Samples], start: float, end: float) -> dict[str, Any] | None:
+def _histogram(buckets: dict[float, counters.Samples], start: float, end: float) -> ScrapedBuckets | None:
     """Upper bounds, null for infinity, and counts of the buckets; with fractions, as the window's ends are between."""
-    found = counters.bucket_growth(buckets, start, end)
-    if found is None:
+    if (found := counters.bucket_growth(buckets, start, end)) is None:
         return None
     uppers, counts = found
     return {
-        "upper_seconds": [None if upper == float("inf") else upper for upper in uppers],
+        "upper_seconds": [None if math.isinf(upper) else upper for upper in uppers],
         "count": [round(count, 3) for count in counts],
     }

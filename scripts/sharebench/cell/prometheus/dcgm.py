@@ -11,8 +11,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sharebench.cell.prometheus.counters import Samples
 from sharebench.cell.prometheus.server import Labels, Server, selector
+from sharebench.core.counters import Samples
 from sharebench.records.telemetry import NOTHING_KNOWN, Dcgm, Row, Telemetry
 
 # The exporter's names (etc/dcp-metrics-included.csv), ours, and what one of theirs is in ours. SM_ACTIVE is off unless

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from sharebench.cell.prometheus.counters import Samples
+from sharebench.core.counters import Samples
 
 TOKEN_VARIABLE = "SHAREBENCH_PROMETHEUS_TOKEN"
 # An answer takes milliseconds; a server that reads its log after a restart takes seconds, and says 503 meanwhile.
@@ -18,7 +18,7 @@ Labels = Mapping[str, str]
 
 
 class PrometheusSilent(Exception):
-    """The server cannot be reached or does not understand us; the message is one line."""
+    """The server cannot be reached or does not understand the question; the message is one line."""
 
 
 def selector(name: str, labels: Labels) -> str:
@@ -31,6 +31,18 @@ def selector(name: str, labels: Labels) -> str:
 def duration(seconds: float) -> str:
     """A duration in PromQL, to the millisecond."""
     return f"{round(1000 * seconds)}ms"
+
+
+def clock_offset(read_seconds: Callable[[], float]) -> tuple[float, float]:
+    """By how many seconds a clock is ahead of this host's, and how far that may be off, by the fastest reading."""
+    readings = []
+    for _ in range(CLOCK_READINGS):
+        before = time.time()
+        seconds = read_seconds()
+        after = time.time()
+        readings.append((after - before, seconds - (before + after) / 2))
+    round_trip, ahead = min(readings)
+    return ahead, round_trip / 2
 
 
 class Server:
@@ -67,20 +79,13 @@ class Server:
         return [(each["metric"], float(each["value"][1])) for each in self._ask(query, at)]
 
     def samples(self, series: str, seconds: float, at: float) -> list[tuple[Labels, Samples]]:
-        """The raw samples of each series in so many seconds up to a moment (epoch seconds), as they were scraped."""
+        """The raw samples of each series in the seconds up to a moment (epoch), as they were scraped."""
         found = self._ask(f"{series}[{duration(seconds)}]", at)
         return [(each["metric"], [(float(t), float(value)) for t, value in each["values"]]) for each in found]
 
     def clock(self) -> tuple[float, float]:
-        """By how many seconds the server's clock is ahead of ours, and how far that may be off."""
-        readings = []
-        for _ in range(CLOCK_READINGS):
-            before = time.time()
-            moment = float(self._ask("time()", None)[1])
-            after = time.time()
-            readings.append((after - before, moment - (before + after) / 2))
-        round_trip, ahead = min(readings)
-        return ahead, round_trip / 2
+        """By how many seconds the server's clock is ahead of this host's, and how far that may be off."""
+        return clock_offset(lambda: float(self._ask("time()", None)[1]))
 
     def started(self) -> str | None:
         """When the server was started, in its own words; None where it does not say (what only looks like one)."""

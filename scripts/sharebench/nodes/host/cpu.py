@@ -19,8 +19,7 @@ import psutil
 
 from sharebench.core.spec import Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy, slices_of
-from sharebench.nodes.contract import Evidence, Grant, Sampler, State, Tenants, is_external_server
-from sharebench.nodes.evidence import item
+from sharebench.nodes.contract import Evidence, Grant, Sampler, State, Tenants, is_external_server, item
 from sharebench.nodes.host import host_cpu
 from sharebench.nodes.host.cpu_telemetry import HostSampler
 from sharebench.nodes.host.processes import ProcessTenants, impossible_together

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from sharebench.core.spec import Limits
 from sharebench.core.strategies import Strategy
-from sharebench.nodes.contract import Evidence, Grant, is_external_server
-from sharebench.nodes.evidence import item
+from sharebench.nodes.contract import Evidence, Grant, is_external_server, item
 from sharebench.nodes.host.mps import MpsDaemon
 from sharebench.nodes.host.nvml import MEBIBYTE, Occupant
 from sharebench.records.types import EvidenceItem

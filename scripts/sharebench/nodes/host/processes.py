@@ -23,11 +23,10 @@ import psutil
 from sharebench.core.programs import is_program
 from sharebench.core.run_record import RUN_ID_VARIABLE, STOP_SIGNALS, scratch_folders, scratch_prefix
 from sharebench.core.spec import Spec, WorkloadSpec, workload_of
-from sharebench.nodes.contract import Grant, NodeError, TenantsFailed, TenantUnreachable
+from sharebench.nodes.contract import Grant, NodeError, TenantsFailed, TenantUnreachable, classify
 from sharebench.nodes.host.launch import Context, HostEndpoint, OwnTenant, Program, environment
 from sharebench.nodes.host.logs import cut, last_of
 from sharebench.nodes.host.orphans import Orphans
-from sharebench.nodes.outcome import classify
 from sharebench.records.types import Exit, Outcome
 from tenant.contract import EXIT_OUT_OF_MEMORY, EXIT_USAGE
 

@@ -25,8 +25,7 @@ from typing import Any
 
 from sharebench.core.spec import Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy, slices_of
-from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, State, Tenants
-from sharebench.nodes.evidence import item
+from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, State, Tenants, item
 from sharebench.nodes.node import Node
 from sharebench.nodes.simulated.tenants import SimulatedSampler, SimulatedTenants
 from sharebench.records.types import NodeFacts

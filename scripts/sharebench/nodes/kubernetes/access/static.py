@@ -13,8 +13,7 @@ from sharebench.core import pod_template
 from sharebench.core.pod_template import PodTemplate
 from sharebench.core.spec import Limits, Spec
 from sharebench.core.strategies import Strategy
-from sharebench.nodes.contract import Evidence, Grant, NodeError, State
-from sharebench.nodes.evidence import item
+from sharebench.nodes.contract import Evidence, Grant, NodeError, State, item
 from sharebench.nodes.kubernetes.access.base import Access, PodNeeds, view_of
 from sharebench.nodes.kubernetes.cluster import saved_state
 from sharebench.nodes.kubernetes.cluster.foreign_pods import ENDED_PHASES, OWNER_LABEL

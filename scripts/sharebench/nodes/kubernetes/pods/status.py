@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from sharebench.nodes.contract import classify
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.pods.manifest import CONTAINER
-from sharebench.nodes.outcome import classify
 from sharebench.records.types import TenantStatus
 from tenant.contract import EXIT_OUT_OF_MEMORY
 

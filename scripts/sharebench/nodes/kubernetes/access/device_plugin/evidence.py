@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from sharebench.nodes.contract import Evidence, Grant
-from sharebench.nodes.evidence import item
+from sharebench.nodes.contract import Evidence, Grant, item
 from sharebench.nodes.kubernetes.access.base import view_of
 from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import Partitioning
 from sharebench.nodes.kubernetes.access.device_plugin.readiness import Expected

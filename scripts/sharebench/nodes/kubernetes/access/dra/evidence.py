@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sharebench.core.strategies import Strategy
-from sharebench.nodes.contract import Evidence, Grant
-from sharebench.nodes.evidence import item
+from sharebench.nodes.contract import Evidence, Grant, item
 from sharebench.nodes.kubernetes.access.base import view_of
 from sharebench.nodes.kubernetes.access.dra.claims import claim_of, request_of
 from sharebench.nodes.kubernetes.access.dra.driver import Driver

@@ -1,4 +1,4 @@
-"""Counters as Prometheus saw them: samples at moments of its own, of which a window's ends are none.
+"""Counters that were sampled at moments of their own, which are not a window's ends.
 
 What a counter was at a moment between two samples is interpolated linearly: exact for a steady load but for one
 iteration, and never more wrong than by what came between the two. Prometheus's own `increase` reaches from the first
@@ -16,12 +16,12 @@ Samples = Sequence[tuple[float, float]]
 
 
 def resets(samples: Samples) -> int:
-    """How often the counter began anew."""
+    """How often the counter began again."""
     return sum(later < before for (_, before), (_, later) in pairwise(samples))
 
 
 def continued(samples: Samples) -> list[tuple[float, float]]:
-    """The same counter as if it had never begun anew: after a reset it goes on from where it was, as in Prometheus."""
+    """The same counter as if it had never begun again: after a reset it goes on from where it was, as in Prometheus."""
     lost, last, whole = 0.0, 0.0, []
     for at, value in samples:
         if value < last:
