@@ -3,7 +3,8 @@
 import sys
 from pathlib import Path
 
-from sharebench.analysis.aggregate import Refused, aggregate
+from sharebench.analysis.aggregate import aggregate
+from sharebench.analysis.checker import Refused
 from sharebench.core import console
 
 

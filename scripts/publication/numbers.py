@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from sharebench.analysis.statistics.intervals import Estimate, ratio_test, welch_test
+from sharebench.analysis.statistics.intervals import Estimate, log_interval, welch_ratio
 from sharebench.core.files import read_json
 from sharebench.core.strategies import again
 from sharebench.records.tables import read_table
@@ -202,10 +202,10 @@ class DataSet:
         tops, bottoms = (self._cells(where, metric) for where in (over, under))
         both = tops.keys() & bottoms.keys()
         if both and (tops.keys() == bottoms.keys() or self.device_count > 1):
-            return number_of(ratio_test([tops[key] / bottoms[key] for key in sorted(both)]).ratio)
+            return number_of(log_interval([tops[key] / bottoms[key] for key in sorted(both)]))
         if self.device_count > 1:
             raise NoNumber(f"{_words(over)} and {_words(under)} of {self.name} were not measured on the same devices")
-        return number_of(welch_test(list(tops.values()), list(bottoms.values())).ratio)
+        return number_of(welch_ratio(list(tops.values()), list(bottoms.values())))
 
     @property
     def device_count(self) -> int:

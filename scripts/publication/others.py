@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from publication.findings import SOURCE, Contradicted, Filler
 from publication.numbers import Number, number_of
 from publication.tables import markdown
-from sharebench.analysis.statistics.intervals import ratio_test
+from sharebench.analysis.statistics.intervals import log_interval
 from sharebench.datasets import archive
 from sharebench.figures.page import PAGE_INCHES, Sheet, sheet
 from sharebench.figures.style import GREY, log_axis
@@ -200,7 +200,7 @@ class Compared:
     @property
     def mean(self) -> Number:
         """Geometric mean of the ratios, with its interval over the pairs."""
-        return number_of(ratio_test(self.ratios).ratio)
+        return number_of(log_interval(self.ratios))
 
     @property
     def agrees(self) -> bool:

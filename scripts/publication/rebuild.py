@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sharebench.analysis import aggregate
+from sharebench.analysis.checker import Refused
 from sharebench.analysis.decide import decide
 from sharebench.core.files import read_json
 from sharebench.core.run_record import RunRecord
@@ -46,7 +47,7 @@ def _draw_one(data: Path, made: Path | None, out: Path) -> str:
             draw_for_print(data, made, out)
         else:
             draw(data, out)
-    except (dataset.DataSetError, aggregate.Refused) as refusal:
+    except (dataset.DataSetError, Refused) as refusal:
         return f"{data}: {refusal}"
     except Exception as error:
         error.add_note(f"in {data}")
@@ -57,7 +58,7 @@ def _draw_one(data: Path, made: Path | None, out: Path) -> str:
 def draw(published: Path, out: Path) -> None:
     """Write `out`/tables, manifest.json, figures and report.html from the data set `published`.
 
-    Raises dataset.DataSetError and aggregate.Refused when its records are not whole.
+    Raises dataset.DataSetError and checker.Refused when its records are not whole.
     """
     study, data = table(published, out)
     decide.write_answer(decide.read(data, out), study.config)
@@ -88,7 +89,7 @@ def table(published: Path, out: Path) -> tuple[Study, Path]:
 
     Returns its study, and its folder once unpacked.
 
-    Raises dataset.DataSetError and aggregate.Refused when its records are not whole.
+    Raises dataset.DataSetError and checker.Refused when its records are not whole.
     """
     study = dataset.study_of(published)
     dataset.check_whole(study)

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from publication.numbers import DataSet, NoNumber, Number, number_of
-from sharebench.analysis.statistics.intervals import holm, welch_test
+from sharebench.analysis.statistics.intervals import holm, welch_ratio
 
 LEVEL = 0.05
 GROUP = ["strategy", "workload", "replicas"]
@@ -86,9 +86,9 @@ def of(first: DataSet, second: DataSet, metric: str = "slowdown") -> Replication
     for group in one:
         if min(len(one[group]), len(other.get(group, []))) < 2:
             continue
-        test = welch_test(other[group], one[group])
-        if test.probability is not None:
-            p[group], ratios[group] = test.probability, number_of(test.ratio)
+        ratio = welch_ratio(other[group], one[group])
+        if ratio.probability is not None:
+            p[group], ratios[group] = ratio.probability, number_of(ratio)
     if not p:
         raise NoNumber(f"{first.name} and {second.name} have no cells in common, each with two repeats")
     return Replication(p, ratios)

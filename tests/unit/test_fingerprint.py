@@ -67,6 +67,7 @@ def simulated() -> str:
         ("sharebench/core/files.py", set()),
         ("sharebench/records/telemetry.py", CELLS | TABLED | {"report", "timeslice"}),
         ("sharebench/records/histogram.py", {"tables", "figures", "compare", "together"}),
+        ("sharebench/records/columns.csv", {"tables", "compare", "decisions"}),
         ("sharebench/gates/gates.py", CELLS | TABLED | {"report"}),
         ("sharebench/config/checks.py", set()),
         ("sharebench/study/study.py", set()),

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from unit.figures import fabricated
 
-from sharebench.analysis.tables.devices import COLUMNS as DEVICES
+from sharebench.records.tables import frame
 from sharebench.report import page
 from sharebench.report.sections.comparisons import together
 
@@ -56,7 +56,7 @@ def test_devices_are_held_against_each_other_where_there_are_several(root: Path)
     rows = [alone | spread | {"device": device} for device in ("aa", "bb")]
     rows += [row | {"workload": "hashing", "within_device_percent": None} for row in rows]
     rows += [row | {"strategy": "mps", "between_devices_percent": 7.0} for row in rows[:2]]
-    pd.DataFrame(rows, columns=list(DEVICES)).to_csv(root / "tables" / "devices.csv", index=False)
+    frame("devices", rows).to_csv(root / "tables" / "devices.csv", index=False)
     found = text(root).replace("&nbsp;", " ")
     assert "1.23 % with matmul (2 devices; 0.50 % on one device), 1.23 % with hashing (2 devices)." in found
     assert "7.00" not in found

@@ -8,7 +8,8 @@ import pytest
 from unit import factories
 from unit.figures import fabricated
 
-from sharebench.analysis.tables.prometheus import prometheus_rows, prometheus_table
+from sharebench.analysis.tables.prometheus import prometheus_rows
+from sharebench.records.tables import frame
 from sharebench.report import page
 
 SVG = '<svg width="252pt" xmlns="http://www.w3.org/2000/svg"><dc:description>coarse</dc:description></svg>'
@@ -26,7 +27,7 @@ def table() -> pd.DataFrame:
         measured["cell"]["workload"] = "matmul"
         rows += prometheus_rows(factories.watched(measured, count=400 - missing))
     rows[1]["restarted"] = True
-    return prometheus_table(rows)
+    return frame("prometheus", rows)
 
 
 def test_a_study_that_nobody_watched_says_nothing_of_it(root: Path) -> None:

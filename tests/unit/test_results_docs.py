@@ -1,33 +1,21 @@
-"""results/README.md says what the code writes: columns, gates, paths, statuses, how to read a histogram. Links hold."""
+"""results/README.md lists what the code writes: columns, gates, paths, statuses, histograms. Links hold."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 from unit.factories import Load, closed_load, lognormal, poisson_load, record, scraped, served, tenant, watched
 
-from sharebench.analysis import aggregate, compare
-from sharebench.analysis.cells.baseline import Baseline
-from sharebench.analysis.cells.rows import NEEDED_COUNT, reduced
-from sharebench.analysis.decide import advice_text, capacity, cost, model, rankings
-from sharebench.analysis.tables import (
-    contrasts,
-    devices,
-    histograms,
-    interference,
-    isolation,
-    jobs,
-    prometheus,
-    stages,
-    startup,
-    summary,
-)
-from sharebench.analysis.tables.cells import cells_table
+import results_manual
+from sharebench.analysis import checker, compare
+from sharebench.analysis.cells.rows import NEEDED_COUNT, TenantRow
+from sharebench.analysis.tables import summary
 from sharebench.config import load as config
 from sharebench.core import run_record
 from sharebench.figures.catalogue import ENTRIES as FIGURES
@@ -37,6 +25,7 @@ from sharebench.nodes import open_node
 from sharebench.nodes.contract import State
 from sharebench.records import telemetry
 from sharebench.records.record import SCHEMA_PATH
+from sharebench.records.tables import SHARED, columns, described, schema
 from sharebench.run import ownership
 from sharebench.study.study import Study
 
@@ -119,7 +108,7 @@ def test_state_files_are_documented(tmp_path: Path) -> None:
     folder = run_record.state_folder(tmp_path)
     node = open_node("simulated", study.config["simulated"], folder / "node")
     node.ensure(State(study.strategies["exclusive"], None, 1))
-    aggregate.refusal({tmp_path / "raw.json": "for a test"}, tmp_path)
+    checker.refusal({tmp_path / "raw.json": "for a test"}, tmp_path)
     claim.release()
     written = {file.relative_to(tmp_path).as_posix() for file in folder.rglob("*") if file.is_file()}
     documented = documented_paths()
@@ -144,85 +133,38 @@ def test_figures_are_named() -> None:
     }
 
 
-def test_columns_of_cells_csv() -> None:
-    made = cells_table([reduced(record())], Baseline([], None))
-    assert list(table("`tables/cells.csv`")) == list(made.columns)
+def test_columns_are_those_of_the_schema() -> None:
+    """`make docs` writes them into the manual."""
+    assert results_manual.manual() == TEXT
+    tables = {column.table for column in schema()} - {SHARED}
+    assert tables == set(re.findall(r"<!-- columns of (\w+),", TEXT)) - {SHARED}
 
 
-def test_columns_of_summary_csv() -> None:
-    head, metrics, suffixes = tables("`tables/summary.csv`")
-    documented = list(head)
-    for metric in metrics:
-        for name in suffixes:
-            is_for_all = name != "M_bucket_error_percent"
-            if is_for_all or metric in summary.QUANTILES:
-                documented.append(name.replace("M", metric, 1))
-    assert documented == summary.columns()
+def test_every_column_has_a_meaning() -> None:
+    shared = {column.name for column in described(SHARED)}
+    assert [column for column in schema() if not column.meaning and column.name not in shared] == []
 
 
-def test_columns_of_interference_csv() -> None:
-    assert tuple(table("`tables/interference.csv`")) == interference.COLUMNS
+def test_cells_csv_has_a_column_for_all_that_is_known_of_a_tenant() -> None:
+    assert {field.name for field in fields(TenantRow)} | {"slowdown"} == set(columns("cells"))
 
 
-def test_columns_of_contrasts_csv() -> None:
-    assert tuple(table("`tables/contrasts.csv`")) == contrasts.COLUMNS
-
-
-def test_columns_and_metrics_of_compare_csv() -> None:
-    assert tuple(table("`compare.csv`")) == compare.COLUMNS
+def test_metrics_that_are_compared() -> None:
     assert set(compare.METRICS) <= set(summary.METRICS)
-    section = TEXT.split("\n## `compare.csv`\n", 1)[1].split("|", 1)[0]
+    section = TEXT.split("\n## `compare.csv`\n", 1)[1].split("<!--", 1)[0]
     assert tuple(re.findall(r"`([^`]+)`", section)) == compare.METRICS
 
 
-@pytest.mark.parametrize(
-    "name, columns",
-    {
-        "model": model.MODEL_COLUMNS,
-        "predictions": model.PREDICTION_COLUMNS,
-        "which": rankings.WHICH_COLUMNS,
-        "rankings": rankings.RANKING_COLUMNS,
-        "cost": cost.COLUMNS,
-        "capacity": capacity.COLUMNS,
-        "advice": advice_text.COLUMNS,
-    }.items(),
-)
-def test_columns_of_the_decision(name: str, columns: tuple[str, ...]) -> None:
-    assert tuple(table(f"`tables/{name}.csv`")) == columns
-
-
-def test_columns_of_devices_csv() -> None:
-    assert tuple(table("`tables/devices.csv`")) == devices.COLUMNS
-
-
-def test_columns_of_stages_csv() -> None:
-    assert tuple(table("`tables/stages.csv`")) == stages.COLUMNS
-
-
-def test_columns_of_startup_and_isolation_csv() -> None:
-    assert tuple(table("`tables/startup.csv`")) == startup.COLUMNS
-    assert tuple(table("`tables/isolation.csv`")) == isolation.COLUMNS
-
-
-def test_columns_of_prometheus_csv() -> None:
-    assert tuple(table("`tables/prometheus.csv`")) == prometheus.COLUMNS
-
-
-def test_columns_of_jobs_csv() -> None:
-    assert tuple(table("`tables/jobs.csv`")) == jobs.COLUMNS
-
-
-def test_columns_of_histograms_and_telemetry() -> None:
-    assert tuple(table("`histograms.csv`")) == histograms.COLUMNS
+def test_columns_of_telemetry() -> None:
     assert tuple(table("`telemetry.csv`")) == telemetry.COLUMNS
 
 
 def test_counts_that_a_percentile_needs() -> None:
-    per_tenant, (_, pooled, _) = table("`tables/cells.csv`"), tables("`tables/summary.csv`")
+    per_tenant, pooled = ({column.name: column.blank for column in described(name)} for name in ("cells", "metrics"))
     for name, needed in NEEDED_COUNT.items():
         column = f"latency_{name}_seconds"
-        assert per_tenant[column]["blank"] == f"fewer than {needed} independent iterations"
-        assert pooled[column]["blank"].startswith(f"fewer than {needed}")
+        assert per_tenant[column] == f"fewer than {needed} independent iterations"
+        assert pooled[column].startswith(f"fewer than {needed}")
 
 
 def evaluated() -> dict[str, dict[str, object]]:

@@ -6,8 +6,6 @@ import re
 import shutil
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,186 +13,32 @@ from typing import Any
 import pandas as pd
 
 from sharebench.analysis import text
-from sharebench.analysis.calibrations import Calibration, Provenanced
 from sharebench.analysis.cells.baseline import Baseline
-from sharebench.analysis.cells.gpu_columns import device_units
 from sharebench.analysis.cells.rows import by_workload, reduced
+from sharebench.analysis.checker import Checker, Refused, refusal
 from sharebench.analysis.pairing import jobs_by_device, paired_by_device, remark
 from sharebench.analysis.tables.cells import cells_table
 from sharebench.analysis.tables.contrasts import contrasts_table
 from sharebench.analysis.tables.devices import always_busy, devices_table
-from sharebench.analysis.tables.interference import interference_table
 from sharebench.analysis.tables.isolation import Case, cases, isolation_table
 from sharebench.analysis.tables.jobs import JobCell, job_cell, jobs_table
-from sharebench.analysis.tables.prometheus import prometheus_rows, prometheus_table
-from sharebench.analysis.tables.stages import stage_rows, stages_table
+from sharebench.analysis.tables.prometheus import prometheus_rows
+from sharebench.analysis.tables.stages import stage_rows
 from sharebench.analysis.tables.startup import Start, Switches, starts, startup_table
-from sharebench.analysis.tables.summary import summary_table
+from sharebench.analysis.tables.summary import interference_table, summary_table
 from sharebench.core import prometheus_options, run_record
-from sharebench.core.files import Damaged, read_json, replace_atomically, write_json
-from sharebench.core.spec import has_jobs, reference
+from sharebench.core.files import read_json, replace_atomically, write_json
+from sharebench.core.spec import has_jobs
 from sharebench.datasets import dataset
-from sharebench.gates.judged import read
-from sharebench.records.record import RecordError, RecordMismatch, check
-from sharebench.records.references import read_device
-from sharebench.records.tables import TableRow
-from sharebench.records.types import NodeFacts, Record
+from sharebench.records.tables import TableRow, frame
+from sharebench.records.types import NodeFacts
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
 PACKAGES = ("snakemake", "numpy", "pandas", "matplotlib", "seaborn", "scipy", "prometheus-client")
-# The most files that a refusal names; the list that its command reads has all.
-NAMED = 5
 # Published in place of a cluster's own names.
 NEUTRAL_CLUSTER = {"context": None, "node": "auto", "namespace": "sharebench", "priority_class": None}
-REFERENCES = ("output_digest", "capacity_hz", "roofs", "idle_power_watts")
-"""What cells use of a calibration."""
 CONFOUNDED = "Each strategy was set up once, so differences between strategies are also differences in time."
-
-
-class Refused(Exception):
-    """The records must not be tabled together; the message says which, why, and the command that mends it."""
-
-
-Identity = dict[str, str | None]
-"""What must be the same in everything that a table comes from: the product, its driver, and the frameworks."""
-Block = tuple[int, str]
-"""A block, and a workload in it."""
-
-
-def _identity(record: Provenanced | Record) -> Identity:
-    packages = {f"package {name}": text for name, text in record["provenance"]["packages"].items()}
-    return {"product": record["node"]["product"], "driver": record["node"]["details"].get("driver"), **packages}
-
-
-class Checker:
-    """Reads calibrations at once and records one by one, and collects why some of them are refused."""
-
-    def __init__(self, study: Study, data: Path) -> None:
-        self.study = study
-        self.data = data
-        self.sound = 0
-        self.units: int | None = None
-        """Of the device, as far as the sound records tell."""
-        self.refused: dict[Path, str] = {}
-        self.identities: dict[Path, tuple[float, Identity]] = {}
-        """By file: when it was started, and its identity."""
-        self.devices: dict[Path, tuple[list[Block], str]] = {}
-        """By file: the blocks that it belongs to (none of a calibration), and its device."""
-        self.elsewhere: dict[tuple[str, str], Mapping[str, object]] = {}
-        """By workload and device what its first cell used, on devices that calibration/ is not of."""
-        self.calibrations = {workload: self._calibration(workload) for workload in study.calibrated()}
-
-    def _note(self, path: Path, record: Provenanced | Record) -> None:
-        self.identities[path] = (record["provenance"]["started_epoch_seconds"], _identity(record))
-        self.devices[path] = ([], record["node"]["device"])
-
-    def _calibration(self, workload: str) -> Calibration | None:
-        path = self.data / "calibration" / f"{workload}.json"
-        try:
-            calibration: Calibration = read_json(path)
-            if not self.study.config["from"]:
-                check(calibration, self.study.calibration_spec(workload), self.study.code(workload))
-            self._note(path, calibration)
-            if missing := [key for key in REFERENCES if key not in calibration]:
-                raise KeyError(missing[0])
-            return calibration
-        except RecordMismatch as mismatch:
-            self.refused[path] = str(mismatch)
-        except Damaged as damage:
-            self.refused[path] = str(damage).removeprefix(f"{path}: ")
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            self.refused[path] = f"not a calibration, missing or damaged ({type(error).__name__}: {error})"
-        return None
-
-    def _is_outdated(self, record: Record, workload: str) -> bool:
-        """Whether a record used another reference of the workload than its calibration has now.
-
-        On another device than the calibration's, than the first cell there used. False without a readable calibration.
-        """
-        calibration, device = record["calibration"], record["node"]["device"]
-        used: dict[str, object] = {**(calibration or {}), **reference(calibration, workload)}
-        current = self.calibrations[workload]
-        if current is None:
-            return False
-        now: Mapping[str, object] = current
-        if current["node"]["device"] != device:
-            now = self.elsewhere.setdefault((workload, device), used)
-        return any(now[key] != value for key, value in used.items() if key in now and value is not None)
-
-    def records(self, cells: Iterable[Cell]) -> Iterator[Record]:
-        """The sound records of these cells; why the others are refused goes into `refused`."""
-        for cell in cells:
-            path = self.data / cell.raw
-            try:
-                record = read(path)
-                if not self.study.config["from"]:
-                    check(record, self.study.spec(cell), self.study.code(cell.workload))
-                self._note(path, record)
-            except (RecordError, RecordMismatch) as error:
-                self.refused[path] = str(error).removeprefix(f"{path}: ")
-                continue
-            components = self.study.components(cell)
-            self.devices[path] = ([(record["cell"]["block"], name) for name in components], record["node"]["device"])
-            if any(self._is_outdated(record, name) for name in components):
-                self.refused[path] = (
-                    "measured with another calibration than calibration/ holds now, or than its device's"
-                )
-                continue
-            self.sound += 1
-            self.units = max(self.units or 0, device_units(record) or 0) or None
-            yield record
-
-    def mixed(self) -> dict[Path, str]:
-        """Why files cannot be in one table with the newest ones.
-
-        Product, driver and frameworks must be those of the newest file that has any. The cells of one workload in one
-        block must be on one device, since ratios are taken within these; different blocks and workloads may be on
-        different devices of one product.
-        """
-        newest: Identity = {}
-        devices: dict[Block, str] = {}
-        for path in sorted(self.identities, key=lambda path: self.identities[path][0]):
-            newest |= self.identities[path][1]
-            blocks, device = self.devices[path]
-            devices |= dict.fromkeys(blocks, device)
-        of_cells = set(devices.values()) or {device for _, device in self.devices.values()}
-        refused = {}
-        for path, (_, identity) in self.identities.items():
-            differences = [f"{key} {old} → {newest[key]}" for key, old in identity.items() if old != newest[key]]
-            blocks, device = self.devices[path]
-            others = [devices[block] for block in blocks if devices[block] != device]
-            if others or device not in of_cells:
-                differences.insert(0, f"device {device} → {(others or sorted(of_cells))[0]}")
-            if differences:
-                refused[path] = f"not the newest cell's: {', '.join(differences)}"
-        device_file = self.data / "nodes" / "device.json"
-        if newest and _node(self.data)["device"] not in of_cells:
-            refused[device_file] = "not the newest cell's device"
-        return refused
-
-
-def refusal(refused: Mapping[Path, str], results: Path, measured_here: bool = True) -> str:
-    """Which records are refused and why, and the command that re-measures exactly them, if they were measured here."""
-    reasons = Counter(refused.values())
-    lines = [f"refused: {len(refused)} record(s) cannot be in these tables:"]
-    for reason, count in reasons.most_common(NAMED):
-        first = next(path for path, why in refused.items() if why == reason)
-        lines.append(f"  {first}{f' and {count - 1} more' if count > 1 else ''}: {reason}")
-    if len(reasons) > NAMED:
-        lines.append(f"  and {len(reasons) - NAMED} other reason(s)")
-    if not measured_here:
-        return "\n".join([*lines, "measure them again where this data set was made"])
-    listed = run_record.state_folder(results).resolve() / "refused.txt"
-    replace_atomically(listed, "".join(f"{path}\n" for path in refused))
-    targets = " ".join(map(str, refused)) if len(refused) <= NAMED else f"$(cat {listed})"
-    lines.append(f"measure them again: snakemake --forcerun {targets} (with the options of this run)")
-    return "\n".join(lines)
-
-
-def _node(data: Path) -> NodeFacts:
-    node: NodeFacts = read_device(data / "nodes" / "device.json")["node"]
-    return node
 
 
 def published(config: dict[str, Any]) -> dict[str, Any]:
@@ -281,7 +125,7 @@ def table(study: Study, data: Path, results: Path, run: run_record.RunRecord) ->
     for line in (remark(tables["cells"]["device"].nunique()), dataset.short_windows_in_words(study)):
         if line not in run["not_shown"]:
             run = run | {"not_shown": f"{run['not_shown']} {line}".strip()}
-    _write(tables, study, run, _node(data), results / "tables", "")
+    _write(tables, study, run, checker.node(), results / "tables", "")
     write_json(results / "manifest.json", _manifest(study, run, checker.units))
 
 
@@ -296,7 +140,7 @@ def partial(results: Path) -> str:
     if sound == 0 or checker.mixed():
         return ""
     note = f"PARTIAL: {sound} of {len(study.cells)} cells. {dataset.short_windows_in_words(study)}".strip()
-    _write(tables, study, run, _node(results), results / "partial", note)
+    _write(tables, study, run, checker.node(), results / "partial", note)
     return f"{sound} of {len(study.cells)} cells are measured; their tables are in {results / 'partial'}"
 
 
@@ -343,7 +187,7 @@ def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
         "summary": summary,
         "contrasts": contrasts_table(by_tenants, study, baseline),
         "devices": devices_table(by_tenants, baseline, always_busy(study.config)),
-        "stages": stages_table(stages),
+        "stages": frame("stages", stages),
         "startup": startup_table(started, switches, [(cell.strategy, name, cell.replicas) for cell, name in expected]),
     }
     if names := study.config["interference"]:
@@ -353,7 +197,7 @@ def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
         jobs = jobs_by_device(jobs, cells, queues)
         tables["jobs"] = jobs_table(jobs, (cell for cell in study.tabled() if study.is_job(cell.workload)), queues)
     if prometheus_options.is_on(study.config):
-        tables["prometheus"] = prometheus_table(watched)
+        tables["prometheus"] = frame("prometheus", watched)
     if study.faults:
         faulty = [(cell.strategy, cell.workload) for cell in study.tabled() if cell.workload in study.faults]
         repeats = study.config["fault_repeats"]

@@ -12,14 +12,14 @@ from pathlib import Path
 import pandas as pd
 
 from sharebench.analysis.cells.baseline import Baseline
-from sharebench.analysis.cells.rows import MeasuredCell, by_workload, reduced
+from sharebench.analysis.cells.rows import GROUP, Group, MeasuredCell, by_workload, reduced
 from sharebench.analysis.cells.separability import Separability
 from sharebench.analysis.cells.slowdown import cell_slowdowns
-from sharebench.analysis.statistics.intervals import holm, log_interval, welch_test
+from sharebench.analysis.statistics.intervals import log_interval, welch_ratio, with_holm
 from sharebench.core.spec import Spec, parse
 from sharebench.datasets import dataset
 from sharebench.gates.judged import read
-from sharebench.records.tables import TableRow
+from sharebench.records.tables import TableRow, frame
 from sharebench.records.types import Record
 from sharebench.study.study import Study
 
@@ -30,29 +30,12 @@ METRICS = (
     "throughput_total_hz",
     "slowdown",
 )
-GROUP = ("strategy", "workload", "tenant_workload", "replicas")
-COLUMNS = (
-    *GROUP,
-    "metric",
-    "before",
-    "after",
-    "ratio",
-    "ratio_low",
-    "ratio_high",
-    "n_before",
-    "n_after",
-    "p",
-    "p_holm",
-    "separable",
-    "reason",
-)
 # Keys of specs that may differ: which cell it is, and what may have been changed.
 MAY_DIFFER = ("repeat", "environment")
-Group = tuple[str, str, str, int]
 
 
 class NotComparable(Exception):
-    """The data sets did not measure the same; one line that says what differs."""
+    """The data sets did not measure the same; one line with the difference."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +68,11 @@ def load(path: Path, name: str | None = None) -> MeasuredData:
         record = read(folder / cell.raw)
         spec = parse(record["spec"])
         for part in by_workload(record, reduced(record)):
-            group = (part.strategy, part.workload, str(part.tenant_workload), part.replicas)
-            specs[group] = spec
+            specs[part.group] = spec
             if part.valid:
-                cells[group].append(part)
+                cells[part.group].append(part)
             else:
-                reasons[group] = part.reason or part.status
+                reasons[part.group] = part.reason or part.status
         for key, text in _facts(record).items():
             facts[key].add(text)
     everything = [cell for own in cells.values() for cell in own]
@@ -119,16 +101,8 @@ def compare(before: MeasuredData, after: MeasuredData) -> pd.DataFrame:
         raise NotComparable(f"not comparable: {before.name} and {after.name} have no cells in common")
     for group in groups:
         refuse_difference(before, after, group)
-    rows: list[TableRow] = []
-    for metric in METRICS:
-        of_metric = [_row(before, after, group, metric) for group in groups]
-        tested = [(row, p) for row in of_metric if isinstance(p := row["p"], float)]
-        for (row, _), adjusted in zip(tested, holm([p for _, p in tested]), strict=True):
-            row["p_holm"] = adjusted
-        rows += of_metric
-    # By group, and within it by metric.
-    rows = [row for index in range(len(groups)) for row in rows[index :: len(groups)]]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    by_metric = [with_holm([_row(before, after, group, metric) for group in groups]) for metric in METRICS]
+    return frame("compare", (row for of_group in zip(*by_metric, strict=True) for row in of_group))
 
 
 def refuse_difference(before: MeasuredData, after: MeasuredData, group: Group) -> None:
@@ -201,18 +175,22 @@ def _values(data: MeasuredData, group: Group, metric: str) -> list[float]:
 
 def _row(before: MeasuredData, after: MeasuredData, group: Group, metric: str) -> TableRow:
     old, new = (_values(data, group, metric) for data in (before, after))
-    row: TableRow = dict(zip(GROUP, group, strict=True))
-    row |= {"metric": metric, "n_before": len(old), "n_after": len(new), "p": None}
-    row["before"] = log_interval(old).value if old else None
-    row["after"] = log_interval(new).value if new else None
+    row: TableRow = {
+        **dict(zip(GROUP, group, strict=True)),
+        "metric": metric,
+        "before": log_interval(old).value if old else None,
+        "after": log_interval(new).value if new else None,
+        "n_before": len(old),
+        "n_after": len(new),
+    }
     if not old or not new:
         without = [data for data, values in ((before, old), (after, new)) if not values]
-        whys = (f"no value in {data.name}: {data.reasons.get(group, 'too few iterations')}" for data in without)
-        return row | {"reason": "; ".join(whys)}
-    test = welch_test(new, old)
-    verdicts = {data.separability.verdict(group[2], test.ratio) for data in (before, after)} - {None}
+        reasons = (f"no value in {data.name}: {data.reasons.get(group, 'too few iterations')}" for data in without)
+        return row | {"reason": "; ".join(reasons)}
+    ratio = welch_ratio(new, old)
+    verdicts = {data.separability.verdict(group[2], ratio) for data in (before, after)} - {None}
     return row | {
-        **test.ratio.columns("ratio"),
-        "p": test.probability,
+        **ratio.columns("ratio"),
+        "p": ratio.probability,
         "separable": "no" if "no" in verdicts else next(iter(verdicts), None),
     }

@@ -28,11 +28,13 @@ NODES = {
     "kubernetes": ("sharebench/nodes/kubernetes/node.py", *TENANT),
     "simulated": ("sharebench/nodes/simulated/node.py",),
 }
+# Which columns tables have.
+COLUMNS = "sharebench/records/columns.csv"
 STAGES = {
     "export": ("export_histograms.py",),
-    "tables": ("aggregate.py",),
-    "compare": ("compare.py",),
-    "decisions": ("fit_model.py", "decide.py"),
+    "tables": ("aggregate.py", COLUMNS),
+    "compare": ("compare.py", COLUMNS),
+    "decisions": ("fit_model.py", "decide.py", COLUMNS),
     "figures": ("plot_figures.py",),
     "report": ("render_report.py", "sharebench/report/templates/**/*"),
     "timeslice": ("sharebench/run/timeslice/probe.py",),

@@ -1,29 +1,73 @@
-"""Tables as they were written: the one reader of tables/*.csv."""
+"""What tables/*.csv hold: their columns, their one writer and their one reader."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import csv
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
 TableRow = dict[str, object]
 """A row that will be written: values by column; None is a blank."""
-BOOLEANS = ("chosen", "flagged", "paired", "restarted", "valid")
-"""Columns that hold True or False, in every table that has them; a blank, where nothing is known, is no True."""
+SCHEMA = Path(__file__).with_name("columns.csv")
+SHARED = "all"
+"""The name in SCHEMA of what several tables have: there is the meaning of a column that has none of its own."""
+ENDS = ("_low", "_high")
+
+
+class Column(NamedTuple):
+    """A line of SCHEMA. Its kind is `whole`, `flag` (True or False), `interval` (with columns for ENDS) or empty."""
+
+    table: str
+    name: str
+    kind: str
+    meaning: str
+    blank: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Itself, and its ends."""
+        return (self.name, *(f"{self.name}{end}" for end in ENDS if self.kind == "interval"))
+
+
+@cache
+def schema() -> list[Column]:
+    """All columns of all tables, in their order."""
+    with SCHEMA.open(encoding="utf-8", newline="") as file:
+        return [Column(*line) for line in csv.reader(file)][1:]
+
+
+def described(table: str) -> Iterator[Column]:
+    """The columns of a table without the ends of intervals."""
+    return (column for column in schema() if column.table == table)
+
+
+def columns(table: str) -> tuple[str, ...]:
+    """The names of a table's columns, in their order."""
+    return tuple(name for column in described(table) for name in column.names)
+
+
+def frame(table: str, rows: Iterable[TableRow], names: Iterable[str] = ()) -> pd.DataFrame:
+    """The rows as that table, with these columns in place of its own; whole numbers stay so next to blanks."""
+    made = pd.DataFrame(list(rows), columns=list(names) or list(columns(table)))
+    return made.astype({column.name: "Int64" for column in described(table) if column.kind == "whole"})
 
 
 def read_table(
     path: Path, texts: Iterable[str] = (), columns: list[str] | None = None, repeated: Iterable[str] = ()
 ) -> pd.DataFrame:
-    """The table at `path`, or `columns` of it: blank `texts` are empty, and BOOLEANS are booleans.
+    """The table at `path`, or `columns` of it: blank `texts` are empty, and flags are booleans; a blank is no True.
 
-    `repeated` columns have few values, and are read as categories. Raises OSError, and ValueError where a boolean is
+    `repeated` columns have few values, and are read as categories. Raises OSError, and ValueError where a flag is
     neither True nor False.
     """
     words = dict.fromkeys(texts, str)
-    kinds = words | dict.fromkeys(repeated, "category") | dict.fromkeys(BOOLEANS, "boolean")
+    flags = {column.name for column in schema() if column.kind == "flag"}
+    kinds = words | dict.fromkeys(repeated, "category") | dict.fromkeys(flags, "boolean")
     table = pd.read_csv(path, usecols=columns, dtype=kinds, low_memory=False)
-    is_there = [name for name in BOOLEANS if name in table]
+    is_there = [name for name in table if name in flags]
     table[is_there] = table[is_there].fillna(False).astype(bool)
     return table.fillna({name: "" for name in words if name in table})

@@ -9,8 +9,8 @@ from unit.factories import record
 
 from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.rows import by_workload, reduced
-from sharebench.analysis.tables.interference import COLUMNS, interference_table
-from sharebench.analysis.tables.summary import summary_table
+from sharebench.analysis.tables.summary import interference_table, summary_table
+from sharebench.records.tables import columns
 from sharebench.study.cells import Cell
 
 ALONE = {"fast": 0.001, "slow": 0.010}
@@ -51,7 +51,6 @@ def records():
 
 def test_each_victim_is_held_against_its_own_baseline(records):
     made = table_of(records, ["slow", "fast"])
-    assert list(made.columns) == list(COLUMNS)
     assert list(zip(made["victim"], made["aggressor"], strict=True)) == [
         ("slow", "slow"),
         ("slow", "fast"),
@@ -75,5 +74,5 @@ def test_a_pair_that_was_not_measured_has_a_row_with_the_reason(records):
 
 
 def test_without_pairs_there_are_only_headings(records):
-    assert table_of(records[:2], ["fast", "slow"]).to_csv(index=False) == ",".join(COLUMNS) + "\n"
+    assert table_of(records[:2], ["fast", "slow"]).to_csv(index=False) == ",".join(columns("interference")) + "\n"
     assert isinstance(table_of(records, []), pd.DataFrame)

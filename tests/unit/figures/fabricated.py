@@ -16,8 +16,7 @@ from unit import factories
 
 from sharebench.analysis.decide import decide
 from sharebench.analysis.tables import startup
-from sharebench.analysis.tables.contrasts import COLUMNS as CONTRASTS
-from sharebench.analysis.tables.devices import COLUMNS as DEVICES
+from sharebench.records.tables import frame
 from sharebench.report.page import POWER_AND_ENERGY
 from sharebench.report.sections.comparisons import TOGETHER
 
@@ -162,8 +161,8 @@ def write(root: Path, label: str = LABEL, strategies: list[str] | None = None) -
     pd.DataFrame([_group(key, rows, cells) for key, rows in groups]).to_csv(
         root / "tables" / "summary.csv", index=False
     )
-    pd.DataFrame(columns=list(CONTRASTS)).to_csv(root / "tables" / "contrasts.csv", index=False)
-    pd.DataFrame(columns=list(DEVICES)).to_csv(root / "tables" / "devices.csv", index=False)
+    for name in ("contrasts", "devices"):
+        frame(name, []).to_csv(root / "tables" / f"{name}.csv", index=False)
     _write_json(root / "nodes" / "device.json", {"node": node(label), "idle_power_watts": None, "roofs": None})
     asked = {name: study[name] for name in ("strategies", "replicas", "workloads", "repeats")}
     manifest = {

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 from unit.figures import fabricated
 
-from sharebench.analysis.tables.devices import COLUMNS
 from sharebench.figures import data, devices, draw
+from sharebench.records.tables import columns
 
 pytestmark = pytest.mark.usefixtures("themed")
 
@@ -18,7 +18,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def write(root: Path, rows: list[dict[str, object]]) -> None:
-    pd.DataFrame(rows, columns=list(COLUMNS)).to_csv(root / "tables" / "devices.csv", index=False)
+    pd.DataFrame(rows, columns=list(columns("devices"))).to_csv(root / "tables" / "devices.csv", index=False)
 
 
 def of(strategy: str, replicas: int, device: str, ratio: float, within: float | None) -> dict[str, object]:

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from unit.figures import fabricated
 
-from sharebench.analysis.tables.interference import COLUMNS
 from sharebench.figures import catalogue, data, distribution, draw, heat_maps, over_replicas, timeline
 from sharebench.figures.page import Sheet
+from sharebench.records.tables import columns
 from sharebench.report import page as report
 
 pytestmark = pytest.mark.usefixtures("themed")
@@ -44,7 +44,7 @@ def with_pairs(root: Path) -> Path:
     manifest["config"]["interference"] = NAMES
     (root / "manifest.json").write_text(json.dumps(manifest))
     rows = [row(strategy, a, b) for strategy in ("time-slicing", "mps") for a in NAMES for b in NAMES]
-    pd.DataFrame(rows, columns=list(COLUMNS)).to_csv(root / "tables" / "interference.csv", index=False)
+    pd.DataFrame(rows, columns=list(columns("interference"))).to_csv(root / "tables" / "interference.csv", index=False)
     return root
 
 

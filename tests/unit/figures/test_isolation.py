@@ -10,9 +10,9 @@ import pytest
 from matplotlib.patches import Rectangle
 from unit.figures import fabricated
 
-from sharebench.analysis.tables.isolation import COLUMNS
 from sharebench.figures import catalogue, data, isolation, style
 from sharebench.figures.page import Sheet
+from sharebench.records.tables import columns
 from sharebench.report import page as report
 
 pytestmark = pytest.mark.usefixtures("themed")
@@ -24,7 +24,7 @@ def row(strategy: str, fault: str, **values: Any) -> dict[str, Any]:
     """A row of isolation.csv: one victim that was unharmed, but for `values`."""
     counts = {"n_expected": 1, "n": 1, "n_excluded": 0, "unharmed": 0, "slowed": 0, "failed": 0, "unjudged": 0}
     base = {"strategy": strategy, "fault": fault, "victim": "matmul", "aggressor": "oom", "set_up_again": 0}
-    return {**dict.fromkeys(COLUMNS), **counts, **base, "new_tenant_seconds": 1.5, "notes": ""} | values
+    return {**dict.fromkeys(columns("isolation")), **counts, **base, "new_tenant_seconds": 1.5, "notes": ""} | values
 
 
 ROWS = [
@@ -46,7 +46,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     manifest = json.loads((root / "manifest.json").read_text())
     manifest["config"]["faults"] = KINDS
     (root / "manifest.json").write_text(json.dumps(manifest))
-    pd.DataFrame(ROWS, columns=list(COLUMNS)).to_csv(root / "tables" / "isolation.csv", index=False)
+    pd.DataFrame(ROWS, columns=list(columns("isolation"))).to_csv(root / "tables" / "isolation.csv", index=False)
     return root
 
 

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from unit.figures import fabricated
 
-from sharebench.analysis.tables.jobs import COLUMNS
 from sharebench.figures import catalogue, data, draw, over_replicas, style
+from sharebench.records.tables import columns
 from sharebench.report import page as report
 from sharebench.report.sections import jobs as report_jobs
 
@@ -21,7 +21,7 @@ SECONDS = {"exclusive": {1: 2.0}, "mps": {1: 2.0, 2: 2.2, 4: 3.1}, "sequential":
 
 def row(strategy: str, replicas: int, seconds: float) -> dict[str, Any]:
     speedup = 2.0 * replicas / seconds
-    blank = dict.fromkeys(COLUMNS, np.nan) | {"reason": ""}
+    blank = dict.fromkeys(columns("jobs"), np.nan) | {"reason": ""}
     return blank | {
         **{"strategy": strategy, "workload": "matmul", "replicas": replicas, "status": "ok", "n": 3, "n_expected": 3},
         **{"makespan_seconds": seconds, "makespan_seconds_low": 0.9 * seconds, "makespan_seconds_high": 1.2 * seconds},
@@ -43,9 +43,9 @@ def with_jobs(root: Path, has_queue: bool = True) -> data.DrawnStudy:
         for replicas, seconds in of_strategy.items()
         if has_queue or strategy != "sequential"
     ]
-    nothing = dict.fromkeys(COLUMNS, np.nan)
+    nothing = dict.fromkeys(columns("jobs"), np.nan)
     rows.append(nothing | row("mig", 4, np.nan) | {"n": 0, "status": "infeasible", "reason": "too few cores"})
-    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    table = pd.DataFrame(rows, columns=list(columns("jobs")))
     if not has_queue:
         table[["speedup", "speedup_low", "speedup_high"]] = np.nan
     table.to_csv(root / "tables" / "jobs.csv", index=False)

@@ -126,7 +126,7 @@ def _unpaired(
         alone = baseline.latencies_seconds(workload)
         of_alone = mean_of_logs(alone)[1]
         parts.append((None if of_alone is None else follows**2 * of_alone, len(alone) - 1))
-    return combined(mean, parts, len(cells)).ratio
+    return combined(mean, parts, len(cells))
 
 
 def _within(name: str, estimate: Estimate, cell: MeasuredCell) -> Estimate:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from sharebench.analysis.cells.gpu_columns import DeviceColumns, device_columns, tenant_memory_mib, tenants_that_fit
 from sharebench.analysis.statistics.effective import effective_count
@@ -13,12 +15,18 @@ from sharebench.core.spec import components, parse
 from sharebench.gates.gates import is_valid
 from sharebench.gates.verdict import window_seconds
 from sharebench.records.histogram import ForeignHistogram, Histogram, Quantile, merged, merged_foreign
+from sharebench.records.tables import TableRow
 from sharebench.records.types import Record, TenantRecord
 
 PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+Group = tuple[str, str, str, int]
+"""Strategy, workload, workload of the tenants, and number of tenants of the cell."""
+GROUP = ("strategy", "workload", "tenant_workload", "replicas")
+Item = TypeVar("Item")
+Key = TypeVar("Key")
 # Of independent iterations.
 NEEDED_COUNT = {name: required_count(q) for name, q in PERCENTILES.items()}
-# The device times of so many of a tenant's iterations are those of all of them, but for the window's edges.
+# Where at least this part of a tenant's iterations has device times, these are the times of all, but for the edges.
 ALL_TIMED_RATIO = 0.99
 
 
@@ -78,9 +86,6 @@ class TenantRow:
     device: str
 
 
-COLUMNS = tuple(field.name for field in fields(TenantRow))
-
-
 @dataclass(frozen=True, slots=True)
 class MeasuredCell:
     """One cell: its rows, and its tenants taken together; or of a mix the tenants that run one of its workloads."""
@@ -110,6 +115,11 @@ class MeasuredCell:
     device: DeviceColumns
     """The same in all its rows."""
     tenants_that_fit: int | None
+
+    @property
+    def group(self) -> Group:
+        """Whose repeat it is; a whole mix is in none."""
+        return self.strategy, self.workload, str(self.tenant_workload), self.replicas
 
 
 def by_workload(record: Record, whole: MeasuredCell) -> list[MeasuredCell]:
@@ -235,7 +245,7 @@ def _scrape_error_percent(tenant: TenantRecord) -> float | None:
 
 
 def _percentiles_of(tenants: Sequence[TenantRecord], histogram: Histogram, effective: float) -> dict[str, Quantile]:
-    """Percentiles of these tenants' latencies together; `histogram` is the sum of theirs in our own buckets.
+    """Percentiles of these tenants' latencies together; `histogram` is the sum of their histograms in our own buckets.
 
     Programs that measure themselves have buckets of their own, which cannot be added to others.
     """
@@ -244,24 +254,46 @@ def _percentiles_of(tenants: Sequence[TenantRecord], histogram: Histogram, effec
     if not scraped:
         smallest = min((tenant["min_seconds"] or 0.0 for tenant in counted), default=0.0)
         largest = max((tenant["max_seconds"] or 0.0 for tenant in counted), default=0.0)
-        return _percentiles(histogram, effective, smallest, largest)
+        found = bounded(histogram, effective)
+        return {name: quantile.within(smallest, largest) for name, quantile in found.items()}
     stored = [buckets for tenant in scraped if (buckets := tenant.get("foreign_histogram")) is not None]
     together = merged_foreign(map(ForeignHistogram.from_record, stored))
-    if together is None or len(stored) < len(counted):
-        return {}
-    names = [name for name, needed in NEEDED_COUNT.items() if together.count >= needed]
-    quantiles = together.quantiles([PERCENTILES[name] for name in names]) if names else []
-    return {name: quantile for name, quantile in zip(names, quantiles, strict=True) if quantile.is_bounded}
+    return {} if together is None or len(stored) < len(counted) else bounded(together, together.count)
 
 
-def _percentiles(histogram: Histogram, effective: float, min_seconds: float, max_seconds: float) -> dict[str, Quantile]:
-    """The percentiles that so many independent iterations can carry and whose bucket has two finite bounds."""
-    names = [name for name, needed in NEEDED_COUNT.items() if effective >= needed]
-    if not names:
-        return {}
-    quantiles = histogram.quantiles([PERCENTILES[name] for name in names])
+def bounded(histogram: Histogram | ForeignHistogram, count: float) -> dict[str, Quantile]:
+    """The percentiles that this number of independent iterations can carry and whose bucket has two finite bounds."""
+    names = [name for name, needed in NEEDED_COUNT.items() if count >= needed]
+    found = histogram.quantiles([PERCENTILES[name] for name in names]) if names else []
+    return {name: quantile for name, quantile in zip(names, found, strict=True) if quantile.is_bounded}
+
+
+def tenant_key(record: Record, tenant: TenantRecord) -> TableRow:
+    """The columns that say which tenant of which cell a row is of."""
     return {
-        name: quantile.within(min_seconds, max_seconds)
-        for name, quantile in zip(names, quantiles, strict=True)
-        if quantile.is_bounded
+        **record["cell"],
+        "tenant": tenant["index"],
+        "tenant_workload": tenant["workload"],
+        "valid": is_valid(record),
     }
+
+
+def outcome(
+    statuses: Iterable[str], reasons: Iterable[str | None], n_expected: int, valid: Sequence[object]
+) -> TableRow:
+    """The columns that say how the cells of a row ended."""
+    different = set(statuses) or {"missing"}
+    return {
+        "status": different.pop() if len(different) == 1 else "mixed",
+        "reason": "; ".join(dict.fromkeys(filter(None, reasons))),
+        "n_expected": n_expected,
+        "n": len(valid),
+    }
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> defaultdict[Key, list[Item]]:
+    """The items by key, in the order in which they come; none under any other key."""
+    groups: defaultdict[Key, list[Item]] = defaultdict(list)
+    for item in items:
+        groups[key(item)].append(item)
+    return groups

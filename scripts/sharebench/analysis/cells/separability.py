@@ -39,7 +39,7 @@ class Separability:
             return None
         beyond = abs(math.log(ratio.value)) - abs(math.log(control.value))
         parts = [(each.log_variance, each.degrees_of_freedom) for each in (ratio, control)]
-        apart = combined(beyond, parts, ratio.n).ratio
+        apart = combined(beyond, parts, ratio.n)
         if ratio.low <= 1 <= ratio.high or apart.low is None or math.log(apart.low) <= ROUNDING:
             return "no"
         return "yes"

@@ -6,14 +6,7 @@ from collections.abc import Callable, Sequence
 
 from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.rows import MeasuredCell
-from sharebench.analysis.statistics.intervals import (
-    Estimate,
-    RatioTest,
-    log_interval,
-    ratio_test,
-    welch_ratio,
-    welch_test,
-)
+from sharebench.analysis.statistics.intervals import Estimate, log_interval, welch_ratio
 
 
 def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[Estimate | None, str | None]:
@@ -54,29 +47,27 @@ def cell_slowdowns(cells: Sequence[MeasuredCell], baseline: Baseline) -> list[fl
     return _paired_slowdowns(cells, seen) or _slowdowns(cells, lambda _, workload: seen.mean_seconds(workload))
 
 
-def latency_ratio(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell]) -> RatioTest | None:
+def latency_ratio(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell]) -> Estimate | None:
     """Mean latency of one group of valid repeats over that of another; None where one of them has none.
 
-    Student's test of the pairs (`are_paired`), else Welch's of the groups. Of cells of several devices only the pairs
-    count, however many there are.
+    The pairs (`are_paired`) are tested, else the groups (Welch). Of cells of several devices only the pairs count,
+    however many there are.
     """
     tops, bottoms = _by_block(over), _by_block(under)
     is_split = len({row.device for cell in (*over, *under) for row in cell.rows}) > 1
     if is_split or are_paired(over, under):
         ratios = [tops[block] / bottoms[block] for block in tops.keys() & bottoms.keys()]
-        return ratio_test(ratios) if ratios else None
-    all_tops, all_bottoms = (_latencies(cells) for cells in (over, under))
-    return welch_test(all_tops, all_bottoms) if all_tops and all_bottoms else None
+        return log_interval(ratios) if ratios else None
+    all_tops, all_bottoms = (
+        [seconds for cell in cells if (seconds := cell.latency_mean_seconds)] for cells in (over, under)
+    )
+    return welch_ratio(all_tops, all_bottoms) if all_tops and all_bottoms else None
 
 
 def are_paired(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell]) -> bool:
     """Whether each cell has exactly one partner of its own run and block in the other group."""
     tops, bottoms = _by_block(over), _by_block(under)
     return bool(tops) and tops.keys() == bottoms.keys() and (len(tops), len(bottoms)) == (len(over), len(under))
-
-
-def _latencies(cells: Sequence[MeasuredCell]) -> list[float]:
-    return [cell.latency_mean_seconds for cell in cells if cell.latency_mean_seconds]
 
 
 def _by_block(cells: Sequence[MeasuredCell]) -> dict[tuple[str, int], float]:
@@ -101,11 +92,7 @@ def _slowdowns(
     """Slowdown of each cell for whose tenants there is a baseline."""
     found = []
     for cell in cells:
-        ratios = []
-        for row in cell.rows:
-            alone = alone_seconds(cell, _workload(cell))
-            if alone and row.latency_mean_seconds:
-                ratios.append(row.latency_mean_seconds / alone)
-        if len(ratios) == len(cell.rows):
-            found.append(sum(ratios) / len(ratios))
+        alone, means = alone_seconds(cell, _workload(cell)), [row.latency_mean_seconds for row in cell.rows]
+        if alone and all(means):
+            found.append(sum(mean / alone for mean in means if mean) / len(means))
     return found

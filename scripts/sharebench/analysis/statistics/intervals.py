@@ -6,13 +6,16 @@ The unit of replication is the cell run, not the iteration: the iterations of on
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
+
+from sharebench.records.tables import TableRow
 
 CONFIDENCE = 0.95
 
@@ -27,10 +30,12 @@ class Estimate:
     n: int = 0
     """Values behind it; 0 for a prediction."""
     log_variance: float | None = field(default=None, compare=False)
-    """Variance of the mean log, with so many degrees of freedom; None where it is not known."""
+    """Variance of the mean log, with these degrees of freedom; None where it is not known."""
     degrees_of_freedom: float = field(default=0.0, compare=False)
+    probability: float | None = field(default=None, compare=False)
+    """p of Student's two-sided test that it is 1: below 0.05 just where the interval leaves 1 out."""
     draws: NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
-    """Draws from its distribution, shape (draws,); None where nobody drew any."""
+    """Draws from its distribution, shape (draws,); None where there are none."""
 
     def drawn(self, index: int) -> Estimate:
         """The estimate moved to draw number `index`, its interval with it; itself where it has no draws."""
@@ -44,15 +49,15 @@ class Estimate:
 
     def times(self, factor: float) -> Estimate:
         """The estimate in another unit."""
-        low, high = (None if end is None else end * factor for end in (self.low, self.high))
-        draws = None if self.draws is None else self.draws * factor
-        return Estimate(self.value * factor, low, high, self.n, draws=draws)
+        return self._scaled(lambda number: number * factor)
 
     def over(self, denominator: float) -> Estimate:
         """The estimate over a number without an error of its own."""
-        low, high = (None if end is None else end / denominator for end in (self.low, self.high))
-        draws = None if self.draws is None else self.draws / denominator
-        return Estimate(self.value / denominator, low, high, self.n, draws=draws)
+        return self._scaled(lambda number: number / denominator)
+
+    def _scaled(self, scale: Callable[[Any], Any]) -> Estimate:
+        low, high, draws = (None if each is None else scale(each) for each in (self.low, self.high, self.draws))
+        return Estimate(scale(self.value), low, high, self.n, draws=draws)
 
     def under(self, numerator: float) -> Estimate:
         """`numerator` over the estimate; a bound of 0 becomes no bound."""
@@ -61,29 +66,13 @@ class Estimate:
         return Estimate(numerator / self.value, low, high, self.n, draws=draws)
 
 
-@dataclass(frozen=True)
-class RatioTest:
-    """A ratio, and p of Student's two-sided test that it is 1: below 0.05 just where the interval leaves 1 out.
-
-    None where there is no interval.
-    """
-
-    ratio: Estimate
-    probability: float | None
-
-
 def log_interval(values: Sequence[float]) -> Estimate:
     """Geometric mean of positive values and exp(m ± t s / √n), m and s being mean and deviation of the logs.
 
     One value has no interval. Raises ValueError for no value, or one that is not positive.
     """
-    return ratio_test(values).ratio
-
-
-def ratio_test(values: Sequence[float]) -> RatioTest:
-    """`log_interval` of ratios, such as those of pairs, and whether they are 1 on the geometric mean."""
     mean, variance = mean_of_logs(values)
-    return _test(mean, variance, len(values) - 1, len(values))
+    return _estimate(mean, variance, len(values) - 1, len(values))
 
 
 def welch_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Estimate:
@@ -93,18 +82,13 @@ def welch_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> E
     freedom of Welch (Biometrika 34, 1947) and Satterthwaite. No interval when either sample has one value;
     `n` is the number of numerators. Raises ValueError as `log_interval` does.
     """
-    return welch_test(numerators, denominators).ratio
-
-
-def welch_test(numerators: Sequence[float], denominators: Sequence[float]) -> RatioTest:
-    """`welch_ratio`, and whether it is 1."""
     mean_over, variance_over = mean_of_logs(numerators)
     mean_under, variance_under = mean_of_logs(denominators)
     parts = [(variance_over, len(numerators) - 1), (variance_under, len(denominators) - 1)]
     return combined(mean_over - mean_under, parts, len(numerators))
 
 
-def combined(mean: float, parts: Sequence[tuple[float | None, float]], n: int) -> RatioTest:
+def combined(mean: float, parts: Sequence[tuple[float | None, float]], n: int) -> Estimate:
     """exp(`mean`), of a mean of logs whose variance is a sum of independent parts, each with its degrees of freedom.
 
     The sum has those of Welch (Biometrika 34, 1947) and Satterthwaite (Biometrics Bulletin 2, 1946). No interval where
@@ -112,14 +96,14 @@ def combined(mean: float, parts: Sequence[tuple[float | None, float]], n: int) -
     """
     known = [(variance, degrees) for variance, degrees in parts if variance is not None]
     if len(known) < len(parts):
-        return _test(mean, None, 0, n)
+        return _estimate(mean, None, 0, n)
     total = math.fsum(variance for variance, _ in known)
     spread = math.fsum(variance**2 / degrees for variance, degrees in known)
-    return _test(mean, total, total**2 / spread if spread else 1.0, n)
+    return _estimate(mean, total, total**2 / spread if spread else 1.0, n)
 
 
 def holm(probabilities: Sequence[float]) -> list[float]:
-    """The p values adjusted for being so many, by Holm's step-down method (Scandinavian J. of Statistics 6, 1979).
+    """The p values adjusted for their number, by Holm's step-down method (Scandinavian J. of Statistics 6, 1979).
 
     In the order given: of m values the k-th smallest becomes the largest of (m - i + 1) p_i over i <= k, at most 1.
     """
@@ -129,6 +113,14 @@ def holm(probabilities: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(probabilities) - rank) * probabilities[index]))
         adjusted[index] = largest
     return adjusted
+
+
+def with_holm(rows: Sequence[TableRow]) -> Sequence[TableRow]:
+    """The rows, those that have a `p` with a `p_holm` too."""
+    tested = [(row, p) for row in rows if isinstance(p := row.get("p"), float)]
+    for (row, _), adjusted in zip(tested, holm([p for _, p in tested]), strict=True):
+        row["p_holm"] = adjusted
+    return rows
 
 
 def required_count(quantile: float) -> int:
@@ -160,13 +152,17 @@ def _t(degrees_of_freedom: float) -> float:
     return float(stdtrit(degrees_of_freedom, (1 + CONFIDENCE) / 2))
 
 
-def _test(mean: float, variance: float | None, degrees_of_freedom: float, n: int) -> RatioTest:
-    """Of a mean of logs with the variance of that mean."""
+def _estimate(mean: float, variance: float | None, degrees_of_freedom: float, n: int) -> Estimate:
     if variance is None:
-        return RatioTest(Estimate(math.exp(mean), None, None, n), None)
+        return Estimate(math.exp(mean), n=n)
     error = math.sqrt(variance)
     half = _t(degrees_of_freedom) * error
-    ratio = Estimate(math.exp(mean), math.exp(mean - half), math.exp(mean + half), n, variance, degrees_of_freedom)
-    if error == 0:
-        return RatioTest(ratio, float(mean == 0))
-    return RatioTest(ratio, float(2 * stdtr(degrees_of_freedom, -abs(mean) / error)))
+    return Estimate(
+        math.exp(mean),
+        math.exp(mean - half),
+        math.exp(mean + half),
+        n,
+        log_variance=variance,
+        degrees_of_freedom=degrees_of_freedom,
+        probability=float(2 * stdtr(degrees_of_freedom, -abs(mean) / error)) if error else float(mean == 0),
+    )

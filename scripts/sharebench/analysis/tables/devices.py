@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,25 +11,11 @@ import pandas as pd
 from scipy.special import fdtrc
 
 from sharebench.analysis.cells.baseline import Baseline
-from sharebench.analysis.cells.rows import MeasuredCell
+from sharebench.analysis.cells.rows import GROUP, Group, MeasuredCell, grouped
 from sharebench.analysis.cells.slowdown import cell_slowdowns
 from sharebench.analysis.statistics.intervals import log_interval
 from sharebench.core.strategies import AGAIN, is_again
-
-COLUMNS = (
-    "strategy",
-    "workload",
-    "tenant_workload",
-    "replicas",
-    "device",
-    "n",
-    "latency_mean_seconds",
-    "over_all_devices",
-    "slowdown",
-    "between_devices_percent",
-    "within_device_percent",
-    "p_devices",
-)
+from sharebench.records.tables import TableRow, frame
 
 
 @dataclass(frozen=True)
@@ -73,39 +58,29 @@ def always_busy(config: Mapping[str, Any]) -> set[str]:
 def devices_table(cells: Iterable[MeasuredCell], baseline: Baseline, busy: Collection[str]) -> pd.DataFrame:
     """One row per strategy, workload, number of tenants and device, where two devices or more have valid cells.
 
-    Of tenants that run one of the workloads `busy`. The baseline measured again is the baseline: two measurements in
-    one block tell how a device repeats itself.
+    Of tenants that run one of the workloads `busy`. The A/A control counts as the baseline: two measurements in one
+    block show how a device repeats itself.
     """
-    groups: dict[tuple[str, str, str, int], dict[str, list[MeasuredCell]]] = defaultdict(lambda: defaultdict(list))
-    for cell in cells:
-        runs = cell.tenant_workload
-        if cell.valid and cell.latency_mean_seconds and runs is not None and runs in busy:
-            key = (cell.strategy.removesuffix(AGAIN), cell.workload, runs, cell.replicas)
-            groups[key][cell.rows[0].device].append(cell)
-    rows = [row for key, found in groups.items() if len(found) > 1 for row in _rows(key, found, baseline)]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    known = (cell for cell in cells if cell.valid and cell.latency_mean_seconds and cell.tenant_workload in busy)
+    groups = grouped(known, lambda cell: (cell.strategy.removesuffix(AGAIN), *cell.group[1:]))
+    by_device = ((key, grouped(own, lambda cell: cell.rows[0].device)) for key, own in groups.items())
+    return frame("devices", (row for key, own in by_device if len(own) > 1 for row in _rows(key, own, baseline)))
 
 
-def _rows(
-    key: tuple[str, str, str, int], found: Mapping[str, Sequence[MeasuredCell]], baseline: Baseline
-) -> list[dict[str, object]]:
+def _rows(key: Group, found: Mapping[str, Sequence[MeasuredCell]], baseline: Baseline) -> Iterator[TableRow]:
     latencies = {device: [cell.latency_mean_seconds or 0.0 for cell in own] for device, own in found.items()}
     means = {device: log_interval(own).value for device, own in latencies.items()}
     middle, apart = log_interval(list(means.values())).value, spread(latencies)
-    rows: list[dict[str, object]] = []
     for device in sorted(found):
         slowdowns = cell_slowdowns([cell for cell in found[device] if not is_again(cell.strategy)], baseline)
-        rows.append(
-            dict(zip(COLUMNS, key, strict=False))
-            | {
-                "device": device,
-                "n": len(found[device]),
-                "latency_mean_seconds": means[device],
-                "over_all_devices": means[device] / middle,
-                "slowdown": log_interval(slowdowns).value if slowdowns else None,
-                "between_devices_percent": apart.between_percent,
-                "within_device_percent": apart.within_percent,
-                "p_devices": apart.probability,
-            }
-        )
-    return rows
+        yield {
+            **dict(zip(GROUP, key, strict=True)),
+            "device": device,
+            "n": len(found[device]),
+            "latency_mean_seconds": means[device],
+            "over_all_devices": means[device] / middle,
+            "slowdown": log_interval(slowdowns).value if slowdowns else None,
+            "between_devices_percent": apart.between_percent,
+            "within_device_percent": apart.within_percent,
+            "p_devices": apart.probability,
+        }

@@ -1,4 +1,4 @@
-"""The latency histograms of all valid cells of one pair: the tenants' own, and what Prometheus saw of them."""
+"""The latency histograms of all valid cells of one pair: the tenants' own, and those that Prometheus scraped."""
 
 from __future__ import annotations
 
@@ -14,58 +14,46 @@ from sharebench.gates import judged
 from sharebench.gates.gates import is_valid
 from sharebench.records import record
 from sharebench.records.prometheus import ScrapedBuckets
-from sharebench.records.types import Record, TenantRecord
+from sharebench.records.tables import columns
+from sharebench.records.types import Record
 from tenant.contract import ForeignBuckets, upper_seconds
 
-COLUMNS = ("replicas", "repeat", "tenant", "bucket_lower_seconds", "bucket_upper_seconds", "count")
+Bucket = tuple[int, float, float, float]
+"""Tenant, lower and upper bound in seconds, and the count."""
 
 
-Bucket = tuple[float, float, float]
-"""Lower and upper bound in seconds, and the count."""
-
-
-def _buckets(tenant: TenantRecord) -> Iterator[Bucket]:
-    """Each bucket that is not empty; of a program that measures itself, its own."""
-    for text, count in tenant["histogram"].items():
-        index = int(text)
-        yield (upper_seconds(index - 1) if index else 0.0), upper_seconds(index), count
-    yield from _foreign(tenant.get("foreign_histogram"))
-
-
-def _foreign(stored: ForeignBuckets | ScrapedBuckets | None) -> Iterator[Bucket]:
+def _foreign(tenant: int, stored: ForeignBuckets | ScrapedBuckets | None) -> Iterator[Bucket]:
     """The non-empty buckets of any layout; the last bound may be None for infinity."""
     if stored is None:
         return
     uppers = [math.inf if upper is None else upper for upper in stored["upper_seconds"]]
     for (lower, upper), count in zip(pairwise([0.0, *uppers]), stored["count"], strict=True):
         if count:
-            yield lower, upper, count
+            yield tenant, lower, upper, count
 
 
-def _own(measured: Record) -> Iterator[tuple[int, Bucket]]:
+def _own(measured: Record) -> Iterator[Bucket]:
     for tenant in measured["tenants"]:
-        for bucket in _buckets(tenant):
-            yield tenant["index"], bucket
+        for text, count in tenant["histogram"].items():
+            index = int(text)
+            yield tenant["index"], (upper_seconds(index - 1) if index else 0.0), upper_seconds(index), count
+        yield from _foreign(tenant["index"], tenant.get("foreign_histogram"))
 
 
-def _prometheus(measured: Record) -> Iterator[tuple[int, Bucket]]:
+def _prometheus(measured: Record) -> Iterator[Bucket]:
     prometheus = measured.get("prometheus")
     for seen in prometheus["tenants"] if prometheus else ():
-        for bucket in _foreign(seen["histogram"]):
-            yield seen["index"], bucket
+        yield from _foreign(seen["index"], seen["histogram"])
 
 
-SOURCES: Mapping[str, Callable[[Record], Iterable[tuple[int, Bucket]]]] = {
-    "tenants": _own,
-    "prometheus": _prometheus,
-}
+SOURCES: Mapping[str, Callable[[Record], Iterable[Bucket]]] = {"tenants": _own, "prometheus": _prometheus}
 
 
 def export_histograms(raw_paths: Sequence[Path], out: Path, source: str = "tenants") -> None:
     """Write the non-empty buckets of the host latencies, by replicas, repeat, tenant and bucket; atomically.
 
-    `source` is whose they are, a key of SOURCES. The overflow bucket's upper bound is `inf`. Raises RecordError for a
-    damaged record, and for one that is not of the first one's strategy and workload.
+    `source` is a key of SOURCES. The overflow bucket's upper bound is `inf`. Raises RecordError for a damaged record,
+    and for one that is not of the first one's strategy and workload.
     """
     rows: list[tuple[int, int, int, float, float, float]] = []
     first: tuple[str, str] | None = None
@@ -77,10 +65,9 @@ def export_histograms(raw_paths: Sequence[Path], out: Path, source: str = "tenan
         if pair != first:
             raise record.RecordError(f"{path}: is of {' and '.join(pair)}, not of {' and '.join(first)}")
         if is_valid(measured):
-            for tenant, bucket in SOURCES[source](measured):
-                rows.append((cell["replicas"], cell["repeat"], tenant, *bucket))
+            rows += ((cell["replicas"], cell["repeat"], *bucket) for bucket in SOURCES[source](measured))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    writer.writerow(columns("histograms"))
     writer.writerows(sorted(rows))
     replace_atomically(out, text.getvalue())

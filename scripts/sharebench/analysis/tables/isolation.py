@@ -6,43 +6,21 @@ A victim is compared with itself: the slots of its timeline before the fault are
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from sharebench.analysis.cells.baseline import Baseline
+from sharebench.analysis.cells.rows import grouped
 from sharebench.gates.gates import is_valid
-from sharebench.records.tables import TableRow
-from sharebench.records.types import FaultOutcome, Record
+from sharebench.records.tables import TableRow, frame
+from sharebench.records.types import FaultOutcome, Record, TenantRecord
 from tenant.contract import Timeline
 
-COLUMNS = (
-    "strategy",
-    "fault",
-    "victim",
-    "n_expected",
-    "n",
-    "n_excluded",
-    "unharmed",
-    "slowed",
-    "failed",
-    "unjudged",
-    "worst_slowdown_during",
-    "worst_slowdown_after",
-    "worst_slowdown_of_baseline",
-    "slowed_seconds",
-    "slowed_ratio",
-    "victim_recovery_seconds",
-    "aggressor",
-    "new_tenant_seconds",
-    "node_recovery_seconds",
-    "set_up_again",
-    "notes",
-)
 OUTCOMES = ("unharmed", "slowed", "failed", "unjudged")
-# A slot counts as slow when its mean latency exceeds that before the fault by so much, and all but one slot's there ...
+# A slot counts as slow when its mean latency is larger than this many times that before the fault, and than that of all
+# slots there but one, ...
 SLOW_RATIO = 1.25
 # ... and as slowed by the fault only in a run of at least this many.
 LEAST_SLOTS = 3
@@ -70,9 +48,19 @@ def effect(timeline: Timeline, at_seconds: float, ended_seconds: float | None) -
     """
     counts, sums, slot = timeline["count"], timeline["sum_seconds"], timeline["slot_seconds"]
     slots = len(counts)
+
+    def mean(of: Iterable[int]) -> float | None:
+        of = list(of)
+        count = sum(counts[slot] for slot in of)
+        return sum(sums[slot] for slot in of) / count if count else None
+
+    def ratio(of: Iterable[int]) -> float | None:
+        found = mean(of)
+        return None if found is None or before is None else found / before
+
     first = max(0, math.floor(at_seconds / slot) - 1)
     last = slots - 1 if ended_seconds is None else min(slots - 1, math.floor(ended_seconds / slot))
-    before = _mean(counts, sums, 0, first)
+    before = mean(range(first))
     if before is None:
         return None
     usual = [total / count for count, total in zip(counts[:first], sums[:first], strict=True) if count]
@@ -85,38 +73,18 @@ def effect(timeline: Timeline, at_seconds: float, ended_seconds: float | None) -
         for index in range(first, slots)
         if (sums[index] / counts[index] > limit_seconds if counts[index] else is_gapless)
     ]
-    slowed = [index for run in _runs(slow) if len(run) >= LEAST_SLOTS for index in run]
-    during, after = _mean(counts, sums, first, last + 1), _mean(counts, sums, last + 1, slots)
+    # Neighbouring slots have one distance from their number in the list.
+    runs = grouped(enumerate(slow), lambda pair: pair[1] - pair[0]).values()
+    slowed = [index for run in runs if len(run) >= LEAST_SLOTS for _, index in run]
     recovery = max(0.0, (slowed[-1] + 1) * slot - at_seconds) if slowed else 0.0
     return Effect(
-        slowdown_during=None if during is None else during / before,
-        slowdown_after=None if after is None else after / before,
-        since_mean_seconds=_mean(counts, sums, first, slots),
+        slowdown_during=ratio(range(first, last + 1)),
+        slowdown_after=ratio(range(last + 1, slots)),
+        since_mean_seconds=mean(range(first, slots)),
         slowed_seconds=len(slowed) * slot,
-        slowed_ratio=_ratio(counts, sums, slowed, before),
+        slowed_ratio=ratio(slowed),
         recovery_seconds=None if slowed and slowed[-1] == slots - 1 else recovery,
     )
-
-
-def _mean(counts: Sequence[int], sums: Sequence[float], begin: int, end: int) -> float | None:
-    count = sum(counts[begin:end])
-    return sum(sums[begin:end]) / count if count else None
-
-
-def _ratio(counts: Sequence[int], sums: Sequence[float], slots: Sequence[int], before: float) -> float | None:
-    count = sum(counts[slot] for slot in slots)
-    return sum(sums[slot] for slot in slots) / count / before if count else None
-
-
-def _runs(indices: Sequence[int]) -> list[list[int]]:
-    """Runs of neighbouring indices."""
-    runs: list[list[int]] = []
-    for index in indices:
-        if runs and runs[-1][-1] == index - 1:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
-    return runs
 
 
 @dataclass(frozen=True)
@@ -126,61 +94,43 @@ class Case:
     strategy: str
     workload: str
     outcome: str | None
-    note: str
-    effect: Effect | None
-    aggressor: str
-    fault: FaultOutcome | None
+    note: str = ""
+    effect: Effect | None = None
+    aggressor: str = ""
+    fault: FaultOutcome | None = None
 
 
 def cases(record: Record) -> list[Case]:
-    """The victims of a cell that was to have a fault; where it did not happen, one case that says why."""
+    """The victims of a cell that was to have a fault; where it did not happen, one case with the reason."""
     cell, fault = record["cell"], record.get("fault")
     if fault is None or not fault["happened"]:
-        reason = record["reason"] or "the fault did not happen"
-        nothing = Case(
-            strategy=cell["strategy"],
-            workload=cell["workload"],
-            outcome=None,
-            note=reason,
-            effect=None,
-            aggressor="",
-            fault=None,
-        )
-        return [nothing]
-    aggressor = record["tenants"][fault["aggressor"]]["status"]
-    unproven = any(gate["name"] == "evidence" and not gate["passed"] for gate in record["gates"])
-    found = []
-    for tenant in record["tenants"]:
-        if tenant["index"] == fault["aggressor"]:
-            continue
-        seen, note = None, ""
-        if tenant["status"] != "ok":
-            outcome: str | None = "failed"
-            note = tenant["exit"]["reason"] if tenant["exit"] else tenant["status"]
-        elif not is_valid(record) and record["status"] == "ok":
-            outcome = None if unproven else "unjudged"
-            note = "; ".join(
-                each["name"] for each in record["gates"] if each["severity"] == "invalid" and not each["passed"]
-            )
-            note = f"excluded by {note}" if unproven else f"latencies excluded by {note}"
-        elif tenant["timeline"] is None:
-            outcome, note = "unjudged", "no timeline"
-        else:
-            seen = effect(tenant["timeline"], fault["at_seconds"], fault["ended_seconds"][fault["aggressor"]])
-            outcome = "unjudged" if seen is None else "slowed" if seen.slowed_seconds else "unharmed"
-            note = "no iteration before the fault to compare with" if seen is None else ""
-        found.append(
-            Case(
-                strategy=cell["strategy"],
-                workload=cell["workload"],
-                outcome=outcome,
-                note=note,
-                effect=seen,
-                aggressor=aggressor,
-                fault=fault,
-            )
-        )
-    return found
+        note = record["reason"] or "the fault did not happen"
+        return [Case(strategy=cell["strategy"], workload=cell["workload"], outcome=None, note=note)]
+    return [_case(record, tenant, fault) for tenant in record["tenants"] if tenant["index"] != fault["aggressor"]]
+
+
+def _case(record: Record, victim: TenantRecord, fault: FaultOutcome) -> Case:
+    case = Case(
+        strategy=record["cell"]["strategy"],
+        workload=record["cell"]["workload"],
+        outcome="unjudged",
+        aggressor=record["tenants"][fault["aggressor"]]["status"],
+        fault=fault,
+    )
+    if victim["status"] != "ok":
+        return replace(case, outcome="failed", note=victim["exit"]["reason"] if victim["exit"] else victim["status"])
+    if not is_valid(record) and record["status"] == "ok":
+        failed = [gate for gate in record["gates"] if not gate["passed"]]
+        names = "; ".join(gate["name"] for gate in failed if gate["severity"] == "invalid")
+        if any(gate["name"] == "evidence" for gate in failed):
+            return replace(case, outcome=None, note=f"excluded by {names}")
+        return replace(case, note=f"latencies excluded by {names}")
+    if victim["timeline"] is None:
+        return replace(case, note="no timeline")
+    seen = effect(victim["timeline"], fault["at_seconds"], fault["ended_seconds"][fault["aggressor"]])
+    if seen is None:
+        return replace(case, note="no iteration before the fault to compare with")
+    return replace(case, outcome="slowed" if seen.slowed_seconds else "unharmed", effect=seen)
 
 
 def isolation_table(
@@ -191,45 +141,43 @@ def isolation_table(
     baseline: Baseline,
 ) -> pd.DataFrame:
     """One row per (strategy, name of a fault's cells) of `expected`; `faults` has victim and aggressor by that name."""
-    by_row: dict[tuple[str, str], list[Case]] = defaultdict(list)
-    for case in found:
-        by_row[case.strategy, case.workload].append(case)
-    rows = []
-    for strategy, name in dict.fromkeys(expected):
-        victim, aggressor = faults[name]
-        own = by_row[strategy, name]
-        rows.append(
+    by_row = grouped(found, lambda case: (case.strategy, case.workload))
+    return frame(
+        "isolation",
+        (
             {
                 "strategy": strategy,
                 "fault": aggressor.removeprefix("fault-"),
                 "victim": victim,
                 "n_expected": repeats,
-                **_values(own, baseline.mean_seconds(victim)),
+                **_values(by_row[strategy, name], baseline.mean_seconds(victim)),
             }
-        )
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+            for strategy, name in dict.fromkeys(expected)
+            for victim, aggressor in [faults[name]]
+        ),
+    )
 
 
 def _values(found: Sequence[Case], alone_seconds: float | None) -> TableRow:
-    told = [case for case in found if case.outcome is not None]
-    effects = [case.effect for case in told if case.effect is not None]
+    known = [case for case in found if case.outcome is not None]
+    effects = [case.effect for case in known if case.effect is not None]
     never = any(seen.recovery_seconds is None for seen in effects)
     since = _largest(seen.since_mean_seconds for seen in effects)
     notes = dict.fromkeys(case.note for case in found if case.note)
     if never:
         notes["slow until the window's end"] = None
-    outcomes = [case.fault for case in told if case.fault is not None]
+    outcomes = [case.fault for case in known if case.fault is not None]
     return {
-        "n": len(told),
-        "n_excluded": len(found) - len(told),
-        **{outcome: sum(case.outcome == outcome for case in told) for outcome in OUTCOMES},
+        "n": len(known),
+        "n_excluded": len(found) - len(known),
+        **{outcome: sum(case.outcome == outcome for case in known) for outcome in OUTCOMES},
         "worst_slowdown_during": _largest(seen.slowdown_during for seen in effects),
         "worst_slowdown_after": _largest(seen.slowdown_after for seen in effects),
         "worst_slowdown_of_baseline": since / alone_seconds if since and alone_seconds else None,
         "slowed_seconds": _largest(seen.slowed_seconds for seen in effects),
         "slowed_ratio": _largest(seen.slowed_ratio for seen in effects),
         "victim_recovery_seconds": None if never else _largest(seen.recovery_seconds for seen in effects),
-        "aggressor": "; ".join(dict.fromkeys(case.aggressor for case in told)),
+        "aggressor": "; ".join(dict.fromkeys(case.aggressor for case in known)),
         "new_tenant_seconds": _largest(fault["new_tenant_seconds"] for fault in outcomes),
         "node_recovery_seconds": _largest(fault["recovery_seconds"] for fault in outcomes),
         "set_up_again": sum(bool(fault["set_up_again"]) for fault in outcomes),

@@ -6,17 +6,17 @@ the sum of the jobs' own times, without the start-up of each, which `makespan_wi
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
 from sharebench.analysis.cells.gpu_columns import device_columns, tenant_memory_mib
+from sharebench.analysis.cells.rows import grouped, outcome
 from sharebench.analysis.statistics.intervals import Estimate, log_interval, welch_ratio
 from sharebench.core.spec import parse, runs_jobs
 from sharebench.gates.gates import is_valid
-from sharebench.records.tables import TableRow
+from sharebench.records.tables import TableRow, frame
 from sharebench.records.types import Record
 from sharebench.study.cells import Cell
 
@@ -30,12 +30,7 @@ MEANS = (
     "power_mean_watts",
 )
 # With an interval over the repeats.
-ESTIMATES = ("completion_mean_seconds", "makespan_seconds", "speedup", "energy_per_job_joules")
-COLUMNS = (
-    *("strategy", "workload", "replicas", "status", "reason", "n_expected", "n"),
-    *(f"{name}{end}" for name in ESTIMATES for end in ("", "_low", "_high")),
-    *("completion_min_seconds", "completion_max_seconds", *MEANS),
-)
+ESTIMATES = ("completion_mean_seconds", "makespan_seconds", "energy_per_job_joules")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +51,7 @@ class JobCell:
 
 
 def job_cell(record: Record) -> JobCell | None:
-    """What the table needs of a record; None if it is not one of jobs."""
+    """The part of a record that the table needs; None if it is not one of jobs."""
     if not runs_jobs(parse(record["spec"])):
         return None
     jobs = (tenant.get("job") for tenant in record["tenants"])
@@ -105,43 +100,32 @@ def jobs_table(cells: Iterable[JobCell], expected: Iterable[Cell], queues: Itera
 
     `queues` are the strategies that run jobs one after another, to the first of which `speedup` refers.
     """
-    wanted: dict[Group, set[int]] = defaultdict(set)
-    for cell in expected:
-        wanted[cell.strategy, cell.workload, cell.replicas].add(cell.repeat)
-    found: dict[Group, list[JobCell]] = defaultdict(list)
-    for measured in cells:
-        group = (measured.strategy, measured.workload, measured.replicas)
-        if measured.repeat in wanted.get(group, ()):
-            found[group].append(measured)
+    wanted = grouped(expected, _group)
+    found = grouped(cells, _group)
     queue = next(iter(queues), "")
-    rows = [
-        _row(group, len(repeats), found[group], found.get((queue, *group[1:]), [])) for group, repeats in wanted.items()
-    ]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    return frame(
+        "jobs", (_row(group, cells, found[group], found[(queue, *group[1:])]) for group, cells in wanted.items())
+    )
 
 
-def _row(group: Group, n_expected: int, cells: Sequence[JobCell], queue: Sequence[JobCell]) -> TableRow:
+def _group(cell: Cell | JobCell) -> Group:
+    return cell.strategy, cell.workload, cell.replicas
+
+
+def _row(group: Group, expected: Sequence[Cell], cells: Sequence[JobCell], queue: Sequence[JobCell]) -> TableRow:
     valid = [cell for cell in cells if cell.valid]
-    statuses = {cell.status for cell in cells} or {"missing"}
+    known = {name: [cell.values[name] for cell in valid if name in cell.values] for name in (*MEANS, *ESTIMATES)}
     completions = [seconds for cell in valid for seconds in cell.completions_seconds]
     row: TableRow = {
         **dict(zip(("strategy", "workload", "replicas"), group, strict=True)),
-        "status": statuses.pop() if len(statuses) == 1 else "mixed",
-        "reason": "; ".join(dict.fromkeys(cell.reason for cell in cells if cell.reason)),
-        "n_expected": n_expected,
-        "n": len(valid),
+        **outcome((cell.status for cell in cells), (cell.reason for cell in cells), len(expected), valid),
         "completion_min_seconds": min(completions, default=None),
         "completion_max_seconds": max(completions, default=None),
+        **{name: sum(known[name]) / len(known[name]) for name in MEANS if known[name]},
     }
-    for name in MEANS:
-        known = [cell.values[name] for cell in valid if name in cell.values]
-        row[name] = sum(known) / len(known) if known else None
-    for name in ESTIMATES:
-        if name == "speedup":
-            estimate = speedup(valid, [cell for cell in queue if cell.valid])
-        else:
-            known = [cell.values[name] for cell in valid if name in cell.values]
-            estimate = log_interval(known) if known else None
+    estimates = {name: log_interval(known[name]) if known[name] else None for name in ESTIMATES}
+    estimates["speedup"] = speedup(valid, [cell for cell in queue if cell.valid])
+    for name, estimate in estimates.items():
         row |= estimate.columns(name) if estimate else {}
     return row
 

@@ -1,74 +1,38 @@
-"""tables/prometheus.csv: what Prometheus says of each tenant, next to what the tenant counted itself."""
+"""tables/prometheus.csv: the numbers of Prometheus for each tenant, next to those that the tenant counted itself."""
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-import pandas as pd
-
-from sharebench.analysis.cells.rows import NEEDED_COUNT, PERCENTILES
-from sharebench.gates.gates import is_valid
+from sharebench.analysis.cells.rows import PERCENTILES, bounded, tenant_key
 from sharebench.records.histogram import Histogram, Quantile
 from sharebench.records.prometheus import PrometheusTenant
 from sharebench.records.tables import TableRow
-from sharebench.records.types import Record, TenantRecord
+from sharebench.records.types import Record
 
 COMPARED = ("p50", "p95", "p99")
-COLUMNS = (
-    *("strategy", "workload", "replicas", "repeat", "tenant", "tenant_workload", "valid"),
-    *("count", "prometheus_count", "prometheus_count_difference_percent"),
-    *("prometheus_increase_count", "prometheus_increase_difference_percent"),
-    *("latency_mean_seconds", "prometheus_mean_seconds", "prometheus_classic_mean_seconds"),
-    *(
-        column
-        for name in COMPARED
-        for column in (
-            f"latency_{name}_seconds",
-            f"prometheus_{name}_seconds",
-            f"prometheus_{name}_bucket_error_percent",
-        )
-    ),
-    *("scrapes", "longest_gap_seconds", "resets", "restarted", "reason"),
-)
 
 
 def prometheus_rows(record: Record) -> Iterator[TableRow]:
     """The rows of one record; none of a cell that was not watched."""
-    prometheus, cell = record.get("prometheus"), record["cell"]
+    prometheus = record.get("prometheus")
     if not prometheus:
         return
     everyone: Sequence[PrometheusTenant | None] = prometheus["tenants"] or [None] * len(record["tenants"])
     for tenant, seen in zip(record["tenants"], everyone, strict=True):
+        count = tenant["count"]
+        percentiles = bounded(Histogram.from_sparse(tenant["histogram"]), count)
         yield {
-            "strategy": cell["strategy"],
-            "workload": cell["workload"],
-            "replicas": cell["replicas"],
-            "repeat": cell["repeat"],
-            "tenant": tenant["index"],
-            "tenant_workload": tenant["workload"],
-            "valid": is_valid(record),
-            **_own(tenant),
-            **({} if seen is None else _seen(seen, tenant["count"])),
+            **tenant_key(record, tenant),
+            "count": count,
+            "latency_mean_seconds": tenant["sum_seconds"] / count if count else None,
+            **{f"latency_{name}_seconds": quantile.value_seconds for name, quantile in percentiles.items()},
+            **({} if seen is None else _seen(seen, count)),
             "prometheus_classic_mean_seconds": prometheus["classic_mean_seconds"],
             "restarted": prometheus["restarted"],
             "reason": prometheus["error"],
         }
-
-
-def _own(tenant: TenantRecord) -> TableRow:
-    count = tenant["count"]
-    names = [name for name in COMPARED if count >= NEEDED_COUNT[name]]
-    found = Histogram.from_sparse(tenant["histogram"]).quantiles(PERCENTILES[name] for name in names) if names else []
-    return {
-        "count": count,
-        "latency_mean_seconds": tenant["sum_seconds"] / count if count else None,
-        **{
-            f"latency_{name}_seconds": quantile.value_seconds
-            for name, quantile in zip(names, found, strict=True)
-            if quantile.is_bounded
-        },
-    }
 
 
 def _seen(seen: PrometheusTenant, count: int) -> TableRow:
@@ -97,16 +61,11 @@ def _difference_percent(seen: float | None, own: int) -> float | None:
 
 
 def bucket_error_percent(value_seconds: float, uppers: list[float]) -> float | None:
-    """By how much, in percent of it, a quantile that was interpolated in one of these buckets may be off at most.
+    """The largest error, in percent of it, of a quantile that was interpolated in one of these buckets.
 
-    `uppers` are the finite bounds, ascending. None where the last of them is all that Prometheus can say.
+    `uppers` are the finite bounds, ascending. None where the last of them is all that Prometheus knows.
     """
     index = bisect.bisect_left(uppers, value_seconds)
     if index >= len(uppers) - 1 and value_seconds >= uppers[-1]:
         return None
     return Quantile(value_seconds, uppers[index - 1] if index else 0.0, uppers[index]).error_percent
-
-
-def prometheus_table(rows: Iterable[TableRow]) -> pd.DataFrame:
-    """These rows as a table with COLUMNS."""
-    return pd.DataFrame(list(rows), columns=list(COLUMNS))

@@ -8,36 +8,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict, get_args
 
 import pandas as pd
 
+from sharebench.analysis.cells.rows import grouped
 from sharebench.gates.verdict import window_seconds
+from sharebench.records.tables import TableRow, frame
 from sharebench.records.types import Record, Switch
 
-PARTS = ("process_seconds", "import_seconds", "context_seconds", "load_seconds", "first_iteration_seconds")
-# Parts of a switch that nodes tell apart (Node.note_phase), in their order.
+Part = Literal[
+    "process_seconds", "import_seconds", "context_seconds", "load_seconds", "first_iteration_seconds", "warmup_seconds"
+]
+PARTS: tuple[Part, ...] = get_args(Part)
+LOADED = PARTS[:4]
+"""Before the first iteration."""
+# Parts of a switch that nodes report (Node.note_phase), in their order.
 PHASES = ("publish", "pending", "cut", "plugin", "follow", "stable")
-COLUMNS = (
-    "strategy",
-    "workload",
-    "replicas",
-    "n",
-    "switch_in_seconds",
-    "switch_in_n",
-    *(f"switch_{phase}_seconds" for phase in PHASES),
-    "switch_out_seconds",
-    "switch_out_n",
-    *PARTS,
-    "first_result_seconds",
-    "steady_seconds",
-    "all_ready_seconds",
-    "window_wait_seconds",
-    "removal_seconds",
-    "overhead_seconds",
-)
-# Of a cell as a whole, not of its tenants.
-OF_CELL = ("all_ready_seconds", "window_wait_seconds", "removal_seconds", "overhead_seconds")
 
 
 class Configured(TypedDict):
@@ -77,16 +64,25 @@ class Switches:
         if before is not None and switch["out_seconds"] is not None:
             self.out_of[before.partition(" ")[0]].append(switch["out_seconds"])
 
-    def phase(self, strategy: str, phase: str) -> float | None:
-        """Mean of a part of setting the strategy, 0 for a switch that did not need it; None where none ever did."""
-        seen = self._phases[strategy]
-        is_known = any(phase in phases for phases in seen)
-        return _mean([phases.get(phase, 0.0) for phases in seen]) if is_known else None
-
     def add_gate(self, gate: Configured) -> None:
         """Take a nodes/{strategy}.json; an older one has the time of leaving and setting together."""
         older: Switch = {"from": None, "out_seconds": None, "in_seconds": gate["configure_seconds"]}
         self.add(gate["strategy"], gate.get("switch", older))
+
+    def columns(self, strategy: str) -> TableRow:
+        """The columns of a strategy; a switch that did not need a part counts as 0, None where none ever did."""
+        into, out_of, seen = self.into[strategy], self.out_of[strategy], self._phases[strategy]
+        return {
+            "switch_in_seconds": _mean(into),
+            "switch_in_n": len(into),
+            **{
+                f"switch_{phase}_seconds": _mean([phases.get(phase, 0.0) for phases in seen])
+                for phase in PHASES
+                if any(phase in phases for phases in seen)
+            },
+            "switch_out_seconds": _mean(out_of),
+            "switch_out_n": len(out_of),
+        }
 
 
 def starts(record: Record) -> list[Start]:
@@ -95,30 +91,21 @@ def starts(record: Record) -> list[Start]:
         return []
     cell = record["cell"]
     found = []
-    for workload in dict.fromkeys(tenant["workload"] for tenant in record["tenants"]):
-        own = [each["startup"] for each in record["tenants"] if each["workload"] == workload and each["startup"]]
-        parts = {
-            "process_seconds": _mean([startup["process_seconds"] for startup in own]),
-            "import_seconds": _mean([startup["import_seconds"] for startup in own]),
-            "context_seconds": _mean([startup["context_seconds"] for startup in own]),
-            "load_seconds": _mean([startup["load_seconds"] for startup in own]),
-            "first_iteration_seconds": _mean([startup.get("first_iteration_seconds") for startup in own]),
-            "warmup_seconds": _mean([startup["warmup_seconds"] for startup in own]),
-        }
-        if own:
-            parts |= _of_cell(record)
-            found.append(Start(cell["strategy"], workload, cell["replicas"], parts))
+    for workload, tenants in grouped(record["tenants"], lambda tenant: tenant["workload"]).items():
+        if own := [startup for tenant in tenants if (startup := tenant["startup"])]:
+            parts: dict[str, float | None] = {part: _mean([startup.get(part) for startup in own]) for part in PARTS}
+            found.append(Start(cell["strategy"], workload, cell["replicas"], parts | _of_cell(record)))
     return found
 
 
 def _of_cell(record: Record) -> dict[str, float]:
-    """What the cell took besides its window, in parts; warm-up, which no way of measuring can do without, apart."""
+    """What the cell took besides its window, in parts; warm-up, which no method can do without, is not in overhead."""
     timing = record["timing"]
     all_ready = timing["start_seconds"] + timing["ready_seconds"]
     # A simulated window takes no time.
     wait = max(0.0, timing["window_seconds"] - window_seconds(record))
     warm_up = max(tenant["startup"]["warmup_seconds"] for tenant in record["tenants"] if tenant["startup"])
-    # The state is looked at by every cell; what a switch takes is told apart.
+    # Every cell looks at the state; a switch has columns of its own.
     checked = timing["configure_seconds"] if record.get("switch") is None else 0.0
     return {
         "all_ready_seconds": all_ready,
@@ -130,40 +117,29 @@ def _of_cell(record: Record) -> dict[str, float]:
 
 def startup_table(found: Iterable[Start], switches: Switches, order: Sequence[tuple[str, str, int]]) -> pd.DataFrame:
     """One row per strategy, workload of the tenants and number of tenants, in the order of `order`."""
-    groups: dict[tuple[str, str, int], list[Start]] = defaultdict(list)
-    for start in found:
-        groups[start.strategy, start.workload, start.replicas].append(start)
-    rows = []
-    for key in dict.fromkeys(order):
-        if not groups[key]:
-            continue
-        strategy, workload, replicas = key
-        mean = {part: _mean([start.parts[part] for start in groups[key]]) for part in groups[key][0].parts}
-        loaded = _sum([mean[part] for part in PARTS[:-1]])
-        rows.append(
-            {
-                "strategy": strategy,
-                "workload": workload,
-                "replicas": replicas,
-                "n": len(groups[key]),
-                "switch_in_seconds": _mean(switches.into[strategy]),
-                "switch_in_n": len(switches.into[strategy]),
-                **{f"switch_{phase}_seconds": switches.phase(strategy, phase) for phase in PHASES},
-                "switch_out_seconds": _mean(switches.out_of[strategy]),
-                "switch_out_n": len(switches.out_of[strategy]),
-                **{part: mean[part] for part in PARTS},
-                "first_result_seconds": _sum([loaded, mean["first_iteration_seconds"]]),
-                "steady_seconds": _sum([loaded, mean["warmup_seconds"]]),
-                **{part: mean[part] for part in OF_CELL},
-            }
-        )
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    groups = grouped(found, lambda start: (start.strategy, start.workload, start.replicas))
+    return frame("startup", (_row(key, groups[key], switches) for key in dict.fromkeys(order) if groups[key]))
+
+
+def _row(key: tuple[str, str, int], starts: Sequence[Start], switches: Switches) -> TableRow:
+    mean = {part: _mean([start.parts[part] for start in starts]) for part in starts[0].parts}
+    first_result, steady = (
+        _sum([mean[part] for part in (*LOADED, last)]) for last in ("first_iteration_seconds", "warmup_seconds")
+    )
+    return {
+        **dict(zip(("strategy", "workload", "replicas"), key, strict=True)),
+        "n": len(starts),
+        **switches.columns(key[0]),
+        **mean,
+        "first_result_seconds": first_result,
+        "steady_seconds": steady,
+    }
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
     """The mean, None where any value is missing, or all are."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None
+    total = _sum(values)
+    return None if total is None or not values else total / len(values)
 
 
 def _sum(values: Sequence[float | None]) -> float | None:

@@ -1,14 +1,14 @@
 """tables/summary.csv: one row per strategy, workload, workload of the tenants and number of replicas, over its repeats.
 
 Each cell gets its values first; the table has their geometric mean and 95 % interval over the valid repeats.
-A mix has a row for each workload of its tenants. Mean latency and percentiles of a cell are those of all these
-tenants' latencies together, throughput and memory per tenant are means over them, slowdown is the mean of theirs; power
+A mix has a row for each workload of its tenants. Mean latency and percentiles of a cell are of all these
+tenants' latencies together, throughput, memory per tenant and slowdown are means over them; power
 and energy are the device's, and what several programs make of it (`multiprogram`) is of all tenants of the cell.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import pandas as pd
@@ -16,15 +16,26 @@ import pandas as pd
 from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.multiprogram import FORMULAS, group_metrics
 from sharebench.analysis.cells.percentiles import QUANTILES, group_percentile, note_on_percentile
-from sharebench.analysis.cells.rows import MeasuredCell
+from sharebench.analysis.cells.rows import GROUP, Group, MeasuredCell, grouped, outcome
 from sharebench.analysis.cells.separability import Separability
 from sharebench.analysis.cells.slowdown import group_slowdown, latency_ratio
 from sharebench.analysis.statistics.intervals import Estimate, log_interval
 from sharebench.core.strategies import is_again
-from sharebench.records.tables import TableRow
-from sharebench.study.cells import Cell
+from sharebench.records.tables import TableRow, columns, frame
+from sharebench.study.cells import Cell, pair_name
 
-Group = tuple[str, str, str, int]
+METRICS = columns("metrics")
+"""Each has COLUMNS_OF_METRIC, percentiles one more."""
+COLUMNS_OF_METRIC = ("", "_low", "_high", "_n", "_n_excluded")
+OF_PERCENTILE = "_bucket_error_percent"
+COLUMNS = (
+    *columns("summary"),
+    *(
+        f"{metric}{end}"
+        for metric in METRICS
+        for end in (*COLUMNS_OF_METRIC, *((OF_PERCENTILE,) if metric in QUANTILES else ()))
+    ),
+)
 # Known on a GPU only; elsewhere they need no note.
 GPU_METRICS = (
     "power_mean_watts",
@@ -34,15 +45,6 @@ GPU_METRICS = (
 )
 # Not a mean of one value per cell.
 DERIVED = ("slowdown", *FORMULAS, "isolation_index")
-METRICS = (
-    "latency_mean_seconds",
-    *QUANTILES,
-    "throughput_per_tenant_hz",
-    "throughput_total_hz",
-    *DERIVED,
-    "memory_per_tenant_mib",
-    *GPU_METRICS,
-)
 # Names of metrics in notes.
 WORDS = {
     "memory_per_tenant_mib": "memory",
@@ -52,54 +54,23 @@ WORDS = {
     "energy_above_idle_per_iteration_joules": "energy above idle",
     "throughput_per_watt": "throughput per watt",
 }
-GROUP = ("strategy", "workload", "tenant_workload", "replicas")
-HEAD = (
-    *GROUP,
-    "status",
-    "reason",
-    "n_expected",
-    "n",
-    "n_excluded",
-    "warnings",
-    "notes",
-    "tenants_that_fit",
-    "separable",
-    "scrape_error_percent",
-)
-
-
-def columns() -> list[str]:
-    """All columns of summary.csv, in order."""
-    names = list(HEAD)
-    for metric in METRICS:
-        names += [metric, f"{metric}_low", f"{metric}_high", f"{metric}_n", f"{metric}_n_excluded"]
-        if metric in QUANTILES:
-            names.append(f"{metric}_bucket_error_percent")
-    return names
 
 
 def summary_table(
     cells: Iterable[MeasuredCell], expected: Iterable[tuple[Cell, str]], baseline: Baseline
 ) -> pd.DataFrame:
-    """One row per group of `expected`, in its order; cells that it does not name are left out.
+    """One row per group of `expected`, in its order.
 
     `cells` are those of `rows.by_workload`; `expected` are cells with the workloads of their tenants.
     """
-    wanted: dict[Group, set[int]] = defaultdict(set)
-    for cell, tenant_workload in expected:
-        wanted[cell.strategy, cell.workload, tenant_workload, cell.replicas].add(cell.repeat)
-    found: dict[Group, list[MeasuredCell]] = defaultdict(list)
-    for measured in cells:
-        assert measured.tenant_workload is not None, "a whole mix"
-        group = (measured.strategy, measured.workload, measured.tenant_workload, measured.replicas)
-        if measured.repeat in wanted.get(group, ()):
-            found[group].append(measured)
+    wanted = grouped(expected, lambda each: (each[0].strategy, each[0].workload, each[1], each[0].replicas))
+    found = grouped(cells, lambda cell: cell.group)
     separability = Separability((cell for own in found.values() for cell in own), baseline)
     rows = []
-    for group, repeats in wanted.items():
+    for group, asked in wanted.items():
         strategy, _, tenant_workload, replicas = group
-        quiet = found.get((strategy, tenant_workload, tenant_workload, 1), []) if replicas > 1 else []
-        row = _row(group, len(repeats), found[group], [cell for cell in quiet if cell.valid], baseline)
+        quiet = found[strategy, tenant_workload, tenant_workload, 1] if replicas > 1 else []
+        row = _row(group, len(asked), found[group], [cell for cell in quiet if cell.valid], baseline)
         if not baseline.includes(strategy, replicas) and not is_again(strategy):
             valid = [cell for cell in found[group] if cell.valid]
             row["separable"] = separability.verdict(tenant_workload, group_slowdown(valid, baseline)[0])
@@ -107,7 +78,24 @@ def summary_table(
                 note = "slowdown not separable from the difference of the baseline from itself"
                 row["notes"] = f"{row['notes']}; {note}" if row["notes"] else note
         rows.append(row)
-    return pd.DataFrame(rows, columns=columns()).astype({"tenants_that_fit": "Int64"})
+    return frame("summary", rows, COLUMNS)
+
+
+def interference_table(summary: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """tables/interference.csv: the slowdown of each workload next to each, from the rows of the summary.
+
+    One row per strategy that has pairs, victim and aggressor, the last two in the order of `names`.
+    """
+    pairs = pd.DataFrame(
+        [(pair_name(victim, aggressor), victim, aggressor) for victim in names for aggressor in names],
+        columns=["workload", "victim", "aggressor"],
+    )
+    of_victims = summary.rename(columns={"tenant_workload": "victim"})
+    of_victims = of_victims[["workload", *(name for name in columns("interference") if name != "aggressor")]]
+    made = pairs.merge(of_victims, on=["workload", "victim"])
+    rank = {strategy: rank for rank, strategy in enumerate(dict.fromkeys(summary["strategy"]))}
+    made = made.sort_values("strategy", key=lambda strategies: strategies.map(rank), kind="stable")
+    return made[list(columns("interference"))]
 
 
 def _row(
@@ -115,13 +103,9 @@ def _row(
 ) -> TableRow:
     """`quiet` are the valid cells of the same strategy and workload with one tenant."""
     valid = [cell for cell in cells if cell.valid]
-    statuses = {cell.status for cell in cells} or {"missing"}
     row: TableRow = {
         **dict(zip(GROUP, group, strict=True)),
-        "status": statuses.pop() if len(statuses) == 1 else "mixed",
-        "reason": "; ".join(dict.fromkeys(cell.reason for cell in cells if cell.reason)),
-        "n_expected": n_expected,
-        "n": len(valid),
+        **outcome((cell.status for cell in cells), (cell.reason for cell in cells), n_expected, valid),
         "n_excluded": len(cells) - len(valid),
         "warnings": sum(bool(cell.warnings) for cell in valid),
     }
@@ -134,21 +118,26 @@ def _row(
         estimates[metric] = group_percentile(name, valid)
         notes.append(note_on_percentile(name, valid))
         bounds = [cell.percentiles[name].error_percent for cell in valid if name in cell.percentiles]
-        row[f"{metric}_bucket_error_percent"] = max(bounds, default=None)
+        row[f"{metric}{OF_PERCENTILE}"] = max(bounds, default=None)
     estimates["slowdown"], note = group_slowdown(valid, baseline)
     notes.append(note)
     estimates |= group_metrics(valid, baseline)
     estimates["isolation_index"] = isolation_index(valid, quiet)
-    for metric in METRICS:
-        row |= _columns_of(metric, estimates[metric], len(cells))
+    for metric, estimate in estimates.items():
+        n = estimate.n if estimate else 0
+        row |= {f"{metric}_n": n, f"{metric}_n_excluded": len(cells) - n}
+        row |= estimate.columns(metric) if estimate else {}
     errors = [row.scrape_error_percent for cell in valid for row in cell.rows if row.scrape_error_percent is not None]
     if errors:
         notes.append(f"between two scrapes: means and rates within {max(errors):.2g} %")
-    row["scrape_error_percent"] = max(errors, default=None)
     if len(valid) == 1:
         notes.append("no intervals from one cell")
     fitting = min((cell.tenants_that_fit for cell in valid if cell.tenants_that_fit is not None), default=None)
-    return row | {"notes": "; ".join(filter(None, notes)), "tenants_that_fit": fitting}
+    return row | {
+        "notes": "; ".join(filter(None, notes)),
+        "tenants_that_fit": fitting,
+        "scrape_error_percent": max(errors, default=None),
+    }
 
 
 def isolation_index(loud: Sequence[MeasuredCell], quiet: Sequence[MeasuredCell]) -> Estimate | None:
@@ -157,41 +146,33 @@ def isolation_index(loud: Sequence[MeasuredCell], quiet: Sequence[MeasuredCell])
     1 if neighbours do not show, 0 if they double the latency, negative beyond. Ends of the interval are those of the
     ratio of the latencies (`slowdown.latency_ratio`). None where either has no valid cell.
     """
-    test = latency_ratio(loud, quiet)
-    if test is None:
-        return None
-    ratio = test.ratio
-    if ratio.low is None or ratio.high is None:
-        return Estimate(2 - ratio.value, None, None, ratio.n)
+    ratio = latency_ratio(loud, quiet)
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return ratio and Estimate(2 - ratio.value, n=ratio.n)
     return Estimate(2 - ratio.value, 2 - ratio.high, 2 - ratio.low, ratio.n)
-
-
-def _columns_of(metric: str, estimate: Estimate | None, n_cells: int) -> TableRow:
-    n = estimate.n if estimate else 0
-    return {
-        **(estimate.columns(metric) if estimate else {}),
-        f"{metric}_n": n,
-        f"{metric}_n_excluded": n_cells - n,
-    }
 
 
 def _cell_values(cells: Sequence[MeasuredCell]) -> dict[str, list[float | None]]:
     """Per metric that is a plain mean over the cells one value per cell, None where the cell has none."""
     values: dict[str, list[float | None]] = {metric: [] for metric in METRICS if metric not in (*DERIVED, *QUANTILES)}
     for cell in cells:
-        values["latency_mean_seconds"].append(cell.latency_mean_seconds)
         rates = [row.throughput_hz for row in cell.rows if row.throughput_hz is not None]
-        values["throughput_total_hz"].append(sum(rates) or None)
-        values["throughput_per_tenant_hz"].append(sum(rates) / len(rates) if rates else None)
         memory = [row.memory_mib for row in cell.rows if row.memory_mib is not None]
-        values["memory_per_tenant_mib"].append(sum(memory) / len(memory) if memory else None)
         device, watts = cell.device, cell.device["power_mean_watts"]
-        values["power_mean_watts"].append(watts)
-        values["energy_per_iteration_joules"].append(device["energy_per_iteration_joules"])
-        values["energy_above_idle_per_iteration_joules"].append(device["energy_above_idle_per_iteration_joules"])
         # The power of a mix belongs to no workload.
         is_comparable = len({row.tenant_workload for row in cell.all_rows}) == 1
-        values["throughput_per_watt"].append(sum(rates) / watts if rates and watts and is_comparable else None)
+        of_cell = {
+            "latency_mean_seconds": cell.latency_mean_seconds,
+            "throughput_per_tenant_hz": sum(rates) / len(rates) if rates else None,
+            "throughput_total_hz": sum(rates) or None,
+            "memory_per_tenant_mib": sum(memory) / len(memory) if memory else None,
+            "power_mean_watts": watts,
+            "energy_per_iteration_joules": device["energy_per_iteration_joules"],
+            "energy_above_idle_per_iteration_joules": device["energy_above_idle_per_iteration_joules"],
+            "throughput_per_watt": sum(rates) / watts if rates and watts and is_comparable else None,
+        }
+        for metric, value in of_cell.items():
+            values[metric].append(value)
     return values
 
 

@@ -1,0 +1,28 @@
+"""Write the tables of columns in results/README.md from the schema of the tables."""
+
+import re
+from itertools import groupby
+from pathlib import Path
+
+from sharebench.records.tables import ENDS, described
+
+MANUAL = Path(__file__).resolve().parent.parent / "results" / "README.md"
+TABLE = re.compile(r"(<!-- columns of (\w+), by `make docs` -->\n).*?(<!-- end of columns -->)", re.DOTALL)
+
+
+def table(name: str) -> str:
+    """The columns of a table in Markdown; neighbours with the same text, or without one, share a row."""
+    lines = []
+    for (meaning, blank), own in groupby(described(name), lambda column: (column.meaning, column.blank)):
+        names = ", ".join(f"`{column.name}`" + "±" * (len(column.names) > len(ENDS)) for column in own)
+        lines.append(f"| {names} | {meaning} | {blank} |")
+    return "\n".join(["| column | meaning | blank |", "|---|---|---|", *lines]) + "\n"
+
+
+def manual() -> str:
+    """The manual with its tables as the schema has them."""
+    return TABLE.sub(lambda found: f"{found[1]}{table(found[2])}{found[3]}", MANUAL.read_text("utf-8"))
+
+
+if __name__ == "__main__":
+    MANUAL.write_text(manual(), "utf-8")

@@ -1,0 +1,187 @@
+"""The records of a study, checked: which of them may be in one table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NotRequired, TypedDict
+
+from sharebench.analysis.cells.gpu_columns import device_units
+from sharebench.core import run_record
+from sharebench.core.files import Damaged, read_json, replace_atomically
+from sharebench.core.spec import reference
+from sharebench.gates.judged import read
+from sharebench.records.record import RecordError, RecordMismatch, check
+from sharebench.records.references import read_device
+from sharebench.records.types import NodeFacts, Provenance, Record, Switch
+from sharebench.study.cells import Cell
+from sharebench.study.study import Study
+
+# The most files that a refusal names; the list that its command reads has all.
+NAMED = 5
+REFERENCES = ("output_digest", "capacity_hz", "roofs", "idle_power_watts")
+"""What cells use of a calibration."""
+Identity = dict[str, str | None]
+"""What must be the same in everything that a table comes from: the product, its driver, and the frameworks."""
+Block = tuple[int, str]
+"""A block, and a workload in it."""
+
+
+class Refused(Exception):
+    """The records must not be in one table; the message lists them with the reasons and the command that helps."""
+
+
+class Provenanced(TypedDict):
+    """The parts that records and calibrations share."""
+
+    node: NodeFacts
+    provenance: Provenance
+
+
+class Calibration(Provenanced):
+    """calibration/{workload}.json."""
+
+    output_digest: list[float] | None
+    capacity_hz: float | None
+    roofs: dict[str, float] | None
+    idle_power_watts: float | None
+    strategy: NotRequired[str]
+    switch: NotRequired[Switch | None]
+
+
+@dataclass
+class _Origin:
+    """What a file comes from, and the blocks that it belongs to (none of a calibration)."""
+
+    started_epoch_seconds: float
+    identity: Identity
+    device: str
+    blocks: list[Block]
+
+    @classmethod
+    def of(cls, record: Provenanced | Record, blocks: list[Block]) -> _Origin:
+        provenance, node = record["provenance"], record["node"]
+        packages = {f"package {name}": text for name, text in provenance["packages"].items()}
+        identity = {"product": node["product"], "driver": node["details"].get("driver"), **packages}
+        return cls(provenance["started_epoch_seconds"], identity, node["device"], blocks)
+
+
+class Checker:
+    """Reads calibrations at once and records one by one, and collects why some of them are refused."""
+
+    def __init__(self, study: Study, data: Path) -> None:
+        self.study = study
+        self.data = data
+        self.sound = 0
+        self.units: int | None = None
+        """Of the device, as far as the sound records know."""
+        self.refused: dict[Path, str] = {}
+        self._origins: dict[Path, _Origin] = {}
+        self._first: dict[tuple[str, str], Mapping[str, object]] = {}
+        """By workload and device the references of its first cell, on devices that calibration/ is not of."""
+        self.calibrations = {workload: self._calibration(workload) for workload in study.calibrated()}
+
+    def _calibration(self, workload: str) -> Calibration | None:
+        path = self.data / "calibration" / f"{workload}.json"
+        try:
+            calibration: Calibration = read_json(path)
+            if not self.study.config["from"]:
+                check(calibration, self.study.calibration_spec(workload), self.study.code(workload))
+            self._origins[path] = _Origin.of(calibration, [])
+            if missing := [key for key in REFERENCES if key not in calibration]:
+                raise KeyError(missing[0])
+            return calibration
+        except RecordMismatch as mismatch:
+            self.refused[path] = str(mismatch)
+        except Damaged as damage:
+            self.refused[path] = str(damage).removeprefix(f"{path}: ")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            self.refused[path] = f"not a calibration, missing or damaged ({type(error).__name__}: {error})"
+        return None
+
+    def _is_outdated(self, record: Record, workload: str) -> bool:
+        """Whether a record used another reference of the workload than its calibration has now.
+
+        On another device than the calibration's, than the first cell there used. False without a readable calibration.
+        """
+        calibration, device = record["calibration"], record["node"]["device"]
+        used: dict[str, object] = {**(calibration or {}), **reference(calibration, workload)}
+        current = self.calibrations[workload]
+        if current is None:
+            return False
+        now: Mapping[str, object] = current
+        if current["node"]["device"] != device:
+            now = self._first.setdefault((workload, device), used)
+        return any(now[key] != value for key, value in used.items() if key in now and value is not None)
+
+    def records(self, cells: Iterable[Cell]) -> Iterator[Record]:
+        """The sound records of these cells; why the others are refused goes into `refused`."""
+        for cell in cells:
+            path = self.data / cell.raw
+            components = self.study.components(cell)
+            try:
+                record = read(path)
+                if not self.study.config["from"]:
+                    check(record, self.study.spec(cell), self.study.code(cell.workload))
+            except (RecordError, RecordMismatch) as error:
+                self.refused[path] = str(error).removeprefix(f"{path}: ")
+                continue
+            self._origins[path] = _Origin.of(record, [(record["cell"]["block"], name) for name in components])
+            if any(self._is_outdated(record, name) for name in components):
+                self.refused[path] = (
+                    "measured with another calibration than calibration/ holds now, or than its device's"
+                )
+                continue
+            self.sound += 1
+            self.units = max(self.units or 0, device_units(record) or 0) or None
+            yield record
+
+    def mixed(self) -> dict[Path, str]:
+        """Why files cannot be in one table with the newest ones.
+
+        Product, driver and frameworks must be those of the newest file that has any. The cells of one workload in one
+        block must be on one device, since ratios are taken within these; different blocks and workloads may be on
+        different devices of one product.
+        """
+        newest: Identity = {}
+        devices: dict[Block, str] = {}
+        for origin in sorted(self._origins.values(), key=lambda origin: origin.started_epoch_seconds):
+            newest |= origin.identity
+            devices |= dict.fromkeys(origin.blocks, origin.device)
+        of_cells = set(devices.values()) or {origin.device for origin in self._origins.values()}
+        refused = {}
+        for path, origin in self._origins.items():
+            differences = [f"{key} {old} → {newest[key]}" for key, old in origin.identity.items() if old != newest[key]]
+            others = [devices[block] for block in origin.blocks if devices[block] != origin.device]
+            if others or origin.device not in of_cells:
+                differences.insert(0, f"device {origin.device} → {(others or sorted(of_cells))[0]}")
+            if differences:
+                refused[path] = f"not the newest cell's: {', '.join(differences)}"
+        if newest and self.node()["device"] not in of_cells:
+            refused[self.data / "nodes" / "device.json"] = "not the newest cell's device"
+        return refused
+
+    def node(self) -> NodeFacts:
+        """The device of nodes/device.json."""
+        node: NodeFacts = read_device(self.data / "nodes" / "device.json")["node"]
+        return node
+
+
+def refusal(refused: Mapping[Path, str], results: Path, measured_here: bool = True) -> str:
+    """Which records are refused and why, and the command that re-measures exactly them, if they were measured here."""
+    reasons = Counter(refused.values())
+    lines = [f"refused: {len(refused)} record(s) cannot be in these tables:"]
+    for reason, count in reasons.most_common(NAMED):
+        first = next(path for path, why in refused.items() if why == reason)
+        lines.append(f"  {first}{f' and {count - 1} more' if count > 1 else ''}: {reason}")
+    if len(reasons) > NAMED:
+        lines.append(f"  and {len(reasons) - NAMED} other reason(s)")
+    if not measured_here:
+        return "\n".join([*lines, "measure them again where this data set was made"])
+    listed = run_record.state_folder(results).resolve() / "refused.txt"
+    replace_atomically(listed, "".join(f"{path}\n" for path in refused))
+    targets = " ".join(map(str, refused)) if len(refused) <= NAMED else f"$(cat {listed})"
+    lines.append(f"measure them again: snakemake --forcerun {targets} (with the options of this run)")
+    return "\n".join(lines)
