@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tenant.contract import DeclaredWork, Precision
 from tenant.usage import peak_resident_bytes
 
 # The samples of device time; every other kind is the name of a stage.
 DEVICE_TIME = "device"
+
+
+class Element(NamedTuple):
+    """What an element of a matrix is: the precision of arithmetic on it, and its size."""
+
+    precision: Precision
+    bytes: int
+
+
+# By the names that parameters have for them; tf32 is float32 with TF32 allowed in products and convolutions.
+ELEMENTS = {
+    "float32": Element("fp32", 4),
+    "float64": Element("fp64", 8),
+    "tf32": Element("tf32", 4),
+    "float16": Element("fp16", 2),
+    "bfloat16": Element("bf16", 2),
+}
+CPU_DTYPES = ("float32", "float64")
+
+
+def digest(values: Any) -> list[float]:
+    """Mean magnitude, largest and negated smallest element of an array or tensor of double precision."""
+    return [float(abs(values).mean()), float(values.max()), float(-values.min())]
 
 
 class RequestError(Exception):
@@ -20,8 +44,7 @@ class RequestError(Exception):
 class Work(NamedTuple):
     """Declared work of one iteration: operations, bytes moved at least (None where unknown), and items.
 
-    `precision` names the arithmetic, and so the peak rate that the work is held against: fp64, fp32, tf32, fp16, bf16
-    or fp8; None where there is none.
+    `precision` names the arithmetic, and so the peak rate that the work is compared with; None where there is none.
     """
 
     flop: float | None
@@ -72,6 +95,8 @@ class Workload(ABC):
     # Whether a step is one launch of a captured CUDA graph. Only then may several tenants share a process: threads
     # that launch hundreds of kernels would wait for the interpreter's lock, not for the device.
     captured = False
+    # The modules that do the work, imported and with a version.
+    modules: tuple[str, ...] = ()
 
     @cached_property
     def samples(self) -> Samples:
@@ -98,9 +123,9 @@ class Workload(ABC):
     def output_digest(self) -> list[float]:
         """A few finite numbers that sum up the last iteration's output, well away from 0."""
 
-    @abstractmethod
     def packages(self) -> dict[str, str]:
         """Versions of the packages that do the work."""
+        return {name: str(sys.modules[name].__version__) for name in self.modules}
 
     def memory_bytes(self) -> int | None:
         """Peak memory on the device, of all tenants in the process; here that of the process."""

@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from tenant.contract import PROBE_VARIABLE, View, device_digest
+from tenant.workload import Workload
 
 LIBRARY = "libcuda.so.1"
 MIG_PREFIX = "MIG-"
@@ -51,7 +52,6 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuEventRecord": (c_void_p, c_void_p),
     "cuEventElapsedTime": (POINTER(c_float), c_void_p, c_void_p),
 }
-Extent = int | tuple[int, int, int]
 
 
 class CudaError(Exception):
@@ -119,7 +119,7 @@ def driver_version() -> str:
 
 def _uuid() -> str:
     octets = (c_ubyte * 16)()
-    # Of a MIG instance it is the instance's own, as NVML has it; only the name tells which of the two it is.
+    # Of a MIG instance it is the instance's own, as NVML has it; only the name distinguishes the two.
     _call("cuDeviceGetUuid_v2", byref(octets), _device())
     name = ctypes.create_string_buffer(256)
     _call("cuDeviceGetName", name, len(name), _device())
@@ -192,15 +192,12 @@ class Events:
         self._end = _handle("cuEventCreate", 0)
 
     def begin(self) -> None:
-        """Mark the begin."""
         _call("cuEventRecord", self._begin, self._stream.handle)
 
     def end(self) -> None:
-        """Mark the end."""
         _call("cuEventRecord", self._end, self._stream.handle)
 
     def elapsed_ns(self) -> int:
-        """Time between the marks, once the stream has passed both."""
         milliseconds = c_float()
         _call("cuEventElapsedTime", byref(milliseconds), self._begin, self._end)
         return round(milliseconds.value * 1e6)
@@ -227,10 +224,6 @@ class Buffer:
         _call("cuMemFree_v2", self.pointer)
 
 
-def _extent(extent: Extent) -> tuple[int, int, int]:
-    return (extent, 1, 1) if isinstance(extent, int) else extent
-
-
 class Kernel:
     """An entry of a PTX text, which the driver compiles. Raises CudaError with the compiler's words."""
 
@@ -245,14 +238,11 @@ class Kernel:
             raise CudaError(f"{error}: {said}" if said else str(error), error.name) from error
         self._function = _handle("cuModuleGetFunction", module, name.encode())
 
-    def prepared(
-        self, grid: Extent, block: Extent, *arguments: int, stream: Stream | None = None
-    ) -> Callable[[], None]:
+    def prepared(self, blocks: int, threads: int, *arguments: int, stream: Stream) -> Callable[[], None]:
         """A launch whose arguments are put together once; see `launch`."""
         held = [c_uint64(argument) for argument in arguments]
         pointers = (c_void_p * len(held))(*(ctypes.addressof(argument) for argument in held))
-        handle = stream.handle if stream is not None else None
-        extents = (*_extent(grid), *_extent(block))
+        handle, extents = stream.handle, (blocks, 1, 1, threads, 1, 1)
         function, start = self._function, _library().cuLaunchKernel
 
         def launch() -> None:
@@ -261,9 +251,31 @@ class Kernel:
 
         return launch
 
-    def launch(self, grid: Extent, block: Extent, *arguments: int, stream: Stream | None = None) -> None:
+    def launch(self, blocks: int, threads: int, *arguments: int, stream: Stream) -> None:
         """Queue it: blocks, threads per block, and arguments, each of 64 bits (numbers, or pointers of buffers).
 
-        `stream` None is the context's default stream. Raises CudaError.
+        Raises CudaError.
         """
-        self.prepared(grid, block, *arguments, stream=stream)()
+        self.prepared(blocks, threads, *arguments, stream=stream)()
+
+
+class CudaWorkload(Workload):
+    """A workload of kernels in one stream of its own. Raises CudaError where the driver refuses."""
+
+    def __init__(self) -> None:
+        open_context()
+        self.stream = Stream()
+
+    def attach(self) -> None:
+        """A context is current in a thread."""
+        open_context()
+
+    def synchronize(self) -> None:
+        self.stream.synchronize()
+
+    def packages(self) -> dict[str, str]:
+        return {"cuda-driver": driver_version()}
+
+    def memory_bytes(self) -> int | None:
+        """None: the driver reports what a context holds only to the outside."""
+        return None

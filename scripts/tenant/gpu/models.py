@@ -18,16 +18,14 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from tenant.contract import Precision
 from tenant.gpu.torch_device import TorchWorkload
 from tenant.parameters import ParameterError, Params, boolean, one_of, positive_integer, with_defaults
-from tenant.workload import Work
+from tenant.workload import ELEMENTS, Work
 
 Placed = TypeVar("Placed", torch.Tensor, torch.nn.Module)
 
 COMMON = {"batch": 1, "dtype": "float32", "graph": False}
-# As in matmul: tf32 is float32 with TF32 allowed in products and convolutions.
-PRECISIONS: dict[str, Precision] = {"float32": "fp32", "tf32": "tf32", "float16": "fp16", "bfloat16": "bf16"}
+DTYPES = [name for name in ELEMENTS if name != "float64"]
 
 
 class Settings(NamedTuple):
@@ -43,7 +41,7 @@ def read(params: Params, own: Params, what: str) -> tuple[Settings, dict[str, ob
     values = with_defaults(params, {**COMMON, **own}, what)
     settings = Settings(
         positive_integer(values["batch"], f"{what} batch"),
-        one_of(values["dtype"], PRECISIONS, f"{what} dtype"),
+        one_of(values["dtype"], DTYPES, f"{what} dtype"),
         boolean(values["graph"], f"{what} graph"),
     )
     return settings, {name: values[name] for name in own}
@@ -62,13 +60,13 @@ def local_path(value: object, name: str) -> Path | None:
 
 
 def import_transformers() -> Any:
-    """The package transformers, which must be told before it is imported not to look for a network."""
+    """The package transformers, which reads when it is imported whether it may look for a network."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     return importlib.import_module("transformers")
 
 
-def pictures(batch: int, height: int, width: int) -> torch.Tensor:
-    """Random pictures (batch, 3, height, width), float32 on the CPU, normalised as models expect them.
+def random_images(batch: int, height: int, width: int) -> torch.Tensor:
+    """Random images (batch, 3, height, width), float32 on the CPU, normalised as models expect them.
 
     Their spectrum falls as that of photographs does, 1 / frequency, so that neighbouring pixels are alike.
     """
@@ -80,16 +78,18 @@ def pictures(batch: int, height: int, width: int) -> torch.Tensor:
     return drawn / drawn.std(dim=(1, 2, 3), keepdim=True)
 
 
+def pretrained(kind: Any, path: Path | None, config: Any) -> torch.nn.Module:
+    """A model of this class of transformers: with the weights of a local folder, else with random ones."""
+    return kind(config) if path is None else kind.from_pretrained(path, local_files_only=True)
+
+
 class ModelWorkload(TorchWorkload):
     """Inference of one torch module on inputs that stay the same."""
 
     def __init__(self, device: str, settings: Settings) -> None:
-        super().__init__(device, settings.graph)
+        super().__init__(device, settings.graph, settings.dtype)
         self.batch = settings.batch
-        self.precision = PRECISIONS[settings.dtype]
-        self.element = torch.float32 if settings.dtype == "tf32" else getattr(torch, settings.dtype)
-        torch.set_float32_matmul_precision("high" if settings.dtype == "tf32" else "highest")
-        torch.backends.cudnn.allow_tf32 = settings.dtype == "tf32"
+        self.precision = ELEMENTS[settings.dtype].precision
 
     def placed(self, thing: Placed) -> Placed:
         """A module or a floating-point tensor on the device in the wanted precision."""

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from tenant.device_time import sampled
 from tenant.parameters import ParameterError
 from tenant.usage import peak_resident_bytes
-from tenant.workload import Workload
+from tenant.workload import Workload, digest
 
 if TYPE_CHECKING:
     import torch
@@ -36,15 +36,7 @@ SEED = 0
 GRAPH_WARM_UPS = 3
 
 
-def digest(tensor: torch.Tensor) -> list[float]:
-    """Mean magnitude, largest and negated smallest element, in double precision."""
-    values = tensor.double()
-    return [float(values.abs().mean()), float(values.max()), float(-values.min())]
-
-
 class _TorchEvents:
-    """See device_time.Events."""
-
     def __init__(self, stream: torch.cuda.Stream) -> None:
         import torch
 
@@ -66,19 +58,26 @@ class _TorchEvents:
 class TorchWorkload(Workload):
     """A workload whose iteration is one forward pass; see above for how to make one.
 
-    `device` (torch.device) and `run` (one iteration) are for the subclass; `output` is the last iteration's tensor.
+    `device` (torch.device), `element` (torch.dtype) and `run` (one iteration) are for the subclass; `output` is the
+    last iteration's tensor.
     """
 
+    # The version of torch names its CUDA.
+    modules: tuple[str, ...] = ("torch",)
     output: torch.Tensor
     run: Callable[[], None]
 
-    def __init__(self, device: str, graph: bool = False) -> None:
-        """Raises ParameterError for a graph on a CPU."""
+    def __init__(self, device: str, graph: bool = False, dtype: str = "float32") -> None:
+        """`dtype` is one of ELEMENTS. Raises ParameterError for a graph on a CPU."""
         import torch
 
         if graph and device != "cuda":
             raise ParameterError(f"graph: true needs device cuda, not {device}")
+        is_tf32 = dtype == "tf32"
+        torch.set_float32_matmul_precision("high" if is_tf32 else "highest")
+        torch.backends.cudnn.allow_tf32 = is_tf32
         self.device = torch.device(device)
+        self.element = torch.float32 if is_tf32 else getattr(torch, dtype)
         self.captured = graph
         self._stream: torch.cuda.Stream | None = torch.cuda.Stream() if device == "cuda" else None
         self._attached = ExitStack()
@@ -104,17 +103,15 @@ class TorchWorkload(Workload):
 
         Call it within `building`. With a graph, shapes and addresses of what `forward` reads must never change.
         """
-        launch = self._capture(forward) if self.captured else self._eager(forward)
+
+        def eager() -> None:
+            self.output = forward()
+
+        launch = self._capture(forward) if self.captured else eager
         if self._stream is None:
             self.run = launch
         else:
             self.run = sampled(launch, self._stream.synchronize, _TorchEvents(self._stream), self.samples)
-
-    def _eager(self, forward: Callable[[], torch.Tensor]) -> Callable[[], None]:
-        def launch() -> None:
-            self.output = forward()
-
-        return launch
 
     def _capture(self, forward: Callable[[], torch.Tensor]) -> Callable[[], None]:
         import torch
@@ -138,23 +135,14 @@ class TorchWorkload(Workload):
         self._enter(self._attached)
 
     def step(self) -> None:
-        """One forward pass."""
         self.run()
 
     def synchronize(self) -> None:
-        """Wait for this tenant's stream."""
         if self._stream is not None:
             self._stream.synchronize()
 
     def output_digest(self) -> list[float]:
-        """Mean magnitude, largest and negated smallest element of the output."""
-        return digest(self.output)
-
-    def packages(self) -> dict[str, str]:
-        """The version of torch, which names its CUDA; a subclass adds its own."""
-        import torch
-
-        return {"torch": str(torch.__version__)}
+        return digest(self.output.double())
 
     def memory_bytes(self) -> int | None:
         """Peak of what torch's allocator held on the device; without one, that of the process."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from tenant.gpu.models import ModelWorkload, Settings, import_transformers, local_path, read
+from tenant.gpu.models import ModelWorkload, Settings, import_transformers, local_path, pretrained, read
 from tenant.parameters import ParameterError, Params, positive_integer
 
 transformers = import_transformers()
@@ -22,22 +22,17 @@ LONGEST = 512
 class Bert(ModelWorkload):
     """One pass over the same tokens; the output is the last hidden state."""
 
+    modules = ("torch", "transformers")
+
     def __init__(self, device: str, settings: Settings, sequence: int, path: Path | None) -> None:
         super().__init__(device, settings)
         with self.building():
-            if path:
-                model = transformers.BertModel.from_pretrained(path, local_files_only=True)
-            else:
-                model = transformers.BertModel(transformers.BertConfig())
+            model = pretrained(transformers.BertModel, path, transformers.BertConfig())
             vocabulary = model.config.vocab_size
             tokens = torch.randint(vocabulary, (self.batch, sequence), generator=torch.Generator().manual_seed(0))
             self.serve(
                 self.placed(model), {"input_ids": tokens.to(self.device)}, lambda output: output.last_hidden_state
             )
-
-    def packages(self) -> dict[str, str]:
-        """Versions of torch and transformers."""
-        return {**super().packages(), "transformers": transformers.__version__}
 
 
 def create(params: Params, device: str) -> Bert:

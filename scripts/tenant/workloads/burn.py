@@ -1,7 +1,8 @@
-"""Burns the device: one large product after another into a declared part of the memory, every result compared.
+"""Burns the device: one large matmul after another into a declared part of the memory, every result compared.
 
-As gpu-burn does: the same product goes into each of many result matrices in turn, and each is held against the first
-one that was computed. An iteration is one product and its comparison; one with elements that differ is an error.
+As gpu-burn does: the same product goes into each of many result matrices, one after the other, and each is compared
+with the first one that was computed. An iteration is one product and its comparison; one with elements that differ
+is an error.
 
 Params: `size` (rows and columns), `dtype` (float32 or float64; on CUDA also float16, bfloat16 and tf32), and how much
 memory is filled: `memory_fraction` of what is free when the tenant starts (CUDA), `mebibytes` (CPU).
@@ -13,30 +14,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tenant.contract import Precision
 from tenant.failures import is_out_of_memory
 from tenant.gpu.torch_device import TorchWorkload
 from tenant.parameters import ParameterError, Params, one_of, positive_integer, positive_number, with_defaults
-from tenant.workload import RequestError, Work, Workload
+from tenant.workload import CPU_DTYPES, ELEMENTS, RequestError, Work, Workload, digest
 
 if TYPE_CHECKING:
     import torch
 
 FRAMEWORKS = {"cuda": ("torch",)}
-# Name of the precision, bytes of an element, and the relative difference that is still the same result.
-CPU_DTYPES: dict[str, tuple[Precision, int, float]] = {"float32": ("fp32", 4, 1e-3), "float64": ("fp64", 8, 1e-7)}
-CUDA_DTYPES: dict[str, tuple[Precision, int, float]] = {
-    **CPU_DTYPES,
-    "tf32": ("tf32", 4, 1e-3),
-    "float16": ("fp16", 2, 1e-2),
-    "bfloat16": ("bf16", 2, 1e-2),
-}
+# The relative difference that is still the same result, by bytes of an element.
+TOLERANCES = {8: 1e-7, 4: 1e-3, 2: 1e-2}
 
 
-def _work(size: int, kind: tuple[Precision, int, float]) -> Work:
-    precision, element_bytes, _ = kind
+def _work(size: int, dtype: str) -> Work:
     # Two factors are read and the result written; it and the reference are read to be compared.
-    return Work(2.0 * size**3, 5.0 * size**2 * element_bytes, 1, precision)
+    return Work(2.0 * size**3, 5.0 * size**2 * ELEMENTS[dtype].bytes, 1, ELEMENTS[dtype].precision)
 
 
 def _error(number: int, wrong: int) -> RequestError:
@@ -45,6 +38,8 @@ def _error(number: int, wrong: int) -> RequestError:
 
 class Burn(Workload):
     """With numpy, on a CPU."""
+
+    modules = ("numpy",)
 
     def __init__(self, size: int, dtype: str, mebibytes: int) -> None:
         generator = np.random.default_rng(0)
@@ -55,9 +50,9 @@ class Burn(Workload):
             raise ParameterError(f"burn mebibytes: {mebibytes} cannot hold four matrices of {size} x {size}; set more")
         # Filled, so that the memory is really taken.
         self.results = np.full((count, size, size), np.nan, dtype)
-        self._limit = CPU_DTYPES[dtype][2] * float(np.abs(self._reference).max())
+        self._limit = TOLERANCES[ELEMENTS[dtype].bytes] * float(np.abs(self._reference).max())
         self._next = 0
-        self.work = _work(size, CPU_DTYPES[dtype])
+        self.work = _work(size, dtype)
 
     def step(self) -> None:
         """One product into the next result, compared. Raises RequestError when it is wrong."""
@@ -70,13 +65,7 @@ class Burn(Workload):
             raise _error(number, wrong)
 
     def output_digest(self) -> list[float]:
-        """Mean magnitude, largest and negated smallest element of the last result."""
-        last = self.results[self._next - 1].astype(np.float64)
-        return [float(np.abs(last).mean()), float(last.max()), float(-last.min())]
-
-    def packages(self) -> dict[str, str]:
-        """The version of numpy, which brings its BLAS along."""
-        return {"numpy": np.__version__}
+        return digest(self.results[self._next - 1].astype(np.float64))
 
 
 class TorchBurn(TorchWorkload):
@@ -85,17 +74,15 @@ class TorchBurn(TorchWorkload):
     def __init__(self, device: str, size: int, dtype: str, memory_bytes: int) -> None:
         import torch
 
-        super().__init__(device)
-        torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
-        kind = torch.float32 if dtype == "tf32" else getattr(torch, dtype)
-        self.work = _work(size, CUDA_DTYPES[dtype])
+        super().__init__(device, dtype=dtype)
+        self.work = _work(size, dtype)
         self._next = 0
         with self.building():
             # Drawn on the CPU, because what a GPU draws depends on how many SMs it shows.
-            left, right = torch.randn(2, size, size, dtype=torch.float64).to(self.device, kind)
+            left, right = torch.randn(2, size, size, dtype=torch.float64).to(self.device, self.element)
             # Before the memory is full: this is when the libraries take theirs.
             reference = torch.mm(left, right)
-            limit = CUDA_DTYPES[dtype][2] * reference.abs().max()
+            limit = TOLERANCES[ELEMENTS[dtype].bytes] * reference.abs().max()
             self._wrong = ((reference - reference).abs() > limit).sum()
             self.synchronize()
             self.results = self._fill(reference, memory_bytes)
@@ -110,7 +97,7 @@ class TorchBurn(TorchWorkload):
             self.prepare(burn)
 
     def _fill(self, reference: torch.Tensor, memory_bytes: int) -> torch.Tensor:
-        """So many results as fit, one at least; fewer where another tenant was faster."""
+        """As many results as fit, one at least; fewer where another tenant was faster."""
         import torch
 
         # The factors and the reference are there already, and what a comparison needs.
@@ -140,7 +127,7 @@ def create(params: Params, device: str) -> Workload:
     fraction = positive_number(values["memory_fraction"], "burn memory_fraction")
     if fraction > 1:
         raise ParameterError(f"burn memory_fraction must be at most 1, not {fraction:g}")
-    dtype = one_of(values["dtype"], CUDA_DTYPES if device == "cuda" else CPU_DTYPES, "burn dtype")
+    dtype = one_of(values["dtype"], ELEMENTS if device == "cuda" else CPU_DTYPES, "burn dtype")
     if device != "cuda":
         return Burn(size, dtype, mebibytes)
     import torch

@@ -1,7 +1,7 @@
-"""Text detection by a trained network: PP-OCRv6 small in onnxruntime, on a picture with digits.
+"""Text detection by a trained network: PP-OCRv6 small in onnxruntime, on an image with digits.
 
-Params: `height` and `width` (pixels, multiples of 32), `batch` (pictures per iteration).
-The network is a file in rapidocr's wheel, of which nothing is imported; the picture is drawn here.
+Params: `height` and `width` (pixels, multiples of 32), `batch` (images per iteration).
+The network is a file in rapidocr's wheel, of which nothing is imported; the image is drawn here.
 """
 
 from __future__ import annotations
@@ -41,31 +41,31 @@ SCALE = 3
 # A digit's cell: five by seven pixels and a gap, enlarged.
 CELL_WIDTH, CELL_HEIGHT = 6 * SCALE, 7 * SCALE
 
-Pictures = npt.NDArray[np.float32]
+Images = npt.NDArray[np.float32]
 
 
-def draw(batch: int, height: int, width: int) -> tuple[Pictures, npt.NDArray[np.bool_]]:
-    """Grey pictures (batch, height, width) in 0 .. 1, a line of random digits in the middle of each; where it is."""
+def draw(batch: int, height: int, width: int) -> tuple[Images, npt.NDArray[np.bool_]]:
+    """Grey images (batch, height, width) in 0 .. 1, a line of random digits in the middle of each; where it is."""
     generator = np.random.default_rng(0)
     count = (width - 2 * SCALE) // CELL_WIDTH
     top, left = (height - CELL_HEIGHT) // 2, (width - count * CELL_WIDTH) // 2
     ink = np.zeros((batch, height, width), bool)
-    for picture in ink:
+    for image in ink:
         for place, digit in enumerate(generator.integers(0, 10, count)):
             rows = np.array(DIGITS[digit], np.uint8)[:, np.newaxis]
             glyph = np.unpackbits(rows, axis=1)[:, 3:].repeat(SCALE, axis=0).repeat(SCALE, axis=1)
             x = left + place * CELL_WIDTH
-            picture[top : top + CELL_HEIGHT, x : x + 5 * SCALE] = glyph
+            image[top : top + CELL_HEIGHT, x : x + 5 * SCALE] = glyph
     paper = PAPER + GRAIN * generator.standard_normal(ink.shape, np.float32)
     line = np.zeros((height, width), bool)
     line[top : top + CELL_HEIGHT, left : left + count * CELL_WIDTH] = True
     return np.where(ink, np.float32(INK), paper).clip(0, 1), line
 
 
-def normalised(pictures: Pictures) -> Pictures:
-    """Grey pictures (batch, height, width) as the network wants them: (batch, 3, height, width)."""
+def normalised(images: Images) -> Images:
+    """Grey images (batch, height, width) as the network wants them: (batch, 3, height, width)."""
     shape = (1, 3, 1, 1)
-    return np.ascontiguousarray((pictures[:, np.newaxis] - MEAN.reshape(shape)) / DEVIATION.reshape(shape))
+    return np.ascontiguousarray((images[:, np.newaxis] - MEAN.reshape(shape)) / DEVIATION.reshape(shape))
 
 
 def model_path() -> Path:
@@ -78,21 +78,21 @@ def model_path() -> Path:
 
 
 class Detector(Workload):
-    """One pass of the same pictures; the output says for every pixel how likely it belongs to text."""
+    """One pass of the same images; the output is the likelihood of each pixel to belong to text."""
 
     def __init__(self, batch: int, height: int, width: int, device: str) -> None:
         path = model_path()
-        pictures, _ = draw(batch, height, width)
-        self._session = _session(path, pictures.shape, device)
-        self._input = {self._session.get_inputs()[0].name: normalised(pictures)}
-        self._likelihood: Pictures = np.zeros((batch, 1, height, width), np.float32)
+        images, _ = draw(batch, height, width)
+        self._session = _session(path, images.shape, device)
+        self._input = {self._session.get_inputs()[0].name: normalised(images)}
+        self._likelihood: Images = np.zeros((batch, 1, height, width), np.float32)
         self._on_cpu = device == "cpu"
         traffic = sum(array.nbytes for array in self._input.values()) + self._likelihood.nbytes
-        # The file is 1 % larger than the weights in it. onnxruntime does not say how many operations a network takes.
+        # The file is 1 % larger than the weights in it. onnxruntime does not report the operations of a network.
         self.work = Work(flop=None, bytes=float(path.stat().st_size + traffic), items=batch, precision="fp32")
 
     def step(self) -> None:
-        """One pass; onnxruntime returns when the output is in the host's memory."""
+        # onnxruntime returns when the output is in the host's memory.
         self._likelihood = self._session.run(None, self._input)[0]
 
     def output_digest(self) -> list[float]:
@@ -105,7 +105,7 @@ class Detector(Workload):
         return {"onnxruntime": onnxruntime.__version__, "rapidocr": importlib.metadata.version("rapidocr")}
 
     def memory_bytes(self) -> int | None:
-        """Peak memory of the process; None on a GPU, where onnxruntime does not say."""
+        """Peak memory of the process; None on a GPU, where onnxruntime does not report it."""
         return super().memory_bytes() if self._on_cpu else None
 
 

@@ -33,48 +33,25 @@ class Empty(Workload):
     work = Work(flop=None, bytes=None, items=1)
 
     def step(self) -> None:
-        """One look."""
         time.monotonic_ns()
 
     def output_digest(self) -> list[float]:
         """There is no output; a number that is never another."""
         return [1.0]
 
-    def packages(self) -> dict[str, str]:
-        """The standard library only."""
-        return {}
 
-
-class EmptyKernel(Empty):
+class EmptyKernel(cuda.CudaWorkload, Empty):
     """One launch and one synchronisation of the tenant's stream."""
 
     captured = ONE_LAUNCH
 
     def __init__(self) -> None:
-        cuda.open_context()
-        self._stream = stream = cuda.Stream()
-        launch = cuda.Kernel(PTX, NAME).prepared(1, 1, stream=stream)
-        self._run = sampled(launch, stream.synchronize, cuda.Events(stream), self.samples)
-
-    def attach(self) -> None:
-        """A context is current in a thread."""
-        cuda.open_context()
+        super().__init__()
+        launch = cuda.Kernel(PTX, NAME).prepared(1, 1, stream=self.stream)
+        self._run = sampled(launch, self.stream.synchronize, cuda.Events(self.stream), self.samples)
 
     def step(self) -> None:
-        """One kernel."""
         self._run()
-
-    def synchronize(self) -> None:
-        """Wait for the tenant's stream."""
-        self._stream.synchronize()
-
-    def packages(self) -> dict[str, str]:
-        """The CUDA version of the driver."""
-        return {"cuda-driver": cuda.driver_version()}
-
-    def memory_bytes(self) -> int | None:
-        """Nothing beyond the context, which the driver does not tell from inside."""
-        return None
 
 
 def create(params: Params, device: str) -> Workload:

@@ -1,4 +1,4 @@
-"""A tenant that goes wrong at a set moment of its second window, beside others that should not notice.
+"""A tenant that goes wrong at a set moment of its second window, next to others that should not notice.
 
 Params: `kind` (a key of faults.FAULTS), `at_fraction` (of the window, when it goes wrong).
 
@@ -24,7 +24,7 @@ from tenant.parameters import ParameterError, Params, one_of, positive_number, w
 from tenant.workload import Work, Workload
 
 STEP_NS = 5_000_000
-# A hang lasts so much longer than the window that nobody takes it for a slow iteration.
+# A hang lasts that much longer than the window, so that no one takes it for a slow iteration.
 SPIN_BEYOND_NS = 2_500_000_000
 # On CUDA a process is killed while this runs: idle, it would be the harmless case.
 KERNEL_NS = 500_000_000
@@ -177,7 +177,7 @@ class Fault(Workload):
         if not self._held:
             _limit_address_space(self._limit_bytes)
         if self._held_bytes >= self._limit_bytes:
-            # A system that does not heed the limit.
+            # The system does not respect the limit.
             raise MemoryError
         # Zeroed byte by byte, so that it is really there.
         return bytearray(size_bytes)
@@ -186,35 +186,26 @@ class Fault(Workload):
         """There is no output; a number that is never another."""
         return [1.0]
 
-    def packages(self) -> dict[str, str]:
-        """The standard library only."""
-        return {}
 
-
-class FaultOnDevice(Fault):
+class FaultOnDevice(cuda.CudaWorkload, Fault):
     """On CUDA."""
 
     def __init__(self, kind: str, at_fraction: float) -> None:
-        super().__init__(kind, at_fraction)
-        cuda.open_context()
+        cuda.CudaWorkload.__init__(self)
+        Fault.__init__(self, kind, at_fraction)
         self._limit_bytes, _ = cuda.memory_bytes()
         self._blocks = BLOCKS_PER_SM * cuda.sm_count()
-        self._stream = cuda.Stream()
         self._kernels = {name: cuda.Kernel(PTX, name) for name in ("quiet", "spin1", "illegal", "fail")}
-
-    def attach(self) -> None:
-        """A context is current in a thread."""
-        cuda.open_context()
 
     def _quiet(self) -> None:
         self._run("quiet", 1, 1)
 
     def _run(self, name: str, blocks: int, threads: int, *arguments: int) -> None:
-        self._kernels[name].launch(blocks, threads, *arguments, stream=self._stream)
-        self._stream.synchronize()
+        self._kernels[name].launch(blocks, threads, *arguments, stream=self.stream)
+        self.synchronize()
 
     def _killed(self) -> None:
-        self._kernels["spin1"].launch(self._blocks, THREADS_PER_BLOCK, KERNEL_NS, stream=self._stream)
+        self._kernels["spin1"].launch(self._blocks, THREADS_PER_BLOCK, KERNEL_NS, stream=self.stream)
         super()._killed()
 
     def _spin(self) -> None:
@@ -236,25 +227,13 @@ class FaultOnDevice(Fault):
                 raise MemoryError from error
             raise
 
-    def synchronize(self) -> None:
-        """Wait for the tenant's stream."""
-        self._stream.synchronize()
-
-    def packages(self) -> dict[str, str]:
-        """The CUDA version of the driver."""
-        return {"cuda-driver": cuda.driver_version()}
-
-    def memory_bytes(self) -> int | None:
-        """None: the fault is measured, not its memory."""
-        return None
-
 
 def _leave_no_core() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def _limit_address_space(more_bytes: int) -> None:
-    """Let this process have so much more address space than now, where the system can tell how much that is."""
+    """Let this process have that much more address space than now, where the system reports how much that is."""
     statm = Path("/proc/self/statm")
     if not statm.exists():
         return

@@ -2,8 +2,8 @@
 
 Params: `url` (its root), `method`, `path`, `headers`, `body` or `body_file`, `expect_status`, `ready_path` (asked until
 it answers 200; without it the request itself is made until it succeeds), `stream` (time to the first chunk of an
-answer, stage `first_chunk`, and the gaps between chunks, stage `chunk_gap`), `note` (a file that says what the server
-answered last, until it is ready). In `path`, `ready_path` and the values of `headers`, `{env:NAME}` is filled in here.
+answer, stage `first_chunk`, and the gaps between chunks, stage `chunk_gap`), `note` (a file with the server's last
+answer, until it is ready). In `path`, `ready_path` and the values of `headers`, `{env:NAME}` is filled in here.
 
 One connection, kept alive, and one request at a time. A chunk is an event of a text/event-stream, or else what a read
 returns.
@@ -16,6 +16,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from tenant.contract import described, filled, named, unusable
@@ -66,11 +67,18 @@ class HttpClient(Workload):
 
     def step(self) -> None:
         """One request and its whole answer."""
+        self._ask(*self._request, expect_status=self._expect_status, is_stream=self._is_stream)
+
+    def look(self, path: str) -> None:
+        """A GET of this path. Raises RequestError unless it has status 200."""
+        self._ask("GET", path, expect_status=200)
+
+    def _ask(self, *request: Any, expect_status: int, is_stream: bool = False) -> None:
         try:
             begun_ns = time.monotonic_ns()
-            self._connection.request(*self._request)
+            self._connection.request(*request)
             response = self._connection.getresponse()
-            if self._is_stream and response.status == self._expect_status:
+            if is_stream and response.status == expect_status:
                 self._time_chunks(response, begun_ns)
             # Also what is read to its end by pieces is not over for the connection before this.
             response.read()
@@ -78,7 +86,7 @@ class HttpClient(Workload):
             # The next request makes a new connection.
             self._connection.close()
             raise RequestError(described(error, self._secrets)) from error
-        if response.status != self._expect_status:
+        if response.status != expect_status:
             raise RequestError(f"status {response.status}")
 
     def _time_chunks(self, response: http.client.HTTPResponse, begun_ns: int) -> None:
@@ -100,25 +108,9 @@ class HttpClient(Workload):
             except OSError as error:
                 raise RequestError(described(error, self._secrets)) from error
 
-    def look(self, path: str) -> None:
-        """A GET of this path. Raises RequestError unless it has status 200."""
-        try:
-            self._connection.request("GET", path)
-            response = self._connection.getresponse()
-            response.read()
-        except (OSError, http.client.HTTPException) as error:
-            self._connection.close()
-            raise RequestError(described(error, self._secrets)) from error
-        if response.status != 200:
-            raise RequestError(f"status {response.status}")
-
     def output_digest(self) -> list[float]:
         """None: what a server answers may differ each time."""
         return []
-
-    def packages(self) -> dict[str, str]:
-        """The standard library only."""
-        return {}
 
 
 def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
@@ -126,12 +118,6 @@ def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
     while line := response.readline():
         if line.startswith(b"data:") and not line.startswith(LAST_EVENT):
             yield line
-
-
-def _body(text_given: str | None, file: str | None) -> bytes | None:
-    if file is not None:
-        return Path(file).read_bytes()
-    return None if text_given is None else text_given.encode()
 
 
 def _headers(value: object) -> dict[str, str]:
@@ -152,6 +138,11 @@ def create(params: Params, device: str) -> HttpClient:
     method, path = text(values["method"], "http_client method"), text(values["path"], "http_client path")
     ready_path = optional_text(values["ready_path"], "http_client ready_path")
     headers = _headers(values["headers"])
+    body = optional_text(values["body"], "http_client body")
+    body_file = optional_text(values["body_file"], "http_client body_file")
+    content = None if body is None else body.encode()
+    if body_file is not None:
+        content = Path(body_file).read_bytes()
     texts = [path, ready_path or "", *headers.values()]
     if why := unusable(texts, os.environ):
         raise ParameterError(f"http_client: {why}")
@@ -160,10 +151,7 @@ def create(params: Params, device: str) -> HttpClient:
         method=method,
         path=filled(path, os.environ),
         headers={name: filled(given, os.environ) for name, given in headers.items()},
-        body=_body(
-            optional_text(values["body"], "http_client body"),
-            optional_text(values["body_file"], "http_client body_file"),
-        ),
+        body=content,
         expect_status=positive_integer(values["expect_status"], "http_client expect_status"),
         is_stream=boolean(values["stream"], "http_client stream"),
         secrets=[os.environ[name] for name in named(texts)],

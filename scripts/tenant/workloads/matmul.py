@@ -10,57 +10,44 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tenant.contract import Precision
 from tenant.gpu.torch_device import TorchWorkload
 from tenant.parameters import ParameterError, Params, boolean, one_of, positive_integer, with_defaults
-from tenant.workload import Work, Workload
+from tenant.workload import CPU_DTYPES, ELEMENTS, Element, Work, Workload, digest
 
 if TYPE_CHECKING:
     import torch
 
 FRAMEWORKS = {"cuda": ("torch",)}
-# Name of the precision, and bytes of an element of the factors and of the product.
-CPU_DTYPES: dict[str, tuple[Precision, int, int]] = {"float32": ("fp32", 4, 4), "float64": ("fp64", 8, 8)}
-CUDA_DTYPES: dict[str, tuple[Precision, int, int]] = {
-    **CPU_DTYPES,
-    "tf32": ("tf32", 4, 4),
-    "float16": ("fp16", 2, 2),
-    "bfloat16": ("bf16", 2, 2),
-    "float8": ("fp8", 1, 2),
-}
+CUDA_DTYPES = {**ELEMENTS, "float8": Element("fp8", 1)}
 # A prime.
 DRAWN = 1_048_583
 FLOAT8_CAPABILITY = (8, 9)
 FLOAT8_MULTIPLE = 16
 
 
-def _work(size: int, kind: tuple[Precision, int, int]) -> Work:
-    precision, factor_bytes, product_bytes = kind
-    return Work(2.0 * size**3, float(size**2 * (2 * factor_bytes + product_bytes)), 1, precision)
+def _work(size: int, dtype: str) -> Work:
+    element = CUDA_DTYPES[dtype]
+    # The product of float8 is bfloat16.
+    return Work(2.0 * size**3, float(size**2 * (2 * element.bytes + max(element.bytes, 2))), 1, element.precision)
 
 
 class Matmul(Workload):
     """`size` x `size` times `size` x `size` on a CPU, into the same output each time."""
+
+    modules = ("numpy",)
 
     def __init__(self, size: int, dtype: str) -> None:
         generator = np.random.default_rng(0)
         self._left = generator.standard_normal((size, size)).astype(dtype)
         self._right = generator.standard_normal((size, size)).astype(dtype)
         self._product = np.zeros_like(self._left)
-        self.work = _work(size, CPU_DTYPES[dtype])
+        self.work = _work(size, dtype)
 
     def step(self) -> None:
-        """One product."""
         np.matmul(self._left, self._right, out=self._product)
 
     def output_digest(self) -> list[float]:
-        """Mean magnitude, largest and negated smallest element."""
-        product = self._product.astype(np.float64)
-        return [float(np.abs(product).mean()), float(product.max()), float(-product.min())]
-
-    def packages(self) -> dict[str, str]:
-        """The version of numpy, which brings its BLAS along."""
-        return {"numpy": np.__version__}
+        return digest(self._product.astype(np.float64))
 
 
 class TorchMatmul(TorchWorkload):
@@ -69,15 +56,13 @@ class TorchMatmul(TorchWorkload):
     def __init__(self, device: str, size: int, dtype: str, graph: bool) -> None:
         import torch
 
-        super().__init__(device, graph)
-        self.work = _work(size, CUDA_DTYPES[dtype])
-        torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
+        super().__init__(device, graph, "float32" if dtype == "float8" else dtype)
+        self.work = _work(size, dtype)
         with self.building():
             if dtype == "float8":
                 self._prepare_float8(size)
                 return
-            kind = torch.float32 if dtype == "tf32" else getattr(torch, dtype)
-            left, right = self._normal(size, kind), self._normal(size, kind)
+            left, right = self._normal(size, self.element), self._normal(size, self.element)
             product = torch.empty_like(left)
             self.prepare(lambda: torch.mm(left, right, out=product))
 

@@ -12,12 +12,14 @@ from tenant.parameters import Params, positive_integer, with_defaults
 from tenant.workload import Work, Workload
 
 FRAMEWORKS = {"cuda": ("torch",)}
-# Every so many elements one is 2, all others are 1.
+# One of this many elements is 2, all others are 1.
 STRIDE = 4096
 
 
 class Memcopy(Workload):
     """Reads one buffer and writes another of the same size."""
+
+    modules = ("numpy",)
 
     def __init__(self, mebibytes: int) -> None:
         size = mebibytes * 2**20 // 8
@@ -30,16 +32,11 @@ class Memcopy(Workload):
         self.work = Work(flop=None, bytes=2.0 * self._source.nbytes, items=1)
 
     def step(self) -> None:
-        """One copy."""
         np.copyto(self._copy, self._source)
 
     def output_digest(self) -> list[float]:
         """Mean and last element of the copy."""
         return [float(self._copy.mean()), float(self._copy[-1])]
-
-    def packages(self) -> dict[str, str]:
-        """The version of numpy."""
-        return {"numpy": np.__version__}
 
 
 class TorchMemcopy(TorchWorkload):

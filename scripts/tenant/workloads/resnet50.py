@@ -1,4 +1,4 @@
-"""Classification of pictures by torchvision's ResNet-50, 224 x 224 pixels.
+"""Classification of images by torchvision's ResNet-50, 224 x 224 pixels.
 
 Params: `batch`, `dtype` (float32, tf32, float16, bfloat16), `graph` (CUDA only: replay one captured graph),
 `channels_last` (the other order in memory, which tensor cores prefer), `path` (a local file with trained weights, as
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from tenant.gpu.models import ModelWorkload, Settings, local_path, pictures, read
+from tenant.gpu.models import ModelWorkload, Settings, local_path, random_images, read
 from tenant.parameters import ParameterError, Params, boolean
 
 try:
@@ -27,7 +27,9 @@ SIDE = 224
 
 
 class ResNet50(ModelWorkload):
-    """One pass over the same pictures; the output is the 1000 classes."""
+    """One pass over the same images; the output is the 1000 classes."""
+
+    modules = ("torch", "torchvision")
 
     def __init__(self, device: str, settings: Settings, channels_last: bool, path: Path | None) -> None:
         super().__init__(device, settings)
@@ -36,12 +38,8 @@ class ResNet50(ModelWorkload):
             model = torchvision.models.resnet50(weights=None)
             if path:
                 model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-            picture = self.placed(pictures(self.batch, SIDE, SIDE)).to(memory_format=order)
-            self.serve(self.placed(model).to(memory_format=order), {"x": picture})
-
-    def packages(self) -> dict[str, str]:
-        """Versions of torch and torchvision."""
-        return {**super().packages(), "torchvision": torchvision.__version__}
+            image = self.placed(random_images(self.batch, SIDE, SIDE)).to(memory_format=order)
+            self.serve(self.placed(model).to(memory_format=order), {"x": image})
 
 
 def create(params: Params, device: str) -> ResNet50:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from tenant.gpu.torch_device import TorchWorkload
 from tenant.parameters import Params, one_of, positive_integer, with_defaults
-from tenant.workload import Work, Workload
+from tenant.workload import ELEMENTS, Work, Workload
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     import torch
 
 FRAMEWORKS = {"cuda": ("torch",)}
-CPU_DTYPES = ("float32",)
-CUDA_DTYPES = ("float32", "tf32")
+DTYPES = {"cpu": ("float32",), "cuda": ("float32", "tf32")}
 RESTART = 200
 LEARNING_RATE = {"sgd": 0.01, "adam": 0.001}
 # Kingma & Ba, Adam, 2015: decay of the two moments, and what keeps the quotient finite.
@@ -58,6 +57,8 @@ def _data(inputs: int, hidden: int, outputs: int, batch: int) -> tuple[Floats, n
 class Training(Workload):
     """With numpy, on a CPU; gradients by hand."""
 
+    modules = ("numpy",)
+
     def __init__(self, inputs: int, hidden: int, outputs: int, batch: int, optimizer: str) -> None:
         self._samples, self._labels, self._first = _data(inputs, hidden, outputs, batch)
         self._optimizer = optimizer
@@ -85,7 +86,6 @@ class Training(Workload):
         return loss, [self._samples.T @ back, back.sum(axis=0), hidden.T @ chances, chances.sum(axis=0)]
 
     def step(self) -> None:
-        """Forward, backward, and one step of the optimiser."""
         if self._steps == RESTART:
             self._restart()
         self._steps += 1
@@ -106,10 +106,6 @@ class Training(Workload):
         self.step()
         return [self.loss, *(float(np.abs(self.weights[layer]).mean()) for layer in (0, 2))]
 
-    def packages(self) -> dict[str, str]:
-        """The version of numpy, which brings its BLAS along."""
-        return {"numpy": np.__version__}
-
 
 class TorchTraining(TorchWorkload):
     """The same with torch's gradients and optimisers, on any device of its."""
@@ -119,9 +115,8 @@ class TorchTraining(TorchWorkload):
     ) -> None:
         import torch
 
-        super().__init__(device)
-        torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
-        self.work = _work(inputs, hidden, outputs, batch)._replace(precision="tf32" if dtype == "tf32" else "fp32")
+        super().__init__(device, dtype=dtype)
+        self.work = _work(inputs, hidden, outputs, batch)._replace(precision=ELEMENTS[dtype].precision)
         with self.building():
             samples, labels, weights = _data(inputs, hidden, outputs, batch)
             data, wanted = torch.from_numpy(samples).to(self.device), torch.from_numpy(labels).to(self.device)
@@ -160,14 +155,12 @@ class TorchTraining(TorchWorkload):
         self._steps = 0
 
     def step(self) -> None:
-        """Forward, backward, and one step of the optimiser."""
         if self._steps == RESTART:
             self._restart()
         self._steps += 1
         self.run()
 
     def output_digest(self) -> list[float]:
-        """Loss, and mean magnitude of the weights of both layers, after one step from the first weights."""
         self._restart()
         self.step()
         return [float(self.output), *(float(self.weights[layer].detach().double().abs().mean()) for layer in (0, 2))]
@@ -178,9 +171,8 @@ def create(params: Params, device: str) -> Workload:
     defaults = {"inputs": 256, "hidden": 512, "outputs": 10, "batch": 64, "optimizer": "adam", "dtype": "float32"}
     values = with_defaults(params, defaults, "training")
     optimizer = one_of(values.pop("optimizer"), LEARNING_RATE, "training optimizer")
-    dtype = one_of(values.pop("dtype"), CUDA_DTYPES if device == "cuda" else CPU_DTYPES, "training dtype")
-    sizes = [positive_integer(value, f"training {name}") for name, value in values.items()]
-    inputs, hidden, outputs, batch = sizes
+    dtype = one_of(values.pop("dtype"), DTYPES[device], "training dtype")
+    sizes = {name: positive_integer(value, f"training {name}") for name, value in values.items()}
     if device == "cuda":
-        return TorchTraining(device, inputs, hidden, outputs, batch, optimizer, dtype)
-    return Training(inputs, hidden, outputs, batch, optimizer)
+        return TorchTraining(device, **sizes, optimizer=optimizer, dtype=dtype)
+    return Training(**sizes, optimizer=optimizer)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tenant.gpu.models import ModelWorkload, Settings, import_transformers, local_path, pictures, read
+from tenant.gpu.models import ModelWorkload, Settings, import_transformers, local_path, pretrained, random_images, read
 from tenant.parameters import Params
 
 transformers = import_transformers()
@@ -26,22 +26,16 @@ SMALL = {
 
 
 class Yolos(ModelWorkload):
-    """One pass over the same pictures; the output is the classes of the 100 detections."""
+    """One pass over the same images; the output is the classes of the 100 detections."""
+
+    modules = ("torch", "transformers")
 
     def __init__(self, device: str, settings: Settings, path: Path | None) -> None:
         super().__init__(device, settings)
-        kind = transformers.YolosForObjectDetection
         with self.building():
-            if path:
-                model = kind.from_pretrained(path, local_files_only=True)
-            else:
-                model = kind(transformers.YolosConfig(**SMALL))
-            inputs = {"pixel_values": self.placed(pictures(self.batch, HEIGHT, WIDTH))}
+            model = pretrained(transformers.YolosForObjectDetection, path, transformers.YolosConfig(**SMALL))
+            inputs = {"pixel_values": self.placed(random_images(self.batch, HEIGHT, WIDTH))}
             self.serve(self.placed(model), inputs, lambda output: output.logits)
-
-    def packages(self) -> dict[str, str]:
-        """Versions of torch and transformers."""
-        return {**super().packages(), "transformers": transformers.__version__}
 
 
 def create(params: Params, device: str) -> Yolos:

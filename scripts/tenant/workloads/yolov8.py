@@ -1,6 +1,6 @@
 """Object detection by YOLOv8 nano of ultralytics, 480 x 640 pixels, in three stages that are timed apart.
 
-`pre` moves the picture to the device and scales it, `infer` is the network, `post` picks the boxes (non-maximum
+`pre` moves the image to the device and scales it, `infer` is the network, `post` picks the boxes (non-maximum
 suppression) and fetches them. ultralytics is an optional extra under AGPL-3.0.
 
 Params: `batch`, `dtype` (float32, tf32, float16, bfloat16), `graph` (CUDA only: `infer` replays one captured graph),
@@ -12,12 +12,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-from importlib.metadata import version
 from pathlib import Path
 
 import torch
 
-from tenant.gpu.models import ModelWorkload, Settings, local_path, pictures, read
+from tenant.gpu.models import ModelWorkload, Settings, local_path, random_images, read
 from tenant.parameters import ParameterError, Params
 
 # Read when ultralytics is imported: no look for a network, no installing of packages.
@@ -41,11 +40,13 @@ NO_LIMIT_SECONDS = 3600.0
 
 
 class YoloV8(ModelWorkload):
-    """One request: a picture in the host's memory to boxes in the host's memory."""
+    """One request: an image in the host's memory to boxes in the host's memory."""
+
+    modules = ("torch", "ultralytics")
 
     def __init__(self, device: str, settings: Settings, path: Path | None) -> None:
         super().__init__(device, settings)
-        drawn = pictures(self.batch, HEIGHT, WIDTH).mul(48).add(128).clamp(0, 255)
+        drawn = random_images(self.batch, HEIGHT, WIDTH).mul(48).add(128).clamp(0, 255)
         self._pixels = drawn.to(torch.uint8)
         with self.building():
             model = load_checkpoint(path)[0] if path else DetectionModel(SHAPE, verbose=False)
@@ -80,10 +81,6 @@ class YoloV8(ModelWorkload):
         """Mean, deviation and largest of all coordinates that are proposed, in pixels; likelihoods may be next to 0."""
         coordinates = self.output[:, :4].double()
         return [float(coordinates.mean()), float(coordinates.std()), float(coordinates.max())]
-
-    def packages(self) -> dict[str, str]:
-        """Versions of torch and ultralytics."""
-        return {**super().packages(), "ultralytics": version("ultralytics")}
 
 
 def create(params: Params, device: str) -> YoloV8:

@@ -71,7 +71,7 @@ def test_operations_of_bert_are_those_of_its_products(sequence: int) -> None:
 def test_operations_of_resnet50_are_those_of_the_literature() -> None:
     work = make("resnet50").work
     assert work.flop == pytest.approx(2 * 4.09e9, rel=0.002)
-    # 25.6 million weights, the statistics of its normalisations, a picture and 1000 classes.
+    # 25.6 million weights, the statistics of its normalisations, an image and 1000 classes.
     assert work.bytes == 4 * (25_557_032 + 53_120 + 3 * 224**2 + 1000)
 
 
@@ -127,10 +127,10 @@ def test_every_tenant_and_every_iteration_has_the_same_output(
     assert min(map(abs, digest)) > 1e-2
 
 
-def test_pictures_look_like_pictures() -> None:
-    drawn = models.pictures(2, 64, 96)
+def test_random_images_look_like_photographs() -> None:
+    drawn = models.random_images(2, 64, 96)
     assert drawn.shape == (2, 3, 64, 96)
-    assert torch.equal(drawn, models.pictures(2, 64, 96))
+    assert torch.equal(drawn, models.random_images(2, 64, 96))
     assert drawn.mean(dim=(1, 2, 3)).abs().max() < 1e-5
     assert torch.allclose(drawn.std(dim=(1, 2, 3)), torch.ones(2))
     neighbours = torch.corrcoef(torch.stack((drawn[..., :-1].flatten(), drawn[..., 1:].flatten())))[0, 1]

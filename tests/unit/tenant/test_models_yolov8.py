@@ -13,7 +13,7 @@ import pytest
 from tenant import workloads
 
 for package in ("torch", "ultralytics"):
-    pytest.importorskip(package, reason=f"{package} is no part of the pipeline's environment")
+    pytest.importorskip(package, reason=f"{package} is not in the pipeline's environment")
 
 torch = importlib.import_module("torch")
 yolov8 = importlib.import_module("tenant.workloads.yolov8")

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from tenant.gpu.torch_device import TorchWorkload, digest
+from tenant.gpu.torch_device import TorchWorkload
 from tenant.parameters import ParameterError
 from tenant.workloads import matmul, memcopy
 
@@ -46,8 +46,9 @@ def test_a_step_is_one_forward_pass_in_inference_mode_in_the_loops_thread() -> N
 
 
 def test_a_digest_is_taken_in_double_precision() -> None:
-    values = torch.full((4096,), 1 + 2**-7, dtype=torch.bfloat16)
-    assert digest(values) == [1 + 2**-7, 1 + 2**-7, -1 - 2**-7]
+    workload = Doubling()
+    workload.output = torch.full((4096,), 1 + 2**-7, dtype=torch.bfloat16)
+    assert workload.output_digest() == [1 + 2**-7, 1 + 2**-7, -1 - 2**-7]
 
 
 def test_a_graph_needs_cuda() -> None:
