@@ -27,7 +27,7 @@ rule compare:
         out=RESULTS / "compare" / dataset.names(STUDY.config["datasets"]),
         folders=STUDY.config["datasets"],
         contents=dataset.contents(STUDY.config["datasets"]),
-        code=code.of_stage("compare"),
+        code=lambda _: code.of_stage("compare"),
     message:
         "Comparing two data sets"
     shell:

@@ -44,7 +44,7 @@ rule model:
                 for name in STUDY.calibrated()
             }
         ),
-        code=code.of_stage("decisions"),
+        code=lambda _: code.of_stage("decisions"),
     message:
         "Fitting the scaling model"
     shell:
@@ -75,7 +75,7 @@ rule decide:
         data=DATA,
         results=RESULTS,
         question=canonical(QUESTION),
-        code=code.of_stage("decisions"),
+        code=lambda _: code.of_stage("decisions"),
     message:
         "Deciding"
     shell:

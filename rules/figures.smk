@@ -42,7 +42,7 @@ rule figures:
         results=RESULTS,
         figures=FIGURES,
         shows=presentation(),
-        code=code.of_stage("figures"),
+        code=lambda _: code.of_stage("figures"),
     message:
         "Drawing the figures"
     shell:

@@ -93,6 +93,8 @@ def config_of_files():
 
     `config` has only what came of both. Held by tests/pipeline/test_subsets_and_other_studies.py.
     """
+    if not config_of_command():
+        return config
     given = [str(path) for path in workflow.config_settings.configfiles]
     own = [path for path in workflow.configfiles if str(path) not in given]
     merged = {}

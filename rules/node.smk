@@ -22,7 +22,7 @@ rule characterise_node:
         results=RESULTS,
         # A function's text is taken as it is, braces too.
         spec=lambda _: STUDY.node_spec(),
-        code=STUDY.node_code(),
+        code=lambda _: STUDY.node_code(),
     message:
         "Looking at the node"
     shell:
@@ -45,7 +45,7 @@ rule configure_node:
         script=SCRIPTS / "configure_node.py",
         results=RESULTS,
         spec=lambda wildcards: STUDY.strategy_spec(wildcards.strategy),
-        code=STUDY.node_code(),
+        code=lambda _: STUDY.node_code(),
     message:
         "Setting the node to {wildcards.strategy}"
     shell:

@@ -4,7 +4,10 @@
 # Outputs: nodes/timeslice.json, tables/timeslice.csv, figures/timeslice.{svg,pdf,png}
 # Steps:   measure_timeslice watches a few tenants under time-slicing, MPS and streams, as far as the study has them.
 #          probe_timeslice draws who ran when; it runs only when it is asked for by name.
-from sharebench.run.timeslice import probe as timeslice
+from importlib import import_module
+
+# Late, as it brings NVML and is seldom asked for.
+timeslice = lambda: import_module("sharebench.run.timeslice.probe")
 
 
 rule measure_timeslice:
@@ -13,7 +16,7 @@ rule measure_timeslice:
         device=lambda wildcards: (
             str(RESULTS / "nodes/device.json")
             if STUDY.node_kind == "nvidia"
-            else sys.exit(timeslice.needs_gpu(STUDY))
+            else sys.exit(timeslice().needs_gpu(STUDY))
         ),
     output:
         found="<results>/nodes/timeslice.json",
@@ -29,8 +32,10 @@ rule measure_timeslice:
         results=RESULTS,
         tenants=2,
         seconds=2,
-        strategies=[STUDY.strategy_spec(each.name) for each in timeslice.probed(STUDY)],
-        code=[STUDY.node_code(), code.of_stage("timeslice")],
+        strategies=lambda _: [
+            STUDY.strategy_spec(each.name) for each in timeslice().probed(STUDY)
+        ],
+        code=lambda _: [STUDY.node_code(), code.of_stage("timeslice")],
     message:
         "Watching who is on the device"
     shell:
@@ -54,7 +59,7 @@ rule probe_timeslice:
         script=SCRIPTS / "plot_timeslice.py",
         results=RESULTS,
         catalogue=list(STUDY.strategies),
-        code=code.of_stage("figures"),
+        code=lambda _: code.of_stage("figures"),
     message:
         "Drawing who was on the device"
     shell:

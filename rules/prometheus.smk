@@ -21,7 +21,7 @@ rule export_prometheus:
     params:
         python=PYTHON,
         script=SCRIPTS / "export_histograms.py",
-        code=code.of_stage("export"),
+        code=lambda _: code.of_stage("export"),
     message:
         "Exporting what Prometheus saw of {wildcards.strategy}, {wildcards.workload}"
     shell:
@@ -44,7 +44,7 @@ rule coarse_buckets:
         data=DATA,
         results=RESULTS,
         shows=presentation(),
-        code=code.of_stage("figures"),
+        code=lambda _: code.of_stage("figures"),
     message:
         "Drawing what coarse buckets hide"
     shell:

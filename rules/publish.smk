@@ -35,7 +35,7 @@ rule paper_data_sets:
         published=PUBLISHED,
         made=RESULTS / "paper",
         names=PUBLISHED_DATA_SETS,
-        code=[code.of_stage(stage) for stage in PAPER_STAGES],
+        code=lambda _: [code.of_stage(stage) for stage in PAPER_STAGES],
     message:
         f"Making {len(PUBLISHED_DATA_SETS)} data sets again"
     shell:
@@ -89,7 +89,7 @@ rule paper_together:
         script=SCRIPTS / "paper_together.py",
         root=ROOT,
         made=RESULTS / "paper",
-        code=code.of_stage("together"),
+        code=lambda _: code.of_stage("together"),
     message:
         "Writing findings"
     shell:
@@ -146,7 +146,7 @@ rule archive:
         script=SCRIPTS / "archive.py",
         data=DATA,
         results=RESULTS,
-        code=code.of_stage("archive"),
+        code=lambda _: code.of_stage("archive"),
     message:
         "Packing {output}"
     shell:

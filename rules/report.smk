@@ -40,7 +40,7 @@ rule report:
         script=SCRIPTS / "render_report.py",
         data=DATA,
         results=RESULTS,
-        code=code.of_stage("report"),
+        code=lambda _: code.of_stage("report"),
     message:
         "Writing the report"
     shell:

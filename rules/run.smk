@@ -1,11 +1,12 @@
 # The start and the end of a run: who owns the results and the node. No rules here.
-from sharebench.run import lifecycle, ownership
-
 CLAIM = None
 
 
 def begin_run():
     """Own the results, and the node if it is needed, before the first job; one line and exit 1 if someone else does."""
+    # What measures and its libraries: a run without jobs, or a dry one, starts sooner without.
+    from sharebench.run import lifecycle, ownership
+
     global CLAIM
     needed = jobs_to_run()
     lift_job_limit()
@@ -21,4 +22,6 @@ def end_run(succeeded):
     """Release the results and report how it went."""
     if CLAIM is None:
         return
+    from sharebench.run import lifecycle
+
     lifecycle.finish(CLAIM, STUDY, None if succeeded else logs_of_unfinished_jobs())

@@ -23,7 +23,7 @@ rule export_histograms:
     params:
         python=PYTHON,
         script=SCRIPTS / "export_histograms.py",
-        code=code.of_stage("export"),
+        code=lambda _: code.of_stage("export"),
     message:
         "Exporting histograms of {wildcards.strategy}, {wildcards.workload}"
     shell:
@@ -74,7 +74,7 @@ rule aggregate:
         data=DATA,
         results=RESULTS,
         shows=presentation(),
-        code=code.of_stage("tables"),
+        code=lambda _: code.of_stage("tables"),
     message:
         "Writing the tables"
     shell:

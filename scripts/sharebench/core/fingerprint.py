@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
 from sharebench.core.files import SCRIPTS
 
 DIGEST_CHARACTERS = 16
-# How a string begins that names a module of ours, to be run by it.
-PACKAGES = ("sharebench.", "publication.", "tenant.")
+# In the text of a tree: a string that names a module of ours, to be run by it.
+NAMED = re.compile(r"Constant\(value='((?:sharebench|publication|tenant)\.[^']*)'")
 # What measures a cell on any node; the kind of node, the tenant and its workload come on top.
 CELL = ("sharebench/cell/cell.py", "sharebench/cell/queue.py", "sharebench/cell/calibration.py")
 FAULT = ("sharebench/cell/fault.py",)
@@ -130,17 +131,26 @@ def _source(file: str) -> _Source:
         return _Source(hashlib.sha256(text).hexdigest(), frozenset())
     tree = ast.parse(text)
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         match node:
             case ast.Import():
                 names |= {alias.name for alias in node.names}
             case ast.ImportFrom(module=str(module)):
                 names |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
-            case ast.Constant(value=str(name)) if name.startswith(PACKAGES):
-                names.add(name)
             case ast.Module() | ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
                 node.body = [each for each in node.body if not _is_text(each)]
-    return _Source(hashlib.sha256(ast.dump(tree).encode()).hexdigest(), frozenset(names))
+    text_of_tree = ast.dump(tree)
+    return _Source(hashlib.sha256(text_of_tree.encode()).hexdigest(), frozenset({*names, *NAMED.findall(text_of_tree)}))
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """The tree and every statement in it, at any depth; a walk through the expressions would take much longer."""
+    todo = [tree]
+    while todo:
+        node = todo.pop()
+        yield node
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            todo += getattr(node, part, ())
 
 
 def _is_text(statement: ast.stmt) -> bool:
