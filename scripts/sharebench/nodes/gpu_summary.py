@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict, TypeVar
+from typing import TypeVar
 
+from sharebench.core.counters import value_at
 from sharebench.core.units import MEBIBYTE
 from sharebench.records.telemetry import NOTHING_KNOWN, ForeignProcesses, Row, Telemetry
 from tenant.contract import GpuProcess, GpuSample
@@ -41,12 +41,37 @@ def summarise(
 ) -> tuple[list[Row], Telemetry]:
     """The rows of the window, and the GPU's part of the record's summary; `processes` are those on the GPU, by pid."""
     inside = [sample for sample in samples if start_seconds <= sample.t_seconds <= end_seconds]
+    temperatures = _present(sample.temperature_celsius for sample in inside)
+    clocks = _present(sample.sm_clock_mhz for sample in inside)
+    masks = _present(sample.reasons for sample in inside)
+    throttled = Counter(name for mask in masks for name in _names(mask))
+    used_bytes = max(_present(sample.memory_used_bytes for sample in inside), default=None)
+    power_watts = mean(sample.power_watts for sample in inside)
+    energy_joules, energy_error_joules = _energy(samples, power_watts, start_seconds, end_seconds)
+    cpu_seconds = _difference(samples, lambda sample: sample.cpu_seconds, start_seconds, end_seconds)
+    tenant_memory_mib, server_memory_mib, foreign = _occupancy(processes, families, server_pids, end_seconds)
     return [_row(sample, start_seconds) for sample in inside], {
         **NOTHING_KNOWN,
         "source": "nvml",
-        **_of_window(inside),
-        **_counted(samples, start_seconds, end_seconds),
-        **_occupancy(processes, families, server_pids, end_seconds),
+        "samples": len(inside),
+        "utilisation_mean_percent": mean(sample.gpu_util_percent for sample in inside),
+        "memory_used_max_mib": None if used_bytes is None else used_bytes / MEBIBYTE,
+        "tenant_memory_mib": tenant_memory_mib,
+        "server_memory_mib": server_memory_mib,
+        "power_mean_watts": power_watts,
+        "energy_joules": energy_joules,
+        "energy_error_joules": energy_error_joules,
+        "sm_clock_mean_mhz": mean(clocks),
+        "sm_clock_cv": statistics.pstdev(clocks) / statistics.fmean(clocks) if any(clocks) else None,
+        "memory_clock_mean_mhz": mean(sample.memory_clock_mhz for sample in inside),
+        "temperature_start_celsius": temperatures[0] if temperatures else None,
+        "temperature_end_celsius": temperatures[-1] if temperatures else None,
+        "temperature_max_celsius": max(temperatures, default=None),
+        "throttle_reasons": {name: 100 * count / len(masks) for name, count in sorted(throttled.items())}
+        if masks
+        else None,
+        "foreign_processes": foreign,
+        "sampler_cpu_percent": None if cpu_seconds is None else 100 * cpu_seconds / (end_seconds - start_seconds),
     }
 
 
@@ -56,11 +81,6 @@ def sees_all_processes() -> bool:
         return str(Path("/proc/self/ns/pid").readlink()) == HOST_PID_NAMESPACE
     except OSError:
         return False
-
-
-def _by_kind(processes: Sequence[GpuProcess]) -> ForeignProcesses:
-    seen = Counter(process["kind"] for process in processes)
-    return {"compute": seen["compute"], "graphics": seen["graphics"], "mps": seen["mps"]}
 
 
 def _row(sample: GpuSample, window_start_seconds: float) -> Row:
@@ -90,78 +110,21 @@ def mean(values: Iterable[float | None]) -> float | None:
     return statistics.fmean(present) if present else None
 
 
-class _WindowMeans(TypedDict):
-    samples: int
-    utilisation_mean_percent: float | None
-    memory_used_max_mib: float | None
-    power_mean_watts: float | None
-    sm_clock_mean_mhz: float | None
-    sm_clock_cv: float | None
-    memory_clock_mean_mhz: float | None
-    temperature_start_celsius: float | None
-    temperature_end_celsius: float | None
-    temperature_max_celsius: float | None
-    throttle_reasons: dict[str, float] | None
-
-
-class _Counters(TypedDict):
-    energy_joules: float | None
-    energy_error_joules: float | None
-    sampler_cpu_percent: float | None
-
-
-class _Occupancy(TypedDict):
-    tenant_memory_mib: list[float | None] | None
-    server_memory_mib: float | None
-    foreign_processes: ForeignProcesses | None
-
-
-def _of_window(inside: Sequence[GpuSample]) -> _WindowMeans:
-    """The part of the summary that comes from the samples inside the window."""
-    temperatures = _present(sample.temperature_celsius for sample in inside)
-    clocks = _present(sample.sm_clock_mhz for sample in inside)
-    reasons = _present(sample.reasons for sample in inside)
-    seen = Counter(name for mask in reasons for name in _names(mask))
-    memory = max(_present(sample.memory_used_bytes for sample in inside), default=None)
-    return {
-        "samples": len(inside),
-        "utilisation_mean_percent": mean(sample.gpu_util_percent for sample in inside),
-        "memory_used_max_mib": None if memory is None else memory / MEBIBYTE,
-        "power_mean_watts": mean(sample.power_watts for sample in inside),
-        "sm_clock_mean_mhz": mean(clocks),
-        "sm_clock_cv": statistics.pstdev(clocks) / statistics.fmean(clocks) if any(clocks) else None,
-        "memory_clock_mean_mhz": mean(sample.memory_clock_mhz for sample in inside),
-        "temperature_start_celsius": temperatures[0] if temperatures else None,
-        "temperature_end_celsius": temperatures[-1] if temperatures else None,
-        "temperature_max_celsius": max(temperatures, default=None),
-        "throttle_reasons": {name: 100 * count / len(reasons) for name, count in sorted(seen.items())}
-        if reasons
-        else None,
-    }
-
-
-def _counted(samples: Sequence[GpuSample], start_seconds: float, end_seconds: float) -> _Counters:
-    """Energy and the sampler's own CPU time: differences of counters, interpolated to the window's exact ends.
+def _energy(
+    samples: Sequence[GpuSample], power_watts: float | None, start_seconds: float, end_seconds: float
+) -> tuple[float | None, float | None]:
+    """Energy in the window in joules, and how far that may be off (None where it is not known).
 
     NVML renews the energy counter every 20 to 100 ms. A reading is at most one renewal old, so the difference is off
     by no more than the energy of one; that it was seen to change bounds how long a renewal takes. Without a counter,
     the energy is the integral of the power samples.
     """
     window_seconds = end_seconds - start_seconds
-    cpu_seconds = _difference(samples, lambda sample: sample.cpu_seconds, start_seconds, end_seconds)
     energy = _difference(samples, lambda sample: sample.energy_joules, start_seconds, end_seconds)
-    error = None
-    powers = _present(sample.power_watts for sample in samples)
-    if energy is not None:
-        error = _renewal_seconds(samples) * max(powers, default=energy / window_seconds)
-    else:
-        power = mean(sample.power_watts for sample in samples if start_seconds <= sample.t_seconds <= end_seconds)
-        energy = None if power is None else power * window_seconds
-    return {
-        "energy_joules": energy,
-        "energy_error_joules": error,
-        "sampler_cpu_percent": None if cpu_seconds is None else 100 * cpu_seconds / window_seconds,
-    }
+    if energy is None:
+        return (None if power_watts is None else power_watts * window_seconds), None
+    largest_watts = max(_present(sample.power_watts for sample in samples), default=energy / window_seconds)
+    return energy, _renewal_seconds(samples) * largest_watts
 
 
 def _difference(
@@ -172,14 +135,8 @@ def _difference(
 ) -> float | None:
     """By how much a counter grew between two moments; None where it is not known on both sides of each."""
     known = [(sample.t_seconds, value) for sample in samples if (value := counter(sample)) is not None]
-    ends = []
-    for moment in (start_seconds, end_seconds):
-        after = bisect.bisect_left(known, moment, key=lambda reading: reading[0])
-        if not 0 < after < len(known):
-            return None
-        (before_seconds, before), (after_seconds, later) = known[after - 1], known[after]
-        ends.append(before + (later - before) * (moment - before_seconds) / (after_seconds - before_seconds))
-    return float(ends[1] - ends[0])
+    start, end = value_at(known, start_seconds), value_at(known, end_seconds)
+    return None if start is None or end is None else end - start
 
 
 def _renewal_seconds(samples: Sequence[GpuSample]) -> float:
@@ -197,7 +154,7 @@ def _occupancy(
     families: Sequence[tuple[int, ...]],
     server_pids: Sequence[int],
     end_seconds: float,
-) -> _Occupancy:
+) -> tuple[list[float | None] | None, float | None, ForeignProcesses | None]:
     """Memory by tenant and of the MPS servers in MiB, and how many foreign processes were seen, by kind.
 
     A process belongs to a tenant when it, or one of its ancestors, is in the tenant's family. The largest reading of
@@ -208,19 +165,19 @@ def _occupancy(
     lineages = {pid: {pid, *entry["ancestors"]} for pid, entry in processes.items()}
     members = {family: [pid for pid, line in lineages.items() if line & {*family}] for family in families}
     if not any(members.values()):
-        return {"tenant_memory_mib": None, "server_memory_mib": None, "foreign_processes": None}
-    ours = {*itertools.chain(*families), *server_pids}
-    foreign = [processes[pid] for pid, line in lineages.items() if not line & ours]
-    memory: dict[int, int] = {}
-    for pid, entry in processes.items():
-        if known := [size for t_seconds, size in entry["memory"] if t_seconds <= end_seconds]:
-            memory[pid] = max(known)
-    taken = {family: [memory[pid] for pid in pids if pid in memory] for family, pids in members.items()}
-    servers = [memory[pid] for pid in server_pids if pid in memory]
-    return {
-        "tenant_memory_mib": [
-            sum(taken[family]) / MEBIBYTE / families.count(family) if taken[family] else None for family in families
-        ],
-        "server_memory_mib": sum(servers) / MEBIBYTE if servers else None,
-        "foreign_processes": _by_kind(foreign) if sees_all_processes() else None,
+        return None, None, None
+    memory = {
+        pid: max(readings) / MEBIBYTE
+        for pid, entry in processes.items()
+        if (readings := [size for t_seconds, size in entry["memory"] if t_seconds <= end_seconds])
     }
+
+    def together(pids: Iterable[int]) -> float | None:
+        return sum(memory[pid] for pid in pids if pid in memory) if memory.keys() & {*pids} else None
+
+    shares = {family: together(pids) for family, pids in members.items()}
+    by_tenant = [None if (mib := shares[family]) is None else mib / families.count(family) for family in families]
+    ours = {*itertools.chain(*families), *server_pids}
+    seen = Counter(processes[pid]["kind"] for pid, line in lineages.items() if not line & ours)
+    foreign: ForeignProcesses = {"compute": seen["compute"], "graphics": seen["graphics"], "mps": seen["mps"]}
+    return by_tenant, together(server_pids), foreign if sees_all_processes() else None

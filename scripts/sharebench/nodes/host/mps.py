@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 
 from sharebench.core.run_record import RUN_ID_VARIABLE
+from sharebench.core.units import MEBIBYTE
 from sharebench.nodes.contract import NodeError
 from tenant.contract import PIPE_VARIABLE
 
@@ -33,7 +34,6 @@ COMMAND_SECONDS = 15.0
 START_SECONDS = 20.0
 QUIT_SECONDS = 10.0
 POLL_SECONDS = 0.02
-MEBIBYTE = 1 << 20
 
 
 def missing() -> str | None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from sharebench.core.spec import Limits
 from sharebench.core.strategies import Strategy
+from sharebench.core.units import MEBIBYTE
 from sharebench.nodes.contract import Evidence, Grant, is_external_server, item
 from sharebench.nodes.host.mps import MpsDaemon
-from sharebench.nodes.host.nvml import MEBIBYTE, Occupant
+from sharebench.nodes.host.nvml import Occupant
 from sharebench.records.types import EvidenceItem
 from tenant.contract import ProcessView, TenantReport, View, device_digest
 

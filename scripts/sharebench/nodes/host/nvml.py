@@ -10,6 +10,7 @@ from typing import Any
 
 import pynvml
 
+from sharebench.core.units import MEBIBYTE
 from sharebench.nodes.contract import NodeError
 from tenant.contract import device_digest
 from tenant.gpu.nvml import known
@@ -17,7 +18,6 @@ from tenant.gpu.nvml import known
 COMPUTE_MODES = {0: "DEFAULT", 1: "EXCLUSIVE_THREAD", 2: "PROHIBITED", 3: "EXCLUSIVE_PROCESS"}
 # CUDA cores of one SM by compute capability (CUDA C++ Programming Guide, "Compute Capabilities"), 128 where not listed.
 CORES_PER_SM = {(6, 0): 64, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
-MEBIBYTE = 1 << 20
 
 
 @dataclass(frozen=True)
