@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 from sharebench.core.files import Damaged, read_json, write_json
 from sharebench.core.spec import Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy
-from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, State, Tenants
+from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
 from sharebench.records.types import NodeFacts, NodeKind, Switch
 from tenant.contract import TenantReport
 
@@ -86,7 +86,7 @@ class Node(ABC):
         """What proves, after the window, that the strategy was active."""
 
     @abstractmethod
-    def tenants(self, spec: Spec, settings: Mapping[str, Any]) -> Tenants:
+    def tenants(self, spec: Spec, settings: Settings) -> Tenants:
         """Tenants that run this cell's workloads on this node; `settings` has the resolved `loads`, one per tenant."""
 
     @abstractmethod

@@ -11,15 +11,14 @@ import hashlib
 import itertools
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from sharebench.core.spec import Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy, slices_of
-from sharebench.nodes.contract import Evidence, Grant, Sampler, State, Tenants, is_external_server, item
+from sharebench.nodes.contract import Evidence, Grant, Sampler, Settings, State, Tenants, is_external_server, item
 from sharebench.nodes.host import host_cpu
 from sharebench.nodes.host.cpu_telemetry import HostSampler
 from sharebench.nodes.host.processes import ProcessTenants, impossible_together
@@ -121,7 +120,7 @@ class CpuNode(Node):
             evidence.append(item("cpu affinity", expected, observed, source))
         return evidence
 
-    def tenants(self, spec: Spec, settings: Mapping[str, Any]) -> Tenants:
+    def tenants(self, spec: Spec, settings: Settings) -> Tenants:
         """One process per tenant on this host."""
         return ProcessTenants(spec, settings)
 

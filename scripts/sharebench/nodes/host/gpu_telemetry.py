@@ -55,7 +55,7 @@ class NvmlSampler:
         if not is_there or self._process.stdout.readline() != "ready\n":
             self._process.kill()
             self._process.wait()
-            raise NodeError("the sampler of the GPU did not start; the log of the cell says why")
+            raise NodeError("the sampler of the GPU did not start; see the log of the cell")
 
     def start(self) -> None:
         """Note the host's counters; the GPU is being sampled already."""
@@ -70,7 +70,7 @@ class NvmlSampler:
         except (subprocess.TimeoutExpired, ValueError):
             self._process.kill()
             self._process.wait()
-            raise NodeError("the sampler of the GPU gave no answer; the log of the cell says why") from None
+            raise NodeError("the sampler of the GPU gave no answer; see the log of the cell") from None
         rows, summary = summarise(
             [GpuSample(*values) for values in seen["samples"]],
             {int(pid): process for pid, process in seen["processes"].items()},

@@ -1,13 +1,14 @@
 """Changing the MIG layout of a GPU whose owner allowed it (`nvidia: {may_change: [mig]}`); MIG mode itself never.
 
 A layout is a list of GPU instances with their placements, each filled by one compute instance, so that the one found
-can be put back exactly. NVIDIA, Multi-Instance GPU User Guide, and NVML's "Multi Instance GPU Management".
+can be restored exactly. NVIDIA, Multi-Instance GPU User Guide, and NVML's "Multi Instance GPU Management".
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypedDict
 
 import pynvml
@@ -27,15 +28,26 @@ class Placement(TypedDict):
     compute: list[int]
 
 
-def _profiles(gpu: Gpu) -> Iterator[tuple[str, Any]]:
+def _profiles(gpu: Gpu) -> list[tuple[str, Any]]:
     """Name and NVML's info of each GPU instance profile that this GPU has, the smallest memory of each size first."""
-    found = []
-    for index in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
-        info = known(lambda: pynvml.nvmlDeviceGetGpuInstanceProfileInfo(gpu.handle, index))  # noqa: B023
+    infos = (
+        known(partial(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, gpu.handle, index))
+        for index in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT)
+    )
+    found = [(_text(info.name).removeprefix("MIG "), info) for info in infos if info is not None]
+    return sorted(found, key=lambda each: (each[1].sliceCount, each[1].memorySizeMB))
+
+
+def _text(name: bytes | str) -> str:
+    return name.decode() if isinstance(name, bytes) else name
+
+
+def _compute_profiles(gpu_instance: Any) -> Iterator[Any]:
+    """NVML's info of each profile that a compute instance of this GPU instance may have."""
+    for index in range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
+        info = known(partial(pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo, gpu_instance, index, 0))
         if info is not None:
-            name = info.name.decode() if isinstance(info.name, bytes) else str(info.name)
-            found.append((name.removeprefix("MIG "), info))
-    yield from sorted(found, key=lambda each: (each[1].sliceCount, each[1].memorySizeMB))
+            yield info
 
 
 def profiles(gpu: Gpu) -> list[str]:
@@ -48,25 +60,27 @@ def capacity(gpu: Gpu, wanted: str) -> int:
     return next((int(info.instanceCount) for name, info in _profiles(gpu) if profile_matches(name, wanted)), 0)
 
 
-def _gpu_instances(gpu: Gpu, info: Any) -> list[Any]:
-    array = (pynvml.c_nvmlGpuInstance_t * max(1, info.instanceCount))()
-    count = pynvml.c_uint(0)
-    pynvml.nvmlDeviceGetGpuInstances(gpu.handle, info.id, array, pynvml.byref(count))
+def _existing(read: Callable[..., None], owner: Any, info: Any, handle: Any) -> list[Any]:
+    """The instances of that profile which `read` finds on their owner; `handle` is the ctypes class of theirs."""
+    array, count = (handle * max(1, info.instanceCount))(), pynvml.c_uint(0)
+    read(owner, info.id, array, pynvml.byref(count))
     # An item keeps the array alive that it belongs to.
     return [array[index] for index in range(count.value)]
 
 
+def _gpu_instances(gpu: Gpu) -> Iterator[tuple[str, Any, Any]]:
+    """Profile's name and info, and handle of each GPU instance."""
+    for name, info in _profiles(gpu):
+        for instance in _existing(pynvml.nvmlDeviceGetGpuInstances, gpu.handle, info, pynvml.c_nvmlGpuInstance_t):
+            yield name, info, instance
+
+
 def _compute_instances(gpu_instance: Any) -> Iterator[tuple[int, Any]]:
     """Profile id and handle of each compute instance."""
-    for index in range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
-        info = known(lambda: pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(gpu_instance, index, 0))  # noqa: B023
-        if info is None:
-            continue
-        array = (pynvml.c_nvmlComputeInstance_t * max(1, info.instanceCount))()
-        count = pynvml.c_uint(0)
-        pynvml.nvmlGpuInstanceGetComputeInstances(gpu_instance, info.id, array, pynvml.byref(count))
-        for position in range(count.value):
-            yield info.id, array[position]
+    for info in _compute_profiles(gpu_instance):
+        read, handle = pynvml.nvmlGpuInstanceGetComputeInstances, pynvml.c_nvmlComputeInstance_t
+        for instance in _existing(read, gpu_instance, info, handle):
+            yield info.id, instance
 
 
 def layout(gpu: Gpu) -> list[Placement]:
@@ -79,8 +93,7 @@ def layout(gpu: Gpu) -> list[Placement]:
                 "start": pynvml.nvmlGpuInstanceGetInfo(instance).placement.start,
                 "compute": sorted(profile_id for profile_id, _ in _compute_instances(instance)),
             }
-            for name, info in _profiles(gpu)
-            for instance in _gpu_instances(gpu, info)
+            for name, info, instance in _gpu_instances(gpu)
         ]
     except pynvml.NVMLError as error:
         raise NodeError(f"the MIG layout cannot be read: {error}") from None
@@ -88,21 +101,10 @@ def layout(gpu: Gpu) -> list[Placement]:
 
 
 def _clear(gpu: Gpu) -> None:
-    for _, info in _profiles(gpu):
-        for instance in _gpu_instances(gpu, info):
-            for _, compute in list(_compute_instances(instance)):
-                pynvml.nvmlComputeInstanceDestroy(compute)
-            pynvml.nvmlGpuInstanceDestroy(instance)
-
-
-def _fill(instance: Any, slices: int) -> None:
-    """Give the GPU instance the compute instance that takes all of it."""
-    for index in range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
-        info = known(lambda: pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(instance, index, 0))  # noqa: B023
-        if info is not None and info.sliceCount == slices:
-            pynvml.nvmlGpuInstanceCreateComputeInstance(instance, info.id)
-            return
-    raise NodeError(f"no compute instance profile has {slices} slices")
+    for _, _, instance in list(_gpu_instances(gpu)):
+        for _, compute in list(_compute_instances(instance)):
+            pynvml.nvmlComputeInstanceDestroy(compute)
+        pynvml.nvmlGpuInstanceDestroy(instance)
 
 
 def _info(gpu: Gpu, wanted: str) -> Any:
@@ -121,35 +123,40 @@ def fits(gpu: Gpu, wanted: Sequence[str]) -> bool:
     return bool(compute <= whole.sliceCount and memory <= _size(gpu, whole))
 
 
-def cut(gpu: Gpu, wanted: str) -> None:
+def partition(gpu: Gpu, wanted: str) -> None:
     """Replace the layout by as many instances of one profile as fit.
 
     Raises NodeError for a profile that this GPU does not have, and when it is in use.
     """
     info = _info(gpu, wanted)
-    with _words():
+    with _refusal():
         _clear(gpu)
         with contextlib.suppress(pynvml.NVMLError_InsufficientResources):
             while True:
                 _make(gpu, info)
 
 
-def cut_unequally(gpu: Gpu, wanted: Sequence[str]) -> None:
-    """Replace the layout by one instance of each of these profiles. Raises NodeError as `cut` does."""
+def partition_unequally(gpu: Gpu, wanted: Sequence[str]) -> None:
+    """Replace the layout by one instance of each of these profiles. Raises NodeError as `partition` does."""
     # The largest first: they fit at few places.
     infos = sorted((_info(gpu, each) for each in wanted), key=lambda info: -info.sliceCount)
-    with _words():
+    with _refusal():
         _clear(gpu)
         for info in infos:
             _make(gpu, info)
 
 
 def _make(gpu: Gpu, info: Any) -> None:
-    _fill(pynvml.nvmlDeviceCreateGpuInstance(gpu.handle, info.id), info.sliceCount)
+    """Make a GPU instance, and the compute instance that takes all of it."""
+    instance = pynvml.nvmlDeviceCreateGpuInstance(gpu.handle, info.id)
+    whole = next((each for each in _compute_profiles(instance) if each.sliceCount == info.sliceCount), None)
+    if whole is None:
+        raise NodeError(f"no compute instance profile has {info.sliceCount} slices")
+    pynvml.nvmlGpuInstanceCreateComputeInstance(instance, whole.id)
 
 
 @contextlib.contextmanager
-def _words() -> Iterator[None]:
+def _refusal() -> Iterator[None]:
     """NVML's errors as a NodeError with a hint."""
     try:
         yield
@@ -157,8 +164,8 @@ def _words() -> Iterator[None]:
         raise NodeError(f"the MIG layout cannot be changed: {error}; is something still using the GPU?") from None
 
 
-def put_back(gpu: Gpu, original: list[Placement]) -> None:
-    """Bring back exactly this layout, unless it is there. Raises NodeError."""
+def restore(gpu: Gpu, original: list[Placement]) -> None:
+    """Make exactly this layout, unless it is there. Raises NodeError."""
     if layout(gpu) == original:
         return
     try:
@@ -171,9 +178,9 @@ def put_back(gpu: Gpu, original: list[Placement]) -> None:
             for profile_id in placement["compute"]:
                 pynvml.nvmlGpuInstanceCreateComputeInstance(instance, profile_id)
     except (pynvml.NVMLError, StopIteration) as error:
-        raise NodeError(f"the MIG layout cannot be put back: {error}; it was {original}") from None
+        raise NodeError(f"the MIG layout cannot be restored: {error}; it was {original}") from None
     if layout(gpu) != original:
-        raise NodeError(f"the MIG layout was not put back exactly; it was {original}")
+        raise NodeError(f"the MIG layout was not restored exactly; it was {original}")
 
 
 def _size(gpu: Gpu, info: Any, start: int | None = None) -> int:

@@ -13,22 +13,22 @@ import re
 import shutil
 import stat
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import sharebench.nodes.host.mig as mig
 import sharebench.nodes.host.mps as mps
 from sharebench.config.workloads import is_one_launch
 from sharebench.core.capabilities import gpu_python
 from sharebench.core.files import Damaged, read_json, write_json
-from sharebench.core.spec import Spec, WorkloadSpec
+from sharebench.core.spec import Limits, Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy, profile_matches
-from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, State, Tenants
+from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
 from sharebench.nodes.host import host_cpu
 from sharebench.nodes.host.cpu_telemetry import HostCounters
 from sharebench.nodes.host.gpu_telemetry import NvmlSampler, idle_power_watts
+from sharebench.nodes.host.launch import environment
 from sharebench.nodes.host.nvidia_evidence import Target, collect
 from sharebench.nodes.host.nvml import Gpu
 from sharebench.nodes.host.processes import ProcessTenants, impossible_together
@@ -40,7 +40,7 @@ from tenant.contract import PIPE_VARIABLE, PROBE_VARIABLE, TenantReport
 HOST_FOLDER = Path("/tmp")
 # A request beyond a memory limit by so much cannot succeed under it.
 PROBE_BEYOND_BYTES = 1 << 30
-ROOFS_SECONDS = 180.0
+PEAKS_SECONDS = 180.0
 EXCLUSIVE = Strategy(
     name="exclusive",
     mechanisms=("exclusive",),
@@ -65,7 +65,7 @@ class NvidiaNode(Node):
 
     @property
     def host_folder(self) -> Path:
-        """What belongs to this GPU and any run: MPS daemons and the MIG layout that was found."""
+        """What belongs to this GPU in any run: MPS daemons and the MIG layout that was found."""
         return HOST_FOLDER / f"sharebench-gpu-{self.gpu.digest[:8]}"
 
     @property
@@ -88,12 +88,9 @@ class NvidiaNode(Node):
 
     # Facts.
 
-    @cached_property
-    def _sm_count(self) -> int:
-        count = self.gpu.sm_count
-        if count is None:
-            raise NodeError("NVML does not tell how many cores the GPU has; a newer driver does")
-        return count
+    def facts(self) -> NodeFacts:
+        """The record's `node` object; the UUID is hashed."""
+        return self._facts
 
     @cached_property
     def _facts(self) -> NodeFacts:
@@ -101,7 +98,7 @@ class NvidiaNode(Node):
             "kind": self.kind,
             "device": self.gpu.digest,
             "product": self.gpu.product,
-            "units": self._sm_count,
+            "units": self.gpu.sm_count,
             "units_name": "SMs",
             "memory_bytes": self.gpu.memory_bytes,
             "is_gpu": True,
@@ -113,37 +110,29 @@ class NvidiaNode(Node):
             },
         }
 
-    def facts(self) -> NodeFacts:
-        """The record's `node` object; the UUID is hashed."""
-        return self._facts
-
     def characterise(self) -> Characteristics:
-        """Idle power in watts (null if the GPU is in use), and the roofs in operations and bytes per second.
-
-        Raises NodeError.
-        """
+        """Idle power in watts (null if the GPU is in use), and peak rates in FLOP/s and bytes/s. Raises NodeError."""
         idle = idle_power_watts(self.gpu.uuid)
         reason = self.infeasible(EXCLUSIVE, 1)
-        return {"idle_power_watts": idle, "roofs": None if reason else self._roofs()}
+        return {"idle_power_watts": idle, "roofs": None if reason else self._peaks()}
 
-    def _roofs(self) -> dict[str, float]:
-        grant = self.grants(EXCLUSIVE, 1)[0]
+    def _peaks(self) -> dict[str, float]:
         try:
             run = subprocess.run(
                 [str(self.tenant_python), "-m", "tenant.gpu.peaks", "--device", "cuda"],
-                env=ProcessTenants.environment(grant),
+                env=environment(self.grants(EXCLUSIVE, 1)[0]),
                 capture_output=True,
                 text=True,
-                timeout=ROOFS_SECONDS,
+                timeout=PEAKS_SECONDS,
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise NodeError(f"the GPU's roofs were not measured within {ROOFS_SECONDS:g} s") from None
+            raise NodeError(f"the GPU's peak rates were not measured within {PEAKS_SECONDS:g} s") from None
         if run.returncode != 0:
             last = (run.stderr.strip() or "no message").splitlines()[-1]
-            raise NodeError(f"the GPU's roofs could not be measured: {last}")
-        roofs: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
-        return roofs
+            raise NodeError(f"the GPU's peak rates could not be measured: {last}")
+        peaks: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
+        return peaks
 
     # What each strategy gets.
 
@@ -161,7 +150,7 @@ class NvidiaNode(Node):
         """What `replicas` tenants share, one entry per group."""
         if strategy.mechanisms[0] == "mig":
             return self._instances(strategy.layout(replicas)[: strategy.groups(replicas)])
-        return [Target(self.gpu.uuid, self._sm_count, self.gpu.memory_bytes)]
+        return [Target(self.gpu.uuid, self.gpu.sm_count, self.gpu.memory_bytes)]
 
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
         """What this GPU, as its owner set it up, cannot give."""
@@ -223,29 +212,27 @@ class NvidiaNode(Node):
         """Device, pipe directory and memory probe of each tenant; under `streams` all are in one process."""
         targets = self.targets(strategy, replicas)
         limits = strategy.limits(replicas)
+        process = 0 if strategy.mechanisms == ("streams",) else None
         grants = []
         for index in range(replicas):
             group = index % len(targets)
-            environment = {
+            variables = {
                 "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
                 "CUDA_VISIBLE_DEVICES": targets[group].uuid,
                 # Without MPS a directory where no daemon is: nothing that runs on this host can be met by accident.
                 PIPE_VARIABLE: str(self._daemon_folder(group) / "pipe"),
             }
-            if (share := limits["memory_percent"]) is not None:
-                limit_bytes = int(targets[group].memory_bytes * share / 100)
-                environment[PROBE_VARIABLE] = str(limit_bytes + PROBE_BEYOND_BYTES)
-            grants.append(
-                Grant(index, group, environment=environment, process=0 if strategy.mechanisms == ("streams",) else None)
-            )
+            if (limit_bytes := _memory_limit(targets[group], limits)) is not None:
+                variables[PROBE_VARIABLE] = str(limit_bytes + PROBE_BEYOND_BYTES)
+            grants.append(Grant(index, group, environment=variables, process=process))
         return grants
 
-    def tenants(self, spec: Spec, settings: Mapping[str, Any]) -> Tenants:
+    def tenants(self, spec: Spec, settings: Settings) -> Tenants:
         """Processes with the frameworks' interpreter."""
         return ProcessTenants(spec, settings, python=self.tenant_python, device="cuda")
 
     def sampler(self, tenants: Tenants) -> Sampler:
-        """NVML beside the window, and the host's CPU time."""
+        """NVML during the window, and the host's CPU time."""
         assert isinstance(tenants, ProcessTenants)
         servers = [server for daemon in self._daemons() if (server := daemon.server()) is not None]
         families = tenants.families()
@@ -269,7 +256,7 @@ class NvidiaNode(Node):
         return [mps.MpsDaemon(folder) for folder in folders]
 
     def ensure(self, state: State) -> None:
-        """Bring the GPU into the state; one whose daemons are not all there is set up anew. Raises NodeError."""
+        """Bring the GPU into the state; one whose daemons are not all there is set up again. Raises NodeError."""
         running = sum(daemon.pid is not None for daemon in self._daemons())
         if self.current() != state.key or running != len(self._shared(state)):
             self._move(state)
@@ -301,7 +288,7 @@ class NvidiaNode(Node):
             daemon.stop()
         self.left_old_state()
         if state is None:
-            self._put_back_layout()
+            self._restore_layout()
             shutil.rmtree(self.host_folder, ignore_errors=True)
             return
         here = {self.gpu.uuid, *(instance.uuid for instance in self.gpu.instances())}
@@ -309,32 +296,31 @@ class NvidiaNode(Node):
             raise NodeError(line)
         self.host_folder.mkdir(mode=0o700, exist_ok=True)
         if state.strategy.mechanisms[0] == "mig" and self.may_change_mig:
-            self._cut(state.strategy)
+            self._partition(state.strategy)
         limits = state.strategy.limits(state.replicas or mps.MAX_CLIENTS)
         for group, target in enumerate(self._shared(state)):
-            share = limits["memory_percent"]
-            memory_bytes = None if share is None else int(target.memory_bytes * share / 100)
+            memory_bytes = _memory_limit(target, limits)
             mps.MpsDaemon(self._daemon_folder(group)).start(target.uuid, limits["thread_percent"], memory_bytes)
 
     @property
     def _layout_file(self) -> Path:
         return self.host_folder / "mig-layout.json"
 
-    def _cut(self, strategy: Strategy) -> None:
+    def _partition(self, strategy: Strategy) -> None:
         if not self._layout_file.exists():
             write_json(self._layout_file, {"layout": mig.layout(self.gpu)})
         if strategy.profiles is not None:
-            mig.cut_unequally(self.gpu, strategy.profiles)
+            mig.partition_unequally(self.gpu, strategy.profiles)
         else:
-            mig.cut(self.gpu, str(strategy.profile))
+            mig.partition(self.gpu, str(strategy.profile))
 
-    def _put_back_layout(self) -> None:
+    def _restore_layout(self) -> None:
         if self._layout_file.exists():
             try:
                 layout = read_json(self._layout_file, "layout")["layout"]
             except Damaged as damage:
                 raise NodeError(f"which MIG instances this GPU had is not known: {damage}") from None
-            mig.put_back(self.gpu, layout)
+            mig.restore(self.gpu, layout)
 
     def sweep(self) -> None:
         """Stop the daemons of a dead run of any study on this GPU and put its MIG layout back. Raises NodeError."""
@@ -349,7 +335,7 @@ class NvidiaNode(Node):
         if strategy.mechanisms[0] == "mig":
             if self.may_change_mig:
                 which = " and ".join(dict.fromkeys(strategy.layout(1)))
-                changes.append(f"makes MIG instances of profile {which}, the layout found is put back")
+                changes.append(f"makes MIG instances of profile {which}, the layout found is restored")
             else:
                 changes.append("uses the MIG instances that exist")
         if strategy.mechanisms[-1] == "mps":
@@ -357,8 +343,13 @@ class NvidiaNode(Node):
         return "; ".join(changes) or "changes nothing on this GPU; tenants end with their cell"
 
 
+def _memory_limit(target: Target, limits: Limits) -> int | None:
+    share = limits["memory_percent"]
+    return None if share is None else int(target.memory_bytes * share / 100)
+
+
 def _time_slice_policy(gpu: str) -> str | None:
-    """The time-slice setting as nvidia-smi names it, which NVML does not tell; None where it does not either."""
+    """The time-slice setting as nvidia-smi names it, which NVML does not report; None where it does not either."""
     try:
         answer = subprocess.run(
             ["nvidia-smi", "compute-policy", "-l", "-i", gpu],

@@ -39,19 +39,30 @@ class Occupant:
     memory_bytes: int | None
 
 
-def initialise() -> None:
-    """Load the driver's library. Raises NodeError when there is none, or no driver behind it."""
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        raise NodeError(f"NVML cannot be used ({error}); is the NVIDIA driver loaded? See `nvidia-smi`") from None
+def _instance(mig: Any) -> Instance:
+    attributes = pynvml.nvmlDeviceGetAttributes_v2(mig)
+    # The profile, such as 1g.18gb, is the end of the device's name.
+    named = re.search(r"\bMIG (\S+)$", known(lambda: str(pynvml.nvmlDeviceGetName(mig))) or "")
+    by_size = f"{attributes.gpuInstanceSliceCount}g.{round(attributes.memorySizeMB / 1024)}gb"
+    return Instance(
+        uuid=str(pynvml.nvmlDeviceGetUUID(mig)),
+        profile=named[1] if named else by_size,
+        sm_count=int(attributes.multiprocessorCount),
+        memory_bytes=int(attributes.memorySizeMB) * MEBIBYTE,
+    )
 
 
 class Gpu:
-    """The GPU that `which` names: an index as nvidia-smi counts, or a UUID. Raises NodeError when there is none."""
+    """The GPU that `which` names: an index as nvidia-smi counts, or a UUID.
+
+    Raises NodeError when there is none, or no driver.
+    """
 
     def __init__(self, which: str) -> None:
-        initialise()
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            raise NodeError(f"NVML cannot be used ({error}); is the NVIDIA driver loaded? See `nvidia-smi`") from None
         try:
             if which.isdecimal():
                 self.handle = pynvml.nvmlDeviceGetHandleByIndex(int(which))
@@ -70,24 +81,24 @@ class Gpu:
         return device_digest(self.uuid)
 
     @cached_property
-    def sm_count(self) -> int | None:
-        """Streaming multiprocessors of the whole GPU: its CUDA cores over those of one SM."""
+    def sm_count(self) -> int:
+        """Streaming multiprocessors of the whole GPU: its CUDA cores over those of one SM. Raises NodeError."""
         cores = known(lambda: int(pynvml.nvmlDeviceGetNumGpuCores(self.handle)))
         capability = known(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(self.handle))
         if cores is None or capability is None:
-            return None
+            raise NodeError("NVML does not report how many cores the GPU has; a newer driver does")
         return cores // CORES_PER_SM.get(tuple(capability), 128)
 
     @cached_property
     def memory_bytes(self) -> int:
-        """Memory of the whole GPU. Raises NodeError where NVML does not tell this user."""
+        """Memory of the whole GPU. Raises NodeError where this user may not know it."""
         total = known(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(self.handle).total))
         if total is None:
-            raise NodeError("NVML does not tell this user the GPU's memory (in MIG mode only root may know it)")
+            raise NodeError("NVML does not report the GPU's memory to this user (in MIG mode only root may know it)")
         return total
 
     def compute_mode(self) -> str:
-        """DEFAULT, EXCLUSIVE_PROCESS or PROHIBITED; DEFAULT where NVML does not tell."""
+        """DEFAULT, EXCLUSIVE_PROCESS or PROHIBITED; DEFAULT where NVML reports none."""
         mode = known(lambda: int(pynvml.nvmlDeviceGetComputeMode(self.handle)))
         return "DEFAULT" if mode is None else COMPUTE_MODES[mode]
 
@@ -99,34 +110,13 @@ class Gpu:
     def _mig_handles(self) -> list[Any]:
         count = known(lambda: int(pynvml.nvmlDeviceGetMaxMigDeviceCount(self.handle))) or 0
         found = [
-            known(lambda: pynvml.nvmlDeviceGetMigDeviceHandleByIndex(self.handle, index))  # noqa: B023
-            for index in range(count)
+            known(partial(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, self.handle, index)) for index in range(count)
         ]
         return [handle for handle in found if handle is not None]
 
     def instances(self) -> list[Instance]:
         """The MIG devices that exist now, in NVML's order."""
-        found = []
-        for mig in self._mig_handles():
-            attributes = pynvml.nvmlDeviceGetAttributes_v2(mig)
-            found.append(
-                Instance(
-                    uuid=str(pynvml.nvmlDeviceGetUUID(mig)),
-                    profile=self._profile(mig, attributes),
-                    sm_count=int(attributes.multiprocessorCount),
-                    memory_bytes=int(attributes.memorySizeMB) * MEBIBYTE,
-                )
-            )
-        return found
-
-    @staticmethod
-    def _profile(mig: Any, attributes: Any) -> str:
-        """The profile's name, such as 1g.18gb: the end of the device's name, or from its attributes."""
-        name = known(lambda: str(pynvml.nvmlDeviceGetName(mig))) or ""
-        found = re.search(r"\bMIG (\S+)$", name)
-        if found:
-            return found.group(1)
-        return f"{attributes.gpuInstanceSliceCount}g.{round(attributes.memorySizeMB / 1024)}gb"
+        return list(map(_instance, self._mig_handles()))
 
     def occupants(self) -> list[Occupant]:
         """Every process on the GPU.
@@ -134,7 +124,7 @@ class Gpu:
         On a host with eight GPUs NVML (580.159) named MPS clients as of this GPU when others had some, and not always.
         One that runs here is among the compute processes too.
         """
-        # In MIG mode the whole GPU's answer may be reserved to root, but each instance tells its own.
+        # In MIG mode the whole GPU's answer may be reserved to root, but each instance answers for itself.
         handles = [self.handle, *(self._mig_handles() if self.mig_is_on() else [])]
 
         def answers(ask: Callable[[Any], Any]) -> dict[int, int | None]:
@@ -149,7 +139,7 @@ class Gpu:
         return [Occupant(pid, kind, (drawing | computing)[pid]) for pid, kind in kinds.items()]
 
     def facts(self) -> dict[str, Any]:
-        """Driver, clocks, limits and modes, for the `details` of the node's facts; null where not told."""
+        """Driver, clocks, limits and modes, for the `details` of the node's facts; null where unknown."""
         handle = self.handle
         cuda = known(pynvml.nvmlSystemGetCudaDriverVersion)
         capability = known(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle))

@@ -1,4 +1,4 @@
-"""The sampling process beside a window: `python -m sharebench.nodes.host.nvml_sampler UUID`.
+"""The sampling process next to a window: `python -m sharebench.nodes.host.nvml_sampler UUID`.
 
 It is a process of its own so that neither the driver's threads nor the tenants wait for NVML, a full sample of which
 took 3.8 ms on an H200. It says `ready` once it has sampled, goes on until its standard input closes, so that it ends
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.host.nvml import Gpu
-from tenant.contract import GpuProcess, GpuSamples
+from tenant.contract import GpuProcess
 from tenant.gpu.nvml import sample
 
 PERIOD_SECONDS = 0.1
@@ -26,7 +26,7 @@ ROUNDS_PER_PROCESS_LIST = 5
 
 
 def ancestors(pid: int) -> list[int]:
-    """Parent, grandparent … of a process, as far as /proc tells."""
+    """Parent, grandparent … of a process, as far as /proc has them."""
     found: list[int] = []
     with contextlib.suppress(OSError, ValueError, IndexError):
         while pid > 1:
@@ -36,21 +36,15 @@ def ancestors(pid: int) -> list[int]:
     return found
 
 
-class Occupancy:
-    """The processes that were on the GPU, by pid; kind and ancestors are those at first sight."""
-
-    def __init__(self) -> None:
-        self.by_pid: dict[str, GpuProcess] = {}
-
-    def note(self, gpu: Gpu) -> None:
-        """Add what is there now."""
-        occupants, t_seconds = list(gpu.occupants()), time.monotonic()
-        for occupant in occupants:
-            pid = str(occupant.pid)
-            if pid not in self.by_pid:
-                self.by_pid[pid] = {"kind": occupant.kind, "memory": [], "ancestors": ancestors(occupant.pid)}
-            if occupant.memory_bytes is not None:
-                self.by_pid[pid]["memory"].append((t_seconds, occupant.memory_bytes))
+def note(gpu: Gpu, by_pid: dict[str, GpuProcess]) -> None:
+    """Add the processes that are on the GPU now; kind and ancestors are those at first sight."""
+    occupants, t_seconds = gpu.occupants(), time.monotonic()
+    for occupant in occupants:
+        pid = str(occupant.pid)
+        if pid not in by_pid:
+            by_pid[pid] = {"kind": occupant.kind, "memory": [], "ancestors": ancestors(occupant.pid)}
+        if occupant.memory_bytes is not None:
+            by_pid[pid]["memory"].append((t_seconds, occupant.memory_bytes))
 
 
 def main(uuid: str) -> str | None:
@@ -61,22 +55,22 @@ def main(uuid: str) -> str | None:
         gpu = Gpu(uuid)
     except NodeError as error:
         return str(error)
-    samples, occupancy = [sample(gpu.handle)], Occupancy()
-    occupancy.note(gpu)
+    by_pid: dict[str, GpuProcess] = {}
+    samples = [sample(gpu.handle)]
+    note(gpu, by_pid)
     print("ready", flush=True)
     due, rounds = time.monotonic() + PERIOD_SECONDS, 0
     while not select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
         samples.append(sample(gpu.handle))
         rounds += 1
         if rounds % ROUNDS_PER_PROCESS_LIST == 0:
-            occupancy.note(gpu)
+            note(gpu, by_pid)
         due = max(due + PERIOD_SECONDS, time.monotonic())
     # One more beyond the window, so that its end lies between two readings of the energy.
     samples.append(sample(gpu.handle))
-    occupancy.note(gpu)
+    note(gpu, by_pid)
     with contextlib.suppress(BrokenPipeError):
-        seen: GpuSamples = {"samples": samples, "processes": occupancy.by_pid}
-        print(json.dumps(seen), flush=True)
+        print(json.dumps({"samples": samples, "processes": by_pid}), flush=True)
     return None
 
 

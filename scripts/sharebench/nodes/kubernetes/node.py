@@ -12,7 +12,7 @@ from typing import Any, cast
 from sharebench.core.files import read_json, write_json
 from sharebench.core.spec import Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy
-from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, State, Tenants
+from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
 from sharebench.nodes.kubernetes.access.base import Access, GpuDescription
 from sharebench.nodes.kubernetes.access.device_plugin import mig_instances
 from sharebench.nodes.kubernetes.access.device_plugin.mps_suspects import MpsSuspects, ended_well
@@ -144,7 +144,7 @@ class ClusterNode(Node):
         """What is changed, and that it is undone."""
         return self.access_of(strategy).plan(strategy)
 
-    def tenants(self, spec: Spec, settings: Mapping[str, Any]) -> Tenants:
+    def tenants(self, spec: Spec, settings: Settings) -> Tenants:
         """One pod per tenant."""
         cell = hashlib.sha256(f"{self.cluster.run_id}/{settings['cell_folder']}".encode()).hexdigest()[:12]
         place = Place(

@@ -25,7 +25,7 @@ from typing import Any
 
 from sharebench.core.spec import Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy, slices_of
-from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, State, Tenants, item
+from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, Settings, State, Tenants, item
 from sharebench.nodes.node import Node
 from sharebench.nodes.simulated.tenants import SimulatedSampler, SimulatedTenants
 from sharebench.records.types import NodeFacts
@@ -98,7 +98,7 @@ class SimulatedNode(Node):
         current = (self.current() or "none").partition(" block ")[0]
         return [item("state", wanted.setting, current, "node")]
 
-    def tenants(self, spec: Spec, settings: Mapping[str, Any]) -> Tenants:
+    def tenants(self, spec: Spec, settings: Settings) -> Tenants:
         """Tenants in virtual time."""
         outage = self._outage()
         folder = settings["cell_folder"]
