@@ -142,7 +142,7 @@ class Kubernetes(Section):
     access: Access = "device-plugin"
     """How tenants reach the GPU under strategies without an access of their own: `device-plugin` sets the node by
     NVIDIA's device plugin, `dra` makes resource claims, `static` leaves the node as it is. See [resource
-    claims](../docs/cluster.md#resource-claims) and [Other schedulers](#other-schedulers)."""
+    claims](../docs/cluster/strategies.md#resource-claims) and [Other schedulers](#other-schedulers)."""
     image: Image = (
         "pytorch/pytorch:2.8.0-cuda12.8-cudnn9-runtime"
         "@sha256:417bd75df6365104c283ea4c1651fb3530d9eb5a4c2fafa51943cff2a94e6385"

@@ -1,4 +1,4 @@
-"""docs/cluster.md names the tests that hold its promises; they exist."""
+"""docs/cluster/troubleshooting.md names the tests that hold its promises; they exist."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 TESTS = Path(__file__).parents[2]
-PAGE = TESTS.parent / "docs" / "cluster.md"
+PAGE = TESTS.parent / "docs" / "cluster" / "troubleshooting.md"
 
 
 def named() -> set[str]:
