@@ -14,6 +14,7 @@ DOCUMENTS = (
         "docs/method.md",
         "docs/neighbours.md",
         "docs/timeslice.md",
+        "docs/which-strategy.md",
         "docs/strategies/*.md",
     ),
     *("published/README.md", "published/*/README.md"),

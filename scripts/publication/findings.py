@@ -171,8 +171,8 @@ class Filler:
 
 def _attack_in_words(attack: Mapping[str, str]) -> str:
     if "stands" in attack:
-        return f"- {attack['rival']} **Not ruled out:** {attack['stands']}"
-    return f"- {attack['rival']} **Ruled out** by {attack['cells']}: {attack['ruled_out']}"
+        return f"| {attack['rival']} | **Not ruled out:** {attack['stands']} |"
+    return f"| {attack['rival']} | No ({attack['cells']}): {attack['ruled_out']} |"
 
 
 def page(findings: list[Finding], filler: Filler, introduction: str) -> str:
@@ -188,11 +188,11 @@ def page(findings: list[Finding], filler: Filler, introduction: str) -> str:
         parts += [
             f"## {number}. {finding.question}",
             f"**{texts['sentence']}**",
-            f"Number: {texts['number']}{once}. Data: {sources}.",
             f"![{finding.question}](images/findings/{finding.name}.svg)",
-            f"*Caveat.* {texts['caveat']}",
-            "*What else could explain it?*",
-            "\n".join(_attack_in_words(attack) for attack in finding.attacks),
+            f"*Measured:* {texts['number']}{once}. *Caveat:* {texts['caveat']} *Data:* {sources}.",
+            "\n".join(
+                ("| could it be … | answer |", "|---|---|", *(_attack_in_words(attack) for attack in finding.attacks))
+            ),
         ]
     if still := [finding for finding in findings if finding.is_open]:
         parts += ["## Not measured yet", "\n".join(f"- {finding.question}" for finding in still)]

@@ -179,7 +179,6 @@ def facts_row(name: str, data: DataSet) -> dict[str, str]:
         "valid": str(int(cells["valid"].sum())),
         "repeats": str(data.repeats),
         "window": f"{config['window_seconds']:g} s",
-        "device": data.device["product"],
         "identity (hashed)": ", ".join(sorted(set(cells["device"].astype(str)))),
         "driver": str(data.device["details"].get("driver", "")),
         "measured": data.measured_on,
