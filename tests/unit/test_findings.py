@@ -128,9 +128,7 @@ def test_an_attack_is_part_of_a_finding(tmp_path: Path) -> None:
     publish(tmp_path)
     of, entry = filler(tmp_path), finding()
     page = findings.page([of.finding(entry)], of, "")
-    assert (
-        "| The clocks. | No (`mps`): They are 2.00. |\n| The host. | **Not ruled out:** It was one host. |" in page
-    )
+    assert "| The clocks. | No (`mps`): They are 2.00. |\n| The host. | **Not ruled out:** It was one host. |" in page
     rival = dict(entry["attacks"][0])
     for attacks, words in (
         ([], "turns: attacks is empty"),
