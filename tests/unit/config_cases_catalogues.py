@@ -26,7 +26,7 @@ CATALOGUES: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "layers upside down": (
         {f"{S}.new": {"mechanism": ["mps", "mig"], "profile": "3g", "instances": 2}},
-        [f"{S}.new.mechanism:", "[mps, mig]", "no layers", "use [mig, time-slicing] or [mig, mps]"],
+        [f"{S}.new.mechanism:", "[mps, mig]", "not layers", "use [mig, time-slicing] or [mig, mps]"],
     ),
     "layers without instances": (
         {f"{S}.new": {"mechanism": ["mig", "mps"], "profile": "3g"}},
@@ -39,12 +39,12 @@ CATALOGUES: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "unequal profiles beside one": (
         {f"{S}.mig.profiles": ["1g", "2g"]},
-        [f"{S}.mig.profile:", "'1g'", "beside profiles", "remove"],
+        [f"{S}.mig.profile:", "'1g'", "next to profiles", "remove"],
     ),
     "profiles without mig": ({f"{S}.mps.profiles": ["1g"]}, [f"{S}.mps.profiles:", "[1g]", "without mig", "remove"]),
-    "instances beside profiles": (
+    "instances next to profiles": (
         {f"{S}.mig-mps.profile": None, f"{S}.mig-mps.profiles": ["3g", "2g"]},
-        [f"{S}.mig-mps.instances:", "2", "beside profiles", "remove"],
+        [f"{S}.mig-mps.instances:", "2", "next to profiles", "remove"],
     ),
     "too many profiles": ({f"{S}.mig-unequal.profiles": ["1g"] * 8}, [f"{S}.mig-unequal.profiles:", "more than 7"]),
     "wrong one of profiles": (

@@ -52,7 +52,7 @@ CLUSTER: dict[str, tuple[dict[str, Any], list[str]]] = {
                 "hami",
                 {f"{S}.hami.pod.shows": {"CUDA_DEVICE_SM_LIMIT": "$thread_precent"}},
                 "pod.shows.CUDA_DEVICE_SM_LIMIT:",
-                ["'thread_precent'", "is no placeholder", "did you mean 'thread_percent'?"],
+                ["'thread_precent'", "is not a placeholder", "did you mean 'thread_percent'?"],
             ),
             "nothing to stand for": (
                 "kai-fraction",
@@ -64,7 +64,7 @@ CLUSTER: dict[str, tuple[dict[str, Any], list[str]]] = {
                 "kai-fraction",
                 {f"{S}.kai-fraction.pod.annotations": {"gpu-fraction": "{share}"}},
                 "pod.annotations.gpu-fraction:",
-                ["'{share}' holds a brace or a $ that is no placeholder", "$thread_percent"],
+                ["'{share}' holds a brace or a $ without a placeholder", "$thread_percent"],
             ),
             "no GPU": (
                 "kai-fraction",
@@ -82,7 +82,7 @@ CLUSTER: dict[str, tuple[dict[str, Any], list[str]]] = {
                 "hami",
                 {f"{S}.hami.pod.resources": {"gpu": 1}},
                 "pod.resources: the name 'gpu'",
-                ["is no name of an extended resource, such as nvidia.com/gpu"],
+                ["is not the name of an extended resource, such as nvidia.com/gpu"],
             ),
             "typo": ("hami", {f"{S}.hami.pod.sheduler": "x"}, "pod:", ["'sheduler'", "did you mean 'scheduler'?"]),
         }.items()

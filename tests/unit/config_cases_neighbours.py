@@ -43,7 +43,7 @@ NEIGHBOURS: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "mix alone": (
         mix("matmul", "empty") | {"workloads": "new", "replicas": [1]},
-        ["replicas:", "no mix", "'new'", "use 2 or more"],
+        ["replicas:", "not a mix", "'new'", "use 2 or more"],
     ),
     "mix that the stand-in cannot run": (
         mix("matmul", "matmul-256-graph") | {"workloads": "new"},

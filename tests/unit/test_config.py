@@ -21,6 +21,7 @@ from unit.studies import CONFIG, S, W, files, refusal, study, study_of
 
 from sharebench.config import paths as config_paths
 from sharebench.config import workloads as workload_modules
+from sharebench.config.catalogue_models import Workload
 from sharebench.config.load import ConfigError, check_files, load, resolve_node
 from sharebench.core import capabilities
 from sharebench.core.strategies import catalogue, parse_limit
@@ -210,9 +211,9 @@ def test_from_an_existing_folder_asks_nothing_of_this_node(tmp_path: Path) -> No
 
 
 def test_every_built_in_strategy_runs_somewhere() -> None:
-    loaded = load(study({}))
-    for entry in loaded[S].values():
-        assert ("kubernetes" if entry["access"] else "simulated") in capabilities.kinds_that_can(entry, "device-plugin")
+    for strategy in catalogue(load(study({}))).values():
+        able = capabilities.kinds_that_can(strategy, "device-plugin")
+        assert ("kubernetes" if strategy.access else "simulated") in able
 
 
 @pytest.mark.parametrize("name", [name for name, entry in files()[W].items() if "tenants" not in entry])
@@ -222,7 +223,7 @@ def test_a_built_in_workload_runs_on_the_stand_in_or_the_config_says_why_not(nam
     def create() -> workload.Workload:
         return workloads.create(workloads.load_module(entry["module"], "cpu"), entry["params"], "cpu")
 
-    if workload_modules.impossible_on_cpu(entry):
+    if workload_modules.impossible_on_cpu(Workload.model_validate(entry)):
         with pytest.raises(ParameterError):
             create()
     else:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from unit.studies import study_of
 
-from sharebench.config import faults as fault_checks
+from sharebench.config import checks
 from sharebench.config.models import Config
 from sharebench.core import faults
 from sharebench.study.cells import Cell
@@ -87,7 +87,7 @@ def test_only_a_loop_can_be_a_victim() -> None:
     config["workload_catalogue"]["memcopy"]["kind"] = "job"
     assert faults.victims(config) == ["matmul"]
     config["fault_victims"] = ["memcopy"]
-    (line, *_) = fault_checks.problems(Config.model_validate(config), "cpu")
+    line = next(checks._faults(Config.model_validate(config), "cpu"))
     assert line == "fault_victims: 'memcopy' is of the kind job; name workloads of the kind loop"
 
 

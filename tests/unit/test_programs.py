@@ -64,7 +64,7 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         [".url:", "'http://a:1/v1'", "http://host:port", "request.path"],
     ),
     "https": ({"kind": "http", "url": "https://a"}, [".url:", "http://host:port"]),
-    "a port of a url": ({"kind": "http", "url": "http://a:1", "port": 3}, [".port:", "no effect beside a url"]),
+    "a port of a url": ({"kind": "http", "url": "http://a:1", "port": 3}, [".port:", "no effect next to a url"]),
     "two bodies": (HTTP | {"request": {"body": "a", "body_file": "README.md"}}, [".request:", "keep one"]),
     "a body that is not there": (
         HTTP | {"request": {"body_file": "no.json"}},

@@ -25,6 +25,7 @@ from sharebench.config.values import (
     Unique,
     as_number,
 )
+from sharebench.core.programs import OF_KIND
 
 Mechanism = Literal["exclusive", "time-slicing", "mps", "mig", "streams", "sequential"]
 Access = Literal["device-plugin", "dra", "static"]
@@ -35,7 +36,7 @@ Resource = Annotated[
     str,
     Matching(
         "[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?",
-        "is no name of an extended resource, such as nvidia.com/gpu",
+        "is not the name of an extended resource, such as nvidia.com/gpu",
     ),
 ]
 Label = Annotated[
@@ -123,7 +124,7 @@ class Strategy(Section):
     memory_percent: Maybe[Share] = None
     """Share of the memory that a tenant may use under `mps`, in percent, or `100/N` where N is the number of tenants;
     never more than 100."""
-    pod: Maybe[Pod] = Field(default=None)
+    pod: Maybe[Pod] = None
 
 
 class Job(Section):
@@ -215,7 +216,7 @@ class Workload(Section):
     """How it is measured: `loop` runs one iteration after another for a window, each timed; `job` is a fixed number of
     them, whose completion is timed too; `command` is any program with Prometheus metrics, `http` any HTTP server. See
     [Jobs](#jobs) and [your own workload](../docs/your-own-workload.md)."""
-    job: Maybe[Job] = Field(default=None)
+    job: Maybe[Job] = None
     module: Maybe[Module] = None
     """File in `scripts/tenant/workloads/` without `.py`; needed on every node but the simulated one."""
     command: Maybe[Annotated[List[Text], Field(min_length=1)]] = None
@@ -247,4 +248,9 @@ class Workload(Section):
     and measures shorter windows, says so in its tables, figures and report."""
     output_tolerance: NotNegative = 1e-6
     """Largest relative difference between a tenant's output and that of the workload alone."""
-    simulated: Maybe[Model] = Field(default=None)
+    simulated: Maybe[Model] = None
+
+    @property
+    def is_program(self) -> bool:
+        """Whether it is a user program."""
+        return self.kind in OF_KIND

@@ -1,31 +1,37 @@
-"""What can be wrong with a config, each problem as one line for the person who wrote it.
+"""What can be wrong across the keys of a config, each problem as one line for the person who wrote it.
 
 A line names the key, the value and the remedy; `sharebench.config.load` turns it into a ConfigError.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
+from string import Template
+from zipfile import is_zipfile
 
-from sharebench.config import faults, nodes, paths, prometheus, workloads
-from sharebench.config import pod_template as config_pod_template
-from sharebench.config import programs as config_programs
-from sharebench.config.catalogue_models import Strategy, Workload
-from sharebench.config.comparisons import again_entry, contrasts, datasets, parts
+from sharebench.config import nodes, paths, programs, prometheus, workloads
+from sharebench.config.catalogue_models import Pod, Strategy, Workload
 from sharebench.config.models import Config
-from sharebench.config.words import shown as _shown
-from sharebench.config.words import unknown as _unknown
-from sharebench.core import programs
+from sharebench.config.words import shown, unknown
+from sharebench.core import faults
 from sharebench.core.capabilities import BUILT_KINDS, KNOWN_LAYERS, can, kinds_that_can, resolve_node
+from sharebench.core.pod_template import PLACEHOLDERS, names_in, texts
 from sharebench.core.spec import has_jobs
+from sharebench.core.strategies import AGAIN, catalogue
 
-# nodes/device.json is the node's own file beside nodes/{strategy}.json; `baseline: none` means no baseline.
+# Files next to nodes/{strategy}.json, and the config's word for no baseline.
 RESERVED_STRATEGIES = {
     "device": "nodes/device.json exists already",
     "none": "baseline: none means no baseline",
     "timeslice": "nodes/timeslice.json is the probe's own file",
 }
+NOT_THERE = "is not in the catalogue"
+A_MIX = "is a mix itself; name workloads that are none"
 OF_A_MIX = "has no effect on a mix; remove it, its tenants have their own"
+# Snakemake would take them for wildcards of its own.
+BRACES = re.compile(r"\{\w+\}")
 
 
 def cross_key_problems(config: Config) -> Iterator[str]:
@@ -39,66 +45,87 @@ def cross_key_problems(config: Config) -> Iterator[str]:
         return
     yield from paths.problems(config)
     for name, strategy in config.strategy_catalogue.items():
-        yield from _strategy_entry(name, strategy)
+        yield from _strategy_entry(f"strategy_catalogue.{name}", name, strategy)
     for name, workload in config.workload_catalogue.items():
-        yield from _workload_entry(name, workload)
-        yield from _mix_entry(name, config.workload_catalogue)
+        yield from _workload_entry(f"workload_catalogue.{name}", workload)
+        yield from _mix_entry(f"workload_catalogue.{name}", workload, config.workload_catalogue)
     warm_up, start = config.warmup.max_seconds, config.timeouts.start_seconds
     if warm_up >= start:
         yield f"timeouts.start_seconds: {start} leaves no time for warmup.max_seconds, {warm_up}; set more than that"
     yield from _names(config)
     for name in config.strategy_catalogue:
-        yield from again_entry(name, config.strategy_catalogue)
+        yield from _again_entry(name, config.strategy_catalogue)
     yield from _neighbours(config)
     yield from _queues(config)
-    yield from contrasts(config)
-    yield from faults.problems(config, kind)
+    yield from _contrasts(config)
+    yield from _faults(config, kind)
     yield from prometheus.problems(config, kind)
-    yield from parts(config.parts)
+    for folder in config.parts:
+        if not (Path(folder) / "cells").is_dir():
+            yield f"parts: {folder!r} is not the results of a study; it has no cells/"
     if config.datasets:
-        yield from datasets(config.datasets)
+        yield from _datasets(config.datasets)
     elif config.from_ is None:
         yield from nodes.problems(config, kind)
         yield from _used_strategies(config, kind)
         yield from _used_workloads(config, kind)
 
 
-def _strategy_entry(name: str, entry: Strategy) -> Iterator[str]:
+def _strategy_entry(key: str, name: str, entry: Strategy) -> Iterator[str]:
     """Entries that no kind of node could make sense of."""
-    key = f"strategy_catalogue.{name}"
     mechanisms = entry.mechanism
     if name in RESERVED_STRATEGIES:
         yield f"{key}: the name {name!r} is reserved ({RESERVED_STRATEGIES[name]}); choose another"
     if len(mechanisms) == 2 and tuple(mechanisms) not in KNOWN_LAYERS:
-        known = " or ".join(f"[{', '.join(layers)}]" for layers in sorted(KNOWN_LAYERS, reverse=True))
-        yield f"{key}.mechanism: [{', '.join(mechanisms)}] are no layers, outer first; use {known}"
+        known = " or ".join(shown(list(layers)) for layers in sorted(KNOWN_LAYERS, reverse=True))
+        yield f"{key}.mechanism: {shown(list(mechanisms))} are not layers, outer first; use {known}"
     if "exclusive" in mechanisms and entry.replicas != [1]:
-        own = _shown(entry.replicas)
-        yield f"{key}.replicas: {own} is not possible, exclusive means one tenant; set [1]"
+        yield f"{key}.replicas: {shown(entry.replicas)} is not possible, exclusive means one tenant; set [1]"
     needs = dict.fromkeys(("profile", "profiles", "instances", "claim_per"), "mig")
     needs |= dict.fromkeys(("thread_percent", "memory_percent"), "mps") | {"interval": "time-slicing"}
     for option, mechanism in needs.items():
         is_schedulers = entry.pod is not None and mechanism == "mps"
         if getattr(entry, option) is not None and mechanism not in mechanisms and not is_schedulers:
-            yield f"{key}.{option}: {_shown(getattr(entry, option))} has no effect without {mechanism}; remove it"
+            yield f"{key}.{option}: {shown(getattr(entry, option))} has no effect without {mechanism}; remove it"
     if entry.pod is not None:
-        yield from config_pod_template.problems(key, entry.plain())
+        yield from _pod_template(key, entry, entry.pod)
     if entry.interval is not None and "mig" in mechanisms:
         yield f"{key}.interval: {entry.interval!r} has no effect on MIG instances; remove it"
     if entry.profiles is not None:
         for option in ("profile", "instances"):
             if (own := getattr(entry, option)) is not None:
-                yield f"{key}.{option}: {own!r} has no effect beside profiles, which has both; remove it"
+                yield f"{key}.{option}: {own!r} has no effect next to profiles, which has both; remove it"
         return
     if "mig" in mechanisms and entry.profile is None:
         yield f"{key}.profile: null is not enough for mig; give a profile such as 1g, or several as profiles"
     if len(mechanisms) == 2 and entry.instances is None:
-        yield f"{key}.instances: null is not enough for layers; say how many the tenants share, such as 2"
+        yield f"{key}.instances: null is not enough for layers; set the number that the tenants share, such as 2"
 
 
-def _workload_entry(name: str, entry: Workload) -> Iterator[str]:
-    key = f"workload_catalogue.{name}"
-    yield from config_programs.problems(key, entry.plain())
+def _pod_template(key: str, entry: Strategy, pod: Pod) -> Iterator[str]:
+    """Placeholders that cannot be filled in, and pods that get no GPU."""
+    for where, text in texts(pod.plain()):
+        for name in names_in(text):
+            if name not in PLACEHOLDERS:
+                yield f"{key}.pod.{where}: {unknown(name, PLACEHOLDERS, 'is not a placeholder')}"
+            elif (limit := PLACEHOLDERS[name]) is not None and getattr(entry, limit) is None:
+                yield f"{key}.pod.{where}: ${name} has nothing to stand for; give {limit}, such as 100/N"
+        if BRACES.search(text) or not Template(text).is_valid():
+            what = "holds a brace or a $ without a placeholder; write one as $thread_percent"
+            yield f"{key}.pod.{where}: {text!r} {what}"
+    used = {PLACEHOLDERS.get(name) for _, text in texts(pod.plain()) for name in names_in(text)}
+    for limit in ("thread_percent", "memory_percent"):
+        if (share := getattr(entry, limit)) is not None and limit not in used:
+            yield (
+                f"{key}.{limit}: {share!r} reaches no pod; use ${limit} in pod.resources, "
+                "or remove it where nothing keeps to it"
+            )
+    if not pod.resources and not pod.annotations:
+        yield f"{key}.pod.resources: {shown({})} brings no GPU; name a resource, such as nvidia.com/gpu: 1"
+
+
+def _workload_entry(key: str, entry: Workload) -> Iterator[str]:
+    yield from programs.problems(key, entry)
     arrival = entry.load.arrival
     rates = [option for option in ("rate_hz", "rate_of_capacity") if getattr(entry.load, option) is not None]
     if arrival == "closed" and rates:
@@ -108,69 +135,82 @@ def _workload_entry(name: str, entry: Workload) -> Iterator[str]:
         given = "both are" if rates else "none is"
         yield f"{key}.load: {arrival} needs rate_hz or rate_of_capacity, {given} given; give exactly one"
     if entry.kind == "job" and entry.job is None:
-        yield f"{key}.job: null is not enough for a job; say how much work it is, such as {{iterations: 1000}}"
+        yield f"{key}.job: null is not enough for a job; set its work, such as {{iterations: 1000}}"
     if entry.kind != "job" and entry.job is not None:
-        yield f"{key}.job: {_shown(entry.job.plain())} has no effect on a {entry.kind}; remove it or set kind: job"
+        yield f"{key}.job: {shown(entry.job.plain())} has no effect on a {entry.kind}; remove it or set kind: job"
     if entry.kind == "job" and arrival != "closed":
         yield f"{key}.load.arrival: {arrival!r} is not possible, a job's iterations follow each other; remove it"
     if entry.simulated is not None and not any(entry.simulated.plain().values()):
         yield f"{key}.simulated: 0 seconds of work; set serial_seconds, parallel_sm_seconds or both"
 
 
-def _mix_entry(name: str, catalogue: dict[str, Workload]) -> Iterator[str]:
+def _mix_entry(key: str, entry: Workload, catalogue: dict[str, Workload]) -> Iterator[str]:
     """A mix without workloads to mix, or with something of its own that its tenants have."""
-    entry = catalogue[name]
     if entry.tenants is None:
         return
-    key = f"workload_catalogue.{name}"
-    for option in ("module", "params", "job", "simulated"):
-        if own := entry.plain()[option]:
-            yield f"{key}.{option}: {_shown(own)} {OF_A_MIX}"
+    for option, own in entry.plain().items():
+        if option in ("module", "params", "job", "simulated") and own:
+            yield f"{key}.{option}: {shown(own)} {OF_A_MIX}"
     if entry.load.arrival != "closed":
         yield f"{key}.load: {entry.load.arrival} {OF_A_MIX}"
-    plain = [other for other in catalogue if catalogue[other].tenants is None]
     for tenant in entry.tenants:
-        if tenant in catalogue and tenant not in plain:
-            yield f"{key}.tenants: {tenant!r} is a mix itself; name workloads that are none"
-        elif tenant not in plain:
-            yield f"{key}.tenants: {_unknown(tenant, plain, 'is not in the catalogue')}"
+        if tenant not in catalogue:
+            plain = [name for name, other in catalogue.items() if other.tenants is None]
+            yield f"{key}.tenants: {unknown(tenant, plain, NOT_THERE)}"
+        elif catalogue[tenant].tenants is not None:
+            yield f"{key}.tenants: {tenant!r} {A_MIX}"
 
 
 def _names(config: Config) -> Iterator[str]:
     """Names of the study that no catalogue has, or too few of them."""
-    for key, names, catalogue in (
-        ("strategies", config.strategies, config.strategy_catalogue.keys()),
-        ("workloads", config.workloads, config.workload_catalogue.keys()),
-        ("interference", config.interference, config.workload_catalogue.keys()),
-        ("fault_victims", config.fault_victims, config.workload_catalogue.keys()),
+    strategies, workloads = config.strategy_catalogue, config.workload_catalogue
+    for key, names, known in (
+        ("strategies", config.strategies, strategies.keys()),
+        ("workloads", config.workloads, workloads.keys()),
+        ("interference", config.interference, workloads.keys()),
+        ("fault_victims", config.fault_victims, workloads.keys()),
     ):
         for name in names:
-            if name not in catalogue:
-                yield f"{key}: {_unknown(name, catalogue, 'is not in the catalogue')}"
+            if name not in known:
+                yield f"{key}: {unknown(name, known, NOT_THERE)}"
     if not (config.workloads or config.interference or (config.faults and config.fault_victims)):
         yield "workloads: [] is empty; name at least one, or workloads to pair in interference"
     for name in config.interference:
-        if config.workload_catalogue[name].tenants is not None:
-            yield f"interference: {name!r} is a mix itself; name workloads that are none"
+        if workloads[name].tenants is not None:
+            yield f"interference: {name!r} {A_MIX}"
     if len(config.interference) == 1:
-        yield f"interference: {_shown(config.interference)} is one workload; name at least two, or leave it empty"
-    known = config.strategy_catalogue
-    if config.baseline not in (*known, "none"):
-        yield f"baseline: {_unknown(config.baseline, (*known, 'none'), 'is not in the catalogue')}"
-    if "exclusive" not in known or known["exclusive"].mechanism != ["exclusive"]:
+        yield f"interference: {shown(config.interference)} is one workload; name at least two, or leave it empty"
+    if config.baseline not in (*strategies, "none"):
+        yield f"baseline: {unknown(config.baseline, (*strategies, 'none'), NOT_THERE)}"
+    if "exclusive" not in strategies or strategies["exclusive"].mechanism != ["exclusive"]:
         yield "strategy_catalogue.exclusive: is not there or not exclusive; restore it, calibration needs it"
+
+
+def _again_entry(name: str, catalogue: dict[str, Strategy]) -> Iterator[str]:
+    """An A/A control that is not the same."""
+    base = name.removesuffix(AGAIN)
+    if base != name:
+        one, other = (each and each.model_copy(update={"description": ""}) for each in map(catalogue.get, (base, name)))
+        if one != other:
+            key = f"strategy_catalogue.{name}"
+            yield f"{key}: is not the same as {base!r}, which its name says; make them equal, or choose another name"
+
+
+def _needs_two(key: str, names: list[str], config: Config) -> Iterator[str]:
+    """Strategies none of which has two tenants."""
+    entries = [config.strategy_catalogue[name] for name in config.strategies]
+    if names and not any(2 in (entry.replicas or [2]) for entry in entries):
+        yield f"{key}: {shown(names)} needs a strategy with two tenants, {shown(config.strategies)} has none; add one"
 
 
 def _neighbours(config: Config) -> Iterator[str]:
     """Mixes and pairs that no strategy of the study has enough tenants for."""
+    yield from _needs_two("interference", config.interference, config)
     entries = [config.strategy_catalogue[name] for name in config.strategies]
-    if config.interference and not any(2 in (entry.replicas or [2]) for entry in entries):
-        named, strategies = _shown(config.interference), _shown(config.strategies)
-        yield f"interference: {named} needs a strategy with two tenants, {strategies} has none; add one"
     most = max(max(entry.replicas or config.replicas) for entry in entries)
     for name in config.workloads:
         if config.workload_catalogue[name].tenants is not None and most < 2:
-            yield f"replicas: one tenant alone is no mix, and {name!r} is one; use 2 or more"
+            yield f"replicas: one tenant alone is not a mix, and {name!r} is one; use 2 or more"
 
 
 def _queues(config: Config) -> Iterator[str]:
@@ -183,24 +223,84 @@ def _queues(config: Config) -> Iterator[str]:
         )
 
 
+def _contrasts(config: Config) -> Iterator[str]:
+    """Declared comparisons of unknown strategies, or of two that never have the same number of tenants.
+
+    A strategy that the study leaves out is known: a part of a study keeps what the whole is for.
+    """
+    known = config.strategy_catalogue
+    for contrast in config.contrasts:
+        key, pair = f"contrasts: {shown(contrast)}", contrast.split("/")
+        for name in pair:
+            if name not in known:
+                yield f"{key}: {unknown(name, known, NOT_THERE)}"
+                return
+            if known[name].mechanism == ["sequential"]:
+                yield f"{key}: {name!r} is a queue, which tables/jobs.csv compares; leave it out"
+        if pair[0] == pair[1]:
+            yield f"{key} compares a strategy with itself; name two"
+        one, other = (set(known[name].replicas or config.replicas) for name in pair)
+        if not one & other:
+            yield f"{key}: they never have the same number of tenants; set replicas of both"
+
+
+def _faults(config: Config, kind: str) -> Iterator[str]:
+    """Faults that a node of this kind cannot have, or that have no victim."""
+    known = config.workload_catalogue
+    for name, entry in known.items():
+        if faults.kind_of(name) is not None:
+            yield f"workload_catalogue.{name}: {name!r} is the name of a fault; choose another"
+        if entry.module == faults.MODULE:
+            yield f"workload_catalogue.{name}.module: {faults.MODULE!r} is not a workload; list the fault in faults"
+    for name in config.fault_victims:
+        if known[name].tenants is not None:
+            yield f"fault_victims: {name!r} {A_MIX}"
+        elif known[name].kind != "loop":
+            yield f"fault_victims: {name!r} is of the kind {known[name].kind}; name workloads of the kind loop"
+    if not config.faults:
+        return
+    named = shown(list(config.faults))
+    if not faults.victims(config.plain()):
+        yield f"fault_victims: [] is empty, and there is no other plain workload for {named}; name at least one"
+    yield from _needs_two("faults", list(config.faults), config)
+    if config.from_ is not None:
+        return
+    if kind == "simulated":
+        yield f"faults: {named} is impossible on the node 'simulated', which has no model of them; set node: cpu"
+    if kind == "kubernetes":
+        yield f"faults: {named} is impossible on the node 'kubernetes' so far; set node: cpu or nvidia on a host"
+    if kind != "cpu" and not config.allow_faults:
+        yield (
+            f"faults: {named} on the node {kind!r} can harm other users' programs and its driver; "
+            "set allow_faults: true if no one else needs the device"
+        )
+
+
+def _datasets(folders: list[str]) -> Iterator[str]:
+    """Not two folders or archives to compare."""
+    for folder in folders:
+        if not Path(folder).is_dir() and not is_zipfile(folder):
+            yield f"datasets: {folder!r} is not an existing folder or zip; give the results of a finished study"
+    if len({Path(folder).resolve() for folder in folders}) != 2:
+        yield f"datasets: {shown(folders)} is one data set; give two, the one before and the one after"
+
+
 def _used_strategies(config: Config, kind: str) -> Iterator[str]:
     """Strategies of the study that this kind of node can never do."""
-    baseline, access = config.baseline, config.kubernetes.access
+    known, access = catalogue(config.plain()), config.kubernetes.access
     used = [("strategies", name) for name in config.strategies]
-    if baseline != "none":
-        used.append(("baseline", baseline))
+    if config.baseline != "none":
+        used.append(("baseline", config.baseline))
     for key, name in used:
-        entry = config.strategy_catalogue[name]
-        reason = can(kind, entry.plain(), access)
-        if reason is not None:
-            able = ", ".join(kinds_that_can(entry.plain(), access)) or "none yet"
+        if (reason := can(kind, known[name], access)) is not None:
+            able = ", ".join(kinds_that_can(known[name], access)) or "none yet"
             yield (
                 f"{key}: {name!r} is impossible on the node {kind!r}: {reason}; "
                 f"leave it out, or set node to one that can: {able}"
             )
-        if key == "baseline" and 1 not in (entry.replicas or [1]):
-            own = _shown(entry.replicas)
-            yield f"baseline: {name!r} has replicas {own} and never runs one tenant; choose another"
+        replicas = config.strategy_catalogue[name].replicas
+        if key == "baseline" and 1 not in (replicas or [1]):
+            yield f"baseline: {name!r} has replicas {shown(replicas)} and never runs one tenant; choose another"
 
 
 def _used_workloads(config: Config, kind: str) -> Iterator[str]:
@@ -208,7 +308,7 @@ def _used_workloads(config: Config, kind: str) -> Iterator[str]:
     for asked, name in _tenants_workloads(config):
         entry = config.workload_catalogue[name]
         key = f"workload_catalogue.{name}"
-        if kind == "kubernetes" and programs.is_program(entry.plain()):
+        if kind == "kubernetes" and entry.is_program:
             yield (
                 f"{asked}: {name!r} is impossible on the node 'kubernetes': kind: {entry.kind} runs on a host only "
                 "so far; leave it out, or set node to one that can: cpu, nvidia"
@@ -217,26 +317,35 @@ def _used_workloads(config: Config, kind: str) -> Iterator[str]:
         if kind == "simulated" and entry.simulated is None:
             yield f"{asked}: {name!r} has no model for the node 'simulated'; add {key}.simulated"
         if kind == "simulated" and asked != "workloads" and entry.load.arrival != "closed":
-            yield f"{asked}: {name!r} is an open load, for which 'simulated' has no model beside others; leave it out"
-        module = programs.module(entry.plain())
-        needs_module = kind != "simulated" and entry.kind != "command"
-        if needs_module and module is None:
-            yield f"{asked}: {name!r} has no code for the node {kind!r}; add {key}.module"
-        elif needs_module and module not in workloads.names():
-            problem = "has no file in scripts/tenant/workloads"
-            yield f"{key}.module: {_unknown(entry.module, workloads.names(), problem)}"
-        elif needs_module and kind == "cpu" and (reason := workloads.impossible_on_cpu(entry.plain())):
-            yield (
-                f"{asked}: {name!r} is impossible on the node 'cpu': {reason}; "
-                f"use one that is possible ({', '.join(_possible_on_cpu(config))}), or set node: nvidia"
-            )
+            yield f"{asked}: {name!r} is an open load, which 'simulated' cannot model next to others; leave it out"
+        if kind != "simulated" and not entry.is_program:
+            yield from _module(config, kind, asked, name)
         if kind != "simulated":
-            yield from config_programs.missing_files(key, entry.plain())
+            yield from programs.missing_files(key, entry)
         if config.window_seconds < entry.min_window_seconds:
             yield (
                 f"window_seconds: {config.window_seconds} is too short for the workload {name!r}; "
                 f"use {entry.min_window_seconds} or more"
             )
+
+
+def _module(config: Config, kind: str, asked: str, name: str) -> Iterator[str]:
+    """A workload without a module, or whose module cannot run here."""
+    known, entry, key = workloads.names(), config.workload_catalogue[name], f"workload_catalogue.{name}.module"
+    if entry.module is None:
+        yield f"{asked}: {name!r} has no code for the node {kind!r}; add {key}"
+    elif entry.module not in known:
+        yield f"{key}: {unknown(entry.module, known, 'has no file in scripts/tenant/workloads')}"
+    elif kind == "cpu" and (reason := workloads.impossible_on_cpu(entry)):
+        able = (
+            other
+            for other, each in config.workload_catalogue.items()
+            if each.module in known and not workloads.impossible_on_cpu(each)
+        )
+        yield (
+            f"{asked}: {name!r} is impossible on the node 'cpu': {reason}; "
+            f"use one that is possible ({', '.join(able)}), or set node: nvidia"
+        )
 
 
 def _tenants_workloads(config: Config) -> Iterator[tuple[str, str]]:
@@ -250,10 +359,3 @@ def _tenants_workloads(config: Config) -> Iterator[tuple[str, str]]:
     yield from (("interference", name) for name in config.interference)
     if config.faults:
         yield from (("fault_victims", name) for name in config.fault_victims)
-
-
-def _possible_on_cpu(config: Config) -> Iterator[str]:
-    """The workloads of the catalogue that this interpreter can run without a GPU."""
-    for name, entry in config.workload_catalogue.items():
-        if entry.module in workloads.names() and not workloads.impossible_on_cpu(entry.plain()):
-            yield name

@@ -1,15 +1,18 @@
-"""What the workloads' modules say about themselves, read without importing them or their frameworks."""
+"""What the workloads' modules declare, read without importing them or their frameworks."""
 
 from __future__ import annotations
 
 import ast
 import contextlib
 import sys
-from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sharebench.core.files import SCRIPTS
+from sharebench.core.spec import WorkloadSpec
+
+if TYPE_CHECKING:  # a measuring job needs no pydantic
+    from sharebench.config.catalogue_models import Workload
 
 WORKLOAD_MODULES = SCRIPTS / "tenant" / "workloads"
 
@@ -20,7 +23,7 @@ def names() -> list[str]:
 
 
 def constant(module: str, name: str) -> Any:
-    """The literal that the module binds to `name` at its top; None where there is none, or nothing that is readable."""
+    """The literal that the module binds to `name` at its top; None without a readable one."""
     with contextlib.suppress(OSError, SyntaxError, ValueError):
         for statement in ast.parse((WORKLOAD_MODULES / f"{module}.py").read_text()).body:
             match statement:
@@ -31,18 +34,18 @@ def constant(module: str, name: str) -> Any:
     return None
 
 
-def is_one_launch(workload: Mapping[str, Any]) -> bool:
-    """Whether an iteration of this workload (its spec) is one launch on a GPU, so that tenants can share a process.
+def is_one_launch(workload: WorkloadSpec) -> bool:
+    """Whether an iteration of this workload is one launch on a GPU, so that tenants can share a process.
 
-    A module may say so itself (`ONE_LAUNCH`); else it is one where it replays a captured graph.
+    A module may declare it (`ONE_LAUNCH`); else it is one where it replays a captured graph.
     """
     stated = constant(str(workload.get("module")), "ONE_LAUNCH")
     return bool(workload["params"].get("graph") if stated is None else stated)
 
 
-def impossible_on_cpu(entry: Mapping[str, Any]) -> str | None:
-    """Why this interpreter cannot run a normalised catalogue entry without a GPU; None if nothing is known."""
-    module, params = entry["module"], entry["params"]
+def impossible_on_cpu(entry: Workload) -> str | None:
+    """Why this interpreter cannot run a catalogue entry with a module without a GPU; None if nothing is known."""
+    module, params = str(entry.module), entry.params
     if params.get("graph") is True:
         return "a CUDA graph needs a GPU"
     dtype, dtypes = params.get("dtype"), constant(module, "CPU_DTYPES")

@@ -5,49 +5,45 @@ What a particular device cannot do (too few cores, MIG switched off) is a measur
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sharebench.core.files import REPOSITORY
-from sharebench.core.strategies import MECHANISMS
+from sharebench.core.strategies import MECHANISMS, Strategy
 
-Layers = tuple[str, str]
-
-# Layers that make sense, outer first: only MIG cuts a device into parts that can be shared again.
-KNOWN_LAYERS: frozenset[Layers] = frozenset({("mig", "time-slicing"), ("mig", "mps")})
+# Layers that make sense, outer first: only MIG partitions a device into parts that can be shared again.
+KNOWN_LAYERS = {("mig", "time-slicing"), ("mig", "mps")}
 
 
 @dataclass(frozen=True)
 class Capability:
-    """What one kind of node can do."""
+    """What one kind of node can do, or one way to the GPU of a cluster."""
 
-    mechanisms: frozenset[str]
-    layers: frozenset[Layers]
-    limits: bool
-    # A share other than the even one of 100/N is out of reach.
+    mechanisms: Set[str] = frozenset(MECHANISMS)
+    limits: bool = True
     only_even_limits: bool = False
-    # What only a resource claim can say: the length of a time slice, and which instances belong together.
+    """A share other than the even one of 100/N is out of reach."""
     claims: bool = False
+    """What only a resource claim can ask for: the length of a time slice, and which instances belong together."""
 
 
 CAPABILITIES: Mapping[str, Capability] = {
     # A stand-in shares cores by affinity: nothing caps a share of threads or memory, there are no streams.
-    "cpu": Capability(frozenset(MECHANISMS) - {"streams"}, KNOWN_LAYERS, limits=False),
-    "nvidia": Capability(frozenset(MECHANISMS), KNOWN_LAYERS, limits=True),
-    "simulated": Capability(frozenset(MECHANISMS), KNOWN_LAYERS, limits=True),
+    "cpu": Capability(mechanisms=frozenset(MECHANISMS) - {"streams"}, limits=False),
+    "nvidia": Capability(),
+    "simulated": Capability(),
 }
+IN_PODS = frozenset(MECHANISMS) - {"streams", "sequential"}
 # What a cluster can do depends on how tenants reach the GPU.
 OF_ACCESS: Mapping[str, Capability] = {
     # Its MPS always caps a tenant at its even share, and is refused on MIG instances, with that as the cell's reason.
-    "device-plugin": Capability(
-        frozenset({"exclusive", "time-slicing", "mps", "mig"}), KNOWN_LAYERS, limits=True, only_even_limits=True
-    ),
-    # Whatever another scheduler does with a GPU; the strategy's entry says what that is.
-    "static": Capability(frozenset({"exclusive", "time-slicing", "mps", "mig"}), KNOWN_LAYERS, limits=True),
+    "device-plugin": Capability(mechanisms=IN_PODS, only_even_limits=True),
+    # Whatever another scheduler does with a GPU, as the strategy's entry has it.
+    "static": Capability(mechanisms=IN_PODS),
     # What of it the driver has, and which gates are off, is found on the cluster.
-    "dra": Capability(frozenset({"exclusive", "time-slicing", "mps", "mig"}), KNOWN_LAYERS, limits=True, claims=True),
+    "dra": Capability(mechanisms=IN_PODS, claims=True),
 }
 BUILT_KINDS: tuple[str, ...] = (*CAPABILITIES, "kubernetes")
 
@@ -59,46 +55,46 @@ ELSEWHERE = "…/"
 GPU_ENVIRONMENT = REPOSITORY / ".venv-gpu" / "bin" / "python"
 
 
-def can(kind: str, entry: Mapping[str, Any], access: str | None) -> str | None:
-    """Why a built kind of node can never do the strategy of a normalised catalogue entry; None if it can.
+def can(kind: str, strategy: Strategy, access: str | None) -> str | None:
+    """Why a built kind of node can never do a strategy of the catalogue; None if it can.
 
-    `access` is how tenants reach the GPU in a cluster where the entry does not say so itself.
+    `access` is how tenants reach the GPU in a cluster where the strategy does not have its own.
     """
-    own = entry.get("access")
     if kind == "kubernetes":
-        way = str(own or access)
+        way = str(strategy.access or access)
         if way not in OF_ACCESS:
             return f"access {way} is not built yet"
         capability = OF_ACCESS[way]
-        if way == "static" and entry.get("pod") is None and entry["mechanism"] != ["exclusive"]:
+        if way == "static" and strategy.pod is None and strategy.mechanisms != ("exclusive",):
             return "under access static the entry says what its pods ask for (pod), and this one does not"
-        if way != "static" and entry.get("pod") is not None:
+        if way != "static" and strategy.pod is not None:
             return f"pod has no effect under access {way}, only under static"
-    elif own is not None:
-        return f"access {own} is a way to the GPU of a cluster"
+    elif strategy.access is not None:
+        return f"access {strategy.access} is a way to the GPU of a cluster"
     else:
         capability = CAPABILITIES[kind]
-    mechanisms = tuple(entry["mechanism"])
-    missing = [name for name in mechanisms if name not in capability.mechanisms]
+    missing = [name for name in strategy.mechanisms if name not in capability.mechanisms]
     if missing:
         return f"it has no {missing[0]}"
-    if len(mechanisms) > 1 and mechanisms not in capability.layers:
-        return f"it cannot layer {mechanisms[1]} on {mechanisms[0]}"
-    if entry.get("interval") is not None and not capability.claims:
+    if strategy.is_layered and strategy.mechanisms not in KNOWN_LAYERS:
+        return f"it cannot layer {strategy.mechanisms[1]} on {strategy.mechanisms[0]}"
+    if strategy.interval is not None and not capability.claims:
         return "nothing sets the length of a time slice there but access: dra"
-    if entry.get("claim_per") is not None and not capability.claims:
+    if strategy.claim_per is not None and not capability.claims:
         return "nothing claims its instances there but access: dra"
-    limits = [key for key in ("thread_percent", "memory_percent") if entry[key] is not None]
+    limits = {
+        key: limit for key in ("thread_percent", "memory_percent") if (limit := getattr(strategy, key)) is not None
+    }
     if limits and not capability.limits:
         return f"it cannot enforce {' and '.join(limits)}"
-    if capability.only_even_limits and any(entry[key] != "100/N" for key in limits):
+    if capability.only_even_limits and any(limit != "100/N" for limit in limits.values()):
         return f"its device plugin caps every tenant at 100/N, no other {' or '.join(limits)}"
     return None
 
 
-def kinds_that_can(entry: Mapping[str, Any], access: str | None) -> list[str]:
-    """The built kinds of node that can do the strategy of a normalised catalogue entry; `access` as in `can`."""
-    return [kind for kind in BUILT_KINDS if can(kind, entry, access) is None]
+def kinds_that_can(strategy: Strategy, access: str | None) -> list[str]:
+    """The built kinds of node that can do a strategy of the catalogue; `access` as in `can`."""
+    return [kind for kind in BUILT_KINDS if can(kind, strategy, access) is None]
 
 
 def has_nvidia_gpu() -> bool:

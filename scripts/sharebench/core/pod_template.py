@@ -50,7 +50,8 @@ def names_in(text: str) -> list[str]:
     return Template(text).get_identifiers()
 
 
-def _texts(template: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def texts(template: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The texts that may hold placeholders, each with its key in the template."""
     for part in FILLED:
         for name, text in template[part].items():
             yield f"{part}.{name}", text
@@ -58,7 +59,7 @@ def _texts(template: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def needs_memory(template: Mapping[str, Any]) -> bool:
     """Whether filling it in takes the size of the GPU's memory."""
-    return any("memory_mib" in names_in(text) for _, text in _texts(template))
+    return any("memory_mib" in names_in(text) for _, text in texts(template))
 
 
 def filled(template: Mapping[str, Any], replicas: int, limits: Limits, memory_mib: int | None) -> PodTemplate:

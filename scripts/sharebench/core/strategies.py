@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from sharebench.core.spec import Limits
+from sharebench.core.spec import Limits, StrategySpec
 
 Limit = float | str
 # What NVIDIA's device plugin sets as each MPS client's share of the SMs, whatever else is asked for.
@@ -29,7 +29,7 @@ def again(strategy: str) -> str:
 
 
 def is_again(strategy: str) -> bool:
-    """Whether the strategy is there for an A/A comparison only; config_checks keeps the name for it."""
+    """Whether the strategy is there for an A/A comparison only; the config refuses any other with such a name."""
     return strategy.endswith(AGAIN)
 
 
@@ -52,17 +52,10 @@ def in_whole_percent(limit: Limit | None) -> Limit | None:
     return None if limit is None else float(int(limit))
 
 
-def reading_order(name: str, entry: Mapping[str, Any]) -> tuple[bool, int, list[int], str]:
-    """Sort key of a catalogue entry: plain mechanisms before layers, limits after the mechanism without them.
-
-    Those with an access of their own come last: they are the same again in another way, in clusters only.
-
-    Tables and colours follow it, because the order of a mapping's keys does not survive Snakemake's merging of configs.
-    """
-    mechanism = entry["mechanism"]
-    names = mechanism if isinstance(mechanism, list) else [mechanism]
-    ranks = [MECHANISMS.index(each) if each in MECHANISMS else len(MECHANISMS) for each in names]
-    return entry.get("access") is not None, len(names), ranks, name
+def _reading_order(strategy: Strategy) -> tuple[bool, int, list[int], str]:
+    """Sort key: plain mechanisms before layers, limits after the mechanism without them, clusters' own entries last."""
+    ranks = [MECHANISMS.index(each) if each in MECHANISMS else len(MECHANISMS) for each in strategy.mechanisms]
+    return strategy.access is not None, len(ranks), ranks, strategy.name
 
 
 def slices_of(profile: str) -> int:
@@ -82,11 +75,11 @@ class Strategy:
     name: str
     mechanisms: tuple[str, ...]
     """One mechanism, or two layers, the outer one first."""
-    profile: str | None
-    instances: int | None
-    thread_percent: Limit | None
-    memory_percent: Limit | None
-    replicas: tuple[int, ...] | None
+    profile: str | None = None
+    instances: int | None = None
+    thread_percent: Limit | None = None
+    memory_percent: Limit | None = None
+    replicas: tuple[int, ...] | None = None
     """Numbers of tenants for this strategy, in place of the study's; None takes the study's."""
     profiles: tuple[str, ...] | None = None
     """MIG profile of each instance, where they differ; in place of `profile`."""
@@ -126,10 +119,15 @@ class Strategy:
         return slices_of(layout[0]) if layout else 0
 
     def too_many(self, replicas: int) -> str | None:
-        """Why a list of profiles is too short for so many tenants; None if it is not."""
+        """Why a list of profiles is too short for this number of tenants; None if it is not."""
         if self.profiles is None or self.groups(replicas) <= len(self.profiles):
             return None
         return f"{replicas} tenants need {replicas} MIG instances, the strategy has {len(self.profiles)}"
+
+    @property
+    def is_layered(self) -> bool:
+        """Whether the device is partitioned by one mechanism, and each part shared by another."""
+        return len(self.mechanisms) > 1
 
     @property
     def is_queue(self) -> bool:
@@ -138,7 +136,7 @@ class Strategy:
 
     @property
     def depends_on_replicas(self) -> bool:
-        """Whether the node must be set anew for another number of tenants; other schedulers look at the pods only."""
+        """Whether another number of tenants takes another node state; other schedulers look at the pods only."""
         return self.pod is None and (isinstance(self.thread_percent, str) or isinstance(self.memory_percent, str))
 
 
@@ -167,43 +165,25 @@ def by_claims(strategy: Strategy) -> Strategy:
     return replace(strategy, thread_percent=in_whole_percent(strategy.thread_percent))
 
 
-def of_spec(spec: Mapping[str, Any]) -> Strategy:
+def of_entry(name: str, entry: Mapping[str, Any]) -> Strategy:
+    """The strategy of a normalised catalogue entry; one of an old data set may lack keys."""
+    given = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+    options: dict[str, Any] = {field.name: given.get(field.name) for field in fields(Strategy)}
+    return Strategy(**options | {"name": name, "mechanisms": given["mechanism"]})
+
+
+def of_spec(spec: StrategySpec) -> Strategy:
     """The strategy of a cell's spec, its limits being those of the cell."""
-    return Strategy(
-        name=spec["name"],
-        mechanisms=tuple(spec["mechanisms"]),
-        profile=spec["profile"],
-        instances=spec["instances"],
-        thread_percent=spec["limits"]["thread_percent"],
-        memory_percent=spec["limits"]["memory_percent"],
-        replicas=None,
-        profiles=tuple(spec["profiles"]) if spec.get("profiles") else None,
-        access=spec.get("access"),
-        interval=spec.get("interval"),
-        claim_per=spec.get("claim_per"),
-    )
+    return of_entry(spec["name"], {**spec, **spec["limits"], "mechanism": spec["mechanisms"], "pod": None})
 
 
 def catalogue(config: Mapping[str, Any]) -> dict[str, Strategy]:
-    """All strategies of a normalised config (`sharebench.config.load.load`), by name."""
-    return {
-        name: Strategy(
-            name=name,
-            mechanisms=tuple(entry["mechanism"]),
-            profile=entry["profile"],
-            instances=entry["instances"],
-            thread_percent=entry["thread_percent"],
-            memory_percent=entry["memory_percent"],
-            replicas=None if entry["replicas"] is None else tuple(entry["replicas"]),
-            # Data sets of before these keys have none.
-            profiles=tuple(entry["profiles"]) if entry.get("profiles") else None,
-            access=entry.get("access"),
-            pod=entry.get("pod"),
-            interval=entry.get("interval"),
-            claim_per=entry.get("claim_per"),
-        )
-        for name, entry in sorted(config["strategy_catalogue"].items(), key=lambda item: reading_order(*item))
-    }
+    """All strategies of a normalised config (`sharebench.config.load.load`), by name.
+
+    Tables and colours follow its order, because that of a mapping's keys does not survive Snakemake's merging.
+    """
+    known = (of_entry(name, entry) for name, entry in config["strategy_catalogue"].items())
+    return {strategy.name: strategy for strategy in sorted(known, key=_reading_order)}
 
 
 def on_node(config: Mapping[str, Any], kind: str) -> dict[str, Strategy]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sharebench.core.files import read_json
-from sharebench.core.strategies import is_again, reading_order
+from sharebench.core.strategies import catalogue, is_again
 from sharebench.records.references import read_device
 from sharebench.records.tables import read_table
 
@@ -40,9 +40,7 @@ class DrawnStudy:
     @property
     def catalogue(self) -> list[str]:
         """Names of the strategies that the config knows, in reading order: the order of colours and legends."""
-        entries = self.config["strategy_catalogue"]
-        names = (name for name in entries if not is_again(name))
-        return sorted(names, key=lambda name: reading_order(name, entries[name]))
+        return [name for name in catalogue(self.config) if not is_again(name)]
 
     @property
     def facts(self) -> list[str]:

@@ -6,8 +6,10 @@ from pathlib import Path
 import numpy as np
 import yaml
 from matplotlib.colors import to_rgb
+from unit.studies import files
 
-from sharebench.core.strategies import is_again, reading_order
+from sharebench.config.load import load
+from sharebench.core import strategies
 from sharebench.figures.style import COLORS, looks
 
 CONFIG = Path(__file__).parents[3] / "config"
@@ -55,10 +57,8 @@ def test_colours_differ_for_every_kind_of_colour_vision() -> None:
 
 
 def test_the_strategies_of_the_default_study_differ_in_grey() -> None:
-    entries = yaml.safe_load((CONFIG / "strategies.yaml").read_text())["strategy_catalogue"]
-    # What is measured again is in no figure.
-    entries = {name: entry for name, entry in entries.items() if not is_again(name)}
-    catalogue = sorted(entries, key=lambda name: reading_order(name, entries[name]))
+    # The A/A control is in no figure.
+    catalogue = [name for name in strategies.catalogue(load(files())) if not strategies.is_again(name)]
     shown = yaml.safe_load((CONFIG / "config.yaml").read_text())["strategies"]
     style = looks(catalogue, [])
     assert min(np.diff(sorted(lab(style[name].color)[0] for name in shown))) > 12

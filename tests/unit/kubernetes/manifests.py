@@ -24,7 +24,7 @@ from unit.studies import CONFIG, files
 from sharebench.config.load import load
 from sharebench.core.capabilities import can
 from sharebench.core.run_record import RUN_ID_VARIABLE
-from sharebench.core.strategies import is_again
+from sharebench.core.strategies import catalogue, is_again
 from sharebench.nodes.contract import State
 from sharebench.nodes.kubernetes.access.device_plugin import mig_manager, plugin
 from sharebench.nodes.kubernetes.cluster.api import Json
@@ -76,8 +76,9 @@ def names() -> list[str]:
 
     Some once more by claims.
     """
-    catalogue = load({**files(), "node": "simulated"})["strategy_catalogue"]
-    found = [name for name, entry in catalogue.items() if can("kubernetes", entry, "device-plugin") is None]
+    config = load({**files(), "node": "simulated"})
+    known = catalogue(config)
+    found = [name for name in config["strategy_catalogue"] if can("kubernetes", known[name], "device-plugin") is None]
     return found + [f"{name}{BY_CLAIMS}" for name in CLAIMING]
 
 

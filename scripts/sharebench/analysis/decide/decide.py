@@ -19,7 +19,7 @@ from sharebench.analysis.decide.rows import SummaryRow, predicted_rows, summary_
 from sharebench.analysis.decide.shares import Device, device_of
 from sharebench.core.capabilities import can
 from sharebench.core.files import read_json, replace_atomically
-from sharebench.core.strategies import Strategy, is_again, on_node
+from sharebench.core.strategies import Strategy, catalogue, is_again, on_node
 from sharebench.records.references import read_device
 from sharebench.records.tables import TableRow, read_table
 
@@ -71,11 +71,12 @@ def read(data: Path, root: Path) -> Results:
     except OSError as error:
         raise Undecided(f"no finished results in {root} ({error.filename} is missing); measure first") from None
     config = manifest["config"]
-    kind, entries = manifest["node_kind"], config["strategy_catalogue"]
+    kind = manifest["node_kind"]
     # Older manifests lack `device_units`.
     device = device_of(node, config, node["units"] or manifest.get("device_units"))
     # The A/A control is no choice and tells a model nothing new; a queue shares nothing.
     own = {name: each for name, each in on_node(config, kind).items() if not (is_again(name) or each.is_queue)}
+    entries = catalogue(config)
     known = {name: each for name, each in own.items() if can(kind, entries[name], each.access) is None}
     of_one = summary[summary["workload"] == summary["tenant_workload"]]
     plain = [row for row in summary_rows(of_one) if _is_plain(row.workload, config) and not is_again(row.strategy)]
