@@ -24,37 +24,6 @@ from sharebench.analysis.statistics.intervals import Estimate
 from sharebench.core.strategies import Strategy
 from sharebench.records.tables import TableRow
 
-COLUMNS = (
-    "workload",
-    "rank",
-    "strategy",
-    "devices",
-    "tenants_per_device",
-    "basis",
-    "verdict",
-    "percentile",
-    "latency_ms",
-    "latency_ms_low",
-    "latency_ms_high",
-    "judged_with_tenants",
-    "margin_percent",
-    "margin_percent_low",
-    "margin_percent_high",
-    "throughput_per_device_hz",
-    "dollars_per_month",
-    "dollars_per_million_iterations",
-    "performance_isolation",
-    "performance_isolation_basis",
-    "fault_isolation",
-    "fault_isolation_basis",
-    "effort",
-    "share_of_draws",
-    "reason",
-    "slo_ms",
-    "tenants",
-    "isolation",
-    "price_per_hour",
-)
 MOST_PERCENT = 200.0
 """Margins beyond are said as a factor."""
 LEAST_SHARE = 0.005

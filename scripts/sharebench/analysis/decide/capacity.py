@@ -9,25 +9,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sharebench.analysis.cells.rows import grouped
 from sharebench.analysis.decide.rows import SummaryRow, least_that_fit, metric_draws, percentile_of
-from sharebench.records.tables import TableRow
+from sharebench.records.tables import TableRow, frame
 
 AT_LEAST, NONE = "at least", "none"
-COLUMNS = (
-    "strategy",
-    "workload",
-    "slo_ms",
-    "percentile",
-    "capacity_tenants",
-    "capacity_interpolated",
-    "capacity_interpolated_low",
-    "capacity_interpolated_high",
-    "bound",
-    "memory_per_tenant_mib",
-    "memory_overhead_mib",
-    "max_tenants_by_memory",
-    "reason",
-)
 
 
 def capacity(replicas: Sequence[int], seconds: Sequence[float] | NDArray[np.float64], slo_seconds: float) -> float:
@@ -50,16 +36,17 @@ def capacity_table(
     summary: Sequence[SummaryRow], cells: pd.DataFrame, slo_ms: float | None, workloads: Sequence[str]
 ) -> pd.DataFrame:
     """One row per strategy and workload, in the order of the summary."""
-    rows = []
     overhead = cells.groupby(["strategy", "workload"])["server_memory_mib"].max()
-    for workload in workloads:
-        own = [row for row in summary if row.workload == workload]
-        for strategy in dict.fromkeys(row.strategy for row in own):
-            found = sorted((row for row in own if row.strategy == strategy), key=lambda row: row.replicas)
-            row = _row(found, slo_ms)
-            rows.append(row | {"memory_overhead_mib": overhead.get((strategy, workload), math.nan)})
-    table = pd.DataFrame(rows, columns=list(COLUMNS))
-    return table.astype({"capacity_tenants": "Int64", "max_tenants_by_memory": "Int64"})
+    groups = grouped((row for row in summary if row.workload in workloads), lambda row: (row.strategy, row.workload))
+    in_order = sorted(groups, key=lambda group: workloads.index(group[1]))
+    return frame(
+        "capacity",
+        (
+            _row(sorted(groups[group], key=lambda row: row.replicas), slo_ms)
+            | {"memory_overhead_mib": overhead.get(group, math.nan)}
+            for group in in_order
+        ),
+    )
 
 
 def _row(found: Sequence[SummaryRow], slo_ms: float | None) -> TableRow:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -11,34 +12,10 @@ from numpy.typing import ArrayLike
 
 from sharebench.analysis.decide.rows import TOTAL, SummaryRow
 from sharebench.analysis.statistics.intervals import Estimate, log_interval
-from sharebench.records.tables import TableRow
+from sharebench.records.tables import TableRow, frame
 
 HOURS_PER_MONTH = 720
 """As in the published example: 30 days."""
-COLUMNS = (
-    "strategy",
-    "workload",
-    "replicas",
-    "price_per_hour",
-    "throughput_total_hz",
-    "stp",
-    "dollars_per_million_iterations",
-    "dollars_per_million_iterations_low",
-    "dollars_per_million_iterations_high",
-    "dollars_per_tenant_month",
-    "saving_before_loss_dollars_per_month",
-    "saving_after_loss_dollars_per_month",
-    "saving_after_loss_dollars_per_month_low",
-    "saving_after_loss_dollars_per_month_high",
-    "slo_ms",
-    "within_slo_ratio",
-    "within_slo_ratio_least",
-    "within_slo_ratio_most",
-    "goodput_hz",
-    "goodput_hz_low",
-    "goodput_hz_high",
-    "dollars_per_million_good_iterations",
-)
 Buckets = Callable[[str, str], pd.DataFrame]
 """The rows of histograms.csv of a strategy and workload."""
 Repeat = tuple[tuple[float, float, float], int]
@@ -104,36 +81,38 @@ def cost_table(
     buckets: Buckets,
 ) -> pd.DataFrame:
     """One row per row of the summary with a throughput; `summary` holds plain workloads."""
-    rows = []
-    read: dict[tuple[str, str], pd.DataFrame] = {}
-    for row in summary:
-        if TOTAL not in row.metrics:
-            continue
-        work = stp(row)
-        found: TableRow = {
-            "strategy": row.strategy,
-            "workload": row.workload,
-            "replicas": row.replicas,
-            "throughput_total_hz": row.metrics[TOTAL].value,
-            "price_per_hour": price_per_hour,
-            "slo_ms": slo_ms,
-            "stp": work and work.value,
-        }
-        if price_per_hour is not None:
-            found |= _dollars(row, work, price_per_hour)
-        if slo_ms is not None:
-            key = (row.strategy, row.workload)
-            if key not in read:
-                read[key] = buckets(*key)
-            repeats = _repeats(read[key][read[key]["replicas"] == row.replicas], slo_ms / 1e3)
-            found |= _within_slo(repeats)
-            if goodput := _goodput(repeats, window_seconds):
-                found |= goodput.columns("goodput_hz")
-                if price_per_hour is not None and goodput.value:
-                    dollars = dollars_per_million(price_per_hour, goodput.value)
-                    found["dollars_per_million_good_iterations"] = dollars
-        rows.append(found)
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    buckets = cache(buckets)
+    return frame(
+        "cost",
+        (_row(row, price_per_hour, slo_ms, window_seconds, buckets) for row in summary if TOTAL in row.metrics),
+    )
+
+
+def _row(
+    row: SummaryRow, price_per_hour: float | None, slo_ms: float | None, window_seconds: float, buckets: Buckets
+) -> TableRow:
+    work = stp(row)
+    found: TableRow = {
+        "strategy": row.strategy,
+        "workload": row.workload,
+        "replicas": row.replicas,
+        "throughput_total_hz": row.metrics[TOTAL].value,
+        "price_per_hour": price_per_hour,
+        "slo_ms": slo_ms,
+        "stp": work and work.value,
+    }
+    if price_per_hour is not None:
+        found |= _dollars(row, work, price_per_hour)
+    if slo_ms is None:
+        return found
+    every = buckets(row.strategy, row.workload)
+    repeats = _repeats(every[every["replicas"] == row.replicas], slo_ms / 1e3)
+    found |= _within_slo(repeats)
+    if goodput := _goodput(repeats, window_seconds):
+        found |= goodput.columns("goodput_hz")
+        if price_per_hour is not None and goodput.value:
+            found["dollars_per_million_good_iterations"] = dollars_per_million(price_per_hour, goodput.value)
+    return found
 
 
 def stp(row: SummaryRow) -> Estimate | None:

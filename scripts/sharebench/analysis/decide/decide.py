@@ -21,7 +21,7 @@ from sharebench.core.capabilities import can
 from sharebench.core.files import read_json, replace_atomically
 from sharebench.core.strategies import Strategy, catalogue, is_again, on_node
 from sharebench.records.references import read_device
-from sharebench.records.tables import TableRow, read_table
+from sharebench.records.tables import TableRow, frame, read_table
 
 TEXTS = ("strategy", "workload", "tenant_workload", "status", "reason", "notes")
 NOTHING_SHARED = (
@@ -179,8 +179,7 @@ def advice(results: Results, question: Question) -> tuple[pd.DataFrame, str]:
         rows += advice_text.rows(workload, found, question, results.strategies, shares)
         warning = _warning(row for row in results.summary if row.workload == workload)
         paragraphs.append(advice_text.paragraph(workload, found, question, shares) + warning)
-    integers = dict.fromkeys(("rank", "devices", "tenants_per_device", "judged_with_tenants"), "Int64")
-    table = pd.DataFrame(rows, columns=list(advice_text.COLUMNS)).astype(integers)
+    table = frame("advice", rows)
     about = (
         f"{results.product}{f' ({results.label})' if results.label and results.label not in results.product else ''}"
     )

@@ -18,7 +18,7 @@ from sharebench.analysis.decide.shares import Device, parts
 from sharebench.analysis.statistics.draws import mean_draws
 from sharebench.analysis.statistics.intervals import Estimate
 from sharebench.core.strategies import Strategy
-from sharebench.records.tables import TableRow
+from sharebench.records.tables import TableRow, frame
 
 DRAWS = 200
 FLAG_PERCENT = 5.0
@@ -31,35 +31,6 @@ UNITS = {
     scaling.CONTENTION: "s per pair of tenants",
     scaling.SWITCHING: "ratio",
 }
-MODEL_COLUMNS = (
-    "workload",
-    "shape",
-    "chosen",
-    "cells",
-    "leave_one_out_error_percent",
-    "parameter",
-    "unit",
-    "value",
-    "low",
-    "high",
-    "reason",
-)
-PREDICTION_COLUMNS = (
-    "strategy",
-    "workload",
-    "replicas",
-    "basis",
-    "predicted_mean_seconds",
-    "predicted_mean_seconds_low",
-    "predicted_mean_seconds_high",
-    "measured_mean_seconds",
-    "measured_mean_seconds_low",
-    "measured_mean_seconds_high",
-    "residual_percent",
-    "flagged",
-    "left_out_residual_percent",
-    "reason",
-)
 SIZE_NOT_KNOWN = "the number of the device's SMs is not known"
 
 
@@ -206,7 +177,7 @@ def model_table(models: Mapping[str, Model]) -> pd.DataFrame:
                 "reason": "" if fitted else "these cells do not tell its parameters apart",
             }
             rows += [shared | each for each in _parameters(fitted, model.intervals if is_chosen else {})]
-    return pd.DataFrame(rows, columns=list(MODEL_COLUMNS))
+    return frame("model", rows)
 
 
 def _parameters(fitted: Fit | None, intervals: Mapping[str, tuple[float, float]]) -> list[TableRow]:
@@ -239,7 +210,7 @@ def prediction_table(
             row = measured.get((strategy.name, replicas))
             if predicted is not None or (row is not None and MEAN in row.metrics):
                 rows.append(_prediction(model, strategy, replicas, device, row, predicted))
-    return pd.DataFrame(rows, columns=list(PREDICTION_COLUMNS))
+    return frame("predictions", rows)
 
 
 def _prediction(
@@ -255,7 +226,6 @@ def _prediction(
         is_known = parts(strategy, replicas, device) is not None
         reason = "no cell tells it" if is_known else "its part of the device is not known"
     row: TableRow = {
-        **dict.fromkeys(PREDICTION_COLUMNS),
         "strategy": strategy.name,
         "workload": model.workload,
         "replicas": replicas,

@@ -16,7 +16,7 @@ from sharebench.analysis.decide.model import Model
 from sharebench.analysis.decide.rows import MEAN, PERCENTILES, PREDICTED, Predicted, SummaryRow
 from sharebench.analysis.statistics.intervals import Estimate
 from sharebench.core.strategies import Strategy
-from sharebench.records.tables import TableRow
+from sharebench.records.tables import TableRow, frame
 
 LIGHT, HEAVY, SMALL, INTENSIVE = "inference-light", "inference-heavy", "small-batch", "gpu-intensive"
 CLASSES = (LIGHT, HEAVY, SMALL, INTENSIVE)
@@ -36,22 +36,6 @@ FAMILIES: Mapping[str, Callable[[Strategy], bool]] = {
 }
 GROWTH = "mean latency over that of one tenant with the same strategy"
 WORK = "work over one exclusive tenant"
-WHICH_COLUMNS = (
-    "workload_class",
-    "class_basis",
-    "workload",
-    "family",
-    "strategy",
-    "replicas",
-    "verdict",
-    "metric",
-    "value",
-    "low",
-    "high",
-    "basis",
-    "reason",
-)
-RANKING_COLUMNS = ("criterion", "rank", "family", "basis", "value", "unit", "source")
 # Partitions: what part of a device a tenant can be given, from the most flexible on.
 PARTITIONS: Mapping[str, str] = {
     "MPS with limits": (
@@ -115,7 +99,7 @@ def which_table(
                 names = _members(family, strategies)
                 verdict = _verdict(names, wanted in (LIGHT, HEAVY), own, predicted) if workload else {}
                 rows.append(shared | {"family": family} | verdict)
-    return pd.DataFrame(rows, columns=list(WHICH_COLUMNS)).astype({"replicas": "Int64"})
+    return frame("which", rows)
 
 
 def _members(family: str, strategies: Mapping[str, Strategy]) -> list[str]:
@@ -213,7 +197,7 @@ def rankings_table(
         *_documented("partitioning flexibility", PARTITIONS),
         *_documented("ease", dict.fromkeys(EASE, documented.KUBECON)),
     ]
-    return pd.DataFrame(rows, columns=list(RANKING_COLUMNS)).astype({"rank": "Int64"})
+    return frame("rankings", rows)
 
 
 def _growth(row: SummaryRow, rows: Sequence[SummaryRow]) -> float | None:
