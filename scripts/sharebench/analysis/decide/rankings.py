@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from sharebench.analysis.cells.rows import grouped
 from sharebench.analysis.decide import cost, documented, scaling
 from sharebench.analysis.decide.documented import DOCUMENTED, MEASURED, UNKNOWN, Evidence
 from sharebench.analysis.decide.model import Model
@@ -36,18 +36,21 @@ FAMILIES: Mapping[str, Callable[[Strategy], bool]] = {
 }
 GROWTH = "mean latency over that of one tenant with the same strategy"
 WORK = "work over one exclusive tenant"
-# Partitions: what part of a device a tenant can be given, from the most flexible on.
-PARTITIONS: Mapping[str, str] = {
-    "MPS with limits": (
-        f"any percentage of the SMs and any memory limit for each client, at its start ({documented.MPS_GUIDE})"
-    ),
-    "MIG": f"a few fixed profiles, changed on an idle GPU only ({documented.MIG_GUIDE})",
-    "MPS": f"no partition, any number of tenants up to the server's most ({documented.MPS_GUIDE})",
-    "time-slicing": "no partition, only the length of a turn (NVIDIA k8s-device-plugin README)",
+DOCUMENTED_ORDER: Mapping[str, Mapping[str, str]] = {
+    # The order of KUBECON, where limits are not separate from MPS.
+    "fault isolation": dict.fromkeys(("MIG", "time-slicing", "MPS", "MPS with limits"), documented.KUBECON),
+    # What part of a device a tenant can be given, from the most flexible on.
+    "partitioning flexibility": {
+        "MPS with limits": (
+            f"any percentage of the SMs and any memory limit for each client, at its start ({documented.MPS_GUIDE})"
+        ),
+        "MIG": f"a few fixed profiles, changed on an idle GPU only ({documented.MIG_GUIDE})",
+        "MPS": f"no partition, any number of tenants up to the server's most ({documented.MPS_GUIDE})",
+        "time-slicing": "no partition, only the length of a turn (NVIDIA k8s-device-plugin README)",
+    },
+    "ease": dict.fromkeys(("time-slicing", "MPS", "MPS with limits", "MIG"), documented.KUBECON),
 }
-EASE = ("time-slicing", "MPS", "MPS with limits", "MIG")
-FAULTS = ("MIG", "time-slicing", "MPS", "MPS with limits")
-"""The order of KUBECON, where limits are not told apart from MPS."""
+"""By criterion the families from the best on, with the source."""
 DEVICE_FAULTS = frozenset({"illegal-address", "assert"})
 """Faults of a kernel, which MPS reports to all clients of the server (NVIDIA MPS documentation, error containment)."""
 
@@ -84,36 +87,39 @@ def which_table(
     """
     rows: list[TableRow] = []
     for wanted in (*CLASSES, None) if classes else ():
-        members = [name for name, (found, _) in classes.items() if found == wanted]
-        for workload in [*members, *([None] if wanted and not members else [])]:
+        members: list[str | None] = [name for name, (found, _) in classes.items() if found == wanted]
+        for workload in members or ([None] if wanted else []):
             own = [row for row in summary if row.workload == workload]
             predicted = [row for row in predictions if row.workload == workload]
-            shared: TableRow = {
-                "workload_class": wanted or UNKNOWN,
-                "class_basis": classes[workload][1] if workload else "no workload of this class in the study",
-                "workload": workload,
-                "basis": UNKNOWN,
-                "verdict": UNKNOWN,
-            }
-            for family in FAMILIES:
-                names = _members(family, strategies)
-                verdict = _verdict(names, wanted in (LIGHT, HEAVY), own, predicted) if workload else {}
-                rows.append(shared | {"family": family} | verdict)
+            rows += (
+                {
+                    "workload_class": wanted or UNKNOWN,
+                    "class_basis": classes[workload][1] if workload else "no workload of this class in the study",
+                    "workload": workload,
+                    "family": family,
+                    "basis": UNKNOWN,
+                    "verdict": UNKNOWN,
+                    **(_verdict(names, wanted in (LIGHT, HEAVY), own, predicted) if workload else {}),
+                }
+                for family, names in _members(strategies).items()
+            )
     return frame("which", rows)
 
 
-def _members(family: str, strategies: Mapping[str, Strategy]) -> list[str]:
-    return [name for name, strategy in strategies.items() if FAMILIES[family](strategy)]
+def _members(strategies: Mapping[str, Strategy]) -> dict[str, list[str]]:
+    """The strategies of each family."""
+    return {
+        family: [name for name, strategy in strategies.items() if belongs(strategy)]
+        for family, belongs in FAMILIES.items()
+    }
 
 
 def compared_at(rows: Sequence[SummaryRow]) -> int | None:
     """The largest number of tenants at which most of the strategies that share have a valid cell; of two such numbers
     the larger, None where there is no valid cell with two tenants."""
-    strategies: dict[int, set[str]] = defaultdict(set)
-    for row in rows:
-        if row.n > 0 and row.replicas > 1:
-            strategies[row.replicas].add(row.strategy)
-    return max(strategies, key=lambda replicas: (len(strategies[replicas]), replicas), default=None)
+    valid = grouped((row for row in rows if row.n > 0 and row.replicas > 1), lambda row: row.replicas)
+    strategies = {replicas: len({row.strategy for row in own}) for replicas, own in valid.items()}
+    return max(strategies, key=lambda replicas: (strategies[replicas], replicas), default=None)
 
 
 def _verdict(
@@ -142,15 +148,16 @@ def _verdict(
 
 def _latency(row: SummaryRow, alone: SummaryRow) -> TableRow:
     """Latency over that alone, of the highest percentile that both know. The intervals are taken as independent."""
-    for name in PERCENTILES:
-        top, bottom = row.percentile(name), alone.percentile(name)
-        if top and bottom:
-            value = top.value / bottom.value
-            if top.high is None or bottom.high is None:
-                return _latency_verdict(f"{name} over alone", Estimate(value))
-            half = math.exp(math.hypot(*(math.log((each.high or 0) / each.value) for each in (top, bottom))))
-            return _latency_verdict(f"{name} over alone", Estimate(value, value / half, value * half))
-    raise AssertionError("a valid cell has a mean latency")
+    name, top, bottom = next(
+        (name, top, bottom)
+        for name in PERCENTILES
+        if (top := row.percentile(name)) and (bottom := alone.percentile(name))
+    )
+    ratio = Estimate(top.value / bottom.value)
+    if top.high is not None and bottom.high is not None:
+        half = math.exp(math.hypot(math.log(top.high / top.value), math.log(bottom.high / bottom.value)))
+        ratio = Estimate(ratio.value, ratio.value / half, ratio.value * half)
+    return _latency_verdict(f"{name} over alone", ratio)
 
 
 def _latency_verdict(metric: str, ratio: Estimate) -> TableRow:
@@ -169,7 +176,7 @@ def measured_faults(isolation: pd.DataFrame | None) -> dict[str, Evidence]:
     """What tables/isolation.csv says of each strategy: whether the neighbours survived every fault that was tried.
 
     Surviving proves isolation only where one of DEVICE_FAULTS was among them: a process that runs out of memory or is
-    killed leaves the device's context to nobody else. Without one there is no entry, unless a neighbour failed.
+    killed harms no other context. Without one there is no entry, unless a neighbour failed.
     """
     found: dict[str, Evidence] = {}
     if isolation is None:
@@ -187,17 +194,28 @@ def measured_faults(isolation: pd.DataFrame | None) -> dict[str, Evidence]:
 def rankings_table(
     summary: Sequence[SummaryRow], strategies: Mapping[str, Strategy], faults: Mapping[str, Evidence]
 ) -> pd.DataFrame:
-    """The five rankings of the families, the best first; equal values share a rank, what is unknown has none."""
-    first = {family: name for family in FAMILIES for name in _members(family, strategies)[:1]}
-    growth, work = (_over_workloads(summary, first, metric) for metric in (_growth, _stp))
-    rows = [
-        *_measured("performance isolation", sorted(growth, key=lambda name: growth[name][0]), growth, GROWTH),
-        *_fault_ranking({family: faults[name] for family, name in first.items() if name in faults}),
-        *_measured("resource efficiency", sorted(work, key=lambda name: -work[name][0]), work, WORK),
-        *_documented("partitioning flexibility", PARTITIONS),
-        *_documented("ease", dict.fromkeys(EASE, documented.KUBECON)),
-    ]
-    return frame("rankings", rows)
+    """The five rankings of the families, the best first; equal values share a rank, families without data have none."""
+    first = {family: names[0] for family, names in _members(strategies).items() if names}
+    survived = {
+        family: Ranked(float(bool(faults[name].holds)), faults[name].text)
+        for family, name in first.items()
+        if name in faults
+    }
+    rankings = {
+        "performance isolation": _measured(_over_workloads(summary, first, _growth), GROWTH, is_least_best=True),
+        "fault isolation": _measured(survived, "neighbours survived") if survived else None,
+        "resource efficiency": _measured(_over_workloads(summary, first, _stp), WORK),
+        "partitioning flexibility": None,
+        "ease": None,
+    }
+    return frame(
+        "rankings",
+        (
+            {"criterion": criterion, **row}
+            for criterion, rows in rankings.items()
+            for row in (_documented(DOCUMENTED_ORDER[criterion]) if rows is None else rows)
+        ),
+    )
 
 
 def _growth(row: SummaryRow, rows: Sequence[SummaryRow]) -> float | None:
@@ -213,76 +231,59 @@ def _stp(row: SummaryRow, _: Sequence[SummaryRow]) -> float | None:
     return None if work is None else work.value
 
 
+class Ranked(NamedTuple):
+    """A measured number, and what it is of."""
+
+    value: float
+    source: str
+
+
 def _over_workloads(
     summary: Sequence[SummaryRow],
     strategies: Mapping[str, str],
     metric: Callable[[SummaryRow, Sequence[SummaryRow]], float | None],
-) -> dict[str, tuple[float, str]]:
-    """Geometric mean of a metric over the workloads, each at the number of tenants at which most can be compared.
+) -> dict[str, Ranked]:
+    """By family the geometric mean of a metric over the workloads, each at the number of tenants of `compared_at`.
 
-    By family, with what it is a mean of; `strategies` has the strategy that stands for each.
+    `strategies` has the strategy that stands for each family.
     """
     found = {}
+    by_workload = grouped(summary, lambda row: row.workload)
     for family, strategy in strategies.items():
-        values, at = [], []
-        for workload in dict.fromkeys(row.workload for row in summary):
-            own = [row for row in summary if row.workload == workload]
-            replicas = compared_at(own)
-            for row in own:
-                if (row.strategy, row.replicas) == (strategy, replicas) and row.n > 0:
-                    at.append(f"{workload} with {replicas} tenants")
-                    value = metric(row, own)
-                    values += [] if value is None else [value]
+        rows = [
+            (row, own)
+            for own in by_workload.values()
+            for row in own
+            if (row.strategy, row.replicas) == (strategy, compared_at(own)) and row.n > 0
+        ]
+        values = [value for row, own in rows if (value := metric(row, own)) is not None]
         if values:
-            found[family] = float(np.exp(np.mean(np.log(values)))), "; ".join(at)
+            source = "; ".join(f"{row.workload} with {row.replicas} tenants" for row, _ in rows)
+            found[family] = Ranked(float(np.exp(np.mean(np.log(values)))), source)
     return found
 
 
-def _measured(
-    criterion: str, ordered: Sequence[str], values: Mapping[str, tuple[float, str]], unit: str
-) -> list[TableRow]:
+def _measured(values: Mapping[str, Ranked], unit: str, is_least_best: bool = False) -> list[TableRow]:
+    """From the best on; families that are not in `values` come last."""
+    order = sorted(values, key=lambda family: values[family].value * (1 if is_least_best else -1))
+    numbers = [values[family].value for family in order]
     rows: list[TableRow] = [
         {
-            "criterion": criterion,
-            "rank": rank,
+            "rank": 1 + numbers.index(values[family].value),
             "family": family,
             "basis": MEASURED,
-            "value": values[family][0],
+            "value": values[family].value,
             "unit": unit,
-            "source": values[family][1],
+            "source": values[family].source,
         }
-        for rank, family in enumerate(ordered, start=1)
+        for family in order
     ]
-    return rows + [_unknown(criterion, family) for family in FAMILIES if family not in values]
+    unknown = (family for family in FAMILIES if family not in values)
+    return rows + [{"family": family, "basis": UNKNOWN, "source": "not measured"} for family in unknown]
 
 
-def _unknown(criterion: str, family: str) -> TableRow:
-    return {"criterion": criterion, "family": family, "basis": UNKNOWN, "source": "not measured"}
-
-
-def _documented(criterion: str, sources: Mapping[str, str]) -> list[TableRow]:
+def _documented(sources: Mapping[str, str]) -> list[TableRow]:
     return [
-        {"criterion": criterion, "rank": rank, "family": family, "basis": DOCUMENTED, "source": source}
+        {"rank": rank, "family": family, "basis": DOCUMENTED, "source": source}
         for rank, (family, source) in enumerate(sources.items(), start=1)
     ]
-
-
-def _fault_ranking(measured: Mapping[str, Evidence]) -> list[TableRow]:
-    """Measured where any family was: those whose neighbours survived first; else the documented order."""
-    criterion = "fault isolation"
-    if not measured:
-        return _documented(criterion, dict.fromkeys(FAULTS, documented.KUBECON))
-    survivors = sum(bool(each.holds) for each in measured.values())
-    rows: list[TableRow] = [
-        {
-            "criterion": criterion,
-            "rank": 1 if evidence.holds else 1 + survivors,
-            "family": family,
-            "basis": MEASURED,
-            "value": float(bool(evidence.holds)),
-            "unit": "neighbours survived",
-            "source": evidence.text,
-        }
-        for family, evidence in sorted(measured.items(), key=lambda each: not each[1].holds)
-    ]
-    return rows + [_unknown(criterion, family) for family in FAMILIES if family not in measured]
