@@ -182,7 +182,7 @@ def test_tables_tell_what_the_scrapes_leave_open() -> None:
     cell = reduced(record("mps", tenants=pair))
     assert [row.scrape_error_percent for row in cell.rows] == pytest.approx([4.0, 6.0])
     assert cell.rows[0].throughput_hz == pair[0]["load"]["achieved_rate_hz"]
-    assert cell.rows[0].latency_max_seconds is None
+    assert cell.rows[0].others["latency_max_seconds"] is None
     table = summary_table([cell], [(Cell("mps", "matmul", 2, 1), "matmul")], Baseline([], None))
     row = table.iloc[0]
     assert row["scrape_error_percent"] == pytest.approx(6.0)
@@ -195,8 +195,8 @@ def test_a_mix_of_kinds_has_no_percentile_of_all() -> None:
     mixed = record(tenants=[of(), scraped(of(), UPPERS, [0, 400, 0, 0]) | {"index": 1}])
     whole = reduced(mixed)
     assert whole.percentiles == {}
-    assert whole.rows[0].latency_p99_seconds == pytest.approx(0.005, rel=0.02)
-    assert whole.rows[1].latency_p99_seconds is not None
+    assert whole.rows[0].others["latency_p99_seconds"] == pytest.approx(0.005, rel=0.02)
+    assert whole.rows[1].others["latency_p99_seconds"] is not None
     assert whole.rows[1].scrape_error_percent is not None
 
 

@@ -15,7 +15,7 @@ ALONE = "no valid baseline in its block, and those of other blocks are of anothe
 
 def devices(cells: Iterable[MeasuredCell]) -> list[str]:
     """The hashed identities of the devices that the cells were measured on."""
-    return sorted({row.device for cell in cells for row in cell.rows})
+    return sorted({cell.device for cell in cells})
 
 
 def remark(count: int) -> str:
@@ -29,31 +29,27 @@ def paired_by_device(cells: Sequence[MeasuredCell], strategy: str | None) -> lis
     """The cells, in a study on several devices with the device in place of the run, so that a block pairs within it.
 
     A block is on one device, whatever the number of runs that measured it. A cell without a valid cell of the baseline
-    `strategy` in its block has nothing to be held against, and is excluded, but for cells with a fault, whose victims
-    are held against themselves. With one device the cells are as they were.
+    `strategy` in its block has nothing to be compared with, and is excluded, but for cells with a fault, whose victims
+    are compared with themselves. With one device the cells are as they were.
     """
     if len(devices(cells)) < 2:
         return list(cells)
-    own = [replace(cell, run_id=cell.rows[0].device) for cell in cells]
+    own = [replace(cell, pairs_within=cell.device) for cell in cells]
     baseline = Baseline(own, strategy)
 
     def has_partner(cell: MeasuredCell) -> bool:
         names = {row.tenant_workload for row in cell.all_rows if row.tenant_workload}
         return any(map(faults.kind_of, names)) or all(baseline.partner_seconds(cell, name) for name in names)
 
-    return [cell if strategy is None or not cell.valid or has_partner(cell) else _excluded(cell) for cell in own]
-
-
-def _excluded(cell: MeasuredCell) -> MeasuredCell:
-    rows, all_rows = (tuple(replace(row, valid=False, reason=ALONE) for row in of) for of in (cell.rows, cell.all_rows))
-    return replace(cell, valid=False, reason=ALONE, rows=rows, all_rows=all_rows)
+    is_kept = (strategy is None or not cell.valid or has_partner(cell) for cell in own)
+    return [cell if kept else replace(cell, valid=False, reason=ALONE) for cell, kept in zip(own, is_kept, strict=True)]
 
 
 def jobs_by_device(jobs: Sequence[JobCell], cells: Sequence[MeasuredCell], queues: Iterable[str]) -> list[JobCell]:
     """The same of jobs, whose speedup refers to the first of `queues`; `cells` say on which device each run was."""
     if len(devices(cells)) < 2:
         return list(jobs)
-    device_of = {row.run_id: row.device for cell in cells for row in cell.rows}
+    device_of = {cell.run_id: cell.device for cell in cells}
     own = [replace(job, run_id=device_of[job.run_id]) for job in jobs]
     queue = next(iter(queues), "")
     there = {(job.workload, job.replicas, job.block) for job in own if job.strategy == queue and job.valid}

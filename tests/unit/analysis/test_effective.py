@@ -98,5 +98,5 @@ def test_a_percentile_is_judged_by_what_the_iterations_are_worth():
     assert cell.count == 1500 and cell.effective_count < 299
     assert "p95" in cell.percentiles and "p99" not in cell.percentiles
     (row,) = cell.rows
-    assert row.effective_count == int(cell.effective_count)
-    assert row.latency_p99_seconds is None and row.latency_p95_seconds is not None
+    assert row.others["effective_count"] == int(cell.effective_count)
+    assert "latency_p99_seconds" not in row.others and row.others["latency_p95_seconds"]

@@ -33,12 +33,12 @@ class Baseline:
                 continue
             if cell.strategy == strategy:
                 own.append(cell)
-                self._devices |= {row.device for row in cell.rows}
+                self._devices.add(cell.device)
             elif has_control and strategy is not None and cell.strategy == again(strategy):
-                control[cell.workload, cell.run_id, cell.block].append(cell.latency_mean_seconds)
-        times = Counter((cell.workload, cell.run_id, cell.block) for cell in own)
+                control[cell.workload, cell.pairs_within, cell.block].append(cell.latency_mean_seconds)
+        times = Counter((cell.workload, cell.pairs_within, cell.block) for cell in own)
         for cell in own:
-            block = (cell.workload, cell.run_id, cell.block)
+            block = (cell.workload, cell.pairs_within, cell.block)
             partners = control[block] if times[block] == len(control[block]) == 1 else []
             seconds = cell.latency_mean_seconds or 0.0
             if partners:
@@ -66,5 +66,5 @@ class Baseline:
 
     def partner_seconds(self, cell: MeasuredCell, workload: str) -> float | None:
         """Mean latency of the one baseline cell of that run and block; None if there are none or several."""
-        found = self._in_block.get((workload, cell.run_id, cell.block), [])
+        found = self._in_block.get((workload, cell.pairs_within, cell.block), [])
         return found[0] if len(found) == 1 else None

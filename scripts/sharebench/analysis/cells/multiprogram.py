@@ -88,7 +88,7 @@ def group_metrics(cells: Sequence[MeasuredCell], baseline: Baseline) -> dict[str
         ones = np.ones((len(cells), 1))
         return {name: log_interval(formula(ones).tolist()) for name, formula in FORMULAS.items()}
     baseline = baseline.seen_by(cells[0].strategy)
-    if len({(cell.run_id, cell.block) for cell in cells}) == len(cells):
+    if len({(cell.pairs_within, cell.block) for cell in cells}) == len(cells):
         paired = [_slowdowns(cell, partial(baseline.partner_seconds, cell)) for cell in cells]
         own = [slowdowns for slowdowns in paired if slowdowns is not None]
         if len(own) == len(cells):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from sharebench.analysis.cells.gpu_columns import DeviceColumns, device_columns, tenant_memory_mib, tenants_that_fit
@@ -30,60 +30,17 @@ NEEDED_COUNT = {name: required_count(q) for name, q in PERCENTILES.items()}
 ALL_TIMED_RATIO = 0.99
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TenantRow:
-    """One row of cells.csv but for the slowdown, named as its columns; None is a blank.
+    """One tenant of a cell; None is a blank, also where the tenant left no record. A cell without tenants has one."""
 
-    A cell without tenants has one row, with no tenant.
-    """
-
-    strategy: str
-    workload: str
-    replicas: int
-    repeat: int
-    block: int
-    tenant: int | None = None
     tenant_workload: str | None = None
-    status: str
-    tenant_status: str | None = None
-    valid: bool
-    reason: str | None = None
-    warnings: str
-    count: int | None = None
-    errors: int | None = None
-    censored: int | None = None
-    effective_count: int | None = None
     latency_mean_seconds: float | None = None
-    latency_p50_seconds: float | None = None
-    latency_p95_seconds: float | None = None
-    latency_p99_seconds: float | None = None
-    latency_p999_seconds: float | None = None
-    latency_max_seconds: float | None = None
     throughput_hz: float | None = None
-    scrape_error_percent: float | None = None
-    flop_per_second: float | None = None
-    completion_seconds: float | None = None
-    coverage_ratio: float | None = None
-    device_mean_seconds: float | None = None
-    device_to_host_ratio: float | None = None
     memory_mib: float | None = None
-    server_memory_mib: float | None = None
-    power_mean_watts: float | None = None
-    energy_joules: float | None = None
-    energy_per_iteration_joules: float | None = None
-    energy_above_idle_per_iteration_joules: float | None = None
-    sm_clock_mean_mhz: float | None = None
-    temperature_max_celsius: float | None = None
-    startup_process_seconds: float | None = None
-    startup_import_seconds: float | None = None
-    startup_context_seconds: float | None = None
-    startup_load_seconds: float | None = None
-    startup_warmup_seconds: float | None = None
-    startup_first_iteration_seconds: float | None = None
-    cpu_seconds: float | None = None
-    run_queue_seconds: float | None = None
-    run_id: str
-    device: str
+    scrape_error_percent: float | None = None
+    others: Mapping[str, object] = field(default_factory=dict)
+    """Its other columns of cells.csv."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +55,9 @@ class MeasuredCell:
     repeat: int
     block: int
     run_id: str
+    pairs_within: str
+    """The run, or of a study on several devices the device: a block is paired within it."""
+    device: str
     status: str
     valid: bool
     reason: str | None
@@ -112,7 +72,7 @@ class MeasuredCell:
     latency_mean_seconds: float | None
     percentiles: Mapping[str, Quantile]
     """Of all tenants' latencies together; without those that `effective_count` cannot carry."""
-    device: DeviceColumns
+    of_device: DeviceColumns
     """The same in all its rows."""
     tenants_that_fit: int | None
 
@@ -135,104 +95,79 @@ def reduced(record: Record, tenant_workload: str | None = None) -> MeasuredCell:
 
     With `tenant_workload` it is only about the tenants that run this.
     """
-    cell, status, run_id = record["cell"], record["status"], record["provenance"]["run_id"]
     names = [tenant_workload] if tenant_workload else components(parse(record["spec"]))
     failed = [gate for gate in record["gates"] if not gate["passed"]]
     invalid = [gate for gate in failed if gate["severity"] == "invalid"]
-    valid = is_valid(record)
-    reason = record["reason"] or "; ".join(f"{gate['name']}: {gate['message']}" for gate in invalid) or None
-    warnings = tuple(gate["name"] for gate in failed if gate["severity"] == "warning")
-    row = TenantRow(
-        **cell,
-        status=status,
-        valid=valid,
-        reason=reason,
-        warnings=";".join(warnings),
-        run_id=run_id,
-        device=record["node"]["device"],
-    )
     all_tenants = zip(record["tenants"], tenant_memory_mib(record), strict=True)
     chosen = [(tenant, mib) for tenant, mib in all_tenants if tenant_workload in (None, tenant["workload"])]
     tenants = [tenant for tenant, _ in chosen]
     count = sum(tenant["count"] for tenant in tenants)
-    device = device_columns(record, count)
     histograms = [Histogram.from_sparse(tenant["histogram"]) for tenant in tenants]
     length_seconds = None if record["window"] is None else window_seconds(record)
     rows = tuple(
-        _measured(replace(row, **device, memory_mib=mib), tenant, histogram, length_seconds)
+        _tenant_row(tenant, mib, histogram, length_seconds)
         for (tenant, mib), histogram in zip(chosen, histograms, strict=True)
-    ) or (row,)
-    effective = effective_count(tenants, histograms)
+    ) or (TenantRow(),)
+    effective, run_id = effective_count(tenants, histograms), record["provenance"]["run_id"]
     return MeasuredCell(
-        **cell,
+        **record["cell"],
         tenant_workload=names[0] if len(names) == 1 else None,
         run_id=run_id,
-        status=status,
-        valid=valid,
-        reason=reason,
+        pairs_within=run_id,
+        device=record["node"]["device"],
+        status=record["status"],
+        valid=is_valid(record),
+        reason=record["reason"] or "; ".join(f"{gate['name']}: {gate['message']}" for gate in invalid) or None,
         failed_gates=tuple(gate["name"] for gate in invalid),
-        warnings=warnings,
+        warnings=tuple(gate["name"] for gate in failed if gate["severity"] == "warning"),
         rows=rows,
         all_rows=rows,
         count=count,
         effective_count=effective,
         latency_mean_seconds=sum(tenant["sum_seconds"] for tenant in tenants) / count if count else None,
         percentiles=_percentiles_of(tenants, merged(histograms), effective),
-        device=device,
+        of_device=device_columns(record, count),
         tenants_that_fit=tenants_that_fit(record),
     )
 
 
-def _measured(row: TenantRow, tenant: TenantRecord, histogram: Histogram, length_seconds: float | None) -> TenantRow:
-    """The row with the columns of one tenant; those of the window only where it delivered a record."""
-    row = replace(row, tenant=tenant["index"], tenant_workload=tenant["workload"], tenant_status=tenant["status"])
-    if (startup := tenant["startup"]) is not None:
-        row = replace(
-            row,
-            startup_process_seconds=startup["process_seconds"],
-            startup_import_seconds=startup["import_seconds"],
-            startup_context_seconds=startup["context_seconds"],
-            startup_load_seconds=startup["load_seconds"],
-            startup_warmup_seconds=startup["warmup_seconds"],
-            startup_first_iteration_seconds=startup.get("first_iteration_seconds"),
-        )
-    load = tenant["load"]
+def _tenant_row(
+    tenant: TenantRecord, memory_mib: float | None, histogram: Histogram, length_seconds: float | None
+) -> TenantRow:
+    """Its columns; those of the window only where it delivered a record."""
+    known: TableRow = {"tenant": tenant["index"], "tenant_status": tenant["status"]}
+    known |= {f"startup_{part}": seconds for part, seconds in (tenant["startup"] or {}).items()}
+    row, load = TenantRow(tenant["workload"], memory_mib=memory_mib, others=known), tenant["load"]
     if load is None or length_seconds is None:
         return row
     count, cpu, work, job = tenant["count"], tenant["cpu"], tenant["work"], tenant.get("job")
     mean = tenant["sum_seconds"] / count if count else None
     effective = effective_count([tenant], [histogram])
     percentiles = _percentiles_of([tenant], histogram, effective)
-    seconds = {name: quantile.value_seconds for name, quantile in percentiles.items()}
-    on_device = to_host = None
     if (timed := tenant["device_histogram"]) and timed["count"]:
-        on_device = timed["sum_seconds"] / timed["count"]
+        known["device_mean_seconds"] = on_device = timed["sum_seconds"] / timed["count"]
         # A sample may have more of the rare long ones than all have, and then more than all of the host's time.
         if mean and timed["count"] >= ALL_TIMED_RATIO * count:
-            to_host = on_device / mean
-    flop = work["flop"] if work else None
+            known["device_to_host_ratio"] = on_device / mean
+    if work and work["flop"] is not None:
+        known["flop_per_second"] = work["flop"] * count / length_seconds
+    known |= {
+        "count": count,
+        "errors": tenant["errors"],
+        "censored": load["censored"],
+        "effective_count": math.floor(effective),
+        **{f"latency_{name}_seconds": quantile.value_seconds for name, quantile in percentiles.items()},
+        "latency_max_seconds": tenant["max_seconds"],
+        "completion_seconds": job and job["completion_seconds"],
+        "coverage_ratio": tenant["coverage_ratio"],
+        **(cpu or {}),
+    }
     return replace(
         row,
-        count=count,
-        errors=tenant["errors"],
-        censored=load["censored"],
-        effective_count=math.floor(effective),
         latency_mean_seconds=mean,
-        latency_p50_seconds=seconds.get("p50"),
-        latency_p95_seconds=seconds.get("p95"),
-        latency_p99_seconds=seconds.get("p99"),
-        latency_p999_seconds=seconds.get("p999"),
-        latency_max_seconds=tenant["max_seconds"],
         # A job's own rate ends with it; in the cell it is one of several.
         throughput_hz=load["achieved_rate_hz"] if job is None else count / length_seconds,
         scrape_error_percent=_scrape_error_percent(tenant),
-        flop_per_second=None if flop is None else flop * count / length_seconds,
-        completion_seconds=None if job is None else job["completion_seconds"],
-        coverage_ratio=tenant["coverage_ratio"],
-        device_mean_seconds=on_device,
-        device_to_host_ratio=to_host,
-        cpu_seconds=cpu["cpu_seconds"] if cpu else None,
-        run_queue_seconds=cpu["run_queue_seconds"] if cpu else None,
     )
 
 

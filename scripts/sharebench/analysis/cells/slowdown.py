@@ -54,7 +54,7 @@ def latency_ratio(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell]) -
     however many there are.
     """
     tops, bottoms = _by_block(over), _by_block(under)
-    is_split = len({row.device for cell in (*over, *under) for row in cell.rows}) > 1
+    is_split = len({cell.device for cell in (*over, *under)}) > 1
     if is_split or are_paired(over, under):
         ratios = [tops[block] / bottoms[block] for block in tops.keys() & bottoms.keys()]
         return log_interval(ratios) if ratios else None
@@ -72,7 +72,7 @@ def are_paired(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell]) -> b
 
 def _by_block(cells: Sequence[MeasuredCell]) -> dict[tuple[str, int], float]:
     """Mean latency in seconds by run and block, of the cells that have one."""
-    return {(cell.run_id, cell.block): cell.latency_mean_seconds for cell in cells if cell.latency_mean_seconds}
+    return {(cell.pairs_within, cell.block): cell.latency_mean_seconds for cell in cells if cell.latency_mean_seconds}
 
 
 def _workload(cell: MeasuredCell) -> str:
@@ -83,7 +83,7 @@ def _workload(cell: MeasuredCell) -> str:
 def _paired_slowdowns(cells: Sequence[MeasuredCell], baseline: Baseline) -> list[float]:
     """Slowdown of each cell against its own partner; empty where one has none, or two share one."""
     found = _slowdowns(cells, baseline.partner_seconds)
-    return found if len(found) == len(cells) == len({(cell.run_id, cell.block) for cell in cells}) else []
+    return found if len(found) == len(cells) == len({(cell.pairs_within, cell.block) for cell in cells}) else []
 
 
 def _slowdowns(

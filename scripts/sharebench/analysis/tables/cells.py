@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
 import pandas as pd
 
 from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.rows import MeasuredCell, TenantRow
-from sharebench.records.tables import frame
+from sharebench.records.tables import TableRow, frame
 
 
 def cells_table(cells: Sequence[MeasuredCell], baseline: Baseline) -> pd.DataFrame:
@@ -18,8 +17,20 @@ def cells_table(cells: Sequence[MeasuredCell], baseline: Baseline) -> pd.DataFra
     A tenant's slowdown is its mean latency over the baseline's of the same workload: over that of the one
     baseline cell of the same run and block where there is one, else over the geometric mean of all.
     """
-    rows = (asdict(row) | {"slowdown": _slowdown(cell, row, baseline)} for cell in cells for row in cell.rows)
+    rows = (_row(cell, row) | {"slowdown": _slowdown(cell, row, baseline)} for cell in cells for row in cell.rows)
     return frame("cells", rows).astype({"slowdown": float})
+
+
+def _row(cell: MeasuredCell, row: TenantRow) -> TableRow:
+    of_cell = ("strategy", "workload", "replicas", "repeat", "block", "run_id", "device", "status", "valid", "reason")
+    of_tenant = ("tenant_workload", "latency_mean_seconds", "throughput_hz", "memory_mib", "scrape_error_percent")
+    return {
+        **{name: getattr(cell, name) for name in of_cell},
+        "warnings": ";".join(cell.warnings),
+        **(cell.of_device if row.tenant_workload else {}),
+        **{name: getattr(row, name) for name in of_tenant},
+        **row.others,
+    }
 
 
 def _slowdown(cell: MeasuredCell, row: TenantRow, baseline: Baseline) -> float | None:

@@ -63,7 +63,7 @@ def devices_table(cells: Iterable[MeasuredCell], baseline: Baseline, busy: Colle
     """
     known = (cell for cell in cells if cell.valid and cell.latency_mean_seconds and cell.tenant_workload in busy)
     groups = grouped(known, lambda cell: (cell.strategy.removesuffix(AGAIN), *cell.group[1:]))
-    by_device = ((key, grouped(own, lambda cell: cell.rows[0].device)) for key, own in groups.items())
+    by_device = ((key, grouped(own, lambda cell: cell.device)) for key, own in groups.items())
     return frame("devices", (row for key, own in by_device if len(own) > 1 for row in _rows(key, own, baseline)))
 
 

@@ -158,7 +158,7 @@ def _cell_values(cells: Sequence[MeasuredCell]) -> dict[str, list[float | None]]
     for cell in cells:
         rates = [row.throughput_hz for row in cell.rows if row.throughput_hz is not None]
         memory = [row.memory_mib for row in cell.rows if row.memory_mib is not None]
-        device, watts = cell.device, cell.device["power_mean_watts"]
+        device, watts = cell.of_device, cell.of_device["power_mean_watts"]
         # The power of a mix belongs to no workload.
         is_comparable = len({row.tenant_workload for row in cell.all_rows}) == 1
         of_cell = {
