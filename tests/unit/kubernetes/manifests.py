@@ -41,8 +41,9 @@ SETTINGS = {"timeouts": {"start_seconds": 600, "record_seconds": 60}, "cell_fold
 
 ABOUT_POD = "# What every cell makes: its code, and a pod for each tenant, here that of `exclusive`.\n"
 ABOUT_ACCESS = """\
-# What each strategy makes besides its code, and by path how its pods differ from the one in pod.yaml: `null` is what
-# only that one has.
+# What each strategy makes besides its code. An object is shown as its difference, by path, from the one of its kind
+# that precedes it in the strategy; the first one of a strategy, from the first one of the file. That one is whole, or,
+# a pod, the difference from the one in pod.yaml. `null` is what only the other one has.
 """
 # Strategies that are shown by claims too, by their name with this after it.
 BY_CLAIMS = "-by-claims"
@@ -184,18 +185,26 @@ def difference(pod: Json, other: Json) -> Json:
     return {path: value for path, value in here.items() if path not in there or there[path] != value} | gone
 
 
+def _kind(made: Json) -> str:
+    """ConfigMaps of two names have nothing in common."""
+    return f"ConfigMap {made['metadata']['name']}" if made["kind"] == "ConfigMap" else str(made["kind"])
+
+
 def folded(found: dict[str, list[Json]], code: Json, pod: Json) -> str:
-    """The strategies of one access: what a cell makes but for its code, and how its pods differ from `pod`."""
-    return rendered(
-        [
-            {
-                "strategy": name,
-                "objects": [each for each in documents if each["kind"] != "Pod" and each != code],
-                "pods": [difference(each, pod) for each in documents if each["kind"] == "Pod"],
-            }
-            for name, documents in found.items()
-        ]
-    )
+    """The strategies of one access: what a cell makes but for its code, as ABOUT_ACCESS explains."""
+    first: dict[str, Json] = {}
+    documents = []
+    for name, objects in found.items():
+        before: dict[str, Json] = {}
+        makes = []
+        for made in (each for each in objects if each != code):
+            kind = _kind(made)
+            other = before.get(kind) or first.get(kind) or (pod if kind == "Pod" else None)
+            makes.append({made["kind"]: difference(made, other) if other else made})
+            first.setdefault(kind, made)
+            before[kind] = made
+        documents.append({"strategy": name, "makes": makes})
+    return rendered(documents)
 
 
 def access_of(name: str) -> str:
