@@ -217,7 +217,7 @@ def test_instances_that_the_driver_makes(dra: Cluster, account: Path, tmp_path: 
         assert evidence(records[name], "GPUs of the allocated instances") == [1]
         assert evidence(records[name], "GPUs by device files") == [["nvidia0"]] * 4
     assert records["exclusive"]["node"]["product"] == "NVIDIA H200"
-    assert "no MPS beside its gate DynamicMIG" in records["mig-mps"]["reason"]
+    assert "no MPS with its gate DynamicMIG" in records["mig-mps"]["reason"]
     assert left(dra) == []
     assert gpu.profiles(dra.instance) is None
 

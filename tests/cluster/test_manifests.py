@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from cluster.harness import Cluster
-from unit.kubernetes.dra_objects import NVIDIA, instance, offered, strategy
+from unit.kubernetes.dra_objects import instance, offered, strategy
 from unit.kubernetes.manifests import made
 
 from sharebench.nodes.kubernetes.access.dra import claims
@@ -52,9 +52,9 @@ def test_every_manifest_passes(cluster: Cluster, namespace: str, name: str) -> N
 def test_claims_of_every_version_pass(cluster: Cluster, namespace: str, version: str) -> None:
     """Each server knows its own shape only, and drops nothing: MPS on two instances has all that a claim can have."""
     shared = strategy("mig", "mps", profile="3g", instances=2, thread_percent=50.0, memory_percent=50.0)
-    found = claims.parts(NVIDIA, BIG, shared, 6)
+    found = claims.parts(BIG, shared, 6)
     assert not isinstance(found, str)
-    for body in claims.claims(version, NVIDIA, shared, found):
+    for body in claims.claims(version, shared, found):
         status, said = dry_run(cluster, namespace, body)
         assert status == 201, said
         made = json.loads(said)
@@ -63,7 +63,7 @@ def test_claims_of_every_version_pass(cluster: Cluster, namespace: str, version:
             body["spec"]["devices"]["config"],
         )
         other = "v1" if version in claims_api.FLAT_REQUEST_VERSIONS else "v1beta1"
-        (wrong,) = claims.claims(other, NVIDIA, shared, found)
+        (wrong,) = claims.claims(other, shared, found)
         assert dry_run(cluster, namespace, wrong | {"apiVersion": body["apiVersion"]})[0] in (400, 422)
 
 

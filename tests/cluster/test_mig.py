@@ -59,7 +59,7 @@ def test_after_a_layout_that_does_not_fit_plugin_and_labels_stay_away(mig: Clust
     assert mig.labels()[PAUSABLE] == mig_manager.PAUSED_VALUE
     assert mig.plugin_pods() == []
     # It does nothing about the value that it has seen last.
-    mig.set_label(None, mig_manager.STATE_LABEL)
+    mig.set_label(None, mig_manager.MIG_STATE_LABEL)
     mig.set_label("too-much", MIG_LABEL)
     time.sleep(DEAF_SECONDS)
     assert STATE not in mig.labels()

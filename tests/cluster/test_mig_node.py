@@ -89,7 +89,7 @@ def begin_whole(mig: Cluster) -> None:
     mig.set_label(None)
     if "mig.config" in mig.labels():
         assert configure(mig, "all-disabled", "exclusive") == "success"
-    for name in (MIG_LABEL, mig_manager.STATE_LABEL, *mig_manager.DEPLOY_LABELS):
+    for name in (MIG_LABEL, mig_manager.MIG_STATE_LABEL, *mig_manager.DEPLOY_LABELS):
         mig.set_label("true" if name in gpu.MIG_CLIENTS.values() else None, name)
     eventually("one GPU", lambda: offered(mig) == {"nvidia.com/gpu": 1}, 60.0)
     eventually("its labels", lambda: mig.labels().get("gpu.replicas") == "1")
@@ -332,7 +332,7 @@ def test_instances_that_others_use_or_set(node: ClusterNode, study: Study, mig: 
     node.ensure(state(study, "mig"))
     # the manager does not evict, and pods would lose their instance under their feet
     with running(mig, "default", "training", {}, resources={"limits": {ONE_G: "1"}}):
-        with pytest.raises(NodeError, match="GPU pods of others run on the node: default/training"):
+        with pytest.raises(NodeError, match="foreign GPU pods run on the node: default/training"):
             node.ensure(state(study, "exclusive"))
         assert mig.labels()["mig.config"] == "all-1g.5gb"
     node.ensure(state(study, "mig"))

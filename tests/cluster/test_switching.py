@@ -156,7 +156,7 @@ def test_a_plugin_pod_that_is_deleted_during_a_switch(node: ClusterNode, study: 
 def test_pods_of_others(node: ClusterNode, study: Study, plugin: Cluster, namespace: str) -> None:
     plugin.start(namespace, "training", resources={"limits": {"nvidia.com/gpu": "1"}})
     plugin.wait_for_phase(namespace, "training")
-    with pytest.raises(NodeError, match=f"GPU pods of others run on the node: {namespace}/training"):
+    with pytest.raises(NodeError, match=f"foreign GPU pods run on the node: {namespace}/training"):
         node.ensure(state(study, "time-slicing"))
     assert plugin.labels()["device-plugin.config"] == "exclusive"
     node.cluster.options = {**node.cluster.options, "drain": True}

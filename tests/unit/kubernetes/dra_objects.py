@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from sharebench.core.strategies import Strategy
-from sharebench.nodes.kubernetes.access.dra.nvidia import Nvidia
+from sharebench.nodes.kubernetes.access.dra import nvidia
 from sharebench.nodes.kubernetes.cluster import claims_api
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.claims_api import Device
 
-NVIDIA = Nvidia()
 UUID = "GPU-00000000-0000-4000-8000-000000000001"
-# How many of a GPU's eight memory slices an instance of so many compute slices takes.
+# How many of a GPU's eight memory slices an instance takes, by its compute slices.
 MEMORY_SLICES = {"1": 1, "2": 2, "3": 4, "4": 4, "7": 8}
 
 
@@ -47,7 +46,7 @@ def instance(profile: str, number: int, minor: int = 0, memory: str = "4864Mi", 
     return made
 
 
-def in_slice(*devices: Json, driver: str = NVIDIA.name, node: str = "gpu-node", generation: int = 1) -> Json:
+def in_slice(*devices: Json, driver: str = nvidia.NAME, node: str = "gpu-node", generation: int = 1) -> Json:
     """A ResourceSlice with these devices."""
     pool = {"name": node, "generation": generation, "resourceSliceCount": 1}
     return {"spec": {"driver": driver, "nodeName": node, "pool": pool, "devices": list(devices)}}

@@ -73,11 +73,11 @@ class FakeCluster:
         self.foreign: list[Json] = []
         self.tenants: list[Json] = []
         self.others: list[Json] = []
-        """Nodes beside the one that is measured."""
+        """Nodes other than the one that is measured."""
         self.is_stuck = False
-        """The plugin heeds no label any more."""
+        """The plugin reads no label any more."""
         self.idle_daemons = 0
-        """So many pods of the MPS daemon start with another config, and share nothing though they look well."""
+        """This number of the MPS daemon's pods start with another config, and share nothing though they look well."""
         self.started_daemons = 0
         """How many pods of the MPS daemon there have been."""
         self.meanwhile: Callable[[], None] = lambda: None

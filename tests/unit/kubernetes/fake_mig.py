@@ -1,4 +1,4 @@
-"""A cluster in memory whose GPU can do MIG, with a mig-manager that succeeds, and a plugin started anew after it."""
+"""A cluster in memory whose GPU can do MIG, with a mig-manager that succeeds, and a plugin restarted after it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from unit.kubernetes.fake_cluster import CONFIGS, DELAY_SECONDS, NODE, FakeClust
 from unit.kubernetes.objects import CONFIG, Json, daemon_pod, daemon_set
 
 from sharebench.nodes.kubernetes.access.device_plugin import mig_layouts
-from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import (
-    CONFIG_LABEL,
-    DEPLOY_LABELS,
-    STATE_LABEL,
-)
+from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import MIG_CONFIG_LABEL, MIG_STATE_LABEL
+from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import DEPLOY_LABELS
 
 MAP = "/api/v1/namespaces/nvidia/configmaps/layouts"
 LAYOUTS = """\
@@ -50,21 +47,21 @@ class MigCluster(FakeCluster):
         self.store[NODE]["metadata"]["labels"]["nvidia.com/mig.capable"] = "true"
 
     def patch(self, path: str, body: Json) -> Json:
-        before = self.store[NODE]["metadata"]["labels"].get(CONFIG_LABEL)
+        before = self.store[NODE]["metadata"]["labels"].get(MIG_CONFIG_LABEL)
         result = super().patch(path, body)
-        after = self.store[NODE]["metadata"]["labels"].get(CONFIG_LABEL)
+        after = self.store[NODE]["metadata"]["labels"].get(MIG_CONFIG_LABEL)
         if path == NODE and after not in (None, before):
             self._due = (self.now + DELAY_SECONDS, self._cut)
         return result
 
     def _cut(self) -> None:
         labels = self.store[NODE]["metadata"]["labels"]
-        (layout,) = mig_layouts.parse(self.store[MAP]["data"]["config.yaml"])[labels[CONFIG_LABEL]]
+        (layout,) = mig_layouts.parse(self.store[MAP]["data"]["config.yaml"])[labels[MIG_CONFIG_LABEL]]
         self.layout = dict(layout or {})
         self.daemons["plugin"] = daemon_pod("plugin", "nvidia-device-plugin-ctr", uid=f"plugin-{self.now}")
         self._switch()
         labels = self.store[NODE]["metadata"]["labels"]
-        labels |= {STATE_LABEL: "success", **dict.fromkeys(DEPLOY_LABELS, "true")}
+        labels |= {MIG_STATE_LABEL: "success", **dict.fromkeys(DEPLOY_LABELS, "true")}
 
     def _switch(self) -> None:
         super()._switch()

@@ -29,7 +29,7 @@ from sharebench.nodes.contract import State
 from sharebench.nodes.kubernetes.access.device_plugin import mig_manager, plugin
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.node import ClusterNode
-from sharebench.nodes.kubernetes.pods import bundle, tenants
+from sharebench.nodes.kubernetes.pods import manifest, tenants
 from sharebench.study.study import Study
 
 FOLDER = Path(__file__).parents[1] / "golden"
@@ -91,8 +91,8 @@ def _opened(study: Study) -> Iterator[tuple[Recorder, ClusterNode]]:
             stack.enter_context(mock.patch.object(module, "time", cluster))
         stack.enter_context(mock.patch.object(tenants.Watcher, "start", lambda watcher: None))
         stack.enter_context(mock.patch.object(tenants, "token_hex", lambda size: "0" * 2 * size))
-        stack.enter_context(mock.patch.object(bundle, "as_text", lambda code: LEFT_OUT))
-        stack.enter_context(mock.patch.object(bundle, "digest", lambda code: "left-out"))
+        stack.enter_context(mock.patch.object(manifest, "as_text", lambda code: LEFT_OUT))
+        stack.enter_context(mock.patch.object(manifest, "digest", lambda code: "left-out"))
         stack.enter_context(mock.patch.dict(os.environ, {RUN_ID_VARIABLE: "golden"}))
         node = node_of(cluster, study.node_options(), Path(stack.enter_context(tempfile.TemporaryDirectory())))
         node._lease.acquire("golden", None)
@@ -134,7 +134,7 @@ def _as_manifest(verb: str, path: str, body: Any) -> Json | None:
         return dict(body)
     if verb == "patch" and path in (CONFIGS, MAP):
         _, namespace, _, name = path.rsplit("/", 3)
-        # Its annotations say who needs the keys.
+        # Its annotations name the nodes that need the keys.
         metadata = {"name": name, "namespace": namespace}
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": body["data"]}
     given = body["metadata"].get("labels") if verb == "patch" and path == NODE else None

@@ -175,7 +175,7 @@ def test_a_watch_that_is_refused_for_now_is_as_one_that_breaks(
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        (None, "no kubeconfig found: .*kubeconfig does not exist; set KUBECONFIG to the path of yours"),
+        (None, "no kubeconfig found: .*kubeconfig does not exist; set KUBECONFIG to the path of your own"),
         ("a: [b", "no usable kubeconfig: while parsing a flow sequence .*set KUBECONFIG"),
         ("garbage", "no usable kubeconfig: the file is not a kubeconfig; set KUBECONFIG"),
         ("clusters: 3\ncontexts: []\n", "no usable kubeconfig: the file is not a kubeconfig; set KUBECONFIG"),

@@ -190,7 +190,7 @@ def test_a_node_comes_back_though_its_plugin_is_gone(cluster: FakeCluster, node:
         later.sweep()
     later._lease.release("a-run")
     assert (label(cluster), taints(cluster), savers(cluster)) == (None, [], None)
-    assert cluster.now - began < 60, "nothing is waited for that nobody does"
+    assert cluster.now - began < 60, "nothing is waited for that no plugin does"
 
 
 def test_each_strategy_has_its_own_way_and_it_is_in_the_spec() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.kubernetes.dra_objects import NVIDIA, UUID, gpu, in_slice, instance
+from unit.kubernetes.dra_objects import UUID, gpu, in_slice, instance
 from unit.kubernetes.fake_cluster import NODE, FakeCluster, node_of
 from unit.kubernetes.objects import daemon_set
 from unit.studies import study, study_of
@@ -17,12 +17,14 @@ from sharebench.cell.cell import refuse_contradiction
 from sharebench.config.load import load
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.access.dra import claims_access as module
-from sharebench.nodes.kubernetes.access.dra.claims_access import Dra, gates_of
+from sharebench.nodes.kubernetes.access.dra import nvidia
+from sharebench.nodes.kubernetes.access.dra.claims_access import Dra
+from sharebench.nodes.kubernetes.access.dra.nvidia import gates_of
 from sharebench.nodes.kubernetes.cluster import claims_api
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused
 from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.nodes.kubernetes.preflight import components, preflight
-from sharebench.nodes.kubernetes.preflight.survey import HIDDEN, Survey
+from sharebench.nodes.kubernetes.preflight.components import HIDDEN, Survey
 from sharebench.study.study import Study
 from tenant.contract import device_digest
 
@@ -103,7 +105,7 @@ def spec(replicas: int = 3) -> dict[str, Any]:
 def allocated(dra: Dra, consumers: int = 3) -> dict[str, Any]:
     """The cell's claim as the scheduler and the kubelet leave it."""
     (claim,) = dra.objects(spec())
-    result = {"request": "part-0", "driver": NVIDIA.name, "pool": "gpu-node", "device": "gpu-0"}
+    result = {"request": "part-0", "driver": nvidia.NAME, "pool": "gpu-node", "device": "gpu-0"}
     status = {
         "allocation": {"devices": {"results": [result]}},
         "reservedFor": [{"name": str(n)} for n in range(consumers)],
@@ -168,7 +170,7 @@ def test_evidence_of_a_claim_for_each_instance(cluster: Claims, dra: Dra) -> Non
     spec = of_study.spec_of(cell)
     made = [claim | {"metadata": {"name": f"sharebench-x-{claim['metadata']['name']}"}} for claim in dra.objects(spec)]
     for number, claim in enumerate(made):
-        result = {"request": f"part-{number}", "driver": NVIDIA.name, "pool": "gpu-node"}
+        result = {"request": f"part-{number}", "driver": nvidia.NAME, "pool": "gpu-node"}
         results = [result | {"device": f"gpu-0-mig-1g5gb-{9 + number}"}]
         claim["status"] = {"allocation": {"devices": {"results": results}}, "reservedFor": [{"name": "x"}]}
     # in whatever order the API server has them
@@ -218,7 +220,7 @@ def test_an_mps_daemon_of_this_node_is_waited_for(cluster: Claims, dra: Dra) -> 
     dra.clean()
     cluster.deployments.append(daemon("mps-control-daemon-2-abcde", "gpu-node"))
     with pytest.raises(
-        NodeError, match=r"daemons, which claims of others may have, did not go .*mps-control-daemon-2-abcde"
+        NodeError, match=r"daemons, which other users' claims may have, did not go .*mps-control-daemon-2-abcde"
     ):
         dra.clean()
 
@@ -250,7 +252,7 @@ def test_what_a_cluster_may_lack(cluster: Claims, dra: Dra) -> None:
     assert "featureGates.MPSSupport=true" in (dra.infeasible(STUDY.strategies["mps"], 3) or "")
     for versions, slices, words in (([], [], "serves no resource.k8s.io"), (["v1"], [], "gpuResourcesEnabledOverride")):
         cluster.versions, cluster.slices = versions, slices
-        for name in ("version", "devices", "driver"):
+        for name in ("version", "devices"):
             dra.__dict__.pop(name, None)
         assert words in (dra.missing() or "")
         # nothing to look for, and no way to look
@@ -291,7 +293,7 @@ def test_a_hidden_api_is_no_missing_driver(
     monkeypatch.setattr(claims_api, "slices", refuse)
     with pytest.raises(ApiRefused, match="not allowed"):
         dra.missing()
-    # preflight goes on all the same, and says what is not allowed
+    # preflight goes on all the same, and shows what is not allowed
     assert claims_api.nodes(cluster) == set()  # type: ignore[arg-type]
     assert dra.describe() == {}
     rows, is_any = preflight.strategies(STUDY, node)

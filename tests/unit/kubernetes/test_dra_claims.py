@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from unit.kubernetes.dra_objects import NVIDIA, UUID, gpu, in_slice, instance, offered, strategy
+from unit.kubernetes.dra_objects import UUID, gpu, in_slice, instance, offered, strategy
 from unit.studies import S, study
 
 from sharebench.config.load import load
 from sharebench.core.strategies import Strategy
-from sharebench.nodes.kubernetes.access.dra import claims
-from sharebench.nodes.kubernetes.access.dra.driver import Build
+from sharebench.nodes.kubernetes.access.dra import claims, nvidia
+from sharebench.nodes.kubernetes.access.dra.nvidia import Build
 from sharebench.nodes.kubernetes.cluster import claims_api
 from sharebench.nodes.kubernetes.cluster.claims_api import Device
 from sharebench.study.study import Study
@@ -26,9 +26,9 @@ BIG = offered(instance("3g.20gb", 1, memory="20Gi"), instance("3g.20gb", 2, memo
 
 def devices_of(wanted: Strategy, replicas: int, devices: list[Any], version: str = "v1") -> dict[str, Any]:
     """`spec.devices` of the strategy's claim."""
-    found = claims.parts(NVIDIA, devices, wanted, replicas)
+    found = claims.parts(devices, wanted, replicas)
     assert not isinstance(found, str), found
-    (claim,) = claims.claims(version, NVIDIA, wanted, found)
+    (claim,) = claims.claims(version, wanted, found)
     made: dict[str, Any] = claim["spec"]["devices"]
     return made
 
@@ -122,9 +122,9 @@ def test_a_claim_for_each_instance_names_the_gpu() -> None:
     """No constraint reaches over several claims, and the node has two GPUs."""
     spread = offered(*(instance("1g.5gb", number, minor) for minor in (0, 1) for number in range(2)))
     wanted = strategy("mig", profile="1g", claim_per="instance")
-    found = claims.parts(NVIDIA, spread, wanted, 2)
+    found = claims.parts(spread, wanted, 2)
     assert not isinstance(found, str)
-    made = claims.claims("v1", NVIDIA, wanted, found)
+    made = claims.claims("v1", wanted, found)
     assert [each["metadata"]["name"] for each in made] == ["gpu-0", "gpu-1"]
     for group, claim in enumerate(made):
         (request,) = claim["spec"]["devices"]["requests"]
@@ -137,17 +137,17 @@ def test_instances_are_of_the_gpu_that_is_taken_whole() -> None:
     places = [instance("1g.5gb", 0, minor, is_made=False) for minor in (0, 1)]
     places[0]["attributes"]["parentUUID"], places[1]["attributes"]["parentUUID"] = {"string": "Z"}, {"string": "A"}
     both = offered(gpu(1, "A"), gpu(0, "Z"), *places)
-    (whole,), (part,) = (claims.parts(NVIDIA, both, wanted, 1) for wanted in (PLAIN, strategy("mig", profile="1g")))
+    (whole,), (part,) = (claims.parts(both, wanted, 1) for wanted in (PLAIN, strategy("mig", profile="1g")))
     assert isinstance(whole, Device)
     assert isinstance(part, Device)
-    assert NVIDIA.identity(whole) == NVIDIA.parent(part) == "Z"
+    assert nvidia.uuid(whole) == nvidia.parent(part) == "Z"
 
 
 def test_a_layer_may_have_a_claim_for_each_instance() -> None:
     wanted = strategy("mig", "mps", profile="3g", instances=2, claim_per="instance")
-    found = claims.parts(NVIDIA, BIG, wanted, 6)
+    found = claims.parts(BIG, wanted, 6)
     assert not isinstance(found, str)
-    configs = [each["spec"]["devices"]["config"] for each in claims.claims("v1", NVIDIA, wanted, found)]
+    configs = [each["spec"]["devices"]["config"] for each in claims.claims("v1", wanted, found)]
     assert [[each["requests"] for each in config] for config in configs] == [[["part-0"]], [["part-1"]]]
     assert [claims.claim_of(wanted, group) for group in range(2)] == ["gpu-0", "gpu-1"]
 
@@ -162,17 +162,17 @@ def test_unequal_instances_of_several_claims_must_be_there(is_made: bool) -> Non
         instance("7g.40gb", 0, is_made=is_made),
     )
     mixed = strategy("mig", profiles=("3g", "2g", "1g", "1g"), claim_per="instance")
-    found = claims.parts(NVIDIA, places, mixed, 4)
+    found = claims.parts(places, mixed, 4)
     assert isinstance(found, str) != is_made
     assert is_made or "leave claim_per out" in str(found)
-    assert not isinstance(claims.parts(NVIDIA, places, strategy("mig", profiles=mixed.profiles), 4), str)
+    assert not isinstance(claims.parts(places, strategy("mig", profiles=mixed.profiles), 4), str)
 
 
 @pytest.mark.parametrize(("version", "is_flat"), [("v1", False), ("v1beta2", False), ("v1beta1", True)])
 def test_a_request_has_the_shape_of_the_version(version: str, is_flat: bool) -> None:
-    found = claims.parts(NVIDIA, WHOLE, strategy("exclusive"), 1)
+    found = claims.parts(WHOLE, strategy("exclusive"), 1)
     assert not isinstance(found, str)
-    (made,) = claims.claims(version, NVIDIA, strategy("exclusive"), found)
+    (made,) = claims.claims(version, strategy("exclusive"), found)
     (request,) = made["spec"]["devices"]["requests"]
     assert made["apiVersion"] == f"resource.k8s.io/{version}"
     assert ("deviceClassName" in request, "exactly" in request) == (is_flat, not is_flat)
@@ -211,22 +211,22 @@ def test_only_the_newest_generation_of_this_node_counts() -> None:
                 *(instance("1g.18gb", n, is_made=False) for n in range(7)),
                 instance("7g.141gb", 0, is_made=False),
             ),
-            "3g, 3g, 1g, 1g have no room beside each other",
+            "3g, 3g, 1g, 1g do not fit on one GPU together",
         ),
     ],
 )
 def test_what_the_gpu_cannot_give(wanted: Strategy, replicas: int, devices: list[Any], words: str) -> None:
-    found = claims.parts(NVIDIA, devices, wanted, replicas)
+    found = claims.parts(devices, wanted, replicas)
     assert isinstance(found, str)
     assert words in found
 
 
 def test_an_api_server_that_does_not_count_partitions() -> None:
-    """Kubernetes 1.34 and 1.35 without their gate: any two places would look free beside each other."""
+    """Kubernetes 1.34 and 1.35 without their gate: any two places would look free at the same time."""
     place = instance("1g.18gb", 0, is_made=False)
     del place["consumesCounters"]
     for places, is_possible in (([place], False), ([instance("1g.18gb", 0, is_made=False)], True)):
-        found = claims.parts(NVIDIA, offered(*places), strategy("mig", profile="1g"), 1)
+        found = claims.parts(offered(*places), strategy("mig", profile="1g"), 1)
         assert isinstance(found, str) != is_possible
         assert is_possible or "feature gate DRAPartitionableDevices" in str(found)
 
@@ -248,7 +248,7 @@ def test_an_api_server_that_does_not_count_partitions() -> None:
 def test_places_that_can_be_had_together(layout: tuple[str, ...], is_possible: bool) -> None:
     counts = {"1g.18gb": 7, "2g.35gb": 3, "3g.71gb": 2, "7g.141gb": 1}
     places = [instance(name, number, is_made=False) for name, count in counts.items() for number in range(count)]
-    found = claims.parts(NVIDIA, offered(*places), strategy("mig", profiles=layout), len(layout))
+    found = claims.parts(offered(*places), strategy("mig", profiles=layout), len(layout))
     assert isinstance(found, str) != is_possible
     if not isinstance(found, str):
         taken = [counter for device in found for counter in device.takes]
@@ -257,19 +257,19 @@ def test_places_that_can_be_had_together(layout: tuple[str, ...], is_possible: b
 
 def test_instances_are_of_one_gpu() -> None:
     spread = offered(*(instance("1g.5gb", number, minor) for minor in (0, 1) for number in range(2)))
-    assert isinstance(claims.parts(NVIDIA, spread, strategy("mig", profile="1g"), 3), str)
-    found = claims.parts(NVIDIA, spread, strategy("mig", profile="1g"), 2)
+    assert isinstance(claims.parts(spread, strategy("mig", profile="1g"), 3), str)
+    found = claims.parts(spread, strategy("mig", profile="1g"), 2)
     assert not isinstance(found, str)
-    assert {NVIDIA.parent(device) for device in found} == {"GPU-0"}
+    assert {nvidia.parent(device) for device in found} == {"GPU-0"}
 
 
 def test_a_profile_by_its_slices_is_the_one_with_the_least_memory() -> None:
     several = offered(
         instance("1g.35gb", 0, memory="35Gi"), instance("1g.18gb+me", 1, memory="16Gi"), instance("1g.18gb", 2)
     )
-    found = claims.parts(NVIDIA, several, strategy("mig", profile="1g"), 1)
+    found = claims.parts(several, strategy("mig", profile="1g"), 1)
     assert not isinstance(found, str)
-    assert NVIDIA.profile(found[0]) == "1g.18gb"
+    assert nvidia.profile(found[0]) == "1g.18gb"
 
 
 ALL_ON = {"TimeSlicingSettings": True, "MPSSupport": True}
@@ -293,9 +293,9 @@ LONG, MPS, PLAIN = strategy("time-slicing", interval="long"), strategy("mps"), s
     ],
 )
 def test_gates_and_versions(wanted: Strategy, version: str, gates: dict[str, bool], words: str | None) -> None:
-    why = NVIDIA.lacks(wanted, Build(version, gates, "driver"))
+    why = nvidia.lacks(wanted, Build(version, gates, "driver"))
     assert why is None if words is None else words in (why or "")
-    assert NVIDIA.lacks(wanted, None) is None
+    assert nvidia.lacks(wanted, None) is None
 
 
 def test_the_interval_is_in_the_spec_and_only_where_there_is_one() -> None:

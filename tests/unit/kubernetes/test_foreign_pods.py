@@ -1,4 +1,4 @@
-"""GPU pods of others, and who holds a node."""
+"""Foreign GPU pods, and the choice of a node."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.cluster import foreign_pods
-from sharebench.nodes.kubernetes.cluster.node_choice import chosen
-from sharebench.nodes.kubernetes.cluster.versions import version_of
+from sharebench.nodes.kubernetes.cluster.cluster import chosen
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import version_of
 
 
 def pod(name: str, asks: str | None = "nvidia.com/gpu", phase: str = "Running", **more: Any) -> dict[str, Any]:

@@ -63,23 +63,14 @@ def test_parts_are_known_by_their_containers() -> None:
     assert found.plugin is None
 
 
-def test_versions() -> None:
-    bare = look([plugin()], []).plugin
-    assert bare is not None
-    assert bare.version == "v0.19.3"
+def test_versions_and_owners() -> None:
     labelled = plugin()
     labelled["metadata"]["labels"] = {"app.kubernetes.io/version": "0.20.0"}
-    part = look([labelled], []).plugin
-    assert part is not None
-    assert part.version == "0.20.0"
-
-
-def test_the_operators_parts_are_known() -> None:
-    made = plugin()
-    made["metadata"]["ownerReferences"] = [owner("x") | {"kind": "ClusterPolicy"}]
-    part = look([made], []).plugin
-    assert part is not None
-    assert part.is_operators
+    owned = plugin()
+    owned["metadata"]["ownerReferences"] = [owner("x") | {"kind": "ClusterPolicy"}]
+    parts = [look([made], []).plugin for made in (plugin(), labelled, owned)]
+    found = [(part.version, part.policy) for part in parts if part is not None]
+    assert found == [("v0.19.3", None), ("0.20.0", None), ("v0.19.3", "x")]
 
 
 def test_a_plugin_of_the_operator_without_a_config_map_is_refused_with_what_to_type() -> None:

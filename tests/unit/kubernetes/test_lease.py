@@ -54,7 +54,7 @@ def put(cluster: FakeCluster, run_id: str) -> None:
 
 
 def put_of_clock(cluster: FakeCluster, run_id: str, ahead_seconds: float) -> None:
-    """As `put`, by a holder whose clock is so far ahead of ours."""
+    """As `put`, by a holder whose clock is ahead of our own."""
     put(cluster, run_id)
     theirs = (datetime.now(UTC) + timedelta(seconds=ahead_seconds)).strftime(TIME_FORMAT)
     cluster.store[lease_of(cluster).path]["spec"] |= {"renewTime": theirs, "acquireTime": theirs}
@@ -87,7 +87,7 @@ def test_a_job_of_the_same_run_is_no_rival(call: str) -> None:
 
 
 def test_a_create_whose_answer_was_lost_has_taken_it() -> None:
-    """So it looks when the API server ends after the deed: the second try is told that the Lease is there."""
+    """So it looks when the API server ends after the deed: the second try finds the Lease there."""
     cluster = Contested(lambda it: put(it, "mine"))
     lease_of(cluster).acquire("mine", None)
     assert holder(cluster) == "mine"
@@ -180,7 +180,7 @@ def test_a_third_run_that_takes_it_meanwhile_is_named(cluster: FakeCluster) -> N
 
 
 def test_while_the_api_server_is_away_nobody_can_renew(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes back for both at the same time, to whoever asks first."""
+    """It is there for both at the same time, to whoever asks first."""
     put(cluster, "another")
     began, find = cluster.now, cluster.find
 

@@ -1,4 +1,4 @@
-"""The manifests in tests/unit/golden are what the code makes; `make docs` makes them again."""
+"""The manifests in tests/unit/golden are what the code makes; `make docs` rebuilds them."""
 
 from __future__ import annotations
 

@@ -66,8 +66,8 @@ def test_what_the_labels_tell(labels: dict[str, str], layout: dict[str, int]) ->
     assert mig_instances.shown(labels) == layout
 
 
-def test_profiles_are_told_apart_by_the_memory_of_the_whole_gpu() -> None:
-    """Whatever GPU its label tells of: with the plugin's MIG strategy single that is an instance."""
+def test_profiles_are_distinguished_by_the_memory_of_the_whole_gpu() -> None:
+    """Whatever GPU its label shows: with the plugin's MIG strategy single that is an instance."""
     known = KNOWN | {"all-1g.18gb": [{"1g.18gb": 7}]}
     assert possible(SINGLE, known=known, fixed="single").partitioning(mig("1g"), 2).layout == {"1g.5gb": 7}
     with pytest.raises(MigInfeasible, match=r"1g could be none or several of the manager's map"):

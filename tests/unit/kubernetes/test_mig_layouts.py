@@ -14,7 +14,7 @@ from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import (
     parse,
 )
 
-# As of NVIDIA's own map: one file for many kinds of GPU, told apart by a filter where a name means several counts.
+# As of NVIDIA's own map: one file for many kinds of GPU, with a filter where a name means several counts.
 MAP = """\
 version: v1
 mig-configs:
@@ -90,7 +90,7 @@ def test_how_many_fit(profile: str, count: int) -> None:
     assert capacity(KNOWN, profile) == count
 
 
-# Memory of the product in MiB as the driver tells it, and the profiles that it has: NVIDIA's MIG user guide.
+# Memory of the product in MiB as the driver reports it, and the profiles that it has: NVIDIA's MIG user guide.
 PRODUCTS = {
     "A100-40GB": (40960, ["1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"]),
     "A100-80GB": (81920, ["1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
@@ -12,9 +13,8 @@ from unit.kubernetes.objects import Json, daemon_pod, node
 
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.access.device_plugin import mig_manager
+from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import MIG_CONFIG_LABEL, MIG_STATE_LABEL
 from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import (
-    CONFIG_LABEL,
-    STATE_LABEL,
     MigManager,
     map_file,
 )
@@ -39,7 +39,7 @@ class FakeNode:
         self.options = {"switch_seconds": 100.0}
         self.script = script
         self.is_deaf = False
-        """It has missed the label, until it is started anew."""
+        """It has missed the label, until it is restarted."""
         self.made = node(config="sharebench-exclusive")
         self.maps = {MAPS: {"metadata": {"resourceVersion": "1"}, "data": {"config.yaml": TEXT}}}
         self.log: list[tuple[str, str, Any]] = []
@@ -56,15 +56,17 @@ class FakeNode:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    @property
     def labels(self) -> dict[str, str]:
         while self._due and self._due[0][0] <= self.now:
             self.made["metadata"]["labels"] = merged(self.made["metadata"]["labels"], self._due.pop(0)[1])
         found: dict[str, str] = self.made["metadata"]["labels"]
         return found
 
+    def set_labels(self, labels: Mapping[str, str | None]) -> None:
+        self.patch(self.path, {"metadata": {"labels": dict(labels)}})
+
     def read(self) -> Json:
-        assert self.labels
+        assert self.labels()
         return copy.deepcopy(self.made)
 
     def pods(self) -> list[Json]:
@@ -82,13 +84,13 @@ class FakeNode:
         if path != self.path:
             self.maps[path] = merged(self.maps[path], body)
             return
-        before = self.labels.get(CONFIG_LABEL)
+        before = self.labels().get(MIG_CONFIG_LABEL)
         self.made = merged(self.made, body)
-        if self.labels.get(CONFIG_LABEL) != before and not self.is_deaf:
+        if self.labels().get(MIG_CONFIG_LABEL) != before and not self.is_deaf:
             self._hear()
 
     def _hear(self) -> None:
-        value = self.labels.get(CONFIG_LABEL)
+        value = self.labels().get(MIG_CONFIG_LABEL)
         if value is not None:
             self._due = [(self.now + seconds, labels) for seconds, labels in self.script.get(value, [])]
 
@@ -99,14 +101,14 @@ class FakeNode:
 
 
 def state(word: str | None, **labels: str) -> Json:
-    return {STATE_LABEL: word, **labels}
+    return {MIG_STATE_LABEL: word, **labels}
 
 
 def opened(
     monkeypatch: pytest.MonkeyPatch, script: dict[str, list[tuple[float, Json]]], **labels: str
 ) -> tuple[FakeNode, MigManager]:
     fake = FakeNode(script)
-    fake.labels.update({name.replace("__", "/").replace("_", "."): value for name, value in labels.items()})
+    fake.labels().update({name.replace("__", "/").replace("_", "."): value for name, value in labels.items()})
     monkeypatch.setattr(mig_manager, "time", fake)
     return fake, MigManager(cast(ClusterNode, fake), Part(manager_set(), "nvidia-mig-manager"))
 
@@ -120,7 +122,7 @@ def test_an_old_success_is_not_taken_for_the_new_one(monkeypatch: pytest.MonkeyP
     )
     manager.change("all-1g", {"another": "label"})
     assert fake.phases == pytest.approx({"pending": 0.5, "cut": 4.5})
-    assert fake.labels["another"] == "label"
+    assert fake.labels()["another"] == "label"
 
 
 def test_a_layout_that_is_there_is_never_pending(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,9 +133,9 @@ def test_a_layout_that_is_there_is_never_pending(monkeypatch: pytest.MonkeyPatch
 
 def test_what_an_earlier_failure_left_away_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, manager = opened(monkeypatch, {"all-1g": [(0.1, state("success"))]})
-    fake.labels.update(PAUSED)
+    fake.labels().update(PAUSED)
     manager.change("all-1g", {})
-    assert fake.labels[mig_manager.DEPLOY_LABELS[0]] == "true"
+    assert fake.labels()[mig_manager.DEPLOY_LABELS[0]] == "true"
 
 
 def test_the_same_value_is_taken_away_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,20 +144,20 @@ def test_the_same_value_is_taken_away_first(monkeypatch: pytest.MonkeyPatch) -> 
     )
     manager.change("all-1g", {})
     assert fake.phases == pytest.approx({"pending": 0.5, "cut": 4.5})
-    values = [body["metadata"]["labels"][CONFIG_LABEL] for _, _, body in fake.log]
+    values = [body["metadata"]["labels"][MIG_CONFIG_LABEL] for _, _, body in fake.log]
     assert values == [None, "all-1g"]
 
 
 def test_an_earlier_change_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, manager = opened(monkeypatch, {"all-1g": GOOD, "all-2g": [(0.0, state("pending")), (30.0, state("success"))]})
-    fake.patch(fake.path, {"metadata": {"labels": {CONFIG_LABEL: "all-2g"}}})
+    fake.patch(fake.path, {"metadata": {"labels": {MIG_CONFIG_LABEL: "all-2g"}}})
     manager.change("all-1g", {})
     assert fake.now - 1000.0 == pytest.approx(35.0)
 
 
 def test_an_earlier_change_that_never_ends_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, manager = opened(monkeypatch, {"all-1g": GOOD, "all-2g": [(0.0, state("pending", **PAUSED))]})
-    fake.patch(fake.path, {"metadata": {"labels": {CONFIG_LABEL: "all-2g"}}})
+    fake.patch(fake.path, {"metadata": {"labels": {MIG_CONFIG_LABEL: "all-2g"}}})
     manager.change("all-1g", {})
     assert ("delete", "/api/v1/namespaces/nvidia/pods/manager-x", None) in fake.log
 
@@ -163,12 +165,12 @@ def test_an_earlier_change_that_never_ends_is_broken_off(monkeypatch: pytest.Mon
 def test_a_failure_brings_back_what_was_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     failing = [(0.5, state("pending", **PAUSED)), (5.0, state("failed"))]
     fake, manager = opened(monkeypatch, {"all-1g": failing})
-    with pytest.raises(NodeError, match=r"failed to set all-1g \(is something using the GPU\?\); its log says why$"):
+    with pytest.raises(NodeError, match=r"failed to set all-1g \(is something using the GPU\?\); see its log$"):
         manager.change("all-1g", {})
-    assert CONFIG_LABEL not in fake.labels
-    assert STATE_LABEL not in fake.labels
-    assert fake.labels[mig_manager.DEPLOY_LABELS[0]] == "true"
-    # it is at work, and only one that is stuck is started anew
+    assert MIG_CONFIG_LABEL not in fake.labels()
+    assert MIG_STATE_LABEL not in fake.labels()
+    assert fake.labels()[mig_manager.DEPLOY_LABELS[0]] == "true"
+    # it is at work, and only one that is stuck is restarted
     assert [what for what, _, _ in fake.log if what == "delete"] == []
 
 
@@ -176,9 +178,9 @@ def test_one_that_is_stuck_is_started_anew_without_a_layout_to_set(monkeypatch: 
     fake, manager = opened(monkeypatch, {"all-1g": [(0.5, state("pending", **PAUSED))]})
     with pytest.raises(NodeError, match="was pending for 100 s with all-1g; it waits for pods to end: discovery-x"):
         manager.change("all-1g", {})
-    assert fake.labels[mig_manager.DEPLOY_LABELS[0]] == "true"
+    assert fake.labels()[mig_manager.DEPLOY_LABELS[0]] == "true"
     restarted = next(at for at, (what, _, _) in enumerate(fake.log) if what == "delete")
-    assert fake.log[restarted - 1][2]["metadata"]["labels"] == {CONFIG_LABEL: None}
+    assert fake.log[restarted - 1][2]["metadata"]["labels"] == {MIG_CONFIG_LABEL: None}
 
 
 def test_one_that_missed_the_label_reads_it_when_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,32 +203,32 @@ def test_other_ends(monkeypatch: pytest.MonkeyPatch, script: list[tuple[float, J
 def test_what_was_there_comes_back_absence_as_absence(monkeypatch: pytest.MonkeyPatch) -> None:
     more = [(0.5, state("pending")), (5.0, state("success", **{mig_manager.DEPLOY_LABELS[3]: "true"}))]
     fake, manager = opened(monkeypatch, {"all-1g": more, "all-disabled": more})
-    saved = mig_manager.capture(fake.read(), {})
-    before = dict(fake.labels)
+    saved = mig_manager.capture(fake.read())
+    before = dict(fake.labels())
     manager.change("all-1g", {})
     manager.restore(saved | {"set": "all-1g"}, "all-disabled", {})
-    assert fake.labels == before
+    assert fake.labels() == before
 
 
 def test_what_somebody_else_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, manager = opened(monkeypatch, {})
-    saved = mig_manager.capture(fake.read(), {}) | {"set": "all-1g"}
-    fake.labels[CONFIG_LABEL] = "theirs"
+    saved = mig_manager.capture(fake.read()) | {"set": "all-1g"}
+    fake.labels()[MIG_CONFIG_LABEL] = "theirs"
     assert mig_manager.is_theirs(fake.read(), saved)
     manager.restore(saved, "all-disabled", {"another": None})
-    assert fake.labels[CONFIG_LABEL] == "theirs"
+    assert fake.labels()[MIG_CONFIG_LABEL] == "theirs"
 
 
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        ({STATE_LABEL: "pending"}, "is changing the node"),
-        ({STATE_LABEL: "rebooting"}, "is changing the node"),
-        ({CONFIG_LABEL: "all-1g", STATE_LABEL: "failed"}, "is not what its label says: .* is failed"),
-        ({CONFIG_LABEL: "all-1g"}, "is absent"),
+        ({MIG_STATE_LABEL: "pending"}, "is changing the node"),
+        ({MIG_STATE_LABEL: "rebooting"}, "is changing the node"),
+        ({MIG_CONFIG_LABEL: "all-1g", MIG_STATE_LABEL: "failed"}, "is not what its label says: .* is failed"),
+        ({MIG_CONFIG_LABEL: "all-1g"}, "is absent"),
         (PAUSED, "kubectl label node --overwrite gpu-node nvidia.com/gpu.deploy.device-plugin=true"),
-        ({CONFIG_LABEL: "all-1g", STATE_LABEL: "success"}, None),
-        ({STATE_LABEL: "success"}, None),
+        ({MIG_CONFIG_LABEL: "all-1g", MIG_STATE_LABEL: "success"}, None),
+        ({MIG_STATE_LABEL: "success"}, None),
         ({}, None),
     ],
 )

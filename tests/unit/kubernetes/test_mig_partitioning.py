@@ -15,7 +15,7 @@ from sharebench.config.load import load
 from sharebench.core.run_record import RUN_ID_VARIABLE
 from sharebench.nodes.contract import NodeError, State
 from sharebench.nodes.kubernetes.access.device_plugin import mig_manager, plugin
-from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import CONFIG_LABEL
+from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import MIG_CONFIG_LABEL
 from sharebench.nodes.kubernetes.cluster import saved_state
 from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.study.study import Study
@@ -95,14 +95,14 @@ def test_nothing_is_cut_for_strategies_that_need_no_mig(cluster: MigCluster, tmp
     node = opened(cluster, tmp_path)
     node.ensure(state("exclusive"))
     node.restore()
-    assert all(CONFIG_LABEL not in (body or {}).get("metadata", {}).get("labels", {}) for _, _, body in cluster.log)
+    assert all(MIG_CONFIG_LABEL not in (body or {}).get("metadata", {}).get("labels", {}) for _, _, body in cluster.log)
 
 
 def test_without_leave_only_instances_that_exist_are_used(cluster: MigCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path, may_change=[])
     assert "may_change: [mig]" in (node.infeasible(STUDY.strategies["mig"], 1) or "")
     cluster.patch(
-        NODE, {"metadata": {"labels": {CONFIG_LABEL: "all-1g.5gb", "nvidia.com/device-plugin.config": "mixed"}}}
+        NODE, {"metadata": {"labels": {MIG_CONFIG_LABEL: "all-1g.5gb", "nvidia.com/device-plugin.config": "mixed"}}}
     )
     cluster.store[CONFIGS]["data"]["mixed"] = "version: v1\nflags: {migStrategy: mixed}\n"
     cluster.sleep(10)
@@ -116,7 +116,7 @@ def test_without_leave_only_instances_that_exist_are_used(cluster: MigCluster, t
     node.restore()
     labels = [body["metadata"].get("labels", {}) for _, path, body in cluster.log[changes:] if path == NODE]
     assert labels
-    assert all(CONFIG_LABEL not in each for each in labels)
+    assert all(MIG_CONFIG_LABEL not in each for each in labels)
 
 
 def test_what_is_missing_for_mig(cluster: MigCluster, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_an_unsettled_node_is_left_as_it_is(cluster: MigCluster, tmp_path: Path)
 
 def test_a_label_that_is_newer_than_the_layout(cluster: MigCluster, tmp_path: Path) -> None:
     labels = cluster.store[NODE]["metadata"]["labels"]
-    labels |= {CONFIG_LABEL: "all-1g.5gb", "nvidia.com/mig.config.state": "success"}
+    labels |= {MIG_CONFIG_LABEL: "all-1g.5gb", "nvidia.com/mig.config.state": "success"}
     node = opened(cluster, tmp_path)
     with pytest.raises(NodeError, match=r"does not show the MIG layout of its label .*, all-1g\.5gb"):
         node.ensure(state("exclusive"))
@@ -154,7 +154,7 @@ def test_a_label_that_is_newer_than_the_layout(cluster: MigCluster, tmp_path: Pa
 def test_a_layout_that_somebody_else_sets_meanwhile(cluster: MigCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("mig"))
-    cluster.patch(NODE, {"metadata": {"labels": {CONFIG_LABEL: "all-2g.10gb"}}})
+    cluster.patch(NODE, {"metadata": {"labels": {MIG_CONFIG_LABEL: "all-2g.10gb"}}})
     cluster.sleep(10)
     for name in ("mig", "exclusive"):
         with pytest.raises(
@@ -162,7 +162,7 @@ def test_a_layout_that_somebody_else_sets_meanwhile(cluster: MigCluster, tmp_pat
         ):
             node.ensure(state(name))
     node.restore()
-    assert cluster.store[NODE]["metadata"]["labels"][CONFIG_LABEL] == "all-2g.10gb"
+    assert cluster.store[NODE]["metadata"]["labels"][MIG_CONFIG_LABEL] == "all-2g.10gb"
     assert saved_state.load(cluster.store[NODE]) is None
 
 

@@ -11,9 +11,8 @@ from unit.kubernetes.objects import CONFIG
 from unit.kubernetes.test_device_plugin import STUDY, cluster, label, opened, state
 
 from sharebench.nodes.contract import Evidence, NodeError
-from sharebench.nodes.kubernetes.access.device_plugin.mps_suspects import MpsSuspects, ended_well
 from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePlugin
-from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.nodes.kubernetes.node import ClusterNode, MpsSuspects, ended_well
 
 __all__ = ["cluster"]
 DAEMON, PLUGIN = f"{PODS}mps-x", f"{PODS}plugin-x"

@@ -1,4 +1,4 @@
-"""The driver's connection to a tenant in a pod: kept, and made anew where it broke."""
+"""The driver's connection to a tenant in a pod: kept, and reopened where it broke."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Forwarder:
 
 
 class Stuck(Forwarder):
-    """The first socket carries one question and its answer; then nothing comes through, and nobody closes it.
+    """The first socket carries one question and its answer; then nothing comes through, and neither end closes it.
 
     So the library's port-forward ends when its connection to the API server is reset.
     """

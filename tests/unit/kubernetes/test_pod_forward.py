@@ -11,7 +11,6 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,7 +27,10 @@ from sharebench.nodes.kubernetes.pods.tenants import PodTenants
 # Far beyond every time-out that is set here, and no test waits for it.
 LONG_SECONDS = 30.0
 WEBSOCKET = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-SWITCHING = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+SWITCHING = (
+    "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    "Sec-WebSocket-Protocol: v4.channel.k8s.io\r\n"
+)
 
 
 class ApiServer:
@@ -41,7 +43,7 @@ class ApiServer:
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.api: Any = OnePodList([pod(0)])
         host = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
-        self.api.client = SimpleNamespace(configuration=client.Configuration(host=host))
+        self.api.client = client.ApiClient(client.Configuration(host=host))
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
@@ -60,6 +62,16 @@ class ApiServer:
         assert key is not None
         digest = hashlib.sha1((key[1] + WEBSOCKET).encode()).digest()
         taken.sendall(f"{SWITCHING}Sec-WebSocket-Accept: {base64.b64encode(digest).decode()}\r\n\r\n".encode())
+
+    def send(self, messages: list[bytes]) -> None:
+        """Once the port is open, as binary messages."""
+        self._taken[-1].sendall(b"".join(bytes([0x82, len(each)]) + each for each in messages))
+
+    def receive(self, count: int) -> bytes:
+        return self._taken[-1].recv(count, socket.MSG_WAITALL)
+
+    def hang_up(self) -> None:
+        self._taken[-1].shutdown(socket.SHUT_WR)
 
     def reset(self) -> None:
         """As a server that was killed."""
@@ -112,16 +124,6 @@ def test_one_that_leads_nowhere_is_given_up(make: Make) -> None:
     assert server.connections == 1
 
 
-def test_its_thread_waits_however_long_nothing_comes(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A window may be longer than it takes to open a port."""
-    monkeypatch.setattr(forward, "OPEN_SECONDS", 1.0)
-    given = forwarded(make(True).api, "ns", "a-pod", PORT, 0.5)
-    time.sleep(2.0)
-    assert "port forward" in " ".join(thread.name for thread in threading.enumerate())
-    with pytest.raises(TimeoutError):
-        given.recv(1)
-
-
 def test_one_that_is_reset_ends_at_our_end_too(make: Make) -> None:
     """So that the next question is not sent into it."""
     server = make(True)
@@ -131,13 +133,43 @@ def test_one_that_is_reset_ends_at_our_end_too(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
+    ("messages", "data"),
+    [
+        # each channel begins with the port's number
+        ([b"\x00\x40\x1f", b"\x01\x40\x1f", b"\x00one ", b"\x00two"], b"one two"),
+        ([b"\x00\x40\x1f", b"\x01\x40\x1f", b"\x00one ", b"\x01lost connection to pod", b"\x00two"], b"one "),
+    ],
+)
+def test_its_data_end_with_it_or_with_an_error(make: Make, messages: list[bytes], data: bytes) -> None:
+    server = make(True)
+    given = forwarded(server.api, "ns", "a-pod", PORT, LONG_SECONDS)
+    server.send(messages)
+    server.hang_up()
+    with given.makefile("rb") as reader:
+        assert reader.read() == data
+
+
+def test_what_is_sent_is_of_the_data_channel(make: Make) -> None:
+    server = make(True)
+    given = forwarded(server.api, "ns", "a-pod", PORT, LONG_SECONDS)
+    given.sendall(b"GET /")
+    head = server.receive(6)
+    assert (head[0] & 0xF, head[1] & 0x7F) == (2, 6), "binary, and one byte more than what was sent"
+    masked = server.receive(6)
+    assert bytes(byte ^ head[2 + at % 4] for at, byte in enumerate(masked)) == b"\x00GET /"
+    given.close()
+    with pytest.raises(OSError):
+        given.sendall(b"more")
+
+
+@pytest.mark.parametrize(
     ("opens", "kind", "line"),
     [
         (False, NodeError, "tenant 0: GET /healthz: the API server forwards no port of the pod"),
         (True, TenantsFailed, "not every tenant got ready"),
     ],
 )
-def test_a_pod_that_nobody_reaches_is_no_tenant_that_hangs(
+def test_a_pod_that_cannot_be_reached_is_not_a_tenant_that_hangs(
     make: Make, opens: bool, kind: type[Exception], line: str
 ) -> None:
     """Where the port is open, it is the tenant that does not answer: a result."""

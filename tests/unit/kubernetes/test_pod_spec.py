@@ -17,7 +17,7 @@ from unit.studies import study
 from sharebench.config.load import load
 from sharebench.core.files import SCRIPTS
 from sharebench.nodes.kubernetes.access.base import PodNeeds
-from sharebench.nodes.kubernetes.pods import bundle, manifest
+from sharebench.nodes.kubernetes.pods import manifest
 from sharebench.nodes.kubernetes.pods.manifest import Place
 
 OPTIONS = load(study({"node": "kubernetes", "strategies": ["exclusive"]}))["kubernetes"]
@@ -143,19 +143,19 @@ def test_every_tenant_runs_its_own_workload() -> None:
 
 
 def test_the_archive_is_the_same_every_time_and_is_told_by_its_digest() -> None:
-    code = bundle.archive()
-    bundle.archive.cache_clear()
-    assert bundle.archive() == code
+    code = manifest.archive()
+    manifest.archive.cache_clear()
+    assert manifest.archive() == code
     made = manifest.config_map(place(), code)
     assert base64.b64decode(made["binaryData"]["tenant.pyz"]) == code
-    assert made["metadata"]["annotations"] == {"sharebench/code-sha256": bundle.digest(code)}
+    assert made["metadata"]["annotations"] == {"sharebench/code-sha256": manifest.digest(code)}
     # the largest that an API server takes is 1 MiB
-    assert len(bundle.as_text(code)) < 1 << 20
+    assert len(manifest.as_text(code)) < 1 << 20
 
 
 def test_the_archive_holds_no_path_of_this_machine(tmp_path: Path) -> None:
     packed = tmp_path / "tenant.pyz"
-    packed.write_bytes(bundle.archive())
+    packed.write_bytes(manifest.archive())
     with zipfile.ZipFile(packed) as found:
         names, contents = found.namelist(), b"".join(map(found.read, found.namelist()))
     assert "tenant/workloads/matmul.py" in names
@@ -168,7 +168,7 @@ def test_the_archive_holds_no_path_of_this_machine(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("workload", "code"), [("matmul", 0), ("no-such", 2)])
 def test_the_archive_runs_a_tenant(tmp_path: Path, workload: str, code: int) -> None:
     packed = tmp_path / "tenant.pyz"
-    packed.write_bytes(bundle.archive())
+    packed.write_bytes(manifest.archive())
     command = [sys.executable, "-P", str(packed), "--workload", workload, "--params", '{"size": 16}']
     tenant = subprocess.Popen(
         command, cwd=tmp_path, env={"SHAREBENCH_TOKEN": "x"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

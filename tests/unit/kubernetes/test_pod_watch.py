@@ -69,5 +69,5 @@ def test_a_watch_that_breaks_is_followed_by_a_list(broken: Any) -> None:
 
 
 def test_what_does_not_go_is_named() -> None:
-    with pytest.raises(NodeError, match="2 pods of ours did not go within 0 s"):
+    with pytest.raises(NodeError, match="2 of our pods did not go within 0 s"):
         wait(Cluster([["x", "y"]], []), 0.0)

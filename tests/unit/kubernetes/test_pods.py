@@ -111,7 +111,7 @@ class LostAnswers:
 
 
 class Access:
-    """Asks for one object beside the pods."""
+    """Asks for one object in addition to the pods."""
 
     def objects(self, spec: Json) -> list[Json]:
         return [{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "gpu"}}]
@@ -191,7 +191,7 @@ def test_a_watch_goes_on_from_a_new_list_when_it_breaks(
     ("failure", "line"),
     [
         (ApiRefused(403, "not allowed: watch pods"), "not allowed: watch pods"),
-        (RuntimeError("nobody thought of"), "the pods cannot be watched: RuntimeError: nobody thought of"),
+        (RuntimeError("unforeseen"), "the pods cannot be watched: RuntimeError: unforeseen"),
     ],
 )
 def test_a_watch_that_is_over_is_no_silence(make: Make, failure: Exception, line: str) -> None:

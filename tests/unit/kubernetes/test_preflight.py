@@ -16,7 +16,7 @@ from sharebench.nodes.kubernetes.cluster import cluster as node_cluster
 from sharebench.nodes.kubernetes.cluster import nvidia_stack
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused
 from sharebench.nodes.kubernetes.node import ClusterNode
-from sharebench.nodes.kubernetes.preflight import preflight, survey
+from sharebench.nodes.kubernetes.preflight import components, preflight
 from sharebench.nodes.kubernetes.preflight.rights import needed
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -147,7 +147,7 @@ def test_without_a_plugin_no_rights_in_its_namespace_are_asked_for(cluster: Clus
 def test_what_we_may_not_look_at_is_unknown_and_not_absent(cluster: Cluster) -> None:
     cluster.hidden = {nvidia_stack.CLUSTER_POLICIES, "/api/v1/namespaces/sharebench"}
     text, is_fit = inspected()
-    assert f"GPU operator              {survey.HIDDEN}" in text
+    assert f"GPU operator              {components.HIDDEN}" in text
     assert is_fit
 
 

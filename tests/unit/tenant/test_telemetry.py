@@ -9,8 +9,7 @@ import pynvml
 import pytest
 
 from sharebench.nodes.contract import TenantUnreachable
-from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
-from sharebench.nodes.kubernetes.pods.telemetry import PodSampler
+from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint, PodSampler
 from sharebench.records.telemetry import NOTHING_KNOWN
 from tenant.contract import GpuSample
 from tenant.gpu import nvml

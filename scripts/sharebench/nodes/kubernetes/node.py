@@ -15,14 +15,14 @@ from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
 from sharebench.nodes.kubernetes.access.base import Access, GpuDescription
 from sharebench.nodes.kubernetes.access.device_plugin import mig_instances
-from sharebench.nodes.kubernetes.access.device_plugin.mps_suspects import MpsSuspects, ended_well
 from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePlugin
 from sharebench.nodes.kubernetes.access.dra.claims_access import Dra
 from sharebench.nodes.kubernetes.access.static import Static
 from sharebench.nodes.kubernetes.cluster import foreign_pods, pod_monitor, saved_state
 from sharebench.nodes.kubernetes.cluster.api import is_in_cluster
 from sharebench.nodes.kubernetes.cluster.cluster import Cluster
-from sharebench.nodes.kubernetes.cluster.lease import NodeLease, node_digest
+from sharebench.nodes.kubernetes.cluster.lease import NodeLease
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import labels_of
 from sharebench.nodes.kubernetes.cluster.options import ClusterOptions
 from sharebench.nodes.kubernetes.pods.manifest import Place
 from sharebench.nodes.kubernetes.pods.tenants import PodTenants, sweep
@@ -32,6 +32,42 @@ from tenant.contract import TenantReport
 
 ACCESSES: dict[str, type[Access]] = {"device-plugin": DevicePlugin, "static": Static, "dra": Dra}
 """How tenants reach the GPU, by the `access` of their strategy."""
+
+
+def ended_well(record: TenantReport) -> bool:
+    """Whether a tenant that delivered this record has finished its work, and is not stuck in the middle of it."""
+    load, job = record.get("load") or {}, record.get("job")
+    is_stuck = load.get("arrival") == "closed" and bool(load.get("censored"))
+    return not is_stuck and not (job and job["completion_seconds"] is None)
+
+
+class MpsSuspects:
+    """The accesses whose MPS daemon a crashed tenant may have broken: it is restarted before the next cell.
+
+    A server whose client died may serve the next ones badly (NVIDIA, Multi-Process Service). Nothing of that shows
+    outside of the node, so it is judged by how the tenants ended. A file in the node's folder is read by all jobs of a
+    run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "mps_suspects.json"
+
+    def _accesses(self) -> list[str]:
+        return list(read_json(self._file)) if self._file.exists() else []
+
+    def __contains__(self, access: str) -> bool:
+        return access in self._accesses()
+
+    def add(self, access: str) -> None:
+        write_json(self._file, sorted({*self._accesses(), access}))
+
+    def remove(self, access: str) -> None:
+        """Trust the daemon of that access: it was restarted, or has served a cell well."""
+        if access in self:
+            write_json(self._file, [each for each in self._accesses() if each != access])
+
+    def clear(self) -> None:
+        self._file.unlink(missing_ok=True)
 
 
 class ClusterNode(Node):
@@ -57,8 +93,7 @@ class ClusterNode(Node):
     @cached_property
     def gpus(self) -> int:
         """The number of the node's GPUs."""
-        labels = self.cluster.read()["metadata"].get("labels", {})
-        return mig_instances.gpus(labels) or int(self._described.get("gpus", 0))
+        return mig_instances.gpus(self.cluster.labels()) or int(self._described.get("gpus", 0))
 
     @cached_property
     def _described(self) -> GpuDescription:
@@ -78,7 +113,7 @@ class ClusterNode(Node):
     def facts(self) -> NodeFacts:
         """The record's `node` object; `device` is a digest of the machine's id and the product."""
         node = self.cluster.read()
-        labels, info = node["metadata"].get("labels", {}), node["status"]["nodeInfo"]
+        labels, info = labels_of(node), node["status"]["nodeInfo"]
         described = self._described
         product = (mig_instances.whole_product(labels) or described.get("product", "unknown GPU")).replace("-", " ")
         memory_mib = mig_instances.memory_mib(labels) or saved_state.memory_mib(node)
@@ -86,8 +121,8 @@ class ClusterNode(Node):
         label = ""
         if self.is_mock:
             label = f"{'mock GPU' if 'mock' in product.lower() else 'GPU idle'}, CPU work in pods"
-        parts = ("major", "minor", "rev")
-        driver = [labels.get(f"nvidia.com/cuda.driver.{part}") for part in parts]
+        driver = [labels.get(f"nvidia.com/cuda.driver.{part}") for part in ("major", "minor", "rev")]
+        plugin = self.cluster.installed.plugin
         return {
             "kind": self.kind,
             "device": hashlib.sha256(identity.encode()).hexdigest()[:16],
@@ -101,34 +136,29 @@ class ClusterNode(Node):
                 "node": "node-0",
                 "gpus": self.gpus,
                 "driver": ".".join(filter(None, driver)) or described.get("driver"),
-                "device_plugin": self.cluster.installed.plugin.version if self.cluster.installed.plugin else None,
+                "device_plugin": plugin.version if plugin else None,
                 "kubernetes": info["kubeletVersion"],
                 "container_runtime": info["containerRuntimeVersion"],
                 "kernel": info["kernelVersion"],
             },
         }
 
-    def access(self, name: str) -> Access:
-        """The access of that name."""
-        if name not in self._accesses:
-            self._accesses[name] = ACCESSES[name](self.cluster)
-        return self._accesses[name]
-
     @cached_property
     def _accesses(self) -> dict[str, Access]:
-        return {}
+        return {name: access(self.cluster) for name, access in ACCESSES.items()}
+
+    def access(self, name: str) -> Access:
+        """The access of that name."""
+        return self._accesses[name]
 
     def access_of(self, strategy: Strategy) -> Access:
         """The strategy's access."""
-        assert strategy.access is not None
-        return self.access(strategy.access)
+        return self._accesses[str(strategy.access)]
 
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
-        """Why the strategy's access cannot give `replicas` tenants that strategy, or None."""
         return self.access_of(strategy).infeasible(strategy, replicas)
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
-        """One for each tenant."""
         return self.access_of(strategy).grants(strategy, replicas)
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
@@ -141,7 +171,6 @@ class ClusterNode(Node):
         return evidence
 
     def plan(self, strategy: Strategy) -> str:
-        """What is changed, and that it is undone."""
         return self.access_of(strategy).plan(strategy)
 
     def tenants(self, spec: Spec, settings: Settings) -> Tenants:
@@ -149,7 +178,7 @@ class ClusterNode(Node):
         cell = hashlib.sha256(f"{self.cluster.run_id}/{settings['cell_folder']}".encode()).hexdigest()[:12]
         place = Place(
             node=self.cluster.name,
-            node_digest=node_digest(self.cluster.name),
+            node_digest=self.cluster.digest,
             namespace=self.cluster.options["namespace"],
             cell=cell,
             taint=saved_state.TAINT,
@@ -217,14 +246,13 @@ class ClusterNode(Node):
 
     def watch(self, options: Mapping[str, Any]) -> None:
         """Have the Prometheus of an operator scrape the node's tenants, until `restore`. Raises NodeError."""
-        wanted = pod_monitor.pod_monitor(
-            node_digest(self.cluster.name), foreign_pods.OWNER_LABEL, self.cluster.run_id, options
-        )
+        digest, run_id = self.cluster.digest, self.cluster.run_id
+        wanted = pod_monitor.pod_monitor(digest, foreign_pods.OWNER_LABEL, run_id, options)
         pod_monitor.ensure(self.cluster.api, self.cluster.options["namespace"], wanted)
 
     def _watch_no_more(self) -> None:
         if self.cluster.options["has_pod_monitor"]:
-            pod_monitor.remove(self.cluster.api, self.cluster.options["namespace"], node_digest(self.cluster.name))
+            pod_monitor.remove(self.cluster.api, self.cluster.options["namespace"], self.cluster.digest)
 
     # States.
 
@@ -239,11 +267,7 @@ class ClusterNode(Node):
         self.cluster.refuse_foreign_pods()
 
     def _sweep_tenants(self) -> None:
-        sweep(
-            self.cluster.api,
-            self.cluster.options["namespace"],
-            {foreign_pods.OWNER_LABEL: node_digest(self.cluster.name)},
-        )
+        sweep(self.cluster.api, self.cluster.options["namespace"], {foreign_pods.OWNER_LABEL: self.cluster.digest})
         for name in self.cluster.options["accesses"]:
             self.access(name).clean()
 

@@ -1,6 +1,6 @@
 """A GPU that another scheduler shares, or that has been shared already: pods by a template, and nothing is switched.
 
-HAMi, Volcano and KAI are entries of the catalogue, and so is any other stack whose pods say what they want.
+HAMi, Volcano and KAI are entries of the catalogue, and so is any other stack whose pods ask for a share.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from sharebench.nodes.contract import Evidence, Grant, NodeError, State, item
 from sharebench.nodes.kubernetes.access.base import Access, PodNeeds, view_of
 from sharebench.nodes.kubernetes.cluster import saved_state
 from sharebench.nodes.kubernetes.cluster.foreign_pods import ENDED_PHASES, OWNER_LABEL
-from sharebench.nodes.kubernetes.cluster.labels import MEMORY_LABEL
-from sharebench.nodes.kubernetes.cluster.lease import node_digest
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import MEMORY_LABEL, labels_of
 from tenant.contract import PROBE_VARIABLE, SHOWN_VARIABLE, TenantReport, View
 
 # How far beyond its limit a tenant tries to allocate: more than any rounding of the limit.
@@ -28,7 +27,7 @@ POLL_SECONDS = 1.0
 
 
 def _count(quantity: str) -> int | None:
-    """A quantity of an extended resource, which may be written as 1k; None where it is no whole number."""
+    """A quantity of an extended resource, which may be written as 1k; None where it is not a whole number."""
     return int(quantity) if quantity.isdecimal() else None
 
 
@@ -41,20 +40,19 @@ class Static(Access):
     # What there is.
 
     def _memory_mib(self) -> int | None:
-        label = self.cluster.read()["metadata"].get("labels", {}).get(MEMORY_LABEL)
+        label = self.cluster.labels().get(MEMORY_LABEL)
         return int(label) if label else None
 
     def _is_there(self, deployment: str) -> bool:
         """Whether a ready pod belongs to a Deployment of that name, in whatever namespace.
 
-        Told by its ReplicaSet's name, so that no right is needed but to list pods.
+        Known by its ReplicaSet's name, so that no right is needed but to list pods.
         """
         found = self.cluster.api.get(
             "/api/v1/pods", labelSelector="pod-template-hash", fieldSelector="status.phase=Running"
         )["items"]
         for pod in found:
-            labels = pod["metadata"].get("labels") or {}
-            replica_set = f"{deployment}-{labels.get('pod-template-hash')}"
+            replica_set = f"{deployment}-{labels_of(pod).get('pod-template-hash')}"
             owners = [owner["name"] for owner in pod["metadata"].get("ownerReferences") or []]
             conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions") or []}
             if replica_set in owners and conditions.get("Ready") == "True":
@@ -147,11 +145,11 @@ class Static(Access):
         return None if percent is None or memory_mib is None else int((memory_mib << 20) * percent / 100)
 
     def clean(self) -> None:
-        """Wait until the scheduler has let go of the GPU, if it is one that holds it by pods of its own."""
+        """Wait until the scheduler has released the GPU, if it is one that holds it by pods of its own."""
         if self._companions is None:
             return
         deadline = time.monotonic() + GONE_SECONDS
-        # What stays belongs to pods of others, and is refused with them.
+        # What stays belongs to foreign pods, and is refused with them.
         while time.monotonic() < deadline and self._holders(self._companions):
             time.sleep(POLL_SECONDS)
 
@@ -170,7 +168,7 @@ class Static(Access):
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
         """Who placed the pods and gave them a share, and what the tenants see of it, down to an allocation too large.
 
-        What nobody shows is not claimed: without CUDA in the tenants nothing is known of memory.
+        What is not shown is not claimed: without CUDA in the tenants nothing is known of memory.
         """
         assert strategy.pod is not None
         limits = strategy.limits(len(grants))
@@ -189,8 +187,7 @@ class Static(Access):
         return evidence
 
     def _from_pods(self, made: PodTemplate, replicas: int) -> Evidence:
-        digest = node_digest(self.cluster.name)
-        ours = [pod for pod in self.cluster.pods() if (pod["metadata"].get("labels") or {}).get(OWNER_LABEL) == digest]
+        ours = [pod for pod in self.cluster.pods() if labels_of(pod).get(OWNER_LABEL) == self.cluster.digest]
         evidence = []
         if made.scheduler is not None:
             placed = [pod["spec"].get("schedulerName") == made.scheduler for pod in ours]

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, cast
@@ -22,6 +22,8 @@ ANSWER_SECONDS = 30.0
 PATIENCE_SECONDS = 60.0
 FIRST_PAUSE_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 5.0
+# How often an object is read and changed that others change at the same time.
+ATTEMPTS = 10
 # The server ends a watch after this time, so that a connection that died unnoticed is not waited for.
 WATCH_SECONDS = 30
 # Too many requests, and what a server or a balancer before it says while it comes and goes.
@@ -29,7 +31,7 @@ RETRIED_STATUSES = {429, 500, 502, 503, 504}
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 MERGE_PATCH = "application/merge-patch+json"
 NO_CLUSTER = "no usable kubeconfig: {}; set KUBECONFIG or kubernetes.context"
-NO_KUBECONFIG = "no kubeconfig found: {} does not exist; set KUBECONFIG to the path of yours"
+NO_KUBECONFIG = "no kubeconfig found: {} does not exist; set KUBECONFIG to the path of your own"
 
 
 class ApiRefused(NodeError):
@@ -224,3 +226,27 @@ class Api:
                 yield from (json.loads(line) for line in lines if line)
         finally:
             response.response.close()
+
+
+def change(api: Api, path: str, wanted: Callable[[Json], Json]) -> Json:
+    """Apply the patch that `wanted` makes of the object as it is; again when somebody changed it meanwhile.
+
+    Returns the patch that was applied, empty where nothing was to be changed. Raises NodeError.
+    """
+    tried: Json = {}
+    for _ in range(ATTEMPTS):
+        found = api.get(path)
+        patch = wanted(found)
+        if not patch:
+            # After a conflict: the patch before had been applied, and its answer was lost.
+            return tried
+        metadata = patch.get("metadata", {}) | {"resourceVersion": found["metadata"]["resourceVersion"]}
+        try:
+            api.patch(path, patch | {"metadata": metadata})
+        except ApiRefused as refused:
+            if refused.status != 409:
+                raise
+            tried = patch
+            continue
+        return patch
+    raise NodeError(f"somebody keeps changing {path}: {ATTEMPTS} attempts to change it failed")

@@ -3,17 +3,43 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 
 from sharebench.core.run_record import RUN_ID_VARIABLE
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.cluster import claims_api, foreign_pods, saved_state
-from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
-from sharebench.nodes.kubernetes.cluster.node_choice import chosen
-from sharebench.nodes.kubernetes.cluster.nvidia_stack import Installed, look
+from sharebench.nodes.kubernetes.cluster.api import Api, Json, change
+from sharebench.nodes.kubernetes.cluster.lease import node_digest
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import Installed, labels_of, look
 from sharebench.nodes.kubernetes.cluster.options import ClusterOptions
 from sharebench.nodes.kubernetes.cluster.saved_state import AccessState, SavedState
+
+GPU_LABEL = "nvidia.com/gpu.present"
+
+
+def chosen(nodes: Sequence[Json], wanted: str, offering: Collection[str] = ()) -> Json:
+    """The node by its name, or the only one with a GPU for `auto`; DRA drivers offer theirs on nodes `offering`.
+
+    Raises NodeError.
+    """
+    if wanted != "auto":
+        found = [node for node in nodes if node["metadata"]["name"] == wanted]
+        if not found:
+            raise NodeError(f"the cluster has no node {wanted!r}; set kubernetes.node to one that it has")
+        return found[0]
+    found = [
+        node
+        for node in nodes
+        if node["metadata"]["name"] in offering
+        or labels_of(node).get(GPU_LABEL) == "true"
+        or any(name.startswith("nvidia.com/") for name in node.get("status", {}).get("capacity", {}))
+    ]
+    if len(found) != 1:
+        names = ", ".join(sorted(node["metadata"]["name"] for node in found))
+        what = f"{len(found)} nodes have GPUs ({names})" if found else "no node has a GPU"
+        raise NodeError(f"{what}; name the one to measure: kubernetes.node")
+    return found[0]
 
 
 class Cluster:
@@ -28,7 +54,6 @@ class Cluster:
 
     @cached_property
     def api(self) -> Api:
-        """The API server."""
         return Api(self.options["context"])
 
     @cached_property
@@ -37,7 +62,12 @@ class Cluster:
         wanted, offering = self.options["node"], set()
         if "dra" in self.options["accesses"] and wanted == "auto":
             offering = claims_api.nodes(self.api)
-        return str(chosen(self.api.get("/api/v1/nodes")["items"], wanted, offering)["metadata"]["name"])
+        return str(chosen(self.nodes(), wanted, offering)["metadata"]["name"])
+
+    @property
+    def digest(self) -> str:
+        """Stands for the node's name in our labels and names."""
+        return node_digest(self.name)
 
     @property
     def path(self) -> str:
@@ -53,14 +83,24 @@ class Cluster:
         """The node's object."""
         return self.api.get(self.path)
 
+    def labels(self) -> Mapping[str, str]:
+        """The node's labels."""
+        return labels_of(self.read())
+
+    def nodes(self) -> list[Json]:
+        """All nodes of the cluster."""
+        return self._all("/api/v1/nodes")
+
     def pods(self) -> list[Json]:
         """All pods that are on the node or bound to it."""
-        found: list[Json] = self.api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={self.name}")["items"]
-        return found
+        return self._all("/api/v1/pods", fieldSelector=f"spec.nodeName={self.name}")
 
     def daemon_sets(self) -> list[Json]:
         """All DaemonSets of the cluster."""
-        found: list[Json] = self.api.get("/apis/apps/v1/daemonsets")["items"]
+        return self._all("/apis/apps/v1/daemonsets")
+
+    def _all(self, path: str, **query: str) -> list[Json]:
+        found: list[Json] = self.api.get(path, **query)["items"]
         return found
 
     @cached_property
@@ -77,20 +117,18 @@ class Cluster:
             raise NodeError(foreign_pods.refusal(found))
 
     def set_taint(self, present: bool) -> None:
-        """Add our taint to the node, or remove it."""
-        for attempt in range(5):
-            node = self.read()
-            taints = saved_state.taints_without_ours(node)
-            if present:
-                taints.append({"key": saved_state.TAINT, "value": "true", "effect": "NoSchedule"})
-            if taints == (node["spec"].get("taints") or []):
-                return
-            version = {"resourceVersion": node["metadata"]["resourceVersion"]}
-            try:
-                self.api.patch(self.path, {"metadata": version, "spec": {"taints": taints or None}})
-            except ApiRefused as refused:
-                if refused.status != 409 or attempt == 4:
-                    raise
+        """Add our taint to the node, or remove it. Raises NodeError."""
+        ours = [{"key": saved_state.TAINT, "value": "true", "effect": "NoSchedule"}] if present else []
+
+        def patch(node: Json) -> Json:
+            taints = [*saved_state.taints_without_ours(node), *ours]
+            return {} if taints == (node["spec"].get("taints") or []) else {"spec": {"taints": taints or None}}
+
+        change(self.api, self.path, patch)
+
+    def set_labels(self, labels: Mapping[str, str | None]) -> None:
+        """Set labels of the node; None removes one."""
+        self.api.patch(self.path, {"metadata": {"labels": dict(labels)}})
 
     def saved_state(self) -> SavedState | None:
         """The node's saved state; None where nothing of the node was changed."""

@@ -53,16 +53,16 @@ def listed(pods: Iterable[Json]) -> str:
 def refusal(pods: Iterable[Json]) -> str:
     """The message that refuses a node which these pods use."""
     return (
-        f"GPU pods of others run on the node: {listed(pods)}; "
+        f"foreign GPU pods run on the node: {listed(pods)}; "
         "wait for them, move them, or let them be evicted (kubernetes.drain: true)"
     )
 
 
 def drain(api: Api, pods: list[Json], deadline_seconds: float) -> None:
-    """Evict the pods and wait until they are gone; budgets are heeded. Raises NodeError for what does not go."""
+    """Evict the pods and wait until they are gone; budgets are respected. Raises NodeError for what does not go."""
     belong = [pod for pod in pods if _is_daemons(pod)]
     if belong:
-        raise NodeError(f"GPU pods of DaemonSets come back when they are evicted, remove them first: {listed(belong)}")
+        raise NodeError(f"DaemonSets recreate evicted GPU pods, remove them first: {listed(belong)}")
     deadline = time.monotonic() + deadline_seconds
     left = list(pods)
     while left:

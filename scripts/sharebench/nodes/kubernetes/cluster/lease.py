@@ -83,7 +83,7 @@ class NodeLease:
                 is_gone = lease is not None and refused.status == 404
                 if refused.status != 409 and not is_gone:
                     raise
-                # Somebody was faster: another run, whose name the next look tells, or a job of this one.
+                # Somebody was faster: another run, whose name the next look shows, or a job of this one.
                 continue
             return
         raise NodeError("other runs keep taking the node; wait for them to end, or stop them")
@@ -128,7 +128,7 @@ class NodeLease:
             lease = self.api.find(self.path)
             holder = _holder(lease) if lease else None
             if lease is None or holder != run_id:
-                raise NodeError(f"the node is not ours any more: its Lease is held by {holder or 'nobody'}")
+                raise NodeError(f"the node is not ours any more: its Lease is held by {holder or 'no run'}")
             held = self._held_by(run_id, lease["spec"].get("acquireTime"))
             try:
                 self.api.replace(self.path, lease | {"spec": held})

@@ -1,12 +1,24 @@
-"""What of NVIDIA's stack a cluster has: the DaemonSets of the device plugin and its companions, and their ConfigMap."""
+"""NVIDIA's stack in a cluster: the DaemonSets of the device plugin and its companions, and labels of a node's GPUs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sharebench.nodes.kubernetes.cluster.api import Json
 
+CONFIG_LABEL = "nvidia.com/device-plugin.config"
+COUNT_LABEL = "nvidia.com/gpu.count"
+PRODUCT_LABEL = "nvidia.com/gpu.product"
+MEMORY_LABEL = "nvidia.com/gpu.memory"
+REPLICAS_LABEL = "nvidia.com/gpu.replicas"
+SHARING_LABEL = "nvidia.com/gpu.sharing-strategy"
+MPS_LABEL = "nvidia.com/mps.capable"
+COMPUTE_LABELS = ("nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor")
+# From this compute capability on 48 clients may share an MPS server, before it 16 (MPS documentation, and the plugin).
+MANY_CLIENTS_SINCE = (7, 5)
+GPU_RESOURCES = re.compile(r"nvidia\.com/(gpu|mig-).*")
 # Container names by which a part is known, of the Helm chart and of the GPU operator.
 PLUGIN = ("nvidia-device-plugin-ctr", "nvidia-device-plugin")
 DISCOVERY = ("gpu-feature-discovery-ctr", "gpu-feature-discovery")
@@ -18,56 +30,109 @@ OPERATOR_OWNER = "ClusterPolicy"
 CLUSTER_POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
 
 
+def labels_of(node: Json) -> Mapping[str, str]:
+    """The node's labels."""
+    found: Mapping[str, str] = node["metadata"].get("labels") or {}
+    return found
+
+
+def allocatable(node: Json) -> dict[str, int]:
+    """GPU resources of the node that pods can ask for, by name; those that are 0 left out."""
+    values = node.get("status", {}).get("allocatable", {})
+    return {name: int(value) for name, value in values.items() if GPU_RESOURCES.fullmatch(name) and int(value)}
+
+
+def compute_capability(labels: Mapping[str, str]) -> tuple[int, ...]:
+    """Major and minor; empty where GPU Feature Discovery has not found it."""
+    found = [labels.get(name, "") for name in COMPUTE_LABELS]
+    return tuple(map(int, found)) if all(each.isdecimal() for each in found) else ()
+
+
+def most_mps_clients(labels: Mapping[str, str]) -> int | None:
+    """How many tenants the GPU takes under MPS; None where its compute capability is unknown."""
+    found = compute_capability(labels)
+    return (48 if found >= MANY_CLIENTS_SINCE else 16) if found else None
+
+
+def version_of(text: str) -> tuple[int, ...]:
+    """`v0.19.3` as numbers; empty where it is none."""
+    parts = text.removeprefix("v").split("-")[0].split(".")
+    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
+
+
+def variables_of(container: Json) -> dict[str, str]:
+    """The values of a container's environment; "" for those from elsewhere."""
+    return {each["name"]: each.get("value") or "" for each in container.get("env") or []}
+
+
 @dataclass(frozen=True)
 class Part:
-    """A DaemonSet and the container by which it was known."""
+    """A DaemonSet and the name of the container by which it was known."""
 
     daemon_set: Json
     container: str
 
     @property
     def name(self) -> str:
-        """Its name."""
         return str(self.daemon_set["metadata"]["name"])
 
     @property
     def namespace(self) -> str:
-        """Its namespace."""
         return str(self.daemon_set["metadata"]["namespace"])
+
+    @property
+    def pod_spec(self) -> Json:
+        """That of its template."""
+        found: Json = self.daemon_set["spec"]["template"]["spec"]
+        return found
+
+    @property
+    def own_container(self) -> Json:
+        """The container by which it was known."""
+        found: Json = next(each for each in self.pod_spec["containers"] if each["name"] == self.container)
+        return found
 
     @property
     def version(self) -> str:
         """Version by its label, else by the tag of its image."""
         labels = self.daemon_set["metadata"].get("labels") or {}
-        image = next(each["image"] for each in _containers(self.daemon_set) if each["name"] == self.container)
-        tag = image.split("@")[0].rpartition("/")[2].partition(":")[2]
+        tag = self.own_container["image"].split("@")[0].rpartition("/")[2].partition(":")[2]
         return str(labels.get("app.kubernetes.io/version") or tag or "unknown")
 
     @property
     def policy(self) -> str | None:
-        """Name of the ClusterPolicy for which the GPU operator made it; None where it is not the operator's."""
+        """Name of the ClusterPolicy for which the GPU operator made it, and would undo changes; None without it."""
         owners = self.daemon_set["metadata"].get("ownerReferences") or []
         return next((str(owner["name"]) for owner in owners if owner["kind"] == OPERATOR_OWNER), None)
 
-    @property
-    def is_operators(self) -> bool:
-        """Whether the GPU operator made it, which would undo changes of it."""
-        return self.policy is not None
-
     def pod_of(self, pods: Iterable[Json]) -> Json | None:
         """Its pod among these, by owner: the chart gives all its DaemonSets the same labels."""
-        mine = [pod for pod in pods if self._owns(pod)]
-        # While one is replaced there are two.
-        mine.sort(key=lambda pod: bool(pod["metadata"].get("deletionTimestamp")))
-        return mine[0] if mine else None
-
-    def _owns(self, pod: Json) -> bool:
         uid = self.daemon_set["metadata"]["uid"]
-        return any(owner["uid"] == uid for owner in pod["metadata"].get("ownerReferences") or [])
+        mine = [pod for pod in pods if uid in [owner["uid"] for owner in pod["metadata"].get("ownerReferences") or []]]
+        # While one is replaced there are two.
+        return min(mine, key=lambda pod: bool(pod["metadata"].get("deletionTimestamp")), default=None)
 
-    def daemon(self, pods: Iterable[Json], main: str | None = None) -> Daemon:
-        """The part as it runs on the node whose pods these are."""
-        return Daemon(self.name, self.daemon_set, self.pod_of(pods), main)
+    def unready(self, pods: Iterable[Json], own_container_only: bool = False) -> str | None:
+        """Why it is not up to date and ready on the node whose pods these are; None if it is."""
+        status, wanted = self.daemon_set.get("status", {}), self.daemon_set["metadata"].get("generation", 0)
+        if status.get("observedGeneration", 0) < wanted:
+            return f"{self.name}: its last change is not rolled out yet"
+        pod = self.pod_of(pods)
+        if pod is None:
+            return f"{self.name} has no pod on the node"
+        if pod["metadata"].get("deletionTimestamp"):
+            return f"the pod of {self.name} is ending"
+        for container in pod.get("status", {}).get("containerStatuses") or [{"name": self.container, "ready": False}]:
+            if not container["ready"] and (container["name"] == self.container or not own_container_only):
+                return f"{self.name}: {container['name']} is not ready{_why(container)}"
+        return None
+
+
+def _why(container: Json) -> str:
+    waiting = (container.get("state") or {}).get("waiting") or {}
+    ended = (container.get("lastState") or {}).get("terminated") or {}
+    reasons = ", ".join(filter(None, [waiting.get("reason"), ended.get("reason")]))
+    return f" ({reasons})" if reasons else ""
 
 
 def naming_command(policy: str, namespace: str) -> str:
@@ -108,34 +173,32 @@ class Installed:
     mig_manager: Part | None
     configs: Configs | None
 
-
-def _containers(daemon_set: Json, initial: bool = False) -> list[Json]:
-    spec = daemon_set["spec"]["template"]["spec"]
-    return [*spec["containers"], *((spec.get("initContainers") or []) if initial else [])]
+    @property
+    def readers(self) -> tuple[Part | None, ...]:
+        """The parts that read the plugin's ConfigMap."""
+        return (self.plugin, self.discovery, self.mps)
 
 
 def _find(daemon_sets: Sequence[Json], names: tuple[str, ...], pods: Sequence[Json]) -> Part | None:
     found = [
         Part(daemon_set, container["name"])
         for daemon_set in daemon_sets
-        for container in _containers(daemon_set)
+        for container in daemon_set["spec"]["template"]["spec"]["containers"]
         if container["name"] in names
     ]
     # Of several (one per kind of node, say) the one that runs on this node.
-    found.sort(key=lambda part: part.pod_of(pods) is None)
-    return found[0] if found else None
+    return min(found, key=lambda part: part.pod_of(pods) is None, default=None)
 
 
 def _configs(plugin: Part) -> Configs | None:
     """Where the plugin's config-manager finds its keys: the ConfigMap mounted at the folder that its variable names."""
-    volumes = plugin.daemon_set["spec"]["template"]["spec"].get("volumes") or []
-    for container in _containers(plugin.daemon_set, initial=True):
-        variables = {each["name"]: each.get("value", "") for each in container.get("env") or []}
+    for container in (*plugin.pod_spec["containers"], *(plugin.pod_spec.get("initContainers") or [])):
+        variables = variables_of(container)
         if CONFIG_FOLDER_VARIABLE not in variables:
             continue
         folder = variables[CONFIG_FOLDER_VARIABLE]
         mounted = [mount["name"] for mount in container.get("volumeMounts") or [] if mount["mountPath"] == folder]
-        for volume in volumes:
+        for volume in plugin.pod_spec.get("volumes") or []:
             if volume["name"] in mounted and volume.get("configMap"):
                 name = volume["configMap"]["name"]
                 return Configs(plugin.namespace, name, variables.get(DEFAULT_VARIABLE, ""))
@@ -146,43 +209,9 @@ def look(daemon_sets: Sequence[Json], pods: Sequence[Json]) -> Installed:
     """What is installed, from all DaemonSets of the cluster and the node's pods."""
     plugin = _find(daemon_sets, PLUGIN, pods)
     return Installed(
-        plugin,
-        _find(daemon_sets, DISCOVERY, pods),
-        _find(daemon_sets, MPS, pods),
-        _find(daemon_sets, MIG_MANAGER, pods),
-        _configs(plugin) if plugin else None,
+        plugin=plugin,
+        discovery=_find(daemon_sets, DISCOVERY, pods),
+        mps=_find(daemon_sets, MPS, pods),
+        mig_manager=_find(daemon_sets, MIG_MANAGER, pods),
+        configs=_configs(plugin) if plugin else None,
     )
-
-
-@dataclass(frozen=True)
-class Daemon:
-    """A DaemonSet of NVIDIA's and its pod on the node, None where there is none; `main` is the container that counts.
-
-    Without `main` all containers must be ready.
-    """
-
-    name: str
-    daemon_set: Json
-    pod: Json | None
-    main: str | None = None
-
-    def unready(self) -> str | None:
-        """Why it is not up to date and ready on the node; None if it is."""
-        status, wanted = self.daemon_set.get("status", {}), self.daemon_set["metadata"].get("generation", 0)
-        if status.get("observedGeneration", 0) < wanted:
-            return f"{self.name}: its last change is not rolled out yet"
-        if self.pod is None:
-            return f"{self.name} has no pod on the node"
-        if self.pod["metadata"].get("deletionTimestamp"):
-            return f"the pod of {self.name} is ending"
-        for container in self.pod.get("status", {}).get("containerStatuses") or [{"name": "it", "ready": False}]:
-            if not container["ready"] and self.main in (None, container["name"]):
-                return f"{self.name}: {container['name']} is not ready{_why(container)}"
-        return None
-
-
-def _why(container: Json) -> str:
-    waiting = (container.get("state") or {}).get("waiting") or {}
-    ended = (container.get("lastState") or {}).get("terminated") or {}
-    said = ", ".join(filter(None, [waiting.get("reason"), ended.get("reason")]))
-    return f" ({said})" if said else ""

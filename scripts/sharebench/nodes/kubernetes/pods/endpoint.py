@@ -1,4 +1,4 @@
-"""One tenant in a pod, as the driver asks it."""
+"""One tenant in a pod, as the driver asks it, and the telemetry of a GPU that only its tenants can see."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.pods.forward import PodUnreachable
 from sharebench.nodes.kubernetes.pods.manifest import PORT
 from sharebench.nodes.tenant_http import READY_TIMEOUT_SECONDS, TIMEOUT_SECONDS, HttpEndpoint
+from sharebench.records.telemetry import NOTHING_KNOWN, Row, Telemetry
 from tenant.contract import GpuSample
 
 
@@ -30,7 +31,7 @@ class _Forwarded(http.client.HTTPConnection):
 
 
 def _is_open(connection: http.client.HTTPConnection) -> bool:
-    """Whether nobody has ended it: nothing comes, not even its end, before a tenant is asked."""
+    """Whether it has not ended: nothing comes, not even its end, before a tenant is asked."""
     return connection.sock is not None and not select.select([connection.sock], [], [], 0)[0]
 
 
@@ -60,7 +61,7 @@ class PodEndpoint(HttpEndpoint):
         return before
 
     def _take(self) -> http.client.HTTPConnection | None:
-        """The kept connection, if it is still good; nobody else has it meanwhile."""
+        """The kept connection, if it is still good; no other caller has it meanwhile."""
         kept = self._keep(None)
         if kept is not None and not _is_open(kept):
             kept.close()
@@ -162,3 +163,50 @@ class PodEndpoint(HttpEndpoint):
         if status != 200:
             raise TenantUnreachable(f"GET /telemetry: status {status} {answer.get('error', '')}")
         return [GpuSample(*values) for values in answer["samples"]]
+
+
+class PodSampler:
+    """Has the GPU sampled through NVML from within the pod behind `endpoint`, where it has the library, from now on.
+
+    To start a process in a pod whose tenant is at work takes most of a second where all share two cores. So it is
+    asked for when the tenants are warm, and has begun before a window is announced (`begun`): nothing of it falls into
+    one. What cannot be sampled costs no cell: its telemetry is blank, with the reason.
+    """
+
+    def __init__(self, endpoint: PodEndpoint) -> None:
+        self._endpoint = endpoint
+        self._reason: str | None = None
+        self._beginning = threading.Thread(target=self._begin, name="telemetry", daemon=True)
+        self._beginning.start()
+
+    def _begin(self) -> None:
+        try:
+            self._reason = self._endpoint.begin_telemetry()
+        except TenantUnreachable as silence:
+            self._reason = f"tenant 0 did not answer whether it can sample: {silence}"
+
+    def begun(self) -> PodSampler:
+        """Itself, once it samples or is known not to."""
+        self._beginning.join()
+        return self
+
+    def start(self) -> None:
+        """Nothing to begin: it samples already."""
+
+    def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], Telemetry]:
+        """End; the rows of the window, by seconds since its start, and the record's summary."""
+        self._beginning.join()
+        samples: list[GpuSample] = []
+        if self._reason is None:
+            try:
+                samples = self._endpoint.end_telemetry()
+            except TenantUnreachable as silence:
+                self._reason = f"tenant 0 did not deliver its samples: {silence}"
+        if self._reason is not None:
+            return [], {**NOTHING_KNOWN, "reason": self._reason}
+        # Imported here: it brings NVML's package along, which takes its time to start.
+        from sharebench.nodes.gpu_summary import summarise
+
+        # Whose processes are on the GPU cannot be seen from a pod.
+        rows, summary = summarise(samples, {}, (), (), window_start_seconds, window_end_seconds)
+        return rows, {**summary, "source": "nvml-in-tenant-0"}

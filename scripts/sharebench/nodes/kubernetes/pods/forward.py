@@ -1,70 +1,139 @@
-"""A socket to a pod's port through the API server, by the Kubernetes library's port-forward."""
+"""A pod's port through the API server: what http.client needs of a socket, over a WebSocket."""
 
 from __future__ import annotations
 
-from functools import cache
+import contextlib
+import io
+import ssl
 from typing import Any
+from urllib.parse import urlsplit
 
 from sharebench.nodes.kubernetes.cluster.api import PATIENCE_SECONDS, Api, Backoff
 
 # API server, kubelet and runtime take a tenth of a second and more to open one.
 OPEN_SECONDS = 10.0
+# Each message begins with the number of its channel: 0 is the port's data, 1 its errors.
+PROTOCOL = "v4.channel.k8s.io"
+DATA = 0
 
 
 class PodUnreachable(ConnectionError):
     """The pod cannot be reached, whatever runs in it."""
 
 
-@cache
-def _mend() -> None:
-    """Replace the library's WebSocket by one that opens within a time-out, and ends when its connection is reset.
+class ForwardedPort:
+    """An open port, as far as http.client uses a socket. A connection that is reset ends it, as its end does."""
 
-    The library passes no time-out on, and takes no class of websocket. When a connection is reset, its thread ends and
-    leaves the socket at our end open.
-    """
-    from kubernetes.stream import ws_client
-    from websocket import WebSocket, WebSocketConnectionClosedException
+    def __init__(self, websocket: Any) -> None:
+        self._websocket = websocket
+        self._named: set[int] = set()
+        self._rest = b""
 
-    class Mended(WebSocket):
-        def connect(self, url: str, **options: Any) -> None:
-            opening: Any = super().connect
-            opening(url, **{"timeout": OPEN_SECONDS, **options})
-            # What comes through it later is awaited by a thread of the library's; at our end there is a time-out.
-            self.settimeout(None)
+    def settimeout(self, seconds: float) -> None:
+        self._websocket.settimeout(seconds)
 
-        def recv_data_frame(self, control_frame: bool = False) -> Any:
-            receiving: Any = super().recv_data_frame
+    def fileno(self) -> int:
+        return int(self._websocket.fileno())
+
+    def sendall(self, data: bytes) -> None:
+        """Raises OSError."""
+        from websocket import WebSocketException
+
+        try:
+            self._websocket.send_binary(bytes([DATA]) + data)
+        except WebSocketException as error:
+            raise ConnectionError(str(error)) from error
+
+    def recv(self, size: int) -> bytes:
+        """At most `size` bytes, b"" at the end. Raises TimeoutError."""
+        from websocket import WebSocketException, WebSocketTimeoutException
+
+        while not self._rest:
             try:
-                return receiving(control_frame)
-            except OSError as error:
-                raise WebSocketConnectionClosedException(str(error)) from error
+                message = self._websocket.recv()
+            except WebSocketTimeoutException:
+                raise TimeoutError("timed out") from None
+            except (WebSocketException, OSError):
+                return b""
+            if not message or isinstance(message, str):
+                return b""
+            if message[0] not in self._named:
+                # The first message of each channel has the port's number.
+                self._named.add(message[0])
+            elif message[0] == DATA:
+                self._rest = message[1:]
+            else:
+                return b""
+        data, self._rest = self._rest[:size], self._rest[size:]
+        return data
 
-    library: Any = ws_client
-    library.WebSocket = Mended
+    def makefile(self, mode: str) -> io.BufferedReader:
+        """To read; the port stays open when it is closed."""
+        return io.BufferedReader(_Reader(self))
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):
+            self._websocket.send_close()
+        self._websocket.shutdown()
 
 
-def forwarded(api: Api, namespace: str, pod: str, port: int, timeout_seconds: float) -> Any:
-    """A socket to the port; its time-out is `timeout_seconds`, for which a server that is away is asked again, too.
+class _Reader(io.RawIOBase):
+    def __init__(self, port: ForwardedPort) -> None:
+        self._port = port
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._port.recv(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _opened(api: Api, namespace: str, pod: str, port: int) -> ForwardedPort:
+    from websocket import create_connection
+
+    settings = api.client.configuration
+    path = f"/api/v1/namespaces/{namespace}/pods/{pod}/portforward"
+    query = [("ports", str(port))]
+    # From scratch for each one: a token may have run out.
+    _, url, headers, *_ = api.client.param_serialize("GET", path, query_params=query, auth_settings=["BearerToken"])
+    options: dict[str, Any] = {
+        "header": headers,
+        "subprotocols": [PROTOCOL],
+        "sslopt": {
+            "cert_reqs": ssl.CERT_REQUIRED if settings.verify_ssl else ssl.CERT_NONE,
+            "check_hostname": settings.verify_ssl and settings.assert_hostname is not False,
+            "ca_certs": settings.ssl_ca_cert,
+            "certfile": settings.cert_file,
+            "keyfile": settings.key_file,
+            "server_hostname": settings.tls_server_name,
+        },
+    }
+    if settings.proxy:
+        proxy = urlsplit(settings.proxy)
+        options |= {"http_proxy_host": proxy.hostname, "http_proxy_port": proxy.port}
+        options |= {"http_proxy_auth": (proxy.username, proxy.password)} if proxy.username else {}
+        options |= {"http_no_proxy": settings.no_proxy.split(",")} if settings.no_proxy else {}
+    return ForwardedPort(create_connection(url.replace("http", "ws", 1), timeout=OPEN_SECONDS, **options))
+
+
+def forwarded(api: Api, namespace: str, pod: str, port: int, timeout_seconds: float) -> ForwardedPort:
+    """The open port; its time-out is `timeout_seconds`, for which a server that is away is asked again, too.
 
     Raises PodUnreachable.
     """
-    from kubernetes import client
-    from kubernetes.stream import portforward
     from websocket import WebSocketException
 
-    _mend()
     backoff = Backoff(min(timeout_seconds, PATIENCE_SECONDS))
     while True:
         try:
-            call = client.CoreV1Api(client.ApiClient(api.client.configuration))
-            open_port = call.connect_get_namespaced_pod_portforward
-            tunnel = portforward(open_port, pod, namespace, ports=str(port))
-        except (client.ApiException, WebSocketException, OSError) as error:
+            given = _opened(api, namespace, pod, port)
+        except (WebSocketException, OSError) as error:
             if backoff.is_over:
-                said = " ".join(str(getattr(error, "reason", error)).split())
-                raise PodUnreachable(f"the API server forwards no port of the pod: {said}") from error
+                reason = " ".join(str(error).split())
+                raise PodUnreachable(f"the API server forwards no port of the pod: {reason}") from error
             backoff.pause()
             continue
-        socket = tunnel.socket(port)
-        socket.settimeout(timeout_seconds)
-        return socket
+        given.settimeout(timeout_seconds)
+        return given

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import io
 import json
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from sharebench.core.spec import Spec, workload_of
@@ -12,7 +19,6 @@ from sharebench.nodes.kubernetes.access.base import PodNeeds
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
 from sharebench.nodes.kubernetes.cluster.options import ClusterOptions
-from sharebench.nodes.kubernetes.pods import bundle
 from tenant.contract import GRANTED_VARIABLE, TOKEN_VARIABLE
 
 PORT = 8000
@@ -23,7 +29,7 @@ DIGEST_ANNOTATION = "sharebench/code-sha256"
 CELL_LABEL = "sharebench/cell"
 # Random for each start of a cell's tenants: an object that has it was made by this very start.
 ATTEMPT_ANNOTATION = "sharebench/attempt"
-# What Kubernetes calls nobody: images without a user of their own run as root, which restricted namespaces refuse.
+# Kubernetes' user without rights: images without a user of their own run as root, which restricted namespaces refuse.
 USER = 65532
 USER_NAME = "sharebench"
 GRACE_SECONDS = 2
@@ -32,6 +38,11 @@ NO_DISRUPTION_ANNOTATIONS = {
     "karpenter.sh/do-not-disrupt": "true",
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
 }
+# The sampler's side of telemetry is imported at the start: the driver asks for it when all tenants are at work, where
+# each file that is opened waits some 20 ms for the loop to release the interpreter.
+MAIN = "import tenant.gpu.telemetry\nfrom tenant.__main__ import main\n\nmain()\n"
+# The same code is the same bytes, whenever it is packed; the format has no earlier time.
+EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -72,6 +83,41 @@ def belonging(place: Place, owner: Json, body: Json) -> Json:
     return {**body, "metadata": metadata | {"ownerReferences": [owned(place, owner)]}}
 
 
+def _sources(name: str) -> dict[str, bytes]:
+    """The Python files of an installed package or module, by their paths from where it is installed."""
+    spec = find_spec(name)
+    assert spec is not None
+    assert spec.origin is not None
+    origin = Path(spec.origin)
+    if spec.submodule_search_locations is None:
+        return {origin.name: origin.read_bytes()}
+    folder = origin.parent
+    return {str(file.relative_to(folder.parent)): file.read_bytes() for file in sorted(folder.rglob("*.py"))}
+
+
+@cache
+def archive() -> bytes:
+    """The tenant's code as a zip that any Python runs: sources of `scripts/tenant`, prometheus_client and pynvml."""
+    sources = {"__main__.py": MAIN.encode()}
+    for name in ("tenant", "prometheus_client", "pynvml"):
+        sources |= _sources(name)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as bundle:
+        for name, source in sources.items():
+            bundle.writestr(zipfile.ZipInfo(name, EPOCH), source, zipfile.ZIP_DEFLATED)
+    return packed.getvalue()
+
+
+def digest(content: bytes) -> str:
+    """SHA-256 of an archive, in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def as_text(content: bytes) -> str:
+    """An archive as a ConfigMap's binaryData has it."""
+    return base64.b64encode(content).decode()
+
+
 def config_map(place: Place, code: bytes) -> Json:
     """The cell's ConfigMap; whoever deletes it deletes the cell's pods with it."""
     return {
@@ -80,10 +126,10 @@ def config_map(place: Place, code: bytes) -> Json:
         "metadata": {
             "name": place.name,
             "labels": place.labels,
-            "annotations": {DIGEST_ANNOTATION: bundle.digest(code)},
+            "annotations": {DIGEST_ANNOTATION: digest(code)},
         },
         "immutable": True,
-        "binaryData": {CODE_FILE: bundle.as_text(code)},
+        "binaryData": {CODE_FILE: as_text(code)},
     }
 
 

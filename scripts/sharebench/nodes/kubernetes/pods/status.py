@@ -1,4 +1,4 @@
-"""What a pod's status says of its tenant: running, ended by itself (measured), or not to be had (a harness failure)."""
+"""A tenant by its pod's status: running, ended by itself (measured), or not available (a harness failure)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def container(pod: Json) -> Json:
 
 
 def is_running(pod: Json) -> bool:
-    """Whether its container runs, and nobody is ending it."""
+    """Whether its container runs, and it is not being deleted."""
     return "running" in container(pod) and not pod["metadata"].get("deletionTimestamp")
 
 

@@ -15,12 +15,11 @@ from sharebench.nodes.contract import Grant, NodeError, TenantsFailed, TenantUnr
 from sharebench.nodes.kubernetes.access.base import Access
 from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
 from sharebench.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
-from sharebench.nodes.kubernetes.pods import bundle, manifest
+from sharebench.nodes.kubernetes.pods import manifest
 from sharebench.nodes.kubernetes.pods import status as pod_status
-from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
+from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint, PodSampler
 from sharebench.nodes.kubernetes.pods.forward import PodUnreachable, forwarded
 from sharebench.nodes.kubernetes.pods.manifest import PORT, Place
-from sharebench.nodes.kubernetes.pods.telemetry import PodSampler
 from sharebench.nodes.kubernetes.pods.watch import Watcher, wait_until_gone
 from sharebench.records.types import Exit, Outcome
 from tenant.contract import EXIT_USAGE
@@ -30,7 +29,7 @@ Answer = TypeVar("Answer")
 
 NS = 1_000_000_000
 POLL_SECONDS = 0.2
-# Beyond what a cell may take at most, so that pods end by themselves when nobody is left to delete them.
+# Beyond what a cell may take at most, so that pods end by themselves when no driver is left to delete them.
 SPARE_SECONDS = 300
 # A kubelet that lost the API server asks for it ever more rarely, up to a minute apart, and ends no pod meanwhile.
 GONE_SECONDS = 120.0
@@ -91,7 +90,7 @@ class PodTenants:
 
     def start(self, grants: Sequence[Grant]) -> None:
         """Create the cell's ConfigMap, what its access wants, and all pods. Raises NodeError when one is refused."""
-        code = bundle.archive()
+        code = manifest.archive()
         owner = self._create(self.config_maps, manifest.config_map(self.place, code))
         cell_seconds = self.timeouts["start_seconds"] + self.spec["window_seconds"] + self.timeouts["record_seconds"]
         deadline_seconds = int(2 * cell_seconds) + SPARE_SECONDS

@@ -21,7 +21,7 @@ def wait_until_gone(api: Api, collection: str, selector: str, seconds: float) ->
         if not left:
             return
         if backoff.is_over:
-            raise NodeError(f"{len(left)} pods of ours did not go within {seconds:g} s")
+            raise NodeError(f"{len(left)} of our pods did not go within {seconds:g} s")
         # What ends the watch is looked at by the next list.
         with contextlib.suppress(HTTPError, OSError, ValueError):
             for event in api.watch(collection, found["metadata"]["resourceVersion"], labelSelector=selector):

@@ -2,31 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
-from sharebench.nodes.kubernetes.access.base import GpuDescription
 from sharebench.nodes.kubernetes.access.device_plugin import mig_instances
+from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import CAPABLE_LABEL
 from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import map_file
 from sharebench.nodes.kubernetes.access.device_plugin.plugin import can_pack
+from sharebench.nodes.kubernetes.access.dra import nvidia
 from sharebench.nodes.kubernetes.access.dra.claims_access import Dra
 from sharebench.nodes.kubernetes.cluster import nvidia_stack
-from sharebench.nodes.kubernetes.cluster.api import ApiRefused
-from sharebench.nodes.kubernetes.cluster.labels import COUNT_LABEL, compute_capability, most_mps_clients
-from sharebench.nodes.kubernetes.cluster.versions import version_of
+from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import (
+    COUNT_LABEL,
+    MEMORY_LABEL,
+    compute_capability,
+    most_mps_clients,
+    version_of,
+)
+from sharebench.nodes.kubernetes.cluster.options import ClusterOptions
 from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.nodes.kubernetes.preflight.rights import OWN_NAMESPACE
-from sharebench.nodes.kubernetes.preflight.survey import HIDDEN, Row, Survey
+from sharebench.study.study import Study
 
+WIDTH = 26
+HIDDEN = "unknown (we may not look)"
 ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"
 PLUGIN_VALUES = "config/cluster/plugin-values.yaml"
 # What the tests ran with.
 TESTED_PLUGIN_VERSION = "0.19.3"
 
 
+class Row(NamedTuple):
+    """A line of the report; an empty name continues the row before."""
+
+    name: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"  {self.name:{WIDTH}}{self.text}"
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A cluster, the node to measure in it, and the study."""
+
+    study: Study
+    node: ClusterNode
+
+    @property
+    def api(self) -> Api:
+        return self.node.cluster.api
+
+    @property
+    def installed(self) -> nvidia_stack.Installed:
+        return self.node.cluster.installed
+
+    @property
+    def options(self) -> ClusterOptions:
+        return self.node.cluster.options
+
+    @cached_property
+    def labels(self) -> Mapping[str, str]:
+        """The node's labels."""
+        return self.node.cluster.labels()
+
+    def look(self, path: str) -> Json | None:
+        """What is at the path, {} where there is nothing; None where the API server does not let us look."""
+        try:
+            return self.api.find(path) or {}
+        except ApiRefused:
+            return None
+
+    def presence(self, path: str, otherwise: str = "not installed") -> str:
+        """`installed` if the API server serves the path, with something in it if that is a list."""
+        found = self.look(path)
+        if found is None:
+            return HIDDEN
+        return "installed" if found and found.get("items", True) else otherwise
+
+
+Component = Callable[[Survey], Iterable[Row]]
+"""What preflight shows of one component."""
+
+
 def _part(part: nvidia_stack.Part | None) -> str:
     if part is None:
         return "not installed"
-    manager = "GPU operator" if part.is_operators else "standalone"
+    manager = "GPU operator" if part.policy else "standalone"
     return f"{part.version} ({manager}, {part.namespace}/{part.name})"
 
 
@@ -45,29 +110,25 @@ def operator(survey: Survey) -> Iterator[Row]:
 
 def device_plugin(survey: Survey) -> Iterator[Row]:
     """The plugin, and the ConfigMap by which a node is switched."""
-    plugin, configs = survey.node.cluster.installed.plugin, survey.node.cluster.installed.configs
+    plugin, configs = survey.installed.plugin, survey.installed.configs
     yield Row("device plugin", _part(plugin))
     if plugin is None:
-        if not _uses_plugin(survey):
-            return
-        yield Row("", "install it, or the GPU operator: make cluster-install WITH=plugin APPLY=1, or WITH=operator")
+        if _uses_plugin(survey):
+            yield Row("", "install it, or the GPU operator: make cluster-install WITH=plugin APPLY=1, or WITH=operator")
         return
     if len(version_of(plugin.version)) < 2:
-        yield Row(
-            "",
-            f"its version is unknown (tag {plugin.version} of its image); this was tested with {TESTED_PLUGIN_VERSION}",
-        )
+        tag = f"its version is unknown (tag {plugin.version} of its image)"
+        yield Row("", f"{tag}; this was tested with {TESTED_PLUGIN_VERSION}")
     elif plugin.version.removeprefix("v") != TESTED_PLUGIN_VERSION:
         yield Row("", f"another version than {TESTED_PLUGIN_VERSION}, with which this was tested")
     if configs is not None:
         yield Row("  its ConfigMap", f"{configs.namespace}/{configs.name}, default {configs.default or 'not set'}")
-        return
-    if not plugin.is_operators:
+    elif plugin.policy is None:
         yield Row("  its ConfigMap", "none: it cannot be switched")
-        yield Row("", f"install it anew with {PLUGIN_VALUES}: make cluster-install WITH=plugin APPLY=1")
-        return
-    yield Row("  its ConfigMap", "none")
-    yield Row("", nvidia_stack.lacks_config_map(plugin))
+        yield Row("", f"reinstall it with {PLUGIN_VALUES}: make cluster-install WITH=plugin APPLY=1")
+    else:
+        yield Row("  its ConfigMap", "none")
+        yield Row("", nvidia_stack.lacks_config_map(plugin))
 
 
 def config_maps(node: ClusterNode) -> dict[str, str]:
@@ -79,7 +140,7 @@ def config_maps(node: ClusterNode) -> dict[str, str]:
 
 def discovery(survey: Survey) -> Iterator[Row]:
     """What makes the labels that prove a state."""
-    found = survey.node.cluster.installed
+    found = survey.installed
     yield Row("GPU Feature Discovery", _part(found.discovery))
     if found.discovery is None and found.plugin is not None:
         yield Row("", "a value of the plugin's chart, gfd.enabled=true; or make cluster-install WITH=plugin APPLY=1")
@@ -95,12 +156,12 @@ def discovery(survey: Survey) -> Iterator[Row]:
 
 def mps(survey: Survey) -> Iterator[Row]:
     """The MPS control daemon."""
-    yield Row("MPS control daemon", _part(survey.node.cluster.installed.mps))
+    yield Row("MPS control daemon", _part(survey.installed.mps))
 
 
 def mig_manager(survey: Survey) -> Iterator[Row]:
     """What changes MIG instances."""
-    found, is_allowed = survey.node.cluster.installed.mig_manager, "mig" in survey.options["may_change"]
+    found, is_allowed = survey.installed.mig_manager, "mig" in survey.options["may_change"]
     yield Row("MIG manager", _part(found))
     if found is None and is_allowed:
         yield Row("", "part of the GPU operator: migManager.enabled=true")
@@ -113,17 +174,18 @@ def dra_driver(survey: Survey) -> Iterator[Row]:
     if "dra" not in survey.options["accesses"]:
         yield Row("DRA driver", survey.presence("/apis/resource.k8s.io/v1/deviceclasses/gpu.nvidia.com"))
         return
-    dra = Dra(survey.node.cluster)
+    dra = survey.node.access("dra")
+    assert isinstance(dra, Dra)
     try:
         why = dra.missing()
     except ApiRefused:
         why = HIDDEN
-    if why is not None or dra.driver is None:
-        yield Row("DRA driver", str(why))
+    if why is not None:
+        yield Row("DRA driver", why)
         return
     count, build = len(dra.devices), dra.build
     version = build.version if build else "version unknown"
-    yield Row("DRA driver", f"{version} ({dra.driver.name}, resource.k8s.io/{dra.version}, {count} device(s) offered)")
+    yield Row("DRA driver", f"{version} ({nvidia.NAME}, resource.k8s.io/{dra.version}, {count} device(s) offered)")
     gates = sorted(name for name, is_on in (build.gates if build else {}).items() if is_on)
     yield Row("  its gates", f"on: {', '.join(gates) or 'none'}")
 
@@ -137,16 +199,12 @@ def _uses_plugin(survey: Survey) -> bool:
     return "device-plugin" in survey.options["accesses"]
 
 
-def _claimed(survey: Survey) -> GpuDescription:
-    """What the DRA driver tells of the GPU, where the study uses claims; else empty."""
-    return survey.node.access("dra").describe() if "dra" in survey.options["accesses"] else {}
-
-
 def gpu(survey: Survey) -> Iterator[Row]:
     """What the node's GPUs are and can do, by the labels of GPU Feature Discovery."""
-    labels, prefix = survey.labels, "nvidia.com/"
+    labels, plugin = survey.labels, survey.installed.plugin
     count = labels.get(COUNT_LABEL)
-    if count is None and (known := _claimed(survey)):
+    known = survey.node.access("dra").describe() if "dra" in survey.options["accesses"] else None
+    if count is None and known:
         memory = known["memory_bytes"]
         size = f"{memory >> 20} MiB" if memory else "memory unknown"
         what = f"{known['gpus']} x {known['product']}, {size}, driver {known['driver'] or 'unknown'}"
@@ -155,24 +213,20 @@ def gpu(survey: Survey) -> Iterator[Row]:
     if count is None:
         yield Row("GPU", f"unknown: the node has no label {COUNT_LABEL}, so that nothing is known of its GPUs")
         return
-
-    driver = labels.get(f"{prefix}cuda.driver-version.full")
     compute, most = compute_capability(labels), most_mps_clients(labels)
     said = [
         f"{count} x {mig_instances.whole_product(labels) or 'unknown'}",
-        f"{labels.get(f'{prefix}gpu.memory', '?')} MiB",
+        f"{labels.get(MEMORY_LABEL, '?')} MiB",
         f"compute capability {'.'.join(map(str, compute)) or 'unknown'}",
-        f"driver {driver or 'unknown'}",
+        f"driver {labels.get('nvidia.com/cuda.driver-version.full') or 'unknown'}",
     ]
     yield Row("GPU", ", ".join(said))
-    plugin = survey.node.cluster.installed.plugin
     if survey.node.gpus > 1 and plugin is not None and not can_pack(plugin) and _uses_plugin(survey):
         yield Row("", f"device plugin {plugin.version} spreads tenants over the GPUs: no two can share one of them")
-        yield Row(
-            "", "use claims (config/kubernetes_dra.yaml), or plugin 0.20 or newer; no GPU of the node may be in use"
-        )
+        remedy = "use claims (config/kubernetes_dra.yaml), or plugin 0.20 or newer"
+        yield Row("", f"{remedy}; no GPU of the node may be in use")
     yield Row("  MPS", f"up to {most or 'an unknown number of'} tenants")
-    is_capable = labels.get(f"{prefix}mig.capable") == "true"
+    is_capable = labels.get(CAPABLE_LABEL) == "true"
     use = "in use now" if mig_instances.is_partitioned(labels) else "possible, not in use now"
     yield Row("  MIG", use if is_capable else "not possible")
 

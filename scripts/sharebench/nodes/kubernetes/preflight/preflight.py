@@ -12,13 +12,13 @@ from sharebench.nodes.kubernetes.cluster import foreign_pods
 from sharebench.nodes.kubernetes.cluster.api import Api, is_in_cluster
 from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.nodes.kubernetes.preflight import components
+from sharebench.nodes.kubernetes.preflight.components import Component, Row, Survey
 from sharebench.nodes.kubernetes.preflight.rights import OPTIONAL, OWN_NAMESPACE, Right, is_allowed, needed
-from sharebench.nodes.kubernetes.preflight.survey import Part, Row, Survey
 from sharebench.study.study import Study
 
 PATIENCE_SECONDS = 10.0
 # In the order in which they are shown. What serves another access or collector adds its own.
-PARTS: tuple[Part, ...] = (
+PARTS: tuple[Component, ...] = (
     components.operator,
     components.device_plugin,
     components.discovery,
@@ -40,7 +40,7 @@ def missing_rights(
 ) -> list[Row]:
     """A row for every right that we lack, and one with the command that grants those of a manifest.
 
-    `namespaces` says where each kind of place is, and None for the whole cluster; what has no place is not needed.
+    `namespaces` has where each kind of place is, and None for the whole cluster; what has no place is not needed.
     `objects` has the names of the objects that rights are about; what is not there needs no right.
     """
     rows = []
@@ -111,7 +111,7 @@ def inspect(study: Study) -> tuple[list[str], bool]:
             rows = missing_rights(api, {f"rbac-{name}.yaml": rights}, places, objects, "not needed")
             lines += map(str, [*rows, Row("", f"with it {buys}")] if rows else [])
         found = foreign_pods.gpu_pods(node.cluster.pods(), options["namespace"])
-        said = foreign_pods.refusal(found) if found else "no GPU pods of others on the node"
+        said = foreign_pods.refusal(found) if found else "no foreign GPU pods on the node"
         lines += ["others:", str(Row("", said))]
         is_free = not found or options["drain"]
         exists = survey.look(f"/api/v1/namespaces/{options['namespace']}") != {}

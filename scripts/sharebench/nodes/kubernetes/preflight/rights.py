@@ -16,7 +16,7 @@ OWN_NAMESPACE = "sharebench"
 class Right(NamedTuple):
     """A verb on a resource: `where` is `cluster`, `plugin` (its namespace) or `tenants` (theirs).
 
-    `object` says which one alone is meant: `node`, `configs` (the plugin's ConfigMap) or `mig-map`; "" for all.
+    `object` is the only one meant: `node`, `configs` (the plugin's ConfigMap) or `mig-map`; "" for all.
     """
 
     where: str

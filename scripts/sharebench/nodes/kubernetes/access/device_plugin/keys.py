@@ -1,12 +1,18 @@
-"""Our keys in the device plugin's ConfigMap: their names and their texts."""
+"""Our keys in the device plugin's ConfigMap: their names and texts, who needs them, and the last one removes them.
+
+All nodes of the cluster read the ConfigMap. Who needs the keys is noted on it, in the same change as the keys, and only
+if it is as it was read. So no run takes away what another one, on another node, has just come to rely on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Collection, Iterable, Mapping
 
 import yaml
 
 from sharebench.core.strategies import Strategy
+from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.cluster.api import Json
 
 PREFIX = "sharebench-"
@@ -14,6 +20,10 @@ RESOURCE = "nvidia.com/gpu"
 MIG_RESOURCE_PREFIX = "nvidia.com/mig-"
 # The plugin takes no fewer: `replicas: 1` is a parse error.
 FEWEST_REPLICAS = 2
+# With the digest of a node behind it: a run there needs the keys.
+USER_ANNOTATION_PREFIX = "sharebench/used-by-"
+# Keys of our names that somebody had made before the first of us came.
+PRIOR_KEYS_ANNOTATION = "sharebench/keys-before"
 
 
 def key_of(strategy: Strategy, replicas: int, most: int) -> tuple[str, int]:
@@ -77,3 +87,55 @@ def render(key: str, base: str, packed: bool = False) -> str:
         section: Json = {"renameByDefault": False, "resources": resources}
         config["sharing"] = {"timeSlicing" if mechanism == "time-slicing" else "mps": section}
     return yaml.safe_dump(config, sort_keys=False)
+
+
+def _notes(config_map: Json) -> dict[str, str]:
+    return dict(config_map["metadata"].get("annotations") or {})
+
+
+def others(config_map: Json, mine: str, nodes: Collection[str]) -> set[str]:
+    """Digests of the other nodes whose runs need the keys; `nodes` are those that the cluster has, by digest.
+
+    A node that is gone from the cluster needs nothing, and no run is going to restore it.
+    """
+    users = {
+        note.removeprefix(USER_ANNOTATION_PREFIX)
+        for note in _notes(config_map)
+        if note.startswith(USER_ANNOTATION_PREFIX)
+    }
+    return users & set(nodes) - {mine}
+
+
+def added(config_map: Json, mine: str, nodes: Collection[str], texts: Mapping[str, str]) -> Json:
+    """The patch that brings the keys and notes who needs them; empty where nothing is missing.
+
+    Raises NodeError when a run on another node has other texts under them.
+    """
+    data, notes = config_map.get("data") or {}, _notes(config_map)
+    changed = {key: text for key, text in texts.items() if data.get(key) != text}
+    clashing = [key for key in changed if key in data]
+    if clashing and others(config_map, mine, nodes):
+        raise NodeError(
+            f"a run on another node has another config under the key {clashing[0]} of the plugin's ConfigMap; "
+            "wait for it to end"
+        )
+    wanted = {USER_ANNOTATION_PREFIX + mine: "true"}
+    if PRIOR_KEYS_ANNOTATION not in notes:
+        wanted[PRIOR_KEYS_ANNOTATION] = json.dumps({key: text for key, text in data.items() if key.startswith(PREFIX)})
+    missing = {note: text for note, text in wanted.items() if note not in notes}
+    patch: Json = {"data": changed} if changed else {}
+    return patch | ({"metadata": {"annotations": missing}} if missing else {})
+
+
+def removed(config_map: Json, mine: str, nodes: Collection[str]) -> Json:
+    """The patch after which a node needs the keys no more; the last node restores the ConfigMap of before."""
+    data, notes = config_map.get("data") or {}, _notes(config_map)
+    if others(config_map, mine, nodes):
+        gone = [USER_ANNOTATION_PREFIX + mine] if USER_ANNOTATION_PREFIX + mine in notes else []
+        return {"metadata": {"annotations": dict.fromkeys(gone)}} if gone else {}
+    before: dict[str, str] = json.loads(notes.get(PRIOR_KEYS_ANNOTATION, "{}"))
+    ours = {key for key in data if key.startswith(PREFIX)} | set(before)
+    changed = {key: before.get(key) for key in sorted(ours) if data.get(key) != before.get(key)}
+    gone = [note for note in notes if note.startswith(USER_ANNOTATION_PREFIX) or note == PRIOR_KEYS_ANNOTATION]
+    patch: Json = {"data": changed} if changed else {}
+    return patch | ({"metadata": {"annotations": dict.fromkeys(gone)}} if gone else {})

@@ -6,22 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes.access.device_plugin import mig_instances, mig_layouts, mig_manager, plugin_state
+from sharebench.nodes.kubernetes.access.device_plugin import mig_instances, mig_layouts, mig_manager
 from sharebench.nodes.kubernetes.access.device_plugin.keys import PREFIX
 from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import MigInfeasible, MigInventory, Partitioning
-from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import (
-    CONFIG_LABEL,
-    STATE_LABEL,
-    MigManager,
-    labels_of,
-)
-from sharebench.nodes.kubernetes.access.device_plugin.plugin_state import PluginState
-from sharebench.nodes.kubernetes.access.device_plugin.readiness import Expected
+from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import MIG_CONFIG_LABEL, MIG_STATE_LABEL
+from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import MigManager
+from sharebench.nodes.kubernetes.access.device_plugin.state import Expected, PluginState
 from sharebench.nodes.kubernetes.cluster import saved_state
 from sharebench.nodes.kubernetes.cluster.api import Json, pod_path
 from sharebench.nodes.kubernetes.cluster.cluster import Cluster
-from sharebench.nodes.kubernetes.cluster.labels import allocatable
-from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part, allocatable, labels_of
 
 NO_MIG_MANAGER = "; the MIG manager, which could make them, is not installed (part of the GPU operator)"
 
@@ -52,13 +46,13 @@ class MigPartitioner:
     def _inventory(self) -> MigInventory:
         node, installed = self._cluster.read(), self._cluster.installed
         saved = saved_state.load_access(node, self._access)
-        before = saved["mig"] if saved else plugin_state.capture_mig(node)
+        before = saved["mig"] if saved else mig_manager.capture(node)
         existing = before["layout"]
-        is_by_hand = bool(existing) and before["labels"][CONFIG_LABEL] is None
+        is_by_hand = bool(existing) and before["labels"][MIG_CONFIG_LABEL] is None
         known = self._manager().known() if self._may_change and installed.mig_manager else None
         fixed = mig_instances.fixed_strategy(installed.plugin) if installed.plugin else None
         labels = labels_of(node)
-        # While the plugin offers instances as GPUs, the label tells the memory of an instance.
+        # While the plugin offers instances as GPUs, the label has the memory of an instance.
         memory_mib = mig_instances.memory_mib(labels) or saved_state.memory_mib(node)
         return MigInventory(
             labels=labels,
@@ -91,13 +85,12 @@ class MigPartitioner:
 
     def expected(self, wanted: Partitioning, key: str, sharing: str, replicas: int) -> Expected:
         """What the node must show when it is partitioned so, under that key of the plugin."""
-        besides = {} if wanted.config is None else {CONFIG_LABEL: wanted.config, STATE_LABEL: "success"}
+        of_manager = {} if wanted.config is None else {MIG_CONFIG_LABEL: wanted.config, MIG_STATE_LABEL: "success"}
+        labels = self._cluster.labels()
         if not wanted.layout:
-            return Expected(
-                key, sharing, replicas, mig_instances.gpus(labels_of(self._cluster.read())), besides=besides
-            )
-        product = mig_instances.whole_product(labels_of(self._cluster.read()))
-        return Expected(key, sharing, wanted.replicas, 1, wanted.resources, besides | wanted.labels(product))
+            return Expected(key, sharing, replicas, mig_instances.gpus(labels), mig_labels=of_manager)
+        of_instances = wanted.labels(mig_instances.whole_product(labels))
+        return Expected(key, sharing, wanted.replicas, 1, wanted.resources, of_manager | of_instances)
 
     # Changes.
 
@@ -106,8 +99,8 @@ class MigPartitioner:
 
         The manager's labels alone would not do: it does not notice what others do with the GPU.
         """
-        labels = labels_of(self._cluster.read())
-        said = (labels.get(CONFIG_LABEL), labels.get(STATE_LABEL)) == (wanted.config, "success")
+        labels = self._cluster.labels()
+        said = (labels.get(MIG_CONFIG_LABEL), labels.get(MIG_STATE_LABEL)) == (wanted.config, "success")
         return wanted.config is None or (said and mig_instances.shown(labels) == wanted.layout)
 
     def refuse_unsettled(self, node: Json) -> None:
@@ -116,22 +109,22 @@ class MigPartitioner:
             return
         mig_manager.refuse_unsettled(node)
         labels = labels_of(node)
-        if CONFIG_LABEL not in labels or self._cluster.installed.mig_manager is None:
+        if MIG_CONFIG_LABEL not in labels or self._cluster.installed.mig_manager is None:
             return
         # The label may be so new that the state is that of the layout before.
-        layouts = self._manager().known().get(labels[CONFIG_LABEL], [])
+        layouts = self._manager().known().get(labels[MIG_CONFIG_LABEL], [])
         is_shown = not layouts or any(each is None or mig_instances.shows(labels, each) for each in layouts)
         if not (is_shown and mig_instances.offers(labels, allocatable(node))):
             raise NodeError(
-                f"the node does not show the MIG layout of its label {CONFIG_LABEL}, {labels[CONFIG_LABEL]}; "
+                f"the node does not show the MIG layout of its label {MIG_CONFIG_LABEL}, {labels[MIG_CONFIG_LABEL]}; "
                 "wait until it does"
             )
 
     def refuse_another(self, saved: PluginState) -> None:
         """Raise NodeError when somebody else has set the layout since we did."""
         if mig_manager.is_theirs(self._cluster.read(), saved["mig"]):
-            now = labels_of(self._cluster.read()).get(CONFIG_LABEL)
-            raise NodeError(f"somebody set the node's label {CONFIG_LABEL} to {now}, it was {saved['mig']['set']}")
+            now = self._cluster.labels().get(MIG_CONFIG_LABEL)
+            raise NodeError(f"somebody set the node's label {MIG_CONFIG_LABEL} to {now}, it was {saved['mig']['set']}")
 
     def set(self, wanted: Partitioning, saved: PluginState, besides: Mapping[str, str | None]) -> None:
         """Have the manager partition the GPU, with other labels set at the same moment.
@@ -157,7 +150,7 @@ class MigPartitioner:
             return False
         manager = self._manager()
         off = mig_layouts.named(manager.known(), {})
-        if off is None and saved["mig"]["labels"][CONFIG_LABEL] is None:
+        if off is None and saved["mig"]["labels"][MIG_CONFIG_LABEL] is None:
             off = mig_layouts.entry_name({})
             if manager.publish([{}]):
                 self._force_sync([self._cluster.installed.mig_manager])

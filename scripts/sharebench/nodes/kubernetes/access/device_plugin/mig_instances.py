@@ -10,16 +10,21 @@ from dataclasses import dataclass
 from sharebench.core.strategies import Strategy, profile_matches, slices_of
 from sharebench.nodes.kubernetes.access.device_plugin import mig_layouts
 from sharebench.nodes.kubernetes.access.device_plugin.keys import MIG_RESOURCE_PREFIX, RESOURCE
-from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import Known, Layout
-from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import CAPABLE_LABEL, CONFIG_LABEL
-from sharebench.nodes.kubernetes.cluster.labels import (
+from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import (
+    CAPABLE_LABEL,
+    MIG_CONFIG_LABEL,
+    Known,
+    Layout,
+)
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import (
     COUNT_LABEL,
     MEMORY_LABEL,
     PRODUCT_LABEL,
     REPLICAS_LABEL,
     SHARING_LABEL,
+    Part,
+    variables_of,
 )
-from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part
 
 STRATEGY_LABEL = "nvidia.com/mig.strategy"
 INSTANCES_LABEL = re.compile(r"nvidia\.com/mig-(.+)\.count")
@@ -74,25 +79,20 @@ class Partitioning:
                 PRODUCT_LABEL: f"{product}-MIG-{name}{shared}",
                 COUNT_LABEL: str(sum(self.layout.values())),
                 REPLICAS_LABEL: str(self.replicas),
-                SHARING_LABEL: sharing_of(self.replicas),
+                SHARING_LABEL: _sharing(self.replicas),
             }
-        found = {
-            STRATEGY_LABEL: "mixed",
-            REPLICAS_LABEL: "0",
-            SHARING_LABEL: "none",
-        }
+        found = {STRATEGY_LABEL: "mixed", REPLICAS_LABEL: "0", SHARING_LABEL: "none"}
         for name, count in self.layout.items():
             resource = resource_of(name)
             found |= {
                 f"{resource}.count": str(count),
                 f"{resource}.replicas": str(self._times(name)),
-                f"{resource}.sharing-strategy": sharing_of(self._times(name)),
+                f"{resource}.sharing-strategy": _sharing(self._times(name)),
             }
         return found
 
 
-def sharing_of(replicas: int) -> str:
-    """The sharing label of an instance that takes `replicas` tenants."""
+def _sharing(replicas: int) -> str:
     return "time-slicing" if replicas > 1 else "none"
 
 
@@ -101,10 +101,16 @@ def resource_of(profile: str) -> str:
     return MIG_RESOURCE_PREFIX + profile.replace("+", ".")
 
 
+def _single_profile(labels: Mapping[str, str]) -> str | None:
+    """The profile of the instances that the plugin offers as GPUs (its MIG strategy single); None where it does not."""
+    found = MIG_PRODUCT.search(labels.get(PRODUCT_LABEL, ""))
+    return found.group(1) if found else None
+
+
 def shown(labels: Mapping[str, str]) -> Layout:
-    """The instances that the node's labels tell of; empty where there are none."""
-    if (single := MIG_PRODUCT.search(labels.get(PRODUCT_LABEL, ""))) is not None:
-        return {single.group(1): int(labels.get(COUNT_LABEL, 0))}
+    """The instances that the node's labels show; empty where there are none."""
+    if (profile := _single_profile(labels)) is not None:
+        return {profile: int(labels.get(COUNT_LABEL, 0))}
     counts = {match.group(1): int(value) for name, value in labels.items() if (match := INSTANCES_LABEL.match(name))}
     return {re.sub(r"\.me$", "+me", name): count for name, count in counts.items() if count}
 
@@ -121,38 +127,31 @@ def shows(labels: Mapping[str, str], layout: Layout) -> bool:
 
 
 def offers(labels: Mapping[str, str], allocatable: Mapping[str, int]) -> bool:
-    """Whether the node lets pods have the instances that its labels tell of: the kubelet is some seconds behind."""
-    is_single = MIG_PRODUCT.search(labels.get(PRODUCT_LABEL, "")) is not None
+    """Whether the node lets pods have the instances that its labels show: the kubelet is some seconds behind."""
+    is_single = _single_profile(labels) is not None
     return all((RESOURCE if is_single else resource_of(name)) in allocatable for name in shown(labels))
 
 
 def whole_product(labels: Mapping[str, str]) -> str:
-    """The GPU's product without what sharing and MIG add to it; empty where no label tells."""
+    """The GPU's product without what sharing and MIG add to it; empty where no label has it."""
     return MIG_PRODUCT.sub("", labels.get(PRODUCT_LABEL, "")).removesuffix("-SHARED")
 
 
 def gpus(labels: Mapping[str, str]) -> int:
     """How many GPUs the node has; where the plugin offers instances as GPUs, the fewest that can hold these."""
     count = int(labels.get(COUNT_LABEL, 0))
-    single = MIG_PRODUCT.search(labels.get(PRODUCT_LABEL, ""))
-    if single is None:
-        return count
-    return -(-count // (mig_layouts.MOST_SLICES // slices_of(single.group(1))))
+    profile = _single_profile(labels)
+    return count if profile is None else -(-count // (mig_layouts.MOST_SLICES // slices_of(profile)))
 
 
 def memory_mib(labels: Mapping[str, str]) -> int | None:
-    """Memory of the whole GPU; None where the labels tell only that of an instance."""
-    if MIG_PRODUCT.search(labels.get(PRODUCT_LABEL, "")) or not labels.get(MEMORY_LABEL):
-        return None
-    return int(labels[MEMORY_LABEL])
+    """Memory of the whole GPU; None where the labels have only that of an instance."""
+    return int(labels[MEMORY_LABEL]) if labels.get(MEMORY_LABEL) and _single_profile(labels) is None else None
 
 
 def fixed_strategy(plugin: Part) -> str | None:
     """The MIG strategy that the plugin's DaemonSet has for all keys; None where keys decide."""
-    containers = plugin.daemon_set["spec"]["template"]["spec"]["containers"]
-    own = next(each for each in containers if each["name"] == plugin.container)
-    variables: Mapping[str, str | None] = {each["name"]: each.get("value") for each in own.get("env") or []}
-    return variables.get(STRATEGY_VARIABLE) or None
+    return variables_of(plugin.own_container).get(STRATEGY_VARIABLE) or None
 
 
 @dataclass(frozen=True)
@@ -195,12 +194,12 @@ class MigInventory:
     def _config(self, layout: Layout) -> str | None:
         if self.known is None:
             return None
-        own = mig_layouts.entry_name(layout)
-        return mig_layouts.named(self.known, layout, self.labels.get(CONFIG_LABEL)) or own
+        ready_made = mig_layouts.named(self.known, layout, self.labels.get(MIG_CONFIG_LABEL))
+        return ready_made or mig_layouts.entry_name(layout)
 
     def _whole(self) -> Partitioning:
         is_partitioned_now = is_partitioned(self.labels)
-        if self.known is not None and (is_partitioned_now or CONFIG_LABEL in self.labels):
+        if self.known is not None and (is_partitioned_now or MIG_CONFIG_LABEL in self.labels):
             return Partitioning({}, config=self._config({}))
         if is_partitioned_now:
             raise MigInfeasible(
@@ -213,9 +212,9 @@ class MigInventory:
         names = mig_layouts.profiles(known)
         full = mig_layouts.full_name(profile, names, shown(self.labels), self.memory_mib)
         if full is None:
-            told = ", ".join(names) or "none"
+            listed = ", ".join(names) or "none"
             raise MigInfeasible(
-                f"MIG profile {profile} could be none or several of the manager's map ({told}); name one in full"
+                f"MIG profile {profile} could be none or several of the manager's map ({listed}); name one in full"
             )
         return full
 
@@ -223,8 +222,8 @@ class MigInventory:
         assert self.known is not None
         if self.is_by_hand:
             raise MigInfeasible(
-                f"the MIG layout was not made by the MIG manager (the node had no label {CONFIG_LABEL}), "
-                "so that it could not come back; set the label to what is there"
+                f"the MIG layout was not made by the MIG manager (the node had no label {MIG_CONFIG_LABEL}), "
+                "so that it could not be restored; set the label to what is there"
             )
         wanted = [self._name(each, self.known) for each in strategy.layout(1)]
         if strategy.profiles is not None or len(strategy.mechanisms) > 1:

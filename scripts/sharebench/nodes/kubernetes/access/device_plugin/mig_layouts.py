@@ -1,7 +1,7 @@
 """The map of MIG layouts that NVIDIA's mig-manager knows: its entries, the profiles' names, and our own lines in it.
 
 The map is the file of nvidia-mig-parted (`mig-configs`), one text in a ConfigMap. Our entry is one line, put in
-and taken out as text, so that comments and order of all others stay.
+and taken out as text, so that comments and order of all other entries stay.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ Layout = Mapping[str, int]
 Known = Mapping[str, list[Layout | None]]
 """The entries of a map, as `parse` returns them."""
 
+MIG_CONFIG_LABEL = "nvidia.com/mig.config"
+MIG_STATE_LABEL = "nvidia.com/mig.config.state"
+CAPABLE_LABEL = "nvidia.com/mig.capable"
 OUR_ENTRY = re.compile(rf"^[ \t]+{PREFIX}[^\n]*\n", re.MULTILINE)
 MAP_HEAD = re.compile(r"^mig-configs:[ \t]*(#.*)?\n", re.MULTILINE)
 FIRST_ENTRY = re.compile(r"(?:[ \t]*(?:#.*)?\n)*([ \t]+)[^\s#]")
@@ -35,7 +38,7 @@ class NotAMap(ValueError):
 
 
 def parse(text: str) -> dict[str, list[Layout | None]]:
-    """The map's entries: the layout for each kind of GPU that an entry tells apart, None for what is none of all GPUs.
+    """The map's entries: the layout for each kind of GPU that an entry distinguishes, None for one not of all GPUs.
 
     Raises NotAMap.
     """
@@ -43,7 +46,7 @@ def parse(text: str) -> dict[str, list[Layout | None]]:
         found = yaml.safe_load(text)
         return {name: [_layout(each) for each in kinds] for name, kinds in found["mig-configs"].items()}
     except (yaml.YAMLError, TypeError, KeyError, AttributeError):
-        raise NotAMap("it is no file of nvidia-mig-parted") from None
+        raise NotAMap("it is not a file of nvidia-mig-parted") from None
 
 
 def _layout(spec: Json) -> Layout | None:
@@ -84,7 +87,7 @@ def _size(profile: str) -> tuple[int, int]:
 
 
 def full_name(wanted: str, known: Iterable[str], shown: Iterable[str], memory_mib: int | None) -> str | None:
-    """Full name of a profile that may be given by its slices alone; None where it cannot be told.
+    """Full name of a profile that may be given by its slices alone; None where several would do.
 
     `known` are the names of the manager's map, which may be of several GPUs, `shown` those of the node's instances, and
     `memory_mib` is the memory of the whole GPU.
@@ -125,7 +128,7 @@ def with_entries(text: str, entries: Iterable[Layout]) -> str:
     added = "".join(sorted(lines - there))
     result = text[: head.end()] + added + text[head.end() :]
     if {**parse(text), **parse(result)} != parse(result):
-        raise NotAMap("an entry of ours would change others")
+        raise NotAMap("our entry would change others")
     return result
 
 

@@ -1,7 +1,7 @@
 """NVIDIA's mig-manager, which partitions the node's GPUs as a label of the node asks, and how it behaves.
 
-Its state label is no proof: an old `success` stays until it writes `pending`; a layout that is there already never is
-`pending`; it does nothing about a value that it has seen last; `success` comes before the plugin is back; a pod that
+Its state label proves nothing: an old `success` stays until it writes `pending`; a layout that is there already never
+is `pending`; it does nothing about a value that it has seen last; `success` comes before the plugin is back; a pod that
 does not leave keeps it `pending` for minutes, and then for ever; after a failure it may leave plugin and labels away.
 """
 
@@ -14,16 +14,19 @@ from pathlib import PurePosixPath
 from typing import TypedDict
 
 from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes.access.device_plugin import mig_layouts, shared_keys
+from sharebench.nodes.kubernetes.access.device_plugin import mig_instances, mig_layouts
 from sharebench.nodes.kubernetes.access.device_plugin.keys import PREFIX
-from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import Known, Layout, NotAMap
-from sharebench.nodes.kubernetes.cluster.api import Json, config_map_path, pod_path
+from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import (
+    MIG_CONFIG_LABEL,
+    MIG_STATE_LABEL,
+    Known,
+    Layout,
+    NotAMap,
+)
+from sharebench.nodes.kubernetes.cluster.api import Json, change, config_map_path, pod_path
 from sharebench.nodes.kubernetes.cluster.cluster import Cluster
-from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part, labels_of, variables_of
 
-CONFIG_LABEL = "nvidia.com/mig.config"
-STATE_LABEL = "nvidia.com/mig.config.state"
-CAPABLE_LABEL = "nvidia.com/mig.capable"
 CHANGING_STATES = ("pending", "rebooting")
 PAUSED_VALUE = "paused-for-mig-change"
 # What it stops during a change, by labels that DaemonSets of the operator select their nodes by.
@@ -36,12 +39,6 @@ FILE_VARIABLE = "CONFIG_FILE"
 POLL_SECONDS = 0.25
 # Longer without any state than it takes to look at the layout: it missed the label, or cannot reach what it needs.
 SILENT_SECONDS = 60.0
-
-
-def labels_of(node: Json) -> Mapping[str, str]:
-    """The node's labels."""
-    found: Mapping[str, str] = node["metadata"].get("labels") or {}
-    return found
 
 
 @dataclass(frozen=True)
@@ -61,17 +58,14 @@ class MapFile:
 
 def map_file(part: Part, node_name: str) -> MapFile:
     """The ConfigMap and key of the manager's map; without one the one that it generates for the node."""
-    spec = part.daemon_set["spec"]["template"]["spec"]
-    container = next(each for each in spec["containers"] if each["name"] == part.container)
-    file = next((each.get("value") for each in container.get("env") or [] if each["name"] == FILE_VARIABLE), None)
-    for mount in container.get("volumeMounts") or []:
-        for volume in spec.get("volumes") or []:
-            if file and volume["name"] == mount["name"] and volume.get("configMap"):
-                folder = PurePosixPath(mount["mountPath"])
-                if folder in PurePosixPath(file).parents:
-                    key = str(PurePosixPath(file).relative_to(folder))
-                    items = {each["path"]: each["key"] for each in volume["configMap"].get("items") or []}
-                    return MapFile(part.namespace, volume["configMap"]["name"], items.get(key, key), True)
+    file = PurePosixPath(variables_of(part.own_container).get(FILE_VARIABLE, ""))
+    for mount in part.own_container.get("volumeMounts") or []:
+        for volume in part.pod_spec.get("volumes") or []:
+            folder = PurePosixPath(mount["mountPath"])
+            if volume["name"] == mount["name"] and volume.get("configMap") and folder in file.parents:
+                key = str(file.relative_to(folder))
+                items = {each["path"]: each["key"] for each in volume["configMap"].get("items") or []}
+                return MapFile(part.namespace, volume["configMap"]["name"], items.get(key, key), True)
     return MapFile(part.namespace, f"{node_name}-mig-config", "config.yaml", False)
 
 
@@ -86,28 +80,32 @@ class MigState(TypedDict):
     """The instances before the first change."""
 
 
-def capture(node: Json, layout: Layout) -> MigState:
-    """The node's MIG state now, with these instances."""
+def capture(node: Json) -> MigState:
+    """The node's MIG state now, with the instances that it shows."""
     labels = labels_of(node)
-    saved = {name: labels.get(name) for name in (CONFIG_LABEL, STATE_LABEL, *DEPLOY_LABELS)}
-    return {"set": None, "labels": saved, "layout": dict(layout)}
+    saved = {name: labels.get(name) for name in (MIG_CONFIG_LABEL, MIG_STATE_LABEL, *DEPLOY_LABELS)}
+    return {"set": None, "labels": saved, "layout": dict(mig_instances.shown(labels))}
+
+
+def _paused(labels: Mapping[str, str]) -> list[str]:
+    return [name for name in DEPLOY_LABELS if labels.get(name) == PAUSED_VALUE]
 
 
 def refuse_unsettled(node: Json) -> None:
     """Raise NodeError where the present layout could not be restored."""
     labels = labels_of(node)
-    if labels.get(STATE_LABEL) in CHANGING_STATES:
-        raise NodeError(f"the MIG manager is changing the node: {STATE_LABEL} is {labels[STATE_LABEL]}; wait for it")
-    paused = [name for name in DEPLOY_LABELS if labels.get(name) == PAUSED_VALUE]
-    if paused:
+    state = labels.get(MIG_STATE_LABEL, "absent")
+    if state in CHANGING_STATES:
+        raise NodeError(f"the MIG manager is changing the node: {MIG_STATE_LABEL} is {state}; wait for it")
+    if paused := _paused(labels):
         raise NodeError(
             f"a MIG change has left parts of NVIDIA's stack away: {paused[0]} is {PAUSED_VALUE}; "
             f"kubectl label node --overwrite {node['metadata']['name']} {paused[0]}=true"
         )
-    if CONFIG_LABEL in labels and labels.get(STATE_LABEL) != "success":
+    if MIG_CONFIG_LABEL in labels and state != "success":
         raise NodeError(
-            f"the node's MIG layout is not what its label says: {STATE_LABEL} is {labels.get(STATE_LABEL, 'absent')}; "
-            f"set {CONFIG_LABEL} to a layout that succeeds first"
+            f"the node's MIG layout is not what its label says: {MIG_STATE_LABEL} is {state}; "
+            f"set {MIG_CONFIG_LABEL} to a layout that succeeds first"
         )
 
 
@@ -115,13 +113,7 @@ def is_theirs(node: Json, saved: MigState) -> bool:
     """Whether somebody else has set the layout since we did."""
     if saved["set"] is None:
         return False
-    return labels_of(node).get(CONFIG_LABEL) not in (None, saved["set"], saved["labels"][CONFIG_LABEL])
-
-
-def label_patch(node: Json, saved: MigState) -> dict[str, str | None]:
-    """The labels that differ from the saved ones, with their saved values; None for one that was absent."""
-    labels = labels_of(node)
-    return {name: value for name, value in saved["labels"].items() if labels.get(name) != value}
+    return labels_of(node).get(MIG_CONFIG_LABEL) not in (None, saved["set"], saved["labels"][MIG_CONFIG_LABEL])
 
 
 class MigManager:
@@ -134,15 +126,13 @@ class MigManager:
 
     # Its map.
 
-    def _text(self) -> str:
-        found = self._cluster.api.find(self._file.path) or {}
-        data: Mapping[str, str] = found.get("data") or {}
-        return data.get(self._file.key, "")
+    def _text(self, config_map: Json | None) -> str:
+        return str(((config_map or {}).get("data") or {}).get(self._file.key, ""))
 
     def known(self) -> Known:
         """The entries of its map. Raises NodeError."""
         try:
-            return mig_layouts.parse(self._text())
+            return mig_layouts.parse(self._text(self._cluster.api.find(self._file.path)))
         except NotAMap as problem:
             raise NodeError(f"the MIG manager's map is of no use: {self._where}, {problem}") from None
 
@@ -167,40 +157,34 @@ class MigManager:
         if self._file.is_read:
             self._rewrite(mig_layouts.without_entries)
 
-    def _rewrite(self, change: Callable[[str], str]) -> bool:
+    def _rewrite(self, edit: Callable[[str], str]) -> bool:
         """Change the map's text, on top of what somebody else does to it; False where nothing is to be changed."""
 
         def patch(found: Json) -> Json:
-            before = (found.get("data") or {}).get(self._file.key, "")
-            after = change(before)
+            before = self._text(found)
+            after = edit(before)
             return {} if before == after else {"data": {self._file.key: after}}
 
-        return bool(shared_keys.change(self._cluster.api, self._file.path, patch))
+        return bool(change(self._cluster.api, self._file.path, patch))
 
     # Changes.
-
-    def _labels(self) -> Mapping[str, str]:
-        return labels_of(self._cluster.read())
-
-    def _set(self, labels: Mapping[str, str | None]) -> None:
-        self._cluster.api.patch(self._cluster.path, {"metadata": {"labels": dict(labels)}})
 
     def change(self, config: str, besides: Mapping[str, str | None]) -> None:
         """Set the layout of that name, and other labels with it, and wait for the manager's success.
 
-        Raises NodeError, with plugin and labels brought back to work, and no layout asked for.
+        Raises NodeError, with plugin and labels at work again, and no layout asked for.
         """
         self._await_end()
-        if self._labels().get(CONFIG_LABEL) == config:
+        if self._cluster.labels().get(MIG_CONFIG_LABEL) == config:
             # The same value again would be no change.
-            self._set({CONFIG_LABEL: None})
+            self._cluster.set_labels({MIG_CONFIG_LABEL: None})
             time.sleep(POLL_SECONDS)
         began = time.monotonic()
         # Without a state, none that is seen later is an old one.
-        self._set({STATE_LABEL: None, **besides, CONFIG_LABEL: config})
+        self._cluster.set_labels({MIG_STATE_LABEL: None, **besides, MIG_CONFIG_LABEL: config})
         pending: float | None = None
         is_asked_again = False
-        while (state := self._labels().get(STATE_LABEL)) != "success":
+        while (state := self._cluster.labels().get(MIG_STATE_LABEL)) != "success":
             seconds = time.monotonic() - began
             if state == "pending" and pending is None:
                 pending = seconds
@@ -223,7 +207,7 @@ class MigManager:
     def _await_end(self) -> None:
         """Wait until it has ended an earlier change; one that never ends is broken off."""
         deadline = time.monotonic() + self._cluster.options["switch_seconds"]
-        while self._labels().get(STATE_LABEL) in CHANGING_STATES:
+        while self._cluster.labels().get(MIG_STATE_LABEL) in CHANGING_STATES:
             if time.monotonic() > deadline:
                 self._recover(restart=True)
                 return
@@ -231,7 +215,7 @@ class MigManager:
 
     def _give_up(self, config: str, state: str | None, seconds: float) -> str:
         if state == "rebooting":
-            return f"the MIG manager reboots the node to set {config}; {STATE_LABEL} is rebooting"
+            return f"the MIG manager reboots the node to set {config}; {MIG_STATE_LABEL} is rebooting"
         staying = [
             pod["metadata"]["name"]
             for pod in self._cluster.pods()
@@ -239,28 +223,30 @@ class MigManager:
         ]
         self._recover(restart=True)
         if state is None:
-            return f"the MIG manager did nothing about {config} within {seconds:.0f} s; its log says why"
+            return f"the MIG manager did nothing about {config} within {seconds:.0f} s; see its log"
         why = f"; it waits for pods to end: {', '.join(staying)}" if staying else ""
         return f"the MIG manager was {state} for {seconds:.0f} s with {config}{why}"
 
     def _failure(self, config: str) -> str:
-        line = f"the MIG manager failed to set {config} (is something using the GPU?); its log says why"
-        if self._part.is_operators and config.startswith(PREFIX):
-            line += ". The operator may have removed our entry; name a ConfigMap of yours (migManager.config.name)"
+        line = f"the MIG manager failed to set {config} (is something using the GPU?); see its log"
+        if self._part.policy and config.startswith(PREFIX):
+            line += ". The operator may have removed our entry; name your own ConfigMap (migManager.config.name)"
         return line
 
     def _recover(self, restart: bool) -> None:
         """Ask for no layout, resume what it paused, and restart it if it is stuck."""
-        self._set({CONFIG_LABEL: None})
+        self._cluster.set_labels({MIG_CONFIG_LABEL: None})
         if restart:
             self._restart()
-        self._set({STATE_LABEL: None})
+        self._cluster.set_labels({MIG_STATE_LABEL: None})
         self._resume()
 
     def _resume(self) -> None:
-        paused = [name for name, value in self._labels().items() if name in DEPLOY_LABELS and value == PAUSED_VALUE]
+        paused = [
+            name for name, value in self._cluster.labels().items() if name in DEPLOY_LABELS and value == PAUSED_VALUE
+        ]
         if paused:
-            self._set(dict.fromkeys(paused, "true"))
+            self._cluster.set_labels(dict.fromkeys(paused, "true"))
 
     def _restart(self) -> None:
         pod = self._part.pod_of(self._cluster.pods())
@@ -273,7 +259,9 @@ class MigManager:
         Raises NodeError.
         """
         if is_theirs(self._cluster.read(), saved):
-            self._set(besides)
+            self._cluster.set_labels(besides)
             return
-        self.change(saved["labels"][CONFIG_LABEL] or off, besides)
-        self._set({**besides, **label_patch(self._cluster.read(), saved)})
+        self.change(saved["labels"][MIG_CONFIG_LABEL] or off, besides)
+        labels = self._cluster.labels()
+        changed = {name: value for name, value in saved["labels"].items() if labels.get(name) != value}
+        self._cluster.set_labels({**besides, **changed})

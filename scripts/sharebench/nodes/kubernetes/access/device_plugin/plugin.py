@@ -17,20 +17,27 @@ from sharebench.core.spec import Spec
 from sharebench.core.strategies import Strategy, of_spec
 from sharebench.nodes.contract import Evidence, Grant, NodeError, State
 from sharebench.nodes.kubernetes.access.base import Access, PodNeeds
-from sharebench.nodes.kubernetes.access.device_plugin import keys, mig_instances, plugin_state, shared_keys
-from sharebench.nodes.kubernetes.access.device_plugin.evidence import collect
+from sharebench.nodes.kubernetes.access.device_plugin import keys, mig_instances
+from sharebench.nodes.kubernetes.access.device_plugin import state as plugin_state
 from sharebench.nodes.kubernetes.access.device_plugin.mig import MigPartitioner
 from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import Partitioning
-from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import labels_of
-from sharebench.nodes.kubernetes.access.device_plugin.plugin_state import PluginState
-from sharebench.nodes.kubernetes.access.device_plugin.readiness import Expected, Stability, is_about_pods, unmet
+from sharebench.nodes.kubernetes.access.device_plugin.state import Expected, PluginState, is_about_pods, unmet
 from sharebench.nodes.kubernetes.cluster import saved_state
-from sharebench.nodes.kubernetes.cluster.api import ApiRefused, Json, config_map_path, pod_path
-from sharebench.nodes.kubernetes.cluster.labels import CONFIG_LABEL, COUNT_LABEL, SHARING_LABEL, most_mps_clients
+from sharebench.nodes.kubernetes.cluster.api import ApiRefused, Json, change, config_map_path, pod_path
 from sharebench.nodes.kubernetes.cluster.lease import node_digest
-from sharebench.nodes.kubernetes.cluster.nvidia_stack import Configs, Installed, Part, lacks_config_map, look
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import (
+    CONFIG_LABEL,
+    COUNT_LABEL,
+    SHARING_LABEL,
+    Configs,
+    Installed,
+    Part,
+    lacks_config_map,
+    look,
+    most_mps_clients,
+    version_of,
+)
 from sharebench.nodes.kubernetes.cluster.saved_state import AccessState
-from sharebench.nodes.kubernetes.cluster.versions import version_of
 from tenant.contract import TenantReport
 
 POLL_SECONDS = 1.0
@@ -40,7 +47,7 @@ PACKED_SINCE = (0, 20)
 LABELS_BEHIND_HINT = " (only labels are behind: GPU Feature Discovery or the master of NFD may hang; restart them)"
 # The plugin asks for a healthy MPS daemon every 30 s. When it has not found one by then, the daemon has started before
 # its sidecar had seen the label: the container before it takes the default config (config-manager 0.19 does not wait
-# for the label), and a sidecar that does not reach the daemon tells it of nothing more. It would stay idle for ever.
+# for the label), and a sidecar that does not reach the daemon passes nothing on. It would stay idle for ever.
 MPS_IDLE_SECONDS = 40.0
 SYNC_ANNOTATION = "sharebench/configs-changed"
 # The kubelet looks at a pod's volumes every minute (syncFrequency), and up to half as much later.
@@ -70,7 +77,7 @@ class DevicePlugin(Access):
 
     @cached_property
     def _gpus(self) -> int:
-        return mig_instances.gpus(labels_of(self.cluster.read()))
+        return mig_instances.gpus(self.cluster.labels())
 
     def missing(self) -> str | None:
         """What every strategy needs and the cluster lacks."""
@@ -96,7 +103,7 @@ class DevicePlugin(Access):
         if strategy.mechanisms == ("mps",):
             if replicas == 1:
                 return "the device plugin has no MPS for one tenant: it refuses replicas: 1"
-            most = most_mps_clients(self.cluster.read()["metadata"].get("labels", {}))
+            most = most_mps_clients(self.cluster.labels())
             if most is not None and replicas > most:
                 return f"the GPU takes {most} MPS clients at most"
             if self._installed.mps is None:
@@ -108,10 +115,6 @@ class DevicePlugin(Access):
                 "claims (config/kubernetes_dra.yaml), or a plugin from 0.20 on, can put them on one"
             )
         return None
-
-    def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
-        """One for each tenant. The plugin chooses among instances of a profile, but not how many tenants share one."""
-        return [Grant(index, index % strategy.groups(replicas)) for index in range(replicas)]
 
     def pod(self, spec: Spec, grant: Grant) -> PodNeeds:
         """One unit of the plugin's resource, by its name for the instance's profile."""
@@ -125,10 +128,9 @@ class DevicePlugin(Access):
         partitioning = self._mig.partitioning(strategy)
         expected = self._expected(strategy, len(grants), partitioning)
         problems = self._problems(expected)
-        return collect(expected, partitioning, problems, self.cluster.read(), grants, records)
+        return plugin_state.evidence(expected, partitioning, problems, self.cluster.read(), grants, records)
 
     def plan(self, strategy: Strategy) -> str:
-        """What is changed, and that it is undone."""
         change_of_mig = ""
         if "mig" in self.cluster.options["may_change"]:
             what = "MIG instances" if strategy.mechanisms[0] == "mig" else "the whole GPU"
@@ -136,62 +138,53 @@ class DevicePlugin(Access):
                 f"has the MIG manager bring about {what}, which ends all that uses the GPU, and the layout found back; "
             )
         return change_of_mig + (
-            f"sets the node's label {CONFIG_LABEL} to a key of ours in the device plugin's ConfigMap, "
-            "and a taint while it measures; label, ConfigMap and taints are put back when the run ends"
+            f"sets the node's label {CONFIG_LABEL} to a sharebench key in the device plugin's ConfigMap, "
+            "and a taint while it measures; label, ConfigMap and taints are restored when the run ends"
         )
 
     # States.
 
     def holds(self, state: State) -> bool:
         """Whether nothing differs from the state. Raises NodeError when somebody else has changed the label."""
-        self._refuse_another_label(state)
-        return not self._problems(
-            self._expected(state.strategy, state.replicas, self._mig.partitioning(state.strategy))
-        )
-
-    def _refuse_another_label(self, state: State) -> None:
         node = self.cluster.read()
         if (saved := self._load(node)) is not None:
             self._mig.refuse_another(saved)
+        expected = self._expected(state.strategy, state.replicas, self._mig.partitioning(state.strategy))
         label = node["metadata"].get("labels", {}).get(CONFIG_LABEL)
-        wanted = self._key(state.strategy, state.replicas, self._mig.partitioning(state.strategy))[0]
-        if label != wanted:
-            raise NodeError(f"somebody set the node's label {CONFIG_LABEL} to {label or 'nothing'}, it was {wanted}")
-
-    def _key(self, strategy: Strategy, replicas: int | None, partitioning: Partitioning) -> tuple[str, int]:
-        if partitioning.layout:
-            names = partitioning.profiles
-            key = keys.mig_key(partitioning.is_single, partitioning.replicas, names)
-            return key, partitioning.replicas
-        sizes = self.cluster.options["tenants"].get(strategy.mechanisms[-1], [1])
-        return keys.key_of(strategy, replicas or 1, max(sizes))
+        if label != expected.config:
+            raise NodeError(
+                f"somebody set the node's label {CONFIG_LABEL} to {label or 'nothing'}, it was {expected.config}"
+            )
+        return not self._problems(expected)
 
     def _expected(self, strategy: Strategy, replicas: int | None, partitioning: Partitioning) -> Expected:
-        key, count = self._key(strategy, replicas, partitioning)
+        if partitioning.layout:
+            count = partitioning.replicas
+            key = keys.mig_key(partitioning.is_single, count, partitioning.profiles)
+        else:
+            sizes = self.cluster.options["tenants"].get(strategy.mechanisms[-1], [1])
+            key, count = keys.key_of(strategy, replicas or 1, max(sizes))
         return self._mig.expected(partitioning, key, keys.mechanism_of(key), count)
 
     def _problems(self, expected: Expected) -> list[str]:
         pods = self.cluster.pods()
-        installed = look(self.cluster.daemon_sets(), pods)
-        must = [part.daemon(pods) for part in (installed.plugin, installed.discovery) if part is not None]
-        mps = installed.mps.daemon(pods, installed.mps.container) if installed.mps else None
-        return unmet(self.cluster.read(), must, mps, expected)
+        return unmet(self.cluster.read(), pods, look(self.cluster.daemon_sets(), pods), expected)
 
     def _problems_of_mps(self) -> list[str]:
         pods = self.cluster.pods()
         mps = look(self.cluster.daemon_sets(), pods).mps
-        return list(filter(None, [mps.daemon(pods, mps.container).unready() if mps else None]))
+        return list(filter(None, [mps.unready(pods, own_container_only=True) if mps else None]))
 
     def ensure(self, state: State) -> None:
         """Publish our keys, set the label, and wait. Raises NodeError."""
         saved = self._saved()
         partitioning = self._mig.partitioning(state.strategy)
         expected = self._expected(state.strategy, state.replicas, partitioning)
-        key = str(expected.config)
+        key = expected.config
         is_changed = self._publish_keys(key, saved)
-        before = self.cluster.read()["metadata"].get("labels", {}).get(CONFIG_LABEL)
+        before = self.cluster.labels().get(CONFIG_LABEL)
         if self._mig.is_set(partitioning):
-            self.cluster.api.patch(self.cluster.path, {"metadata": {"labels": {CONFIG_LABEL: key}}})
+            self.cluster.set_labels({CONFIG_LABEL: key})
         else:
             self._mig.set(partitioning, saved, {CONFIG_LABEL: key})
         if before != key and expected.sharing == "mps":
@@ -199,7 +192,7 @@ class DevicePlugin(Access):
             self._delete_pod_of(self._installed.mps)
         if before == key and is_changed:
             # Whoever reads the key already does not read it again.
-            for part in (self._installed.plugin, self._installed.discovery, self._installed.mps):
+            for part in self._installed.readers:
                 self._delete_pod_of(part)
         what = f"the node did not become {state.setting}"
         self._wait(lambda: self._problems(expected), what, waits_for_mps=expected.sharing == "mps")
@@ -222,24 +215,28 @@ class DevicePlugin(Access):
         self._delete_pod_of(self._installed.plugin)
 
     def _wait(self, problems: Callable[[], list[str]], what: str, waits_for_mps: bool = False) -> None:
-        limit, began = self.cluster.options["switch_seconds"], time.monotonic()
-        deadline, ready = began + limit, began
-        stability = Stability(self.cluster.options["stable_seconds"])
-        while not stability.holds(now := time.monotonic(), found := problems()):
+        """Until two polls, `stable_seconds` or more apart, and all in between have found no problem."""
+        limit, stable = self.cluster.options["switch_seconds"], self.cluster.options["stable_seconds"]
+        began = ready = time.monotonic()
+        since: float | None = None
+        while True:
+            now, found = time.monotonic(), problems()
+            if not found and since is not None and now - since >= stable:
+                break
+            since = None if found else (now if since is None else since)
             if is_about_pods(found):
                 ready = now
             elif waits_for_mps and found and now - ready > MPS_IDLE_SECONDS:
                 self._delete_pod_of(self._installed.mps)
                 ready = now
-            if now > deadline:
+            if now > began + limit:
                 hint = LABELS_BEHIND_HINT if found and all(each.startswith("label ") for each in found) else ""
                 raise NodeError(f"{what} within {limit:g} s: {'; '.join(found) or 'it does not stay so'}{hint}")
             time.sleep(POLL_SECONDS)
-        followed = stability.since_seconds or began
         if ready > began:
             self.cluster.note_phase("plugin", ready - began)
-        self.cluster.note_phase("follow", followed - ready)
-        self.cluster.note_phase("stable", time.monotonic() - followed)
+        self.cluster.note_phase("follow", since - ready)
+        self.cluster.note_phase("stable", time.monotonic() - since)
 
     @cached_property
     def _mig(self) -> MigPartitioner:
@@ -280,18 +277,15 @@ class DevicePlugin(Access):
         base = data.get(saved["label"] or configs.default, "version: v1\n")
         packed = self._gpus > 1
         texts = {key: keys.render(key, base, packed) for key in self._study_keys(now)}
-        mine, nodes = node_digest(self.cluster.name), self._nodes()
-        patch = shared_keys.change(self.cluster.api, path, lambda found: shared_keys.added(found, mine, nodes, texts))
+        mine, nodes = self.cluster.digest, self._nodes()
+        patch = change(self.cluster.api, path, lambda found: keys.added(found, mine, nodes, texts))
         if patch:
-            self._force_config_map_sync((self._installed.plugin, self._installed.discovery, self._installed.mps))
+            self._force_config_map_sync(self._installed.readers)
         return now in patch.get("data", {})
-
-    def _others(self) -> bool:
-        return saved_state.others_in_use(self.cluster.api.get("/api/v1/nodes")["items"], self.cluster.name)
 
     def _nodes(self) -> set[str]:
         """The cluster's nodes, by digest."""
-        return {node_digest(each["metadata"]["name"]) for each in self.cluster.api.get("/api/v1/nodes")["items"]}
+        return {node_digest(each["metadata"]["name"]) for each in self.cluster.nodes()}
 
     def _force_config_map_sync(self, parts: Sequence[Part | None]) -> None:
         """Wait until the kubelet has brought the ConfigMap into the pods that read it.
@@ -302,7 +296,9 @@ class DevicePlugin(Access):
         began = time.monotonic()
         try:
             for text in (str(time.time()), None):
-                self._annotate(parts, text)
+                pods = self.cluster.pods()
+                for pod in filter(None, (part.pod_of(pods) for part in parts if part is not None)):
+                    self.cluster.api.patch(pod_path(pod), {"metadata": {"annotations": {SYNC_ANNOTATION: text}}})
                 time.sleep(self.cluster.options["publish_seconds"] / 2)
         except ApiRefused as refused:
             if refused.status != 403:
@@ -311,37 +307,28 @@ class DevicePlugin(Access):
             time.sleep(KUBELET_SYNC_SECONDS)
         self.cluster.note_phase("publish", time.monotonic() - began)
 
-    def _annotate(self, parts: Sequence[Part | None], text: str | None) -> None:
-        pods = self.cluster.pods()
-        for part in parts:
-            pod = part.pod_of(pods) if part else None
-            if pod is not None:
-                self.cluster.api.patch(pod_path(pod), {"metadata": {"annotations": {SYNC_ANNOTATION: text}}})
-
     def restore(self, state: AccessState) -> None:
         """Restore label and ConfigMap, and wait until the node shows what it did."""
         api, saved = self.cluster.api, cast(PluginState, state)
-        patch = plugin_state.label_patch(self.cluster.read(), saved)
-        labels = patch["metadata"]["labels"] if patch else {}
-        if not self._mig.restore(saved, labels) and patch is not None:
-            api.patch(self.cluster.path, patch)
-        is_mps = patch is not None and saved["shown"][SHARING_LABEL] == "mps"
+        labels = plugin_state.label_patch(self.cluster.read(), saved)
+        if not self._mig.restore(saved, labels or {}) and labels is not None:
+            self.cluster.set_labels(labels)
+        is_mps = labels is not None and saved["shown"][SHARING_LABEL] == "mps"
         if is_mps:
             # As in `ensure`: it would go on with our shares.
             self._delete_pod_of(self._installed.mps)
 
         def problems() -> list[str]:
-            found = self._problems_of_mps() if is_mps else []
-            return found + (plugin_state.differences(self.cluster.read(), saved) if patch is not None else [])
+            return (self._problems_of_mps() if is_mps else []) + plugin_state.differences(self.cluster.read(), saved)
 
-        # Without a plugin nobody reacts to the label any more.
-        if patch is not None and self._installed.plugin is not None:
+        # Without a plugin nothing reacts to the label any more.
+        if labels is not None and self._installed.plugin is not None:
             self._wait(problems, "the node did not get back to how it was found", waits_for_mps=is_mps)
-        # Another node may need the map until its own layout is back.
-        if saved["mig"]["set"] is not None and not self._others():
+        # Another node may need the map until its own layout is restored.
+        if saved["mig"]["set"] is not None and not saved_state.others_in_use(self.cluster.nodes(), self.cluster.name):
             self._mig.clear_map()
         path = config_map_path(saved["configs"]["namespace"], saved["configs"]["name"])
         # Whoever took the plugin away took its ConfigMap along.
         if api.find(path) is not None:
-            mine, nodes = node_digest(self.cluster.name), self._nodes()
-            shared_keys.change(api, path, lambda found: shared_keys.removed(found, mine, nodes))
+            mine, nodes = self.cluster.digest, self._nodes()
+            change(api, path, lambda found: keys.removed(found, mine, nodes))

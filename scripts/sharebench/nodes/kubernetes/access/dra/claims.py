@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from itertools import chain
 from operator import or_
 
-from sharebench.core.strategies import Strategy
-from sharebench.nodes.kubernetes.access.dra.driver import Driver
+from sharebench.core.strategies import Strategy, profile_matches
+from sharebench.nodes.kubernetes.access.dra import nvidia
 from sharebench.nodes.kubernetes.cluster import claims_api
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.claims_api import Device
@@ -27,29 +27,19 @@ def claim_of(strategy: Strategy, group: int) -> str:
     return CLAIM if strategy.claim_per is None else f"{CLAIM}-{group}"
 
 
-def _matching(driver: Driver, devices: Iterable[Device], wanted: str) -> list[Device]:
-    """Instances of a profile named in full (`1g.18gb`, `1g.18gb+me`) or by its slices alone, least memory first."""
-    found = []
-    for device in devices:
-        name = driver.profile(device) or ""
-        if name == wanted or ("." not in wanted and "+" not in name and name.split(".")[0] == wanted):
-            found.append(device)
-    return sorted(found, key=lambda device: (device.capacity_bytes.get("memory", 0), device.name))
-
-
-def _instances(
-    driver: Driver, devices: Sequence[Device], strategy: Strategy, layout: Sequence[str]
-) -> list[Device] | str:
+def _instances(devices: Sequence[Device], strategy: Strategy, layout: Sequence[str]) -> list[Device] | str:
     """An instance of one GPU for each profile of the layout; the reason where the GPU has too few."""
     options: list[list[Device]] = []
     for wanted in layout:
-        matching = _matching(driver, devices, wanted)
-        alike = [device for device in matching if driver.profile(device) == driver.profile(matching[0])]
+        matching = [device for device in devices if profile_matches(nvidia.profile(device) or "", wanted)]
+        # A profile by its slices alone is the one with the least memory.
+        matching.sort(key=lambda device: (device.capacity_bytes.get("memory", 0), device.name))
+        alike = [device for device in matching if nvidia.profile(device) == nvidia.profile(matching[0])]
         needed = layout.count(wanted)
         if len(alike) < needed:
             return f"{needed} MIG instances of {wanted} are needed on one GPU, the driver offers {len(alike)}"
         options.append(alike)
-    on_demand = any(driver.identity(device) is None for device in chain(*options))
+    on_demand = any(nvidia.uuid(device) is None for device in chain(*options))
     if on_demand and not all(device.takes for device in chain(*options)):
         return (
             "the API server drops what places for MIG instances take of their GPU; switch the feature gate "
@@ -62,73 +52,66 @@ def _instances(
         )
     # A driver that makes instances offers every place for one. The largest takes all that instances can have.
     room: Counter[str] = reduce(or_, (Counter(device.takes) for device in devices), Counter())
-    return _beside(options, room) or f"MIG instances {', '.join(layout)} have no room beside each other on one GPU"
+    return _fitting(options, room) or f"MIG instances {', '.join(layout)} do not fit on one GPU together"
 
 
-def _beside(options: Sequence[Sequence[Device]], room: Mapping[str, int]) -> list[Device] | None:
+def _fitting(options: Sequence[Sequence[Device]], room: Mapping[str, int]) -> list[Device] | None:
     """One device of each of the options, none twice, that together take no more than there is; None if none do."""
     if not options:
         return []
     for device in options[0]:
         left = {name: amount - device.takes.get(name, 0) for name, amount in room.items()}
         others = [[other for other in several if other is not device] for several in options[1:]]
-        if min(left.values(), default=0) >= 0 and (rest := _beside(others, left)) is not None:
+        if min(left.values(), default=0) >= 0 and (rest := _fitting(others, left)) is not None:
             return [device, *rest]
     return None
 
 
-def parts(driver: Driver, devices: Sequence[Device], strategy: Strategy, replicas: int) -> list[Device] | str:
+def parts(devices: Sequence[Device], strategy: Strategy, replicas: int) -> list[Device] | str:
     """What each group of tenants would get, or one like it; the reason where that cannot be."""
-    mine = [device for device in devices if device.driver == driver.name]
     if strategy.mechanisms[0] != "mig":
-        whole = [device for device in mine if driver.is_whole(device)]
+        whole = list(filter(nvidia.is_whole, devices))
         return whole[:1] or "the DRA driver offers no whole GPU of the node: partitioned by MIG, or not visible to it"
-    if driver.part_class is None:
-        return f"the DRA driver {driver.name} has no MIG"
     layout = strategy.layout(replicas)[: strategy.groups(replicas)]
     # In the order of the whole GPUs, of which the first is taken.
-    parents = dict.fromkeys(parent for device in mine if (parent := driver.parent(device)) is not None)
+    parents = dict.fromkeys(filter(None, map(nvidia.parent, devices)))
     why: list[Device] | str = (
         "the DRA driver offers no MIG instances of the node; have it make them (featureGates.DynamicMIG=true, an A100 "
         "being in MIG mode before it starts), or partition the GPU and restart the driver's pod"
     )
     for parent in parents:
-        why = _instances(driver, [device for device in mine if driver.parent(device) == parent], strategy, layout)
+        why = _instances([device for device in devices if nvidia.parent(device) == parent], strategy, layout)
         if not isinstance(why, str):
             return why
     return why
 
 
-def claims(version: str, driver: Driver, strategy: Strategy, found: Sequence[Device]) -> list[Json]:
+def claims(version: str, strategy: Strategy, found: Sequence[Device]) -> list[Json]:
     """The cell's claims for these devices, or others like them (`parts`): one, or one for each of them.
 
     Every cell has the same GPU: a whole one is named by its id, MIG instances by their profile and GPU. In one claim a
     constraint says once more that all are of one GPU; none reaches over several claims.
     """
+    groups = dict(enumerate(found))
     if strategy.claim_per is None:
-        return [_claim(version, driver, strategy, dict(enumerate(found)), CLAIM)]
-    return [
-        _claim(version, driver, strategy, {group: device}, claim_of(strategy, group))
-        for group, device in enumerate(found)
-    ]
+        return [_claim(version, strategy, groups, CLAIM)]
+    return [_claim(version, strategy, {group: device}, claim_of(strategy, group)) for group, device in groups.items()]
 
 
-def _claim(version: str, driver: Driver, strategy: Strategy, found: Mapping[int, Device], name: str) -> Json:
+def _claim(version: str, strategy: Strategy, found: Mapping[int, Device], name: str) -> Json:
     is_mig = strategy.mechanisms[0] == "mig"
+    device_class = nvidia.MIG_CLASS if is_mig else nvidia.NAME
+    names = [request_of(group) for group in found]
     requests, configs = [], []
-    for group, device in found.items():
-        request = request_of(group)
-        device_class = str(driver.part_class) if is_mig else driver.whole_class
-        expressions = driver.by_profile(device) if is_mig else driver.by_id(device)
-        requests.append(claims_api.request(version, request, device_class, expressions))
-        parameters = driver.parameters(strategy, device)
+    for request, device in zip(names, found.values(), strict=True):
+        requests.append(claims_api.request(version, request, device_class, nvidia.selectors(device)))
+        parameters = nvidia.parameters(strategy, device)
         if parameters is not None:
-            # One for each request: NVIDIA's driver starts an MPS daemon for each, and each daemon knows one instance.
-            configs.append({"requests": [request], "opaque": {"driver": driver.name, "parameters": parameters}})
+            # One for each request: the driver starts an MPS daemon for each, and each daemon knows one instance.
+            configs.append({"requests": [request], "opaque": {"driver": nvidia.NAME, "parameters": parameters}})
     devices: Json = {"requests": requests}
     if configs:
         devices["config"] = configs
     if is_mig and len(requests) > 1:
-        names = [each["name"] for each in requests]
-        devices["constraints"] = [{"requests": names, "matchAttribute": driver.parent_attribute}]
+        devices["constraints"] = [{"requests": names, "matchAttribute": nvidia.PARENT_ATTRIBUTE}]
     return claims_api.claim(version, name, devices)

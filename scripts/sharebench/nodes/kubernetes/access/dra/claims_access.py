@@ -1,7 +1,7 @@
 """The GPU of a node by resource claims (DRA): a claim for each cell, which all its tenants share, or several.
 
-Nothing is set on the node beforehand: the driver does what the claim says when the first pod comes, and undoes it after
-the last one.
+Nothing is set on the node in advance: the driver sets up a claim when the first pod comes, and undoes it after the
+last one.
 """
 
 from __future__ import annotations
@@ -16,36 +16,23 @@ from sharebench.nodes.contract import Evidence, Grant, NodeError
 from sharebench.nodes.kubernetes.access.base import Access, GpuDescription, PodNeeds
 from sharebench.nodes.kubernetes.access.dra import claims as dra_claims
 from sharebench.nodes.kubernetes.access.dra import evidence as dra_evidence
-from sharebench.nodes.kubernetes.access.dra.driver import Build, Driver
-from sharebench.nodes.kubernetes.access.dra.nvidia import Nvidia
+from sharebench.nodes.kubernetes.access.dra import nvidia
 from sharebench.nodes.kubernetes.cluster import claims_api
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused, Json
 from sharebench.nodes.kubernetes.cluster.claims_api import Device
 from sharebench.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
-from sharebench.nodes.kubernetes.cluster.lease import node_digest
-from sharebench.nodes.kubernetes.cluster.nvidia_stack import Part
 from tenant.contract import SHOWN_VARIABLE, TenantReport
 
-# The first that offers devices of the node is taken.
-DRIVERS: tuple[Driver, ...] = (Nvidia(),)
 GONE_SECONDS = 60.0
 POLL_SECONDS = 0.5
 LOOK_SECONDS = 5.0
 # A first prepare may fail and be tried again, as when MPS starts; nothing that passes takes longer.
 RETRY_SECONDS = 45.0
 PREPARE_FAILED = "FailedPrepareDynamicResources"
-GATES_VARIABLE = "FEATURE_GATES"
-
-
-def gates_of(container: Json) -> dict[str, bool]:
-    """The feature gates that a driver's container is told, such as `A=true,B=false`."""
-    variables = {each["name"]: each.get("value") or "" for each in container.get("env") or []}
-    pairs = (pair.partition("=") for pair in variables.get(GATES_VARIABLE, "").split(",") if "=" in pair)
-    return {name.strip(): value.strip().lower() == "true" for name, _, value in pairs}
 
 
 class Dra(Access):
-    """Claims for the devices that a DRA driver offers on the node."""
+    """Claims for the devices that NVIDIA's DRA driver offers on the node."""
 
     name = "dra"
     _looked = 0.0
@@ -59,36 +46,25 @@ class Dra(Access):
 
     @cached_property
     def devices(self) -> list[Device]:
-        """What all drivers offer on the node."""
+        """What the driver offers on the node."""
         if self.version is None:
             return []
-        return claims_api.offered(claims_api.slices(self.cluster.api, self.version), self.cluster.name)
+        found = claims_api.offered(claims_api.slices(self.cluster.api, self.version), self.cluster.name)
+        return [device for device in found if device.driver == nvidia.NAME]
 
     @cached_property
-    def driver(self) -> Driver | None:
-        """The driver of the node's GPU; None where no known one offers it."""
-        names = {device.driver for device in self.devices}
-        return next((driver for driver in DRIVERS if driver.name in names), None)
-
-    @cached_property
-    def build(self) -> Build | None:
+    def build(self) -> nvidia.Build | None:
         """What is known of how the driver is set up, by its DaemonSet."""
-        for daemon_set in self.cluster.daemon_sets():
-            for container in daemon_set["spec"]["template"]["spec"]["containers"]:
-                if self.driver is not None and self.driver.is_plugin(container):
-                    part = Part(daemon_set, container["name"])
-                    return Build(part.version, gates_of(container), part.namespace)
-        return None
+        return nvidia.build_of(self.cluster.daemon_sets()) if self.devices else None
 
     def missing(self) -> str | None:
         """An API server and a driver that serve claims."""
         if self.version is None:
             known = ", ".join(claims_api.VERSIONS)
             return f"the cluster serves no {claims_api.GROUP} ({known}), which Kubernetes does from 1.34 on"
-        if self.driver is None:
-            names = " or ".join(driver.name for driver in DRIVERS)
+        if not self.devices:
             return (
-                f"no DRA driver that is known ({names}) offers a device of the node; install NVIDIA's, with "
+                f"no DRA driver that is known ({nvidia.NAME}) offers a device of the node; install NVIDIA's, with "
                 "gpuResourcesEnabledOverride=true in its Helm values"
             )
         return None
@@ -96,20 +72,18 @@ class Dra(Access):
     def describe(self) -> GpuDescription:
         """By the driver's slices; nothing where we may not look at them."""
         try:
-            is_known = self.driver is not None
+            devices = self.devices
         except ApiRefused:
-            is_known = False
-        if not is_known or self.driver is None:
+            devices = []
+        if not devices:
             return {}
-        mine = [device for device in self.devices if device.driver == self.driver.name]
-        whole = [device for device in mine if self.driver.is_whole(device)]
-        parents = {self.driver.parent(device) for device in mine} - {None}
-        first = (whole or mine)[0]
+        whole = list(filter(nvidia.is_whole, devices))
+        first = (whole or devices)[0]
         return {
-            "product": str(first.attributes.get(self.driver.product, "unknown GPU")),
+            "product": str(first.attributes.get("productName", "unknown GPU")),
             "memory_bytes": whole[0].capacity_bytes.get("memory") if whole else None,
             "driver": first.attributes.get("driverVersion"),
-            "gpus": max(len(whole), len(parents)),
+            "gpus": max(len(whole), len(set(map(nvidia.parent, devices)) - {None})),
         }
 
     # What a cell asks.
@@ -118,52 +92,38 @@ class Dra(Access):
         """What the driver lacks, as it is set up, or the GPU."""
         if (why := self.missing() or strategy.too_many(replicas)) is not None:
             return why
-        assert self.driver is not None
-        if (why := self.driver.lacks(strategy, self.build)) is not None:
+        if (why := nvidia.lacks(strategy, self.build)) is not None:
             return why
-        found = dra_claims.parts(self.driver, self.devices, strategy, replicas)
+        found = dra_claims.parts(self.devices, strategy, replicas)
         return found if isinstance(found, str) else None
-
-    def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
-        """The parts of the GPU in turn, one tenant after another."""
-        groups = strategy.groups(replicas)
-        return [Grant(index, index % groups) for index in range(replicas)]
-
-    def _parts(self, spec: Spec) -> tuple[str, Driver, Strategy, list[Device]]:
-        strategy = of_spec(spec["strategy"])
-        if self.version is None or self.driver is None:
-            raise NodeError(str(self.missing()))
-        found = dra_claims.parts(self.driver, self.devices, strategy, spec["replicas"])
-        if isinstance(found, str):
-            raise NodeError(found)
-        return self.version, self.driver, strategy, found
 
     def objects(self, spec: Spec) -> list[Json]:
         """The cell's claims. Raises NodeError where they cannot be made."""
-        self._wanted = dra_claims.claims(*self._parts(spec))
+        strategy = of_spec(spec["strategy"])
+        if self.version is None or not self.devices:
+            raise NodeError(str(self.missing()))
+        found = dra_claims.parts(self.devices, strategy, spec["replicas"])
+        if isinstance(found, str):
+            raise NodeError(found)
+        self._wanted = dra_claims.claims(self.version, strategy, found)
         return self._wanted
 
     def pod(self, spec: Spec, grant: Grant) -> PodNeeds:
         """The request of its part of the GPU, and a look at the variables that the driver sets."""
-        _, driver, strategy, found = self._parts(spec)
-        variables = driver.shows(found[grant.group], strategy)["variables"]
+        strategy = of_spec(spec["strategy"])
         return PodNeeds(
             claims={dra_claims.claim_of(strategy, grant.group): dra_claims.request_of(grant.group)},
-            environment={SHOWN_VARIABLE: ",".join(variables)},
+            environment={SHOWN_VARIABLE: ",".join(nvidia.VARIABLES)},
         )
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
         """The claims as they were allocated, and what the tenants saw of their devices."""
-        assert self.driver is not None
         claims = self._claims()
-        evidence = dra_evidence.of_claims(
-            self.driver, self.devices, self._wanted, claims, self._daemons(), strategy, grants
-        )
+        evidence = dra_evidence.of_claims(self.devices, self._wanted, claims, self._daemons(), strategy, grants)
         given = claims_api.allocated(claims, self.devices)
-        return evidence + dra_evidence.of_tenants(self.driver, given, strategy, grants, records)
+        return evidence + dra_evidence.of_tenants(given, strategy, grants, records)
 
     def plan(self, strategy: Strategy) -> str:
-        """What is changed, and that it is undone."""
         return (
             "makes resource claims for each cell, carried out by the DRA driver, and sets a taint while it measures; "
             "claims go after each cell, the taint when the run ends"
@@ -176,22 +136,26 @@ class Dra(Access):
         return f"/apis/{claims_api.GROUP}/{self.version}/namespaces/{self.cluster.options['namespace']}/resourceclaims"
 
     def _claims(self) -> list[Json]:
-        mine = f"{OWNER_LABEL}={node_digest(self.cluster.name)}"
+        mine = f"{OWNER_LABEL}={self.cluster.digest}"
         found: list[Json] = self.cluster.api.get(self._collection, labelSelector=mine)["items"]
         return found
 
     def _daemons(self) -> list[Json]:
-        """Deployments that the driver made for claims of this node."""
-        if self.driver is None or self.build is None:
+        """Deployments of the driver for claims of this node: an MPS daemon for each configured group of a claim."""
+        if self.build is None:
             return []
         found = self.cluster.api.get(f"/apis/apps/v1/namespaces/{self.build.namespace}/deployments")["items"]
-        here = [each for each in found if each["spec"]["template"]["spec"].get("nodeName") == self.cluster.name]
-        return self.driver.daemons(here)
+        return [
+            each
+            for each in found
+            if each["spec"]["template"]["spec"].get("nodeName") == self.cluster.name
+            and each["metadata"]["name"].startswith(nvidia.DAEMON_PREFIX)
+        ]
 
     def trouble(self, waiting: Sequence[str], seconds: float) -> str | None:
         """What the driver says to the kubelet, of which a pod's status says nothing."""
         now = time.monotonic()
-        if self.driver is None or now - self._looked < LOOK_SECONDS:
+        if not self.devices or now - self._looked < LOOK_SECONDS:
             return None
         self._looked = now
         events = f"/api/v1/namespaces/{self.cluster.options['namespace']}/events"
@@ -199,10 +163,9 @@ class Dra(Access):
             if event["involvedObject"].get("name") not in waiting:
                 continue
             said = " ".join(event["message"].split())
-            is_retriable = any(words in said for words in self.driver.retriable_errors)
-            if any(words in said for words in self.driver.fatal_errors) or (
-                seconds > RETRY_SECONDS and not is_retriable
-            ):
+            is_fatal = any(words in said for words in nvidia.FATAL_ERRORS)
+            is_retriable = any(words in said for words in nvidia.RETRIABLE_ERRORS)
+            if is_fatal or (seconds > RETRY_SECONDS and not is_retriable):
                 return f"the DRA driver does not prepare the claim: {said}"
         return None
 
@@ -221,6 +184,6 @@ class Dra(Access):
                     f"{each['name']} ({', '.join(each.get('finalizers') or ['no finalizer'])})"
                     for each in (found["metadata"] for found in claims or daemons)
                 )
-                what = "claims" if claims else "the DRA driver's daemons, which claims of others may have,"
+                what = "claims" if claims else "the DRA driver's daemons, which other users' claims may have,"
                 raise NodeError(f"{what} did not go within {GONE_SECONDS:g} s: {names}")
             time.sleep(POLL_SECONDS)

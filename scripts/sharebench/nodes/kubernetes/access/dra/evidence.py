@@ -10,19 +10,19 @@ from typing import Any
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Evidence, Grant, item
 from sharebench.nodes.kubernetes.access.base import view_of
+from sharebench.nodes.kubernetes.access.dra import nvidia
 from sharebench.nodes.kubernetes.access.dra.claims import claim_of, request_of
-from sharebench.nodes.kubernetes.access.dra.driver import Driver
 from sharebench.nodes.kubernetes.cluster import claims_api
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.claims_api import Device
 from tenant.contract import TenantReport, device_digest
 
 
-def _hidden(configs: Any, driver: Driver, devices: Sequence[Device]) -> Any:
+def _hidden(configs: list[Json], devices: Sequence[Device]) -> Any:
     """The configs without ids of devices: their digests instead."""
     text = json.dumps(configs, sort_keys=True)
-    for identity in filter(None, map(driver.identity, devices)):
-        text = text.replace(identity, device_digest(identity))
+    for uuid in filter(None, map(nvidia.uuid, devices)):
+        text = text.replace(uuid, device_digest(uuid))
     return json.loads(text)
 
 
@@ -33,7 +33,6 @@ def _together(marks: Sequence[Any]) -> list[list[int]]:
 
 
 def of_claims(
-    driver: Driver,
     devices: Sequence[Device],
     wanted: Sequence[Json],
     claims: Sequence[Json],
@@ -41,7 +40,7 @@ def of_claims(
     strategy: Strategy,
     grants: Sequence[Grant],
 ) -> Evidence:
-    """What the API server shows: `wanted` are the claims that were made, `claims` are those of ours that are there."""
+    """What the API server shows: `wanted` are the claims that were made, `claims` are those that are there."""
     evidence = [item("claims", len(wanted), len(claims), "API server")]
     if len(claims) != len(wanted):
         return evidence
@@ -58,14 +57,14 @@ def of_claims(
         for each in asked_devices.get("config", ())
     ]
     observed = [config for found in claims for config in claims_api.configured(found)]
-    expected, observed = (_hidden(configs, driver, devices) for configs in (expected, observed))
+    expected, observed = _hidden(expected, devices), _hidden(observed, devices)
     evidence.append(item("opaque configuration in the allocation", expected, observed, "API server"))
     given = claims_api.allocated(claims, devices)
     names = [each["name"] for asked_devices in requested for each in asked_devices["requests"]]
     in_slices = sorted(request for request, device in given.items() if device is not None)
     evidence.append(item("requests with a device of the node's slices", sorted(names), in_slices, "API server"))
     if len(names) > 1:
-        parents = {driver.parent(device) for device in given.values() if device is not None}
+        parents = {nvidia.parent(device) for device in given.values() if device is not None}
         evidence.append(item("GPUs of the allocated instances", 1, len(parents), "API server"))
     if strategy.mechanisms[-1] == "mps":
         ready = sum(each.get("status", {}).get("readyReplicas", 0) for each in daemons)
@@ -74,7 +73,6 @@ def of_claims(
 
 
 def of_tenants(
-    driver: Driver,
     given: Mapping[str, Device | None],
     strategy: Strategy,
     grants: Sequence[Grant],
@@ -87,17 +85,16 @@ def of_tenants(
         view, device, source = view_of(record), given.get(request_of(grant.group)), f"tenant {grant.index}"
         if device is None:
             continue
-        shows = driver.shows(device, strategy)
-        whole = [node for node in view.get("nodes", ()) if "/" not in node]
-        if shows["nodes"]:
-            evidence.append(item("GPUs by device files", shows["nodes"], whole, source))
+        if files := nvidia.device_files(device):
+            whole = [node for node in view.get("nodes", ()) if "/" not in node]
+            evidence.append(item("GPUs by device files", files, whole, source))
         seen = view.get("variables") or {}
-        variables = {name: seen.get(name) for name in shows["variables"]}
-        evidence.append(item("variables of the CDI device", shows["variables"], variables, source))
-        evidence.append(item("has the pipe of an MPS daemon", shows["mps"], view.get("mps_pipe") is not None, source))
-        identity = driver.identity(device)
-        if view.get("device") is not None and identity is not None:
-            evidence.append(item("device", device_digest(identity), view["device"], source))
+        variables = {name: seen.get(name) for name in nvidia.VARIABLES}
+        evidence.append(item("variables of the CDI device", nvidia.VARIABLES, variables, source))
+        is_mps = strategy.mechanisms[-1] == "mps"
+        evidence.append(item("has the pipe of an MPS daemon", is_mps, view.get("mps_pipe") is not None, source))
+        if view.get("device") is not None and (uuid := nvidia.uuid(device)) is not None:
+            evidence.append(item("device", device_digest(uuid), view["device"], source))
         marks.append([view.get("device"), view.get("nodes")])
     # An instance that was made for the claim has no id in the slice: who shares one is known all the same.
     groups = _together([grant.group for grant in grants])

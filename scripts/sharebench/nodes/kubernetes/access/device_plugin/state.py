@@ -1,0 +1,189 @@
+"""A node's states under the device plugin: what one must show, what it showed before, and what proves it.
+
+No signal is trusted alone. GPU Feature Discovery writes the labels, the kubelet the values, in either order; a name
+that was registered once stays in the node's status with the value 0, and capacity lags behind.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypedDict
+
+from sharebench.nodes.contract import Evidence, Grant, item
+from sharebench.nodes.kubernetes.access.base import view_of
+from sharebench.nodes.kubernetes.access.device_plugin import keys, mig_instances, mig_manager
+from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import Partitioning
+from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import MigState
+from sharebench.nodes.kubernetes.cluster.api import Json
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import (
+    CONFIG_LABEL,
+    MPS_LABEL,
+    REPLICAS_LABEL,
+    SHARING_LABEL,
+    Installed,
+    allocatable,
+    labels_of,
+)
+from tenant.contract import TenantReport
+
+# The first words of what differs.
+LABEL, ALLOCATABLE = "label", "allocatable"
+SHOWN_LABELS = (SHARING_LABEL, REPLICAS_LABEL, MPS_LABEL)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a switched node must show."""
+
+    config: str
+    sharing: str
+    replicas: int
+    gpus: int
+    instances: Mapping[str, int] | None = None
+    """What it must offer where its GPU is partitioned, by resource."""
+    mig_labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def allocatable(self) -> dict[str, int]:
+        """What the node must offer, by resource: the tenants that it has room for."""
+        return {keys.RESOURCE: self.gpus * self.replicas} if self.instances is None else dict(self.instances)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels that it must have."""
+        return {
+            CONFIG_LABEL: self.config,
+            SHARING_LABEL: self.sharing,
+            REPLICAS_LABEL: str(self.replicas),
+            MPS_LABEL: "true" if self.sharing == "mps" else "false",
+            **self.mig_labels,
+        }
+
+
+def _other_labels(labels: Mapping[str, str], wanted: Mapping[str, str | None]) -> list[str]:
+    return [
+        f"{LABEL} {name} is {labels.get(name) or 'absent'}, not {value or 'absent'}"
+        for name, value in wanted.items()
+        if labels.get(name) != value
+    ]
+
+
+def unmet(node: Json, pods: Sequence[Json], installed: Installed, expected: Expected) -> list[str]:
+    """What still differs from the expected state, a line each; empty when nothing does. `pods` are the node's.
+
+    Plugin and discovery must run in any state, the MPS control daemon under MPS only, and be gone otherwise.
+    """
+    found = _other_labels(labels_of(node), expected.labels)
+    values = allocatable(node)
+    if values != expected.allocatable:
+        found.append(f"{ALLOCATABLE} is {_listed(values) or 'nothing'}, not {_listed(expected.allocatable)}")
+    daemons = [part.unready(pods) for part in (installed.plugin, installed.discovery) if part is not None]
+    if expected.sharing == "mps":
+        mps = installed.mps
+        # Its sidecar may crash again and again: that of the chart of 0.19 finds no process to signal.
+        daemons.append(mps.unready(pods, own_container_only=True) if mps else "the MPS control daemon has no DaemonSet")
+    elif installed.mps is not None and installed.mps.pod_of(pods) is not None:
+        daemons.append("the MPS control daemon still runs")
+    return found + list(filter(None, daemons))
+
+
+def _listed(values: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in sorted(values.items()))
+
+
+def is_about_pods(problems: Iterable[str]) -> bool:
+    """Whether one of the findings of `unmet` is about the pods of a DaemonSet, not about what the node shows."""
+    return any(problem.split()[0] not in (LABEL, ALLOCATABLE) for problem in problems)
+
+
+def evidence(
+    expected: Expected,
+    partitioning: Partitioning,
+    problems: Sequence[str],
+    node: Json,
+    grants: Sequence[Grant],
+    records: Sequence[TenantReport],
+) -> Evidence:
+    """The record's `evidence`; `problems` is what differed from the expected state while the tenants still ran.
+
+    That every tenant has a record of the same window proves that all of them ran at the same time.
+    """
+    labels = labels_of(node)
+    found = [item(f"label {name}", wanted, labels.get(name), "node") for name, wanted in expected.labels.items()]
+    found.append(item("allocatable", expected.allocatable, allocatable(node), "node"))
+    found.append(item("what differs from the state", [], list(problems), "node"))
+    views = [view_of(record) for record in records]
+    devices = Counter(str(view.get("device")) for view in views)
+    groups = Counter(grant.group for grant in grants)
+    found.append(item("devices that the tenants were given", len(groups), len(devices), "node"))
+    found.append(item("tenants on each device", sorted(groups.values()), sorted(devices.values()), "node"))
+    for grant, view in zip(grants, views, strict=False):
+        source = f"tenant {grant.index}"
+        found.append(item("knows its device", True, view.get("device") is not None, source))
+        found.append(item("device is a MIG instance", bool(partitioning.layout), view.get("is_mig"), source))
+        under_mps = view.get("mps_pipe") is not None
+        found.append(item("has the pipe of an MPS daemon", expected.sharing == "mps", under_mps, source))
+        units = labels.get(f"{partitioning.resource(grant.group)}.multiprocessors")
+        if partitioning.layout and units is not None and view.get("sm_count") is not None:
+            found.append(item("SMs of its instance", int(units), view["sm_count"], source))
+    return found
+
+
+class ConfigMapName(TypedDict):
+    """A ConfigMap of the cluster."""
+
+    namespace: str
+    name: str
+
+
+class PluginState(TypedDict):
+    """The device plugin's part of the saved state: what its node was like before the first change."""
+
+    label: str | None
+    """Value of the config label; None where it was absent."""
+    shown: dict[str, str | None]
+    """The labels that follow from the config, by name."""
+    allocatable: dict[str, int]
+    """GPU resources, by name."""
+    configs: ConfigMapName
+    """The plugin's ConfigMap."""
+    memory_mib: int | None
+    """Memory of the whole GPU, where a label has it."""
+    mig: MigState
+
+
+def capture(node: Json, namespace: str, name: str) -> PluginState:
+    """The node's state now; `namespace` and `name` are those of the plugin's ConfigMap."""
+    labels = labels_of(node)
+    return {
+        "label": labels.get(CONFIG_LABEL),
+        "shown": {label: labels.get(label) for label in SHOWN_LABELS},
+        "allocatable": allocatable(node),
+        "configs": {"namespace": namespace, "name": name},
+        "memory_mib": mig_instances.memory_mib(labels),
+        "mig": mig_manager.capture(node),
+    }
+
+
+def label_patch(node: Json, saved: PluginState) -> dict[str, str | None] | None:
+    """The config label to restore, None for its absence; no labels where somebody else has set it since."""
+    current = labels_of(node).get(CONFIG_LABEL)
+    return None if current is not None and not current.startswith(keys.PREFIX) else {CONFIG_LABEL: saved["label"]}
+
+
+def differences(node: Json, saved: PluginState) -> list[str]:
+    """How the node still differs from its saved state, a line each."""
+    labels = labels_of(node)
+    # Instances of somebody else's have labels and resources of their own.
+    if mig_manager.is_theirs(node, saved["mig"]):
+        return _other_labels(labels, {CONFIG_LABEL: saved["label"]})
+    found = _other_labels(labels, {CONFIG_LABEL: saved["label"], **saved["shown"]})
+    # A node without any was being changed, or broken: there is nothing to restore.
+    if saved["allocatable"] and allocatable(node) != saved["allocatable"]:
+        found.append(f"allocatable is {allocatable(node)}, not {saved['allocatable']}")
+    instances_now, instances_then = dict(mig_instances.shown(labels)), saved["mig"]["layout"]
+    if instances_now != instances_then:
+        found.append(f"label nvidia.com/mig-*.count is {instances_now or 'absent'}, not {instances_then or 'absent'}")
+    return found

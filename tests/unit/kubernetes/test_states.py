@@ -1,0 +1,198 @@
+"""A node's states under the device plugin: switched, restored and proven, over what real nodes were seen to show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from unit.kubernetes.objects import CONFIG, Json, daemon_pod, daemon_set, node
+
+from sharebench.nodes.contract import Grant
+from sharebench.nodes.kubernetes.access.device_plugin import state
+from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import Partitioning
+from sharebench.nodes.kubernetes.access.device_plugin.state import Expected
+from sharebench.nodes.kubernetes.cluster import saved_state
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import look
+from sharebench.nodes.kubernetes.cluster.saved_state import ANNOTATION
+
+TS7 = Expected("sharebench-ts-7", "time-slicing", 7, 1)
+MPS3 = Expected("sharebench-mps-3", "mps", 3, 1)
+PLUGIN = daemon_set("plugin", "nvidia-device-plugin-ctr", "sidecar")
+MPS_SET = daemon_set("mps", "mps-control-daemon-ctr", "sidecar")
+
+
+def plugin(**more: Any) -> Json:
+    return daemon_pod("plugin", "nvidia-device-plugin-ctr", "sidecar", **more)
+
+
+def mps(**more: Any) -> Json:
+    return daemon_pod("mps", "mps-control-daemon-ctr", "sidecar", **more)
+
+
+def switched(**changes: Any) -> Json:
+    return node(**{"config": "sharebench-ts-7", "sharing": "time-slicing", "replicas": 7} | changes)
+
+
+def unmet(here: Json, *pods: Json, sets: tuple[Json, ...] = (PLUGIN, MPS_SET), expected: Expected = TS7) -> list[str]:
+    return state.unmet(here, pods, look(sets, pods), expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({}, None),
+        ({"config": "somebody-elses"}, "label nvidia.com/device-plugin.config is somebody-elses"),
+        ({"config": None}, "is absent, not sharebench-ts-7"),
+        # the labels are ahead of the kubelet, and the other way round
+        ({"allocatable": {"nvidia.com/gpu": 1}}, "allocatable is nvidia.com/gpu 1, not nvidia.com/gpu 7"),
+        ({"sharing": "none"}, "nvidia.com/gpu.sharing-strategy is none"),
+        # the plugin has gone through 0; capacity, which is still 7, is not looked at
+        ({"allocatable": {"nvidia.com/gpu": 0}}, "allocatable is nothing"),
+        # the name of a config before, which has not become 0 yet, and names that stay with 0
+        ({"allocatable": {"nvidia.com/gpu": 7, "nvidia.com/gpu.shared": 7}}, "nvidia.com/gpu.shared 7"),
+        ({"allocatable": {"nvidia.com/gpu": 7, "nvidia.com/gpu.shared": 0, "nvidia.com/mig-1g.5gb": 0}}, None),
+    ],
+)
+def test_one_signal_differs(changes: dict[str, Any], line: str | None) -> None:
+    found = unmet(switched(**changes), plugin())
+    assert len(found) == (line is not None)
+    assert line is None or line in found[0]
+
+
+def test_daemons_that_are_not_ready() -> None:
+    crashing = plugin(ready=False)
+    crashing["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "CrashLoopBackOff"}}
+    behind = PLUGIN | {"status": {"observedGeneration": 1}}
+    for found, line in (
+        (unmet(switched(), crashing), "plugin: nvidia-device-plugin-ctr is not ready (CrashLoopBackOff)"),
+        (unmet(switched(), plugin(deletionTimestamp="2026-11-20T16:00:00Z")), "the pod of plugin is ending"),
+        (unmet(switched()), "plugin has no pod on the node"),
+        (unmet(switched(), plugin(), sets=(behind, MPS_SET)), "plugin: its last change is not rolled out yet"),
+        (unmet(switched(), plugin(), mps()), "the MPS control daemon still runs"),
+    ):
+        assert found == [line]
+
+
+def test_mps_needs_its_daemon_but_not_the_daemons_sidecar() -> None:
+    here = switched(config="sharebench-mps-3", sharing="mps", replicas=3)
+    assert unmet(here, plugin(), expected=MPS3) == ["mps has no pod on the node"]
+    assert unmet(here, plugin(), sets=(PLUGIN,), expected=MPS3) == ["the MPS control daemon has no DaemonSet"]
+    # in the chart of 0.19 the sidecar finds no process to signal and crashes again and again
+    crashing = mps()
+    crashing["status"]["containerStatuses"][1]["ready"] = False
+    assert unmet(here, plugin(), crashing, expected=MPS3) == []
+
+
+def saved(config: str | None) -> Any:
+    """What a node with that key was like, through the annotation."""
+    text = saved_state.dump({"device-plugin": state.capture(node(config), "nvidia", "configs")})
+    return saved_state.load_access(node(config, annotations={ANNOTATION: text}), "device-plugin")
+
+
+def test_an_untouched_node_has_no_saved_state() -> None:
+    assert saved_state.load(node()) is None
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "labels"),
+    [
+        ("sharebench-ts-7", None, {CONFIG: None}),
+        ("sharebench-ts-7", "theirs", {CONFIG: "theirs"}),
+        # somebody else has set it since
+        ("new", "theirs", None),
+    ],
+)
+def test_the_label_to_restore(now: str, before: str | None, labels: dict[str, str | None] | None) -> None:
+    assert state.label_patch(node(now), saved(before)) == labels
+
+
+def test_what_is_not_restored_yet() -> None:
+    before = saved(None)
+    assert state.differences(node(), before) == []
+    found = state.differences(node("sharebench-ts-7", "time-slicing", 7), before)
+    assert len(found) == 4
+    assert f"label {CONFIG} is sharebench-ts-7, not absent" in found
+
+
+def test_a_node_that_was_found_without_gpus_need_not_get_back_there() -> None:
+    found = state.capture(node(allocatable={}), "nvidia", "configs")
+    assert state.differences(node(), found) == []
+    assert state.differences(node("sharebench-ts-7", "time-slicing", 7), found)
+
+
+def test_a_partitioned_gpu_is_not_restored_before_its_labels_show_it() -> None:
+    partitioned = node("theirs")
+    partitioned["metadata"]["labels"]["nvidia.com/mig-3g.20gb.count"] = "2"
+    found = state.capture(partitioned, "nvidia", "configs")
+    assert state.differences(partitioned, found) == []
+    (line,) = state.differences(node("theirs"), found)
+    assert line == "label nvidia.com/mig-*.count is absent, not {'3g.20gb': 2}"
+
+
+def test_only_our_taint_goes() -> None:
+    theirs = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
+    tainted = node()
+    tainted["spec"]["taints"] = [theirs, {"key": saved_state.TAINT, "effect": "NoSchedule"}]
+    assert saved_state.taints_without_ours(tainted) == [theirs]
+
+
+def test_another_node_that_is_measured_is_known() -> None:
+    busy = node(annotations={ANNOTATION: saved_state.dump({})})
+    busy["metadata"]["name"] = "other"
+    assert saved_state.others_in_use([node(), busy], "gpu-node")
+    assert not saved_state.others_in_use([node(), busy], "other")
+
+
+PARTITIONING = Partitioning({"3g.20gb": 1, "1g.5gb": 2}, ("3g.20gb", "1g.5gb", "1g.5gb"), "all-balanced")
+KEY = "sharebench-mig-mixed"
+SMS = {"nvidia.com/mig-3g.20gb.multiprocessors": "42", "nvidia.com/mig-1g.5gb.multiprocessors": "14"}
+EXPECTED = Expected(
+    KEY, "none", 1, 1, PARTITIONING.resources, PARTITIONING.labels("A100") | {"nvidia.com/mig.config": "all-balanced"}
+)
+WHOLE = Expected("sharebench-exclusive", "none", 1, 1)
+
+
+def view(device: str, **more: Any) -> dict[str, Any]:
+    return {"view": {"device": device, "is_mig": True, "mps_pipe": None, "sm_count": None} | more}
+
+
+def failing(records: Any, groups: list[int], is_partitioned: bool = True) -> dict[str, Any]:
+    """What is observed where it does not hold, by name."""
+    grants = [Grant(index, group) for index, group in enumerate(groups)]
+    expected, parts = (EXPECTED, PARTITIONING) if is_partitioned else (WHOLE, Partitioning({}))
+    here = node("sharebench-exclusive")
+    if is_partitioned:
+        here = node(KEY, allocatable={"nvidia.com/gpu": 0, **PARTITIONING.resources})
+        here["metadata"]["labels"] |= EXPECTED.mig_labels | SMS
+    items = state.evidence(expected, parts, [], here, grants, records)
+    return {item["name"]: item["observed"] for item in items if not item["holds"]}
+
+
+@pytest.mark.parametrize(
+    ("records", "groups", "names"),
+    [
+        ([view("a", sm_count=42), view("b", sm_count=14), view("c")], [0, 1, 2], []),
+        (
+            [view("a"), view("b"), view("b")],
+            [0, 1, 2],
+            ["devices that the tenants were given", "tenants on each device"],
+        ),
+        ([view("a"), view("b"), view("c", is_mig=False)], [0, 1, 2], ["device is a MIG instance"]),
+        ([view("a", sm_count=14), view("b"), view("c")], [0, 1, 2], ["SMs of its instance"]),
+        # shared evenly, and not
+        ([view("a"), view("b"), view("b")], [0, 1, 0], []),
+        ([view("a"), view("b"), view("b"), view("b")], [0, 1, 0, 1], ["tenants on each device"]),
+    ],
+)
+def test_tenants_have_the_instances_of_their_strategy(records: Any, groups: list[int], names: list[str]) -> None:
+    assert list(failing(records, groups)) == names
+
+
+def test_what_no_tenant_knows_of_its_device_is_not_observed() -> None:
+    records = [view("a", is_mig=None), view("b"), view("c")]
+    assert failing(records, [0, 1, 2]) == {"device is a MIG instance": None}, "left to the gate, no contradiction"
+
+
+def test_the_whole_gpu_is_not_an_instance() -> None:
+    assert failing([view("a", is_mig=False)], [0], is_partitioned=False) == {}
+    assert list(failing([view("a")], [0], is_partitioned=False)) == ["device is a MIG instance"]
