@@ -16,8 +16,8 @@ import pytest
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.gpu_summary import summarise
 from sharebench.nodes.host import gpu_telemetry
-from sharebench.nodes.host.cpu_telemetry import HostCounters
 from sharebench.nodes.host.gpu_telemetry import NvmlSampler, idle_power_watts
+from sharebench.nodes.host.host_cpu import HostCounters
 from sharebench.nodes.host.nvml import Occupant
 from sharebench.nodes.host.nvml_sampler import ancestors
 from sharebench.records.telemetry import NOTHING_KNOWN, to_csv

@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from sharebench.nodes.host import cpu_telemetry
-from sharebench.nodes.host.cpu_telemetry import HostCounters, HostSampler
+from sharebench.nodes.host import host_cpu
+from sharebench.nodes.host.host_cpu import HostCounters, HostSampler
 from sharebench.records.telemetry import COLUMNS, NOTHING_KNOWN, to_csv
 
 # As psutil has them on Linux: seconds in each state since boot.
@@ -78,7 +78,7 @@ def counters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Counters:
     monkeypatch.setattr(psutil, "cpu_times", fake.cpu_times)
     monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
     (tmp_path / "stat").write_text("cpu  3 0 0 0\ncpu0 1 0 0 0\ncpu1 1 0 0 0\ncpu2 1 0 0 0\n")
-    monkeypatch.setattr(cpu_telemetry, "_throttled_usec", lambda: fake.throttled)
+    monkeypatch.setattr(host_cpu, "_throttled_usec", lambda: fake.throttled)
     monkeypatch.setattr(time, "monotonic", lambda: fake.monotonic)
     monkeypatch.setattr(HostSampler, "PERIOD_SECONDS", 1000)
     return fake
@@ -220,5 +220,5 @@ def test_throttling_is_read_from_our_own_control_group(
     (group / "cpu.stat").write_text(stat)
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/cgroup").write_text(own)
-    monkeypatch.setattr(cpu_telemetry, "Path", lambda path: tmp_path / str(path).lstrip("/"))
-    assert cpu_telemetry._throttled_usec() == usec
+    monkeypatch.setattr(host_cpu, "Path", lambda path: tmp_path / str(path).lstrip("/"))
+    assert host_cpu._throttled_usec() == usec

@@ -20,6 +20,7 @@ from sharebench.cell.window import measure, settle
 from sharebench.nodes.contract import Grant, NodeError, TenantsFailed, classify
 from sharebench.nodes.host import processes
 from sharebench.nodes.host.cpu import CpuNode
+from sharebench.nodes.host.launch import environment as environment_of
 from sharebench.nodes.host.processes import ProcessTenants
 from sharebench.study.cells import Cell
 
@@ -137,8 +138,8 @@ def test_each_tenant_works_in_a_private_folder_that_goes_with_it(launch: Callabl
     tenants = launch(TEMPORARY, TEMPORARY)
     said = []
     for number in range(2):
-        wait_for(lambda: tenants._out(number).read_text().endswith("\n"))  # noqa: B023
-        said.append(tenants._out(number).read_text().split())
+        wait_for(lambda: tenants.processes[number].kind.out.read_text().endswith("\n"))  # noqa: B023
+        said.append(tenants.processes[number].kind.out.read_text().split())
     folders = [Path(home) for _, home, _ in said]
     assert len(set(folders)) == 2
     for (temporary, home, mode), folder in zip(said, folders, strict=True):
@@ -258,7 +259,7 @@ def test_settings_of_cuda_come_from_the_grant_only(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/somebody/elses")
     monkeypatch.setenv("LD_LIBRARY_PATH", "/kept")
-    environment = ProcessTenants.environment(Grant(0, 0, {"CUDA_VISIBLE_DEVICES": "GPU-1"}))
+    environment = environment_of(Grant(0, 0, {"CUDA_VISIBLE_DEVICES": "GPU-1"}))
     given = {key: value for key, value in environment.items() if key.startswith("CUDA_")}
     assert given == {"CUDA_VISIBLE_DEVICES": "GPU-1"}
     assert environment["LD_LIBRARY_PATH"] == "/kept"

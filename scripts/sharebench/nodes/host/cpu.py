@@ -20,8 +20,9 @@ from sharebench.core.spec import Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy, slices_of
 from sharebench.nodes.contract import Evidence, Grant, Sampler, Settings, State, Tenants, is_external_server, item
 from sharebench.nodes.host import host_cpu
-from sharebench.nodes.host.cpu_telemetry import HostSampler
-from sharebench.nodes.host.processes import ProcessTenants, impossible_together
+from sharebench.nodes.host.host_cpu import HostSampler
+from sharebench.nodes.host.processes import ProcessTenants
+from sharebench.nodes.host.programs.tenants import infeasible
 from sharebench.nodes.node import Node
 from sharebench.records.types import NodeFacts
 from tenant.contract import TenantReport
@@ -88,7 +89,7 @@ class CpuNode(Node):
             if sum(sizes) > len(self.cores):
                 each = "/".join(map(str, sorted(set(sizes))))
                 return f"{len(sizes)} instances of {each} core(s) need {sum(sizes)} cores, there are {len(self.cores)}"
-        return impossible_together(replicas, workloads)
+        return infeasible(replicas, workloads)
 
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
         """Affinity masks by mechanism; the instance comes first, then what is shared inside it."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from sharebench.core.files import SCRIPTS
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.gpu_summary import mean, sees_all_processes, summarise
-from sharebench.nodes.host.cpu_telemetry import HostCounters
+from sharebench.nodes.host.host_cpu import HostCounters
 from sharebench.nodes.host.nvml import Gpu
 from sharebench.nodes.host.nvml_sampler import PERIOD_SECONDS
 from sharebench.records.telemetry import Row, Telemetry

@@ -1,7 +1,7 @@
-"""The host's CPU, for the `details` of a node's facts: a workload that the host bounds depends on it.
+"""The host's CPU: facts of it, counters around a window, and the telemetry of the stand-in.
 
-From Linux' /proc and /sys (Documentation/admin-guide/cputopology.rst, cpu-freq). Nothing in it names the machine, and
-nothing changes from one moment to the next, so that two studies of one host agree.
+The facts are from Linux' /proc and /sys (Documentation/admin-guide/cputopology.rst, cpu-freq). None of them names the
+machine or changes from one moment to the next, so that two studies of one host agree.
 """
 
 from __future__ import annotations
@@ -9,7 +9,16 @@ from __future__ import annotations
 import contextlib
 import platform
 import re
+import threading
+import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any, TypedDict
+
+import psutil
+
+from sharebench.core.units import MEBIBYTE
+from sharebench.records.telemetry import NOTHING_KNOWN, Row, Telemetry
 
 ROOT = Path("/")
 
@@ -42,3 +51,144 @@ def _text(path: Path) -> str | None:
     with contextlib.suppress(OSError):
         return path.read_text().strip() or None
     return None
+
+
+def _throttled_usec() -> int | None:
+    """Time that a CPU quota of our cgroup (version 2) has held us back so far."""
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        own = Path("/proc/self/cgroup").read_text().strip().rsplit("::", 1)[-1]
+        lines = (Path("/sys/fs/cgroup") / own.lstrip("/") / "cpu.stat").read_text().splitlines()
+        return int(next(line.split()[1] for line in lines if line.startswith("throttled_usec")))
+    return None
+
+
+def _cpu_numbers() -> list[int] | None:
+    """Numbers of the CPUs in the order in which psutil lists them, that of /proc/stat; None on other systems.
+
+    They may have holes: CPUs that are offline, or that a container was not given.
+    """
+    with contextlib.suppress(OSError):
+        text = (Path(psutil.PROCFS_PATH) / "stat").read_text()
+        return [int(number) for number in re.findall(r"^cpu(\d+)", text, re.MULTILINE)]
+    return None
+
+
+def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
+    """CPU time that those that live have used so far."""
+    total = 0.0
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            spent = process.cpu_times()
+            total += spent.user + spent.system
+    return total
+
+
+class HostUse(TypedDict):
+    """The host's part of the record's summary: what slowed the tenants' cores from outside."""
+
+    host_steal_percent: float | None
+    host_throttled_percent: float | None
+    foreign_cpu_percent: float | None
+
+
+class HostCounters:
+    """What else ran on these cores between `start` and `stop`: a hypervisor, a quota, programs that are not `pids`."""
+
+    def __init__(self, cores: Sequence[int], pids: Iterable[int]) -> None:
+        self.cores = cores
+        self.processes = [psutil.Process(pid) for pid in sorted(set(pids))]
+        self._numbers = _cpu_numbers()
+
+    def busy(self) -> tuple[float, float]:
+        """Busy and total CPU seconds of the cores since boot."""
+        busy = total = 0.0
+        times = psutil.cpu_times(percpu=True)
+        by_number = dict(enumerate(times) if self._numbers is None else zip(self._numbers, times, strict=False))
+        # One that is offline is not listed, and did nothing.
+        for spent in (by_number[core] for core in self.cores if core in by_number):
+            total += sum(spent) - getattr(spent, "guest", 0.0) - getattr(spent, "guest_nice", 0.0)
+            busy += spent.user + spent.nice + spent.system
+        return busy, total
+
+    def memory_bytes(self) -> int:
+        """Resident memory of the processes that live."""
+        total = 0
+        for process in self.processes:
+            with contextlib.suppress(psutil.Error):
+                total += process.memory_info().rss
+        return total
+
+    def start(self) -> None:
+        """Note the counters that the summary is the difference of."""
+        self._first = self._now()
+
+    def _now(self) -> tuple[Any, tuple[float, float], float, int | None, float]:
+        ours = cpu_seconds(self.processes)
+        return psutil.cpu_times(), self.busy(), ours, _throttled_usec(), time.monotonic()
+
+    def stop(self) -> HostUse:
+        """The host's part of the record's summary."""
+        host, busy, ours, throttled, began = self._first
+        host_now, busy_now, ours_now, throttled_now, ended = self._now()
+        total = sum(host_now[:8]) - sum(host[:8])
+        stolen = getattr(host_now, "steal", None)
+        foreign = (busy_now[0] - busy[0]) - (ours_now - ours)
+        return {
+            "host_steal_percent": 100.0 * (stolen - host.steal) / total if stolen is not None and total > 0 else None,
+            "host_throttled_percent": None
+            if throttled is None or throttled_now is None
+            else min(100.0, (throttled_now - throttled) / 1e4 / (ended - began)),
+            "foreign_cpu_percent": min(100.0, max(0.0, 100.0 * foreign / (busy_now[1] - busy[1])))
+            if busy_now[1] > busy[1]
+            else None,
+        }
+
+
+class HostSampler:
+    """Samples the stand-in: busy share of its cores and resident memory of its tenants.
+
+    Two samples a second: the sampler runs on the cores that it watches, and each sample costs about a millisecond.
+    """
+
+    PERIOD_SECONDS = 0.5
+
+    def __init__(self, cores: Sequence[int], pids: Sequence[int]) -> None:
+        self.counters = HostCounters(cores, pids)
+        self.rows: list[tuple[float, float, float]] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+
+    def _sample(self) -> None:
+        before = self.counters.busy()
+        while not self._ended.wait(self.PERIOD_SECONDS):
+            now = self.counters.busy()
+            elapsed = now[1] - before[1]
+            share = 100.0 * (now[0] - before[0]) / elapsed if elapsed > 0 else 0.0
+            self.rows.append((time.monotonic(), share, self.counters.memory_bytes() / MEBIBYTE))
+            before = now
+
+    def start(self) -> None:
+        """Begin to sample."""
+        self.counters.start()
+        self._thread.start()
+
+    def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], Telemetry]:
+        """End; the rows of the window, by seconds since its start, and the record's summary."""
+        host = self.counters.stop()
+        self._ended.set()
+        self._thread.join()
+        inside = [row for row in self.rows if window_start_seconds <= row[0] <= window_end_seconds]
+        used = [round(share, 1) for _, share, _ in inside]
+        memory = [round(memory, 1) for _, _, memory in inside]
+        rows: list[Row] = [
+            {"t_seconds": round(at - window_start_seconds, 3), "gpu_util_percent": share, "memory_used_mib": mib}
+            for (at, _, _), share, mib in zip(inside, used, memory, strict=True)
+        ]
+        return rows, {
+            **NOTHING_KNOWN,
+            "source": "host",
+            "samples": len(rows),
+            "utilisation_mean_percent": sum(used) / len(used) if used else None,
+            "memory_used_max_mib": max(memory, default=None),
+            **host,
+        }

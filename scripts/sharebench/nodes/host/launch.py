@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, Protocol
 
 from sharebench.core.files import SCRIPTS
 from sharebench.core.spec import Spec, workload_of
-from sharebench.nodes.contract import Endpoint, Grant
+from sharebench.nodes.contract import Endpoint, Exposition, Grant, PlannedLoad
 from sharebench.nodes.tenant_http import HttpEndpoint
 from tenant.contract import TOKEN_VARIABLE
 
@@ -22,15 +23,15 @@ class Context:
     """What the tenants of a cell have in common.
 
     `python` is the interpreter that has the workload's framework, `device` what the tenants run on: cpu or cuda.
-    `exposition` says how they show their totals where Prometheus watches.
+    `exposition` is there where Prometheus watches.
     """
 
     spec: Spec
-    loads: Sequence[Mapping[str, Any]]
+    loads: Sequence[PlannedLoad]
     python: Path
     device: str
     token: str
-    exposition: Mapping[str, Any] | None = None
+    exposition: Exposition | None = None
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def inherited() -> dict[str, str]:
 
 
 def environment(grant: Grant) -> dict[str, str]:
-    """What a process of ours sees that has the grant."""
+    """What a process of the driver's own sees that has the grant."""
     return {**inherited(), **grant.environment, "PYTHONPATH": str(SCRIPTS)}
 
 
@@ -65,20 +66,40 @@ class HostEndpoint(Endpoint, Protocol):
         """Whether it is warm for the first time."""
 
 
-class OwnTenant:
-    """A process of scripts/tenant/ and its tenants, of which more than one are on streams of it."""
+class TenantKind(ABC):
+    """The processes of one tenant, or of several on streams of one; `log` is that of the first process."""
 
     # Whether it says by its exit code that it ran out of memory or cannot do what it was asked to.
     has_exit_codes = True
-    # Why it will never be ready, once time is up; None where that says something of sharing.
-    complaint: str | None = None
-    # What it lacks until it is ready, where that is known.
-    waiting_for: str | None = None
 
-    def __init__(self, context: Context, grants: Sequence[Grant], out: Path) -> None:
+    def __init__(self, context: Context, grants: Sequence[Grant], out: Path, log: Path) -> None:
         self.context = context
         self.grants = grants
         self.out = out
+        self.log = log
+
+    @abstractmethod
+    def programs(self) -> list[Program]:
+        """What to start, the process with the grants first. Raises NodeError."""
+
+    def started(self, pids: Sequence[int]) -> None:  # noqa: B027
+        """Take note of the processes."""
+
+    @abstractmethod
+    def endpoints(self) -> Sequence[HostEndpoint]:
+        """How each of its tenants is asked; nothing as long as that is not known."""
+
+    def complaint(self) -> str | None:
+        """Why it will never be ready, once time is up; None where the reason may be sharing."""
+        return None
+
+    def waiting_for(self) -> str | None:
+        """What it lacks until it is ready, where that is known."""
+        return None
+
+
+class OwnTenant(TenantKind):
+    """A process of scripts/tenant/ and its tenants, of which more than one are on streams of it."""
 
     def command(self) -> list[str]:
         """The tenant's command line."""
@@ -89,16 +110,13 @@ class OwnTenant:
         return tenant_command(self.context, index, workload["module"], workload["params"], self.context.device, streams)
 
     def programs(self) -> list[Program]:
-        """What to start, the tenant itself first."""
+        """The tenant itself."""
         first = self.grants[0]
         variables = {**environment(first), TOKEN_VARIABLE: self.context.token}
         return [Program(self.command(), variables, first.cores, self.out)]
 
-    def started(self, pids: Sequence[int], log: Path) -> None:
-        """Take note of the processes, and of the log of the first."""
-
     def endpoints(self) -> Sequence[HostEndpoint]:
-        """How each of its tenants is asked; nothing as long as that is not known."""
+        """One behind each port that the process has announced."""
         return [HttpEndpoint("127.0.0.1", port, self.context.token) for port in announced_ports(self.out)]
 
 

@@ -26,12 +26,13 @@ from sharebench.core.spec import Limits, Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy, profile_matches
 from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
 from sharebench.nodes.host import host_cpu
-from sharebench.nodes.host.cpu_telemetry import HostCounters
 from sharebench.nodes.host.gpu_telemetry import NvmlSampler, idle_power_watts
+from sharebench.nodes.host.host_cpu import HostCounters
 from sharebench.nodes.host.launch import environment
 from sharebench.nodes.host.nvidia_evidence import Target, collect
 from sharebench.nodes.host.nvml import Gpu
-from sharebench.nodes.host.processes import ProcessTenants, impossible_together
+from sharebench.nodes.host.processes import ProcessTenants
+from sharebench.nodes.host.programs.tenants import infeasible
 from sharebench.nodes.node import UNKNOWN, Characteristics, Node
 from sharebench.records.types import NodeFacts
 from tenant.contract import PIPE_VARIABLE, PROBE_VARIABLE, TenantReport
@@ -156,7 +157,7 @@ class NvidiaNode(Node):
         """What this GPU, as its owner set it up, cannot give."""
         compute_mode = self.gpu.compute_mode()
         inner = strategy.mechanisms[-1]
-        if (why := impossible_together(replicas, workloads)) is not None:
+        if (why := infeasible(replicas, workloads)) is not None:
             return why
         if compute_mode == "PROHIBITED":
             return "the GPU's compute mode is PROHIBITED; its owner can set it: nvidia-smi -c DEFAULT"

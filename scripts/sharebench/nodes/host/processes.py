@@ -12,26 +12,24 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from sharebench.core.programs import is_program
 from sharebench.core.run_record import RUN_ID_VARIABLE, STOP_SIGNALS, scratch_folders, scratch_prefix
-from sharebench.core.spec import Spec, WorkloadSpec, workload_of
-from sharebench.nodes.contract import Grant, NodeError, TenantsFailed, TenantUnreachable, classify
-from sharebench.nodes.host.launch import Context, HostEndpoint, OwnTenant, Program, environment
+from sharebench.core.spec import Spec, workload_of
+from sharebench.core.units import NS
+from sharebench.nodes.contract import Grant, NodeError, Settings, TenantsFailed, TenantUnreachable, classify
+from sharebench.nodes.host.launch import Context, HostEndpoint, OwnTenant, Program, TenantKind
 from sharebench.nodes.host.logs import cut, last_of
-from sharebench.nodes.host.orphans import Orphans
+from sharebench.nodes.host.programs.process_tree import Orphans, ProcessTree
+from sharebench.nodes.host.programs.tenants import KINDS
 from sharebench.records.types import Exit, Outcome
 from tenant.contract import EXIT_OUT_OF_MEMORY, EXIT_USAGE
-
-if TYPE_CHECKING:
-    from sharebench.nodes.host.programs.tenants import CommandTenant, HttpTenant
 
 TENANT_VARIABLE = "SHAREBENCH_TENANT"
 GRACE_SECONDS = 2.0
@@ -74,7 +72,7 @@ class TenantProcess:
     """The processes of one tenant, or of several on streams of one; the first of them has the grants."""
 
     grants: tuple[Grant, ...]
-    kind: OwnTenant | CommandTenant | HttpTenant
+    kind: TenantKind
     popens: list[subprocess.Popen[bytes]]
 
     @property
@@ -93,15 +91,6 @@ class TenantProcess:
         return next((code for popen in self.popens if (code := popen.poll()) is not None), None)
 
 
-def impossible_together(replicas: int, workloads: Sequence[WorkloadSpec]) -> str | None:
-    """Why so many tenants with these workloads cannot run on one host at once, or None."""
-    if replicas < 2 or not any(map(is_program, workloads)):
-        return None
-    from sharebench.nodes.host.programs.tenants import infeasible
-
-    return infeasible(replicas, workloads)
-
-
 def by_process(grants: Sequence[Grant]) -> list[tuple[Grant, ...]]:
     """The grants of each process, in order."""
     # One without a number has a process to itself.
@@ -117,23 +106,18 @@ def _ended(popen: subprocess.Popen[bytes]) -> bool:
 
 
 class ProcessTenants:
-    """The tenants of one cell; `spec` is the cell's, `settings` has `timeouts` and the resolved `loads`, by tenant.
+    """The tenants of one cell.
 
     `python` is the interpreter that has the workload's framework, `device` what the tenants run on: cpu or cuda.
     """
 
     are_local = True
-    environment = staticmethod(environment)
 
     def __init__(
-        self,
-        spec: Spec,
-        settings: Mapping[str, Any],
-        python: Path = Path(sys.executable),
-        device: str = "cpu",
+        self, spec: Spec, settings: Settings, python: Path = Path(sys.executable), device: str = "cpu"
     ) -> None:
-        shown = settings.get("exposition")
-        self.context = Context(spec, settings["loads"], python, device, secrets.token_hex(16), shown)
+        exposition = settings.get("exposition")
+        self.context = Context(spec, settings["loads"], python, device, secrets.token_hex(16), exposition)
         self.start_seconds = settings["timeouts"]["start_seconds"]
         self.processes: list[TenantProcess] = []
         self._endpoints: list[HostEndpoint] = []
@@ -150,8 +134,6 @@ class ProcessTenants:
 
         Only user programs have more than one.
         """
-        from sharebench.nodes.host.programs.process_tree import ProcessTree
-
         return [
             [process.pid]
             if process.kind.has_exit_codes
@@ -180,14 +162,9 @@ class ProcessTenants:
                     process.kill()
                     process.wait(GRACE_SECONDS)
 
-    def _kind(self, number: int, grants: Sequence[Grant]) -> OwnTenant | CommandTenant | HttpTenant:
-        workload = workload_of(self.context.spec, grants[0].index)
-        if not is_program(workload):
-            return OwnTenant(self.context, grants, self._out(number))
-        # It brings numpy and a parser along, for such cells only.
-        from sharebench.nodes.host.programs.tenants import KINDS
-
-        return KINDS[workload["kind"]](self.context, grants, self._out(number))
+    def _kind(self, number: int, grants: Sequence[Grant]) -> TenantKind:
+        kind = workload_of(self.context.spec, grants[0].index).get("kind", "loop")
+        return KINDS.get(kind, OwnTenant)(self.context, grants, self.scratch / f"{number}.out", self._log(number))
 
     def start(self, grants: Sequence[Grant]) -> None:
         """Launch one tenant per grant, or one process per group of grants with the same process.
@@ -203,7 +180,7 @@ class ProcessTenants:
                 self.processes.append(process)
                 for program in process.kind.programs():
                     process.popens.append(self._launch(number, program, group[0].index))
-            process.kind.started([popen.pid for popen in process.popens], self._log(number))
+            process.kind.started([popen.pid for popen in process.popens])
 
     def _launch(self, number: int, program: Program, index: int) -> subprocess.Popen[bytes]:
         log, home = self._log(number), self.scratch / str(number)
@@ -220,9 +197,6 @@ class ProcessTenants:
                 )
             except OSError as error:
                 raise NodeError(f"cannot start {program.argv[0]!r}: {error.strerror or error}") from None
-
-    def _out(self, number: int) -> Path:
-        return self.scratch / f"{number}.out"
 
     def _log(self, number: int) -> Path:
         return self.scratch / f"{number}.log"
@@ -269,7 +243,7 @@ class ProcessTenants:
         dead = [code for code in codes if code is not None]
         if not dead:
             self._hung = waiting
-        complaints = [self.processes[number].kind.complaint for number in sorted(self._hung)]
+        complaints = [self.processes[number].kind.complaint() for number in sorted(self._hung)]
         if complaint := next(filter(None, complaints), None):
             raise NodeError(complaint)
         if dead or waiting:
@@ -296,7 +270,7 @@ class ProcessTenants:
                 status, reason = classify(code, process.kind.has_exit_codes)
             elif number in self._hung:
                 status, reason = "hung", f"not ready after {self.start_seconds:g} s"
-                reason += f": {process.kind.waiting_for}" if process.kind.waiting_for else ""
+                reason += f": {lacking}" if (lacking := process.kind.waiting_for()) else ""
             else:
                 outcomes += [Outcome(status="ok", exit=None) for _ in process.grants]
                 continue
@@ -311,7 +285,7 @@ class ProcessTenants:
     def sleep_until(self, monotonic_ns: int) -> None:
         """Sleep, looking now and then whether all tenants live. Raises TenantsFailed when one does not."""
         while (left := monotonic_ns - time.monotonic_ns()) > 0:
-            time.sleep(min(left / 1e9, WATCH_SECONDS))
+            time.sleep(min(left / NS, WATCH_SECONDS))
             self._bound_logs()
             if any(process.code() is not None for process in self.processes):
                 raise TenantsFailed("a tenant ended early")
@@ -331,7 +305,7 @@ class ProcessTenants:
             for popen in process.popens:
                 threading.Thread(target=watch, args=(process, popen), daemon=True).start()
         while (left := monotonic_ns - time.monotonic_ns()) > 0:
-            time.sleep(min(left / 1e9, WATCH_SECONDS))
+            time.sleep(min(left / NS, WATCH_SECONDS))
             self._bound_logs()
         return ended.copy()
 

@@ -18,8 +18,9 @@ from typing import Any
 from sharebench.core.files import replace_atomically, write_json
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Grant, NodeError, State
+from sharebench.nodes.host.launch import environment
 from sharebench.nodes.host.nvidia import NvidiaNode
-from sharebench.nodes.host.processes import ProcessTenants, by_process
+from sharebench.nodes.host.processes import by_process
 from sharebench.nodes.node import Node
 from sharebench.records.references import read_device
 from sharebench.run.jobs import JobFailed, Run
@@ -61,8 +62,8 @@ def started(python: Path, grants: Sequence[Grant]) -> Iterator[list[subprocess.P
         for group in by_process(grants):
             command = [str(python), "-m", "tenant.spin", "--streams", str(len(group))]
             command += ["--threshold-ns", str(THRESHOLD_NS)]
-            environment = ProcessTenants.environment(group[0])
-            processes.append(subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+            env = environment(group[0])
+            processes.append(subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
         yield processes
     finally:
         for process in processes:

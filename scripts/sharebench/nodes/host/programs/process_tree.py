@@ -1,9 +1,10 @@
-"""A program as its host sees it: where it may run, what it uses, and both at the two ends of a window."""
+"""A program as its host sees it: where it may run and what it uses, at the ends of a window, and what it leaves."""
 
 from __future__ import annotations
 
 import contextlib
-import os
+import ctypes
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -12,10 +13,15 @@ from typing import Generic, TypeVar
 
 import psutil
 
+from sharebench.nodes.host.host_cpu import cpu_seconds
 from tenant.contract import ProcessView
 
 T = TypeVar("T")
-VISIBLE_DEVICES = b"CUDA_VISIBLE_DEVICES="
+# linux/prctl.h
+PR_SET_CHILD_SUBREAPER = 36
+# A process may start another while it is being ended.
+ROUNDS = 5
+GRACE_SECONDS = 2.0
 
 
 class ProcessTree:
@@ -24,30 +30,29 @@ class ProcessTree:
     def __init__(self, pid: int) -> None:
         self.pid = pid
 
+    def _processes(self) -> list[psutil.Process]:
+        with contextlib.suppress(psutil.Error):
+            return psutil.Process(self.pid).children(recursive=True)
+        return []
+
     def pids(self) -> list[int]:
         """The process first, then those that come from it and live."""
-        found = [self.pid]
-        with contextlib.suppress(psutil.Error):
-            found += [child.pid for child in psutil.Process(self.pid).children(recursive=True)]
-        return found
+        return [self.pid, *(child.pid for child in self._processes())]
 
     def cpu_seconds(self) -> float:
         """CPU time that those that live have used so far."""
-        total = 0.0
-        for pid in self.pids():
-            with contextlib.suppress(psutil.Error):
-                spent = psutil.Process(pid).cpu_times()
-                total += spent.user + spent.system
-        return total
+        with contextlib.suppress(psutil.Error):
+            return cpu_seconds([psutil.Process(self.pid), *self._processes()])
+        return 0.0
 
     def affinity(self) -> list[int] | None:
-        """CPUs that the process may run on; None where the system does not tell."""
-        with contextlib.suppress(OSError, AttributeError):
-            return sorted(os.sched_getaffinity(self.pid))
+        """CPUs that the process may run on; None where the system has no answer."""
+        with contextlib.suppress(psutil.Error, AttributeError):
+            return sorted(psutil.Process(self.pid).cpu_affinity())
         return None
 
     def peak_resident_bytes(self) -> int | None:
-        """Sum of the largest resident sets of those that live; None where the system does not tell."""
+        """Sum of the largest resident sets of those that live; None where the system has no answer."""
         peaks = []
         for pid in self.pids():
             with contextlib.suppress(OSError):
@@ -57,12 +62,10 @@ class ProcessTree:
 
     def seen(self) -> ProcessView:
         """What evidence is made from: `pids`, and the GPU that the process was shown (None where it was shown all)."""
-        visible = None
-        with contextlib.suppress(OSError):
-            for variable in Path(f"/proc/{self.pid}/environ").read_bytes().split(b"\0"):
-                if variable.startswith(VISIBLE_DEVICES):
-                    visible = variable.removeprefix(VISIBLE_DEVICES).decode(errors="replace")
-        return {"pids": self.pids(), "visible_devices": visible}
+        variables: dict[str, str] = {}
+        with contextlib.suppress(psutil.Error, OSError):
+            variables = psutil.Process(self.pid).environ()
+        return {"pids": self.pids(), "visible_devices": variables.get("CUDA_VISIBLE_DEVICES")}
 
 
 class AtEdges(Generic[T]):
@@ -89,3 +92,37 @@ class AtEdges(Generic[T]):
         if self._failure is not None:
             raise self._failure
         return (self._seen[0], self._seen[1]) if len(self._seen) == 2 else None
+
+
+def _adopt(is_on: bool) -> None:
+    """Whether orphans among the descendants become children of this process, and not of init; Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(is_on), 0, 0, 0)
+
+
+class Orphans:
+    """The orphans among this process's descendants from now on, whatever their session or environment."""
+
+    def __init__(self) -> None:
+        self._others = {child.pid for child in psutil.Process().children()}
+        _adopt(True)
+
+    def end(self) -> None:
+        """End all processes that have become children of this one since, and what they started."""
+        for _ in range(ROUNDS):
+            left = self._left()
+            if not left:
+                break
+            for process in left:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+            psutil.wait_procs(left, GRACE_SECONDS)
+        _adopt(False)
+
+    def _left(self) -> list[psutil.Process]:
+        found = [child for child in psutil.Process().children() if child.pid not in self._others]
+        for child in found.copy():
+            # It may end while it is looked at; the others are looked at all the same.
+            with contextlib.suppress(psutil.Error):
+                found += child.children(recursive=True)
+        return found

@@ -1,4 +1,4 @@
-"""Tenants that are user programs: one that measures itself, or a server that a client of ours measures."""
+"""Tenants that are user programs: one that measures itself, or a server that a client of the driver's measures."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from sharebench.core.files import SCRIPTS
 from sharebench.core.programs import CLIENT, is_program, texts_of_request
-from sharebench.core.spec import workload_of
+from sharebench.core.spec import WorkloadSpec, workload_of
 from sharebench.nodes.contract import Grant, NodeError
 from sharebench.nodes.host.launch import (
     Context,
     HostEndpoint,
     Program,
+    TenantKind,
     announced_ports,
     environment,
     inherited,
@@ -33,7 +33,7 @@ PORT_PROXY = [sys.executable, "-I", str(SCRIPTS / "tenant" / "port_proxy.py")]
 CHECK_SECONDS = 10.0
 
 
-def infeasible(replicas: int, workloads: Sequence[Mapping[str, Any]]) -> str | None:
+def infeasible(replicas: int, workloads: Sequence[WorkloadSpec]) -> str | None:
     """Why this host cannot run these programs at once, or None."""
     fixed = [each for each in workloads if is_program(each) and each["port"] is not None]
     if replicas < 2 or not fixed:
@@ -59,7 +59,7 @@ def _no_networks() -> str | None:
 
 
 def free_port() -> int:
-    """A port of this host that nobody listens on now."""
+    """A port of this host that is free now."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 
@@ -71,16 +71,14 @@ def refuse_taken(port: int) -> None:
             raise NodeError(f"port {port} is in use by another program on this host; end that, or use another port")
 
 
-class ProgramTenant:
+class ProgramTenant(TenantKind):
     """A program with a port."""
 
     has_exit_codes = False
-    complaint: str | None = None
 
-    def __init__(self, context: Context, grants: Sequence[Grant], out: Path) -> None:
-        self.context = context
+    def __init__(self, context: Context, grants: Sequence[Grant], out: Path, log: Path) -> None:
+        super().__init__(context, grants, out, log)
         (self.grant,) = grants
-        self.out = out
         self.index = self.grant.index
         self.workload = workload_of(context.spec, self.index)
         fixed = self.workload["port"]
@@ -91,14 +89,9 @@ class ProgramTenant:
 
     def filled(self, word: str) -> str:
         """A word of the command with what stands in place of its placeholders."""
-        values = {
-            "port": str(self.port),
-            "index": str(self.index),
-            "here": str(Path.cwd()),
-            "python": str(self.context.python),
-        }
+        values = {"port": self.port, "index": self.index, "here": Path.cwd(), "python": self.context.python}
         for name, value in values.items():
-            word = word.replace(f"{{{name}}}", value)
+            word = word.replace(f"{{{name}}}", str(value))
         return word
 
     def program(self) -> Program:
@@ -124,17 +117,15 @@ class CommandTenant(ProgramTenant):
         """The program."""
         return [self.program()]
 
-    def started(self, pids: Sequence[int], log: Path) -> None:
+    def started(self, pids: Sequence[int]) -> None:
         """From now on it can be asked."""
         rule = Rule.parse(self.context.spec["warmup"])
-        self._endpoint = ScrapedEndpoint(self.index, self.workload, self.port, log, ProcessTree(pids[0]), rule)
+        self._endpoint = ScrapedEndpoint(self.index, self.workload, self.port, self.log, ProcessTree(pids[0]), rule)
 
-    @property
-    def complaint(self) -> str | None:  # type: ignore[override]
+    def complaint(self) -> str | None:
         """What its metrics lack."""
         return self._endpoint.complaint
 
-    @property
     def waiting_for(self) -> str | None:
         """Which rule of its `ready` does not hold."""
         return self._endpoint.waiting_for
@@ -145,7 +136,7 @@ class CommandTenant(ProgramTenant):
 
 
 class HttpTenant(ProgramTenant):
-    """A server, and a client of ours in a process of its own, which is on no grant; or the client alone."""
+    """A server, and the driver's client in a process of its own, without a grant; or the client alone."""
 
     def programs(self) -> list[Program]:
         """The server, if it is ours to start, and the client. Raises NodeError where the client lacks a variable."""
@@ -172,12 +163,11 @@ class HttpTenant(ProgramTenant):
     def _note(self) -> Path:
         return self.out.with_suffix(".note")
 
-    @property
     def waiting_for(self) -> str | None:
         """What its client was answered last."""
         return self._note.read_text() if self._note.exists() else None
 
-    def started(self, pids: Sequence[int], log: Path) -> None:
+    def started(self, pids: Sequence[int]) -> None:
         """The server is looked at from outside."""
         self._outside = ProcessTree(pids[0]) if self.workload["url"] is None else None
 
@@ -186,4 +176,4 @@ class HttpTenant(ProgramTenant):
         return [ServedEndpoint(port, self.context.token, self._outside) for port in announced_ports(self.out)]
 
 
-KINDS: Mapping[str, type[CommandTenant | HttpTenant]] = {"command": CommandTenant, "http": HttpTenant}
+KINDS: Mapping[str, type[TenantKind]] = {"command": CommandTenant, "http": HttpTenant}
