@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from statistics import median
 
 from sharebench.gates.verdict import Verdict, load_of, worst_of
 from sharebench.records.types import CellRecord, TenantRecord
@@ -68,10 +69,9 @@ def _off_level(tenant: TenantRecord) -> float | None:
     if groups is None:
         return None
     counts, sums = groups
-    half = len(counts) // 2
     means = [part / count for part, count in zip(sums, counts, strict=True)]
-    usual = sorted(means)[half]
-    variance = sorted(_differences(counts, sums))[half] / MEDIAN_OF_SQUARES
+    usual = median(means)
+    variance = median(_differences(counts, sums)) / MEDIAN_OF_SQUARES
     off = [
         abs(mean - usual) > max(DRIFT_RATIO * usual, LEVEL_DEVIATIONS * math.sqrt(variance / count))
         for mean, count in zip(means, counts, strict=True)
