@@ -15,11 +15,11 @@ from sharebench.core.strategies import Strategy
 from sharebench.gates import gates
 from sharebench.nodes.contract import Evidence, Grant, NodeError, PlannedLoad, Settings, State, Tenants, TenantsFailed
 from sharebench.nodes.node import Node
-from sharebench.records.prometheus import PrometheusRecord
 from sharebench.records.telemetry import Row, Telemetry
 from sharebench.records.types import (
     CellRecord,
     Outcome,
+    PrometheusRecord,
     Status,
     TenantRecord,
     TenantStatus,

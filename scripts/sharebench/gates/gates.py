@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from sharebench.core.spec import parse, reference, workload_of
 from sharebench.gates import drift, gpu, load, programs, prometheus
@@ -55,7 +55,7 @@ NOT_WITH_A_FAULT = ("window_length", "drift", "level_shift", "stall", "foreign_c
 Check = Callable[[CellRecord], Verdict | None]
 
 
-def is_valid(record: CellRecord | Mapping[str, Any]) -> bool:
+def is_valid(record: CellRecord) -> bool:
     """Whether the cell counts: status `ok` and no failed `invalid` gate."""
     broken = any(gate["severity"] == "invalid" and not gate["passed"] for gate in record["gates"])
     return record["status"] == "ok" and not broken

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from sharebench.records.telemetry import NOTHING_KNOWN, Telemetry
 from sharebench.records.types import CellRecord, TenantRecord, Window
@@ -64,7 +64,7 @@ def telemetry_of(record: CellRecord) -> Telemetry:
     return record["telemetry"] or NOTHING_KNOWN
 
 
-def window_seconds(record: CellRecord | Mapping[str, Any]) -> float:
+def window_seconds(record: CellRecord) -> float:
     """Length of the record's window; of jobs one after another, the sum of their turns."""
     window = record["window"]
     assert window is not None

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tenant.contract import BUCKET_COUNT, OVERFLOW_INDEX, upper_seconds
+from tenant.contract import BUCKET_COUNT, OVERFLOW_INDEX, ForeignBuckets, upper_seconds
 
 _UPPERS = np.array([upper_seconds(index) for index in range(OVERFLOW_INDEX)])
 # Of each bucket in seconds; the overflow is taken as a point at its lower bound.
@@ -108,25 +107,13 @@ class Histogram:
 
     def quantiles(self, qs: Iterable[float]) -> list[Quantile]:
         """Several quantiles at once; see `quantile`."""
-        cumulative = np.cumsum(self.counts)
-        total = int(cumulative[-1])
-        if total == 0:
-            raise ValueError("an empty histogram has no quantiles")
-        found = []
-        for q in qs:
-            if not 0 < q <= 1:
-                raise ValueError(f"quantile {q} is not in (0, 1]")
-            rank = q * total
-            index = int(np.searchsorted(cumulative, rank))
-            inside = (rank - (int(cumulative[index]) - int(self.counts[index]))) / int(self.counts[index])
-            found.append(_interpolate(index, inside))
-        return found
+        return [_interpolate(*place) for place in _places(self.counts, qs)]
 
 
 class ForeignHistogram:
     """Counts of latencies in a program's own buckets; `upper_seconds` ascend, the last one may be infinite.
 
-    Where in its bucket a latency lies nobody knows: a quantile is interpolated linearly, as Prometheus does, and its
+    Where a latency lies in its bucket is not known: a quantile is interpolated linearly, as Prometheus does, and its
     bounds are the bucket's.
     """
 
@@ -135,7 +122,7 @@ class ForeignHistogram:
         self.counts = np.array(tuple(counts), dtype=np.int64)
 
     @classmethod
-    def from_record(cls, stored: Mapping[str, Any]) -> ForeignHistogram:
+    def from_record(cls, stored: ForeignBuckets) -> ForeignHistogram:
         """From a record's `foreign_histogram`."""
         return cls((math.inf if upper is None else upper for upper in stored["upper_seconds"]), stored["count"])
 
@@ -146,16 +133,9 @@ class ForeignHistogram:
 
     def quantiles(self, qs: Iterable[float]) -> list[Quantile]:
         """As those of `Histogram`; one in a bucket without an upper bound is infinite. Raises ValueError if empty."""
-        cumulative = np.cumsum(self.counts)
-        total = self.count
-        if total == 0:
-            raise ValueError("an empty histogram has no quantiles")
         found = []
-        for q in qs:
-            index = int(np.searchsorted(cumulative, q * total))
+        for index, inside in _places(self.counts, qs):
             low, high = (self.upper_seconds[index - 1] if index else 0.0), self.upper_seconds[index]
-            before = int(cumulative[index]) - int(self.counts[index])
-            inside = (q * total - before) / int(self.counts[index])
             found.append(Quantile(low + (high - low) * inside if math.isfinite(high) else math.inf, low, high))
         return found
 
@@ -174,6 +154,20 @@ def merged(histograms: Iterable[Histogram]) -> Histogram:
     for histogram in histograms:
         counts += histogram.counts
     return Histogram(counts)
+
+
+def _places(counts: npt.NDArray[np.int64], qs: Iterable[float]) -> Iterator[tuple[int, float]]:
+    """The bucket of each quantile, and how far into its counts it lies, within (0, 1]."""
+    cumulative = np.cumsum(counts)
+    total = int(cumulative[-1])
+    if total == 0:
+        raise ValueError("an empty histogram has no quantiles")
+    for q in qs:
+        if not 0 < q <= 1:
+            raise ValueError(f"quantile {q} is not in (0, 1]")
+        index = int(np.searchsorted(cumulative, q * total))
+        before = int(cumulative[index]) - int(counts[index])
+        yield index, (q * total - before) / int(counts[index])
 
 
 def _interpolate(index: int, inside: float) -> Quantile:

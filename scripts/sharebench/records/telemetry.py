@@ -54,7 +54,7 @@ class Dcgm(TypedDict):
 
 
 class Telemetry(TypedDict):
-    """The summary of a window; None where a node cannot tell."""
+    """The summary of a window; None where a node does not know."""
 
     source: NotRequired[Literal["nvml", "nvml-in-tenant-0", "dcgm", "host"] | None]
     reason: NotRequired[str | None]
@@ -82,8 +82,8 @@ class Telemetry(TypedDict):
 
 
 _EMPTY = dict.fromkeys(key for key in Telemetry.__annotations__ if key != "dcgm")
-# Of a node that knows nothing of itself; each sampler fills in what it can tell.
-NOTHING_KNOWN = cast(Telemetry, _EMPTY | {"samples": 0})
+# Of a node that knows nothing of itself; each sampler fills in what it reads.
+NOTHING_KNOWN = cast(Telemetry, dict.fromkeys(Telemetry.__annotations__.keys() - {"dcgm"}) | {"samples": 0})
 
 
 def to_csv(rows: Sequence[Row]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
+from sharebench.core.prometheus_options import Discovery
 from sharebench.core.spec import Limits
-from sharebench.records.prometheus import PrometheusRecord
 from sharebench.records.telemetry import Telemetry
 from tenant.contract import AchievedLoad, Measured, Steadiness
 
@@ -153,7 +153,7 @@ class Outcome(TypedDict):
 
 
 class GateVerdict(TypedDict):
-    """What a gate said of the cell: the value, the limit it was held against, and a line on a failure."""
+    """What a gate said of the cell: the value, its limit, and a line on a failure."""
 
     name: str
     value: float | None
@@ -161,6 +161,40 @@ class GateVerdict(TypedDict):
     severity: Literal["invalid", "warning"]
     passed: bool
     message: str
+
+
+class ScrapedBuckets(TypedDict):
+    """Iterations in the window by bucket, interpolated; an upper bound of None is infinity."""
+
+    upper_seconds: list[float | None]
+    count: list[float]
+
+
+class PrometheusTenant(TypedDict):
+    """What Prometheus says of one tenant in the window."""
+
+    index: int
+    scrapes: int
+    longest_gap_seconds: float | None
+    resets: int
+    count: float | None
+    sum_seconds: float | None
+    increase_count: float | None
+    quantiles_seconds: dict[str, float | None]
+    histogram: ScrapedBuckets | None
+
+
+class PrometheusRecord(TypedDict):
+    """What Prometheus says of the window. Times are in the node's clock."""
+
+    discovery: Discovery
+    scrape_seconds: float
+    clock_offset_seconds: float
+    clock_error_seconds: float
+    error: str | None
+    restarted: bool | None
+    classic_mean_seconds: float | None
+    tenants: list[PrometheusTenant]
 
 
 class CellRecord(TypedDict):

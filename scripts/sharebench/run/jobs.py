@@ -24,6 +24,7 @@ from sharebench.cell.prometheus.course import PrometheusCourse, settings_of
 from sharebench.cell.queue import run_queue
 from sharebench.core import console, run_record
 from sharebench.core.files import Damaged, replace_atomically, write_json
+from sharebench.core.spec import parse, workload_of
 from sharebench.gates.verdict import window_seconds
 from sharebench.nodes import open_node
 from sharebench.nodes.contract import NodeError, Settings, State, TenantUnreachable, Unrecoverable
@@ -133,11 +134,11 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
     cell = study.calibration_cell(workload)
     block = min(study.block(other) for other in study.cells)
     load = study.config["workload_catalogue"][workload]["load"]
-    strategy = alone(study.strategies, study.config["strategies"], node, json.loads(spec)["workload"])
+    strategy = alone(study.strategies, study.config["strategies"], node, workload_of(parse(spec), 0))
     where = "the exclusive device" if strategy.name == "exclusive" else f"one tenant's part under {strategy.name}"
     print(f"calibrating {workload} on {where}", flush=True)
     # `spec` names what the calibration depends on, this one what is done.
-    done = json.loads(study.under(spec, strategy.name))
+    done = parse(study.under(spec, strategy.name))
     seconds = max(done["window_seconds"], study.config["window_seconds"])
 
     def measure(is_long: bool) -> MeasuredCell:
@@ -195,7 +196,7 @@ def configure_node(run: Run, strategy: str, out: Path) -> None:
 def measure_cell(run: Run, spec: str, code: str, calibrations: Sequence[Path], raw: Path, telemetry: Path) -> None:
     """Measure one cell into raw.json and telemetry.csv; `calibrations` are the files of its tenants' workloads."""
     study, node = run.study, run.node
-    wanted = json.loads(spec)
+    wanted = parse(spec)
     strategy = study.strategies[wanted["strategy"]["name"]]
     block = study.block(Cell(strategy.name, wanted["workload"]["name"], wanted["replicas"], wanted["repeat"]))
     print(progress(ownership.count_cell(run.results), wanted, study), flush=True)

@@ -13,9 +13,8 @@ from sharebench.core.files import replace_atomically
 from sharebench.gates import judged
 from sharebench.gates.gates import is_valid
 from sharebench.records import record
-from sharebench.records.prometheus import ScrapedBuckets
 from sharebench.records.tables import columns
-from sharebench.records.types import Record
+from sharebench.records.types import Record, ScrapedBuckets
 from tenant.contract import ForeignBuckets, upper_seconds
 
 Bucket = tuple[int, float, float, float]

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from sharebench.analysis.cells.rows import PERCENTILES, bounded, tenant_key
 from sharebench.records.histogram import Histogram, Quantile
-from sharebench.records.prometheus import PrometheusTenant
 from sharebench.records.tables import TableRow
-from sharebench.records.types import Record
+from sharebench.records.types import PrometheusTenant, Record
 
 COMPARED = ("p50", "p95", "p99")
 

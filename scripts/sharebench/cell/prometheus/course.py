@@ -35,7 +35,7 @@ from sharebench.core.strategies import Strategy
 from sharebench.core.units import NS
 from sharebench.nodes.contract import Grant, NodeError, Settings, State, Tenants, WatchSettings
 from sharebench.nodes.node import Node
-from sharebench.records.prometheus import PrometheusRecord, PrometheusTenant, ScrapedBuckets
+from sharebench.records.types import PrometheusRecord, PrometheusTenant, ScrapedBuckets
 
 METRIC = "sharebench_iteration_seconds"
 QUANTILES = (0.5, 0.95, 0.99)
