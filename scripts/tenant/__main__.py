@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, NoReturn
 from tenant import FIRST_LINE_NS
 from tenant.contract import EXIT_USAGE, TOKEN_VARIABLE
 from tenant.failures import exit_code, line
-from tenant.server import Server
-from tenant.state import State
+from tenant.server import Server, State
 
 if TYPE_CHECKING:
     from tenant.contract import Rule
@@ -134,7 +133,6 @@ def _run(arguments: argparse.Namespace, states: list[State]) -> NoReturn:
 
 
 def main() -> NoReturn:
-    """Run until told to stop."""
     signal.signal(signal.SIGTERM, _stop)
     # One core per tenant, always: BLAS threads of several tenants would spin against each other.
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))

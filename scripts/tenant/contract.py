@@ -66,6 +66,9 @@ GRANTED_VARIABLE = "SHAREBENCH_GRANTED"
 # Names of variables that the record is to show, with commas between them.
 SHOWN_VARIABLE = "SHAREBENCH_SHOWN"
 PIPE_VARIABLE = "CUDA_MPS_PIPE_DIRECTORY"
+DEVICES_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
+# Its values where devices come by another way.
+NO_DEVICE = ("", "all", "none", "void")
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -99,23 +102,44 @@ class Rule:
 
 
 class Steadiness(TypedDict):
-    """A verdict on steadiness as GET /readyz and the record have it; the change is that of the last two medians."""
-
-    is_steady: bool
-    batches: int
-    change_percent: float | None
-
-
-class Verdict(NamedTuple):
     """Whether a tenant became steady, after how many batches, and the difference of the last two medians."""
 
     is_steady: bool
     batches: int
     change_percent: float | None
 
-    def entry(self) -> Steadiness:
-        """The verdict as JSON has it."""
-        return {"is_steady": self.is_steady, "batches": self.batches, "change_percent": self.change_percent}
+
+class Batches:
+    """Applies the rule to batches of iterations, each by its typical latency: the median, or else the mean."""
+
+    def __init__(self, rule: Rule, since_ns: int) -> None:
+        """`since_ns` is when the judgement began, by the monotonic clock."""
+        self.since_ns = since_ns
+        self.rule = rule
+        self.least_iterations = math.ceil(rule.min_iterations / 2)
+        self._batches = 0
+        self._typical_ns: float | None = None
+        self._change_percent: float | None = None
+        self.settled: Steadiness | None = None
+
+    def _settle(self, is_steady: bool) -> None:
+        self.settled = {"is_steady": is_steady, "batches": self._batches, "change_percent": self._change_percent}
+
+    def close_batch(self, typical_ns: float) -> None:
+        """Compare the next batch with the one before."""
+        self._batches += 1
+        if self._typical_ns is not None:
+            # An iteration faster than the clock's tick has a median of 0.
+            self._change_percent = 100 * abs(typical_ns - self._typical_ns) / max(self._typical_ns, 1.0)
+            if self._change_percent < self.rule.tolerance_percent:
+                self._settle(True)
+        self._typical_ns = typical_ns
+
+    def verdict(self, now_ns: int) -> Steadiness | None:
+        """The verdict, once there is one; it does not change afterwards."""
+        if self.settled is None and now_ns - self.since_ns >= self.rule.max_seconds * 1e9:
+            self._settle(False)
+        return self.settled
 
 
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8"]

@@ -65,7 +65,6 @@ class _Totals(Collector):
 def exposition(
     totals: Tally, errors: int, is_ready: bool, workload: str, tenant: int, shown: Exposition = BUILT_IN
 ) -> bytes:
-    """The text that /metrics answers with."""
     names, values = ["workload", "tenant"], [workload, str(tenant)]
     if shown.cell:
         names, values = [*names, "cell"], [*values, shown.cell]

@@ -90,7 +90,6 @@ class ClosedLoop:
         self._filled = index
 
     def rows(self) -> Rows:
-        """See Loop."""
         times = np.fromiter(self._times, dtype=np.int64, count=self._filled + 1)
         return self._rows(times, int(times[-1]))
 
@@ -99,7 +98,6 @@ class ClosedLoop:
         return Rows(times[:-1], None, times[1:], failed, (), (int(times[0]), active_end_ns))
 
     def clear(self) -> None:
-        """See Loop."""
         self._times[: self._filled + 1] = [0] * (self._filled + 1)
         self._failed.clear()
         self._filled = 0
@@ -109,12 +107,10 @@ class ClosedLoop:
         return times[: max(1, np.count_nonzero(times))]
 
     def peek(self, now_ns: int) -> Rows:
-        """See Loop."""
         running, times = self._running, self._so_far()
         return self._rows(times, now_ns if running else int(times[-1]))
 
     def unfinished(self, before_ns: int) -> list[int]:
-        """See Loop."""
         if not self._running:
             return []
         start_ns = int(self._so_far()[-1])
@@ -186,16 +182,13 @@ class OpenLoop:
             self._serving = None
 
     def rows(self) -> Rows:
-        """See Loop."""
         return self.peek(self._active_end_ns)
 
     def clear(self) -> None:
-        """See Loop."""
         for times in (self._intended, self._begun, self._ended, self._failed, self._queue.dropped):
             times.clear()
 
     def peek(self, now_ns: int) -> Rows:
-        """See Loop."""
         return Rows(
             np.array(self._intended, dtype=np.int64),
             np.array(self._begun, dtype=np.int64),

@@ -12,14 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from threading import Condition, Lock
 
-from tenant.contract import Digest, Rule, TenantReport, Verdict
+from tenant.contract import Digest, Rule, Steadiness, TenantReport
 from tenant.exposition import BUILT_IN, CONTENT_TYPE, Exposition, exposition
 from tenant.failures import RefusedError
-from tenant.job import Job
 from tenant.load import ArrivalQueue, Load, arrival_times_ns
 from tenant.loop import ClosedLoop, Loop, OpenLoop
 from tenant.record import Identity, Outcome, finite, tenant_record
-from tenant.recorder import Recorder, Window
+from tenant.recorder import Job, Recorder, Window
 from tenant.usage import CpuMeter, quieten_collector, sharpen_sleep
 from tenant.warmup import Judge
 from tenant.workload import Workload
@@ -61,8 +60,8 @@ class Measurement:
         self._loop: Loop = ClosedLoop(workload.step, clock)
         # Of an open load, once it has begun.
         self._queue: ArrivalQueue | None = None
-        self._first_verdict: Verdict | None = None
-        self._last_verdict: Verdict | None = None
+        self._first_verdict: Steadiness | None = None
+        self._last_verdict: Steadiness | None = None
         self._warmup_seconds = 0.0
         self._first_seconds: float | None = None
         # The last window that was set, and its record once complete; the recorder has it while it is open.
@@ -127,7 +126,6 @@ class Measurement:
                 self._close(window)
 
     def _drain_seconds(self) -> float:
-        """How long a synchronise takes."""
         begin_ns = self._clock()
         self._workload.synchronize()
         return (self._clock() - begin_ns) / 1e9
@@ -207,7 +205,7 @@ class Measurement:
 
     # The HTTP thread.
 
-    def readiness(self, since_ns: int | None) -> Verdict | None:
+    def readiness(self, since_ns: int | None) -> Steadiness | None:
         """The first verdict, or one on iterations from `since_ns` on; None while there is none."""
         with self._lock:
             if since_ns is None or self._first_verdict is None:

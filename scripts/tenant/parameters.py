@@ -1,4 +1,4 @@
-"""Reading the JSON objects that say what a tenant does: unknown keys and wrong values are one clear line."""
+"""Reading the JSON objects that describe what a tenant does. Every check raises ParameterError, which is one line."""
 
 from __future__ import annotations
 
@@ -45,14 +45,12 @@ def natural(value: object, name: str) -> int:
 
 
 def text(value: object, name: str) -> str:
-    """The value as text. Raises ParameterError."""
     if not isinstance(value, str):
         raise ParameterError(f"{name} must be text, not {value!r}")
     return value
 
 
 def optional_text(value: object, name: str) -> str | None:
-    """The value as text, or None. Raises ParameterError."""
     return None if value is None else text(value, name)
 
 
@@ -65,7 +63,6 @@ def one_of(value: object, choices: Collection[Choice], name: str) -> Choice:
 
 
 def boolean(value: object, name: str) -> bool:
-    """The value as true or false. Raises ParameterError."""
     if not isinstance(value, bool):
         raise ParameterError(f"{name} must be true or false, not {value!r}")
     return value

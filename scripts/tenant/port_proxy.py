@@ -78,7 +78,6 @@ def serve(listener: socket.socket, port: int) -> None:
 
 
 def main() -> None:
-    """Become the command."""
     parser = argparse.ArgumentParser(prog="door")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--port", type=int, help="port on this host")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tenant.buckets import quantile_seconds, to_sparse
-from tenant.contract import SLOTS, CompletedJob, CpuUse, Digest, TenantReport, Timed, Verdict, View
+from tenant.contract import SLOTS, CompletedJob, CpuUse, Digest, Steadiness, TenantReport, Timed, View
 from tenant.load import Load
 from tenant.recorder import Tally, Window
 from tenant.usage import CpuTime, affinity
@@ -92,7 +92,7 @@ def tenant_record(
     window: Window,
     outcome: Outcome,
     warm_up: tuple[float, float | None],
-    steady: Verdict | None,
+    steady: Steadiness | None,
     job: CompletedJob | None = None,
 ) -> TenantReport:
     """The record of a window; `warm_up` is the time from loaded to steady, and to the end of the first iteration."""
@@ -111,7 +111,7 @@ def tenant_record(
             "warmup_seconds": warm_up[0],
             "first_iteration_seconds": warm_up[1],
         },
-        "steady": None if steady is None else steady.entry(),
+        "steady": steady,
         "count": latencies.count,
         "sum_seconds": latencies.sum_ns / 1e9,
         "sum_squares_seconds2": latencies.sum_squares_ns2 / 1e18,

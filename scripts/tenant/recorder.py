@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tenant.buckets import IntArray, bucket_index
-from tenant.contract import BUCKET_COUNT, SLOTS
+from tenant.contract import BUCKET_COUNT, SLOTS, CompletedJob
 from tenant.workload import Sample
 
 
@@ -50,7 +50,6 @@ class Tally:
         self.max_ns = 0
 
     def add(self, latencies_ns: IntArray) -> None:
-        """Fold latencies of shape (n,) in."""
         if latencies_ns.size:
             self.counts += np.bincount(bucket_index(latencies_ns), minlength=BUCKET_COUNT)
             # Squares of seconds in ns do not fit into 64 bits; of doubles, 16 digits of their sum are right.
@@ -93,7 +92,6 @@ class Window:
         self.slot_max_ns = [0] * SLOTS
 
     def holds(self, time_ns: int) -> bool:
-        """Whether a time lies in the window."""
         return self.start_ns <= time_ns < self.end_ns
 
     def overlap_ns(self, begin_ns: int, end_ns: int) -> int:
@@ -193,3 +191,39 @@ class Recorder:
         if self.window is not None:
             totals.merge(self.window.latencies)
         return totals
+
+
+class Job:
+    """Fixed work: iterations from the window's start on. The window ends with the last one, so their rows are kept."""
+
+    def __init__(self, iterations: int) -> None:
+        self.iterations = iterations
+        self.done = 0
+        self._pieces: list[tuple[Rows, list[Sample]]] = []
+
+    @property
+    def left(self) -> int:
+        """Iterations still to run; one that failed has run."""
+        return self.iterations - self.done
+
+    def take(self, rows: Rows, samples: list[Sample]) -> None:
+        self._pieces.append((rows, samples))
+        self.done += rows.ended.size
+
+    def end_ns(self, window: Window) -> int:
+        """When the last iteration ended; of a job that is not done, the end of its window, which is its deadline."""
+        return window.end_ns if self.left else int(self._pieces[-1][0].ended[-1])
+
+    def fold(self, recorder: Recorder) -> None:
+        for rows, samples in self._pieces:
+            recorder.fold(rows, samples)
+
+    def record(self, window: Window) -> CompletedJob:
+        """The record's `job`; `window` has counted it and ends where it did. Seconds count from the window's start."""
+        first = next((int(rows.intended[0]) for rows, _ in self._pieces if rows.intended.size), None)
+        return {
+            "iterations": self.iterations,
+            "completed": window.latencies.count + window.errors,
+            "start_delay_seconds": None if first is None else (first - window.start_ns) / 1e9,
+            "completion_seconds": None if self.left else (window.end_ns - window.start_ns) / 1e9,
+        }

@@ -8,18 +8,42 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from tenant.contract import boot_id
 from tenant.failures import RefusedError
-from tenant.state import State
+
+if TYPE_CHECKING:
+    # It brings numpy along, whose import is a part of start-up that is timed while the server already
+    # listens.
+    from tenant.gpu.telemetry import Sampling
+    from tenant.measure import Measurement
 
 LONGEST_BODY_BYTES = 10_000
 LONGEST_DEADLINE_SECONDS = 1e6
+
+
+@dataclass
+class State:
+    """What the loop's and the HTTP threads share; `status` is loading, warming, ready or failed.
+
+    `measurement` is there once the workload is loaded, `sampling` while the GPU is sampled for the driver.
+    """
+
+    status: str = "loading"
+    measurement: Measurement | None = None
+    sampling: Sampling | None = None
+
+    def loaded(self) -> Measurement:
+        """The measurement. Raises RefusedError while there is none."""
+        if self.measurement is None:
+            raise RefusedError("the tenant is not ready")
+        return self.measurement
 
 
 class Reply(NamedTuple):
@@ -58,7 +82,7 @@ def _readyz(state: State, request: Request) -> Reply:
         verdict = state.measurement.readiness(None if since is None else int(since))
     if verdict is None:
         return _json(HTTPStatus.SERVICE_UNAVAILABLE, {"ready": False, "stage": state.status})
-    return _json(HTTPStatus.OK, {"ready": True, "steady": verdict.entry()})
+    return _json(HTTPStatus.OK, {"ready": True, "steady": verdict})
 
 
 def _metrics(state: State, _request: Request) -> Reply:
@@ -147,14 +171,6 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
-        """Answer a GET."""
-        self._respond()
-
-    def do_POST(self) -> None:
-        """Answer a POST."""
-        self._respond()
-
-    def _respond(self) -> None:
         try:
             reply = self._reply()
         except MalformedError as error:
@@ -169,6 +185,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(reply.body)
+
+    do_POST = do_GET
 
     def _reply(self) -> Reply:
         url = urlsplit(self.path)
@@ -203,7 +221,6 @@ class Server(ThreadingMixIn, TCPServer):
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
         return int(self.server_address[1])
 
     def knows(self, authorization: str) -> bool:

@@ -134,7 +134,6 @@ def clocks(kernel: cuda.Kernel) -> tuple[int, int]:
 
 
 def main() -> int:
-    """Watch once."""
     parser = argparse.ArgumentParser(prog="tenant.spin", description="Watch the device's clock, and note gaps.")
     parser.add_argument("--streams", type=int, default=1, help="tenants in this process")
     parser.add_argument("--threshold-ns", type=int, required=True, help="a longer step of the clock is a gap")

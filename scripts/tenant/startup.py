@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import time
 from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tenant import FIRST_LINE_NS, granted_device, workloads
-from tenant.contract import View
+from tenant import FIRST_LINE_NS, workloads
+from tenant.contract import (
+    DEVICES_VARIABLE,
+    GRANTED_VARIABLE,
+    NO_DEVICE,
+    PIPE_VARIABLE,
+    SHOWN_VARIABLE,
+    View,
+    device_digest,
+)
 from tenant.parameters import ParameterError
 from tenant.workload import Workload
 
@@ -16,19 +27,53 @@ if TYPE_CHECKING:
     from tenant.record import Identity
 
 
+DEVICE_FOLDER = Path("/dev")
+
+
+def _nodes() -> list[str]:
+    """NVIDIA's device files, those of MIG instances (`nvidia-caps/…`) too, sorted."""
+    found = [*DEVICE_FOLDER.glob("nvidia[0-9]*"), *DEVICE_FOLDER.glob("nvidia-caps/nvidia-cap[0-9]*")]
+    return sorted(str(path.relative_to(DEVICE_FOLDER)) for path in found)
+
+
+def granted_view(environment: Mapping[str, str] = os.environ) -> View | None:
+    """The record's `view` of a tenant in a pod of ours as its environment has it; None elsewhere.
+
+    A device is known by the digest of its id, as in `tenant.gpu.cuda`; None where the variable names no single one.
+    Where devices come by CDI it names none: CUDA (`tenant.gpu.cuda`) or NVML (`tenant.gpu.nvml`) know better.
+    """
+    if GRANTED_VARIABLE not in environment:
+        return None
+    device = environment.get(DEVICES_VARIABLE, "")
+    is_named = device not in NO_DEVICE and "," not in device
+    found: View = {
+        "pid": os.getpid(),
+        "device": device_digest(device) if is_named else None,
+        "sm_count": None,
+        "memory_free_bytes": None,
+        "memory_total_bytes": None,
+        "over_limit_refused": None,
+        "mps_pipe": environment.get(PIPE_VARIABLE),
+        "is_mig": None if device in NO_DEVICE else device.startswith("MIG-"),
+        "nodes": _nodes(),
+    }
+    if shown := [name for name in environment.get(SHOWN_VARIABLE, "").split(",") if name]:
+        found["variables"] = {name: environment.get(name) for name in shown}
+    return found
+
+
 class _Watch:
     def __init__(self) -> None:
         self._begun_ns = time.monotonic_ns()
 
     def lap_seconds(self) -> float:
-        """Since the last lap."""
         before_ns, self._begun_ns = self._begun_ns, time.monotonic_ns()
         return (self._begun_ns - before_ns) / 1e9
 
 
 def _open_device(device: str) -> View | None:
     """What the process sees of its device, None on a CPU outside of a pod; opens the CUDA context."""
-    given = granted_device.view()
+    given = granted_view()
     if device == "cuda":
         from tenant.gpu import cuda
 

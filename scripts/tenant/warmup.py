@@ -12,57 +12,33 @@ What is judged is the time that an iteration took, not the time that a request w
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from tenant.buckets import IntArray
-from tenant.contract import BATCH_SECONDS, Rule, Verdict
+from tenant.contract import BATCH_SECONDS, Batches, Rule
 
 
-class Judge:
-    """Applies the rule to iterations that begin at or after `since_ns` (monotonic)."""
+class Judge(Batches):
+    """Judges iterations that begin at or after `since_ns` by the medians of their batches."""
 
     def __init__(self, rule: Rule, since_ns: int) -> None:
-        self.since_ns = since_ns
-        self._rule = rule
-        self._batch_iterations = math.ceil(rule.min_iterations / 2)
+        super().__init__(rule, since_ns)
         self._pieces: list[IntArray] = []
         self._held = 0
         self._batch_begin_ns = 0
-        self._batches = 0
-        self._median_ns: float | None = None
-        self._change_percent: float | None = None
-        self._verdict: Verdict | None = None
 
     def add(self, begun_ns: IntArray, ended_ns: IntArray) -> None:
         """Take the next iterations, in order; arrays of shape (n,)."""
         first = int(np.searchsorted(begun_ns, self.since_ns))
         begun_ns, ended_ns = begun_ns[first:], ended_ns[first:]
-        while self._verdict is None and begun_ns.size:
+        while self.settled is None and begun_ns.size:
             if not self._held:
                 self._batch_begin_ns = int(begun_ns[0])
             by_time = int(np.searchsorted(ended_ns, self._batch_begin_ns + int(BATCH_SECONDS * 1e9)))
-            last = max(by_time, self._batch_iterations - self._held - 1)
+            last = max(by_time, self.least_iterations - self._held - 1)
             self._pieces.append(ended_ns[: last + 1] - begun_ns[: last + 1])
             self._held += self._pieces[-1].size
             if last < begun_ns.size:
-                self._close_batch()
+                self.close_batch(float(np.median(np.concatenate(self._pieces))))
+                self._pieces, self._held = [], 0
             begun_ns, ended_ns = begun_ns[last + 1 :], ended_ns[last + 1 :]
-
-    def _close_batch(self) -> None:
-        median_ns = float(np.median(np.concatenate(self._pieces)))
-        self._pieces, self._held = [], 0
-        self._batches += 1
-        if self._median_ns is not None:
-            # An iteration faster than the clock's tick has a median of 0.
-            self._change_percent = 100 * abs(median_ns - self._median_ns) / max(self._median_ns, 1.0)
-            if self._change_percent < self._rule.tolerance_percent:
-                self._verdict = Verdict(True, self._batches, self._change_percent)
-        self._median_ns = median_ns
-
-    def verdict(self, now_ns: int) -> Verdict | None:
-        """The verdict, once there is one; it does not change afterwards."""
-        if self._verdict is None and now_ns - self.since_ns >= self._rule.max_seconds * 1e9:
-            self._verdict = Verdict(False, self._batches, self._change_percent)
-        return self._verdict

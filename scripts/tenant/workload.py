@@ -53,7 +53,6 @@ class Work(NamedTuple):
     precision: Precision | None = None
 
     def entry(self) -> DeclaredWork:
-        """The work as JSON has it."""
         return {"flop": self.flop, "bytes": self.bytes, "items": self.items, "precision": self.precision}
 
 
@@ -124,7 +123,6 @@ class Workload(ABC):
         """A few finite numbers that sum up the last iteration's output, well away from 0."""
 
     def packages(self) -> dict[str, str]:
-        """Versions of the packages that do the work."""
         return {name: str(sys.modules[name].__version__) for name in self.modules}
 
     def memory_bytes(self) -> int | None:

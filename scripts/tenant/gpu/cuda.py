@@ -219,10 +219,6 @@ class Buffer:
         _call("cuMemcpyDtoH_v2", copied, self.pointer, self.size_bytes)
         return copied.raw
 
-    def free(self) -> None:
-        """Give it back."""
-        _call("cuMemFree_v2", self.pointer)
-
 
 class Kernel:
     """An entry of a PTX text, which the driver compiles. Raises CudaError with the compiler's words."""

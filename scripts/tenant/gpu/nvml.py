@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 
 import pynvml
 
-from tenant.contract import GpuSample, View, device_digest
+from tenant.contract import DEVICES_VARIABLE, NO_DEVICE, GpuSample, View, device_digest
 from tenant.gpu.cuda import MIG_PREFIX
-from tenant.granted_device import DEVICES_VARIABLE, NO_DEVICE
 
 T = TypeVar("T")
 

@@ -1,6 +1,7 @@
 """What a tenant runs. A workload is one module here, with a function `create(params, device) -> Workload`.
 
-`device` is `cpu` or `cuda`; a module that cannot run on one raises ParameterError. What it needs beside numpy it names
+`device` is `cpu` or `cuda`. ParameterError is for a parameter that does not exist or is not possible, and for a device
+that the module cannot run on. What it needs in addition to numpy it names
 in `FRAMEWORKS`, a literal dictionary of device to packages, which a config is checked against without importing it.
 """
 
@@ -9,17 +10,18 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
 
 from tenant.parameters import ParameterError, Params
 from tenant.workload import Workload
 
 
-def _naming_what_is_missing(name: str, load: Callable[[], Any]) -> Any:
+@contextmanager
+def _naming_what_is_missing(name: str) -> Iterator[None]:
     try:
-        return load()
+        yield
     except ModuleNotFoundError as error:
         package = (error.name or str(error)).partition(".")[0]
         if package == "tenant":
@@ -36,18 +38,15 @@ def load_module(name: str, device: str) -> ModuleType:
     if name not in known:
         raise ParameterError(f"unknown workload module {name!r}; known: {', '.join(known)}")
 
-    def load() -> ModuleType:
+    with _naming_what_is_missing(name):
         module = importlib.import_module(f"{__name__}.{name}")
         for framework in getattr(module, "FRAMEWORKS", {}).get(device, ()):
             importlib.import_module(framework)
-        return module
-
-    loaded: ModuleType = _naming_what_is_missing(name, load)
-    return loaded
+    return module
 
 
 def create(module: ModuleType, params: Params, device: str) -> Workload:
     """The module's workload with these parameters. Raises ParameterError."""
-    name = module.__name__.rpartition(".")[2]
-    workload: Workload = _naming_what_is_missing(name, lambda: module.create(params, device))
+    with _naming_what_is_missing(module.__name__.rpartition(".")[2]):
+        workload: Workload = module.create(params, device)
     return workload

@@ -36,7 +36,6 @@ class Bert(ModelWorkload):
 
 
 def create(params: Params, device: str) -> Bert:
-    """Raises ParameterError for a parameter that does not exist or is not possible."""
     settings, own = read(params, {"sequence": 128, "path": ""}, "bert")
     sequence = positive_integer(own["sequence"], "bert sequence")
     if sequence > LONGEST:

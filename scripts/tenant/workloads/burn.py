@@ -120,7 +120,6 @@ class TorchBurn(TorchWorkload):
 
 
 def create(params: Params, device: str) -> Workload:
-    """Raises ParameterError for a parameter that does not exist or is not possible."""
     values = with_defaults(params, {"size": 512, "dtype": "float32", "memory_fraction": 0.9, "mebibytes": 64}, "burn")
     size = positive_integer(values["size"], "burn size")
     mebibytes = positive_integer(values["mebibytes"], "burn mebibytes")

@@ -139,7 +139,6 @@ def _session(path: Path, shape: tuple[int, ...], device: str) -> onnxruntime.Inf
 
 
 def create(params: Params, device: str) -> Detector:
-    """Raises ParameterError for a parameter that does not exist or is not possible."""
     values = with_defaults(params, {"height": 64, "width": 64, "batch": 1}, "detector")
     sizes = {name: positive_integer(value, f"detector {name}") for name, value in values.items()}
     for name in ("height", "width"):

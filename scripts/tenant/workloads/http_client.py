@@ -66,7 +66,6 @@ class HttpClient(Workload):
         self._secrets = secrets
 
     def step(self) -> None:
-        """One request and its whole answer."""
         self._ask(*self._request, expect_status=self._expect_status, is_stream=self._is_stream)
 
     def look(self, path: str) -> None:
@@ -169,7 +168,6 @@ class Note:
         self._said = ""
 
     def say(self, line: str) -> None:
-        """Replace the line."""
         if self._path is not None and line != self._said:
             part = self._path.with_suffix(".part")
             part.write_text(line)

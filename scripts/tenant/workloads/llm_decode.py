@@ -113,7 +113,6 @@ class LlmDecode(ModelWorkload):
 
 
 def create(params: Params, device: str) -> LlmDecode:
-    """Raises ParameterError for a parameter that does not exist or is not possible."""
     settings, own = read(params, {"layers": 22, "context": 1024}, "llm_decode")
     sizes = {name: positive_integer(value, f"llm_decode {name}") for name, value in own.items()}
     return LlmDecode(device, settings, **sizes)

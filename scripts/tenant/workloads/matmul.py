@@ -92,7 +92,6 @@ class TorchMatmul(TorchWorkload):
 
 
 def create(params: Params, device: str) -> Workload:
-    """Raises ParameterError for a parameter that does not exist or is not possible."""
     values = with_defaults(params, {"size": 256, "dtype": "float32", "graph": False}, "matmul")
     size = positive_integer(values["size"], "matmul size")
     graph = boolean(values["graph"], "matmul graph")

@@ -35,7 +35,6 @@ class Memcopy(Workload):
         np.copyto(self._copy, self._source)
 
     def output_digest(self) -> list[float]:
-        """Mean and last element of the copy."""
         return [float(self._copy.mean()), float(self._copy[-1])]
 
 
@@ -54,12 +53,10 @@ class TorchMemcopy(TorchWorkload):
             self.prepare(lambda: copy.copy_(source))
 
     def output_digest(self) -> list[float]:
-        """Mean and last element of the copy, as on a CPU."""
         return [float(self.output.mean()), float(self.output[-1])]
 
 
 def create(params: Params, device: str) -> Workload:
-    """Raises ParameterError for a parameter that does not exist or is not possible."""
     values = with_defaults(params, {"mebibytes": 64}, "memcopy")
     mebibytes = positive_integer(values["mebibytes"], "memcopy mebibytes")
     return TorchMemcopy(device, mebibytes) if device == "cuda" else Memcopy(mebibytes)

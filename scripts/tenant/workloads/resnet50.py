@@ -43,7 +43,6 @@ class ResNet50(ModelWorkload):
 
 
 def create(params: Params, device: str) -> ResNet50:
-    """Raises ParameterError for a parameter that does not exist or is not possible."""
     settings, own = read(params, {"channels_last": False, "path": ""}, "resnet50")
     channels_last = boolean(own["channels_last"], "resnet50 channels_last")
     return ResNet50(device, settings, channels_last, local_path(own["path"], "resnet50 path"))

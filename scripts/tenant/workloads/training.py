@@ -167,7 +167,6 @@ class TorchTraining(TorchWorkload):
 
 
 def create(params: Params, device: str) -> Workload:
-    """Raises ParameterError for a parameter that does not exist or is not possible."""
     defaults = {"inputs": 256, "hidden": 512, "outputs": 10, "batch": 64, "optimizer": "adam", "dtype": "float32"}
     values = with_defaults(params, defaults, "training")
     optimizer = one_of(values.pop("optimizer"), LEARNING_RATE, "training optimizer")

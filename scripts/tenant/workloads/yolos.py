@@ -39,6 +39,5 @@ class Yolos(ModelWorkload):
 
 
 def create(params: Params, device: str) -> Yolos:
-    """Raises ParameterError for a parameter that does not exist or is not possible."""
     settings, own = read(params, {"path": ""}, "yolos")
     return Yolos(device, settings, local_path(own["path"], "yolos path"))

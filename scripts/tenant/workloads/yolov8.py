@@ -84,6 +84,5 @@ class YoloV8(ModelWorkload):
 
 
 def create(params: Params, device: str) -> YoloV8:
-    """Raises ParameterError for a parameter that does not exist or is not possible."""
     settings, own = read(params, {"path": ""}, "yolov8")
     return YoloV8(device, settings, local_path(own["path"], "yolov8 path"))

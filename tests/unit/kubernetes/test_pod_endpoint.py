@@ -14,8 +14,7 @@ import pytest
 from sharebench.nodes.contract import TenantUnreachable
 from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
 from sharebench.nodes.kubernetes.pods.forward import PodUnreachable
-from tenant.server import Server
-from tenant.state import State
+from tenant.server import Server, State
 
 
 class Forwarder:

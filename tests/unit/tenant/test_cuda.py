@@ -95,7 +95,7 @@ def test_a_buffer_is_zeroed_read_and_given_back(stub: ctypes.CDLL) -> None:
     assert buffer.read() == bytes(64)
     ctypes.memset(buffer.pointer, 7, 64)
     assert buffer.read() == bytes([7]) * 64
-    buffer.free()
+    cuda._call("cuMemFree_v2", buffer.pointer)
     assert cuda.view()["memory_free_bytes"] == 1 << 20
     with pytest.raises(cuda.CudaError) as caught:
         cuda.Buffer(1 << 21)

@@ -11,7 +11,7 @@ import jsonschema_rs
 import pynvml
 import pytest
 
-from tenant import contract, granted_device, startup
+from tenant import contract, startup
 from tenant.contract import device_digest
 from tenant.gpu import cuda
 
@@ -20,7 +20,7 @@ POD = {contract.GRANTED_VARIABLE: "1", contract.SHOWN_VARIABLE: "CUDA_DEVICE_SM_
 
 
 def view(**environment: str) -> dict[str, Any]:
-    found = granted_device.view(POD | environment)
+    found = startup.granted_view(POD | environment)
     assert found is not None
     return found
 
@@ -51,7 +51,7 @@ def test_whether_it_is_an_instance(device: str, is_mig: bool | None) -> None:
 
 def opened(monkeypatch: pytest.MonkeyPatch, device: str, visible: str = "void") -> dict[str, Any]:
     """The view of a tenant in a pod whose devices came by CDI, so that the variable names none."""
-    for name, value in (POD | {granted_device.DEVICES_VARIABLE: visible}).items():
+    for name, value in (POD | {contract.DEVICES_VARIABLE: visible}).items():
         monkeypatch.setenv(name, value)
     found = startup._open_device(device)
     assert found is not None
@@ -89,4 +89,4 @@ def test_under_cdi_cuda_tells_the_device(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_elsewhere_there_is_none() -> None:
-    assert granted_device.view({"NVIDIA_VISIBLE_DEVICES": "GPU-1234"}) is None
+    assert startup.granted_view({"NVIDIA_VISIBLE_DEVICES": "GPU-1234"}) is None

@@ -57,7 +57,7 @@ def test_warm_up_ends_when_steady(clock: FakeClock) -> None:
     assert measurement.readiness(None) is None
     measurement.warm_up()
     verdict = measurement.readiness(None)
-    assert verdict is not None and verdict.is_steady and verdict.batches == 4
+    assert verdict is not None and verdict["is_steady"] and verdict["batches"] == 4
     assert measured(measurement, clock, MS, SECOND)["startup"]["warmup_seconds"] == pytest.approx(0.5)
 
 
@@ -314,7 +314,7 @@ def test_steadiness_is_judged_again_on_later_iterations_only(clock: FakeClock) -
     assert measurement.readiness(since) is None
     run_until(measurement, clock, since + SECOND)
     verdict = measurement.readiness(since)
-    assert verdict is not None and verdict.is_steady and verdict.batches == 3
+    assert verdict is not None and verdict["is_steady"] and verdict["batches"] == 3
     assert measured(measurement, clock, MS, SECOND)["steady"]["batches"] == 3
 
 
@@ -324,7 +324,7 @@ def test_judging_again_is_bounded_even_when_nothing_runs(clock: FakeClock) -> No
     assert measurement.readiness(since) is None
     clock.advance_ns(2 * SECOND)
     verdict = measurement.readiness(since)
-    assert verdict is not None and not verdict.is_steady
+    assert verdict is not None and not verdict["is_steady"]
 
 
 def test_metrics_stand_still_while_a_window_is_open(clock: FakeClock) -> None:

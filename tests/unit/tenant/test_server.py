@@ -5,22 +5,21 @@ from typing import Any
 
 import pytest
 
-from tenant.contract import Verdict
+from tenant.contract import Steadiness
 from tenant.failures import RefusedError
-from tenant.server import Server
-from tenant.state import State
+from tenant.server import Server, State
 
 
 class Stub:
     """A measurement that remembers what it was asked."""
 
     def __init__(self) -> None:
-        self.verdict: Verdict | None = None
+        self.verdict: Steadiness | None = None
         self.since: list[int | None] = []
         self.windows: list[tuple[int, int]] = []
         self.deadlines: list[float] = []
 
-    def readiness(self, since_ns: int | None) -> Verdict | None:
+    def readiness(self, since_ns: int | None) -> Steadiness | None:
         self.since.append(since_ns)
         return self.verdict
 
@@ -112,8 +111,8 @@ def test_while_loading_nothing_can_be_measured(client: Client) -> None:
 def test_readiness_has_the_verdict(loaded: Client) -> None:
     loaded.state.status = "warming"
     assert loaded.ask("GET", "/readyz") == (503, {"ready": False, "stage": "warming"})
-    loaded.stub.verdict = Verdict(True, 2, 1.5)
-    steady = {"is_steady": True, "batches": 2, "change_percent": 1.5}
+    steady: Steadiness = {"is_steady": True, "batches": 2, "change_percent": 1.5}
+    loaded.stub.verdict = steady
     assert loaded.ask("GET", "/readyz?since=123") == (200, {"ready": True, "steady": steady})
     assert loaded.stub.since == [None, 123]
 

@@ -13,8 +13,7 @@ from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint, PodSampler
 from sharebench.records.telemetry import NOTHING_KNOWN
 from tenant.contract import GpuSample
 from tenant.gpu import nvml
-from tenant.server import Server
-from tenant.state import State
+from tenant.server import Server, State
 
 UUID_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 

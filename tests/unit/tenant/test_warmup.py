@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tenant.buckets import IntArray
-from tenant.contract import Rule, Verdict
+from tenant.contract import Rule, Steadiness
 from tenant.parameters import ParameterError
 from tenant.warmup import Judge
 
@@ -24,21 +24,21 @@ def test_two_like_batches_are_steady() -> None:
     end = feed(judge, [20 * MS] * 19)
     assert judge.verdict(end) is None
     end = feed(judge, [20 * MS], begin=end)
-    assert judge.verdict(end) == Verdict(True, 2, 0.0)
+    assert judge.verdict(end) == Steadiness(is_steady=True, batches=2, change_percent=0.0)
 
 
 def test_a_batch_lasts_a_tenth_of_a_second_however_fast_the_iterations() -> None:
     judge = Judge(RULE, since_ns=0)
     end = feed(judge, [MS] * 199, chunk=50)
     assert judge.verdict(end) is None
-    assert judge.verdict(feed(judge, [MS], begin=end)) == Verdict(True, 2, 0.0)
+    assert judge.verdict(feed(judge, [MS], begin=end)) == Steadiness(is_steady=True, batches=2, change_percent=0.0)
 
 
 def test_the_slow_first_batches_are_waited_out() -> None:
     judge = Judge(RULE, since_ns=0)
     durations = [40 * MS] * 10 + [30 * MS] * 10 + [20 * MS] * 10 + [20 * MS] * 10
     verdict = judge.verdict(feed(judge, durations))
-    assert verdict is not None and verdict.is_steady and verdict.batches == 4
+    assert verdict is not None and verdict["is_steady"] and verdict["batches"] == 4
 
 
 @pytest.mark.parametrize(("second", "is_steady"), [(10_490_000, True), (10_510_000, False), (9_490_000, False)])
@@ -51,7 +51,7 @@ def test_the_tolerance_is_of_the_earlier_median(second: int, is_steady: bool) ->
 def test_a_few_stalls_do_not_move_a_median() -> None:
     judge = Judge(RULE, since_ns=0)
     verdict = judge.verdict(feed(judge, [20 * MS] * 10 + [20 * MS] * 7 + [500 * MS] * 3))
-    assert verdict == Verdict(True, 2, 0.0)
+    assert verdict == Steadiness(is_steady=True, batches=2, change_percent=0.0)
 
 
 def test_drift_beyond_the_tolerance_runs_into_the_time_limit() -> None:
@@ -61,15 +61,15 @@ def test_drift_beyond_the_tolerance_runs_into_the_time_limit() -> None:
     while (verdict := judge.verdict(now)) is None:
         now = feed(judge, [int(duration)] * 10, begin=now)
         duration *= 1.06
-    assert not verdict.is_steady
-    assert verdict.change_percent == pytest.approx(6, rel=0.01)
+    assert not verdict["is_steady"]
+    assert verdict["change_percent"] == pytest.approx(6, rel=0.01)
     assert 10e9 <= now < 12e9
 
 
 def test_without_iterations_the_time_limit_still_gives_a_verdict() -> None:
     judge = Judge(RULE, since_ns=5)
     assert judge.verdict(5 + 10**10 - 1) is None
-    assert judge.verdict(5 + 10**10) == Verdict(False, 0, None)
+    assert judge.verdict(5 + 10**10) == Steadiness(is_steady=False, batches=0, change_percent=None)
 
 
 def test_iterations_that_began_earlier_do_not_count() -> None:
@@ -77,14 +77,14 @@ def test_iterations_that_began_earlier_do_not_count() -> None:
     feed(judge, [20 * MS] * 29)
     assert judge.verdict(0) is None
     feed(judge, [20 * MS] * 1, begin=29 * 20 * MS)
-    assert judge.verdict(0) == Verdict(True, 2, 0.0)
+    assert judge.verdict(0) == Steadiness(is_steady=True, batches=2, change_percent=0.0)
 
 
 def test_a_verdict_does_not_change() -> None:
     judge = Judge(RULE, since_ns=0)
     end = feed(judge, [20 * MS] * 20)
     feed(judge, [90 * MS] * 50, begin=end)
-    assert judge.verdict(10**12) == Verdict(True, 2, 0.0)
+    assert judge.verdict(10**12) == Steadiness(is_steady=True, batches=2, change_percent=0.0)
 
 
 def test_the_rule_is_read_from_the_config() -> None:

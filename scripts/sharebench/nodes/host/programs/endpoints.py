@@ -15,23 +15,16 @@ from sharebench.nodes.host.logs import Search
 from sharebench.nodes.host.programs.metrics import MissingSeries, Scrape, between, scrape
 from sharebench.nodes.host.programs.process_tree import AtEdges, ProcessTree
 from sharebench.nodes.tenant_http import READY_TIMEOUT_SECONDS, HttpEndpoint
-from tenant.contract import BATCH_SECONDS, Rule, Steadiness, TenantReport, Verdict, described
+from tenant.contract import BATCH_SECONDS, Batches, Rule, Steadiness, TenantReport, described
 
 # Beyond the record's deadline: a scrape that has begun is waited for.
 LATE_SECONDS = 10.0
 
 
-class MeansJudge:
-    """The rule of steadiness (tenant/warmup.py) on what scrapes tell: means of batches, in place of medians."""
+class MeansJudge(Batches):
+    """Judges by the means of batches between scrapes, in place of medians."""
 
-    def __init__(self, rule: Rule, since_ns: int) -> None:
-        self.since_ns = since_ns
-        self._rule = rule
-        self._first: Scrape | None = None
-        self._mean: float | None = None
-        self._batches = 0
-        self._change_percent: float | None = None
-        self._verdict: Verdict | None = None
+    _first: Scrape | None = None
 
     def add(self, now: Scrape) -> None:
         """Take the next scrape; it ends a batch when there is enough between it and the one that began it."""
@@ -40,22 +33,10 @@ class MeansJudge:
             self._first = now
             return
         count = now.count - first.count
-        long_enough = now.middle_ns - first.middle_ns >= BATCH_SECONDS * 1e9
-        if self._verdict is not None or not long_enough or count < math.ceil(self._rule.min_iterations / 2):
-            return
-        mean = (now.sum_seconds - first.sum_seconds) / count
-        self._batches += 1
-        if self._mean is not None:
-            self._change_percent = 100 * abs(mean - self._mean) / max(self._mean, 1e-9)
-            if self._change_percent < self._rule.tolerance_percent:
-                self._verdict = Verdict(True, self._batches, self._change_percent)
-        self._mean, self._first = mean, now
-
-    def verdict(self, now_ns: int) -> Verdict | None:
-        """The verdict, once there is one."""
-        if self._verdict is None and now_ns - self.since_ns >= self._rule.max_seconds * 1e9:
-            self._verdict = Verdict(False, self._batches, self._change_percent)
-        return self._verdict
+        is_long_enough = now.middle_ns - first.middle_ns >= BATCH_SECONDS * 1e9
+        if self.settled is None and is_long_enough and count >= self.least_iterations:
+            self.close_batch((now.sum_seconds - first.sum_seconds) / count * 1e9)
+            self._first = now
 
 
 class ScrapedEndpoint:
@@ -145,8 +126,7 @@ class ScrapedEndpoint:
                 self._judge.add(self._scrape(READY_TIMEOUT_SECONDS))
             except MissingSeries as missing:
                 raise NodeError(f"tenant {self.index}: {missing}") from None
-        verdict = self._judge.verdict(time.monotonic_ns())
-        return None if verdict is None else verdict.entry()
+        return self._judge.verdict(time.monotonic_ns())
 
     def clock(self) -> tuple[int, int, float]:
         """This host's own clocks: the scrapes' errors are told apart."""
