@@ -2,7 +2,7 @@
 
 Prints {"ports": [N, ...]}, one per tenant, as soon as its servers listen, then loads, warms up and loops until SIGTERM.
 With `--streams N` the process is N tenants, each a thread with a stream, a measurement and a server of its own.
-Exit codes: 0 told to stop, 2 wrong arguments or parameters, 12 out of memory, 1 any other failure.
+Exit codes: 0 ended by SIGTERM, 2 wrong arguments or parameters, 12 out of memory, 1 any other failure.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--name", help="name of the workload in the record and the metrics (default: the module)")
     parser.add_argument("--params", type=_json_object, default={}, help="the workload's parameters, JSON")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="what to run on")
-    parser.add_argument("--streams", type=_count, help="be so many tenants in one process, each on its own stream")
+    parser.add_argument(
+        "--streams", type=_count, help="be that number of tenants in one process, each on its own stream"
+    )
     parser.add_argument("--load", type=_json_object, default={}, help="arrival, rate_hz, queue_limit, seed, JSON")
     parser.add_argument("--warmup", type=_json_object, default={}, help="the rule of steadiness, JSON")
     parser.add_argument("--exposition", type=_json_object, default={}, help="cell, buckets of the metrics, JSON")
@@ -74,7 +76,7 @@ def _stop(_signal: int, _frame: object) -> NoReturn:
 
 def _announce(ports: list[int]) -> None:
     print(json.dumps({"ports": ports}), flush=True)
-    # Whatever a framework prints must not fill a pipe that nobody reads.
+    # Whatever a framework prints must not fill a pipe that no one reads.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
 

@@ -51,7 +51,7 @@ def nearest_index(seconds: float) -> int:
     return min(max(index, 0), LAST_FINITE_INDEX)
 
 
-# Exit codes; 0 for a tenant that was told to stop.
+# Exit codes; 0 for a tenant that was ended on purpose.
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 # As errno ENOMEM.
@@ -59,7 +59,7 @@ EXIT_OUT_OF_MEMORY = 12
 
 # Environment variables.
 TOKEN_VARIABLE = "SHAREBENCH_TOKEN"
-# How many bytes `view` tries to allocate.
+# The bytes that `view` tries to allocate.
 PROBE_VARIABLE = "SHAREBENCH_PROBE_BYTES"
 # Set in pods by the driver: elsewhere the variables of a device plugin mean something else, or nothing.
 GRANTED_VARIABLE = "SHAREBENCH_GRANTED"
@@ -165,8 +165,6 @@ class View(TypedDict):
 
 
 class Startup(TypedDict):
-    """Start-up of a tenant in parts."""
-
     process_seconds: float
     import_seconds: float
     context_seconds: float
@@ -218,8 +216,6 @@ class Timeline(TypedDict):
 
 
 class AchievedLoad(TypedDict):
-    """The load that was planned, and what the tenant did of it."""
-
     arrival: Arrival
     planned_rate_hz: float | None
     achieved_rate_hz: float
@@ -230,8 +226,6 @@ class AchievedLoad(TypedDict):
 
 
 class CompletedJob(TypedDict):
-    """Fixed work: how much of it was done, and when."""
-
     iterations: int
     completed: int
     start_delay_seconds: float | None
@@ -247,8 +241,6 @@ class CpuUse(TypedDict):
 
 
 class DeclaredWork(TypedDict):
-    """What one iteration does, as the workload declares it."""
-
     flop: float | None
     bytes: float | None
     items: float
@@ -286,8 +278,6 @@ class Measured(TypedDict):
 
 
 class Environment(TypedDict):
-    """What a tenant ran in."""
-
     python: str
     platform: str
     packages: dict[str, str]
@@ -319,7 +309,7 @@ Digest = list[float | None]
 
 
 def device_digest(uuid: str) -> str:
-    """Hash of a UUID as NVML writes it (`GPU-…`, `MIG-…`): tells devices apart without naming them."""
+    """Hash of a UUID as NVML writes it (`GPU-…`, `MIG-…`): distinguishes devices without naming them."""
     return hashlib.sha256(uuid.lower().encode()).hexdigest()[:16]
 
 
@@ -367,7 +357,7 @@ FAULTS = {
     "spin": "hung",
 }
 
-# At most so much of a server's text is repeated in an error.
+# At most this much of a server's text is repeated in an error.
 SHOWN_CHARACTERS = 100
 
 

@@ -28,7 +28,7 @@ def line(text: str, code: int) -> int:
 
 
 def exit_code(error: Exception) -> int:
-    """Say what happened, in one line where a line says it all; the exit code."""
+    """Print the failure, in one line where that is enough; the exit code."""
     if isinstance(error, ParameterError):
         return line(str(error), EXIT_USAGE)
     if is_out_of_memory(error):

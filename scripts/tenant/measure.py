@@ -297,8 +297,8 @@ class Measurement:
     def _censor(self, window: Window) -> None:
         """Close the window while the loop is stuck: what has finished counts, what has not is censored.
 
-        The stuck chunk is counted in a copy of the window, for the record only: the loop thread will fold
-        it again, into the totals, should it ever come back.
+        The stuck chunk is counted in a copy of the window, for the record only: the loop thread folds it
+        again, into the totals, if it ever goes on.
         """
         now_ns, outcome = self._clock(), self._outcome
         counted = copy.deepcopy(window)

@@ -2,7 +2,7 @@
 
 `python port_proxy.py --port P --inside Q COMMAND ...` listens on port P of this host, makes a network namespace with
 nothing but a loopback, runs the command in it in place of this process, and hands every connection to P on to port Q
-in there. No rights are needed where the kernel lets users make user namespaces. `--check` only says whether it does.
+in there. No rights are needed where the kernel lets users make user namespaces. `--check` only reports whether it does.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def serve(listener: socket.socket, port: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="door")
+    parser = argparse.ArgumentParser(prog="port_proxy")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--port", type=int, help="port on this host")
     parser.add_argument("--inside", type=int, help="port that the command listens on")

@@ -37,7 +37,7 @@ def _nodes() -> list[str]:
 
 
 def granted_view(environment: Mapping[str, str] = os.environ) -> View | None:
-    """The record's `view` of a tenant in a pod of ours as its environment has it; None elsewhere.
+    """The record's `view` of a tenant in a pod as its environment has it; None elsewhere.
 
     A device is known by the digest of its id, as in `tenant.gpu.cuda`; None where the variable names no single one.
     Where devices come by CDI it names none: CUDA (`tenant.gpu.cuda`) or NVML (`tenant.gpu.nvml`) know better.

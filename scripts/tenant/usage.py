@@ -16,7 +16,7 @@ STATUS = Path("/proc/self/status")
 
 
 class CpuTime(NamedTuple):
-    """CPU time, and how long one thread was runnable without a CPU (None where not told)."""
+    """CPU time, and how long one thread was runnable without a CPU (None where unknown)."""
 
     cpu_seconds: float
     run_queue_seconds: float | None
@@ -39,7 +39,7 @@ class CpuMeter:
 
 
 def affinity() -> list[int] | None:
-    """CPUs that the process may run on, ascending; None where the system does not tell."""
+    """CPUs that the process may run on, ascending; None where the system does not report them."""
     get = getattr(os, "sched_getaffinity", None)
     return None if get is None else sorted(get(0))
 

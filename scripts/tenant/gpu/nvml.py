@@ -49,7 +49,7 @@ def _only_gpu() -> Any:
     try:
         count = pynvml.nvmlDeviceGetCount()
         if count != 1:
-            raise NvmlError(f"NVML in the tenant's container shows {count} GPUs, and nothing says which one is ours")
+            raise NvmlError(f"NVML in the tenant's container shows {count} GPUs, and nothing names the one of this pod")
         return pynvml.nvmlDeviceGetHandleByIndex(0)
     except pynvml.NVMLError as error:
         raise NvmlError(f"NVML in the tenant's container does not open the GPU: {error}") from None

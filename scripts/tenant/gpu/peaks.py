@@ -2,7 +2,7 @@
 
 Floating-point operations per second by precision (those that the GPU has), `copy_bytes_per_second` (read and
 written), `read_bytes_per_second`, and `l2_bytes`. No tenant can do more; a result that claims to is wrong. Each is the
-best of several sizes and rounds, because a roof that is too low would refuse true results.
+best of several sizes and rounds, because a peak that is too low would refuse true results.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     import torch
 
-# Small products do not fill a large GPU; the largest may meet its power limit.
+# Small matrices do not fill a large GPU; the largest may meet its power limit.
 SIZES = (2048, 4096, 8192, 16384)
 ROUNDS = 4
 # A round repeats its work until it lasts this long, so that launching it costs nothing.
 ROUND_SECONDS = 0.02
-# Sizes whose rounds would take longer are left out: slow precisions fill the device with small products too.
+# Sizes whose rounds would take longer are left out: slow precisions fill the device with small matrices too.
 SIZE_SECONDS = 1.0
 # Many times an L2 cache.
 BUFFER_BYTES = 1 << 30
@@ -41,7 +41,7 @@ class Task(NamedTuple):
 def best_rate(tasks: Iterable[Task], timed: Timed) -> float:
     """The highest rate of any task, amount per second, in order of growing amounts; 0 if there are none.
 
-    `timed(run, times)` gives the seconds that so many calls took. Ends before a task that would take too long.
+    `timed(run, times)` gives the seconds that this number of calls took. Ends before a task that would take too long.
     """
     best, seconds_per_amount = 0.0, 0.0
     for task in tasks:
@@ -112,8 +112,8 @@ def _reads(buffer: torch.Tensor) -> Iterator[Task]:
     yield Task(amount, buffer.sum)
 
 
-def roofs() -> dict[str, float]:
-    """All roofs of the current CUDA device; takes a few seconds."""
+def peaks() -> dict[str, float]:
+    """All peaks of the current CUDA device; takes a few seconds."""
     import torch
 
     with torch.inference_mode():
@@ -135,19 +135,19 @@ def roofs() -> dict[str, float]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the roofs; 2 with one line where they cannot be measured."""
+    """Print the peaks; 2 with one line where they cannot be measured."""
     parser = argparse.ArgumentParser(prog="python -m tenant.gpu.peaks", description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=["cuda"], required=True, help="what to measure")
     parser.parse_args(arguments)
     try:
         import torch
     except ModuleNotFoundError:
-        print(f"the roofs need torch, which {sys.executable} lacks; run `make gpu-env`", file=sys.stderr)
+        print(f"the peaks need torch, which {sys.executable} lacks; run `make gpu-env`", file=sys.stderr)
         return 2
     if not torch.cuda.is_available():
         print(f"torch of {sys.executable} finds no CUDA device", file=sys.stderr)
         return 2
-    print(json.dumps(roofs()))
+    print(json.dumps(peaks()))
     return 0
 
 

@@ -1,7 +1,7 @@
 """Samples of the GPU from within a tenant's pod, where the driver of the study cannot look.
 
-`python -m tenant.gpu.telemetry` is a process of its own, so that the tenant never waits for NVML. It says whether it
-can sample, goes on until its standard input closes, and then writes all that it saw.
+`python -m tenant.gpu.telemetry` is a process of its own, so that the tenant never waits for NVML. It reports whether
+it can sample, goes on until its standard input closes, and then writes all that it saw.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def _session(path: Path, shape: tuple[int, ...], device: str) -> onnxruntime.Inf
     session = onnxruntime.InferenceSession(path, options, providers=[("CUDAExecutionProvider", cuda)])
     # Where the provider cannot be loaded, onnxruntime logs why and takes the CPU.
     if "CUDAExecutionProvider" not in session.get_providers():
-        raise RuntimeError("onnxruntime could not use the GPU; what it wrote before this line says why")
+        raise RuntimeError("onnxruntime could not use the GPU; the reason is in what it wrote before this line")
     return session
 
 

@@ -1,4 +1,4 @@
-"""A clock that moves only when told, a workload that takes its time, and real tenants in processes."""
+"""A clock that moves only when moved, a workload that takes its time, and real tenants in processes."""
 
 from __future__ import annotations
 

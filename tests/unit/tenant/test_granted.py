@@ -1,4 +1,4 @@
-"""What a tenant tells of the device that its pod was given."""
+"""What a tenant reports of the device that its pod was given."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def silent(_: http.server.BaseHTTPRequestHandler) -> None:
 
 
 class StopAsking(Exception):
-    """The note says what it should, or will not."""
+    """The note is as expected, or never will be."""
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ class StopAsking(Exception):
     ],
     ids=["404", "itself", "garbage", "silent", "refused"],
 )
-def test_until_it_is_ready_a_note_says_why_not(
+def test_until_it_is_ready_a_note_has_the_reason(
     serve: Callable[..., tuple[str, Seen]],
     monkeypatch: pytest.MonkeyPatch,
     answers: list[Answer],
@@ -232,7 +232,7 @@ def test_a_connection_that_breaks_is_an_error_and_made_anew(serve: Callable[...,
 
 
 def test_events_of_a_stream_are_timed(serve: Callable[..., tuple[str, Seen]]) -> None:
-    # One event in two pieces, two events in one piece, and the mark at the end, which is no answer.
+    # One event in two pieces, two events in one piece, and the mark at the end, which is not counted.
     pieces = (b"data: {1}\n\n", b"data: ", b"{2}\n\n", b"data: 3\n\ndata: 4\n\n", b"data: [DONE]\n\n")
     url, _ = serve(ok, chunked("text/event-stream; charset=utf-8", *pieces))
     client = create({"url": url, "stream": True}, "cpu")

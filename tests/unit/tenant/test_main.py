@@ -109,7 +109,7 @@ def test_a_tenant_keeps_its_neighbours_company_until_it_is_told_to_sum_up(plant:
         stream.wait_ready()
     late_start_ns = late.announce(0.8)
     early.announce(0.1)
-    # As long as the other one measures, for which it is no matter how long this machine takes.
+    # As long as the other one measures, however long this machine takes.
     ran = early.get("/record?deadline_seconds=10")["count"]
     measured = late.get("/record?deadline_seconds=10")
     assert time.monotonic_ns() >= late_start_ns + 800 * MS

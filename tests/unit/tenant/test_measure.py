@@ -261,7 +261,7 @@ def test_an_iteration_that_hangs_is_censored_and_what_finished_before_counts(clo
     assert record["coverage_ratio"] == pytest.approx(1)
     assert measurement.wait_digest(60) is None, "at once, for the loop may be stuck"
     assert record["cpu"] is not None
-    # Delivered once, it does not change when the loop comes back; the totals have every iteration once.
+    # Delivered once, it does not change when the loop goes on; the totals have every iteration once.
     assert measurement.wait_record(0) is record
     assert measurement._recorder.totals().count == workload.steps
 

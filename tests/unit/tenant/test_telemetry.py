@@ -34,7 +34,7 @@ def test_the_gpu_is_the_one_that_the_pod_was_given(mock_nvml: Path, monkeypatch:
     first, second = (pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(index)) for index in (0, 1))
     assert granted(f"{second},{second}") == second
     for name in ("", "all", "void", "1"):
-        with pytest.raises(nvml.NvmlError, match="2 GPUs, and nothing says which one is ours"):
+        with pytest.raises(nvml.NvmlError, match="2 GPUs, and nothing names the one of this pod"):
             granted(name)
     monkeypatch.setenv("MOCK_GPUS", "1")
     assert granted("void") == first

@@ -1,4 +1,4 @@
-"""Roofs: the best of what fits into the time, by a timer that is set; what torch does with it is tried on a GPU."""
+"""Peaks: the best of what fits into the time, by a timer that is set; what torch does with it is tried on a GPU."""
 
 from __future__ import annotations
 
@@ -68,4 +68,4 @@ def test_without_torch_one_line_says_what_to_type(
     assert peaks.main(["--device", "cuda"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err == f"the roofs need torch, which {sys.executable} lacks; run `make gpu-env`\n"
+    assert captured.err == f"the peaks need torch, which {sys.executable} lacks; run `make gpu-env`\n"
