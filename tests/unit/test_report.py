@@ -15,7 +15,7 @@ from unit.figures import fabricated
 
 from sharebench.report import page as report
 from sharebench.report import words
-from sharebench.report.sections import findings
+from sharebench.report.sections import statements
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "render_report.py"
 SVG = '<svg width="252pt" xmlns="http://www.w3.org/2000/svg"><dc:description>A &lt; B</dc:description></svg>'
@@ -277,7 +277,7 @@ def row(strategy: str, replicas: int, **changes: Any) -> dict[str, Any]:
 
 def test_findings_say_why_the_largest_number_has_no_value() -> None:
     rows = [row("mig", 2, slowdown=1.5), row("mig", 4, n=0, status="infeasible", reason="two slices")]
-    (found,) = findings.findings(rows, rows)
+    (found,) = statements.of_workload_rows(rows, rows)
     assert (
         found.text
         == "4 tenants: infeasible (two slices). 2 tenants: median latency 10.0 ms, 100 iterations/s in total."
@@ -291,24 +291,24 @@ def test_findings_say_why_the_largest_number_has_no_value() -> None:
 )
 def test_a_baseline_that_does_not_repeat_is_said(slowdown: float, chance: str | None) -> None:
     again = row("exclusive-again", 1, slowdown=slowdown)
-    text = findings.findings([row("exclusive", 1), again], [row("exclusive", 1)])[1].text
+    text = statements.of_workload_rows([row("exclusive", 1), again], [row("exclusive", 1)])[1].text
     said = f"So differences of {chance} can be chance alone with this workload."
     assert said in text if chance else "chance alone" not in text
-    assert "chance alone" not in findings.findings([row("mps", 1, slowdown=slowdown)], [])[0].text
+    assert "chance alone" not in statements.of_workload_rows([row("mps", 1, slowdown=slowdown)], [])[0].text
 
 
 def test_findings_compare_with_the_baseline_only_if_it_is_valid() -> None:
     shared = row("mps", 2, slowdown=1.25, throughput_total_hz=160.0, n=2, warnings=1)
     rows = [row("exclusive", 1), shared]
-    text = findings.findings(rows, rows)[1].text
+    text = statements.of_workload_rows(rows, rows)[1].text
     assert text == (
         "2 tenants: an iteration took on average 1.25 times as long as alone. In total 1.60 times the work of one"
         " exclusive tenant (160 against 100 iterations/s). From 2 of 3 repeats. Cells with a warning: 1 of 3."
     )
     invalid = row("exclusive", 1, n=0, throughput_total_hz=float("nan"))
     rows = [invalid, shared]
-    assert "alone" not in findings.findings(rows, rows)[1].text
-    assert findings.findings(rows, rows)[0].text == "One tenant: excluded by a gate."
+    assert "alone" not in statements.of_workload_rows(rows, rows)[1].text
+    assert statements.of_workload_rows(rows, rows)[0].text == "One tenant: excluded by a gate."
 
 
 @pytest.mark.parametrize(

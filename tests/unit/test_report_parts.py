@@ -1,4 +1,4 @@
-"""What the report's context is made of: matrix, details, pictures, published numbers; all of bounded size."""
+"""What the report's context is made of: matrix, details, images, published numbers; all of bounded size."""
 
 import copy
 import json
@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from unit.figures import fabricated
 
-from sharebench.report import details, literature, page, pictures
-from sharebench.report.details import Details
+from sharebench.report import embedded, literature, page
+from sharebench.report.embedded import Details
 from sharebench.report.sections import matrix as report_matrix
 
 NAN = float("nan")
@@ -85,7 +85,7 @@ def test_details_pool_the_valid_repeats_and_show_the_first_of_them() -> None:
     assert (name, shown["shown"]) == ("matmul", 1)
     valid = [records[0], records[2]]
     assert sum(bars) == sum(tenant["count"] for each in valid for tenant in each["tenants"])
-    assert len(bars) <= details.MOST_BARS
+    assert len(bars) <= embedded.MOST_BARS
     indexes = [int(index) for each in valid for tenant in each["tenants"] for index in tenant["histogram"]]
     assert first == min(indexes) and first + per_bar * len(bars) > max(indexes)
     timeline = records[0]["tenants"][1]["timeline"]
@@ -131,7 +131,7 @@ def test_the_report_stays_below_its_limit(tmp_path: Path, monkeypatch: pytest.Mo
     assert "The first 3 of 10 rows; tables/summary.csv has all." in text
 
 
-def test_figures_that_are_too_large_together_are_pictures_or_left_out(tmp_path: Path) -> None:
+def test_figures_that_are_too_large_together_are_png_or_left_out(tmp_path: Path) -> None:
     svg = '<svg width="100pt"><dc:description>said</dc:description>{}</svg>'
     for name, size in (("small", 10), ("large", 1000), ("huge", 3000)):
         (tmp_path / f"{name}.svg").write_text(svg.format("x" * size))
@@ -140,15 +140,15 @@ def test_figures_that_are_too_large_together_are_pictures_or_left_out(tmp_path: 
     names = ["small", "large", "huge", "missing"]
 
     def kinds(budget_bytes: int) -> list[str | None]:
-        found = pictures.pictures(tmp_path, names, budget_bytes)
-        return [picture and picture["uri"].split(";")[0].removeprefix("data:image/") for picture in found.values()]
+        found = embedded.images(tmp_path, names, budget_bytes)
+        return [image and image.uri.split(";")[0].removeprefix("data:image/") for image in found.values()]
 
     assert kinds(10_000) == ["svg+xml", "svg+xml", "svg+xml", None]
     assert kinds(3_500) == ["svg+xml", "svg+xml", "png", None]
     assert kinds(1_500) == ["svg+xml", "svg+xml", None, None]
     assert kinds(300) == ["svg+xml", "png", None, None]
-    picture = pictures.pictures(tmp_path, ["large"], 300)["large"]
-    assert picture and (picture["words"], picture["width_pixels"]) == ("said", 190), "as the svg says"
+    image = embedded.images(tmp_path, ["large"], 300)["large"]
+    assert image and (image.words, image.width_pixels) == ("said", 190), "as the svg says"
 
 
 LITERATURE = """source,address,device,workload,strategy,replicas,metric,unit,value,note

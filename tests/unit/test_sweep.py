@@ -35,8 +35,7 @@ from sharebench.figures import draw
 from sharebench.figures.style import theme
 from sharebench.gates import gates
 from sharebench.records.record import RecordError, read
-from sharebench.report import audit, page
-from sharebench.report import details as report_details
+from sharebench.report import audit, embedded, page
 from sharebench.study.study import Study
 
 Json = dict[str, Any]
@@ -102,8 +101,8 @@ def taken(record: Json) -> None:
     record["gates"] = gates.evaluate(record)
     json.dumps(record, allow_nan=False)
     reduced(record), starts(record), prometheus_rows(record), cases(record), job_cell(record), stage_rows(record)
-    device_units(record), audit.add(audit.Audit(), record)
-    details = report_details.Details()
+    device_units(record), audit.Audit().add(record)
+    details = embedded.Details()
     details.add(record)
     details.embedded()
 

@@ -18,8 +18,8 @@ class Damaged(Exception):
         super().__init__(f"{path}: damaged ({line}); remove it, and the next run writes a new one: rm {quoted}")
 
 
-def replace_atomically(path: Path, text: str) -> None:
-    """Write the file so that a reader sees the old or the new text, never a part, even after a power cut.
+def replace_atomically(path: Path, content: str | bytes) -> None:
+    """Write the file so that a reader sees the old or the new content, never a part, even after a power cut.
 
     Raises OSError (a full disk, for one); then the old file is untouched and nothing else is left behind.
     """
@@ -27,8 +27,8 @@ def replace_atomically(path: Path, text: str) -> None:
     # One fixed name: what a killed process leaves behind is overwritten by the next attempt.
     temporary = path.with_name(f".{path.name}.part")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with temporary.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

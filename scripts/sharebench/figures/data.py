@@ -13,16 +13,43 @@ from sharebench.core.files import read_json
 from sharebench.core.strategies import catalogue, is_again
 from sharebench.records.references import read_device
 from sharebench.records.tables import read_table
+from sharebench.records.types import NodeFacts
+from tenant.contract import Timeline
 
 Floats = npt.NDArray[np.float64]
+Row = dict[str, Any]
+"""A row of a table: values by column, each of the column's type."""
 
 ROWS_PER_CHUNK = 500_000
 """histograms.csv is read in pieces of this many rows (about 12 MB), whatever its size."""
 
-TEXTS = ("strategy", "workload", "tenant_workload", "status", "reason", "notes")
-"""Columns of summary.csv that hold words; blank ones are empty."""
+ISOLATION = tuple(f"{kind}_isolation{end}" for kind in ("performance", "fault") for end in ("", "_basis"))
+TEXTS = {
+    "summary": ("strategy", "workload", "tenant_workload", "status", "reason", "notes"),
+    "jobs": ("strategy", "workload", "status", "reason"),
+    "interference": ("strategy", "victim", "aggressor", "status", "reason"),
+    "isolation": ("strategy", "fault", "victim", "aggressor", "notes"),
+    "startup": ("strategy", "workload"),
+    "prometheus": ("strategy", "workload", "tenant_workload", "reason"),
+    "devices": ("strategy", "workload", "tenant_workload", "device"),
+    "contrasts": ("strategy", "reference", "workload", "tenant_workload", "separable", "reason"),
+    "model": ("workload", "shape", "parameter", "unit", "reason"),
+    "predictions": ("strategy", "workload", "basis", "reason"),
+    "which": ("workload_class", "workload", "family", "strategy", "verdict", "basis", "reason"),
+    "rankings": ("criterion", "family", "basis", "unit", "source"),
+    "cost": ("strategy", "workload"),
+    "capacity": ("strategy", "workload", "percentile", "bound", "reason"),
+    "advice": ("workload", "strategy", "basis", "verdict", "percentile", "effort", "reason", "isolation", *ISOLATION),
+}
+"""Columns of each table that hold text; blank ones are empty."""
 OF_ROW = ("strategy", "workload", "replicas", "n", "status")
-"""What a row of the summary is of, and why it may be blank: few of its many columns, with which all goes faster."""
+"""The point of a row of the summary, and why it may be blank: with few of its many columns, drawing is faster."""
+ABSENCES = {
+    "ok": "excluded by a gate",
+    "mixed": "no valid cell",
+    "missing": "not measured",
+    "not-measured": "not measured",
+}
 
 
 @dataclass(frozen=True)
@@ -32,7 +59,7 @@ class DrawnStudy:
     data: Path
     results: Path
     config: dict[str, Any]
-    node: dict[str, Any]
+    node: NodeFacts
     not_shown: str
     only: frozenset[str] = frozenset()
     """Workloads that figures of the summary show; empty for all."""
@@ -44,7 +71,7 @@ class DrawnStudy:
 
     @property
     def facts(self) -> list[str]:
-        """Device, label, window and repeats, in words, for a subtitle."""
+        """Device, label, window and repeats, for a subtitle."""
         repeats = self.config["repeats"]
         product, label = self.node["product"], self.node["label"]
         facts = [
@@ -60,17 +87,30 @@ class DrawnStudy:
         """The same of jobs, which have no window of fixed length."""
         return [fact for fact in self.facts if not fact.endswith(" s window")]
 
+    def table(self, name: str) -> pd.DataFrame:
+        """tables/`name`.csv; the summary of the study's `only` workloads."""
+        table = read_table(self.results / "tables" / f"{name}.csv", TEXTS[name])
+        return table[table["workload"].isin(self.only)] if self.only and name == "summary" else table
+
+    def plain_summary(self) -> pd.DataFrame:
+        """tables/summary.csv `without_mixes`."""
+        return self.without_mixes(self.table("summary"))
+
     def strategies(self, table: pd.DataFrame) -> list[str]:
         """Strategies of `table`, in the catalogue's order, any that it does not know last."""
-        present = set(table["strategy"])
-        known = [name for name in self.catalogue if name in present]
-        return known + sorted(present.difference(known))
+        return _in_order(self.catalogue, table["strategy"])
 
     def workloads(self, table: pd.DataFrame) -> list[str]:
         """Workloads of `table`, in the order in which they were asked for, others last."""
-        present = set(table["workload"])
-        asked = [name for name in self.config["workloads"] if name in present]
-        return asked + sorted(present.difference(asked))
+        return _in_order(self.config["workloads"], table["workload"])
+
+    def by_strategy(self, table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+        """The rows of each strategy, in the order of `strategies`."""
+        return {name: table[table["strategy"] == name] for name in self.strategies(table)}
+
+    def by_workload(self, table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+        """The rows of each workload, in the order of `workloads`."""
+        return {name: table[table["workload"] == name] for name in self.workloads(table)}
 
     def is_mix(self, workload: str) -> bool:
         """Whether its tenants need not all run the same."""
@@ -78,9 +118,9 @@ class DrawnStudy:
         return "+" in workload or entry.get("tenants") is not None
 
     def without_mixes(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The rows of plain workloads: lines over the number of tenants say nothing where tenants differ.
+        """The rows of plain workloads: lines over the number of tenants mean nothing where tenants differ.
 
-        Nor those of what is measured again: it is the baseline, and its difference has a place in the tables.
+        Without those of the A/A control: it is the baseline, and its difference has a place in the tables.
         """
         plain = table[~table["workload"].map(self.is_mix).astype(bool)]
         return plain[~plain["strategy"].map(is_again).astype(bool)]
@@ -97,6 +137,13 @@ class DrawnStudy:
         return self.data / "cells" / strategy / workload / f"n{replicas}" / f"r{repeat}"
 
 
+def _in_order(order: Iterable[str], present: Iterable[str]) -> list[str]:
+    """The names that are present, in this order, others last."""
+    names = set(present)
+    known = [name for name in order if name in names]
+    return known + sorted(names.difference(known))
+
+
 def load(data: Path, results: Path) -> DrawnStudy:
     """Read the facts of the study whose cells are under `data` and whose tables are under `results`."""
     manifest = read_json(results / "manifest.json", "config", "not_shown")
@@ -104,46 +151,22 @@ def load(data: Path, results: Path) -> DrawnStudy:
     return DrawnStudy(data, results, manifest["config"], device["node"], manifest["not_shown"])
 
 
-def summary(study: DrawnStudy) -> pd.DataFrame:
-    """tables/summary.csv: one row per strategy, workload and replicas."""
-    found = table(study, "summary", TEXTS)
-    return found[found["workload"].isin(study.only)] if study.only else found
+def rows_of(table: pd.DataFrame) -> list[Row]:
+    """The rows of a table, each with its values by column."""
+    return [{str(column): value for column, value in row.items()} for row in table.to_dict("records")]
 
 
-def table(study: DrawnStudy, name: str, texts: Iterable[str]) -> pd.DataFrame:
-    """tables/`name`.csv; blank `texts` are empty."""
-    return read_table(study.results / "tables" / f"{name}.csv", texts)
+def absence(row: Mapping[str, Any]) -> str:
+    """Why a metric of a row of the summary is blank: `infeasible`, `excluded by a gate`."""
+    return "too few samples" if row["n"] > 0 else ABSENCES.get(row["status"], row["status"])
 
 
-def interference(study: DrawnStudy) -> pd.DataFrame:
-    """tables/interference.csv: one row per strategy, victim and aggressor."""
-    return table(study, "interference", ("strategy", "victim", "aggressor", "status", "reason"))
-
-
-def startup(study: DrawnStudy) -> pd.DataFrame:
-    """tables/startup.csv: one row per strategy, workload and number of tenants."""
-    return table(study, "startup", ("strategy", "workload"))
-
-
-def isolation(study: DrawnStudy) -> pd.DataFrame:
-    """tables/isolation.csv: one row per strategy, fault and victim."""
-    return table(study, "isolation", ("strategy", "fault", "victim", "aggressor", "notes"))
-
-
-def jobs(study: DrawnStudy) -> pd.DataFrame:
-    """tables/jobs.csv: one row per strategy, workload and number of jobs."""
-    return table(study, "jobs", ("strategy", "workload", "status", "reason"))
-
-
-def absence(row: Mapping[Any, Any]) -> str:
-    """Why a metric of a row of the summary is blank, in a few words: `infeasible`, `excluded by a gate`."""
-    words = {
-        "ok": "excluded by a gate",
-        "mixed": "no valid cell",
-        "missing": "not measured",
-        "not-measured": "not measured",
-    }
-    return "too few samples" if row["n"] > 0 else words.get(row["status"], row["status"])
+def absences(rows: pd.DataFrame, metrics: Iterable[str]) -> list[str]:
+    """Of each row of the summary that lacks one of the metrics, which one it is and why it is blank."""
+    return [
+        f"{row['workload']}: {row['strategy']} at {row['replicas']} tenants is {absence(row)}"
+        for row in rows_of(rows[rows[list(metrics)].isna().any(axis="columns")])
+    ]
 
 
 @dataclass(frozen=True)
@@ -153,7 +176,7 @@ class Sample:
     strategy: str
     workload: str
     largest: int
-    """Largest number of tenants that anybody was asked for with this workload."""
+    """Largest number of tenants that any strategy was asked for with this workload."""
     replicas: int | None
     """Largest number of tenants with a valid cell of this strategy; None where there is none."""
     repeat: int | None
@@ -166,25 +189,22 @@ def samples(study: DrawnStudy) -> list[Sample]:
     """One sample per plain workload and strategy of tables/cells.csv, in the order of the study."""
     columns = ["strategy", "workload", "replicas", "repeat", "valid", "count", "reason"]
     path = study.results / "tables" / "cells.csv"
-    table = read_table(path, columns=columns, repeated=("strategy", "workload", "reason"))
-    table = study.without_mixes(table).copy()
-    table["usable"] = table["valid"] & (table["count"] > 0)
+    table = study.without_mixes(read_table(path, columns=columns, repeated=("strategy", "workload", "reason")))
     found = []
-    for workload in study.workloads(table):
-        of_workload = table[table["workload"] == workload]
-        for strategy in study.strategies(of_workload):
-            rows = of_workload[of_workload["strategy"] == strategy]
-            usable = rows[rows["usable"]]
-            at_largest = usable[usable["replicas"] == usable["replicas"].max()]
-            reasons = rows["reason"].dropna()
+    for workload, of_workload in study.by_workload(table).items():
+        for strategy, rows in study.by_strategy(of_workload).items():
+            # The first repeat at the largest number of tenants comes first.
+            usable = rows[rows["valid"] & (rows["count"] > 0)].sort_values(
+                ["replicas", "repeat"], ascending=[False, True]
+            )
             found.append(
                 Sample(
                     strategy,
                     workload,
                     largest=int(of_workload["replicas"].max()),
-                    replicas=None if usable.empty else int(at_largest["replicas"].iloc[0]),
-                    repeat=None if usable.empty else int(at_largest["repeat"].min()),
-                    reason="" if reasons.empty else str(reasons.iloc[0]),
+                    replicas=None if usable.empty else int(usable["replicas"].iloc[0]),
+                    repeat=None if usable.empty else int(usable["repeat"].iloc[0]),
+                    reason=next(map(str, rows["reason"].dropna()), ""),
                 )
             )
     return found
@@ -202,7 +222,7 @@ def histogram(study: DrawnStudy, sample: Sample) -> tuple[Floats, Floats]:
     return np.asarray(total.index, dtype=np.float64), np.asarray(total, dtype=np.float64)
 
 
-def timelines(study: DrawnStudy, sample: Sample) -> list[dict[str, Any]]:
+def timelines(study: DrawnStudy, sample: Sample) -> list[Timeline]:
     """Timelines of the tenants of the cell that `sample` names, by index of the tenant."""
     assert sample.replicas is not None and sample.repeat is not None, "a sample without a cell"
     folder = study.cell_folder(sample.strategy, sample.workload, sample.replicas, sample.repeat)

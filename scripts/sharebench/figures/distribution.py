@@ -1,31 +1,53 @@
-"""Distribution of the latencies of each strategy at its largest number of tenants."""
+"""Latencies of each strategy at its largest number of tenants: distribution, percentiles, and what buckets hide."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from sharebench.figures import data
-from sharebench.figures.catalogue import ENTRIES
-from sharebench.figures.page import Sheet, say, sheet
-from sharebench.figures.style import Look, log_axis, looks
+from sharebench.figures.data import DrawnStudy, Floats, Sample, histogram, samples
+from sharebench.figures.page import PAGE_INCHES, Sheet, say, study_sheet
+from sharebench.figures.style import GREY, Look, log_axis, looks
+from sharebench.records.histogram import histogram_quantile
 
 MARKED_SHARES = (0.2, 0.5, 0.8)
 """Shares at which a curve carries its strategy's marker."""
+NEEDED_BEYOND = 3
+"""This many iterations must lie beyond a percentile: p99 needs 300, whatever their effective number (in the tables)."""
+PERCENTILES = {0.5: "50", 0.9: "90", 0.99: "99", 0.999: "99.9", 0.9999: "99.99", 0.99999: "99.999", 0.999999: "99.9999"}
+"""Share of iterations → name."""
+LEFT = 1 / (1 - 0.1)
+"""The axis of percentiles begins at the 10th."""
+NAME_INCHES = 0.42
+"""Room that the name of a percentile needs."""
+CLIENT_DEFAULT = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+"""Bounds in seconds of prometheus_client's Histogram unless others are chosen (prometheus_client/metrics.py)."""
+QUIGLEY = (0.001, 0.01, 0.1, 0.25, *(bound for bound in CLIENT_DEFAULT if bound > 0.25))
+"""Those up to 0.25 s of the matrix products in Quigley's comparison of 2024; beyond they are not known to us."""
+QUANTILES = {"p50": 0.5, "p99": 0.99}
+LANE = 0.18
+"""Half the distance of the two lanes of a strategy."""
 
-
-Buckets = tuple[data.Floats, data.Floats]
+Buckets = tuple[Floats, Floats]
 """Upper bounds in seconds, ascending, and counts."""
 
 
-def draw(study: data.DrawnStudy) -> Sheet:
-    """One panel per workload: the share of iterations that took at most so many milliseconds."""
-    return per_workload(study, "distribution", "Latency (ms)", "Share of iterations", _panel)
+def distribution(study: DrawnStudy) -> Sheet:
+    """The share of iterations that took at most the milliseconds on the axis."""
+    return _per_workload(study, "distribution", "Latency (ms)", "Share of iterations", _shares)
 
 
-def per_workload(
-    study: data.DrawnStudy,
+def percentiles(study: DrawnStudy) -> Sheet:
+    """Latency by percentile, on an axis on which each further nine is as far as the one before."""
+    return _per_workload(study, "percentiles", "Percentile", "Latency (ms)", _percentiles)
+
+
+def _per_workload(
+    study: DrawnStudy,
     name: str,
     x_label: str,
     y_label: str,
@@ -35,35 +57,49 @@ def per_workload(
 
     `panel` draws these; False when none of them has anything to draw.
     """
-    samples = data.samples(study)
-    style = looks(study.catalogue, {sample.strategy for sample in samples})
-    workloads = list(dict.fromkeys(sample.workload for sample in samples))
-    page = sheet(
-        ENTRIES[name].title,
-        study.facts,
-        max(len(workloads), 1),
+    found = samples(study)
+    style = looks(study.catalogue, {sample.strategy for sample in found})
+    workloads = list(dict.fromkeys(sample.workload for sample in found))
+    page = study_sheet(
+        study,
+        name,
+        len(workloads),
+        "there are no cells",
         x_label=x_label,
         y_label=y_label,
-        legend=legend(samples, style),
-        note=study.left_out,
+        legend=_legend(found, style),
     )
-    if not workloads:
-        say(page, page.axes[0], "Nothing to draw: there are no cells.")
     for ax, workload in zip(page.axes, workloads, strict=False):
-        of_workload = [sample for sample in samples if sample.workload == workload]
-        absent = [sample.strategy for sample in of_workload if sample.replicas is None]
-        page.words.extend(f"{workload}: {strategy} has no valid cell" for strategy in absent)
-        buckets = {
-            sample.strategy: data.histogram(study, sample) for sample in of_workload if sample.replicas is not None
-        }
+        own = [sample for sample in found if sample.workload == workload]
+        page.words.extend(f"{workload}: {each.strategy} has no valid cell" for each in own if each.replicas is None)
+        buckets = {each.strategy: histogram(study, each) for each in own if each.replicas is not None}
         if buckets and panel(ax, buckets, style):
-            ax.set_title(f"{workload}, N = {of_workload[0].largest}")
+            ax.set_title(f"{workload}, N = {own[0].largest}")
         else:
             say(page, ax, f"{workload}: no valid measurement")
     return page
 
 
-def _panel(ax: Axes, buckets: dict[str, Buckets], style: dict[str, Look]) -> bool:
+def _legend(found: list[Sample], style: dict[str, Look]) -> list[Line2D]:
+    """One entry per strategy, with its number of tenants where that is not the largest."""
+    entries = []
+    for strategy in dict.fromkeys(sample.strategy for sample in found):
+        notes = {sample.workload: _note(sample) for sample in found if sample.strategy == strategy}
+        note = "; ".join(f"{workload}: {note}" for workload, note in notes.items() if note)
+        if len(set(notes.values())) == 1:
+            note = next(iter(notes.values()))
+        label = f"{strategy} ({note})" if note else strategy
+        entries.append(Line2D([], [], label=label, **style[strategy].line))
+    return entries
+
+
+def _note(sample: Sample) -> str:
+    if sample.replicas is None:
+        return "no valid cell"
+    return f"N = {sample.replicas}" if sample.replicas < sample.largest else ""
+
+
+def _shares(ax: Axes, buckets: dict[str, Buckets], style: dict[str, Look]) -> bool:
     bounds_ms = []
     for strategy, (upper_seconds, count) in buckets.items():
         # What overflowed the buckets has no upper bound: the curve ends below 1.
@@ -82,20 +118,123 @@ def _panel(ax: Axes, buckets: dict[str, Buckets], style: dict[str, Look]) -> boo
     return True
 
 
-def legend(samples: list[data.Sample], style: dict[str, Look]) -> list[Line2D]:
-    """One entry per strategy, which says where its number of tenants is not the largest."""
-    entries = []
-    for strategy in dict.fromkeys(sample.strategy for sample in samples):
-        notes = {sample.workload: _note(sample) for sample in samples if sample.strategy == strategy}
-        note = "; ".join(f"{workload}: {note}" for workload, note in notes.items() if note)
-        if len(set(notes.values())) == 1:
-            note = next(iter(notes.values()))
-        label = f"{strategy} ({note})" if note else strategy
-        entries.append(Line2D([], [], label=label, **style[strategy].line))
-    return entries
+def curve(upper_seconds: Floats, count: Floats) -> tuple[Floats, Floats]:
+    """Where each bucket ends, as one over the share of iterations beyond it (ascending), and its bound in ms.
+
+    Only as far as the sample carries: with at least NEEDED_BEYOND iterations beyond, and bounds that are finite.
+    """
+    total = count.sum()
+    one_over_beyond = total / np.maximum(total - count.cumsum(), NEEDED_BEYOND)
+    # The bucket in which the sample ends counts up to there.
+    is_carried = np.isfinite(upper_seconds) & (np.roll(one_over_beyond, 1) < total / NEEDED_BEYOND)
+    is_carried[:1] = np.isfinite(upper_seconds[:1]) & (total > NEEDED_BEYOND)
+    return one_over_beyond[is_carried], 1e3 * upper_seconds[is_carried]
 
 
-def _note(sample: data.Sample) -> str:
-    if sample.replicas is None:
-        return "no valid cell"
-    return f"N = {sample.replicas}" if sample.replicas < sample.largest else ""
+def _percentiles(ax: Axes, buckets: dict[str, Buckets], style: dict[str, Look]) -> bool:
+    curves = {strategy: found for strategy, own in buckets.items() if len((found := curve(*own))[0])}
+    if not curves:
+        return False
+    places = np.array([1 / (1 - q) for q in PERCENTILES])
+    right = max(2.5, *(1.3 * x[-1] for x, _ in curves.values()))
+    bounds_ms = []
+    for strategy, (x, upper_ms) in curves.items():
+        look = style[strategy]
+        ax.step([1, *x], [upper_ms[0], *upper_ms], where="pre", color=look.color, ls=look.dashes)
+        marked = places[places <= x[-1]]
+        ax.plot(marked, upper_ms[np.searchsorted(x, marked)], ls="", marker=look.marker, color=look.color)
+        bounds_ms += [upper_ms[np.searchsorted(x, min(LEFT, x[-1]))], upper_ms[-1]]
+    ax.set_xscale("log")
+    ax.set_xlim(LEFT, right)
+    inches_per_nine = ax.bbox.width / ax.figure.dpi / math.log10(right / LEFT)
+    every = 2 if inches_per_nine < NAME_INCHES else 1
+    names = [name if i % every == 0 else "" for i, name in enumerate(PERCENTILES.values())]
+    ax.xaxis.set_major_locator(FixedLocator(places.tolist()))
+    ax.xaxis.set_major_formatter(FixedFormatter(names))
+    ax.xaxis.set_minor_locator(NullLocator())
+    log_axis(ax, "y", min(bounds_ms) / 1.15, max(bounds_ms) * 1.15)
+    return True
+
+
+def buckets(study: DrawnStudy) -> Sheet:
+    """What coarse buckets hide: a panel per workload and set of bounds, with the quantiles, true and by the buckets."""
+    own = (study.config.get("prometheus") or {}).get("buckets")
+    sets = (
+        {"prometheus.buckets": tuple(own)} if own else {"Quigley's bounds": QUIGLEY, "default bounds": CLIENT_DEFAULT}
+    )
+    found = [sample for sample in samples(study) if sample.replicas is not None]
+    by_workload: dict[str, list[Sample]] = {}
+    for sample in found:
+        by_workload.setdefault(sample.workload, []).append(sample)
+    style = looks(study.catalogue, {sample.strategy for sample in found})
+    panels = [(workload, name, bounds) for workload in by_workload for name, bounds in sets.items()]
+    page = study_sheet(
+        study,
+        "buckets",
+        len(panels),
+        "there is no valid cell",
+        note=f"Grey lines are the bounds, moved to the record's nearest (0.6 % at most). {study.left_out}".strip(),
+        x_label="Latency (ms)",
+        legend=[
+            Line2D([], [], color=GREY, marker=marker, ls="", mfc=face, label=f"{name} {of}")
+            for name, marker in zip(QUANTILES, ("o", "s"), strict=True)
+            for face, of in ((GREY, "of the record"), ("none", "by histogram_quantile"))
+        ],
+        columns=2,
+        width_inches=PAGE_INCHES,
+        panel_inches=0.35 + 0.34 * max(map(len, by_workload.values()), default=1),
+        left_inches=0.95,
+    )
+    for ax, (workload, name, bounds) in zip(page.axes, panels, strict=False):
+        rows = {
+            f"{sample.strategy} × {sample.replicas}": (histogram(study, sample), style[sample.strategy].color)
+            for sample in by_workload[workload]
+        }
+        ax.set_title(f"{workload}: {name}")
+        page.words.extend(f"{workload}, {name}: {line}" for line in _quantiles(ax, rows, bounds))
+    return page
+
+
+def coarse(buckets: Buckets, bounds: Sequence[float]) -> tuple[list[float], list[float]]:
+    """The same counts in fewer buckets: the bounds moved to the nearest of `buckets`' own, infinity, and counts."""
+    uppers, counts = buckets
+    kept = [_nearest(bound) for bound in bounds]
+    cumulative = [float(counts[uppers <= bound * (1 + 1e-9)].sum()) for bound in kept]
+    return [*kept, np.inf], [high - low for low, high in pairwise([0.0, *cumulative, float(counts.sum())])]
+
+
+def _nearest(bound: float) -> float:
+    """The bound of the record's layout (64 per doubling from 1 µs) that is nearest on the log scale."""
+    return float(1e-6 * 2 ** (round(64 * np.log2(bound / 1e-6)) / 64))
+
+
+def fine_quantile(buckets: Buckets, q: float) -> float:
+    """The quantile by the record's own buckets, each 1.1 % wide: the geometric middle of the one that holds it."""
+    uppers, counts = buckets
+    index = int(np.searchsorted(counts.cumsum(), q * counts.sum()))
+    return float(uppers[index] * 2 ** (-0.5 / 64))
+
+
+def _quantiles(ax: Axes, rows: dict[str, tuple[Buckets, str]], bounds: Sequence[float]) -> list[str]:
+    """Draw the rows: histogram and colour by label. Returns their text."""
+    drawn, words = [], []
+    for row, (label, (buckets, color)) in enumerate(rows.items()):
+        uppers, counts = coarse(buckets, bounds)
+        for lane, marker, (name, q) in zip((-LANE, LANE), ("o", "s"), QUANTILES.items(), strict=True):
+            true, guess = fine_quantile(buckets, q), histogram_quantile(q, uppers, counts)
+            if guess is None or not np.isfinite(true):
+                continue
+            y = row + lane
+            ax.plot([1e3 * true, 1e3 * guess], [y, y], color=color, lw=0.7)
+            ax.plot(1e3 * true, y, marker=marker, color=color, ls="")
+            ax.plot(1e3 * guess, y, marker=marker, color=color, mfc="white", ls="")
+            drawn += [true, guess]
+            words.append(f"{label} {name} {1e3 * true:.3g} ms, by the buckets {1e3 * guess:.3g} ms")
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.set_yticks(range(len(rows)), list(rows))
+    ax.grid(visible=False)
+    if drawn:
+        log_axis(ax, "x", 1e3 * min(drawn) / 1.6, 1e3 * max(drawn) * 1.6)
+        for bound in bounds:
+            ax.axvline(1e3 * _nearest(bound), color="#b5b5b5", lw=0.6, zorder=0)
+    return words

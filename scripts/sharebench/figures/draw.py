@@ -5,50 +5,40 @@ from dataclasses import replace
 from pathlib import Path
 
 from sharebench.figures import (
-    buckets,
-    cost,
     devices,
     distribution,
-    heat_maps,
-    isolation,
+    grids,
     model,
     over_replicas,
-    percentiles,
     scatter_panels,
     startup,
     timeline,
     timeslice,
-    which,
 )
 from sharebench.figures.catalogue import PAPER
 from sharebench.figures.data import DrawnStudy, load
 from sharebench.figures.page import Sheet, save
 from sharebench.figures.style import theme
 
-
-def _timeslice(study: DrawnStudy) -> Sheet:
-    return timeslice.draw(study.data, study.catalogue)
-
-
 DRAWERS: dict[str, Callable[[DrawnStudy], Sheet]] = {
     "latency": over_replicas.latency,
     "throughput": over_replicas.throughput,
-    "distribution": distribution.draw,
-    "percentiles": percentiles.draw,
-    "slowdown": heat_maps.slowdown,
+    "distribution": distribution.distribution,
+    "percentiles": distribution.percentiles,
+    "slowdown": grids.slowdown,
     "progress": scatter_panels.progress,
     "power": scatter_panels.power,
     "timeline": timeline.draw,
     "model": model.draw,
-    "cost": cost.draw,
-    "which": which.draw,
-    "interference": heat_maps.interference,
+    "cost": scatter_panels.cost,
+    "which": grids.which,
+    "interference": grids.interference,
     "jobs": over_replicas.jobs,
     "startup": startup.draw,
-    "isolation": isolation.draw,
-    "buckets": buckets.draw,
+    "isolation": grids.isolation,
+    "buckets": distribution.buckets,
     # In no catalogue, since only the data can ask for them: the probe of time slices, and blocks on several devices.
-    "timeslice": _timeslice,
+    "timeslice": lambda study: timeslice.draw(study.data, study.catalogue),
     "devices": devices.draw,
 }
 

@@ -1,4 +1,4 @@
-"""The scaling model beside the measurements, and what it says of strategies that were not measured."""
+"""The scaling model next to the measurements, and its predictions for strategies that were not measured."""
 
 from typing import Any
 
@@ -7,50 +7,46 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator
 
-from sharebench.figures import data
-from sharebench.figures.catalogue import ENTRIES
-from sharebench.figures.page import Sheet, say, sheet
+from sharebench.figures.data import DrawnStudy
+from sharebench.figures.page import Sheet, study_sheet
 from sharebench.figures.style import GREY, SMALL_POINTS, Look, log_axis, looks
 
 PREDICTED, MEASURED = "predicted_mean_seconds", "measured_mean_seconds"
 DASHES = (0, (4, 1.6))
-HOLLOW = {"mfc": "white", "mew": 0.9, "ms": 3.6}
 BREAKS = "#c1121f"
+RING: dict[str, Any] = {"ls": "", "marker": "o", "ms": 8, "mfc": "none", "mec": BREAKS}
+"""Around a cell that breaks the model."""
 
 
-def draw(study: data.DrawnStudy) -> Sheet:
+def draw(study: DrawnStudy) -> Sheet:
     """One panel per workload: measured means as markers, the model as dashed lines with bands."""
-    table = data.table(study, "predictions", ("strategy", "workload", "basis", "reason"))
+    table, shapes = study.table("predictions"), study.table("model")
     names = study.strategies(table)
     style = looks(study.catalogue, names)
-    workloads = study.workloads(table)
     measured = set(table.loc[table["basis"] == "measured", "strategy"])
-    legend = [Line2D([], [], label=name, **_marks(style[name])) for name in names if name in measured]
+    panels = study.by_workload(table)
+    legend = [Line2D([], [], label=name, **_filled(style[name])) for name in names if name in measured]
     legend += [
-        Line2D([], [], label=f"{name}: predicted, not measured", ls=DASHES, **_marks(style[name], hollow=True))
+        Line2D([], [], label=f"{name}: predicted, not measured", **_hollow(style[name]) | {"ls": DASHES})
         for name in names
         if name not in measured
     ]
     legend.append(Line2D([], [], color=GREY, ls=DASHES, label="model, with its 95 % band"))
-    if (table["flagged"]).any():
-        legend.append(Line2D([], [], ls="", marker="o", ms=8, mfc="none", mec=BREAKS, label="breaks the model"))
-    page = sheet(
-        ENTRIES["model"].title,
-        study.facts,
-        max(len(workloads), 1),
+    if table["flagged"].any():
+        legend.append(Line2D([], [], **RING, label="breaks the model"))
+    page = study_sheet(
+        study,
+        "model",
+        len(panels),
+        "no valid measurement to fit a model to",
         x_label="Number of tenants",
         y_label="Mean latency (ms)",
         legend=legend,
-        note=study.left_out,
         columns=2,
         panel_inches=2.5,
         left_inches=0.42,
     )
-    if not workloads:
-        say(page, page.axes[0], "Nothing to draw: no valid measurement to fit a model to.")
-    shapes = data.table(study, "model", ("workload", "shape", "parameter", "unit", "reason"))
-    for ax, workload in zip(page.axes, workloads, strict=False):
-        rows = table[table["workload"] == workload]
+    for ax, (workload, rows) in zip(page.axes, panels.items(), strict=False):
         ax.set_title(workload)
         about = _about(shapes[shapes["workload"] == workload])
         ax.text(0.02, 0.98, about, transform=ax.transAxes, ha="left", va="top", size=SMALL_POINTS, color=GREY)
@@ -59,17 +55,19 @@ def draw(study: data.DrawnStudy) -> Sheet:
     return page
 
 
-def _marks(look: Look, hollow: bool = False) -> dict[str, Any]:
-    marks: dict[str, Any] = {"color": look.color, "marker": look.marker}
-    return marks | HOLLOW if hollow else marks | {"ls": ""}
+def _filled(look: Look) -> dict[str, Any]:
+    return {"color": look.color, "marker": look.marker, "ls": ""}
+
+
+def _hollow(look: Look) -> dict[str, Any]:
+    return _filled(look) | {"mfc": "white", "mew": 0.9, "ms": 3.6}
 
 
 def _about(rows: pd.DataFrame) -> str:
-    """Shape of the model and its error, in words."""
+    """Shape of the model and its error, as text."""
     chosen = rows[rows["chosen"]]
     if chosen.empty:
-        reasons = [reason for reason in rows["reason"] if reason]
-        return f"no model: {reasons[0]}" if reasons else "no model"
+        return ": ".join(["no model", *filter(None, rows["reason"])][:2])
     row = chosen.iloc[0]
     error = row["leave_one_out_error_percent"]
     digits = ".0f" if error >= 10 else ".2g"
@@ -78,27 +76,23 @@ def _about(rows: pd.DataFrame) -> str:
 
 def _panel(ax: Axes, rows: pd.DataFrame, names: list[str], style: dict[str, Look]) -> None:
     known = rows[rows["basis"] == "measured"]
-    last = int(known["replicas"].max()) if len(known) else int(rows["replicas"].max())
+    last = int((known if len(known) else rows)["replicas"].max())
     shown = rows[rows["replicas"] <= last]
+    columns = [PREDICTED, f"{PREDICTED}_low", f"{PREDICTED}_high", MEASURED]
+    shown = shown.assign(**{name: 1e3 * shown[name].astype(float) for name in columns})
     for name in names:
         own = shown[shown["strategy"] == name].sort_values("replicas")
-        look = style[name]
+        look, replicas = style[name], own["replicas"]
         points = own[own["basis"] == "measured"]
-        ax.plot(own["replicas"], 1e3 * own[PREDICTED], color=look.color, ls=DASHES, lw=0.9)
-        ax.fill_between(
-            own["replicas"],
-            1e3 * own[f"{PREDICTED}_low"].astype(float),
-            1e3 * own[f"{PREDICTED}_high"].astype(float),
-            color=look.color,
-            alpha=0.13,
-            lw=0,
-        )
+        ax.plot(replicas, own[PREDICTED], color=look.color, ls=DASHES, lw=0.9)
+        band = own[f"{PREDICTED}_low"], own[f"{PREDICTED}_high"]
+        ax.fill_between(replicas, *band, color=look.color, alpha=0.13, lw=0)
         if points.empty:
-            ax.plot(own["replicas"], 1e3 * own[PREDICTED], ls="", **_marks(look, hollow=True))
-        ax.plot(points["replicas"], 1e3 * points[MEASURED], **_marks(look))
+            ax.plot(replicas, own[PREDICTED], **_hollow(look))
+        ax.plot(points["replicas"], points[MEASURED], **_filled(look))
         broken = points[points["flagged"]]
-        ax.plot(broken["replicas"], 1e3 * broken[MEASURED], ls="", marker="o", ms=8, mfc="none", mec=BREAKS, mew=0.9)
-    values = 1e3 * shown[[PREDICTED, MEASURED]].astype(float)
+        ax.plot(broken["replicas"], broken[MEASURED], **RING, mew=0.9)
+    values = shown[[PREDICTED, MEASURED]]
     if values.notna().to_numpy().any():
         # Some air above for the words.
         log_axis(ax, "y", values.min().min() / 1.15, values.max().max() * 1.5)

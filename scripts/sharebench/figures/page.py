@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypedDict, Unpack, cast
 
 import seaborn as sns
 from matplotlib.artist import Artist
@@ -21,12 +21,14 @@ from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-from sharebench.figures.catalogue import PAPER
-from sharebench.figures.style import GREY, SMALL_POINTS, TEXT_POINTS, TITLE_POINTS, width_in_force
+from sharebench.core.files import replace_atomically
+from sharebench.figures.catalogue import ENTRIES, PAPER
+from sharebench.figures.data import DrawnStudy
+from sharebench.figures.style import GREY, SMALL_POINTS, TEXT_POINTS, TITLE_POINTS, active_width
 
 COLUMN_INCHES, PAGE_INCHES = PAPER["column"], PAPER["page"]
 """Widths of one column and of the page of a two-column paper: what fits into IEEE's, ACM's and USENIX's."""
-LINE_INCHES, MARGIN_INCHES = 0.135, 0.09
+LINE_INCHES, TITLE_LINE_INCHES, MARGIN_INCHES = 0.135, 0.19, 0.09
 LEFT_INCHES, ABOVE_INCHES, BELOW_INCHES = 0.38, 0.24, 0.2
 """Room around a panel for its tick labels and its title."""
 CHARACTER_INCHES = 0.055
@@ -35,9 +37,28 @@ HANDLE_LENGTH, HANDLE_PAD = 3.2, 0.5
 """Of a legend, in heights of its text."""
 
 
+class Layout(TypedDict, total=False):
+    """What of a page differs between figures.
+
+    `columns` is the most that it has (3). `width_inches` is that of the page: a paper's column for one panel, else the
+    page. `panel_inches` is the height of a panel's data area (2.1), `left_inches` the room left of each (LEFT_INCHES),
+    `below_inches` more room under each (0), and `title_lines` how many lines a panel's title has (1).
+    """
+
+    x_label: str
+    y_label: str
+    legend: Sequence[Line2D]
+    columns: int
+    width_inches: float
+    panel_inches: float
+    left_inches: float
+    below_inches: float
+    title_lines: int
+
+
 @dataclass(frozen=True)
 class Sheet:
-    """A page with its panels in reading order, and what it says, in words, for those who do not see it."""
+    """A page with its panels in reading order, and its text for those who do not see it."""
 
     figure: Figure
     axes: list[Axes]
@@ -45,35 +66,20 @@ class Sheet:
     words: list[str]
 
 
-def sheet(
-    title: str,
-    facts: Sequence[str],
-    panels: int,
-    *,
-    x_label: str,
-    y_label: str,
-    legend: Sequence[Line2D] = (),
-    note: str = "",
-    columns: int = 3,
-    width_inches: float = 0.0,
-    panel_inches: float = 2.1,
-    left_inches: float = LEFT_INCHES,
-    below_inches: float = 0.0,
-    title_lines: int = 1,
-) -> Sheet:
-    """An empty page with `facts` in its subtitle and `panels` in at most `columns` columns.
+def sheet(title: str, facts: Sequence[str], panels: int, note: str = "", **layout: Unpack[Layout]) -> Sheet:
+    """An empty page with `facts` in its subtitle, at least one of `panels`, and a foot note.
 
-    Its width is a paper's column for one panel, else the page, unless `width_inches` says otherwise, or the theme asks
-    for one width: then as many panels stand beside each other as keep about their size.
-    `panel_inches` is the height of a panel's data area, `left_inches` the room left of each, `below_inches` more room
-    under each, and `title_lines` how many lines a panel's title has.
+    Where the theme asks for one width, the page has it, and as many columns as keep about their size.
     """
-    wanted_inches = width_in_force.get()
+    legend, title_lines = layout.get("legend", ()), layout.get("title_lines", 1)
+    panel_inches, left_inches = layout.get("panel_inches", 2.1), layout.get("left_inches", LEFT_INCHES)
+    columns, panels = layout.get("columns", 3), max(panels, 1)
+    wanted_inches = active_width.get()
     if wanted_inches:
         columns = max(1, round(columns * wanted_inches / PAGE_INCHES))
     columns = min(panels, columns)
     rows = math.ceil(panels / columns)
-    width = wanted_inches or width_inches or (COLUMN_INCHES if panels == 1 else PAGE_INCHES)
+    width = wanted_inches or layout.get("width_inches") or (COLUMN_INCHES if panels == 1 else PAGE_INCHES)
     figure = Figure(figsize=(width, 1))
     FigureCanvasAgg(figure)
     inner = width - 2 * MARGIN_INCHES
@@ -81,12 +87,12 @@ def sheet(
     foot = _lines(note.split(), " ", inner, SMALL_POINTS)
 
     titles = _lines(title.split(), " ", inner, TITLE_POINTS, "bold")
-    below_title = MARGIN_INCHES + 0.19 * len(titles)
+    below_title = MARGIN_INCHES + TITLE_LINE_INCHES * len(titles)
     title_bottom = below_title + LINE_INCHES * len(subtitle) + 0.04
     key = _legend(figure, legend, inner) if legend else None
     head = title_bottom + (_inches(figure, key)[1] if key else 0)
     above = ABOVE_INCHES + LINE_INCHES * (title_lines - 1)
-    row = above + panel_inches + BELOW_INCHES + below_inches
+    row = above + panel_inches + BELOW_INCHES + layout.get("below_inches", 0)
     foot_top = head + rows * row + 0.17
     height = foot_top + LINE_INCHES * len(foot) + 0.06
     figure.set_size_inches(width, height)
@@ -96,7 +102,7 @@ def sheet(
             y = 1 - (top + i * line_inches) / height
             figure.text(MARGIN_INCHES / width, y, line, ha="left", va="top", **look)
 
-    write(titles, MARGIN_INCHES, 0.19, size=TITLE_POINTS, weight="bold")
+    write(titles, MARGIN_INCHES, TITLE_LINE_INCHES, size=TITLE_POINTS, weight="bold")
     write(subtitle, below_title, size=TEXT_POINTS, color=GREY)
     write(foot, foot_top + 0.03, size=SMALL_POINTS, color=GREY)
     if key:
@@ -111,10 +117,32 @@ def sheet(
         size = (cell - left_inches - 0.04, panel_inches)
         ax = figure.add_axes((x / width, y / height, size[0] / width, size[1] / height))
         sns.despine(ax=ax)
-        ax.set_ylabel(y_label if i % columns == 0 else "")
-        ax.set_xlabel(x_label if i + columns >= panels else "")
+        ax.set_ylabel(layout.get("y_label", "") if i % columns == 0 else "")
+        ax.set_xlabel(layout.get("x_label", "") if i + columns >= panels else "")
         axes.append(ax)
     return Sheet(figure, axes, title, [*facts, *([note] if note else [])])
+
+
+def study_sheet(
+    study: DrawnStudy,
+    name: str,
+    panels: int,
+    nothing: str,
+    *,
+    facts: Sequence[str] | None = None,
+    more: Sequence[str] = (),
+    note: str | None = None,
+    **layout: Unpack[Layout],
+) -> Sheet:
+    """The page of figure `name` with the study's facts and `more`; without panels it says that there is `nothing`.
+
+    `facts` and `note` take the place of the study's own.
+    """
+    facts, note = [*(study.facts if facts is None else facts), *more], study.left_out if note is None else note
+    page = sheet(ENTRIES[name].title, facts, panels, note, **layout)
+    if not panels:
+        say(page, page.axes[0], f"Nothing to draw: {nothing}.")
+    return page
 
 
 def say(page: Sheet, ax: Axes, words: str) -> None:
@@ -132,22 +160,16 @@ def say(page: Sheet, ax: Axes, words: str) -> None:
 
 def save(page: Sheet, folder: Path, name: str, kinds: Sequence[str] = ("svg", "pdf", "png")) -> None:
     """Write `folder`/`name`.svg, .pdf and .png, each whole or not at all; equal pages give equal bytes."""
-    folder.mkdir(parents=True, exist_ok=True)
     words = "; ".join(page.words)
     about: dict[str, dict[str, str | None]] = {
         "svg": {"Title": page.title, "Description": words, "Date": None},
         "pdf": {"Title": page.title, "Subject": words, "CreationDate": None},
         "png": {"Title": page.title, "Description": words, "Software": None},
     }
-    for suffix in kinds:
+    for kind in kinds:
         content = io.BytesIO()
-        page.figure.savefig(content, format=suffix, metadata=about[suffix], dpi=220)
-        temporary = folder / f".{name}.{suffix}.part"
-        try:
-            temporary.write_bytes(content.getvalue())
-            temporary.replace(folder / f"{name}.{suffix}")
-        finally:
-            temporary.unlink(missing_ok=True)
+        page.figure.savefig(content, format=kind, metadata=about[kind], dpi=220)
+        replace_atomically(folder / f"{name}.{kind}", content.getvalue())
 
 
 def _inches(figure: Figure, artist: Artist) -> tuple[float, float]:

@@ -19,7 +19,7 @@ TITLE_POINTS, TEXT_POINTS, SMALL_POINTS = 9.0, 7.0, 6.2
 
 THEME: dict[str, Any] = {
     **sns.axes_style("ticks"),
-    "font.family": "DejaVu Sans",  # the one that matplotlib brings along: the same picture everywhere
+    "font.family": "DejaVu Sans",  # the one that matplotlib brings along: the same image everywhere
     "font.size": TEXT_POINTS,
     "axes.titlesize": TEXT_POINTS,
     "axes.titleweight": "bold",
@@ -55,7 +55,7 @@ for _axis in ("xtick", "ytick"):
 
 # Every two differ by more than 19 units of CIELAB, also with protanopia, deuteranopia and tritanopia. In the order
 # of config/strategies.yaml: the strategies of the default study are also far apart in lightness, so that they can
-# be told in grey, and the kinds of MPS are shades of one warm tone.
+# be distinguished in grey, and the kinds of MPS are shades of one warm tone.
 COLORS = (
     "#222222",
     "#1b4f9c",
@@ -71,28 +71,29 @@ COLORS = (
 # Their lengths make 90 strategies before a look returns.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.2, 1.2, 1.2)), (0, (2.5, 1)))
+BLUE, ORANGE = "#1b4f9c", "#d1560a"
+"""What is not of a strategy: our own values, and those of others."""
 
-
-width_in_force: ContextVar[float] = ContextVar("width_in_force", default=0.0)
+active_width: ContextVar[float] = ContextVar("active_width", default=0.0)
 """Width in inches that all pages have now; 0 where each figure has its own."""
 
 
 def is_narrow() -> bool:
     """Whether pages are to be as wide as one column of a paper, in which a table of words needs other places."""
-    return 0 < width_in_force.get() <= PAPER["column"]
+    return 0 < active_width.get() <= PAPER["column"]
 
 
 @contextmanager
 def theme(width_inches: float = 0.0) -> Iterator[None]:
-    """The project's settings in force, whatever the user's matplotlibrc says; pages are as wide as given."""
-    token = width_in_force.set(width_inches)
+    """The project's settings, active whatever the user's matplotlibrc says; pages are as wide as given."""
+    token = active_width.set(width_inches)
     try:
         with mpl.rc_context():
             mpl.rcdefaults()
             mpl.rcParams.update(cast(Any, THEME))
             yield
     finally:
-        width_in_force.reset(token)
+        active_width.reset(token)
 
 
 def plain(value: float) -> str:
@@ -151,3 +152,9 @@ def looks(catalogue: Sequence[str], names: Iterable[str]) -> dict[str, Look]:
         name: Look(COLORS[i % len(COLORS)], MARKERS[i % len(MARKERS)], DASHES[i % len(DASHES)])
         for i, name in enumerate(order)
     }
+
+
+def shades(look: Look, count: int) -> list[tuple[float, ...]]:
+    """`count` shades of a strategy's colour, the first the darkest: one per tenant."""
+    pale = sns.light_palette(look.color, n_colors=10)[4]
+    return list(sns.blend_palette([look.color, pale], n_colors=count))

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from sharebench.core.files import read_json
 from sharebench.figures.page import PAGE_INCHES, Sheet, say, sheet
-from sharebench.figures.style import Look, log_axis, looks
+from sharebench.figures.style import Look, log_axis, looks, shades
 
 TITLE = "Who is on the device when"
 LANE_SHARE = 0.78
@@ -35,10 +34,10 @@ def draw(results: Path, catalogue: Sequence[str]) -> Sheet:
         TITLE,
         _facts(found, list(seen.values())),
         len(names) + 1,
+        _note(seen, timed),
         x_label="Length of a run on the device (ms)",
         y_label="Tenant",
         legend=[Line2D([], [], color=style[name].color, ls=style[name].dashes, label=name) for name in timed],
-        note=_note(seen, timed),
         columns=1,
         width_inches=PAGE_INCHES,
         panel_inches=0.8,
@@ -82,9 +81,7 @@ def _in_words(part: Mapping[str, Any]) -> str:
 def _strip(ax: Axes, timeline: Mapping[str, Any], look: Look) -> None:
     """Bars of the time on the device, a lane per tenant, the first on top."""
     lanes = timeline["runs_us"]
-    pale = sns.light_palette(look.color, n_colors=10)[4]
-    shades = sns.blend_palette([look.color, pale], n_colors=len(lanes))
-    for lane, (mine, shade) in enumerate(zip(lanes, shades, strict=True)):
+    for lane, (mine, shade) in enumerate(zip(lanes, shades(look, len(lanes)), strict=True)):
         bars = [(begin / 1e3, (end - begin) / 1e3) for begin, end in mine]
         ax.broken_barh(bars, (lane - LANE_SHARE / 2, LANE_SHARE), facecolors=shade, linewidth=0)
     ax.set(xlim=(0, 1e3 * timeline["seconds"]), ylim=(len(lanes) - 0.5, -0.5), yticks=range(len(lanes)))

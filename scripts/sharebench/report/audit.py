@@ -1,16 +1,24 @@
-"""What the records of a study say about themselves: gates, evidence, outcomes, provenance."""
+"""What the records of a study contain about themselves: gates, evidence, outcomes, provenance."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 from sharebench.figures.data import DrawnStudy
 from sharebench.gates import judged
 from sharebench.records.tables import read_table
+from sharebench.records.types import Record
 
-Outcome = tuple[str, str, int, str, str]
-"""Strategy, workload, replicas, status and reason."""
+
+class Outcome(NamedTuple):
+    """What cells of one point of the matrix ended with that did not end well."""
+
+    strategy: str
+    workload: str
+    replicas: int
+    status: str
+    reason: str
 
 
 @dataclass
@@ -31,50 +39,41 @@ class Audit:
     provenance: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     """What (run, Python, a package …) → each of its values with the number of cells."""
 
+    def add(self, record: Record) -> None:
+        """Count one record."""
+        self.cells += 1
+        cell = record["cell"]
+        strategy, workload, replicas, repeat = cell["strategy"], cell["workload"], cell["replicas"], cell["repeat"]
+        for gate in record["gates"]:
+            outcome = "failed" if not gate["passed"] else "passed" if gate["value"] is not None else "unjudged"
+            self.gates[gate["name"], gate["severity"]][outcome] += 1
+            if outcome == "failed":
+                where = f"{strategy}, {workload}, N = {replicas}, repeat {repeat}"
+                self.failures[gate["severity"]].append((where, gate["name"], gate["message"]))
+        for item in record["evidence"]:
+            self.evidence[strategy, item["name"]][item["holds"]] += 1
+        if record["status"] != "ok":
+            key = Outcome(strategy, workload, replicas, record["status"], record["reason"] or "")
+            self.outcomes[key].append(repeat)
+            for tenant in record["tenants"]:
+                if tenant["exit"] and tenant["exit"]["log_tail"]:
+                    self.logs.setdefault(key, f"tenant {tenant['index']}: {tenant['exit']['log_tail']}")
+        provenance = record["provenance"]
+        commit = provenance["git_commit"] or "not known"
+        values = {
+            "run": provenance["run_id"],
+            "commit of the measuring code": commit + " with local changes" * bool(provenance["git_dirty"]),
+            "Python of the tenants": provenance["python"],
+            "platform": provenance["platform"],
+            **provenance["packages"],
+        }
+        for name, value in values.items():
+            self.provenance[name][value] += 1
 
-def add(result: Audit, record: Mapping[str, Any]) -> None:
-    """Count one record."""
-    result.cells += 1
-    _judge(result, record)
-    _trace(result, record)
 
-
-def records(study: DrawnStudy) -> Iterator[Mapping[str, Any]]:
+def records(study: DrawnStudy) -> Iterator[Record]:
     """The records of all cells of tables/cells.csv, judged by today's gates as in the tables. Raises RecordError."""
     columns = ["strategy", "workload", "replicas", "repeat"]
     cells = read_table(study.results / "tables" / "cells.csv", columns=columns).drop_duplicates()
     for strategy, workload, replicas, repeat in cells[columns].itertuples(index=False):
         yield judged.read(study.cell_folder(strategy, workload, replicas, repeat) / "raw.json")
-
-
-def _judge(result: Audit, record: Mapping[str, Any]) -> None:
-    cell = record["cell"]
-    strategy, workload, replicas, repeat = (cell[key] for key in ("strategy", "workload", "replicas", "repeat"))
-    for gate in record["gates"]:
-        outcome = "failed" if not gate["passed"] else "passed" if gate["value"] is not None else "unjudged"
-        result.gates[gate["name"], gate["severity"]][outcome] += 1
-        if outcome == "failed":
-            where = f"{strategy}, {workload}, N = {replicas}, repeat {repeat}"
-            result.failures[gate["severity"]].append((where, gate["name"], gate["message"]))
-    for item in record["evidence"]:
-        result.evidence[strategy, item["name"]][item["holds"]] += 1
-    if record["status"] != "ok":
-        key = (strategy, workload, replicas, record["status"], record["reason"] or "")
-        result.outcomes[key].append(repeat)
-        for tenant in record["tenants"]:
-            if tenant["exit"] and tenant["exit"]["log_tail"]:
-                result.logs.setdefault(key, f"tenant {tenant['index']}: {tenant['exit']['log_tail']}")
-
-
-def _trace(result: Audit, record: Mapping[str, Any]) -> None:
-    provenance = record["provenance"]
-    commit = provenance["git_commit"] or "not known"
-    values = {
-        "run": provenance["run_id"],
-        "commit of the measuring code": commit + " with local changes" * bool(provenance["git_dirty"]),
-        "Python of the tenants": provenance["python"],
-        "platform": provenance["platform"],
-        **provenance["packages"],
-    }
-    for name, value in values.items():
-        result.provenance[name][value] += 1

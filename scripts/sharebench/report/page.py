@@ -19,29 +19,27 @@ import yaml
 from sharebench.core.files import read_json, replace_atomically
 from sharebench.core.strategies import again
 from sharebench.figures import catalogue
-from sharebench.figures import data as tables
+from sharebench.figures.data import DrawnStudy, Row, load, rows_of
 from sharebench.figures.style import looks
-from sharebench.report.audit import Audit, add, records
-from sharebench.report.details import BUDGET_BYTES, Details
-from sharebench.report.literature import comparisons
-from sharebench.report.pictures import pictures
-from sharebench.report.sections import advice
-from sharebench.report.sections import comparisons as report_comparisons
-from sharebench.report.sections.findings import all_findings
-from sharebench.report.sections.interference import verdicts
-from sharebench.report.sections.isolation import survivals
-from sharebench.report.sections.jobs import of_jobs
+from sharebench.records.types import NodeFacts
+from sharebench.report import words
+from sharebench.report.audit import Audit, records
+from sharebench.report.embedded import DETAILS_BYTES, Details, images
+from sharebench.report.literature import comparisons as literature
+from sharebench.report.sections import advice, comparisons, statements
 from sharebench.report.sections.matrix import matrices, pair_matrices
-from sharebench.report.sections.prometheus import watched
-from sharebench.report.sections.switches import switches
-from sharebench.report.words import digits, estimate, load, words
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
+SECTIONS = (
+    *("advice", "interference", "isolation", "jobs", "findings", "matrix", "numbers", "comparisons", "model", "energy"),
+    *("switches", "figures", "prometheus", "literature", "trust", "outcomes", "setup", "repeat"),
+)
+"""Templates in their order, the answers first. Their links at the top follow from what each renders."""
 UNITS_NOT_KNOWN = "not known: neither the node nor a tenant says"
 LISTED = 100
-"""So many cells are listed under each heading; the rest is counted, and tables/cells.csv has them all."""
+"""Cells that are listed under each heading; the rest is counted, and tables/cells.csv has them all."""
 MOST_ROWS, LEAST_ROWS = 800, 40
-"""So many rows of the summary are shown in all, and of each workload at least; tables/summary.csv has them all."""
+"""Rows of the summary that are shown in all, and of each workload at least; tables/summary.csv has them all."""
 MOST_BYTES = 5 * 2**20
 SPARE_BYTES = 20_000
 """Of the page, kept free for what says how many details there are."""
@@ -49,13 +47,11 @@ SPARE_BYTES = 20_000
 POWER_AND_ENERGY = ("power_mean_watts", "energy_per_iteration_joules", "energy_above_idle_per_iteration_joules")
 """Metrics of the summary that only a GPU has."""
 
-Row = dict[str, Any]
-
 
 def write(data: Path, results: Path, suffix: str = "") -> None:
     """Write `results`/report.html from the tables and figures there and the records under `data`.
 
-    `suffix` follows the figures' names in those of their files. A figure that is missing is said to be. Raises OSError
+    `suffix` follows the figures' names in those of their files. A figure that is missing gets a note. Raises OSError
     when another input cannot be read, or the report not written.
     """
     template = _template()
@@ -63,7 +59,7 @@ def write(data: Path, results: Path, suffix: str = "") -> None:
     details = shown["details"]
     bare = template.render(shown | {"details": details.embedded(0)})
     room_bytes = max(0, MOST_BYTES - SPARE_BYTES - len(bare.encode()))
-    page = template.render(shown | {"details": details.embedded(min(BUDGET_BYTES, room_bytes))})
+    page = template.render(shown | {"details": details.embedded(min(DETAILS_BYTES, room_bytes))})
     replace_atomically(results / "report.html", page)
 
 
@@ -77,7 +73,7 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(contents=contents, digits=digits, estimate=estimate, words=words)
+    environment.filters.update(contents=contents, digits=words.digits, estimate=words.estimate, words=words.words)
     return environment.get_template("report.html.j2")
 
 
@@ -100,21 +96,25 @@ def contents(sections: str) -> list[tuple[str, str]]:
 
 def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
     """Everything that the template shows; of `details` it takes what there is room for."""
-    study = tables.load(data, results)
+    study = load(data, results)
     manifest = read_json(results / "manifest.json", "config", "not_shown")
-    summary = tables.summary(study)
-    strategies = study.strategies(summary)
-    rows = _by_workload(study, summary)
+    summary = study.table("summary")
+    rows = {
+        workload: [row for own in study.by_strategy(of_workload).values() for row in rows_of(own)]
+        for workload, of_workload in study.by_workload(summary.sort_values("replicas", kind="stable")).items()
+    }
     common = {workload: remark(of_workload) for workload, of_workload in rows.items()}
     shared = compared(rows, study.config["baseline"])
     audit, details = Audit(), Details()
     for record in records(study):
-        add(audit, record)
+        audit.add(record)
         details.add(record)
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
     names = catalogue.names_for(study.config, study.node["kind"])
-    drawn = pictures(results / "figures", names, suffix=suffix)
+    shown = images(results / "figures", names, suffix=suffix)
+    advised = advice.advice(study)
     return {
+        "order": SECTIONS if advised.rows else _moved_behind(SECTIONS, "advice", "comparisons"),
         "css": (TEMPLATES / "report.css").read_text(encoding="utf-8"),
         "config": study.config,
         "config_text": yaml.safe_dump(study.config, sort_keys=False, allow_unicode=True),
@@ -124,37 +124,38 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
         "created": f"{datetime.fromtimestamp(manifest['created_epoch_seconds'], UTC):%d %B %Y, %H:%M} UTC",
         "command": repeating(manifest, data),
         "is_of_a_data_set": bool(manifest["config"]["from"]),
-        "colors": {name: look.color for name, look in looks(study.catalogue, strategies).items()},
+        "colors": {name: look.color for name, look in looks(study.catalogue, study.strategies(summary)).items()},
         "summary": rows,
         "common": common,
         "mixes": {workload for workload in rows if study.is_mix(workload)},
-        "findings": all_findings(shared),
-        "advice": advice.advice(study),
+        "findings": statements.findings(shared),
+        "advice": advised,
         "model": advice.model(study),
-        "capacity": [row for row in advice.capacity(study) if row["workload"] in shared],
+        "capacity": advice.capacity(study, shared),
         "cost": advice.cost(study),
-        "interference": verdicts(study),
-        "jobs": of_jobs(study),
+        "interference": statements.interference(study),
+        "jobs": statements.jobs(study),
         "job_facts": study.job_facts,
-        "isolation": survivals(study),
-        "prometheus": watched(study),
-        "switches": switches(study),
-        "contrasts": report_comparisons.contrasts(study),
-        "devices": report_comparisons.devices(study),
-        "nulls": report_comparisons.nulls(rows),
-        "together": report_comparisons.together(rows),
-        "together_metrics": report_comparisons.TOGETHER,
+        "isolation": statements.isolation(study),
+        "prometheus": comparisons.prometheus(study),
+        "switches": comparisons.switches(study),
+        "contrasts": comparisons.contrasts(study),
+        "devices": comparisons.devices(study),
+        "controls": comparisons.controls(rows),
+        "together": comparisons.together(rows),
+        "together_metrics": comparisons.TOGETHER,
         "powered": {workload: known for workload, of_workload in rows.items() if (known := powered(of_workload))},
         "power_and_energy": POWER_AND_ENERGY,
         "bucket_error_percent": summary.filter(like="bucket_error_percent").max().max(),
-        "figures": [(name, catalogue.ENTRIES[name], drawn[name]) for name in names],
-        "comparisons": comparisons(study.config, rows, study.facts[0]),
+        "figures": [(name, catalogue.ENTRIES[name], shown[name]) for name in names],
+        "buckets": (catalogue.ENTRIES["buckets"], images(results / "figures", ["buckets"])["buckets"]),
+        "literature": literature(study.config, rows, study.facts[0]),
         "audit": audit,
         "details": details,
         "matrices": matrices(shared),
         "pair_matrices": pair_matrices(rows),
         "script": script,
-        # No other script may run, whatever the data say.
+        # No other script may run, whatever the data contain.
         "script_hash": "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         "device": device(study.node, study.node["units"] or manifest.get("device_units")),
         **_described(study, summary, manifest["requested"]["strategies"]),
@@ -163,15 +164,9 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
     }
 
 
-def _by_workload(study: tables.DrawnStudy, summary: pd.DataFrame) -> dict[str, list[Row]]:
-    """The rows of the summary, each workload's by strategy and number of tenants."""
-    strategies = study.strategies(summary)
-    rows: dict[str, list[Row]] = {workload: [] for workload in study.workloads(summary)}
-    for row in summary.sort_values("replicas", kind="stable").to_dict("records"):
-        rows[row["workload"]].append({str(column): value for column, value in row.items()})
-    for of_workload in rows.values():
-        of_workload.sort(key=lambda row: strategies.index(row["strategy"]))
-    return rows
+def _moved_behind(names: tuple[str, ...], moved: str, other: str) -> list[str]:
+    rest = [name for name in names if name != moved]
+    return [*rest[: (end := rest.index(other) + 1)], moved, *rest[end:]]
 
 
 def compared(rows: dict[str, list[Row]], baseline: str) -> dict[str, list[Row]]:
@@ -181,10 +176,8 @@ def compared(rows: dict[str, list[Row]], baseline: str) -> dict[str, list[Row]]:
     return found or rows
 
 
-def _described(
-    study: tables.DrawnStudy, summary: pd.DataFrame, requested: list[str]
-) -> dict[str, list[tuple[str, ...]]]:
-    """What the study's strategies, workloads and mixes are, in words; a queue is in the table of jobs alone."""
+def _described(study: DrawnStudy, summary: pd.DataFrame, requested: list[str]) -> dict[str, list[tuple[str, ...]]]:
+    """What the study's strategies, workloads and mixes are; a queue is in the table of jobs alone."""
     tabled = study.strategies(summary)
     strategies, workloads = study.config["strategy_catalogue"], study.config["workload_catalogue"]
     names = [*tabled, *(name for name in requested if name not in tabled)]
@@ -192,12 +185,12 @@ def _described(
     return {
         "strategies": [(name, *_strategy(strategies.get(name, {}))) for name in names],
         "workloads": [
-            (name, entry["description"], words(entry.get("params", {})), load(entry.get("load", {})))
+            (name, entry["description"], words.words(entry.get("params", {})), words.load(entry.get("load", {})))
             for name, entry in workloads.items()
             if name in of_tenants
         ],
         "compositions": [
-            (name, entry["description"], words(entry["tenants"]))
+            (name, entry["description"], words.words(entry["tenants"]))
             for name, entry in workloads.items()
             if name in run and study.is_mix(name)
         ],
@@ -221,21 +214,21 @@ def powered(rows: list[Row]) -> list[Row]:
     return [row for row in rows if any(not math.isnan(row[metric]) for metric in POWER_AND_ENERGY)]
 
 
-def device(node: dict[str, Any], units: int | None) -> list[tuple[str, str]]:
-    """Names and values of what is known about the node, which has so many `units`."""
+def device(node: NodeFacts, units: int | None) -> list[tuple[str, str]]:
+    """Names and values of what is known about the node, which has this number of `units`."""
     memory = node["memory_bytes"]
     facts = [
         ("device", node["product"]),
         ("label", node["label"]),
         ("kind of node", node["kind"]),
         (f"number of {node['units_name']}", UNITS_NOT_KNOWN if units is None else str(units)),
-        ("memory", f"{digits(memory / 2**30)} GiB" if memory else ""),
+        ("memory", f"{words.digits(memory / 2**30)} GiB" if memory else ""),
         ("identity (hashed)", node["device"]),
-        *((name.replace("_", " "), words(value)) for name, value in node["details"].items()),
+        *((name.replace("_", " "), words.words(value)) for name, value in node["details"].items()),
     ]
     return [(name, value) for name, value in facts if value]
 
 
-def _strategy(entry: dict[str, Any]) -> tuple[str, str]:
+def _strategy(entry: Mapping[str, Any]) -> tuple[str, str]:
     settings = {name: value for name, value in entry.items() if name != "description" and value is not None}
-    return entry.get("description", ""), words(settings)
+    return entry.get("description", ""), words.words(settings)

@@ -1,15 +1,16 @@
-"""Numbers, settings and loads in words, for the report."""
+"""Numbers, settings and loads as text, for the report."""
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+from sharebench.figures.data import Row
 
 SIGNIFICANT_DIGITS = 3
 
-Row = dict[str, Any]
 
-
-def load(entry: dict[str, Any]) -> str:
-    """The load of a workload in words."""
+def load(entry: Mapping[str, Any]) -> str:
+    """The load of a workload."""
     if entry.get("arrival", "closed") == "closed":
         return "closed: the next iteration begins when the last has ended"
     rate = f"{words(entry.get('rate_hz'))} per second"
@@ -31,7 +32,7 @@ def _fixed(value: float, decimals: int) -> str:
     return f"{value:,.{decimals}f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
-class Estimate(NamedTuple):
+class Interval(NamedTuple):
     """A metric with its interval as text, all with the decimals of the value; empty where there is none."""
 
     value: str
@@ -39,21 +40,24 @@ class Estimate(NamedTuple):
     high: str
 
 
-def estimate(row: Row, metric: str, factor: float = 1.0) -> Estimate:
+def estimate(row: Row, metric: str, factor: float = 1.0) -> Interval:
     """`metric` of a row of the summary or another table, times `factor`; not every metric has an interval."""
     ends = [factor * row.get(f"{metric}{end}", math.nan) for end in ("", "_low", "_high")]
     decimals = 0 if math.isnan(ends[0]) else _decimals(ends[0])
-    return Estimate(*("" if math.isnan(end) else _fixed(end, decimals) for end in ends))
+    return Interval(*("" if math.isnan(end) else _fixed(end, decimals) for end in ends))
 
 
 def words(value: Any) -> str:
     """A value of config or facts for people: `size 256, dtype float64`, `0, 1`, `yes`, `not known`."""
-    if isinstance(value, dict):
-        return ", ".join(f"{key.replace('_', ' ')} {words(item)}" for key, item in value.items())
-    if isinstance(value, list):
-        return ", ".join(words(item) for item in value)
-    if value is None:
-        return "not known"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    match value:
+        case dict():
+            return ", ".join(f"{key.replace('_', ' ')} {words(item)}" for key, item in value.items())
+        case list():
+            return ", ".join(map(words, value))
+        case None:
+            return "not known"
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:g}"
+    return str(value)

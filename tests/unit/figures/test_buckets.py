@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sharebench.figures import buckets, catalogue, data
+from sharebench.figures import catalogue, data, distribution
 from tenant.buckets import bucket_index
 from tenant.contract import BUCKET_COUNT, upper_seconds
 
 
-def recorded(latencies: np.ndarray) -> buckets.Buckets:
+def recorded(latencies: np.ndarray) -> distribution.Buckets:
     counts = np.bincount(bucket_index((1e9 * latencies).astype(np.int64)), minlength=BUCKET_COUNT)
     kept = np.flatnonzero(counts)
     return np.array([upper_seconds(int(index)) for index in kept]), counts[kept].astype(float)
@@ -18,8 +18,8 @@ def recorded(latencies: np.ndarray) -> buckets.Buckets:
 
 def test_coarse_counts_are_exact_at_bounds_of_the_record() -> None:
     latencies = np.random.default_rng(1).lognormal(np.log(0.05), 0.8, 5000)
-    uppers, counts = buckets.coarse(recorded(latencies), buckets.CLIENT_DEFAULT)
-    assert uppers[:-1] == pytest.approx(buckets.CLIENT_DEFAULT, rel=0.0055)
+    uppers, counts = distribution.coarse(recorded(latencies), distribution.CLIENT_DEFAULT)
+    assert uppers[:-1] == pytest.approx(distribution.CLIENT_DEFAULT, rel=0.0055)
     whole_ns = (1e9 * latencies).astype(np.int64) / 1e9
     assert counts == list(np.diff([0, *(np.count_nonzero(whole_ns <= upper) for upper in uppers)]))
 
@@ -27,11 +27,11 @@ def test_coarse_counts_are_exact_at_bounds_of_the_record() -> None:
 def test_the_fine_quantile_is_within_a_bucket_of_the_record() -> None:
     latencies = np.random.default_rng(2).lognormal(np.log(0.01), 0.5, 9999)
     for q in (0.5, 0.99):
-        assert buckets.fine_quantile(recorded(latencies), q) == pytest.approx(np.quantile(latencies, q), rel=0.011)
+        assert distribution.fine_quantile(recorded(latencies), q) == pytest.approx(np.quantile(latencies, q), rel=0.011)
 
 
 def test_the_figure_says_what_it_shows(root: Path, study: data.DrawnStudy) -> None:
-    page = buckets.draw(study)
+    page = distribution.buckets(study)
     text = " ".join(page.words)
     assert "matmul" in text and "Quigley's bounds" in text and "default bounds" in text
     assert "p99" in text and "by the buckets" in text
@@ -42,7 +42,7 @@ def test_bounds_of_the_study_take_the_place_of_others(study: data.DrawnStudy) ->
     own = data.DrawnStudy(
         study.data, study.results, study.config | {"prometheus": {"buckets": [0.001, 1.0]}}, study.node, ""
     )
-    page = buckets.draw(own)
+    page = distribution.buckets(own)
     assert len(page.axes) == 2 and all("prometheus.buckets" in each for each in page.words if "by the buckets" in each)
 
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.text import Text
 from unit.figures import fabricated
 
-from sharebench.figures import catalogue, cost, data, model, style, which
+from sharebench.figures import catalogue, data, grids, model, scatter_panels, style
 from sharebench.figures.page import Sheet
 
 LOOKS = style.looks(list(fabricated.MECHANISMS), [])
@@ -36,7 +36,7 @@ def rows(study: data.DrawnStudy, name: str, strategy: str) -> pd.DataFrame:
 
 def test_the_verdicts_keep_to_their_cells_in_one_column(study: data.DrawnStudy) -> None:
     with style.theme(catalogue.PAPER["column"]):
-        page = which.draw(study)
+        page = grids.which(study)
         page.figure.draw_without_rendering()
         for ax in page.axes:
             cell = ax.patches[0].get_window_extent()
@@ -76,7 +76,7 @@ def test_a_strategy_that_was_not_measured_is_hollow_and_says_so(study: data.Draw
 
 
 def test_cost_is_drawn_over_latency_with_the_slo(study: data.DrawnStudy) -> None:
-    page = cost.draw(study)
+    page = scatter_panels.cost(study)
     ax = page.axes[0]
     costs, summary = rows(study, "cost", "mps"), rows(study, "summary", "mps")
     [(x, y, _, _)] = lines(ax, "mps")
@@ -94,14 +94,14 @@ def test_without_a_price_cost_is_relative(study: data.DrawnStudy, tmp_path: Path
     table = pd.read_csv(tmp_path / "tables" / "cost.csv")
     table[[name for name in table if "dollars" in name or name in ("price_per_hour", "slo_ms")]] = np.nan
     table.to_csv(tmp_path / "tables" / "cost.csv", index=False)
-    ax = cost.draw(data.load(study.data, tmp_path)).axes[0]
+    ax = scatter_panels.cost(data.load(study.data, tmp_path)).axes[0]
     [(_, y, _, _)] = lines(ax, "exclusive")
     assert y == pytest.approx([1])
     assert ax.get_ylabel() == "Device time of an iteration, 1: exclusive"
 
 
 def test_every_verdict_and_rank_is_said(study: data.DrawnStudy) -> None:
-    words = said(which.draw(study))
+    words = said(grids.which(study))
     table = pd.read_csv(study.results / "tables" / "which.csv")
     for verdict, count in table["verdict"].value_counts().items():
         assert words.count(str(verdict)) >= count

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from unit.figures import fabricated
 
-from sharebench.figures import catalogue, data, distribution, draw, heat_maps, over_replicas, timeline
+from sharebench.figures import catalogue, data, distribution, draw, grids, over_replicas, timeline
 from sharebench.figures.page import Sheet
 from sharebench.records.tables import columns
 from sharebench.report import page as report
@@ -56,7 +56,7 @@ def paired(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def page(paired: Path) -> Sheet:
-    return heat_maps.interference(data.load(paired, paired))
+    return grids.interference(data.load(paired, paired))
 
 
 def cells_of(page: Sheet, panel: int) -> dict[tuple[int, int], list[str]]:
@@ -94,8 +94,8 @@ def test_little_differences_stay_pale(paired: Path, tmp_path: Path) -> None:
     (tmp_path / "tables").mkdir()
     table.to_csv(tmp_path / "tables" / "interference.csv", index=False)
     (tmp_path / "manifest.json").write_text((paired / "manifest.json").read_text())
-    image = heat_maps.interference(data.load(paired, tmp_path)).axes[0].images[0]
-    assert image.norm.vmax == heat_maps.LEAST_FACTOR
+    image = grids.interference(data.load(paired, tmp_path)).axes[0].images[0]
+    assert image.norm.vmax == grids.LEAST_FACTOR
 
 
 def test_a_pair_without_a_value_says_why(page: Sheet) -> None:
@@ -133,7 +133,7 @@ def test_other_figures_leave_mixes_out_and_say_so(paired: Path, tmp_path: Path) 
         pd.concat([table, pair]).to_csv(tmp_path / "tables" / f"{name}.csv", index=False)
     (tmp_path / "manifest.json").write_text((paired / "manifest.json").read_text())
     study = data.load(paired, tmp_path)
-    for drawer in (over_replicas.latency, distribution.draw, timeline.draw):
+    for drawer in (over_replicas.latency, distribution.distribution, timeline.draw):
         page = drawer(study)
         titles = " ".join(ax.get_title(loc="left") for ax in page.axes)
         assert "matmul" in titles and "+" not in titles

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.patches import Rectangle
 from unit.figures import fabricated
 
-from sharebench.figures import catalogue, data, isolation, style
+from sharebench.figures import catalogue, data, grids, style
 from sharebench.figures.page import Sheet
 from sharebench.records.tables import columns
 from sharebench.report import page as report
@@ -52,7 +52,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def page(faulty: Path) -> Sheet:
-    return isolation.draw(data.load(faulty, faulty))
+    return grids.isolation(data.load(faulty, faulty))
 
 
 def cells_of(page: Sheet) -> dict[tuple[str, str], str]:
@@ -82,10 +82,7 @@ def test_each_cell_says_the_worst_of_its_victims(page: Sheet) -> None:
 def test_outcomes_can_be_told_in_grey() -> None:
     weights = (0.2126, 0.7152, 0.0722)
     lightness = [
-        sum(
-            weight * part
-            for weight, part in zip(weights, matplotlib.colors.to_rgb(isolation.COLORS[name]), strict=True)
-        )
+        sum(weight * part for weight, part in zip(weights, matplotlib.colors.to_rgb(grids.OUTCOMES[name]), strict=True))
         for name in ("unharmed", "survived", "slowed", "failed")
     ]
     assert lightness == sorted(lightness, reverse=True)
@@ -96,7 +93,7 @@ def test_outcomes_can_be_told_in_grey() -> None:
 def test_cells_have_the_colour_of_their_outcome(page: Sheet) -> None:
     patches = [patch for patch in page.axes[0].patches if isinstance(patch, Rectangle)]
     colors = {matplotlib.colors.to_hex(patch.get_facecolor()) for patch in patches}
-    assert colors == {*isolation.COLORS.values(), "#ffffff"}
+    assert colors == {*grids.OUTCOMES.values(), "#ffffff"}
     assert len(patches) == 8
 
 
@@ -112,7 +109,7 @@ def test_nothing_runs_out_of_the_page(page: Sheet) -> None:
 
 def test_in_one_column_faults_are_the_rows_and_words_keep_to_their_cells(faulty: Path) -> None:
     with style.theme(catalogue.PAPER["column"]):
-        page = isolation.draw(data.load(faulty, faulty))
+        page = grids.isolation(data.load(faulty, faulty))
         (ax,) = page.axes
         assert [tick.get_text() for tick in ax.get_xticklabels()] == ["time-slicing", "mps"]
         places = {text.get_position(): text.get_text() for text in ax.texts}

@@ -12,7 +12,7 @@ from unit.figures import fabricated
 from sharebench.figures import catalogue, data, draw, over_replicas, style
 from sharebench.records.tables import columns
 from sharebench.report import page as report
-from sharebench.report.sections import jobs as report_jobs
+from sharebench.report.sections import statements
 
 pytestmark = pytest.mark.usefixtures("themed")
 
@@ -87,9 +87,9 @@ def test_it_is_drawn_only_for_jobs() -> None:
 
 
 def test_the_report_holds_shared_jobs_against_the_queue(root: Path) -> None:
-    (of_matmul,) = report_jobs.of_jobs(with_jobs(root))
+    (of_matmul,) = statements.jobs(with_jobs(root))
     assert of_matmul.workload == "matmul"
-    assert of_matmul.findings == [
+    assert of_matmul.statements == [
         (
             "mps",
             "4 jobs shared by mps take 3.1 s against 8 s one after another, 2.58 times as fast (95 % interval 2.32 to "
@@ -99,12 +99,12 @@ def test_the_report_holds_shared_jobs_against_the_queue(root: Path) -> None:
 
 
 def test_the_report_says_when_there_was_no_queue(root: Path) -> None:
-    (of_matmul,) = report_jobs.of_jobs(with_jobs(root, has_queue=False))
-    assert of_matmul.findings == [("mps", "4 jobs shared by mps take 3.1 s; one after another was not measured.")]
+    (of_matmul,) = statements.jobs(with_jobs(root, has_queue=False))
+    assert of_matmul.statements == [("mps", "4 jobs shared by mps take 3.1 s; one after another was not measured.")]
 
 
 def test_a_study_without_jobs_says_nothing(root: Path) -> None:
-    assert report_jobs.of_jobs(data.load(root, root)) == []
+    assert statements.jobs(data.load(root, root)) == []
 
 
 def test_the_report_has_a_section_of_jobs_with_the_colour_of_the_queue(root: Path) -> None:

@@ -1,5 +1,6 @@
 """The figures as files, and what they show."""
 
+import os
 import re
 import runpy
 import shutil
@@ -20,9 +21,8 @@ from sharebench.figures import (
     data,
     distribution,
     draw,
-    heat_maps,
+    grids,
     over_replicas,
-    percentiles,
     style,
     timeline,
 )
@@ -164,7 +164,7 @@ def test_a_figure_of_an_empty_table_says_so(root: Path, tmp_path: Path, name: st
 
 
 def rows_of(study: data.DrawnStudy, strategy: str, workload: str = "matmul") -> pd.DataFrame:
-    table = data.summary(study)
+    table = study.table("summary")
     return table[(table["strategy"] == strategy) & (table["workload"] == workload)].sort_values("replicas")
 
 
@@ -250,7 +250,7 @@ def test_wide_ranges_of_tenants_are_logarithmic(study: data.DrawnStudy, tmp_path
 
 
 def test_distribution_is_the_share_of_iterations_up_to_each_bound(study: data.DrawnStudy) -> None:
-    page = distribution.draw(study)
+    page = distribution.distribution(study)
     line = line_of(page.axes[0], "mig")
     sample = next(sample for sample in data.samples(study) if sample.strategy == "mig")
     upper_seconds, count = data.histogram(study, sample)
@@ -263,7 +263,7 @@ def test_distribution_is_the_share_of_iterations_up_to_each_bound(study: data.Dr
 def test_percentiles_are_those_of_the_sample(study: data.DrawnStudy) -> None:
     latencies = np.sort(np.random.default_rng(3).lognormal(-4, 0.5, 5000))
     upper, count = np.unique(1e-6 * 2 ** (np.ceil(64 * np.log2(latencies / 1e-6)) / 64), return_counts=True)
-    x, upper_ms = percentiles.curve(upper, count.astype(float))
+    x, upper_ms = distribution.curve(upper, count.astype(float))
     for q in (0.1, 0.5, 0.9, 0.99, 0.999):
         shown_ms = upper_ms[np.searchsorted(x, 1 / (1 - q) - 1e-9)]
         exact_ms = 1e3 * np.quantile(latencies, q, method="inverted_cdf")
@@ -272,14 +272,14 @@ def test_percentiles_are_those_of_the_sample(study: data.DrawnStudy) -> None:
 
 
 def test_a_sample_in_one_bucket_has_percentiles_and_a_tiny_one_has_none() -> None:
-    x, upper_ms = percentiles.curve(np.array([0.1]), np.array([300.0]))
+    x, upper_ms = distribution.curve(np.array([0.1]), np.array([300.0]))
     assert (x.tolist(), upper_ms.tolist()) == ([100.0], [100.0])
-    assert len(percentiles.curve(np.array([0.1, 0.2]), np.array([1.0, 2.0]))[0]) == 0
-    assert len(percentiles.curve(np.array([np.inf]), np.array([300.0]))[0]) == 0
+    assert len(distribution.curve(np.array([0.1, 0.2]), np.array([1.0, 2.0]))[0]) == 0
+    assert len(distribution.curve(np.array([np.inf]), np.array([300.0]))[0]) == 0
 
 
 def test_the_heat_map_has_the_slowdowns_and_a_cross_for_what_has_none(study: data.DrawnStudy) -> None:
-    page = heat_maps.slowdown(study)
+    page = grids.slowdown(study)
     ax = page.axes[0]
     shown = {(text.get_position()): text.get_text() for text in ax.texts}
     names = [tick.get_text() for tick in ax.get_yticklabels()]
@@ -336,8 +336,10 @@ def test_power_is_drawn_where_it_may_be_known() -> None:
 
 
 def test_overflow_leaves_the_distribution_below_one(study: data.DrawnStudy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data, "histogram", lambda *_: (np.array([0.01, 0.02, np.inf]), np.array([2.0, 1.0, 1.0])))
-    line = line_of(distribution.draw(study).axes[0], "mps")
+    monkeypatch.setattr(
+        distribution, "histogram", lambda *_: (np.array([0.01, 0.02, np.inf]), np.array([2.0, 1.0, 1.0]))
+    )
+    line = line_of(distribution.distribution(study).axes[0], "mps")
     assert list(line.get_ydata()) == [0, 0.5, 0.75]
 
 
@@ -358,7 +360,7 @@ def test_timeline_shows_the_mean_of_every_slot_of_every_tenant(study: data.Drawn
 
 def test_an_empty_slot_is_a_gap(study: data.DrawnStudy, monkeypatch: pytest.MonkeyPatch) -> None:
     slots = {"slot_seconds": 0.1, "count": [2, 0, 1, 0], "sum_seconds": [0.04, 0, 0.05, 0]}
-    monkeypatch.setattr(data, "timelines", lambda *_: [slots])
+    monkeypatch.setattr(timeline, "timelines", lambda *_: [slots])
     line = timeline.draw(study).axes[0].get_lines()[0]
     assert line.get_ydata() == pytest.approx([20, np.nan, 50, np.nan], nan_ok=True)
     assert line.get_markevery() == [0, 2]
@@ -374,7 +376,7 @@ def test_nothing_is_left_of_a_figure_that_cannot_be_drawn(
     def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", fail)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="No space"):
         sheet.save(page, tmp_path, "figure")
     assert (tmp_path / "figure.svg").read_bytes() == before

@@ -45,8 +45,8 @@ def test_a_title_of_a_small_panel_stays_on_the_page(
 ) -> None:
     slots = {"slot_seconds": 0.1, "count": [2, 1], "sum_seconds": [0.04, 0.05]}
     samples = [data.Sample("mps-limited-200", name, 7, 7, 1, "") for name in ("matmul-256-graph", "b", "c", "d")]
-    monkeypatch.setattr(data, "timelines", lambda *_: [slots])
-    monkeypatch.setattr(data, "samples", lambda _: samples)
+    monkeypatch.setattr(timeline, "timelines", lambda *_: [slots])
+    monkeypatch.setattr(timeline, "samples", lambda _: samples)
     with theme(PAPER[width]):
         page = timeline.draw(study)
         page.figure.draw_without_rendering()

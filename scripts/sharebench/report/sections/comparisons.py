@@ -1,49 +1,94 @@
-"""What the report says of strategies against each other, of the baseline against itself, and of tenants together."""
+"""Strategies against each other, the A/A control, devices, tenants together, Prometheus, and times of switches."""
 
 import math
-from typing import Any
+
+import pandas as pd
 
 from sharebench.core.spec import in_words
 from sharebench.core.strategies import is_again
-from sharebench.figures import data as tables
-from sharebench.figures.data import DrawnStudy
+from sharebench.figures.data import DrawnStudy, Row, rows_of
 
 TOGETHER = ("antt", "stp", "harmonic_speedup", "jain_index", "worst_slowdown", "isolation_index")
 """Metrics of the summary that are about all tenants of a cell."""
-TEXTS = ("strategy", "reference", "workload", "tenant_workload", "separable", "reason")
-
-Row = dict[str, Any]
+COMPARED = ("p50", "p95", "p99")
+WORST = ("prometheus_count_difference_percent", "prometheus_increase_difference_percent", "longest_gap_seconds")
+MEANS = (
+    *("latency_mean_seconds", "prometheus_mean_seconds", "prometheus_classic_mean_seconds"),
+    *(f"{whose}_{name}_seconds" for name in COMPARED for whose in ("latency", "prometheus")),
+)
+# Columns of tables/startup.csv with a step of a switch each.
+STEPS = ("publish", "pending", "cut", "plugin", "follow", "stable")
+# A shorter switch is not worth a section.
+LEAST_SECONDS = 0.1
 
 
 def contrasts(study: DrawnStudy) -> list[Row]:
     """The rows of tables/contrasts.csv; none where the study has no comparison."""
-    table = tables.table(study, "contrasts", TEXTS)
-    found = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
-    for row in found:
-        row["runs"] = in_words(row["workload"], row["tenant_workload"])
-    return found
+    rows = rows_of(study.table("contrasts"))
+    return [row | {"runs": in_words(row["workload"], row["tenant_workload"])} for row in rows]
 
 
-def nulls(rows: dict[str, list[Row]]) -> list[tuple[str, Row]]:
-    """Of each workload that was measured again the row of that: its slowdown is the A/A ratio."""
-    again = ((workload, row) for workload, of_workload in rows.items() for row in of_workload)
-    return [(workload, row) for workload, row in again if is_again(row["strategy"]) and row["n"] > 0]
+def controls(rows: dict[str, list[Row]]) -> list[tuple[str, Row]]:
+    """Of each workload with an A/A control the row of that: its slowdown is the A/A ratio."""
+    every = ((workload, row) for workload, of_workload in rows.items() for row in of_workload)
+    return [(workload, row) for workload, row in every if is_again(row["strategy"]) and row["n"] > 0]
 
 
 def devices(study: DrawnStudy) -> list[Row]:
     """Of each workload whose baseline was measured on several devices a row of tables/devices.csv, and their number."""
-    table = tables.table(study, "devices", ("strategy", "workload", "device"))
+    table = study.table("devices")
     alone = table[(table["strategy"] == study.config["baseline"]) & (table["replicas"] == 1)]
-    groups = [own for _, own in alone.groupby("workload", sort=False)]
-    return [{**{str(key): value for key, value in own.iloc[0].items()}, "devices": len(own)} for own in groups]
+    groups = [rows_of(own) for _, own in alone.groupby("workload", sort=False)]
+    return [own[0] | {"devices": len(own)} for own in groups]
 
 
 def together(rows: dict[str, list[Row]]) -> dict[str, list[Row]]:
     """By workload the rows of several tenants that have these metrics; a mix has one row for all that it runs."""
-    found: dict[str, list[Row]] = {}
+    found = {}
     for workload, of_workload in rows.items():
-        known = [row for row in of_workload if row["replicas"] > 1 and not math.isnan(row["antt"])]
-        cells = {(row["strategy"], row["replicas"]): row for row in reversed(known)}
+        cells: dict[tuple[str, int], Row] = {}
+        for row in of_workload:
+            if row["replicas"] > 1 and not math.isnan(row["antt"]):
+                cells.setdefault((row["strategy"], row["replicas"]), row)
         if cells:
-            found[workload] = list(reversed(cells.values()))
+            found[workload] = list(cells.values())
     return found
+
+
+def prometheus(study: DrawnStudy) -> dict[str, list[Row]]:
+    """By workload a row for each strategy and number of tenants; empty in a study without Prometheus."""
+    if not (study.config.get("prometheus") or {}).get("url"):
+        return {}
+    table = study.table("prometheus")
+    return {
+        workload: [
+            {"strategy": strategy, "replicas": replicas} | _watched(cells)
+            for strategy, of_strategy in study.by_strategy(of_workload).items()
+            for replicas, cells in of_strategy.groupby("replicas")
+        ]
+        for workload, of_workload in study.by_workload(table[table["valid"]]).items()
+    }
+
+
+def _watched(cells: pd.DataFrame) -> Row:
+    """Means over tenants and repeats, and of what may be wrong the worst."""
+    errors = [f"prometheus_{name}_bucket_error_percent" for name in COMPARED]
+    restarts = int(cells["restarted"].any())
+    return {
+        **cells[list(MEANS)].mean(),
+        **{name: max(cells[name].dropna(), key=abs, default=math.nan) for name in WORST},
+        **cells[errors].max(),
+        "remarks": ["Prometheus was started anew in a window"] * restarts + [*filter(None, cells["reason"].unique())],
+    }
+
+
+def switches(study: DrawnStudy) -> list[Row]:
+    """How long each strategy takes to be set, by its steps, and to be left, in seconds; none where no one waits."""
+    names = {"switch_in_seconds": "set", "switch_in_n": "n", "switch_out_seconds": "left"}
+    names |= {f"switch_{step}_seconds": step for step in STEPS}
+    table = study.table("startup").drop_duplicates("strategy")[["strategy", *names]].rename(columns=names)
+    if not (table[["set", "left"]] >= LEAST_SECONDS).any(axis=None):
+        return []
+    steps = table[list(STEPS)]
+    rest = (table["set"] - steps.sum(axis=1)).clip(lower=0).where(steps.notna().any(axis=1))
+    return [rows_of(rows)[0] for rows in study.by_strategy(table.assign(rest=rest)).values()]

@@ -2,17 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from sharebench.core.spec import in_words
-from sharebench.figures import data as tables
+from sharebench.figures.data import Row, absence
 
 MOST_SHADE_PERCENT = 45
 """How much of the darkest cell is colour: text on it keeps a contrast above 4.5."""
 LEAST_FULL_SLOWDOWN = 2.0
 """The darkest cell is at least that slow, so that noise around 1 stays pale."""
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -38,53 +35,51 @@ class Matrix:
     rows: list[tuple[str, list[Field | None]]]
 
 
-def _slowest(rows: dict[str, list[Row]]) -> float:
-    known = (float(row["slowdown"]) for of_workload in rows.values() for row in of_workload if row["n"])
-    return max([LEAST_FULL_SLOWDOWN, *known])
+def matrices(rows: dict[str, list[Row]]) -> list[Matrix]:
+    """The matrices of the rows of the summary by workload; pairs have matrices of their own and are left out."""
+    plain = {workload: of_workload for workload, of_workload in rows.items() if "+" not in workload}
+    slowest = _slowest(rows)
+    fields: dict[str, dict[tuple[str, int], Field]] = {}
+    for workload, of_workload in plain.items():
+        for row in of_workload:
+            own = fields.setdefault(in_words(workload, row["tenant_workload"]), {})
+            own[row["strategy"], int(row["replicas"])] = _field(row, slowest)
+    found = []
+    for title, own in fields.items():
+        replicas = sorted({n for _, n in own})
+        strategies = dict.fromkeys(strategy for strategy, _ in own)
+        found.append(Matrix(title, replicas, [(name, [own.get((name, n)) for n in replicas]) for name in strategies]))
+    return found
 
 
 def pair_matrices(rows: dict[str, list[Row]]) -> list[Matrix]:
     """One matrix for each strategy under which pairs ran, from the rows of the summary by workload."""
     pairs = {workload: of_workload for workload, of_workload in rows.items() if "+" in workload}
-    slowest, found = _slowest(pairs), []
     names = list(dict.fromkeys(name for workload in pairs for name in workload.split("+")))
-    for strategy in dict.fromkeys(row["strategy"] for of_workload in pairs.values() for row in of_workload):
-        fields: dict[tuple[str, str], Field] = {}
-        for workload, of_workload in pairs.items():
-            for row in of_workload:
-                if row["strategy"] == strategy:
-                    both = workload.split("+")
-                    both.remove(row["tenant_workload"])
-                    fields[row["tenant_workload"], both[0]] = _field(row, slowest)
-        lines = [(victim, [fields.get((victim, beside)) for beside in names]) for victim in names]
-        found.append(Matrix(strategy, names, lines))
-    return found
+    slowest = _slowest(pairs)
+    fields: dict[str, dict[tuple[str, str], Field]] = {}
+    for workload, of_workload in pairs.items():
+        for row in of_workload:
+            neighbours = workload.split("+")
+            neighbours.remove(row["tenant_workload"])
+            own = fields.setdefault(row["strategy"], {})
+            own[row["tenant_workload"], neighbours[0]] = _field(row, slowest)
+    return [
+        Matrix(strategy, names, [(victim, [own.get((victim, neighbour)) for neighbour in names]) for victim in names])
+        for strategy, own in fields.items()
+    ]
 
 
-def matrices(rows: dict[str, list[Row]]) -> list[Matrix]:
-    """The matrices of the rows of the summary by workload; pairs have matrices of their own and are left out."""
-    found = []
-    slowest = _slowest(rows)
-    for workload, of_workload in rows.items():
-        for tenant_workload in dict.fromkeys(row["tenant_workload"] for row in of_workload):
-            if "+" not in workload:
-                own = [row for row in of_workload if row["tenant_workload"] == tenant_workload]
-                found.append(_matrix(in_words(workload, tenant_workload), own, slowest))
-    return found
-
-
-def _matrix(title: str, rows: list[Row], slowest: float) -> Matrix:
-    replicas = sorted({int(row["replicas"]) for row in rows})
-    fields = {(row["strategy"], int(row["replicas"])): _field(row, slowest) for row in rows}
-    strategies = dict.fromkeys(row["strategy"] for row in rows)
-    return Matrix(title, replicas, [(name, [fields.get((name, n)) for n in replicas]) for name in strategies])
+def _slowest(rows: dict[str, list[Row]]) -> float:
+    known = (float(row["slowdown"]) for of_workload in rows.values() for row in of_workload if row["n"])
+    return max([LEAST_FULL_SLOWDOWN, *known])
 
 
 def _field(row: Row, slowest: float) -> Field:
     key = f"{row['strategy']}/{row['workload']}/{row['replicas']}"
     slowdown, mean_seconds = row["slowdown"], row["latency_mean_seconds"]
     if row["n"] == 0:
-        return Field(key, tables.absence(row), 0.0)
+        return Field(key, absence(row), 0.0)
     if not math.isnan(slowdown):
         shade = MOST_SHADE_PERCENT * max(0.0, math.log(slowdown) / math.log(slowest))
         return Field(key, f"{slowdown:.2f}", round(shade, 1))

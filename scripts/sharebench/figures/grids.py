@@ -1,0 +1,290 @@
+"""Grids of cells: slowdowns as heat maps, outcomes of faults, and which strategy suits which class of workload."""
+
+import math
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.patches import Rectangle
+
+from sharebench.figures.data import OF_ROW, DrawnStudy, Row, absence, absences, rows_of
+from sharebench.figures.page import CHARACTER_INCHES, PAGE_INCHES, Sheet, say, study_sheet
+from sharebench.figures.panels import known
+from sharebench.figures.style import GREY, SMALL_POINTS, TEXT_POINTS, is_narrow, plain
+
+LEAST_FACTOR = 1.25
+"""The colours reach at least so far on either side of 1, so that noise around it stays pale."""
+MOST_WITH_INTERVALS = 4
+"""With more workloads a cell has no room for its interval."""
+MOST_WITH_NUMBERS = 10
+"""With more numbers of tenants a cell has no room for its slowdown."""
+CELL_INCHES, CELL_WITH_INTERVAL_INCHES = 0.36, 0.58
+"""Room for a slowdown, and for one with its interval below it."""
+WHITE_IS = "white: as fast as alone, red: slower, the darker the more"
+
+# From light to dark, with text in every cell: red and green alone would not be enough for some readers.
+OUTCOMES = {"unharmed": "#eef3f8", "survived": "#dcdcdc", "slowed": "#f2b56b", "failed": "#7d1d3f"}
+FAULT_INCHES = 0.95
+"""Width in which two words of a fault's name fit side by side."""
+
+# From light to dark, so that the order shows in grey too; every cell has its verdict as text besides.
+VERDICTS = {"suits": "#cfe8d5", "may do": "#f0dfae", "does not suit": "#dd9b8b", "unknown": "#ffffff"}
+BEST, WORST = "#cfe8d5", "#f6f6f6"
+FAMILIES = ("time-slicing", "MPS", "MPS with limits", "MIG")
+NAMES_INCHES, NARROW_NAMES_INCHES = 1.5, 0.98
+
+Axis = tuple[str, list[Any]]
+"""A column of the table, and its values in order."""
+
+
+def slowdown(study: DrawnStudy) -> Sheet:
+    """One panel per workload: slowdown by strategy (down) and number of tenants (across), one colour scale for all."""
+    table = study.plain_summary()[[*OF_ROW, "slowdown"]]
+    strategies, panels = study.strategies(table), study.by_workload(table)
+    page = study_sheet(
+        study,
+        "slowdown",
+        len(panels),
+        "the summary has no rows",
+        more=[WHITE_IS],
+        x_label="Number of tenants",
+        columns=2,
+        panel_inches=0.24 * max(len(strategies), 2),
+        left_inches=0.1 + _longest_inches(strategies),
+    )
+
+    def write(ax: Axes, x: int, y: int, row: Row, color: str) -> None:
+        text = "×" if math.isnan(row["slowdown"]) else plain(row["slowdown"])
+        _centred(ax, x, y, text, SMALL_POINTS, color)
+
+    norm = _norm(table["slowdown"])
+    for ax, (workload, rows) in zip(page.axes, panels.items(), strict=False):
+        page.words.extend(absences(rows, ["slowdown"]))
+        if rows["slowdown"].isna().all():
+            say(page, ax, f"{workload}: no valid measurement")
+            continue
+        ax.set_title(workload)
+        replicas = sorted(set(rows["replicas"]))
+        write_if_room = write if len(replicas) <= MOST_WITH_NUMBERS else None
+        _heat_map(ax, rows, ("strategy", strategies), ("replicas", replicas), norm, write_if_room)
+    return page
+
+
+def interference(study: DrawnStudy) -> Sheet:
+    """One panel per strategy: slowdown of the row's workload next to the column's, one colour scale for all."""
+    table = study.table("interference")
+    names: list[str] = study.config["interference"]
+    panels = study.by_strategy(table)
+    left = 0.3 + _longest_inches(names)
+    has_room = len(names) <= MOST_WITH_INTERVALS
+    cell = CELL_WITH_INTERVAL_INCHES if has_room else CELL_INCHES
+    columns = max(1, min(len(panels), 3, int(PAGE_INCHES / (left + cell * len(names)))))
+    page = study_sheet(
+        study,
+        "interference",
+        len(panels),
+        "no strategy has pairs",
+        more=[WHITE_IS],
+        note=study.not_shown,
+        x_label="Beside",
+        y_label="Slowdown of",
+        columns=columns,
+        width_inches=PAGE_INCHES if columns > 1 else 0.0,
+        panel_inches=min(2.4, PAGE_INCHES / max(columns, 2) - left),
+        left_inches=left,
+        below_inches=0.6 * _longest_inches(names),
+    )
+
+    def write(ax: Axes, x: int, y: int, row: Row, color: str) -> None:
+        is_blank = math.isnan(row["slowdown"])
+        text, size = (absence(row), SMALL_POINTS) if is_blank else (plain(row["slowdown"]), TEXT_POINTS)
+        if not has_room or math.isnan(row["slowdown_low"]):
+            _centred(ax, x, y, text, size, color)
+            return
+        interval = f"{plain(row['slowdown_low'])}–{plain(row['slowdown_high'])}"
+        _centred(ax, x, y - 0.12, text, size, color)
+        _centred(ax, x, y + 0.18, interval, 0.8 * SMALL_POINTS, color)
+
+    norm = _norm(table["slowdown"])
+    for ax, (strategy, rows) in zip(page.axes, panels.items(), strict=False):
+        ax.set_title(strategy)
+        _heat_map(ax, rows, ("victim", names), ("aggressor", names), norm, write)
+        ax.set_xticks(range(len(names)), names, rotation=30, ha="right", rotation_mode="anchor")
+        page.words.extend(
+            f"{strategy}: {row['victim']} beside {row['aggressor']} is {absence(row)}"
+            for row in rows_of(rows[rows["slowdown"].isna()])
+        )
+    return page
+
+
+def _longest_inches(names: Sequence[str], default: int = 0) -> float:
+    return CHARACTER_INCHES * max(map(len, names), default=default)
+
+
+def _norm(slowdowns: pd.Series) -> LogNorm:
+    """One scale for all panels, as far below 1 as above."""
+    factor = max([LEAST_FACTOR, *(math.exp(abs(math.log(value))) for value in slowdowns.dropna())])
+    return LogNorm(1 / factor, factor)
+
+
+def _heat_map(
+    ax: Axes,
+    rows: pd.DataFrame,
+    down: Axis,
+    across: Axis,
+    norm: LogNorm,
+    write: Callable[[Axes, int, int, Row, str], None] | None,
+) -> None:
+    """The slowdowns of the rows as colours; `write` puts a row's text in a colour at its place."""
+    for row in rows_of(rows):
+        (x, y), value = (order.index(row[name]) for name, order in (across, down)), row["slowdown"]
+        is_dark = abs(2 * norm(value) - 1) > 0.7
+        if write:
+            write(ax, x, y, row, GREY if math.isnan(value) else "white" if is_dark else "black")
+    values = rows.pivot(index=down[0], columns=across[0], values="slowdown").reindex(index=down[1], columns=across[1])
+    ax.imshow(values, cmap=sns.color_palette("vlag", as_cmap=True), norm=norm, aspect="auto")
+    _bare(ax, list(map(str, across[1])), down[1])
+
+
+def _centred(ax: Axes, x: float, y: float, text: str, size: float, color: str) -> None:
+    ax.text(x, y, text, ha="center", va="center", size=size, color=color)
+
+
+def _bare(ax: Axes, across: Sequence[str], down: Sequence[str], offset: float = 0) -> None:
+    """Names at the middles of cells, in place of an axis with ticks and lines."""
+    ax.set_xticks([i + offset for i in range(len(across))], across)
+    ax.set_yticks([i + offset for i in range(len(down))], down)
+    ax.tick_params(length=0)
+    ax.grid(visible=False)
+    sns.despine(ax=ax, left=True, bottom=True)
+
+
+def isolation(study: DrawnStudy) -> Sheet:
+    """Who dies: strategies by faults, each cell with the worst outcome over its victims and repeats.
+
+    In one column of a paper the faults are the rows.
+    """
+    table = study.table("isolation")
+    strategies, kinds = study.strategies(table), list(dict.fromkeys(table["fault"]))
+    repeats = study.config["fault_repeats"]
+    down, across = (kinds, strategies) if is_narrow() else (strategies, kinds)
+    left = 0.2 + _longest_inches(down, 4)
+    page = study_sheet(
+        study,
+        "isolation",
+        min(1, len(strategies)),
+        "no strategy has two tenants",
+        # The study's own repeats, which are the last of its facts, are not those of faults.
+        facts=[*study.facts[:-1], f"{repeats} repeat{'s' * (repeats != 1)}"],
+        more=["victims: " + ", ".join(dict.fromkeys(table["victim"]))],
+        note=study.not_shown,
+        width_inches=min(PAGE_INCHES, max(3.5, left + 0.3 + FAULT_INCHES * len(across))),
+        panel_inches=0.42 * max(len(down), 1),
+        left_inches=left,
+    )
+    (ax,) = page.axes
+    if not strategies:
+        return page
+    for i, strategy in enumerate(strategies):
+        for j, kind in enumerate(kinds):
+            x, y = (i, j) if is_narrow() else (j, i)
+            outcome, text = worst_outcome(table[(table["strategy"] == strategy) & (table["fault"] == kind)])
+            color = OUTCOMES.get(outcome, "white")
+            ax.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=color, edgecolor="none"))
+            page.words.append(f"{strategy}, {kind}: {text}".replace("\n", ", "))
+            text = text.replace(" for ", "\nfor ") if is_narrow() else text
+            _centred(ax, x, y, text, SMALL_POINTS, "white" if outcome == "failed" else "black")
+    ax.set(xlim=(-0.5, len(across) - 0.5), ylim=(len(down) - 0.5, -0.5))
+    _bare(ax, across, down)
+    return page
+
+
+def worst_outcome(rows: pd.DataFrame) -> tuple[str, str]:
+    """The worst outcome over the victims of one strategy and fault, and its text; empty where none is known."""
+    total = {name: int(rows[name].sum()) for name in ("failed", "slowed", "unharmed", "unjudged")}
+    count = sum(total.values())
+    if not count:
+        return "", "no value"
+    worst = next(name for name in total if total[name])
+    if worst == "unjudged":
+        return "survived", "survived"
+    is_whole = count == 1 or (worst == "unharmed" and not total["unjudged"])
+    share = "" if is_whole else f" {total[worst]} of {count}"
+    return worst, worst + share + (_slowdown(rows) if worst == "slowed" else "")
+
+
+def _slowdown(rows: pd.DataFrame) -> str:
+    slowed = rows[rows["slowed"] > 0]
+    worst = known(float(slowed["slowed_ratio"].max()))
+    factor = "" if worst is None else f"{plain(worst)} × "
+    return f"\n{factor}for {slowed['slowed_seconds'].max():.2g} s"
+
+
+def which(study: DrawnStudy) -> Sheet:
+    """Two panels: classes of workloads by strategies, and criteria by strategies."""
+    table, rankings = study.table("which"), study.table("rankings")
+    families = sorted(set(rankings["family"]), key=FAMILIES.index)
+    classes = list(dict.fromkeys(zip(table["workload_class"], table["workload"], strict=True)))
+    criteria = list(dict.fromkeys(rankings["criterion"]))
+    page = study_sheet(
+        study,
+        "which",
+        2,
+        "",
+        more=["m: measured, d: documented, p: predicted, not measured"],
+        columns=1,
+        width_inches=PAGE_INCHES,
+        panel_inches=0.36 * max(len(classes), len(criteria)),
+        left_inches=NARROW_NAMES_INCHES if is_narrow() else NAMES_INCHES,
+        below_inches=0.12 if is_narrow() else 0.0,
+    )
+    if not classes:
+        for ax in page.axes:
+            say(page, ax, "Nothing to draw: there are no plain workloads.")
+        return page
+    names = ["\n".join(filter(None, (kind.replace("-", " "), workload))) for kind, workload in classes]
+    suits, ranks = page.axes
+    for ax, title, rows in (
+        (suits, "Which workload suits which strategy", names),
+        (ranks, "Rankings, 1 is best", criteria),
+    ):
+        ax.set_title(title)
+        ax.set(xlim=(0, max(len(families), 1)), ylim=(max(len(rows), 1), 0))
+        _bare(ax, [textwrap.fill(name, 8 if is_narrow() else 40) for name in families], rows, 0.5)
+    for row in rows_of(table):
+        at = classes.index((row["workload_class"], row["workload"])), families.index(row["family"])
+        _verdict(suits, at, VERDICTS[row["verdict"]], row["verdict"], _why(row))
+    for row in rows_of(rankings):
+        at = criteria.index(row["criterion"]), families.index(row["family"])
+        rank = "unknown" if math.isnan(row["rank"]) else f"{row['rank']:.0f}"
+        value = "" if math.isnan(row["value"]) else f"{row['value']:.2f} "
+        why = "" if rank == "unknown" else f"{value}({row['basis'][0]})"
+        _verdict(ranks, at, BEST if rank == "1" else WORST, rank, why)
+    return page
+
+
+def _why(row: Row) -> str:
+    """The number behind a verdict, or why there is none; in one column of a paper there is room for the number."""
+    if math.isnan(row["value"]):
+        return "" if is_narrow() else row["reason"] or ("" if row["workload"] else "not in this study")
+    if is_narrow():
+        return f"{row['value']:.2f} × ({row['basis'][0]})"
+    unit = "the work" if row["metric"].startswith("work") else row["metric"].split()[0]
+    return f"{row['value']:.2f} × {unit}, N = {row['replicas']:.0f} ({row['basis'][0]})"
+
+
+def _verdict(ax: Axes, at: tuple[int, int], color: str, head: str, words: str) -> None:
+    """One cell: the verdict, and below it what is behind it."""
+    row, column = at
+    ax.add_patch(Rectangle((column + 0.01, row + 0.03), 0.98, 0.94, fc=color, ec="#bbbbbb", lw=0.5))
+    ink, size = GREY if head == "unknown" else "black", TEXT_POINTS
+    if is_narrow():
+        head, size = head.replace("does not suit", "unsuited"), SMALL_POINTS
+    _centred(ax, column + 0.5, row + 0.3, head, size, ink)
+    if words:
+        text = textwrap.shorten(words, 46, placeholder=" …")
+        _centred(ax, column + 0.5, row + 0.7, text, 0.82 * SMALL_POINTS, "#333333")

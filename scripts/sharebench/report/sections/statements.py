@@ -1,0 +1,201 @@
+"""Sentences about each strategy: latency and throughput, interference, faults and jobs."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pandas as pd
+
+from sharebench.core.spec import has_jobs, in_words
+from sharebench.core.strategies import is_again
+from sharebench.figures.data import DrawnStudy, Row, absence, rows_of
+from sharebench.figures.grids import worst_outcome
+from sharebench.report.words import digits, estimate
+
+BASELINE = ("exclusive", 1, True)
+"""Strategy and tenants of what every finding compares with, if it has a valid cell."""
+CHANCE = 0.03
+"""By how much a baseline may differ from itself without a word, as the logarithm of the ratio."""
+OUTCOMES = {
+    "failed": "A victim failed beside",
+    "slowed": "Slowed, but alive, beside",
+    "unharmed": "Unharmed beside",
+    "survived": "Survived, with latencies that cannot be judged, beside",
+    "": "Not known beside",
+}
+
+
+class Statement(NamedTuple):
+    """What the data show of one strategy, in sentences."""
+
+    strategy: str
+    text: str
+
+
+class Jobs(NamedTuple):
+    """One job of the study: its rows of tables/jobs.csv, and statements about them."""
+
+    workload: str
+    rows: list[Row]
+    statements: list[Statement]
+
+
+def findings(rows: dict[str, list[Row]]) -> dict[str, list[Statement]]:
+    """The statements of each workload, and of each that is part of a mix; pairs have a section of their own."""
+    found = {}
+    for workload, of_workload in rows.items():
+        for tenant_workload in dict.fromkeys(row["tenant_workload"] for row in of_workload):
+            if "+" not in workload:
+                own = [row for row in of_workload if row["tenant_workload"] == tenant_workload]
+                found[in_words(workload, tenant_workload)] = of_workload_rows(own, rows.get(tenant_workload, []))
+    return found
+
+
+def of_workload_rows(rows: list[Row], plain: list[Row]) -> list[Statement]:
+    """One statement per strategy at its largest number of tenants, from all `rows` of a workload, in order.
+
+    Where that has no valid measurement, it gives the reason and goes on with the largest that has one. The workload
+    alone is among `plain`, the same rows unless those are of a mix.
+    """
+    alone = next((row for row in plain if (row["strategy"], row["replicas"], row["n"] > 0) == BASELINE), None)
+    found = []
+    for strategy in dict.fromkeys(row["strategy"] for row in rows):
+        own = [row for row in rows if row["strategy"] == strategy]
+        measured = [row for row in own if row["n"] > 0]
+        sentences = ["The baseline, measured a second time: what differs, differs by chance."] * is_again(strategy)
+        if own[-1]["n"] == 0:
+            reason = f" ({own[-1]['reason']})" if own[-1]["reason"] else ""
+            sentences.append(f"{_tenants(own[-1])}: {absence(own[-1])}{reason}.")
+        if measured:
+            sentences += _latency_and_throughput(measured[-1], alone)
+            if is_again(strategy):
+                sentences += _chance(measured[-1]["slowdown"])
+        found.append(Statement(strategy, " ".join(sentences)))
+    return found
+
+
+def _chance(slowdown: float) -> list[str]:
+    """What a baseline that does not repeat means for comparisons with it; NaN has no sentence."""
+    off = abs(math.log(slowdown)) if slowdown > 0 else 0.0
+    if off < CHANCE:
+        return []
+    return [f"So differences of {100 * math.expm1(off):.0f} % can be chance alone with this workload."]
+
+
+def _tenants(row: Row) -> str:
+    if row["tenant_workload"] != row["workload"]:
+        return f"Among {row['replicas']} tenants"
+    return "One tenant" if row["replicas"] == 1 else f"{row['replicas']} tenants"
+
+
+def _latency_and_throughput(row: Row, alone: Row | None) -> list[str]:
+    total_hz, slowdown = row["throughput_total_hz"], estimate(row, "slowdown")
+    if row is alone or alone is None or not slowdown.value:
+        p50_ms = digits(1e3 * row["latency_p50_seconds"]) or "unknown"
+        sentences = [f"{_tenants(row)}: median latency {p50_ms} ms, {digits(total_hz)} iterations/s in total."]
+    else:
+        interval = f" (95 % interval {slowdown.low} to {slowdown.high})" if slowdown.low else ""
+        alone_hz = alone["throughput_total_hz"]
+        sentences = [
+            f"{_tenants(row)}: an iteration took on average {slowdown.value} times as long as alone{interval}.",
+            f"In total {total_hz / alone_hz:.2f} times the work of one exclusive tenant"
+            f" ({digits(total_hz)} against {digits(alone_hz)} iterations/s).",
+        ]
+    if row["n"] < row["n_expected"]:
+        sentences.append(f"From {row['n']} of {row['n_expected']} repeats.")
+    if row["warnings"]:
+        sentences.append(f"Cells with a warning: {row['warnings']} of {row['n_expected']}.")
+    return sentences
+
+
+def interference(study: DrawnStudy) -> list[Statement]:
+    """Of each strategy the worst pair, and the one whose two suffer least alike; empty without pairs."""
+    return _of_each_strategy(study, "interference", _pairs) if study.config["interference"] else []
+
+
+def isolation(study: DrawnStudy) -> list[Statement]:
+    """Of each strategy who survived whose fault under it; empty without faults."""
+    return _of_each_strategy(study, "isolation", _faults) if study.config["faults"] else []
+
+
+def _of_each_strategy(study: DrawnStudy, table: str, sentences: Callable[[pd.DataFrame], list[str]]) -> list[Statement]:
+    found = study.by_strategy(study.table(table))
+    return [Statement(strategy, " ".join(sentences(rows))) for strategy, rows in found.items()]
+
+
+def _interval(row: Row, metric: str) -> str:
+    low, high = row[f"{metric}_low"], row[f"{metric}_high"]
+    return "" if math.isnan(low) else f" (95 % interval {low:.2f} to {high:.2f})"
+
+
+def _pairs(table: pd.DataFrame) -> list[str]:
+    rows = rows_of(table.dropna(subset=["slowdown"]))
+    if not rows:
+        return ["No pair has a valid measurement."]
+    worst = max(rows, key=lambda row: float(row["slowdown"]))
+    sentences = [
+        f"Worst: beside {worst['aggressor']}, an iteration of {worst['victim']} takes {worst['slowdown']:.2f} times"
+        f" as long as alone{_interval(worst, 'slowdown')}."
+    ]
+    of = {(row["victim"], row["aggressor"]): float(row["slowdown"]) for row in rows}
+    ratios = {pair: of[pair] / of[pair[::-1]] for pair in of if pair[0] != pair[1] and pair[::-1] in of}
+    if ratios:
+        loser, winner = max(ratios, key=lambda pair: ratios[pair])
+        sentences.append(
+            f"Least alike: {loser} beside {winner} takes {of[loser, winner]:.2f} times as long, {winner} beside {loser}"
+            f" {of[winner, loser]:.2f} times, a ratio of {ratios[loser, winner]:.2f}."
+        )
+    if len(rows) < len(table):
+        sentences.append(f"Without a valid measurement: {len(table) - len(rows)} of {len(table)}.")
+    return sentences
+
+
+def _faults(rows: pd.DataFrame) -> list[str]:
+    faults: dict[str, list[str]] = {outcome: [] for outcome in OUTCOMES}
+    for kind in dict.fromkeys(rows["fault"]):
+        faults[worst_outcome(rows[rows["fault"] == kind])[0]].append(kind)
+    sentences = [f"{OUTCOMES[outcome]}: {', '.join(kinds)}." for outcome, kinds in faults.items() if kinds]
+    seconds = rows["new_tenant_seconds"].dropna()
+    if len(seconds):
+        sentences.append(f"Afterwards a new tenant was ready within {seconds.max():.2g} s.")
+    again = dict.fromkeys(rows.loc[rows["set_up_again"] > 0, "fault"])
+    if again:
+        sentences.append(f"Had to be set up again after: {', '.join(again)}.")
+    return sentences
+
+
+def jobs(study: DrawnStudy) -> list[Jobs]:
+    """One entry per workload that is a job, in order; empty without jobs."""
+    if not has_jobs(study.config):
+        return []
+    catalogue = study.config["strategy_catalogue"]
+    queues = {name for name, entry in catalogue.items() if entry["mechanism"] == ["sequential"]}
+    found = []
+    for workload, table in study.by_workload(study.table("jobs")).items():
+        by_strategy = {name: rows_of(rows.sort_values("replicas")) for name, rows in study.by_strategy(table).items()}
+        rows = [row for own in by_strategy.values() for row in own]
+        queue = {row["replicas"]: row for row in reversed(rows) if row["strategy"] in queues and row["n"] > 0}
+        # Of each strategy its largest number of jobs with a valid cell.
+        largest = {row["strategy"]: row for row in rows if row["n"] > 0 and row["replicas"] > 1}
+        statements = [
+            Statement(name, _makespan(row, queue.get(row["replicas"], {})))
+            for name, row in largest.items()
+            if name not in queues
+        ]
+        found.append(Jobs(workload, rows, statements))
+    return found
+
+
+def _makespan(row: Row, queue: Row) -> str:
+    """What a strategy's jobs take against the same number in a queue."""
+    text = f"{row['replicas']} jobs shared by {row['strategy']} take {row['makespan_seconds']:.3g} s"
+    if math.isnan(row["speedup"]):
+        return text + "; one after another was not measured."
+    text += (
+        f" against {queue['makespan_seconds']:.3g} s one after another,"
+        f" {row['speedup']:.2f} times as fast{_interval(row, 'speedup')}."
+    )
+    energies = row["energy_per_job_joules"], queue["energy_per_job_joules"]
+    if not any(map(math.isnan, energies)):
+        text += f" A job takes {digits(energies[0])} J against {digits(energies[1])} J."
+    return text
