@@ -18,11 +18,9 @@ SHORT_STRIDE = 200
 class Events(Protocol):
     """A pair of marks in the tenant's stream."""
 
-    def begin(self) -> None:
-        """Mark the begin."""
+    def begin(self) -> None: ...
 
-    def end(self) -> None:
-        """Mark the end."""
+    def end(self) -> None: ...
 
     def elapsed_ns(self) -> int:
         """Time between the marks, once the device has passed both."""

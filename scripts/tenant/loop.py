@@ -2,7 +2,8 @@
 
 A loop runs a chunk at a time; between chunks the finished rows are taken, folded and cleared. All methods
 belong to the loop thread, except `peek` and `unfinished`, which another thread may call while it holds the
-lock under which rows are cleared and, with open load, the queue changes.
+lock under which rows are cleared and, with open load, the queue changes. `last_error` is the message of the
+last failed iteration.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from threading import Lock
-from typing import Protocol
 
 import numpy as np
 
@@ -22,27 +22,6 @@ from tenant.workload import RequestError
 CAPACITY = 1 << 14
 # Open load folds when idle, rarely, because a fold makes a request that arrives in it wait.
 IDLE_ROWS = 1024
-
-
-class Loop(Protocol):
-    """What both loops can do; `last_error` is what the last failed iteration said."""
-
-    last_error: str | None
-
-    def run(self, until_ns: int) -> None:
-        """Run iterations until the first that ends at or after `until_ns`, or until there is no room."""
-
-    def rows(self) -> Rows:
-        """What finished since the last `clear`."""
-
-    def clear(self) -> None:
-        """Forget the finished rows."""
-
-    def peek(self, now_ns: int) -> Rows:
-        """`rows` for another thread: exact up to this moment, while the loop may be stuck in an iteration."""
-
-    def unfinished(self, before_ns: int) -> list[int]:
-        """Intended starts before `before_ns` of the iterations that run or wait."""
 
 
 class ClosedLoop:
@@ -70,7 +49,10 @@ class ClosedLoop:
         self._running = False
 
     def run(self, until_ns: int, most: int | None = None) -> None:
-        """See Loop; no more than `most` iterations, if that is given. A failed iteration ends the chunk too."""
+        """Run iterations until the first that ends at or after `until_ns`, one fails, or there is no room.
+
+        No more than `most` iterations, if that is given.
+        """
         step, clock, times = self._step, self._clock, self._times
         index = 0
         times[0] = clock()
@@ -90,6 +72,7 @@ class ClosedLoop:
         self._filled = index
 
     def rows(self) -> Rows:
+        """What finished since the last `clear`."""
         times = np.fromiter(self._times, dtype=np.int64, count=self._filled + 1)
         return self._rows(times, int(times[-1]))
 
@@ -98,6 +81,7 @@ class ClosedLoop:
         return Rows(times[:-1], None, times[1:], failed, (), (int(times[0]), active_end_ns))
 
     def clear(self) -> None:
+        """Forget the finished rows."""
         self._times[: self._filled + 1] = [0] * (self._filled + 1)
         self._failed.clear()
         self._filled = 0
@@ -107,10 +91,12 @@ class ClosedLoop:
         return times[: max(1, np.count_nonzero(times))]
 
     def peek(self, now_ns: int) -> Rows:
+        """`rows` for another thread: exact up to this moment, while the loop may be stuck in an iteration."""
         running, times = self._running, self._so_far()
         return self._rows(times, now_ns if running else int(times[-1]))
 
     def unfinished(self, before_ns: int) -> list[int]:
+        """Intended starts before `before_ns` of the iterations that run or wait."""
         if not self._running:
             return []
         start_ns = int(self._so_far()[-1])
@@ -148,7 +134,7 @@ class OpenLoop:
         self._active_begin_ns = self._active_end_ns = 0
 
     def run(self, until_ns: int) -> None:
-        """See Loop. Ends early when there is nothing to serve and much to fold."""
+        """Run as ClosedLoop does; ends early when there is nothing to serve and much to fold."""
         self._active_begin_ns = self._clock()
         while len(self._ended) < self._capacity:
             now_ns = self._clock()
@@ -199,7 +185,7 @@ class OpenLoop:
         )
 
     def unfinished(self, before_ns: int) -> list[int]:
-        """See Loop. Lets in what is due by then, as the loop itself would at the end of its iteration."""
+        """As in ClosedLoop; lets in what is due by then, as the loop itself would at the end of its iteration."""
         self._queue.admit(before_ns - 1)
         waiting = [time_ns for time_ns in self._queue.waiting if time_ns < before_ns]
         return waiting if self._serving is None else [self._serving, *waiting]

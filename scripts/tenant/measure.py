@@ -16,7 +16,7 @@ from tenant.contract import Digest, Rule, Steadiness, TenantReport
 from tenant.exposition import BUILT_IN, CONTENT_TYPE, Exposition, exposition
 from tenant.failures import RefusedError
 from tenant.load import ArrivalQueue, Load, arrival_times_ns
-from tenant.loop import ClosedLoop, Loop, OpenLoop
+from tenant.loop import ClosedLoop, OpenLoop
 from tenant.record import Identity, Outcome, finite, tenant_record
 from tenant.recorder import Job, Recorder, Window
 from tenant.usage import CpuMeter, quieten_collector, sharpen_sleep
@@ -57,7 +57,7 @@ class Measurement:
         self._meter = CpuMeter(of_thread=identity.process_tenants > 1)
         self._begun_ns = clock()
         self._judge = Judge(rule, self._begun_ns)
-        self._loop: Loop = ClosedLoop(workload.step, clock)
+        self._loop: ClosedLoop | OpenLoop = ClosedLoop(workload.step, clock)
         # Of an open load, once it has begun.
         self._queue: ArrivalQueue | None = None
         self._first_verdict: Steadiness | None = None

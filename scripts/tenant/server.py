@@ -65,12 +65,12 @@ class MalformedError(Exception):
     """The request cannot be understood; the message is one line."""
 
 
-def _json(code: int, document: Mapping[str, object]) -> Reply:
+def _json(document: Mapping[str, object], code: int = HTTPStatus.OK) -> Reply:
     return Reply(code, json.dumps(document).encode() + b"\n")
 
 
 def _healthz(state: State, _request: Request) -> Reply:
-    return _json(HTTPStatus.OK, {"status": state.status})
+    return _json({"status": state.status})
 
 
 def _readyz(state: State, request: Request) -> Reply:
@@ -81,33 +81,33 @@ def _readyz(state: State, request: Request) -> Reply:
     if state.measurement is not None:
         verdict = state.measurement.readiness(None if since is None else int(since))
     if verdict is None:
-        return _json(HTTPStatus.SERVICE_UNAVAILABLE, {"ready": False, "stage": state.status})
-    return _json(HTTPStatus.OK, {"ready": True, "steady": verdict})
+        return _json({"ready": False, "stage": state.status}, HTTPStatus.SERVICE_UNAVAILABLE)
+    return _json({"ready": True, "steady": verdict})
 
 
 def _metrics(state: State, _request: Request) -> Reply:
     if state.measurement is None:
-        return _json(HTTPStatus.SERVICE_UNAVAILABLE, {"error": "the tenant is loading"})
+        return _json({"error": "the tenant is loading"}, HTTPStatus.SERVICE_UNAVAILABLE)
     return Reply(HTTPStatus.OK, *state.measurement.metrics())
 
 
 def _clock(_state: State, _request: Request) -> Reply:
     times = {"monotonic_ns": time.monotonic_ns(), "realtime_ns": time.time_ns()}
-    return _json(HTTPStatus.OK, {"boot_id": boot_id(), **times})
+    return _json({"boot_id": boot_id(), **times})
 
 
 def _window(state: State, request: Request) -> Reply:
     try:
         body = json.loads(request.body)
         start_ns, end_ns, iterations = body["start_ns"], body["end_ns"], body.get("iterations")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise MalformedError("the body must be JSON with start_ns and end_ns") from error
     if type(start_ns) is not int or type(end_ns) is not int:
         raise MalformedError("start_ns and end_ns must be integers")
     if iterations is not None and (type(iterations) is not int or iterations < 1):
         raise MalformedError("iterations must be an integer above 0")
     state.loaded().set_window(start_ns, end_ns, iterations)
-    return _json(HTTPStatus.OK, {"accepted": True})
+    return _json({"accepted": True})
 
 
 def _deadline_seconds(request: Request) -> float:
@@ -121,11 +121,11 @@ def _deadline_seconds(request: Request) -> float:
 
 
 def _record(state: State, request: Request) -> Reply:
-    return _json(HTTPStatus.OK, state.loaded().wait_record(_deadline_seconds(request)))
+    return _json(state.loaded().wait_record(_deadline_seconds(request)))
 
 
 def _digest(state: State, request: Request) -> Reply:
-    return _json(HTTPStatus.OK, {"output_digest": state.loaded().wait_digest(_deadline_seconds(request))})
+    return _json({"output_digest": state.loaded().wait_digest(_deadline_seconds(request))})
 
 
 def _begin_telemetry(state: State, _request: Request) -> Reply:
@@ -136,14 +136,14 @@ def _begin_telemetry(state: State, _request: Request) -> Reply:
         raise RefusedError("the GPU is being sampled already")
     sampling = Sampling()
     state.sampling = sampling if sampling.reason is None else None
-    return _json(HTTPStatus.OK, {"reason": sampling.reason})
+    return _json({"reason": sampling.reason})
 
 
 def _end_telemetry(state: State, _request: Request) -> Reply:
     sampling, state.sampling = state.sampling, None
     if sampling is None:
         raise RefusedError("the GPU is not being sampled")
-    return _json(HTTPStatus.OK, sampling.end())
+    return _json(sampling.end())
 
 
 Answer = Callable[[State, Request], Reply]
@@ -174,9 +174,9 @@ class Handler(BaseHTTPRequestHandler):
         try:
             reply = self._reply()
         except MalformedError as error:
-            reply = _json(HTTPStatus.BAD_REQUEST, {"error": str(error)})
+            reply = _json({"error": str(error)}, HTTPStatus.BAD_REQUEST)
         except RefusedError as error:
-            reply = _json(HTTPStatus.CONFLICT, {"error": str(error)})
+            reply = _json({"error": str(error)}, HTTPStatus.CONFLICT)
         self.send_response(reply.code)
         self.send_header("Content-Type", reply.content_type)
         self.send_header("Content-Length", str(len(reply.body)))
@@ -191,15 +191,15 @@ class Handler(BaseHTTPRequestHandler):
     def _reply(self) -> Reply:
         url = urlsplit(self.path)
         route = (self.command, url.path)
-        if route not in OPEN and route not in GUARDED:
-            return _json(HTTPStatus.NOT_FOUND, {"error": f"there is no {self.command} {url.path}"})
+        answer = OPEN.get(route) or GUARDED.get(route)
+        if answer is None:
+            return _json({"error": f"there is no {self.command} {url.path}"}, HTTPStatus.NOT_FOUND)
         if route in GUARDED and not self.server.knows(self.headers.get("Authorization", "")):
-            return _json(HTTPStatus.UNAUTHORIZED, {"error": "wrong or missing token"})
+            return _json({"error": "wrong or missing token"}, HTTPStatus.UNAUTHORIZED)
         length = self.headers.get("Content-Length", "0")
         if not length.isdecimal() or int(length) > LONGEST_BODY_BYTES:
             raise MalformedError(f"a body must have a length of at most {LONGEST_BODY_BYTES} bytes")
         query = {name: values[-1] for name, values in parse_qs(url.query).items()}
-        answer = OPEN.get(route) or GUARDED[route]
         return answer(self.server.state, Request(query, self.rfile.read(int(length))))
 
     def log_message(self, format: str, *args: object) -> None:
