@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from sharebench.analysis.statistics.intervals import Estimate, log_interval, welch_ratio
+from sharebench.core.capabilities import KINDS
 from sharebench.core.files import read_json
 from sharebench.core.strategies import again
 from sharebench.records.tables import read_table
@@ -19,7 +20,6 @@ from sharebench.report.words import digits
 
 OF_TENANTS = {"throughput_hz": "sum", "latency_mean_seconds": "mean"}
 """Metrics of tables/cells.csv that make one number of a cell: the sum over its tenants, or the mean over iterations."""
-REAL_NODES = ("nvidia", "kubernetes")
 STEADY_RATIO = 1.1
 """Where cells of one tenant alone differ by more than this, what is measured is not divided by them in documents."""
 FULL_CLOCK = 0.95
@@ -97,7 +97,7 @@ class DataSet:
     @property
     def is_of_a_gpu(self) -> bool:
         """Whether a real GPU was measured: no stand-in, no simulation, no mock."""
-        return bool(self.device["kind"] in REAL_NODES and self.device["is_gpu"] and not self.device["label"])
+        return bool(KINDS[self.device["kind"]].has_gpus and self.device["is_gpu"] and not self.device["label"])
 
     @cached_property
     def has_repeats(self) -> bool:

@@ -180,8 +180,6 @@ def test_the_node_is_opened_by_its_kind_and_locked_host_wide(tmp_path: Path, mon
     assert locked == other.lock_path == Path("/tmp/sharebench-cpu.lock"), "whatever the folder for temporary files"
     simulated = open_node("simulated", {}, tmp_path / "one")
     assert simulated.lock_path is None
-    with pytest.raises(ValueError, match="no driver for node abacus"):
-        open_node("abacus", {}, tmp_path)
 
 
 def test_a_state_is_noted_although_nothing_on_the_host_changes(host: Any) -> None:

@@ -16,7 +16,7 @@ from sharebench.config.catalogue_models import Pod, Strategy, Workload
 from sharebench.config.models import Config
 from sharebench.config.words import shown, unknown
 from sharebench.core import faults
-from sharebench.core.capabilities import BUILT_KINDS, KNOWN_LAYERS, can, kinds_that_can, resolve_node
+from sharebench.core.capabilities import KINDS, KNOWN_LAYERS, can, kinds_that_can, resolve_node
 from sharebench.core.pod_template import PLACEHOLDERS, names_in, texts
 from sharebench.core.spec import has_jobs
 from sharebench.core.strategies import AGAIN, catalogue
@@ -40,8 +40,8 @@ def cross_key_problems(config: Config) -> Iterator[str]:
     A check relies on those before it, so that only the first line is worth taking.
     """
     kind = resolve_node(config.plain())
-    if kind not in BUILT_KINDS:
-        yield f"node: {kind!r} is not built yet; use {' or '.join(BUILT_KINDS)}"
+    if kind not in KINDS:
+        yield f"node: {kind!r} is not built yet; use {' or '.join(KINDS)}"
         return
     yield from paths.problems(config)
     for name, strategy in config.strategy_catalogue.items():

@@ -29,11 +29,29 @@ class Capability:
     """What only a resource claim can ask for: the length of a time slice, and which instances belong together."""
 
 
-CAPABILITIES: Mapping[str, Capability] = {
+@dataclass(frozen=True)
+class NodeKind:
+    """A kind of node, as far as it is known without its code."""
+
+    driver: str
+    """Its class, below `sharebench.nodes`."""
+    first_overhead_seconds: float
+    """Overhead of a cell, before any has been measured."""
+    capability: Capability | None = Capability()
+    """None where it depends on the access."""
+    has_gpus: bool = False
+    """Whether its device may be a real GPU, with power and clocks."""
+    is_slow_to_switch: bool = False
+    is_virtual: bool = False
+    """Whether its windows take no time, and its tenants run no code."""
+
+
+KINDS: Mapping[str, NodeKind] = {
     # A stand-in shares cores by affinity: nothing caps a share of threads or memory, there are no streams.
-    "cpu": Capability(mechanisms=frozenset(MECHANISMS) - {"streams"}, limits=False),
-    "nvidia": Capability(),
-    "simulated": Capability(),
+    "cpu": NodeKind("host.cpu.CpuNode", 1.5, Capability(frozenset(MECHANISMS) - {"streams"}, limits=False)),
+    "nvidia": NodeKind("host.nvidia.NvidiaNode", 10.0, has_gpus=True),
+    "simulated": NodeKind("simulated.node.SimulatedNode", 0.2, is_virtual=True),
+    "kubernetes": NodeKind("kubernetes.node.ClusterNode", 15.0, None, has_gpus=True, is_slow_to_switch=True),
 }
 IN_PODS = frozenset(MECHANISMS) - {"streams", "sequential"}
 # What a cluster can do depends on how tenants reach the GPU.
@@ -45,8 +63,6 @@ OF_ACCESS: Mapping[str, Capability] = {
     # What of it the driver has, and which gates are off, is found on the cluster.
     "dra": Capability(mechanisms=IN_PODS, claims=True),
 }
-BUILT_KINDS: tuple[str, ...] = (*CAPABILITIES, "kubernetes")
-
 GPU_DEVICE_FILE = Path("/dev/nvidia0")
 GPU_PROC_FOLDER = Path("/proc/driver/nvidia/gpus")
 ELSEWHERE = "…/"
@@ -60,7 +76,8 @@ def can(kind: str, strategy: Strategy, access: str | None) -> str | None:
 
     `access` is how tenants reach the GPU in a cluster where the strategy does not have its own.
     """
-    if kind == "kubernetes":
+    capability = KINDS[kind].capability
+    if capability is None:
         way = str(strategy.access or access)
         if way not in OF_ACCESS:
             return f"access {way} is not built yet"
@@ -71,8 +88,6 @@ def can(kind: str, strategy: Strategy, access: str | None) -> str | None:
             return f"pod has no effect under access {way}, only under static"
     elif strategy.access is not None:
         return f"access {strategy.access} is a way to the GPU of a cluster"
-    else:
-        capability = CAPABILITIES[kind]
     missing = [name for name in strategy.mechanisms if name not in capability.mechanisms]
     if missing:
         return f"it has no {missing[0]}"
@@ -94,7 +109,7 @@ def can(kind: str, strategy: Strategy, access: str | None) -> str | None:
 
 def kinds_that_can(strategy: Strategy, access: str | None) -> list[str]:
     """The built kinds of node that can do a strategy of the catalogue; `access` as in `can`."""
-    return [kind for kind in BUILT_KINDS if can(kind, strategy, access) is None]
+    return [kind for kind in KINDS if can(kind, strategy, access) is None]
 
 
 def has_nvidia_gpu() -> bool:

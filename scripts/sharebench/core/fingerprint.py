@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
+from sharebench.core.capabilities import KINDS
 from sharebench.core.files import SCRIPTS
 
 DIGEST_CHARACTERS = 16
@@ -23,12 +24,6 @@ CELL = ("sharebench/cell/cell.py", "sharebench/cell/queue.py", "sharebench/cell/
 FAULT = ("sharebench/cell/fault.py",)
 WATCHED = ("sharebench/cell/prometheus/course.py",)
 TENANT = ("tenant/__main__.py",)
-NODES = {
-    "cpu": ("sharebench/nodes/host/cpu.py", *TENANT),
-    "nvidia": ("sharebench/nodes/host/nvidia.py", *TENANT),
-    "kubernetes": ("sharebench/nodes/kubernetes/node.py", *TENANT),
-    "simulated": ("sharebench/nodes/simulated/node.py",),
-}
 # Which columns tables have.
 COLUMNS = "sharebench/records/columns.csv"
 STAGES = {
@@ -81,7 +76,7 @@ def of_stage(stage: str) -> str:
 @cache
 def node_files(kind: str) -> list[str]:
     """The files that `of_node` is made of, below scripts/."""
-    return closure((*CELL, *NODES[kind]), _skipped(kind, has_programs=False))
+    return closure((*CELL, *_node(kind)), _skipped(kind, has_programs=False))
 
 
 @cache
@@ -93,7 +88,7 @@ def cell_files(kind: str, *modules: str, has_programs: bool = False, is_watched:
         *(WATCHED if is_watched else ()),
         *(PORT_PROXY if has_programs else ()),
     )
-    return closure((*CELL, *NODES[kind], *workloads, *more), _skipped(kind, has_programs))
+    return closure((*CELL, *_node(kind), *workloads, *more), _skipped(kind, has_programs))
 
 
 @cache
@@ -102,8 +97,13 @@ def stage_files(stage: str) -> list[str]:
     return closure(STAGES[stage])
 
 
+def _node(kind: str) -> tuple[str, ...]:
+    module = KINDS[kind].driver.rpartition(".")[0].replace(".", "/")
+    return f"sharebench/nodes/{module}.py", *(() if KINDS[kind].is_virtual else TENANT)
+
+
 def _skipped(kind: str, has_programs: bool) -> tuple[str, ...]:
-    return WORKLOADS, *(() if kind in ("nvidia", "kubernetes") else (GPU,)), *(() if has_programs else (PROGRAMS,))
+    return WORKLOADS, *(() if KINDS[kind].has_gpus else (GPU,)), *(() if has_programs else (PROGRAMS,))
 
 
 def closure(roots: Iterable[str], skipped: tuple[str, ...] = ()) -> list[str]:

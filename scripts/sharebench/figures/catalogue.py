@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sharebench.core.capabilities import KINDS
 from sharebench.core.spec import has_jobs
 
 
@@ -35,13 +36,11 @@ class Entry:
             (bool(config["interference"]) or not self.is_of_pairs)
             and (bool(config["faults"]) or not self.is_of_faults)
             and (has_jobs(config) or not self.is_of_jobs)
-            and (node_kind in WITH_POWER or not self.needs_power)
+            and (KINDS[node_kind].has_gpus or not self.needs_power)
             and not self.has_own_rule
         )
 
 
-WITH_POWER = ("nvidia", "kubernetes")
-"""Kinds of node that may know the power of the device."""
 PAPER = {"column": 3.3, "page": 6.9}
 """Widths in inches of the figures for papers: one column, and both."""
 

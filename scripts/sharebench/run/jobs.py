@@ -23,6 +23,7 @@ from sharebench.cell.fault import FaultCourse
 from sharebench.cell.prometheus.course import PrometheusCourse, settings_of
 from sharebench.cell.queue import run_queue
 from sharebench.core import console, run_record
+from sharebench.core.capabilities import KINDS
 from sharebench.core.files import Damaged, replace_atomically, write_json
 from sharebench.core.spec import parse, workload_of
 from sharebench.gates.verdict import window_seconds
@@ -37,8 +38,6 @@ from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 from tenant.contract import Environment
 
-# Overhead of a cell, before any has been measured here.
-FIRST_OVERHEAD_SECONDS = {"cpu": 1.5, "simulated": 0.2, "nvidia": 10.0, "kubernetes": 15.0}
 # Failures with a line that says it all.
 HARNESS_FAILURES = (NodeError, TenantUnreachable, OSError, record.RecordError, Damaged)
 
@@ -217,7 +216,7 @@ def measure_cell(run: Run, spec: str, code: str, calibrations: Sequence[Path], r
     replace_atomically(telemetry, to_csv(rows))
     record.write(raw, kept | {"code": code, "provenance": provenance})
     if measured["window"] is not None:
-        wall = 0.0 if study.node_kind == "simulated" else window_seconds(measured)
+        wall = 0.0 if KINDS[study.node_kind].is_virtual else window_seconds(measured)
         ownership.add_overhead(run.results, time.time() - run.started_epoch_seconds - wall)
 
 
@@ -240,12 +239,12 @@ def progress(run: run_record.RunRecord, wanted: Mapping[str, Any], study: Study)
 
 def wall_window_seconds(study: Study) -> float:
     """How long a window takes by the wall clock: no time on the simulator, whose time is virtual."""
-    return 0.0 if study.node_kind == "simulated" else float(study.config["window_seconds"])
+    return 0.0 if KINDS[study.node_kind].is_virtual else float(study.config["window_seconds"])
 
 
 def seconds_per_cell(study: Study, run: run_record.RunRecord) -> float:
     """What a cell takes: its window and the mean overhead of these results' cells so far."""
-    overhead = run.get("overhead") or {"cells": 1, "seconds": FIRST_OVERHEAD_SECONDS[study.node_kind]}
+    overhead = run.get("overhead") or {"cells": 1, "seconds": KINDS[study.node_kind].first_overhead_seconds}
     return float(wall_window_seconds(study) + overhead["seconds"] / overhead["cells"])
 
 

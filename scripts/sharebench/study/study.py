@@ -9,7 +9,7 @@ from itertools import combinations_with_replacement, product
 from typing import Any, cast
 
 from sharebench.core import faults, fingerprint, programs, prometheus_options
-from sharebench.core.capabilities import resolve_node
+from sharebench.core.capabilities import KINDS, resolve_node
 from sharebench.core.spec import MixSpec, NodeSpec, Spec, StrategySpec, WorkloadSpec, is_job, parse
 from sharebench.core.strategies import Strategy, again, on_node
 from sharebench.study import exclusions
@@ -17,7 +17,6 @@ from sharebench.study.cells import Cell, Plot, canonical, pair_name
 from sharebench.study.environment import environment_of
 
 # Switching a cluster node takes longer than this; there each state is set once.
-SLOW_SWITCH_KINDS = {"kubernetes"}
 # Capacity and output need no longer a run than this.
 CALIBRATION_SECONDS = 10
 
@@ -40,7 +39,7 @@ class Study:
         self.strategies: dict[str, Strategy] = on_node(config, self.node_kind)
         self.baseline: str | None = None if config["baseline"] == "none" else config["baseline"]
         order = config["order"]
-        self.order = order if order != "auto" else ("strategy" if self.node_kind in SLOW_SWITCH_KINDS else "blocks")
+        self.order = order if order != "auto" else ("strategy" if KINDS[self.node_kind].is_slow_to_switch else "blocks")
 
     @cached_property
     def interference(self) -> dict[str, tuple[str, str]]:
