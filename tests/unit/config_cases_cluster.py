@@ -89,7 +89,7 @@ CLUSTER: dict[str, tuple[dict[str, Any], list[str]]] = {
     },
     "static without a template": (
         KUBERNETES | {"kubernetes.access": "static"},
-        ["strategies:", "'time-slicing'", "under access static the entry says what its pods ask for (pod)"],
+        ["strategies:", "'time-slicing'", "under access static an entry needs a pod"],
     ),
     "template without static": (
         KUBERNETES | {"strategies": ["hami"], f"{S}.hami.access": "device-plugin"},

@@ -65,10 +65,10 @@ def simulated() -> str:
         ("tenant/port_proxy.py", {"cpu program"}),
         # sharebench/, from the lowest layer to the highest
         ("sharebench/core/files.py", set()),
-        ("sharebench/records/telemetry.py", CELLS | TABLED | {"figures", "report", "timeslice"}),
-        ("sharebench/records/histogram.py", {"tables", "figures", "compare", "together"}),
+        ("sharebench/records/telemetry.py", CELLS | TABLED | {"decisions", "report", "timeslice"}),
+        ("sharebench/records/histogram.py", {"tables", "decisions", "figures", "compare", "together"}),
         ("sharebench/records/columns.csv", {"tables", "compare", "decisions"}),
-        ("sharebench/gates/gates.py", CELLS | TABLED | {"report"}),
+        ("sharebench/gates/gates.py", CELLS | TABLED | {"decisions", "report"}),
         ("sharebench/config/checks.py", set()),
         ("sharebench/study/study.py", set()),
         ("sharebench/nodes/contract.py", CELLS | {"timeslice"}),

@@ -58,7 +58,7 @@ def check_files(paths: Iterable[Path | str]) -> None:
         try:
             root = yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=loader)
         except yaml.YAMLError:
-            continue  # JSON that is no YAML, such as one with tabs
+            continue  # JSON with tabs, for example, is not YAML
         waiting, seen = [root], set()
         while waiting:
             node = waiting.pop()

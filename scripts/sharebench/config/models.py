@@ -40,12 +40,12 @@ Exclusion = Annotated[
     str,
     Matching(
         r"[a-z0-9*?+-]+/[a-z0-9*?+-]+(/(n[0-9*?]+|[*])(/(r[0-9*?]+|[*]))?)?",
-        "is no cell such as mps/yolos/n7 or mps/*/n7/r1",
+        "is not a cell such as mps/yolos/n7 or mps/*/n7/r1",
     ),
 ]
 Contrast = Annotated[
     str,
-    Matching("[a-z][a-z0-9-]*/[a-z][a-z0-9-]*", "is no comparison of two strategies such as mps/time-slicing"),
+    Matching("[a-z][a-z0-9-]*/[a-z][a-z0-9-]*", "is not a comparison of two strategies such as mps/time-slicing"),
 ]
 PART_OF_A_PATH = "cannot be part of a path: use lower-case letters, digits and -, a letter first, at most 63 in all"
 StrategyName = Annotated[str, Matching("[a-z][a-z0-9-]{0,62}", PART_OF_A_PATH)]

@@ -41,9 +41,9 @@ Namespace = Annotated[
     ),
 ]
 Image = Annotated[str, Field(min_length=1), Matching(r"\S*", "cannot be an image: it holds a space")]
-Cpus = Annotated[str, Matching(r"[0-9]+(\.[0-9]+)?m?", "is no number of CPUs; write 2, 0.5 or 500m")]
+Cpus = Annotated[str, Matching(r"[0-9]+(\.[0-9]+)?m?", "is not a number of CPUs; write 2, 0.5 or 500m")]
 Memory = Annotated[
-    str, Matching(r"[0-9]+(\.[0-9]+)?([kMGT]|[KMGT]i)?", "is no amount of memory; write 8Gi, 512Mi or 2G")
+    str, Matching(r"[0-9]+(\.[0-9]+)?([kMGT]|[KMGT]i)?", "is not an amount of memory; write 8Gi, 512Mi or 2G")
 ]
 PriorityClass = Annotated[
     str,

@@ -21,7 +21,7 @@ def problems(config: Config, kind: str) -> Iterator[str]:
 
 
 def usable_cores() -> list[int] | None:
-    """The cores that this process may use; None on a system that does not tell."""
+    """The cores that this process may use; None where the system does not report them."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
 
 

@@ -23,7 +23,7 @@ def problems(config: Config, node_kind: str) -> Iterator[str]:
     if section.url is None:
         return
     if not section.url.startswith(("http://", "https://")):
-        yield f"prometheus.url: {section.url!r} is no URL; write it as http://localhost:9090"
+        yield f"prometheus.url: {section.url!r} is not a URL; write it as http://localhost:9090"
     if node_kind == "simulated":
         yield "prometheus.url: a simulated node has nothing to scrape; remove it, or set another node"
         return

@@ -91,7 +91,7 @@ def _place(path: list[int | str], section: type[Section]) -> _Place:
         elif is_free:
             names.append(part)
             is_item, is_free = True, False
-        elif part in keys(section):  # what is no key is one of the types that a value may have
+        elif part in keys(section):  # another part is one of the types that a value may have
             names.append(part)
             rules = keys(section)[part]
             section = section_in(rules) or section
@@ -127,7 +127,7 @@ def _problem(details: ErrorDetails, place: _Place) -> str:
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except (TypeError, UnicodeEncodeError):
-        return f"{value!r:.60} ({type(value).__name__}) is no plain value; put it in quotes"
+        return f"{value!r:.60} ({type(value).__name__}) is not a plain value; put it in quotes"
     except (ValueError, RecursionError):
         return "is nested too deeply; look for a YAML anchor that contains itself"
     match kind:

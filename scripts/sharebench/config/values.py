@@ -1,6 +1,6 @@
 """The types of a config's values: what each may be, and what text from a command line or one value for a list becomes.
 
-A validator of ours refuses a value with what follows its key and itself in the line for a person.
+Our validators refuse a value with the text that follows key and value in the line for a person.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _text(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:  # undecodable bytes of a command line
-        raise PydanticCustomError(REFUSED, "is no text") from None
+        raise PydanticCustomError(REFUSED, "is not text") from None
     return value
 
 
@@ -110,7 +110,7 @@ def _unique(value: list[T]) -> list[T]:
 
 @dataclass(frozen=True)
 class Matching:
-    """The constraint that a whole text matches; `problem` says what is wrong where it does not, and what is right."""
+    """The constraint that a whole text matches; `problem` is the message where it does not, with the remedy."""
 
     pattern: str
     problem: str

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-# What people say, where letters alone would tell something else: a gpu is not a cpu.
+# Words for which the nearest spelling would be wrong: a gpu is not a cpu.
 SYNONYMS = {"gpu": ("nvidia", "cuda"), "k8s": ("kubernetes",)}
 
 

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sharebench.core.files import SCRIPTS
@@ -23,10 +24,16 @@ def names() -> list[str]:
 
 
 def constant(module: str, name: str) -> Any:
-    """The literal that the module binds to `name` at its top; None without a readable one."""
+    """The literal that the module binds to `name` at its top, or imports; None without a readable one."""
+    return _literal(WORKLOAD_MODULES / f"{module}.py", name)
+
+
+def _literal(file: Path, name: str) -> Any:
     with contextlib.suppress(OSError, SyntaxError, ValueError):
-        for statement in ast.parse((WORKLOAD_MODULES / f"{module}.py").read_text()).body:
+        for statement in ast.parse(file.read_text()).body:
             match statement:
+                case ast.ImportFrom(module=str(origin), names=names) if name in (each.name for each in names):
+                    return _literal(SCRIPTS / f"{origin.replace('.', '/')}.py", name)
                 case ast.Assign(targets=[ast.Name(id=bound)], value=ast.expr() as value) if bound == name:
                     return ast.literal_eval(value)
                 case ast.AnnAssign(target=ast.Name(id=bound), value=ast.expr() as value) if bound == name:

@@ -83,7 +83,7 @@ def can(kind: str, strategy: Strategy, access: str | None) -> str | None:
             return f"access {way} is not built yet"
         capability = OF_ACCESS[way]
         if way == "static" and strategy.pod is None and strategy.mechanisms != ("exclusive",):
-            return "under access static the entry says what its pods ask for (pod), and this one does not"
+            return "under access static an entry needs a pod, which asks for a share, and this one has none"
         if way != "static" and strategy.pod is not None:
             return f"pod has no effect under access {way}, only under static"
     elif strategy.access is not None:

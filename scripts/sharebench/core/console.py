@@ -1,4 +1,4 @@
-"""What a job that fails says, and how what programs print is shown."""
+"""The command line of the scripts, the line of a job that fails, and output of programs as it is shown."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def plain(text: str) -> str:
 
 
 def failed(line: object) -> int:
-    """Say why, to the job's log and at once to the terminal; returns the job's exit status."""
+    """Print the reason to the job's log and at once to the terminal; returns the job's exit status."""
     print(line, file=sys.stderr)
     print(f"  {line}", flush=True)
     return 1

@@ -1,4 +1,4 @@
-"""The faults of a study: their names as workloads, their cells, and the victims beside them."""
+"""The faults of a study: their names as workloads, their cells, and the victims next to them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ PREFIX = f"{MODULE}-"
 # Of the window: there is enough before the fault to compare with, and enough after it to see it pass.
 AT_FRACTION = 0.4
 
-__all__ = ["AT_FRACTION", "FAULTS", "MODULE", "aggressor_entry", "cell_name", "kind_of", "victims"]
-
 
 def cell_name(kind: str, victim: str) -> str:
-    """Name of the cells in which a tenant has this fault beside one that runs `victim`."""
+    """Name of the cells in which a tenant has this fault next to one that runs `victim`."""
     return f"{PREFIX}{kind}+{victim}"
 
 
@@ -27,16 +25,13 @@ def kind_of(workload: str) -> str | None:
 
 
 def victims(config: Mapping[str, Any]) -> list[str]:
-    """The workloads that faults happen beside: those named, else those of `interference`, else the plain ones."""
+    """The workloads next to which faults happen: those named, else those of `interference`, else the plain ones."""
     if not config["faults"]:
         return []
     named = config["fault_victims"] or config["interference"] or config["workloads"]
-    return sorted(name for name in named if can_be_victim(config["workload_catalogue"][name]))
-
-
-def can_be_victim(entry: Mapping[str, Any]) -> bool:
-    """Whether one tenant alone runs it, and keeps the timeline that a fault is judged by."""
-    return entry["tenants"] is None and bool(entry["kind"] == "loop")
+    entries = config["workload_catalogue"]
+    # One tenant alone runs a victim, and keeps the timeline that a fault is judged by.
+    return sorted(name for name in named if entries[name]["tenants"] is None and entries[name]["kind"] == "loop")
 
 
 def aggressor_entry(kind: str, keys: Iterable[str]) -> dict[str, Any]:

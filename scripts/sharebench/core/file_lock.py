@@ -111,7 +111,7 @@ def _check_regular(path: Path, found: os.stat_result) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What the holder wrote into the file; empty where that is no mapping."""
+    """What the holder wrote into the file; empty where that is not a mapping."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
         said = json.loads(path.read_bytes())
         return said if isinstance(said, dict) else {}

@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Damaged(Exception):
-    """A file that the pipeline made is not what it should be; one line, with the command that mends it."""
+    """A file that the pipeline made is not what it should be; one line, with the command to repair it."""
 
     def __init__(self, path: Path, what: object) -> None:
         line, quoted = " ".join(str(what).split()), shlex.quote(str(path))

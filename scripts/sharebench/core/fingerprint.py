@@ -17,7 +17,7 @@ from sharebench.core.capabilities import KINDS
 from sharebench.core.files import SCRIPTS
 
 DIGEST_CHARACTERS = 16
-# In the text of a tree: a string that names a module of ours, to be run by it.
+# In the text of a tree: a string that names one of our modules, to be run by it.
 NAMED = re.compile(r"Constant\(value='((?:sharebench|publication|tenant)\.[^']*)'")
 # What measures a cell on any node; the kind of node, the tenant and its workload come on top.
 CELL = ("sharebench/cell/cell.py", "sharebench/cell/queue.py", "sharebench/cell/calibration.py")

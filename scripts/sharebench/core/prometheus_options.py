@@ -35,7 +35,7 @@ def has_pod_monitor(config: Json) -> bool:
 
 
 def in_spec(config: Json, spec: Spec) -> WatchSpec | None:
-    """What being watched adds to the cell's spec, since every scrape costs a tenant time; None where nobody watches.
+    """What being watched adds to the cell's spec, since every scrape costs a tenant time; None without a Prometheus.
 
     Not watched are cells in which iterations are not counted one by one from start to end: jobs, queues, programs that
     count themselves, and cells with a fault. Calibrations are not either: they are repeat 0.

@@ -50,7 +50,7 @@ class JobSpec(TypedDict):
 
 @final
 class WorkloadSpec(TypedDict):
-    """What one tenant runs: a `module` of ours, a model of the simulator, or a user program (`command`, `url`)."""
+    """What one tenant runs: one of our modules, a model of the simulator, or a user program (`command`, `url`)."""
 
     name: str
     kind: Literal["loop", "job", "command", "http"]

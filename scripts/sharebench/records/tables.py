@@ -59,7 +59,7 @@ def frame(table: str, rows: Iterable[TableRow], names: Iterable[str] = ()) -> pd
 def read_table(
     path: Path, texts: Iterable[str] = (), columns: list[str] | None = None, repeated: Iterable[str] = ()
 ) -> pd.DataFrame:
-    """The table at `path`, or `columns` of it: blank `texts` are empty, and flags are booleans; a blank is no True.
+    """The table at `path`, or `columns` of it: blank `texts` are empty, and flags are booleans; a blank reads as False.
 
     `repeated` columns have few values, and are read as categories. Raises OSError, and ValueError where a flag is
     neither True nor False.

@@ -45,6 +45,6 @@ def _exclusion_problems(config: dict[str, Any]) -> Iterator[str]:
             exclusions.matches(cell, pattern) for cell in everything
         ):
             example = everything[-1].folder.removeprefix("cells/")
-            yield f"exclude: {shown(pattern)} is no cell of this study; one is {example}; change it, or remove it"
+            yield f"exclude: {shown(pattern)} is not a cell of this study; one is {example}; change it, or remove it"
     if not Study(config).requested:
         yield f"exclude: {shown(config['exclude'])} leaves no cell; remove an entry"

@@ -53,18 +53,17 @@ class Study:
         asked = product(sorted(self.config["faults"]), faults.victims(self.config))
         return {faults.cell_name(kind, victim): (victim, faults.PREFIX + kind) for kind, victim in asked}
 
+    @cached_property
+    def _pairs(self) -> dict[str, tuple[str, str]]:
+        return self.interference | self.faults
+
     def is_mix(self, workload: str) -> bool:
         """Whether it names what each tenant runs, instead of one workload for all."""
-        own = self.interference.keys() | self.faults.keys()
-        return workload in own or self.config["workload_catalogue"][workload]["tenants"] is not None
+        return workload in self._pairs or self.config["workload_catalogue"][workload]["tenants"] is not None
 
     def _cycle(self, workload: str) -> Sequence[str]:
         """What the tenants run, from the first on, repeated to their number."""
-        if workload in self.interference:
-            return self.interference[workload]
-        if workload in self.faults:
-            return self.faults[workload]
-        return self.config["workload_catalogue"][workload]["tenants"] or [workload]
+        return self._pairs.get(workload) or self.config["workload_catalogue"][workload]["tenants"] or [workload]
 
     def tenants_of(self, cell: Cell) -> list[str]:
         """The workload of each tenant of the cell, in order."""
@@ -78,8 +77,7 @@ class Study:
 
     def is_job(self, workload: str) -> bool:
         """Whether all its tenants run jobs, so that its cells end with the last of them."""
-        is_own = workload in self.interference or workload in self.faults
-        return not is_own and is_job(self.config, workload)
+        return workload not in self._pairs and is_job(self.config, workload)
 
     def is_compared(self, cell: Cell) -> bool:
         """Whether it is in the summary: a window with a fault in it is in no mean, and a queue shares nothing.
@@ -89,11 +87,11 @@ class Study:
         return cell.workload not in self.faults and not self.strategies[cell.strategy].is_queue
 
     def _sizes(self, strategy: str, workload: str, replicas: Sequence[int]) -> list[int]:
-        """Numbers of tenants: a pair has two, one tenant is no mix, and only jobs can stand in a queue."""
+        """Numbers of tenants: a pair has two, a mix at least two, and only jobs can stand in a queue."""
         own = self.strategies[strategy].replicas
         if self.strategies[strategy].is_queue and not self.is_job(workload):
             return []
-        if workload in self.interference or workload in self.faults:
+        if workload in self._pairs:
             return [2] if own is None or 2 in own else []
         return [n for n in own or replicas if n > 1 or not self.is_mix(workload)]
 
@@ -160,13 +158,8 @@ class Study:
     def tabled(self) -> list[Cell]:
         """All cells in the order in which people read them: by workload, strategy and replicas."""
         config, strategies = self.config, list(self.strategies)
-        workloads = [
-            *config["workloads"],
-            *config["interference"],
-            *self.calibrated(),
-            *self.interference,
-            *self.faults,
-        ]
+        named = [*config["workloads"], *config["interference"]]
+        workloads = [*named, *self.calibrated(), *self.interference, *self.faults]
         return sorted(
             self.cells,
             key=lambda c: (workloads.index(c.workload), strategies.index(c.strategy), c.replicas, c.repeat),
@@ -228,10 +221,10 @@ class Study:
         if self.node_kind == "simulated":
             options["seed"] = self.config["seed"]
         if self.node_kind == "nvidia":
-            # Where GPU and interpreter are on this host is nobody else's business; the record tells what they are.
+            # Paths and indices differ between hosts; the record shows which GPU and interpreter they were.
             options = {"may_change": options["may_change"]}
         if self.node_kind == "kubernetes":
-            # Nor is which cluster and node it is, or how it is reached.
+            # As do cluster and node, and the way to reach them.
             options = {key: options[key] for key in ("device", "image", "python", "resources")}
         return {"kind": self.node_kind, "options": options}
 
@@ -244,18 +237,9 @@ class Study:
             "instances": strategy.instances,
             "limits": strategy.limits(replicas),
         }
-        # Left out where they say nothing, so that specs from before these keys stay as they are.
-        if strategy.profiles:
-            spec["profiles"] = list(strategy.profiles)
-        if strategy.access is not None:
-            spec["access"] = strategy.access
-        if strategy.pod is not None:
-            spec["pod"] = dict(strategy.pod)
-        if strategy.interval is not None:
-            spec["interval"] = strategy.interval
-        if strategy.claim_per is not None:
-            spec["claim_per"] = strategy.claim_per
-        return spec
+        # Left out where they are not set, so that specs from before these keys stay as they are.
+        later = {key: getattr(strategy, key) for key in ("profiles", "access", "pod", "interval", "claim_per")}
+        return cast(StrategySpec, {**spec, **{key: value for key, value in later.items() if value is not None}})
 
     def _entry(self, name: str) -> Mapping[str, Any]:
         catalogue: dict[str, dict[str, Any]] = self.config["workload_catalogue"]

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     import torch
 
 FRAMEWORKS = {"cuda": ("torch",)}
-DTYPES = {"cpu": ("float32",), "cuda": ("float32", "tf32")}
+CPU_DTYPES = ("float32",)
+CUDA_DTYPES = ("float32", "tf32")
 RESTART = 200
 LEARNING_RATE = {"sgd": 0.01, "adam": 0.001}
 # Kingma & Ba, Adam, 2015: decay of the two moments, and what keeps the quotient finite.
@@ -170,7 +171,7 @@ def create(params: Params, device: str) -> Workload:
     defaults = {"inputs": 256, "hidden": 512, "outputs": 10, "batch": 64, "optimizer": "adam", "dtype": "float32"}
     values = with_defaults(params, defaults, "training")
     optimizer = one_of(values.pop("optimizer"), LEARNING_RATE, "training optimizer")
-    dtype = one_of(values.pop("dtype"), DTYPES[device], "training dtype")
+    dtype = one_of(values.pop("dtype"), CUDA_DTYPES if device == "cuda" else CPU_DTYPES, "training dtype")
     sizes = {name: positive_integer(value, f"training {name}") for name, value in values.items()}
     if device == "cuda":
         return TorchTraining(device, **sizes, optimizer=optimizer, dtype=dtype)
