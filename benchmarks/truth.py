@@ -254,10 +254,10 @@ def intervals(study: Planted, cells: Sequence[MeasuredCell]) -> Iterator[Interva
     over, under = (
         [cell for cell in cells if (cell.strategy, cell.replicas) == (s, 4)] for s in ("time-slicing", "mps")
     )
-    test = latency_ratio(over, under)
-    assert test is not None and test.ratio.low is not None and test.ratio.high is not None
+    ratio = latency_ratio(over, under)
+    assert ratio is not None and ratio.low is not None and ratio.high is not None
     truth = study.mean_seconds("time-slicing", 4) / study.mean_seconds("mps", 4)
-    yield Interval("time-slicing/mps", "× 4", test.ratio.low, test.ratio.high, truth)
+    yield Interval("time-slicing/mps", "× 4", ratio.low, ratio.high, truth)
     yield from _unpaired(cells, study.mean_seconds("mps", 4) / alone)
     if study.condition.two_states == 1:
         # What is fitted then is not what was planted.
@@ -314,9 +314,9 @@ def finds(seed: int) -> bool:
     """Whether a difference of 3 % is found (p < 0.05) where pairs scatter by 1.5 %."""
     points = (("time-slicing", 2), ("mps", 2))
     cells = simulate(planted_difference(seed, 0.03, 0.015), points, REPEATS)
-    test = latency_ratio(*([cell for cell in cells if cell.strategy == name] for name, _ in points))
-    assert test is not None and test.probability is not None
-    return test.probability < 0.05 and test.ratio.value > 1
+    ratio = latency_ratio(*([cell for cell in cells if cell.strategy == name] for name, _ in points))
+    assert ratio is not None and ratio.probability is not None
+    return ratio.probability < 0.05 and ratio.value > 1
 
 
 def power(difference: float, paired_cv: float, repeats: int) -> float:

@@ -1,4 +1,4 @@
-"""The recorder's benchmark must be able to fail: it sees a folding that is too slow, and says so by its exit code."""
+"""The recorder's benchmark must be able to fail: it sees a folding that is too slow, and ends with exit code 1."""
 
 import importlib.util
 import time
@@ -22,6 +22,7 @@ def benchmark() -> ModuleType:
     return module
 
 
+@pytest.mark.thorough
 def test_a_slow_folding_within_the_window_is_seen(benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     fold = Recorder.fold
 

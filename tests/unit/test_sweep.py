@@ -38,6 +38,7 @@ from sharebench.records.record import RecordError, read
 from sharebench.report import audit, embedded, page
 from sharebench.study.study import Study
 
+pytestmark = pytest.mark.thorough
 Json = dict[str, Any]
 PLAIN: Json = {"workloads": ["matmul"], "replicas": [1, 2], "repeats": 2, "null_cells": False, "window_seconds": 2}
 SHARED: Json = PLAIN | {"strategies": ["exclusive", "time-slicing", "mps", "mig"]}

@@ -21,11 +21,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import truth
 
+pytestmark = pytest.mark.thorough
 STUDIES = 120
 FAILS_BY_CHANCE = 0.001
 """How often a correct program may fail all of these tests together."""
-
-
 Found = Counter[tuple[str, str, bool]]
 
 
@@ -47,7 +46,7 @@ def count(intervals: Iterable[truth.Interval]) -> Found:
 
 
 def bounds(count: int, share: float, tests: int) -> tuple[int, int]:
-    """Between what a number of successes stays, but for its part of FAILS_BY_CHANCE among so many tests."""
+    """Between what a number of successes stays, but for its part of FAILS_BY_CHANCE among this number of tests."""
     tail = FAILS_BY_CHANCE / tests / 2
     return int(stats.binom.ppf(tail, count, share)), int(stats.binom.ppf(1 - tail, count, share))
 
