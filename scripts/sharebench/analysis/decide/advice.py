@@ -1,16 +1,18 @@
-"""Which strategy to take, from what was measured: a pure rule. docs/advice.md has its decision table in words.
+"""Which strategy to take, from what was measured: a pure rule. docs/advice.md has its decision table as text.
 
 A plan puts the tenants on as few devices as the strategy allows, evenly: on `d` devices the fullest has ceil(N / d).
-It is possible where the device can hold so many, their isolation is what was asked for, and their latency is at most
-the SLO.
+It is possible where the device can hold that number, their isolation is what was asked for, and their latency is at
+most the SLO.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from sharebench.analysis.cells.rows import grouped
 from sharebench.analysis.decide.documented import Evidence
 from sharebench.analysis.statistics.intervals import Estimate
 
@@ -72,11 +74,11 @@ class Option:
     effort: int
     is_sharing: bool = True
     infeasible: Mapping[int, str] = field(default_factory=dict)
-    """Why so many tenants are impossible."""
+    """Why these numbers of tenants are impossible."""
     most_by_memory: int | None = None
 
     def level(self, replicas: int, is_measured: bool) -> Level | None:
-        """What was measured with so many tenants, or else with the next more; or what is predicted of so many."""
+        """What was measured with this number of tenants, or else with the next more; or what is predicted of it."""
         sizes = [n for n, level in self.levels.items() if n >= replicas and level.is_measured]
         if is_measured:
             return self.levels[min(sizes)] if sizes else None
@@ -99,11 +101,21 @@ class Plan:
     """What was judged: that of the plan, or else of all tenants on one device, if anything is known of them."""
     reason: str
     is_alike: bool = False
-    """Whether its merit cannot be told from the best of the plans with as many devices."""
+    """Whether its merit cannot be distinguished from the best of the plans with as many devices."""
 
-    def margin_percent(self, slo_seconds: float) -> Estimate | None:
+    @property
+    def rank(self) -> tuple[bool, int]:
+        """What was measured goes before what is predicted, then fewer devices."""
+        return not (self.level and self.level.is_measured), self.devices or 0
+
+    @property
+    def merit(self) -> Estimate:
+        """What plans of one rank are ordered by, more being better."""
+        return (self.level and self.level.merit) or Estimate(0.0)
+
+    def margin_percent(self, slo_seconds: float | None) -> Estimate | None:
         """By how much the latency may grow until it exceeds the SLO; negative where it does."""
-        if self.level is None:
+        if self.level is None or slo_seconds is None:
             return None
         ratio = self.level.latency.under(slo_seconds)
         low, high = (None if end is None else 100 * (end - 1) for end in (ratio.low, ratio.high))
@@ -125,8 +137,7 @@ def best_of(option: Option, question: Question, is_measured: bool) -> Plan | Non
 
 
 def _splits(option: Option, tenants: int) -> Iterable[tuple[int, int]]:
-    """Numbers of devices with the tenants on the fullest. Sharing strategies never have one tenant for each device:
-    that would be exclusive by another name."""
+    """Numbers of devices with the tenants on the fullest; one tenant for each device would not be sharing."""
     for devices in range(1, tenants + 1):
         replicas = math.ceil(tenants / devices)
         if replicas > 1 or tenants == 1 or not option.is_sharing:
@@ -140,7 +151,7 @@ def _no_plan(option: Option, question: Question) -> Plan:
 
 
 def _problem(option: Option, replicas: int, level: Level | None, question: Question) -> str | None:
-    """Why so many tenants on one device are no answer."""
+    """Why this number of tenants on one device does not answer the question."""
     if replicas in option.infeasible:
         return f"{replicas} tenants: {option.infeasible[replicas]}"
     if option.most_by_memory is not None and replicas > option.most_by_memory:
@@ -160,35 +171,21 @@ def _problem(option: Option, replicas: int, level: Level | None, question: Quest
 
 
 def advise(options: Iterable[Option], question: Question) -> list[Plan]:
-    """All plans, the best first: what was measured before what is predicted, then fewer devices, then more throughput
-    for each, or of an open load the shorter mean latency; what cannot be told from the best in that is ordered by
-    effort. Strategies without a plan come last."""
+    """All plans, the best first: by rank, then by throughput for each device, or of an open load by the shorter mean
+    latency; plans that cannot be distinguished in that are ordered by effort. Strategies without a plan come last."""
     plans = [plan(option, question) for option in options]
     possible = [each for each in plans if each.devices is not None]
-    marked = []
-    for each in possible:
-        rivals = [other for other in possible if _class(other) == _class(each)]
-        marked.append(replace(each, is_alike=_is_alike(each, rivals)))
-    marked.sort(key=lambda each: (*_class(each), not each.is_alike, each.option.effort * each.is_alike, -_merit(each)))
+    best = {
+        rank: max(rivals, key=lambda each: each.merit.value)
+        for rank, rivals in grouped(possible, lambda each: each.rank).items()
+    }
+    marked = [replace(each, is_alike=_is_alike(each.merit, best[each.rank].merit)) for each in possible]
+    marked.sort(key=lambda each: (*each.rank, not each.is_alike, each.option.effort * each.is_alike, -each.merit.value))
     return marked + [each for each in plans if each.devices is None]
 
 
-def _class(each: Plan) -> tuple[bool, int]:
-    assert each.level is not None and each.devices is not None
-    return not each.level.is_measured, each.devices
-
-
-def _merit(each: Plan) -> float:
-    assert each.level is not None
-    return each.level.merit.value if each.level.merit else 0.0
-
-
-def _is_alike(each: Plan, rivals: Sequence[Plan]) -> bool:
-    best = max(rivals, key=_merit)
-    if _merit(each) >= (1 - ALIKE) * _merit(best):
-        return True
-    own, most = (plan.level.merit if plan.level else None for plan in (each, best))
-    return own is not None and most is not None and (own.high or 0.0) >= (most.low or math.inf)
+def _is_alike(own: Estimate, most: Estimate) -> bool:
+    return own.value >= (1 - ALIKE) * most.value or (own.high or 0.0) >= (most.low or math.inf)
 
 
 def confidence(options: Sequence[Option], question: Question) -> Mapping[str, float] | None:
@@ -201,24 +198,16 @@ def confidence(options: Sequence[Option], question: Question) -> Mapping[str, fl
     first = plans[0].level if plans else None
     if first is None or any(each.draws is None for each in first.estimates):
         return None
-    sizes = [
-        estimate.draws.size
-        for option in options
-        for level in option.levels.values()
-        for estimate in level.estimates
-        if estimate.draws is not None
-    ]
-    counts: dict[str, int] = {}
+    draws = [estimate.draws for option in options for level in option.levels.values() for estimate in level.estimates]
+    size = min(each.size for each in draws if each is not None)
     relevant = [_relevant(option, question.tenants) for option in options]
-    for index in range(min(sizes)):
-        answer = answer_of(advise([option.drawn(index) for option in relevant], question))
-        name = answer[0] if answer else ""
-        counts[name] = counts.get(name, 0) + 1
-    return {name: count / min(sizes) for name, count in sorted(counts.items(), key=lambda item: -item[1])}
+    answers = (answer_of(advise([option.drawn(index) for option in relevant], question)) for index in range(size))
+    counts = Counter(answer[0] if answer else "" for answer in answers)
+    return {name: count / size for name, count in counts.most_common()}
 
 
 def _relevant(option: Option, tenants: int) -> Option:
-    """The option with those of its levels that decide on a plan for so many tenants."""
+    """The option with those of its levels that decide on a plan for this number of tenants."""
     sizes = {tenants, *(replicas for _, replicas in _splits(option, tenants))}
     found = [option.level(replicas, is_measured) for replicas in sizes for is_measured in (True, False)]
     return replace(option, levels={level.replicas: level for level in found if level is not None})
@@ -247,8 +236,8 @@ class TurningPoint:
 def turning_points(options: Sequence[Option], question: Question) -> list[TurningPoint]:
     """What would change the answer: the nearest SLO below and above, the nearest numbers of tenants, other isolation.
 
-    Another strategy that cannot be told from the first is no other answer; another number of devices is, but not where
-    the tenants are others too.
+    A strategy that cannot be distinguished from the first is the same answer; another number of devices is another
+    answer, but not where the number of tenants is different too.
     """
     plans = advise(options, question)
     here = answer_of(plans)
@@ -266,23 +255,17 @@ def turning_points(options: Sequence[Option], question: Question) -> list[Turnin
                 yield TurningPoint(what, other, there)
                 return
 
-    def with_slo(seconds: Iterable[float]) -> Iterable[Question]:
-        return (replace(question, slo_seconds=each) for each in seconds)
-
-    def with_tenants(numbers: Iterable[int]) -> Iterable[Question]:
-        return (replace(question, tenants=n) for n in numbers)
-
     marks = sorted({level.latency.value for option in options for level in option.levels.values()})
     sizes = range(1, max((n for option in options for n in option.levels), default=1) + 1)
-    found: list[TurningPoint] = []
-    if question.slo_seconds is not None:
+    slo, tenants = question.slo_seconds, question.tenants
+    changes: list[tuple[str, Iterable[Question]]] = [
+        ("tenants", (replace(question, tenants=n) for n in reversed(sizes) if n < tenants)),
+        ("tenants", (replace(question, tenants=n) for n in sizes if n > tenants)),
+        *(("isolation", [replace(question, isolation=each)]) for each in ISOLATIONS if each != question.isolation),
+    ]
+    if slo is not None:
         # Just below a latency its level no longer meets the SLO; at it, it does.
-        lower = [math.nextafter(mark, 0.0) for mark in reversed(marks) if mark <= question.slo_seconds]
-        found += nearest("slo below", with_slo(lower))
-        found += nearest("slo above", with_slo(mark for mark in marks if mark > question.slo_seconds))
-    found += nearest("tenants", with_tenants(n for n in reversed(sizes) if n < question.tenants))
-    found += nearest("tenants", with_tenants(n for n in sizes if n > question.tenants))
-    for isolation in ISOLATIONS:
-        if isolation != question.isolation:
-            found += nearest("isolation", [replace(question, isolation=isolation)])
-    return found
+        below = (replace(question, slo_seconds=math.nextafter(mark, 0.0)) for mark in reversed(marks) if mark <= slo)
+        above = (replace(question, slo_seconds=mark) for mark in marks if mark > slo)
+        changes = [("slo below", below), ("slo above", above), *changes]
+    return [point for what, questions in changes for point in nearest(what, questions)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -20,19 +20,19 @@ from sharebench.analysis.decide.advice import (
 )
 from sharebench.analysis.decide.cost import HOURS_PER_MONTH, dollars_per_million
 from sharebench.analysis.decide.rows import MEASURED, PERCENTILES, PREDICTED
-from sharebench.analysis.statistics.intervals import Estimate
 from sharebench.core.strategies import Strategy
 from sharebench.records.tables import TableRow
 
 MOST_PERCENT = 200.0
 """Margins beyond are said as a factor."""
 LEAST_SHARE = 0.005
+HOLDS = {None: "unknown", True: "yes", False: "no"}
 SHOWN = 4
 """The most strategies that a sentence names."""
 
 
 def asked(question: Question) -> str:
-    """The question in words."""
+    """The question as text."""
     parts = [_count(question.tenants, "tenant")]
     parts.append("no SLO" if question.slo_seconds is None else f"SLO {1e3 * question.slo_seconds:g} ms")
     parts += [] if question.isolation == "none" else [f"{question.isolation} isolation"]
@@ -46,20 +46,17 @@ def rows(
     question: Question,
     strategies: Mapping[str, Strategy],
     shares: Mapping[str, float] | None,
-) -> list[TableRow]:
+) -> Iterator[TableRow]:
     """Rows of tables/advice.csv for one workload, the best first; `shares` is `advice.confidence`."""
-    found = []
     for rank, plan in enumerate(advise(options, question), start=1):
-        name = plan.option.strategy
-        row = _row(plan, question, strategies[name]) | {"workload": workload}
+        row = {"workload": workload, **_row(plan, question, strategies[plan.option.strategy])}
         if plan.devices is not None:
-            row |= {"rank": rank, "share_of_draws": None if shares is None else shares.get(name, 0.0)}
-        found.append(row)
-    return found
+            row |= {"rank": rank, "share_of_draws": shares and shares.get(plan.option.strategy, 0.0)}
+        yield row
 
 
 def _row(plan: Plan, question: Question, strategy: Strategy) -> TableRow:
-    level = plan.level
+    level, price = plan.level, question.price_per_hour
     fault, performance = plan.option.fault, level.performance if level else documented.performance_isolation(strategy)
     if plan.per_device == 1:
         fault = performance = documented.ALONE
@@ -68,36 +65,30 @@ def _row(plan: Plan, question: Question, strategy: Strategy) -> TableRow:
         "devices": plan.devices,
         "tenants_per_device": plan.per_device,
         "verdict": _verdict(plan, question),
-        "performance_isolation": _yes(performance.holds),
+        "performance_isolation": HOLDS[performance.holds],
         "performance_isolation_basis": f"{performance.basis}: {performance.text}",
-        "fault_isolation": _yes(fault.holds),
+        "fault_isolation": HOLDS[fault.holds],
         "fault_isolation_basis": f"{fault.basis}: {fault.text}",
         "effort": documented.effort(strategy)[1],
         "reason": plan.reason,
         "slo_ms": None if question.slo_seconds is None else 1e3 * question.slo_seconds,
         "tenants": question.tenants,
         "isolation": question.isolation,
-        "price_per_hour": question.price_per_hour,
+        "price_per_hour": price,
     }
     if level is None:
         return row
-    hz, price = level.throughput.value if level.throughput else None, question.price_per_hour
-    row |= {
+    hz, margin = level.throughput and level.throughput.value, plan.margin_percent(question.slo_seconds)
+    return row | {
         "basis": MEASURED if level.is_measured else PREDICTED,
         "percentile": level.percentile,
         "judged_with_tenants": level.replicas,
         **level.latency.times(1e3).columns("latency_ms"),
-        **(margin.columns("margin_percent") if (margin := _margin(plan, question)) else {}),
+        **(margin.columns("margin_percent") if margin else {}),
         "throughput_per_device_hz": hz,
+        "dollars_per_million_iterations": dollars_per_million(price, hz) if price is not None and hz else None,
+        "dollars_per_month": None if price is None else plan.devices and plan.devices * price * HOURS_PER_MONTH,
     }
-    if price is not None:
-        row["dollars_per_million_iterations"] = dollars_per_million(price, hz) if hz else None
-        row["dollars_per_month"] = plan.devices and plan.devices * price * HOURS_PER_MONTH
-    return row
-
-
-def _margin(plan: Plan, question: Question) -> Estimate | None:
-    return None if question.slo_seconds is None else plan.margin_percent(question.slo_seconds)
 
 
 def _verdict(plan: Plan, question: Question) -> str:
@@ -111,10 +102,6 @@ def _verdict(plan: Plan, question: Question) -> str:
     return f"meets the SLO{by_what}{'' if is_sure else ', not surely'}"
 
 
-def _yes(holds: bool | None) -> str:
-    return "unknown" if holds is None else "yes" if holds else "no"
-
-
 def paragraph(workload: str, options: Sequence[Option], question: Question, shares: Mapping[str, float] | None) -> str:
     """Which strategy and why, what comes next, what would change the answer, and how sure it is."""
     plans = advise(options, question)
@@ -123,21 +110,23 @@ def paragraph(workload: str, options: Sequence[Option], question: Question, shar
         return f"{workload}: nothing that is known answers this. {reasons}."
     best, *others = plans
     sentences = [_which(workload, best, question), _why(best, question)]
-    alike = [each.option.strategy for each in others if each.is_alike and _class(each) == _class(best)]
-    if alike:
-        named = ", ".join(alike[:SHOWN]) + (f" and {len(alike) - SHOWN} more" if len(alike) > SHOWN else "")
+    if alike := [each.option.strategy for each in others if each.is_alike and each.rank == best.rank]:
+        more = f" and {len(alike) - SHOWN} more" if len(alike) > SHOWN else ""
         what = "mean latency" if best.level and best.level.promptness else "throughput"
-        sentences.append(f"In {what} {named} cannot be told from it; {best.option.strategy} is the least effort.")
+        sentences.append(
+            f"In {what} {', '.join(alike[:SHOWN])}{more} cannot be told from it; "
+            f"{best.option.strategy} is the least effort."
+        )
     predicted = [found for each in plans if (found := best_of(each.option, question, False))]
     smaller = [each for each in predicted if each.devices and best.devices and each.devices < best.devices]
-    fewer = [f"{each.option.strategy} ({_count(each.devices, 'device')})" for each in smaller]
-    if fewer:
-        sentences.append(f"Predicted, not measured, to need fewer devices: {', '.join(fewer[:SHOWN])}.")
-    return " ".join([*sentences, _changes(options, question), _sure(best.option.strategy, shares)])
-
-
-def _class(plan: Plan) -> tuple[bool, int | None]:
-    return bool(plan.level and plan.level.is_measured), plan.devices
+    if smaller:
+        fewer = ", ".join(f"{each.option.strategy} ({_count(each.devices, 'device')})" for each in smaller[:SHOWN])
+        sentences.append(f"Predicted, not measured, to need fewer devices: {fewer}.")
+    words = [_change(point, best.option.strategy) for point in turning_points(options, question)]
+    sentences.append(
+        f"What would change it: {'; '.join(words)}." if words else "Nothing that is known would change this."
+    )
+    return " ".join([*sentences, _sure(best.option.strategy, shares)])
 
 
 def _count(number: int | None, noun: str) -> str:
@@ -163,7 +152,7 @@ def _why(best: Plan, question: Question) -> str:
     text = f"Its {best.level.percentile} with {_count(best.level.replicas, 'tenant')} is {ms.value:.4g} ms"
     if ms.low is not None and ms.high is not None:
         text += f" ({ms.low:.4g} to {ms.high:.4g})"
-    margin = _margin(best, question)
+    margin = best.margin_percent(question.slo_seconds)
     if margin is not None:
         times = f"the SLO is {1 + margin.value / 100:.3g} times that"
         text += f", {times if margin.value > MOST_PERCENT else f'{margin.value:.0f} % of margin to the SLO'}"
@@ -173,15 +162,6 @@ def _why(best: Plan, question: Question) -> str:
         month = best.devices * question.price_per_hour * HOURS_PER_MONTH
         text += f", for ${month:,.2f} a month"
     return f"{text}."
-
-
-def _changes(options: Sequence[Option], question: Question) -> str:
-    """One sentence on what would change the answer, if anything that is known does."""
-    here = answer_of(advise(options, question))
-    words = [_change(point, here[0] if here else "") for point in turning_points(options, question)]
-    if not words:
-        return "Nothing that is known would change this."
-    return f"What would change it: {'; '.join(words)}."
 
 
 def _change(point: TurningPoint, strategy: str) -> str:
@@ -225,11 +205,7 @@ def _shown(row: Mapping[Any, Any]) -> dict[str, str]:
         value = row[name]
         return "-" if value is None else pattern.format(value)
 
-    interval = (
-        ""
-        if number("margin_percent_low") == "-"
-        else f" [{number('margin_percent_low', '{:.0f}')}, {number('margin_percent_high', '{:.0f}')}]"
-    )
+    low, high = (number(f"margin_percent{end}", "{:.0f}") for end in ("_low", "_high"))
     return {
         "workload": row["workload"],
         "rank": number("rank", "{:.0f}"),
@@ -238,7 +214,7 @@ def _shown(row: Mapping[Any, Any]) -> dict[str, str]:
         "each with": number("tenants_per_device", "{:.0f}"),
         "verdict": row["verdict"] + ("" if row["basis"] in (MEASURED, None) else f" ({row['basis']})"),
         "latency (ms)": f"{row['percentile'] or ''} {number('latency_ms')}".strip(),
-        "margin (%)": number("margin_percent", "{:.0f}") + interval,
+        "margin (%)": number("margin_percent", "{:.0f}") + ("" if low == "-" else f" [{low}, {high}]"),
         "iterations/s per device": number("throughput_per_device_hz"),
         "$ a month": number("dollars_per_month", "{:.2f}"),
         "$ per million": number("dollars_per_million_iterations"),
