@@ -1,4 +1,4 @@
-"""Write the tables of columns in results/README.md from the schema of the tables."""
+"""Write the lists of columns in results/README.md from the schema of the tables."""
 
 import re
 from itertools import groupby
@@ -11,16 +11,17 @@ TABLE = re.compile(r"(<!-- columns of (\w+), by `make docs` -->\n).*?(<!-- end o
 
 
 def table(name: str) -> str:
-    """The columns of a table in Markdown; neighbours with the same text, or without one, share a row."""
+    """The columns of a table as a list in Markdown; neighbours with the same text, or without one, share a line."""
     lines = []
     for (meaning, blank), own in groupby(described(name), lambda column: (column.meaning, column.blank)):
         names = ", ".join(f"`{column.name}`" + "±" * (len(column.names) > len(ENDS)) for column in own)
-        lines.append(f"| {names} | {meaning} | {blank} |")
-    return "\n".join(["| column | meaning | blank |", "|---|---|---|", *lines]) + "\n"
+        text = f"{meaning} {f'*Blank: {blank}.*' if blank else ''}".strip()
+        lines.append(f"- {names}{f': {text}' if text else ''}\n")
+    return "".join(lines)
 
 
 def manual() -> str:
-    """The manual with its tables as the schema has them."""
+    """The manual with its lists as the schema has them."""
     return TABLE.sub(lambda found: f"{found[1]}{table(found[2])}{found[3]}", MANUAL.read_text("utf-8"))
 
 
