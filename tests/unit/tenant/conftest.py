@@ -130,6 +130,10 @@ class Tenant:
             time.sleep(0.02)
         raise AssertionError(f"not ready: {text}")
 
+    def wait_loaded(self) -> None:
+        while self.get("/healthz")["status"] == "loading":
+            time.sleep(0.02)
+
     def announce(self, seconds: float) -> int:
         """Set a window of that length; its start in monotonic ns."""
         start_ns: int = self.get("/clock")["monotonic_ns"] + 100 * MS
@@ -143,6 +147,11 @@ class Tenant:
         self.announce(seconds)
         record: dict[str, Any] = self.get("/record?deadline_seconds=10")
         return record
+
+    def stop(self) -> None:
+        """Tell it to stop, which it does well and without a word."""
+        self.process.terminate()
+        assert self.end() == (0, "")
 
     def end(self) -> tuple[int, str]:
         """Wait for its end; exit code and what it wrote to stderr."""

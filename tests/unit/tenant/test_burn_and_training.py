@@ -11,7 +11,6 @@ import pytest
 
 from tenant import workloads
 from tenant.measure import Measurement
-from tenant.parameters import ParameterError
 from tenant.record import Identity
 from tenant.workload import RequestError
 from tenant.workloads import burn, training
@@ -84,20 +83,6 @@ def test_a_wrong_result_names_its_place() -> None:
     workload._reference[2, 3:5] += 1.0
     with pytest.raises(RequestError, match="2 elements of result 1 are wrong"):
         workload.step()
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"size": 1024, "mebibytes": 8}, "burn mebibytes: 8 cannot hold four matrices of 1024 x 1024; set more"),
-        ({"memory_fraction": 1.5}, "burn memory_fraction must be at most 1, not 1.5"),
-        ({"dtype": "float16"}, "burn dtype must be one of float32, float64, not 'float16'"),
-    ],
-)
-def test_burn_refuses_what_cannot_be(params: dict[str, Any], message: str) -> None:
-    with pytest.raises(ParameterError) as caught:
-        make("burn", params)
-    assert str(caught.value) == message
 
 
 @pytest.mark.torch

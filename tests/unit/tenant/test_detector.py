@@ -78,21 +78,6 @@ def test_nothing_of_the_wheel_is_imported() -> None:
     assert not {"rapidocr", "cv2", "shapely"} & set(done.stdout.split())
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"size": 3}, "detector: unknown parameter size; known: height, width, batch"),
-        ({"width": 100}, "detector width must be a multiple of 32, not 100"),
-        ({"height": -32}, "detector height must be an integer above 0, not -32"),
-        ({"batch": 1.5}, "detector batch must be an integer above 0, not 1.5"),
-    ],
-)
-def test_wrong_parameters_are_one_clear_line(params: dict[str, Any], message: str) -> None:
-    with pytest.raises(ParameterError) as caught:
-        make(**params)
-    assert str(caught.value) == message
-
-
 def test_an_onnxruntime_without_cuda_is_told_from_a_gpu_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detector.onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
     with pytest.raises(ParameterError, match=r"needs onnxruntime-gpu, .* without CUDA; run `make gpu-env`$"):

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, get_args
+from typing import get_args
 
 import psutil
 import pytest
@@ -19,7 +19,6 @@ from unit.tenant.test_cuda import stub
 from sharebench.config.models import Fault
 from sharebench.core import faults
 from tenant.gpu import cuda
-from tenant.parameters import ParameterError
 from tenant.workloads import fault
 
 __all__ = ["stub"]
@@ -122,19 +121,6 @@ def test_a_leak_grows_with_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
     workload._due_ns, workload._end_ns = now_ns - 10**12, now_ns + 3 * 10**12
     workload._leak()
     assert workload._held_bytes / workload._limit_bytes == pytest.approx(0.25 / fault.LEAK_SHARE, abs=1 / 64 + 0.001)
-
-
-@pytest.mark.parametrize(
-    "params, said",
-    [
-        ({"kind": "drowned"}, "fault kind must be one of oom, leak"),
-        ({"kind": "oom", "at_fraction": 1.0}, "below 1"),
-        ({"kind": "oom", "when": 1}, "unknown parameter when"),
-    ],
-)
-def test_parameters_that_make_no_sense_are_one_line(params: dict[str, Any], said: str) -> None:
-    with pytest.raises(ParameterError, match=said):
-        fault.create(params, "cpu")
 
 
 def made(kind: str) -> fault.FaultOnDevice:

@@ -260,11 +260,3 @@ def test_pieces_of_anything_else_are_timed_as_they_come(serve: Callable[..., tup
 def test_what_was_asked_before_it_is_ready_is_not_timed(serve: Callable[..., tuple[str, Seen]]) -> None:
     url, _ = serve(chunked("text/event-stream", b"data: 1\n\n", gap_seconds=0))
     assert stages(create({"url": url, "stream": True}, "cpu")) == {}
-
-
-@pytest.mark.parametrize(
-    "params", [{}, {"url": "https://a"}, {"url": "http://"}, {"url": "http://a", "verb": "GET"}], ids=str
-)
-def test_wrong_parameters_are_refused(params: dict[str, Any]) -> None:
-    with pytest.raises(ParameterError, match="http_client"):
-        create(params, "cpu")

@@ -140,5 +140,4 @@ def test_a_real_tenant_delivers_its_job_when_it_is_done_and_ends_when_told_to(la
     assert record["count"] == 20_000
     assert 0 < record["job"]["completion_seconds"] < 50
     # It rests now, and must still hear a signal.
-    tenant.process.terminate()
-    assert tenant.end()[0] == 0
+    tenant.stop()

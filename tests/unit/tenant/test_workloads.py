@@ -51,22 +51,6 @@ def test_memcopy_copies() -> None:
     assert workload.work.bytes == 2 * 2**20
 
 
-@pytest.mark.parametrize(
-    ("module", "params", "message"),
-    [
-        ("matmul", {"sizes": 3}, "matmul: unknown parameter sizes; known: size, dtype, graph"),
-        ("matmul", {"size": 0}, "matmul size must be an integer above 0, not 0"),
-        ("matmul", {"dtype": "int7"}, "matmul dtype must be one of float32, float64, not 'int7'"),
-        ("memcopy", {"size": 3}, "memcopy: unknown parameter size; known: mebibytes"),
-        ("memcopy", {"mebibytes": 0.5}, "memcopy mebibytes must be an integer above 0, not 0.5"),
-    ],
-)
-def test_wrong_parameters_are_one_clear_line(module: str, params: dict[str, object], message: str) -> None:
-    with pytest.raises(ParameterError) as caught:
-        workloads.create(workloads.load_module(module, "cpu"), params, "cpu")
-    assert str(caught.value) == message
-
-
 def test_defaults_of_a_workload_need_little(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = workloads.create(workloads.load_module("matmul", "cpu"), {}, "cpu")
     workload.synchronize()
