@@ -1,4 +1,4 @@
-"""Pairs with a bare loop: what the comparison on a GPU writes is read, checked and tabled."""
+"""Pairs with a bare loop: what the comparison on a GPU writes is read, checked and made a table."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "cluster_install.py"
 
 
-# Answers from files beside it, or as an empty cluster would.
+# Answers from files next to it, or as an empty cluster would.
 KUBECTL = """#!/bin/sh
 cd {folder}
 case "$*" in *" -") cat > "given-$#";; esac

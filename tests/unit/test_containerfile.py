@@ -1,4 +1,4 @@
-"""The tenants' image as it is written down; nobody builds it here."""
+"""The tenants' image as its file describes it; it is not built here."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ ONE, TWO, EIGHT = {5}, {0, 3}, set(range(8))
         (ONE, "mig", 1, [[5]]),
         (TWO, "mig", 2, [[0], [3]]),
         (EIGHT, "mig", 3, [[0], [1], [2]]),
-        # two instances of three cores, tenants dealt out in turn
+        # two instances of three cores, tenants alternate between them
         (EIGHT, "mig-time-slicing", 4, [[0], [3], [0], [3]]),
         (EIGHT, "mig-mps", 3, [[0, 1, 2], [3, 4, 5], [0, 1, 2]]),
         (EIGHT, "mig-mps", 1, [[0, 1, 2]]),

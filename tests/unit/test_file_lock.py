@@ -120,7 +120,7 @@ def test_the_holder_of_another_users_file_is_named_and_not_the_dead_owner(
     assert first.claim(lock) == "done"
     first.die()
     assert second.claim(lock) == "done"
-    assert json.loads(lock.read_text())["pid"] == first.process.pid, "nobody but its owner writes into the file"
+    assert json.loads(lock.read_text())["pid"] == first.process.pid, "only its owner writes into the file"
     refused = user(12347).claim(lock)
     assert f"in use by a run of user 12346 (process {second.process.pid}, started " in refused
 

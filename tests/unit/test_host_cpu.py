@@ -27,7 +27,7 @@ def test_a_host_of_two_sockets_with_smt_and_a_cpu_that_is_offline(root: Path) ->
     write(root, f"{CPU}/smt/control", "on")
     for number in range(8):
         write(root, f"{CPU}/cpu{number}/topology/physical_package_id", str(number // 4))
-        # Cores are counted anew in each socket, and two threads share one.
+        # Cores are counted from 0 in each socket, and two threads share one.
         write(root, f"{CPU}/cpu{number}/topology/core_id", str(number % 4 // 2))
         write(root, f"{CPU}/cpu{number}/cpufreq/scaling_governor", "powersave" if number else "performance")
         write(root, f"{CPU}/cpu{number}/cpufreq/cpuinfo_max_freq", str(3_500_000 + number))

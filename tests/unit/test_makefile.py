@@ -40,19 +40,12 @@ def test_install_makes_the_environment_once(tmp_path: Path) -> None:
 
 
 def test_an_environment_that_failed_half_way_is_not_taken_for_one(tmp_path: Path) -> None:
-    shutil.copy(ROOT / "Makefile", tmp_path)
     (tmp_path / "envs").mkdir()
     (tmp_path / "envs/sharebench.txt").touch()
     python = tmp_path / "half"
     python.write_text(HALF.format(python=sys.executable))
     python.chmod(0o755)
     for attempt in range(2):
-        made = subprocess.run(
-            ["make", "run", f"PYTHON={python}", "GPU_ENV="],
-            cwd=tmp_path,
-            env={key: value for key, value in os.environ.items() if not key.startswith("MAKE")},
-            capture_output=True,
-            text=True,
-        )
-        assert made.returncode != 0
-        assert "ensurepip is missing" in made.stdout, f"attempt {attempt + 1}: {made.stderr}"
+        failed = made(tmp_path, "run", f"PYTHON={python}", "GPU_ENV=")
+        assert failed.returncode != 0
+        assert "ensurepip is missing" in failed.stdout, f"attempt {attempt + 1}: {failed.stderr}"

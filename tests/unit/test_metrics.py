@@ -117,7 +117,7 @@ def of_the_truth(ratio: float) -> float:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_truth_is_within_the_bounds_wherever_the_edges_fall(seed: int) -> None:
-    """A closed loop is scraped at moments that nobody knows; what began in the window is the truth."""
+    """A closed loop is scraped at unknown moments; what began in the window is the truth."""
     rng = np.random.default_rng(seed)
     ends = np.cumsum(latencies := rng.lognormal(-3.3, 0.6, 400))
     starts = ends - latencies
@@ -265,7 +265,7 @@ def test_it_is_ready_once_its_rule_holds_and_it_was_judged(served: Callable[...,
     until = time.monotonic() + 10
     while not asked.ready():
         assert time.monotonic() < until
-    assert asked.settled(time.monotonic_ns()) is None, "from then on it is judged anew"
+    assert asked.settled(time.monotonic_ns()) is None, "the judgement starts again from then on"
     assert not endpoint(served(page({"a": [0.02] * 9}).encode()), log, count=10).ready()
     assert not endpoint(served(b"", status=500), log, path="/health").ready()
 

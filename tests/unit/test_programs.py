@@ -1,4 +1,4 @@
-"""User programs in the config: what is refused, and what a cell of theirs depends on."""
+"""User programs in the config: what is refused, and what their cells depend on."""
 
 from __future__ import annotations
 

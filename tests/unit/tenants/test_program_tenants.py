@@ -30,7 +30,7 @@ from sharebench.study.cells import Cell
 QUICK = {"warmup": {"min_iterations": 4, "max_seconds": 1, "tolerance_percent": 50}, "window_seconds": 0.5}
 has_networks = tenants._no_networks() is None
 
-# A program that counts its naps, as a stranger would write it; `extra` is done after each.
+# A program that counts its naps, as a user would write it; `extra` is done after each.
 NAPS = """
 import os, sys, time
 from prometheus_client import Histogram, start_http_server
@@ -213,7 +213,7 @@ def test_a_program_that_prints_much_is_measured_and_its_log_is_bounded(
 
 def test_a_program_that_dies_leaves_its_last_words(tmp_path: Path) -> None:
     measured = run(tmp_path, command("print('no weights'); raise SystemExit(12)"), replicas=2)
-    assert measured["status"] == "crashed", "12 is no word of ours in the mouth of others"
+    assert measured["status"] == "crashed", "a program's own exit code 12 has another meaning"
     assert measured["tenants"][0]["exit"]["reason"] == "ended by itself with exit code 12"
     assert "no weights" in measured["tenants"][0]["exit"]["log_tail"]
 
@@ -317,7 +317,7 @@ def test_a_server_that_is_not_ours(tmp_path: Path) -> None:
 
 
 def asked(port: int) -> bytes:
-    """What is served on this port of this host; nothing where nobody does."""
+    """What is served on this port of this host; nothing where no program listens."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}", timeout=5) as answer:
             return bytes(answer.read())
@@ -338,7 +338,7 @@ def test_the_door_ends_with_its_program() -> None:
         children = psutil.Process(door.pid).children
         until = time.monotonic() + 30
         while not (answer := asked(port)):
-            assert time.monotonic() < until, "nobody came to the door"
+            assert time.monotonic() < until, "nothing listens behind the proxy"
             time.sleep(0.05)
         assert answer == b"ok"
         with socket.socket() as probe:
