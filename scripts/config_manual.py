@@ -2,6 +2,7 @@
 
 import json
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from types import NoneType
@@ -20,7 +21,12 @@ from sharebench.config.words import shown
 
 FOLDER = Path(__file__).resolve().parent.parent / "config"
 SCHEMA, MANUAL = FOLDER / "schemas" / "config.schema.json", FOLDER / "README.md"
+BUILT_IN = {
+    "strategy_catalogue": FOLDER / "strategies.yaml",
+    "workload_catalogue": FOLDER / "workloads.yaml",
+}
 TABLE = re.compile(r"(<!-- keys of (\w+), by `make docs` -->\n).*?(<!-- end of keys -->)", re.DOTALL)
+NAMES = re.compile(r"(<!-- names of (\w+), by `make docs` -->\n).*?(<!-- end of names -->)", re.DOTALL)
 LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
 
 
@@ -54,7 +60,14 @@ def manual() -> str:
         "strategy_catalogue": Strategy,
         "workload_catalogue": Workload,
     }
-    return TABLE.sub(lambda found: f"{found[1]}{table(sections[found[2]])}{found[3]}", MANUAL.read_text("utf-8"))
+    text = TABLE.sub(lambda found: f"{found[1]}{table(sections[found[2]])}{found[3]}", MANUAL.read_text("utf-8"))
+    return NAMES.sub(lambda found: f"{found[1]}{names(found[2])}{found[3]}", text)
+
+
+def names(catalogue: str) -> str:
+    """The entries of a built-in catalogue, by name."""
+    known = ", ".join(f"`{name}`" for name in yaml.safe_load(BUILT_IN[catalogue].read_text("utf-8"))[catalogue])
+    return textwrap.fill(f"Built in: {known}.", 120, break_on_hyphens=False) + "\n"
 
 
 def _without_links(value: Any, key: str = "") -> Any:
