@@ -87,12 +87,10 @@ class ClusterNode(Node):
 
     @property
     def host(self) -> str:
-        """The node's name."""
         return self.cluster.name
 
     @cached_property
     def gpus(self) -> int:
-        """The number of the node's GPUs."""
         return mig_instances.gpus(self.cluster.labels()) or int(self._described.get("gpus", 0))
 
     @cached_property
@@ -148,11 +146,9 @@ class ClusterNode(Node):
         return {name: access(self.cluster) for name, access in ACCESSES.items()}
 
     def access(self, name: str) -> Access:
-        """The access of that name."""
         return self._accesses[name]
 
     def access_of(self, strategy: Strategy) -> Access:
-        """The strategy's access."""
         return self._accesses[str(strategy.access)]
 
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
@@ -162,7 +158,6 @@ class ClusterNode(Node):
         return self.access_of(strategy).grants(strategy, replicas)
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
-        """What the cluster shows while the tenants still run, and what these saw of their device."""
         access = self.access_of(strategy)
         evidence = access.evidence(strategy, grants, records)
         is_well = all(map(ended_well, records)) and all(item["holds"] for item in evidence)
@@ -174,7 +169,6 @@ class ClusterNode(Node):
         return self.access_of(strategy).plan(strategy)
 
     def tenants(self, spec: Spec, settings: Settings) -> Tenants:
-        """One pod per tenant."""
         cell = hashlib.sha256(f"{self.cluster.run_id}/{settings['cell_folder']}".encode()).hexdigest()[:12]
         place = Place(
             node=self.cluster.name,
@@ -241,7 +235,6 @@ class ClusterNode(Node):
             raise NodeError(str(lacking[0]))
 
     def release(self) -> None:
-        """Release the node's Lease."""
         self._lease.release(self.cluster.run_id)
 
     def watch(self, options: Mapping[str, Any]) -> None:

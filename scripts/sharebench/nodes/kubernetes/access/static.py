@@ -60,7 +60,6 @@ class Static(Access):
         return False
 
     def _missing(self, template: Mapping[str, Any]) -> str | None:
-        """What the cluster lacks for pods of the template, however many."""
         deployment = template["deployment"]
         if deployment is not None and not self._is_there(deployment):
             return (
@@ -106,7 +105,6 @@ class Static(Access):
         return self._missing(state.strategy.pod) or self._too_few(state.strategy.pod, state.replicas or 1)
 
     def holds(self, state: State) -> bool:
-        """Whether scheduler and resources are still there."""
         return self._lacking(state) is None
 
     def ensure(self, state: State) -> None:
@@ -158,7 +156,6 @@ class Static(Access):
         return [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") not in ENDED_PHASES]
 
     def plan(self, strategy: Strategy) -> str:
-        """Nothing but the taint."""
         scheduler = (strategy.pod or {}).get("scheduler")
         by = f"the scheduler {scheduler} shares the GPU" if scheduler else "the GPU is shared as the node was found"
         return f"{by}; only a taint is set while it measures, and removed when the run ends"

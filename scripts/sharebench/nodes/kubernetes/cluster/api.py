@@ -48,12 +48,10 @@ def is_in_cluster() -> bool:
 
 
 def pod_path(pod: Json) -> str:
-    """Where the API has this pod."""
     return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
 
 
 def config_map_path(namespace: str, name: str) -> str:
-    """Where the API has this ConfigMap."""
     return f"/api/v1/namespaces/{namespace}/configmaps/{name}"
 
 
@@ -84,11 +82,9 @@ class Backoff:
 
     @property
     def is_over(self) -> bool:
-        """Whether patience has run out."""
         return time.monotonic() > self._deadline
 
     def pause(self) -> None:
-        """Sleep; the next pause is longer."""
         time.sleep(self.pause_seconds)
         self.pause_seconds = min(2 * self.pause_seconds, LONGEST_PAUSE_SECONDS)
 
@@ -179,11 +175,9 @@ class Api:
             raise
 
     def text(self, path: str, **query: Any) -> str:
-        """What is at the path, as text."""
         return self._call("GET", path, query=query).decode(errors="replace")
 
     def create(self, path: str, body: Json) -> Json:
-        """Make an object in the collection at the path."""
         made: Json = json.loads(self._call("POST", path, body))
         return made
 

@@ -95,7 +95,6 @@ def offered(slices: Iterable[Json], node: str) -> list[Device]:
 
 
 def slices(api: Api, version: str) -> list[Json]:
-    """All ResourceSlices."""
     found: list[Json] = api.get(f"/apis/{GROUP}/{version}/resourceslices")["items"]
     return found
 

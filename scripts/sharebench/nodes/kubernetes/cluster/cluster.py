@@ -84,11 +84,9 @@ class Cluster:
         return self.api.get(self.path)
 
     def labels(self) -> Mapping[str, str]:
-        """The node's labels."""
         return labels_of(self.read())
 
     def nodes(self) -> list[Json]:
-        """All nodes of the cluster."""
         return self._all("/api/v1/nodes")
 
     def pods(self) -> list[Json]:
@@ -96,7 +94,6 @@ class Cluster:
         return self._all("/api/v1/pods", fieldSelector=f"spec.nodeName={self.name}")
 
     def daemon_sets(self) -> list[Json]:
-        """All DaemonSets of the cluster."""
         return self._all("/apis/apps/v1/daemonsets")
 
     def _all(self, path: str, **query: str) -> list[Json]:

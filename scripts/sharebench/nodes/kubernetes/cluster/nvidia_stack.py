@@ -31,7 +31,6 @@ CLUSTER_POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
 
 
 def labels_of(node: Json) -> Mapping[str, str]:
-    """The node's labels."""
     found: Mapping[str, str] = node["metadata"].get("labels") or {}
     return found
 
@@ -82,7 +81,6 @@ class Part:
 
     @property
     def pod_spec(self) -> Json:
-        """That of its template."""
         found: Json = self.daemon_set["spec"]["template"]["spec"]
         return found
 

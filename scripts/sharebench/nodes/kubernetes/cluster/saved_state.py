@@ -43,7 +43,6 @@ def memory_mib(node: Json) -> int | None:
 
 
 def taints_without_ours(node: Json) -> list[Json]:
-    """The node's taints except ours."""
     return [taint for taint in node["spec"].get("taints") or [] if taint["key"] != TAINT]
 
 

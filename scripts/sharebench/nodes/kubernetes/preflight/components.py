@@ -66,7 +66,6 @@ class Survey:
 
     @cached_property
     def labels(self) -> Mapping[str, str]:
-        """The node's labels."""
         return self.node.cluster.labels()
 
     def look(self, path: str) -> Json | None:
@@ -96,7 +95,6 @@ def _part(part: nvidia_stack.Part | None) -> str:
 
 
 def operator(survey: Survey) -> Iterator[Row]:
-    """The GPU operator by its ClusterPolicy."""
     found = survey.look(nvidia_stack.CLUSTER_POLICIES)
     if found is None:
         yield Row("GPU operator", HIDDEN)
@@ -109,7 +107,6 @@ def operator(survey: Survey) -> Iterator[Row]:
 
 
 def device_plugin(survey: Survey) -> Iterator[Row]:
-    """The plugin, and the ConfigMap by which a node is switched."""
     plugin, configs = survey.installed.plugin, survey.installed.configs
     yield Row("device plugin", _part(plugin))
     if plugin is None:
@@ -139,7 +136,6 @@ def config_maps(node: ClusterNode) -> dict[str, str]:
 
 
 def discovery(survey: Survey) -> Iterator[Row]:
-    """What makes the labels that prove a state."""
     found = survey.installed
     yield Row("GPU Feature Discovery", _part(found.discovery))
     if found.discovery is None and found.plugin is not None:
@@ -155,12 +151,10 @@ def discovery(survey: Survey) -> Iterator[Row]:
 
 
 def mps(survey: Survey) -> Iterator[Row]:
-    """The MPS control daemon."""
     yield Row("MPS control daemon", _part(survey.installed.mps))
 
 
 def mig_manager(survey: Survey) -> Iterator[Row]:
-    """What changes MIG instances."""
     found, is_allowed = survey.installed.mig_manager, "mig" in survey.options["may_change"]
     yield Row("MIG manager", _part(found))
     if found is None and is_allowed:
@@ -170,7 +164,6 @@ def mig_manager(survey: Survey) -> Iterator[Row]:
 
 
 def dra_driver(survey: Survey) -> Iterator[Row]:
-    """What serves claims; its gates too, where the study needs it."""
     if "dra" not in survey.options["accesses"]:
         yield Row("DRA driver", survey.presence("/apis/resource.k8s.io/v1/deviceclasses/gpu.nvidia.com"))
         return
@@ -191,7 +184,6 @@ def dra_driver(survey: Survey) -> Iterator[Row]:
 
 
 def prometheus(survey: Survey) -> Iterator[Row]:
-    """What scrapes tenants."""
     yield Row("Prometheus operator", survey.presence("/apis/monitoring.coreos.com/v1"))
 
 

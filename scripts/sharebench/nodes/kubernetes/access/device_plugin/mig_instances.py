@@ -54,7 +54,6 @@ class Partitioning:
     """Tenants that the plugin lets onto each of these instances."""
 
     def resource(self, group: int) -> str:
-        """What a tenant of that group asks for."""
         if self.is_single or not self.layout:
             return RESOURCE
         return resource_of(self.profiles[group])

@@ -139,5 +139,4 @@ def _flow(layout: Layout) -> str:
 
 
 def without_entries(text: str) -> str:
-    """The map without our entries."""
     return OUR_ENTRY.sub("", text)

@@ -52,7 +52,6 @@ class MapFile:
 
     @property
     def path(self) -> str:
-        """Of the ConfigMap in the API."""
         return config_map_path(self.namespace, self.name)
 
 

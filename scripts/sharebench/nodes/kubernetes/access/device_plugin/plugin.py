@@ -80,7 +80,6 @@ class DevicePlugin(Access):
         return mig_instances.gpus(self.cluster.labels())
 
     def missing(self) -> str | None:
-        """What every strategy needs and the cluster lacks."""
         if self._installed.plugin is None:
             return "the cluster has no NVIDIA device plugin (a DaemonSet); install it, or the GPU operator"
         if self._installed.configs is None:
@@ -92,7 +91,6 @@ class DevicePlugin(Access):
     # What a cell asks.
 
     def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
-        """What the cluster lacks, or the plugin cannot do."""
         if (why := self.missing()) is not None:
             return why
         gpus = self._gpus
@@ -124,7 +122,6 @@ class DevicePlugin(Access):
         return PodNeeds(limits={partitioning.resource(grant.group): "1"})
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
-        """What the node shows while the tenants still run, and what these saw of their device."""
         partitioning = self._mig.partitioning(strategy)
         expected = self._expected(strategy, len(grants), partitioning)
         problems = self._problems(expected)
@@ -176,7 +173,6 @@ class DevicePlugin(Access):
         return list(filter(None, [mps.unready(pods, own_container_only=True) if mps else None]))
 
     def ensure(self, state: State) -> None:
-        """Publish our keys, set the label, and wait. Raises NodeError."""
         saved = self._saved()
         partitioning = self._mig.partitioning(state.strategy)
         expected = self._expected(state.strategy, state.replicas, partitioning)

@@ -52,7 +52,6 @@ class Expected:
 
     @property
     def labels(self) -> dict[str, str]:
-        """The labels that it must have."""
         return {
             CONFIG_LABEL: self.config,
             SHARING_LABEL: self.sharing,
@@ -132,8 +131,6 @@ def evidence(
 
 
 class ConfigMapName(TypedDict):
-    """A ConfigMap of the cluster."""
-
     namespace: str
     name: str
 
@@ -148,7 +145,6 @@ class PluginState(TypedDict):
     allocatable: dict[str, int]
     """GPU resources, by name."""
     configs: ConfigMapName
-    """The plugin's ConfigMap."""
     memory_mib: int | None
     """Memory of the whole GPU, where a label has it."""
     mig: MigState

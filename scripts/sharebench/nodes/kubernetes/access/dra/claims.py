@@ -18,7 +18,6 @@ CLAIM = "gpu"
 
 
 def request_of(group: int) -> str:
-    """Name of the request of a group of tenants."""
     return f"part-{group}"
 
 

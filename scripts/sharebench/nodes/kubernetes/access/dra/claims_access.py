@@ -54,11 +54,9 @@ class Dra(Access):
 
     @cached_property
     def build(self) -> nvidia.Build | None:
-        """What is known of how the driver is set up, by its DaemonSet."""
         return nvidia.build_of(self.cluster.daemon_sets()) if self.devices else None
 
     def missing(self) -> str | None:
-        """An API server and a driver that serve claims."""
         if self.version is None:
             known = ", ".join(claims_api.VERSIONS)
             return f"the cluster serves no {claims_api.GROUP} ({known}), which Kubernetes does from 1.34 on"
@@ -89,7 +87,6 @@ class Dra(Access):
     # What a cell asks.
 
     def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
-        """What the driver lacks, as it is set up, or the GPU."""
         if (why := self.missing() or strategy.too_many(replicas)) is not None:
             return why
         if (why := nvidia.lacks(strategy, self.build)) is not None:
@@ -117,7 +114,6 @@ class Dra(Access):
         )
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
-        """The claims as they were allocated, and what the tenants saw of their devices."""
         claims = self._claims()
         evidence = dra_evidence.of_claims(self.devices, self._wanted, claims, self._daemons(), strategy, grants)
         given = claims_api.allocated(claims, self.devices)

@@ -108,7 +108,6 @@ def selectors(device: Device) -> list[str]:
 
 
 def _without_gate(name: str, build: Build) -> str | None:
-    """Why the driver does not have the gate on."""
     if build.gates.get(name):
         return None
     version = version_of(build.version)
