@@ -149,6 +149,20 @@ def test_its_data_end_with_it_or_with_an_error(make: Make, messages: list[bytes]
         assert reader.read() == data
 
 
+def test_an_answer_that_ends_the_connection_is_read_to_its_end(make: Make) -> None:
+    """The HTTP client closes the connection when it has seen the head, and reads the body then."""
+    server = make(True)
+    connection = endpoint._Forwarded(
+        "localhost", PORT, LONG_SECONDS, lambda seconds: forwarded(server.api, "ns", "a-pod", PORT, seconds)
+    )
+    connection.request("GET", "/readyz")
+    head = b"\x00HTTP/1.1 503 Not yet\r\nConnection: close\r\nContent-Length: 4\r\n\r\n"
+    server.send([b"\x00\x40\x1f", b"\x01\x40\x1f", head, b"\x00body"])
+    answer = connection.getresponse()
+    assert connection.sock is None
+    assert (answer.status, answer.read()) == (503, b"body")
+
+
 def test_what_is_sent_is_of_the_data_channel(make: Make) -> None:
     server = make(True)
     given = forwarded(server.api, "ns", "a-pod", PORT, LONG_SECONDS)

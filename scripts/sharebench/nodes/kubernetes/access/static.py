@@ -16,6 +16,7 @@ from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Evidence, Grant, NodeError, State, item
 from sharebench.nodes.kubernetes.access.base import Access, PodNeeds, view_of
 from sharebench.nodes.kubernetes.cluster import saved_state
+from sharebench.nodes.kubernetes.cluster.api import conditions_of
 from sharebench.nodes.kubernetes.cluster.foreign_pods import ENDED_PHASES, OWNER_LABEL
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import MEMORY_LABEL, labels_of
 from tenant.contract import PROBE_VARIABLE, SHOWN_VARIABLE, TenantReport, View
@@ -54,8 +55,7 @@ class Static(Access):
         for pod in found:
             replica_set = f"{deployment}-{labels_of(pod).get('pod-template-hash')}"
             owners = [owner["name"] for owner in pod["metadata"].get("ownerReferences") or []]
-            conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions") or []}
-            if replica_set in owners and conditions.get("Ready") == "True":
+            if replica_set in owners and conditions_of(pod).get("Ready", {}).get("status") == "True":
                 return True
         return False
 
@@ -148,12 +148,12 @@ class Static(Access):
             return
         deadline = time.monotonic() + GONE_SECONDS
         # What stays belongs to foreign pods, and is refused with them.
-        while time.monotonic() < deadline and self._holders(self._companions):
+        while time.monotonic() < deadline and self._holds_gpu(self._companions):
             time.sleep(POLL_SECONDS)
 
-    def _holders(self, namespace: str) -> list[str]:
+    def _holds_gpu(self, namespace: str) -> bool:
         pods = [pod for pod in self.cluster.pods() if pod["metadata"]["namespace"] == namespace]
-        return [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") not in ENDED_PHASES]
+        return any(pod["status"].get("phase") not in ENDED_PHASES for pod in pods)
 
     def plan(self, strategy: Strategy) -> str:
         scheduler = (strategy.pod or {}).get("scheduler")

@@ -47,6 +47,11 @@ def is_in_cluster() -> bool:
     return SERVICE_ACCOUNT.exists() and "KUBERNETES_SERVICE_HOST" in os.environ
 
 
+def conditions_of(found: Json) -> dict[str, Json]:
+    """The conditions of a node's or a pod's status, by type."""
+    return {each["type"]: each for each in found.get("status", {}).get("conditions") or []}
+
+
 def pod_path(pod: Json) -> str:
     return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
 

@@ -60,7 +60,11 @@ def refusal(pods: Iterable[Json]) -> str:
 
 def drain(api: Api, pods: list[Json], deadline_seconds: float) -> None:
     """Evict the pods and wait until they are gone; budgets are respected. Raises NodeError for what does not go."""
-    belong = [pod for pod in pods if _is_daemons(pod)]
+    belong = [
+        pod
+        for pod in pods
+        if any(owner["kind"] == "DaemonSet" for owner in pod["metadata"].get("ownerReferences") or [])
+    ]
     if belong:
         raise NodeError(f"DaemonSets recreate evicted GPU pods, remove them first: {listed(belong)}")
     deadline = time.monotonic() + deadline_seconds
@@ -73,10 +77,6 @@ def drain(api: Api, pods: list[Json], deadline_seconds: float) -> None:
             raise NodeError(f"GPU pods did not go within {deadline_seconds:g} s after their eviction: {listed(left)}")
         if left:
             time.sleep(POLL_SECONDS)
-
-
-def _is_daemons(pod: Json) -> bool:
-    return any(owner["kind"] == "DaemonSet" for owner in pod["metadata"].get("ownerReferences") or [])
 
 
 def _is_there(api: Api, pod: Json) -> bool:

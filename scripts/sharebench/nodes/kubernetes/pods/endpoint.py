@@ -124,6 +124,12 @@ class PodEndpoint(HttpEndpoint):
             if surplus is not None:
                 surplus.close()
 
+    def _answer(self, method: str, path: str) -> Json:
+        status, answer = self._call(method, path)
+        if status != 200:
+            raise TenantUnreachable(f"{method} {path}: status {status} {answer.get('error', '')}")
+        return answer
+
     def ready(self) -> bool:
         """Whether the tenant is warm for the first time.
 
@@ -143,26 +149,18 @@ class PodEndpoint(HttpEndpoint):
     def reading(self) -> tuple[str | None, int, int, int]:
         """The name of the kernel's start, its monotonic time, and this process's before and after the question."""
         before_ns = time.monotonic_ns()
-        status, answer = self._call("GET", "/clock")
+        answer = self._answer("GET", "/clock")
         after_ns = time.monotonic_ns()
-        if status != 200:
-            raise TenantUnreachable(f"GET /clock: status {status}")
         return answer["boot_id"], int(answer["monotonic_ns"]), before_ns, after_ns
 
     def begin_telemetry(self) -> str | None:
         """Have the pod's GPU sampled; why it cannot be, or None."""
-        status, answer = self._call("POST", "/telemetry")
-        if status != 200:
-            raise TenantUnreachable(f"POST /telemetry: status {status} {answer.get('error', '')}")
-        reason: str | None = answer["reason"]
+        reason: str | None = self._answer("POST", "/telemetry")["reason"]
         return reason
 
     def end_telemetry(self) -> list[GpuSample]:
         """The samples since `begin_telemetry`."""
-        status, answer = self._call("GET", "/telemetry")
-        if status != 200:
-            raise TenantUnreachable(f"GET /telemetry: status {status} {answer.get('error', '')}")
-        return [GpuSample(*values) for values in answer["samples"]]
+        return [GpuSample(*values) for values in self._answer("GET", "/telemetry")["samples"]]
 
 
 class PodSampler:

@@ -28,6 +28,8 @@ class ForwardedPort:
         self._websocket = websocket
         self._named: set[int] = set()
         self._rest = b""
+        self._readers = 0
+        self._is_closed = False
 
     def settimeout(self, seconds: float) -> None:
         self._websocket.settimeout(seconds)
@@ -68,13 +70,23 @@ class ForwardedPort:
         return data
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        """To read; the port stays open when it is closed."""
+        """To read, also after `close`: an answer that ends the connection is read when that is closed already."""
+        self._readers += 1
         return io.BufferedReader(_Reader(self))
 
     def close(self) -> None:
-        with contextlib.suppress(Exception):
-            self._websocket.send_close()
-        self._websocket.shutdown()
+        self._is_closed = True
+        self._end()
+
+    def reader_closed(self) -> None:
+        self._readers -= 1
+        self._end()
+
+    def _end(self) -> None:
+        if self._is_closed and not self._readers:
+            with contextlib.suppress(Exception):
+                self._websocket.send_close()
+            self._websocket.shutdown()
 
 
 class _Reader(io.RawIOBase):
@@ -88,6 +100,11 @@ class _Reader(io.RawIOBase):
         data = self._port.recv(len(buffer))
         buffer[: len(data)] = data
         return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._port.reader_closed()
 
 
 def _opened(api: Api, namespace: str, pod: str, port: int) -> ForwardedPort:

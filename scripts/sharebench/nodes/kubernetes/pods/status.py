@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sharebench.nodes.contract import classify
-from sharebench.nodes.kubernetes.cluster.api import Json
+from sharebench.nodes.kubernetes.cluster.api import Json, conditions_of
 from sharebench.nodes.kubernetes.pods.manifest import CONTAINER
 from sharebench.records.types import TenantStatus
 from tenant.contract import EXIT_OUT_OF_MEMORY
@@ -75,33 +75,31 @@ def trouble(pod: Json, pending_seconds: float) -> str | None:
     if status.get("reason"):
         # UnexpectedAdmissionError, Evicted, OutOfnvidia.com/gpu, DeadlineExceeded, NodeLost, Shutdown …
         return _line(status["reason"], status.get("message"))
-    for condition in status.get("conditions") or []:
-        # An eviction: by a person, an autoscaler, the scheduler, the taint manager …; the pod is then deleted.
-        if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
-            return _line(condition.get("reason"), condition.get("message"))
+    conditions = conditions_of(pod)
+    # An eviction: by a person, an autoscaler, the scheduler, the taint manager …; the pod is then deleted.
+    if (disrupted := conditions.get("DisruptionTarget", {})).get("status") == "True":
+        return _line(disrupted.get("reason"), disrupted.get("message"))
     if pod["metadata"].get("deletionTimestamp"):
         return "somebody deleted the pod"
     state = container(pod)
     refused = state.get("waiting") or state.get("terminated") or {}
     if refused.get("reason") in FATAL_WAITING_REASONS | NEVER_STARTED_REASONS:
         return _line(refused["reason"], refused.get("message"))
-    for condition in status.get("conditions") or []:
-        is_refused = condition["type"] == "PodScheduled" and condition["status"] == "False"
-        is_known = condition.get("reason") in ("Unschedulable", "SchedulingGated")
-        if is_refused and is_known and pending_seconds >= UNSCHEDULABLE_GRACE_SECONDS:
-            return _line(condition["reason"], condition.get("message"))
+    placed = conditions.get("PodScheduled", {})
+    is_refused = placed.get("status") == "False" and placed.get("reason") in ("Unschedulable", "SchedulingGated")
+    if is_refused and pending_seconds >= UNSCHEDULABLE_GRACE_SECONDS:
+        return _line(placed["reason"], placed.get("message"))
     return None
 
 
 def is_ready_no_more(pod: Json) -> bool:
     """Whether a pod whose container runs counts as not ready: its node may have fallen silent."""
-    conditions = {each["type"]: each["status"] for each in pod.get("status", {}).get("conditions") or []}
-    return is_running(pod) and conditions.get("Ready") == "False"
+    return is_running(pod) and conditions_of(pod).get("Ready", {}).get("status") == "False"
 
 
 def node_trouble(node: Json) -> str | None:
     """Why the node does not count as ready; None if it does."""
-    for condition in node.get("status", {}).get("conditions") or []:
-        if condition["type"] == "Ready" and condition["status"] != "True":
-            return _line("the node is not ready", condition.get("reason"), condition.get("message"))
-    return None
+    ready = conditions_of(node).get("Ready")
+    if ready is None or ready["status"] == "True":
+        return None
+    return _line("the node is not ready", ready.get("reason"), ready.get("message"))

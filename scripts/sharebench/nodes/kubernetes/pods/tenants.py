@@ -21,7 +21,7 @@ from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint, PodSampler
 from sharebench.nodes.kubernetes.pods.forward import PodUnreachable, forwarded
 from sharebench.nodes.kubernetes.pods.manifest import PORT, Place
 from sharebench.nodes.kubernetes.pods.watch import Watcher, wait_until_gone
-from sharebench.records.types import Exit, Outcome
+from sharebench.records.types import Outcome, TenantStatus
 from tenant.contract import EXIT_USAGE
 
 Each = TypeVar("Each")
@@ -101,8 +101,7 @@ class PodTenants:
             options, needs = self.place.options, self.access.pod(self.spec, grant)
             arguments = manifest.command(self.spec, self.loads[grant.index], grant.index, options, self.exposition)
             bodies.append(manifest.pod(self.place, owner, grant.index, arguments, needs, self.token, deadline_seconds))
-        for body in bodies:
-            body["metadata"]["annotations"] = {**body["metadata"]["annotations"], **self.annotations}
+            bodies[-1]["metadata"]["annotations"] |= self.annotations
         self.names = [body["metadata"]["name"] for body in bodies]
         self._created = time.monotonic()
         _of_each(lambda body: self._create(self.collection, body), bodies)
@@ -259,20 +258,16 @@ class PodTenants:
         """`status` and `exit` of each tenant, in order; a running one is `ok`."""
         outcomes: list[Outcome] = []
         for index, name in enumerate(self.names):
+            end: tuple[TenantStatus, str, int | None] | None
             end = pod_status.ended(self.watcher.pods.get(name, {"metadata": {}}))
-            if end is not None:
-                status, reason, code = end
-                given: Exit | None = {
-                    "code": code,
-                    "reason": reason,
-                    "log_tail": self._log(name)[-LOG_TAIL_CHARACTERS:],
-                }
-            elif index in self._hung:
-                status, reason = "hung", f"not ready after {self.timeouts['start_seconds']:g} s"
-                given = {"code": None, "reason": reason, "log_tail": self._log(name)[-LOG_TAIL_CHARACTERS:]}
+            if end is None and index in self._hung:
+                end = "hung", f"not ready after {self.timeouts['start_seconds']:g} s", None
+            if end is None:
+                outcomes.append({"status": "ok", "exit": None})
             else:
-                status, given = "ok", None
-            outcomes.append({"status": status, "exit": given})
+                status, reason, code = end
+                tail = self._log(name)[-LOG_TAIL_CHARACTERS:]
+                outcomes.append({"status": status, "exit": {"code": code, "reason": reason, "log_tail": tail}})
         return outcomes
 
     def now_ns(self) -> int:

@@ -34,6 +34,8 @@ def _rights(where: str, group: str, resource: str, *verbs: str, object: str = ""
     return tuple(Right(where, group, resource, verb, object) for verb in verbs)
 
 
+# Of a node's Lease in the tenants' namespace, where there is no device plugin whose namespace could have it.
+LEASES = _rights("tenants", "coordination.k8s.io", "leases", "create", "delete", "get", "update")
 # Granted by rbac.yaml and rbac-plugin.yaml.
 NEEDED: tuple[Right, ...] = (
     *_rights("cluster", "", "nodes", "list"),
@@ -84,15 +86,11 @@ FEATURES: dict[str, Feature] = {
             *_rights("cluster", "apps", "deployments", "list"),
             *_rights("tenants", "resource.k8s.io", "resourceclaims", "create", "delete", "list"),
             *_rights("tenants", "", "events", "list"),
-            # Where there is no device plugin whose namespace could have it.
-            *_rights("tenants", "coordination.k8s.io", "leases", "create", "delete", "get", "update"),
+            *LEASES,
         ),
     ),
-    # The same for schedulers that bring a device plugin of their own.
-    "static": Feature(
-        lambda options: "static" in options["accesses"],
-        _rights("tenants", "coordination.k8s.io", "leases", "create", "delete", "get", "update"),
-    ),
+    # Schedulers that bring a device plugin of their own.
+    "static": Feature(lambda options: "static" in options["accesses"], LEASES),
 }
 
 

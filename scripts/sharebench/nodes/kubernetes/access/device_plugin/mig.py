@@ -47,20 +47,14 @@ class MigPartitioner:
         node, installed = self._cluster.read(), self._cluster.installed
         saved = saved_state.load_access(node, self._access)
         before = saved["mig"] if saved else mig_manager.capture(node)
-        existing = before["layout"]
-        is_by_hand = bool(existing) and before["labels"][MIG_CONFIG_LABEL] is None
-        known = self._manager().known() if self._may_change and installed.mig_manager else None
-        fixed = mig_instances.fixed_strategy(installed.plugin) if installed.plugin else None
-        labels = labels_of(node)
-        # While the plugin offers instances as GPUs, the label has the memory of an instance.
-        memory_mib = mig_instances.memory_mib(labels) or saved_state.memory_mib(node)
         return MigInventory(
-            labels=labels,
-            known=known,
-            fixed=fixed,
-            existing=existing,
-            is_by_hand=is_by_hand,
-            memory_mib=memory_mib,
+            labels=labels_of(node),
+            known=self._manager().known() if self._may_change and installed.mig_manager else None,
+            fixed=mig_instances.fixed_strategy(installed.plugin) if installed.plugin else None,
+            existing=before["layout"],
+            is_by_hand=bool(before["layout"]) and before["labels"][MIG_CONFIG_LABEL] is None,
+            # While the plugin offers instances as GPUs, the label has the memory of an instance.
+            memory_mib=mig_instances.memory_mib(labels_of(node)) or saved_state.memory_mib(node),
         )
 
     def _most(self, strategy: Strategy) -> int:

@@ -256,23 +256,20 @@ class DevicePlugin(Access):
             self.cluster.save_access(self.name, saved)
         return saved
 
-    def _study_keys(self, now: str) -> list[str]:
-        """Every key that the study needs, `now` first, so that the ConfigMap changes once."""
-        sizes = self.cluster.options["tenants"]
-        slices, shares = sizes.get("time-slicing", []), sizes.get("mps", [])
-        known = [now, f"{keys.PREFIX}exclusive", *(f"{keys.PREFIX}mps-{n}" for n in shares if n > 1)]
-        if slices:
-            known.append(f"{keys.PREFIX}ts-{max(keys.FEWEST_REPLICAS, *slices)}")
-        return list(dict.fromkeys(known))
-
     def _publish_keys(self, now: str, saved: PluginState) -> bool:
-        """Bring the study's keys into the ConfigMap; whether the text of the key `now` is another than before."""
+        """Bring all keys of the study into the ConfigMap, so that it changes once.
+
+        Returns whether the text of the key `now` is another than before.
+        """
         configs = self._configs()
         path = config_map_path(configs.namespace, configs.name)
         data = self.cluster.api.get(path).get("data") or {}
         base = data.get(saved["label"] or configs.default, "version: v1\n")
-        packed = self._gpus > 1
-        texts = {key: keys.render(key, base, packed) for key in self._study_keys(now)}
+        sizes = self.cluster.options["tenants"]
+        wanted = [now, f"{keys.PREFIX}exclusive", *(f"{keys.PREFIX}mps-{n}" for n in sizes.get("mps", []) if n > 1)]
+        if "time-slicing" in sizes:
+            wanted.append(f"{keys.PREFIX}ts-{max(keys.FEWEST_REPLICAS, *sizes['time-slicing'])}")
+        texts = {key: keys.render(key, base, packed=self._gpus > 1) for key in wanted}
         mine, nodes = self.cluster.digest, self._nodes()
         patch = change(self.cluster.api, path, lambda found: keys.added(found, mine, nodes, texts))
         if patch:
