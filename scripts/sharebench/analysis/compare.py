@@ -16,6 +16,7 @@ from sharebench.analysis.cells.rows import GROUP, Group, MeasuredCell, by_worklo
 from sharebench.analysis.cells.separability import Separability
 from sharebench.analysis.cells.slowdown import cell_slowdowns
 from sharebench.analysis.statistics.intervals import log_interval, welch_ratio, with_holm
+from sharebench.analysis.text import device_name
 from sharebench.core.spec import Spec, parse
 from sharebench.datasets import dataset
 from sharebench.gates.judged import read
@@ -146,7 +147,7 @@ def _facts(record: Record) -> dict[str, str]:
     made, node = record["provenance"], record["node"]
     details = {f"device: {key}": json.dumps(value) for key, value in node["details"].items()}
     return {
-        "device": node["product"] if node["label"] in node["product"] else f"{node['product']} ({node['label']})",
+        "device": device_name(node["product"], node["label"]),
         "identity of the device (hashed)": node["device"],
         **details,
         "date": f"{datetime.fromtimestamp(made['started_epoch_seconds'], UTC):%Y-%m-%d}",

@@ -16,6 +16,7 @@ from sharebench.core.strategies import is_again
 BLANK = "-"
 SIGNIFICANT_FIGURES = 3
 MS = 1e3
+REMARKS = {"no": "not separable"}
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,14 @@ _LATEX = {
 }
 
 
+def device_name(product: str, label: str) -> str:
+    """The product, with the label of a device that is not a real GPU."""
+    return f"{product} ({label})" if label and label not in product else product
+
+
 def caption(*, product: str, label: str, window_seconds: float, repeats: int, remarks: Sequence[str] = ()) -> str:
-    """What a table says about itself: device, and its label if it is no real GPU, window, repeats, more."""
-    device = f"{product} ({label})" if label and label not in product else product
-    facts = f"{device}, {window_seconds:g} s window, {repeats} repeat{'s' * (repeats != 1)}."
+    """The caption of a table: device, window, repeats, more."""
+    facts = f"{device_name(product, label)}, {window_seconds:g} s window, {repeats} repeat{'s' * (repeats != 1)}."
     method = "Geometric means over repeats, with 95 % intervals."
     return " ".join(part for part in (facts, method, *remarks) if part)
 
@@ -130,7 +135,7 @@ def _readable(summary: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
     columns = [shown for shown in SHOWN if not shown.of_gpus or summary[shown.metric].notna().any()]
     for row in summary.to_dict("records"):
         texts = [text for text in (row["reason"], row["notes"]) if isinstance(text, str)]
-        # The table has no p99.9, so that why it is blank is nobody's question.
+        # The table has no p99.9.
         note = "; ".join(part for text in texts for part in text.split("; ") if part and not part.startswith("p99.9 "))
         mark = f" ({notes.setdefault(note, str(len(notes) + 1))})" if note else ""
         cells = f"{row['n']}" if row["n"] == row["n_expected"] else f"{row['n']} of {row['n_expected']}"
@@ -162,7 +167,7 @@ def _value(row: Mapping[Hashable, Any], shown: Shown) -> str:
 
 
 def comparison(table: pd.DataFrame, before: str, after: str, differences: Sequence[tuple[str, str, str]]) -> str:
-    """compare.md: mean latencies of two data sets, the ratios that are no chance, and what else differs."""
+    """compare.md: mean latencies of two data sets, the ratios beyond chance, and what else differs."""
     means = table[table["metric"] == "latency_mean_seconds"]
     sure = means[(means["p_holm"] < 1 - CONFIDENCE) & (means["separable"] != "no")]
     slower, faster = int((sure["ratio"] > 1).sum()), int((sure["ratio"] < 1).sum())
@@ -179,7 +184,7 @@ def comparison(table: pd.DataFrame, before: str, after: str, differences: Sequen
             f"{after} (ms)": _plain(MS * row["after"]),
             "ratio": _value(row, Shown("ratio", "ratio")),
             "p (Holm)": _plain(row["p_holm"]),
-            "remark": row["reason"] if isinstance(row["reason"], str) else _remark(row["separable"]),
+            "remark": row["reason"] if isinstance(row["reason"], str) else REMARKS.get(row["separable"], ""),
         }
         for row in means.to_dict("records")
     ]
@@ -200,10 +205,6 @@ def _shortest(means: pd.DataFrame, before: str, after: str) -> list[str]:
         f"{row['strategy']} in {row['data set']}, {_plain(MS * row['seconds'])} ms"
         for row in best.to_dict("records")
     ]
-
-
-def _remark(separable: Any) -> str:
-    return "not separable" if separable == "no" else ""
 
 
 def _plain(value: float) -> str:

@@ -27,9 +27,9 @@ class DeviceColumns(TypedDict):
 
 
 def device_units(record: Record) -> int | None:
-    """SMs of the whole GPU, or cores of the stand-in; None where neither the node nor a tenant says.
+    """SMs of the whole GPU, or cores of the stand-in; None where neither the node nor a tenant reports it.
 
-    A Kubernetes node does not say. There CUDA tells a tenant without a limit and outside of MIG.
+    A Kubernetes node does not. There CUDA reports it to a tenant without a limit and outside of MIG.
     """
     node = record["node"]
     if node["units"] is not None:
@@ -46,28 +46,27 @@ def device_columns(record: Record, count: int) -> DeviceColumns:
 
     Energy per iteration only where all tenants run the same workload: an iteration of one is not one of another.
     """
-    telemetry, calibration, window = record["telemetry"], record["calibration"], record["window"]
-    energy = telemetry["energy_joules"] if telemetry else None
+    telemetry, calibration = record["telemetry"], record["calibration"]
+    seconds = window_seconds(record) if record["window"] else None
     idle_watts = calibration["idle_power_watts"] if calibration else None
-    is_comparable = count > 0 and len({tenant["workload"] for tenant in record["tenants"]}) == 1
-    each = above_idle = None
-    watts = telemetry["power_mean_watts"] if telemetry else None
-    if energy and window:
-        # Ten samples a second may all fall into the same part of short iterations; energy does not.
-        watts = energy / window_seconds(record)
-    if energy is not None and window is not None and is_comparable:
-        each = energy / count
-        if idle_watts is not None:
-            above_idle = (energy - idle_watts * window_seconds(record)) / count
-    return {
+    columns: DeviceColumns = {
         "server_memory_mib": telemetry["server_memory_mib"] if telemetry else None,
-        "power_mean_watts": watts,
-        "energy_joules": energy,
-        "energy_per_iteration_joules": each,
-        "energy_above_idle_per_iteration_joules": above_idle,
+        "power_mean_watts": telemetry["power_mean_watts"] if telemetry else None,
+        "energy_joules": telemetry["energy_joules"] if telemetry else None,
+        "energy_per_iteration_joules": None,
+        "energy_above_idle_per_iteration_joules": None,
         "sm_clock_mean_mhz": telemetry["sm_clock_mean_mhz"] if telemetry else None,
         "temperature_max_celsius": telemetry["temperature_max_celsius"] if telemetry else None,
     }
+    energy = columns["energy_joules"]
+    if energy and seconds:
+        # Ten samples a second may all fall into the same part of short iterations; energy does not.
+        columns["power_mean_watts"] = energy / seconds
+    if energy is not None and seconds and count > 0 and len({tenant["workload"] for tenant in record["tenants"]}) == 1:
+        columns["energy_per_iteration_joules"] = energy / count
+        if idle_watts is not None:
+            columns["energy_above_idle_per_iteration_joules"] = (energy - idle_watts * seconds) / count
+    return columns
 
 
 def tenant_memory_mib(record: Record) -> list[float | None]:

@@ -27,8 +27,7 @@ def antt(slowdowns: Floats) -> Floats:
 
     Eyerman and Eeckhout, System-Level Performance Metrics for Multiprogram Workloads, IEEE Micro 28(3), 2008.
     """
-    mean: Floats = slowdowns.mean(axis=-1)
-    return mean
+    return np.asarray(slowdowns.mean(axis=-1))
 
 
 def stp(slowdowns: Floats) -> Floats:
@@ -36,8 +35,7 @@ def stp(slowdowns: Floats) -> Floats:
 
     Eyerman and Eeckhout, 2008; the weighted speed-up of Snavely and Tullsen (ASPLOS 2000).
     """
-    total: Floats = (1 / slowdowns).sum(axis=-1)
-    return total
+    return np.asarray((1 / slowdowns).sum(axis=-1))
 
 
 def harmonic_speedup(slowdowns: Floats) -> Floats:
@@ -54,22 +52,16 @@ def jain_index(slowdowns: Floats) -> Floats:
     Jain, Chiu and Hawe, A Quantitative Measure of Fairness and Discrimination, DEC TR-301, 1984.
     """
     progress = 1 / slowdowns
-    index: Floats = progress.sum(axis=-1) ** 2 / (slowdowns.shape[-1] * (progress**2).sum(axis=-1))
-    return index
+    return np.asarray(progress.sum(axis=-1) ** 2 / (slowdowns.shape[-1] * (progress**2).sum(axis=-1)))
 
 
 def worst_slowdown(slowdowns: Floats) -> Floats:
     """The largest x_i over the last axis: the tenant that suffers most."""
-    largest: Floats = slowdowns.max(axis=-1)
-    return largest
+    return np.asarray(slowdowns.max(axis=-1))
 
 
 FORMULAS: Mapping[str, Callable[[Floats], Floats]] = {
-    "antt": antt,
-    "stp": stp,
-    "harmonic_speedup": harmonic_speedup,
-    "jain_index": jain_index,
-    "worst_slowdown": worst_slowdown,
+    formula.__name__: formula for formula in (antt, stp, harmonic_speedup, jain_index, worst_slowdown)
 }
 
 
@@ -88,12 +80,11 @@ def group_metrics(cells: Sequence[MeasuredCell], baseline: Baseline) -> dict[str
         ones = np.ones((len(cells), 1))
         return {name: log_interval(formula(ones).tolist()) for name, formula in FORMULAS.items()}
     baseline = baseline.seen_by(cells[0].strategy)
-    if len({(cell.pairs_within, cell.block) for cell in cells}) == len(cells):
-        paired = [_slowdowns(cell, partial(baseline.partner_seconds, cell)) for cell in cells]
-        own = [slowdowns for slowdowns in paired if slowdowns is not None]
-        if len(own) == len(cells):
-            values = {name: [float(formula(each)) for each in own] for name, formula in FORMULAS.items()}
-            return {name: _within(name, log_interval(of_cells), cells[0]) for name, of_cells in values.items()}
+    paired = [_slowdowns(cell, partial(baseline.partner_seconds, cell)) for cell in cells]
+    own = [slowdowns for slowdowns in paired if slowdowns is not None]
+    if len(own) == len({(cell.pairs_within, cell.block) for cell in cells}) == len(cells):
+        values = {name: [float(formula(each)) for each in own] for name, formula in FORMULAS.items()}
+        return {name: _within(name, log_interval(of_cells), cells[0]) for name, of_cells in values.items()}
     at_mean = [_slowdowns(cell, baseline.mean_seconds) for cell in cells]
     known = [slowdowns for slowdowns in at_mean if slowdowns is not None]
     if len(known) < len(cells):
@@ -130,7 +121,7 @@ def _unpaired(
 
 
 def _within(name: str, estimate: Estimate, cell: MeasuredCell) -> Estimate:
-    """The estimate, of Jain's index with the ends that an index of so many tenants can have."""
+    """The estimate, of Jain's index with the ends that an index of its number of tenants can have."""
     if name != "jain_index" or estimate.low is None or estimate.high is None:
         return estimate
     least = 1 / len(cell.all_rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from sharebench.analysis.decide.cost import cost_table, with_lower_bounds
 from sharebench.analysis.decide.options import options
 from sharebench.analysis.decide.rows import SummaryRow, predicted_rows, summary_rows
 from sharebench.analysis.decide.shares import Device, device_of
+from sharebench.analysis.text import device_name
 from sharebench.core.capabilities import can
 from sharebench.core.files import read_json, replace_atomically
 from sharebench.core.strategies import Strategy, catalogue, is_again, on_node
@@ -74,7 +75,7 @@ def read(data: Path, root: Path) -> Results:
     kind = manifest["node_kind"]
     # Older manifests lack `device_units`.
     device = device_of(node, config, node["units"] or manifest.get("device_units"))
-    # The A/A control is no choice and tells a model nothing new; a queue shares nothing.
+    # The A/A control is not a choice and adds nothing to a model; a queue shares nothing.
     own = {name: each for name, each in on_node(config, kind).items() if not (is_again(name) or each.is_queue)}
     entries = catalogue(config)
     known = {name: each for name, each in own.items() if can(kind, entries[name], each.access) is None}
@@ -157,14 +158,8 @@ def write_answer(results: Results, asked: Mapping[str, Any]) -> str:
     return text
 
 
-def _warning(rows: Iterable[SummaryRow]) -> str:
-    """A sentence on warnings of the cells behind an answer; empty without any."""
-    cells, warnings = (sum(numbers) for numbers in zip(*((row.n, row.warnings) for row in rows), strict=True))
-    return f" Of the {cells} cells behind this, {warnings} carry a warning: see tables/summary.md." if warnings else ""
-
-
 def advice(results: Results, question: Question) -> tuple[pd.DataFrame, str]:
-    """The table of the advice, and it in words."""
+    """The table of the advice, and its text."""
     path = results.root / "tables" / "predictions.csv"
     predictions = predicted_rows(read_table(path, OF_PREDICTIONS)) if path.exists() else []
     faults = rankings.measured_faults(_faults(results))
@@ -177,11 +172,12 @@ def advice(results: Results, question: Question) -> tuple[pd.DataFrame, str]:
         found = options(workload, results.summary, predictions, results.strategies, results.device, faults, is_open)
         shares = confidence(found, question)
         rows += advice_text.rows(workload, found, question, results.strategies, shares)
-        warning = _warning(row for row in results.summary if row.workload == workload)
-        paragraphs.append(advice_text.paragraph(workload, found, question, shares) + warning)
+        own = [row for row in results.summary if row.workload == workload]
+        cells, warnings = (sum(numbers) for numbers in zip(*((row.n, row.warnings) for row in own), strict=True))
+        text = advice_text.paragraph(workload, found, question, shares)
+        if warnings:
+            text += f" Of the {cells} cells behind this, {warnings} carry a warning: see tables/summary.md."
+        paragraphs.append(text)
     table = frame("advice", rows)
-    about = (
-        f"{results.product}{f' ({results.label})' if results.label and results.label not in results.product else ''}"
-    )
-    caption = f"Advice for {advice_text.asked(question)}, from {about}"
+    caption = f"Advice for {advice_text.asked(question)}, from {device_name(results.product, results.label)}"
     return table, advice_text.markdown(table, paragraphs or [NOTHING_SHARED], caption)

@@ -5,7 +5,7 @@ Where a study has measured the same thing, that counts instead.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sharebench.core.strategies import Strategy
@@ -18,7 +18,7 @@ KUBECON = "Klues and Chen, KubeCon NA 2024"
 
 @dataclass(frozen=True)
 class Evidence:
-    """Whether something holds, how that is known, and in words why; None where nobody knows."""
+    """Whether something holds (None where that is unknown), how that is known, and why."""
 
     holds: bool | None
     basis: str
@@ -34,12 +34,14 @@ def performance_isolation(strategy: Strategy) -> Evidence:
         return ALONE
     if strategy.mechanisms == ("mig",):
         return Evidence(True, DOCUMENTED, f"SMs, cache and bandwidth of its own ({MIG_GUIDE})")
+    reason = f"all is shared ({MPS_GUIDE})"
     if strategy.mechanisms[0] == "mig":
-        return Evidence(False, DOCUMENTED, f"not between tenants of one instance ({MIG_GUIDE})")
-    if strategy.mechanisms[0] == "time-slicing":
-        return Evidence(False, DOCUMENTED, f"every tenant waits for the turns of the others ({KUBECON})")
-    shared = "limits on SMs are ceilings, cache and bandwidth are shared" if limited(strategy) else "all is shared"
-    return Evidence(False, DOCUMENTED, f"{shared} ({MPS_GUIDE})")
+        reason = f"not between tenants of one instance ({MIG_GUIDE})"
+    elif strategy.mechanisms[0] == "time-slicing":
+        reason = f"every tenant waits for the turns of the others ({KUBECON})"
+    elif limited(strategy):
+        reason = f"limits on SMs are ceilings, cache and bandwidth are shared ({MPS_GUIDE})"
+    return Evidence(False, DOCUMENTED, reason)
 
 
 def fault_isolation(strategy: Strategy) -> Evidence:
@@ -56,26 +58,24 @@ def fault_isolation(strategy: Strategy) -> Evidence:
     return Evidence(None, UNKNOWN, "contexts of their own, but sources differ on a common fault domain; not measured")
 
 
-EFFORTS: Sequence[tuple[tuple[str, ...], str]] = (
-    (("exclusive",), "none"),
-    (("time-slicing",), "none: what a GPU does by itself"),
-    (("mps",), "a daemon beside the tenants"),
-    (("mps", "limits"), "a daemon, and limits to be chosen per tenant"),
-    (("mig",), "instances made beforehand, on an idle GPU"),
-    (("mig", "time-slicing"), "instances made beforehand, tenants spread over them"),
-    (("mig", "mps"), "instances made beforehand, and a daemon in each"),
-    (("streams",), "all tenants rewritten into one process"),
-)
+EFFORTS: Mapping[tuple[str, ...], str] = {
+    ("exclusive",): "none",
+    ("time-slicing",): "none: what a GPU does by itself",
+    ("mps",): "a daemon beside the tenants",
+    ("mps", "limits"): "a daemon, and limits to be chosen per tenant",
+    ("mig",): "instances made beforehand, on an idle GPU",
+    ("mig", "time-slicing"): "instances made beforehand, tenants spread over them",
+    ("mig", "mps"): "instances made beforehand, and a daemon in each",
+    ("streams",): "all tenants rewritten into one process",
+}
 """What it takes to set a mechanism up, from the least to the most (ease: KUBECON; the rest is our judgement)."""
 
 
 def effort(strategy: Strategy) -> tuple[int, str]:
     """Rank of the effort, 0 for none, and what it is."""
     kind = (*strategy.mechanisms, "limits") if limited(strategy) else strategy.mechanisms
-    for rank, (known, words) in enumerate(EFFORTS):
-        if known == kind:
-            return rank, words
-    return len(EFFORTS), "not known"
+    rank = list(EFFORTS).index(kind) if kind in EFFORTS else len(EFFORTS)
+    return rank, EFFORTS.get(kind, "not known")
 
 
 def limited(strategy: Strategy) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sharebench.analysis.cells.rows import grouped
 from sharebench.analysis.decide import scaling
 from sharebench.analysis.decide.rows import MEAN, MEASURED, PREDICTED, SummaryRow
 from sharebench.analysis.decide.scaling import Choice, Fit, Point
@@ -75,7 +77,7 @@ class Model:
         return max(one, math.sqrt(sum(error * error for error in known) / len(known)))
 
     def predict(self, asked: Sequence[tuple[Strategy, int]], device: Device) -> list[Prediction | None]:
-        """Of each strategy with so many tenants; None where nothing is known."""
+        """Of each strategy with its number of tenants; None where nothing is known."""
         shared = [parts(strategy, replicas, device) for strategy, replicas in asked]
         values = [self.choice.fit.seconds(each) if self.choice and each else None for each in shared]
         told = [each for each, value in zip(shared, values, strict=True) if each is not None and value is not None]
@@ -107,10 +109,9 @@ def repeat_means(cells: pd.DataFrame) -> dict[tuple[str, str, int], dict[int, fl
     keys = ["strategy", "workload", "replicas", "repeat"]
     used = cells[cells["valid"] & (cells["count"] > 0)]
     sums = used.assign(total=used["count"] * used[MEAN]).groupby(keys)[["total", "count"]].sum()
-    means: dict[tuple[str, str, int], dict[int, float]] = {}
+    means: dict[tuple[str, str, int], dict[int, float]] = defaultdict(dict)
     for row in (sums["total"] / sums["count"]).reset_index(name="seconds").to_dict("records"):
-        key = (row["strategy"], row["workload"], int(row["replicas"]))
-        means.setdefault(key, {})[int(row["repeat"])] = float(row["seconds"])
+        means[row["strategy"], row["workload"], int(row["replicas"])][int(row["repeat"])] = float(row["seconds"])
     return means
 
 
@@ -124,17 +125,12 @@ def models(
     """The model of each workload of the summary that is not a pair."""
     means = repeat_means(cells)
     found = {}
-    for workload in dict.fromkeys(row.workload for row in summary):
-        if "+" in workload:
-            continue
+    for workload, own in grouped((row for row in summary if "+" not in row.workload), lambda row: row.workload).items():
         reason = is_modelled(workload, config) or ""
         points, repeats = [], []
-        for row in summary:
-            if row.workload != workload or row.n == 0:
-                continue
-            key = (row.strategy, workload, row.replicas)
-            strategy = strategies.get(row.strategy)
-            shared = parts(strategy, row.replicas, device) if strategy and not reason else None
+        for row in own:
+            key, strategy = (row.strategy, workload, row.replicas), strategies.get(row.strategy)
+            shared = parts(strategy, row.replicas, device) if strategy and not reason and row.n else None
             if shared is not None and key in means and MEAN in row.metrics:
                 points.append(Point(row.strategy, row.replicas, shared, row.metrics[MEAN].value))
                 repeats.append(means[key])
@@ -161,33 +157,25 @@ def model_table(models: Mapping[str, Model]) -> pd.DataFrame:
     """One row per workload, shape and parameter; intervals for the chosen shape only."""
     rows: list[TableRow] = []
     for name, model in models.items():
+        shared: TableRow = {"workload": name, "cells": len(model.points)}
         if model.choice is None:
-            rows.append({"workload": name, "chosen": False, "cells": len(model.points), "reason": model.reason})
+            rows.append({**shared, "chosen": False, "reason": model.reason})
             continue
-        for shape in scaling.SHAPES:
-            fitted = model.choice.fit if shape == model.choice.fit.shape else scaling.fit(model.points, shape)
-            error = model.choice.errors[shape]
+        for shape, error in model.choice.errors.items():
             is_chosen = shape == model.choice.fit.shape
-            shared: TableRow = {
-                "workload": name,
+            fitted = model.choice.fit if is_chosen else scaling.fit(model.points, shape)
+            of_shape: TableRow = {
+                **shared,
                 "shape": shape,
                 "chosen": is_chosen,
-                "cells": len(model.points),
                 "leave_one_out_error_percent": None if error is None else 100 * math.expm1(error),
                 "reason": "" if fitted else "these cells do not tell its parameters apart",
             }
-            rows += [shared | each for each in _parameters(fitted, model.intervals if is_chosen else {})]
+            for parameter, value in (fitted.parameters if fitted else {"": None}).items():
+                low, high = model.intervals.get(parameter, (None, None)) if is_chosen else (None, None)
+                own = {"parameter": parameter or None, "unit": UNITS.get(parameter), "value": value}
+                rows.append({**of_shape, **own, "low": low, "high": high})
     return frame("model", rows)
-
-
-def _parameters(fitted: Fit | None, intervals: Mapping[str, tuple[float, float]]) -> list[TableRow]:
-    if fitted is None:
-        return [{}]
-    rows: list[TableRow] = []
-    for name, value in fitted.parameters.items():
-        low, high = intervals.get(name, (None, None))
-        rows.append({"parameter": name, "unit": UNITS[name], "value": value, "low": low, "high": high})
-    return rows
 
 
 def prediction_table(
@@ -199,17 +187,17 @@ def prediction_table(
         measured = {(row.strategy, row.replicas): row for row in summary if row.workload == workload}
         sizes = {n for _, n in measured}
         sizes |= set(range(1, min(2 * max(sizes), MOST_REPLICAS) + 1))
-        asked = []
-        for strategy in strategies.values():
-            for replicas in sorted(sizes):
-                row = measured.get((strategy.name, replicas))
-                is_possible = row is None or row.status == "ok"
-                if is_possible and device.infeasible(strategy, replicas) is None:
-                    asked.append((strategy, replicas))
-        for (strategy, replicas), predicted in zip(asked, model.predict(asked, device), strict=True):
-            row = measured.get((strategy.name, replicas))
+        asked = [
+            (strategy, n)
+            for strategy in strategies.values()
+            for n in sorted(sizes)
+            if (row := measured.get((strategy.name, n))) is None or row.status == "ok"
+            if device.infeasible(strategy, n) is None
+        ]
+        for (strategy, n), predicted in zip(asked, model.predict(asked, device), strict=True):
+            row = measured.get((strategy.name, n))
             if predicted is not None or (row is not None and MEAN in row.metrics):
-                rows.append(_prediction(model, strategy, replicas, device, row, predicted))
+                rows.append(_prediction(model, strategy, n, device, row, predicted))
     return frame("predictions", rows)
 
 

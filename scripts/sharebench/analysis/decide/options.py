@@ -51,28 +51,28 @@ def options(
     found = []
     for name, strategy in strategies.items():
         if strategy.mechanisms == ("exclusive",) and name != "exclusive":
-            # The A/A control is no choice.
+            # The A/A control is not a choice.
             continue
         measured = [row for row in summary if (row.strategy, row.workload) == (name, workload)]
-        predicted = [row for row in predictions if (row.strategy, row.workload) == (name, workload)]
+        predicted = (row for row in predictions if (row.strategy, row.workload) == (name, workload))
         levels = {row.replicas: _predicted(row, strategy) for row in predicted}
-        of_rows = (_measured(row, measured, strategy, is_open_load) for row in measured)
-        levels |= {level.replicas: level for level in of_rows if level}
-        if not levels:
-            continue
-        sizes = range(1, max(*levels, *(row.replicas for row in measured), 1) + 1)
-        infeasible = {n: reason for n in sizes if (reason := device.infeasible(strategy, n))}
-        found.append(
-            Option(
-                strategy=name,
-                levels=levels,
-                fault=faults.get(name, documented.fault_isolation(strategy)),
-                effort=documented.effort(strategy)[0],
-                is_sharing=strategy.mechanisms != ("exclusive",),
-                infeasible=infeasible | _invalid(measured),
-                most_by_memory=least_that_fit(measured),
+        levels |= {
+            row.replicas: level for row in measured if (level := _measured(row, measured, strategy, is_open_load))
+        }
+        if levels:
+            sizes = range(1, max(*levels, *(row.replicas for row in measured), 1) + 1)
+            infeasible = {n: reason for n in sizes if (reason := device.infeasible(strategy, n))}
+            found.append(
+                Option(
+                    strategy=name,
+                    levels=levels,
+                    fault=faults.get(name, documented.fault_isolation(strategy)),
+                    effort=documented.effort(strategy)[0],
+                    is_sharing=strategy.mechanisms != ("exclusive",),
+                    infeasible=infeasible | _invalid(measured),
+                    most_by_memory=least_that_fit(measured),
+                )
             )
-        )
     return found
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from sharebench.analysis.statistics.intervals import CONFIDENCE, Estimate
+from sharebench.records.tables import ENDS
 
 MEASURED, PREDICTED = "measured", "predicted, not measured"
 """Values of the column `basis`."""
@@ -79,12 +80,11 @@ def summary_rows(table: pd.DataFrame) -> list[SummaryRow]:
 
 def predicted_rows(table: pd.DataFrame) -> list[Predicted]:
     """The rows of predictions.csv of what was not measured."""
-    found = []
-    for row in table.to_dict("records"):
-        mean = _estimate(row, "predicted_mean_seconds")
-        if row["basis"] == PREDICTED and mean is not None:
-            found.append(Predicted(row["strategy"], row["workload"], int(row["replicas"]), mean))
-    return found
+    return [
+        Predicted(row["strategy"], row["workload"], int(row["replicas"]), mean)
+        for row in table[table["basis"] == PREDICTED].to_dict("records")
+        if (mean := _estimate(row, "predicted_mean_seconds")) is not None
+    ]
 
 
 def _number(row: Mapping[Hashable, Any], name: str) -> float | None:
@@ -93,8 +93,7 @@ def _number(row: Mapping[Hashable, Any], name: str) -> float | None:
 
 
 def _estimate(row: Mapping[Hashable, Any], name: str) -> Estimate | None:
-    value = _number(row, name)
-    low, high = (_number(row, f"{name}{end}") for end in ("_low", "_high"))
+    value, low, high = (_number(row, f"{name}{end}") for end in ("", *ENDS))
     return None if value is None else Estimate(value, low, high, int(row.get(f"{name}_n", row.get("n", 0))))
 
 

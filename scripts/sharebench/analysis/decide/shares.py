@@ -34,7 +34,7 @@ class Device:
     mig_slices: int
 
     def infeasible(self, strategy: Strategy, replicas: int) -> str | None:
-        """Why the device cannot hold so many tenants of the strategy, as far as its facts tell."""
+        """Why the device cannot hold this number of tenants of the strategy, as far as its facts are known."""
         if strategy.mechanisms[0] == "exclusive" and replicas > 1:
             return "exclusive means one tenant"
         if strategy.replicas is not None and replicas not in strategy.replicas:
@@ -68,7 +68,7 @@ class Part:
 
     tenants: int
     turns: int
-    """Tenants that take turns on it, each with the whole part; 1 where they do not."""
+    """Tenants that alternate on it, each with the whole part; 1 where they do not."""
     together: int
     """Tenants that run on it at the same time."""
     share: float
