@@ -1,47 +1,138 @@
-"""Findings: sentences by people, numbers by the tables, and a check beside each that they say the same."""
+"""Findings: sentences by people, numbers by the tables, and a check of each that the two agree."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jinja2
 import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from publication.numbers import DataSet, NoNumber
 
 SOURCE = Path("docs/findings.yaml")
 PAGE = Path("docs/findings.md")
 IMAGES = Path("docs/images/findings")
-KEYS = {"name", "question", "data", "let", "number", "holds", "when", "sentence", "figure", "caveat", "attacks"}
 TEXTS = ("number", "sentence", "caveat")
 RULED_OUT = {"rival", "cells", "holds", "ruled_out"}
-"""What an attack has that cells answer; `cells` says which, `holds` what must be true of them."""
+"""Keys of an attack that cells answer; `cells` names them, `holds` has what must be true of them."""
 STANDING = {"rival", "stands"}
-"""What an attack has that nothing published answers."""
+"""Keys of an attack that nothing published answers."""
+Values = Mapping[str, object]
+"""What `let` names."""
 
 
 class Contradicted(Exception):
     """A finding does not follow from the data, or is not written as one; one line."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A finding of the source with its texts filled in; of one whose data are not published only the question."""
+class Entry(BaseModel):
+    """A part of the source."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FigureEntry(Entry):
+    """The figure of a finding: one of the study `of`, or `numbers` of `let` by their `labels`."""
+
+    draw: str
+    of: str
+    workloads: list[str] = []
+    title: str = ""
+    axis: str = ""
+    labels: dict[str, str] = {}
+
+
+class FindingEntry(Entry):
+    """A finding as people write it."""
 
     name: str
     question: str
+    data: list[str]
+    let: dict[str, str] = {}
+    number: str
+    holds: list[str]
+    when: str = "true"
+    sentence: str
+    figure: FigureEntry
+    caveat: str
+    attacks: list[dict[str, Any]]
+
+
+class BlockEntry(Entry):
+    """A text between marks whose numbers must hold."""
+
+    let: dict[str, str]
+    holds: list[str]
+    text: str
+
+
+class PairEntry(Entry):
+    """A published number, and the expression of ours."""
+
+    what: str
+    source: str
+    theirs: str
+    reading_percent: float
+    data: list[str]
+    ours: str
+    note: str
+
+
+class Source(Entry):
+    """docs/findings.yaml; its findings and blocks are parsed one by one, so that a refusal names them."""
+
+    introduction: str
+    data: dict[str, list[str]]
+    """Alias → data sets, of which the first that is there counts."""
+    names: dict[str, str]
+    findings: list[dict[str, Any]]
+    theirs: list[dict[str, Any]] = []
+    blocks: dict[str, str | dict[str, Any]] = {}
+
+
+Parsed = TypeVar("Parsed", bound=Entry)
+
+
+def parsed(model: type[Parsed], where: str, entry: Mapping[str, Any]) -> Parsed:
+    """An entry of the source. Raises Contradicted, which names the first key that is missing, unknown or wrong."""
+    try:
+        return model.model_validate(entry)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        known = {"missing": f"has no {key}", "extra_forbidden": f"{key} is an unknown key"}
+        raise Contradicted(f"{where}: {known.get(first['type'], f'{key}: ' + first['msg'])}") from None
+
+
+def read_source(path: Path) -> Source:
+    """Raises Contradicted when it is not a source."""
+    try:
+        return parsed(Source, str(SOURCE), yaml.safe_load(path.read_text(encoding="utf-8")))
+    except yaml.YAMLError as error:
+        raise Contradicted(f"{SOURCE}: {' '.join(str(error).split())}") from None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A finding of the source with its texts filled in."""
+
+    entry: FindingEntry
+    question: str
     texts: Mapping[str, str] = field(default_factory=dict)
-    figure: Mapping[str, Any] = field(default_factory=dict)
-    numbers: Mapping[str, Any] = field(default_factory=dict)
-    """What `let` names."""
+    """Those of TEXTS; empty where the data are not published."""
+    numbers: Values = field(default_factory=dict)
     attacks: tuple[Mapping[str, str], ...] = ()
     """What else could explain it, with the texts of RULED_OUT or of STANDING."""
-    is_open: bool = False
-    data: tuple[str, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its data are not published, so that only the question is known."""
+        return not self.texts
 
 
 def at(strategy: str, workload: str, replicas: int, **more: Any) -> dict[str, Any]:
@@ -50,7 +141,7 @@ def at(strategy: str, workload: str, replicas: int, **more: Any) -> dict[str, An
 
 
 def times(count: int) -> str:
-    """How often, in words: `once`, `twice`, `3 times`."""
+    """How often: `once`, `twice`, `3 times`."""
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
@@ -59,107 +150,87 @@ def at_least(count: int) -> float:
     return float(0.05 ** (1 / count))
 
 
-def read_source(path: Path) -> dict[str, Any]:
-    """docs/findings.yaml: `data` (alias → data sets, the first that is there counts), `names`, `findings`, `blocks` ….
-
-    Raises Contradicted when it is no YAML.
-    """
-    try:
-        source: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise Contradicted(f"{SOURCE}: {' '.join(str(error).split())}") from None
-    return source
-
-
 class Filler:
     """Fills in texts from the published data sets that `data` names; those that are not there are open questions."""
 
-    def __init__(self, source: Mapping[str, Any], published: Path, made: Path) -> None:
-        self._names = source["names"]
+    def __init__(self, source: Source, published: Path, made: Path) -> None:
         self.of: dict[str, DataSet] = {}
-        for alias, names in source["data"].items():
+        for alias, names in source.data.items():
             if there := [name for name in names if (published / name / "manifest.json").exists()]:
                 self.of[alias] = DataSet(there[0], published, made)
-        asked = {alias for entry in source["findings"] for alias in entry.get("data", ())}
-        if unknown := sorted(asked - source["data"].keys()):
+        asked = {alias for entry in source.findings for alias in entry.get("data", ())}
+        if unknown := sorted(asked - source.data.keys()):
             raise Contradicted(f"{SOURCE}: data: {unknown[0]} is not among them, and a finding names it")
         for data in self.of.values():
             if not data.is_of_a_gpu:
                 what = data.device["label"] or f"node {data.device['kind']}"
-                raise Contradicted(f"{SOURCE}: data: {data.name} is no measurement of a GPU ({what}); take it out")
+                raise Contradicted(f"{SOURCE}: data: {data.name} was not measured on a GPU ({what}); take it out")
         self._environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-        self._environment.globals.update(self.of)
-        self._environment.globals.update(self._names)
-        self._environment.globals.update(at=at, times=times, at_least=at_least)
+        self._environment.globals |= {**self.of, **source.names, "at": at, "times": times, "at_least": at_least}
 
-    def add(self, **functions: Any) -> None:
+    def add(self, **functions: Callable[..., object]) -> None:
         """More that texts may call."""
         self._environment.globals.update(functions)
 
-    def value(self, where: str, expression: str, known: Mapping[str, Any]) -> Any:
+    def value(self, where: str, expression: str, known: Values) -> Any:
         """The value of an expression. Raises Contradicted where the data do not have it."""
-        try:
+
+        def evaluated() -> Any:
             found = self._environment.compile_expression(expression, undefined_to_none=False)(**known)
-            str(found)
+            str(found)  # raises where it is undefined
             return found
-        except (NoNumber, jinja2.TemplateError, TypeError, KeyError) as error:
-            raise Contradicted(f"{SOURCE}: {where}: {expression}: {error}") from None
 
-    def text(self, where: str, template: str, known: Mapping[str, Any] | None = None) -> str:
+        return _of_data(f"{where}: {expression}", evaluated)
+
+    def text(self, where: str, template: str, known: Values | None = None) -> str:
         """A text with its numbers. Raises Contradicted where the data do not have one of them."""
-        try:
-            return self._environment.from_string(template).render(known or {}).strip()
-        except (NoNumber, jinja2.TemplateError, TypeError, KeyError) as error:
-            raise Contradicted(f"{SOURCE}: {where}: {error}") from None
+        return _of_data(where, lambda: self._environment.from_string(template).render(known or {}).strip())
 
-    def finding(self, entry: Mapping[str, Any]) -> Finding:
-        """One finding. Raises Contradicted when its number does not say what its sentence does."""
-        name = str(entry.get("name"))
-        if missing := KEYS - {"let", "when"} - entry.keys():
-            raise Contradicted(f"{SOURCE}: {name}: has no {sorted(missing)[0]}")
-        if unknown := entry.keys() - KEYS:
-            raise Contradicted(f"{SOURCE}: {name}: {sorted(unknown)[0]} is an unknown key")
-        aliases, question = tuple(entry["data"]), self.text(name, entry["question"])
-        if any(alias not in self.of for alias in aliases) or not self.value(name, entry.get("when", "true"), {}):
-            return Finding(name, question, is_open=True, data=aliases)
-        known = self.known(name, entry.get("let", {}))
-        if not entry["holds"]:
-            raise Contradicted(f"{SOURCE}: {name}: holds is empty; say what must be true of the number")
-        self.hold(name, entry["holds"], known)
-        if not entry["attacks"]:
-            raise Contradicted(f"{SOURCE}: {name}: attacks is empty; say what else could explain it")
-        attacks = tuple(self._attack(f"{name}: attacks", attack, known) for attack in entry["attacks"])
-        texts = {key: self.text(name, entry[key], known) for key in TEXTS}
+    def finding(self, source: Mapping[str, Any]) -> Finding:
+        """One finding. Raises Contradicted when its number and its sentence do not agree."""
+        name = str(source.get("name"))
+        entry = parsed(FindingEntry, f"{SOURCE}: {name}", source)
+        question = self.text(name, entry.question)
+        if any(alias not in self.of for alias in entry.data) or not self.value(name, entry.when, {}):
+            return Finding(entry, question)
+        if not entry.holds:
+            raise Contradicted(f"{SOURCE}: {name}: holds is empty; write what must be true of the number")
+        known = self.known(name, entry.let, entry.holds)
+        if not entry.attacks:
+            raise Contradicted(f"{SOURCE}: {name}: attacks is empty; write what else could explain it")
+        attacks = tuple(self._attack(f"{name}: attacks", attack, known) for attack in entry.attacks)
+        texts = {key: self.text(name, getattr(entry, key), known) for key in TEXTS}
         if re.search(r"[.!?] ", texts["sentence"]) or not texts["sentence"].endswith("."):
             raise Contradicted(f"{SOURCE}: {name}: sentence: is not one sentence")
-        return Finding(name, question, texts, entry["figure"], known, attacks, data=aliases)
+        return Finding(entry, question, texts, known, attacks)
 
-    def known(self, where: str, let: Mapping[str, str]) -> dict[str, Any]:
-        """The numbers that `let` names, each of which may use those before it. Raises Contradicted."""
-        found: dict[str, Any] = {}
+    def known(self, where: str, let: Mapping[str, str], holds: list[str]) -> Values:
+        """The numbers that `let` names, each of which may use those before it, and of which all claims hold.
+
+        Raises Contradicted.
+        """
+        found: dict[str, object] = {}
         for key, expression in let.items():
             found[key] = self.value(where, expression, found)
+        self.hold(where, holds, found)
         return found
 
-    def hold(self, where: str, claims: list[str], known: Mapping[str, Any]) -> None:
+    def hold(self, where: str, claims: list[str], known: Values) -> None:
         """Raise Contradicted for the first claim that is not true of these numbers."""
         for claim in claims:
             if self.value(where, claim, known) is not True:
                 numbers = ", ".join(f"{key} is {number}" for key, number in known.items())
                 raise Contradicted(f"{SOURCE}: {where}: the data contradict it: not {claim}, {numbers}")
 
-    def block(self, name: str, entry: str | Mapping[str, Any]) -> str:
+    def block(self, name: str, source: str | Mapping[str, Any]) -> str:
         """A text between marks: as it is, or with `let` and `holds` as a finding has them. Raises Contradicted."""
         where = f"block {name}"
-        if isinstance(entry, str):
-            return self.text(where, entry)
-        if odd := sorted(entry.keys() ^ {"let", "holds", "text"}):
-            raise Contradicted(f"{SOURCE}: {where}: {odd[0]} is missing or an unknown key; it has let, holds and text")
-        known = self.known(where, entry["let"])
-        self.hold(where, entry["holds"], known)
-        return self.text(where, entry["text"], known)
+        if isinstance(source, str):
+            return self.text(where, source)
+        entry = parsed(BlockEntry, f"{SOURCE}: {where}", source)
+        return self.text(where, entry.text, self.known(where, entry.let, entry.holds))
 
-    def _attack(self, where: str, attack: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, str]:
+    def _attack(self, where: str, attack: Mapping[str, Any], known: Values) -> dict[str, str]:
         if attack.keys() not in (RULED_OUT, STANDING):
             raise Contradicted(
                 f"{SOURCE}: {where}: has {', '.join(sorted(attack))}; give {', '.join(sorted(RULED_OUT))}, "
@@ -169,7 +240,17 @@ class Filler:
         return {key: self.text(where, text, known) for key, text in attack.items() if key != "holds"}
 
 
-def _attack_in_words(attack: Mapping[str, str]) -> str:
+Found = TypeVar("Found")
+
+
+def _of_data(where: str, evaluate: Callable[[], Found]) -> Found:
+    try:
+        return evaluate()
+    except (NoNumber, jinja2.TemplateError, TypeError, KeyError) as error:
+        raise Contradicted(f"{SOURCE}: {where}: {error}") from None
+
+
+def _attack_row(attack: Mapping[str, str]) -> str:
     if "stands" in attack:
         return f"| {attack['rival']} | **Not ruled out:** {attack['stands']} |"
     return f"| {attack['rival']} | No ({attack['cells']}): {attack['ruled_out']} |"
@@ -180,7 +261,7 @@ def page(findings: list[Finding], filler: Filler, introduction: str) -> str:
     parts = ["# Findings", introduction]
     for number, finding in enumerate((each for each in findings if not each.is_open), 1):
         texts = finding.texts
-        datasets = {filler.of[alias].name: filler.of[alias] for alias in finding.data}
+        datasets = {filler.of[alias].name: filler.of[alias] for alias in finding.entry.data}
         sources = ", ".join(f"[{name}](../{data.about})" for name, data in datasets.items())
         once = (
             "" if any(data.has_repeats for data in datasets.values()) else " (measured once: no interval over repeats)"
@@ -188,12 +269,12 @@ def page(findings: list[Finding], filler: Filler, introduction: str) -> str:
         parts += [
             f"## {number}. {finding.question}",
             f"**{texts['sentence']}**",
-            f"![{finding.question}](images/findings/{finding.name}.svg)",
+            f"![{finding.question}](images/findings/{finding.entry.name}.svg)",
             f"*Measured:* {texts['number']}{once}. *Caveat:* {texts['caveat']} *Data:* {sources}.",
             "\n".join(
-                ("| could it be … | answer |", "|---|---|", *(_attack_in_words(attack) for attack in finding.attacks))
+                ("| could it be … | answer |", "|---|---|", *(_attack_row(attack) for attack in finding.attacks))
             ),
         ]
     if still := [finding for finding in findings if finding.is_open]:
         parts += ["## Not measured yet", "\n".join(f"- {finding.question}" for finding in still)]
-    return "\n\n".join(" ".join(part.split(" ")) for part in parts) + "\n"
+    return "\n\n".join(parts) + "\n"

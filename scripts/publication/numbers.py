@@ -50,22 +50,25 @@ class Number:
         return self.value if self.high is None else self.high
 
     @property
+    def ends(self) -> tuple[float, ...]:
+        """The ends of the interval, if there is one."""
+        return () if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
     def point(self) -> Number:
         """The value alone, where a text has its interval elsewhere."""
         return Number(self.value)
 
     def times(self, factor: float) -> Number:
         """The number in another unit."""
-        ends = [None if end is None else factor * end for end in (self.low, self.high)]
-        return Number(factor * self.value, *ends)
+        return Number(factor * self.value, *(factor * end for end in self.ends))
 
     def in_words(self, unit: str = "") -> str:
         """`2.94 ms (2.90 to 2.98)`; where there is no interval only the value."""
-        if self.low is None or self.high is None:
-            return f"{digits(self.value)}{unit}"
-        decimals = len(digits(self.value).partition(".")[2])
-        low, high = (f"{end:.{decimals}f}" for end in (self.low, self.high))
-        return f"{digits(self.value)}{unit} ({low} to {high})"
+        text = digits(self.value)
+        decimals = len(text.partition(".")[2])
+        ends = " to ".join(f"{end:.{decimals}f}" for end in self.ends)
+        return f"{text}{unit} ({ends})" if ends else f"{text}{unit}"
 
     def __str__(self) -> str:
         return self.in_words()

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import csv
-import statistics
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from matplotlib.lines import Line2D
 
-from publication.findings import SOURCE, Contradicted, Filler
+from publication.findings import SOURCE, Contradicted, Filler, PairEntry, Source, parsed
 from publication.numbers import Number, number_of
 from publication.tables import markdown
 from sharebench.analysis.statistics.intervals import log_interval
 from sharebench.datasets import archive
 from sharebench.figures.page import PAGE_INCHES, Sheet, sheet
-from sharebench.figures.style import GREY, log_axis
+from sharebench.figures.panels import Ratio, draw_ratio, ratio_axes
+from sharebench.figures.style import BLUE, ORANGE
 from sharebench.report.words import digits
 
-KEYS = {"what", "source", "theirs", "reading_percent", "data", "ours", "note"}
 TITLE = "Ours and theirs"
-OURS, THEIRS = "#1b4f9c", "#d1560a"
 ROW_INCHES = 0.2
 BARE_LOOP = "bare-loop"
 PAIRS = "pairs.csv"
-"""What `tests/gpu/compare_bare_loop.py --csv` writes; checksums.sha256 lies beside it."""
+"""Written by `tests/gpu/compare_bare_loop.py --csv`; checksums.sha256 lies next to it."""
 COLUMNS = ("strategy", "workload", "replicas", "pair", "bare_mean_ms", "ours_mean_ms")
 LIMIT_RATIO = 0.02
 """So far the median ratio of a cell may be from 1; tests/gpu/compare_bare_loop.py has the same limit."""
@@ -76,35 +73,29 @@ class Literature:
     """published/literature.csv, asked for single numbers."""
 
     def __init__(self, path: Path) -> None:
-        with path.open(newline="", encoding="utf-8") as file:
-            self._rows = list(csv.DictReader(file))
+        self._table = pd.read_csv(path)
 
     def __call__(self, source: str, workload: str, strategy: str, replicas: int, metric: str) -> float:
         """The value of the one row with these words, in the row's unit. Raises KeyError."""
         wanted = {"source": source, "workload": workload, "strategy": strategy, "metric": metric}
-        rows = [
-            row
-            for row in self._rows
-            if all(row[key] == value for key, value in wanted.items()) and int(row["replicas"]) == replicas
-        ]
+        is_wanted = (self._table[list(wanted)] == pd.Series(wanted)).all(axis=1)
+        rows = self._table[is_wanted & (self._table["replicas"] == replicas)]
         if len(rows) != 1:
             raise KeyError(f"literature.csv has {len(rows)} rows with {', '.join(wanted.values())}, {replicas}")
-        return float(rows[0]["value"])
+        return float(rows["value"].iloc[0])
 
 
-def pairs(entries: Sequence[Mapping[str, Any]], filler: Filler) -> list[Pair]:
+def pairs(source: Source, filler: Filler) -> list[Pair]:
     """The pairs that docs/findings.yaml names under `theirs`. Raises Contradicted."""
     found = []
-    for entry in entries:
-        where = f"theirs: {entry.get('what')}"
-        if entry.keys() != KEYS:
-            odd = sorted(entry.keys() ^ KEYS)[0]
-            raise Contradicted(f"{SOURCE}: {where}: {odd} is {'missing' if odd in KEYS else 'an unknown key'}")
-        theirs = float(filler.value(where, entry["theirs"], {}))
-        is_there = all(alias in filler.of for alias in entry["data"])
-        ours = filler.value(where, entry["ours"], {}) if is_there else None
-        note = filler.text(where, entry["note"]) if is_there else ""
-        found.append(Pair(entry["what"], entry["source"], theirs, ours, note, entry["reading_percent"]))
+    for given in source.theirs:
+        where = f"theirs: {given.get('what')}"
+        entry = parsed(PairEntry, f"{SOURCE}: {where}", given)
+        theirs = float(filler.value(where, entry.theirs, {}))
+        is_there = all(alias in filler.of for alias in entry.data)
+        ours = filler.value(where, entry.ours, {}) if is_there else None
+        note = filler.text(where, entry.note) if is_there else ""
+        found.append(Pair(entry.what, entry.source, theirs, ours, note, entry.reading_percent))
     return found
 
 
@@ -125,59 +116,44 @@ def table(found: Sequence[Pair]) -> str:
     )
 
 
-def as_csv(found: Sequence[Pair]) -> list[dict[str, Any]]:
-    """The same as rows of a csv file; `ours` is blank where it is not measured, its ends where there is no interval."""
+def as_table(found: Sequence[Pair]) -> pd.DataFrame:
+    """The same for a csv file; `ours` is blank where it is not measured, its ends where there is no interval."""
     rows = []
     for pair in found:
-        ours = pair.ours or Number(float("nan"))
-        low, high = pair.theirs_ends
-        numbers = {
-            "theirs": pair.theirs,
-            "theirs_low": low,
-            "theirs_high": high,
-            "ours": ours.value,
-            "ours_low": ours.low,
-            "ours_high": ours.high,
-        }
+        ours = pair.ours or Number(math.nan)
+        theirs_low, theirs_high = pair.theirs_ends
+        numbers: dict[str, float | None] = {"theirs": pair.theirs, "theirs_low": theirs_low, "theirs_high": theirs_high}
+        numbers |= {"ours": ours.value, "ours_low": ours.low, "ours_high": ours.high}
         rows.append({"what": pair.what, "source": pair.source, **numbers, "verdict": pair.verdict, "note": pair.note})
-    return rows
+    return pd.DataFrame(rows)
 
 
-def draw(rows: Sequence[Mapping[str, Any]], devices: Sequence[str]) -> Sheet:
-    """One line per published number that we have measured too; `rows` are those of `as_csv`."""
-    rows = [row for row in rows if row["ours"] == row["ours"]]
+def draw(found: Sequence[Pair], devices: Sequence[str]) -> Sheet:
+    """One line per published number that we have measured too."""
+    measured = [(pair, pair.ours) for pair in found if pair.ours is not None]
     page = sheet(
         TITLE,
         [f"ours: {device}" for device in devices],
         1,
-        x_label="Ratio to each side's own baseline",
-        y_label="",
-        legend=[
-            Line2D([], [], color=OURS, marker="o", ls="-", label="ours, with 95 % interval"),
-            Line2D([], [], color=THEIRS, marker="D", mfc="white", ls="", label="theirs, with its reading error"),
-        ],
-        note="Other devices, drivers and ways of measuring: where theirs lies outside our interval, that is no error "
+        "Other devices, drivers and ways of measuring: where theirs lies outside our interval, that is no error "
         "of theirs. A mark without a bar was measured once.",
+        x_label="Ratio to each side's own baseline",
+        legend=[
+            Line2D([], [], color=BLUE, marker="o", ls="-", label="ours, with 95 % interval"),
+            Line2D([], [], color=ORANGE, marker="D", mfc="white", ls="", label="theirs, with its reading error"),
+        ],
         width_inches=PAGE_INCHES,
-        panel_inches=ROW_INCHES * (len(rows) + 1),
+        panel_inches=ROW_INCHES * (len(measured) + 1),
         left_inches=3.3,
     )
     (ax,) = page.axes
-    keys = ("ours", "ours_low", "ours_high", "theirs_low", "theirs_high")
-    values = [float(row[key]) for row in rows for key in keys if row[key] is not None]
-    log_axis(ax, "x", min([*values, 1.0]) / 1.3, max([*values, 1.0]) * 1.3)
-    ax.set_yticks(range(len(rows)), [row["what"] for row in rows])
-    ax.set_ylim(len(rows) - 0.5, -0.5)
-    ax.tick_params(axis="y", length=0)
-    ax.grid(visible=False, axis="y")
-    ax.axvline(1, color=GREY, lw=0.8, zorder=1)
-    for y, row in enumerate(rows):
-        ax.plot([row["theirs_low"], row["theirs_high"]], [y, y], color=THEIRS, lw=0.8, ls=":")
-        ax.plot([row["theirs"]], [y], marker="D", color=THEIRS, mfc="white", ls="")
-        if row["ours_low"] is not None:
-            ax.plot([row["ours_low"], row["ours_high"]], [y, y], color=OURS, lw=1.2, solid_capstyle="butt")
-        ax.plot([row["ours"]], [y], marker="o", color=OURS)
-        page.words.append(f"{row['what']}: theirs {row['theirs']:.3g}, ours {row['ours']:.3g}")
+    values = [1.0, *(end for pair, ours in measured for end in (ours.value, *ours.ends, *pair.theirs_ends))]
+    ratio_axes(ax, [pair.what for pair, _ in measured], min(values) / 1.3, max(values) * 1.3)
+    for y, (pair, ours) in enumerate(measured):
+        ax.plot(pair.theirs_ends, [y, y], color=ORANGE, lw=0.8, ls=":")
+        ax.plot([pair.theirs], [y], marker="D", color=ORANGE, mfc="white", ls="")
+        draw_ratio(ax, y, Ratio(ours.value, ours.low, ours.high))
+        page.words.append(f"{pair.what}: theirs {pair.theirs:.3g}, ours {ours.value:.3g}")
     return page
 
 
@@ -188,19 +164,19 @@ class Compared:
     strategy: str
     workload: str
     replicas: int
-    bare_ms: list[float]
-    ratios: list[float]
+    bare_ms: pd.Series[float]
+    ratios: pd.Series[float]
     """Mean of an iteration as the pipeline measures it over that of the loop, of each pair."""
 
     @property
     def median(self) -> float:
         """Of the ratios."""
-        return statistics.median(self.ratios)
+        return float(self.ratios.median())
 
     @property
     def mean(self) -> Number:
         """Geometric mean of the ratios, with its interval over the pairs."""
-        return number_of(log_interval(self.ratios))
+        return number_of(log_interval(list(self.ratios)))
 
     @property
     def agrees(self) -> bool:
@@ -232,10 +208,10 @@ class BareLoop:
                 "workload": f"`{cell.workload}`",
                 "tenants": str(cell.replicas),
                 "pairs": str(len(cell.ratios)),
-                "bare loop, median": f"{digits(statistics.median(cell.bare_ms))} ms",
+                "bare loop, median": f"{digits(cell.bare_ms.median())} ms",
                 "bare loop, largest over smallest": f"{max(cell.bare_ms) / min(cell.bare_ms):.4f}",
                 "ours over bare, median": f"{cell.median:.4f}",
-                "ours over bare, mean": _mean_in_words(cell.mean),
+                "ours over bare, mean": _four_decimals(cell.mean),
                 f"within {LIMIT_RATIO:.0%}": "yes" if cell.agrees else "no",
             }
             for cell in self.cells
@@ -259,16 +235,13 @@ def bare_loop(publication: Path) -> BareLoop:
         raise Contradicted(f"{folder}: {error}") from None
     if missing := [name for name in COLUMNS if name not in table]:
         raise Contradicted(f"{folder / PAIRS} has no column {missing[0]}; compare_bare_loop.py --csv writes it")
-    found = []
-    for _, own in table.groupby(["strategy", "workload", "replicas"], sort=False):
-        first = own.iloc[0]
-        ratios = list(own["ours_mean_ms"] / own["bare_mean_ms"])
-        where = (str(first["strategy"]), str(first["workload"]), int(first["replicas"]))
-        found.append(Compared(*where, list(own["bare_mean_ms"]), ratios))
-    return BareLoop(found)
+    cells = []
+    for (strategy, workload, replicas), own in table.groupby(["strategy", "workload", "replicas"], sort=False):
+        ratios = own["ours_mean_ms"] / own["bare_mean_ms"]
+        cells.append(Compared(str(strategy), str(workload), int(str(replicas)), own["bare_mean_ms"], ratios))
+    return BareLoop(cells)
 
 
-def _mean_in_words(mean: Number) -> str:
-    if mean.low is None or mean.high is None:
-        return f"{mean.value:.4f}"
-    return f"{mean.value:.4f} ({mean.low:.4f} to {mean.high:.4f})"
+def _four_decimals(mean: Number) -> str:
+    interval = f" ({mean.low:.4f} to {mean.high:.4f})" if mean.ends else ""
+    return f"{mean.value:.4f}{interval}"

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import multiprocessing
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import cast
 
 from publication import gates, others, replication, tables
 from publication.documents import BLOCK, marked
-from publication.findings import IMAGES, PAGE, SOURCE, Contradicted, Filler, Finding, page, read_source
-from publication.numbers import DataSet
+from publication.findings import IMAGES, PAGE, SOURCE, Contradicted, Filler, Finding, Source, page, read_source
+from publication.numbers import DataSet, Number
 from sharebench.core.files import replace_atomically
 from sharebench.datasets import dataset
 from sharebench.figures import draw
-from sharebench.figures.page import Sheet, save, sheet
-from sharebench.figures.style import GREY, log_axis, theme
+from sharebench.figures.page import save, sheet
+from sharebench.figures.panels import Ratio, draw_ratio, ratio_axes
+from sharebench.figures.style import theme
 
-COLOR = "#1b4f9c"
 ROW_INCHES = 0.25
 REPOSITORY = "repository"
 """Below what is made: documents and images as the repository should hold them."""
@@ -41,8 +39,6 @@ class Together:
     filler: Filler
     findings: list[Finding]
     pairs: list[others.Pair]
-    images: dict[str, dict[str, Any]]
-    """Name → figure of a block, as `figure` of a finding."""
     documents: dict[Path, str]
 
 
@@ -69,13 +65,13 @@ def read(root: Path, made: Path) -> Together:
         return tables.across_devices(own, workload)
 
     filler.add(across_devices=across_devices)
-    findings = [filler.finding(entry) for entry in source["findings"]]
-    pairs = others.pairs(source["theirs"], filler)
-    text = page(findings, filler, filler.text("introduction", source["introduction"]))
+    findings = [filler.finding(entry) for entry in source.findings]
+    pairs = others.pairs(source, filler)
+    text = page(findings, filler, filler.text("introduction", source.introduction))
     documents = {PAGE: text + "\n" + "\n\n".join([*THEIRS_SECTION, others.table(pairs)]) + "\n"}
     for path in marked(root):
-        documents[path] = filled(path, root, filler, source["blocks"], datasets)
-    return Together(filler, findings, pairs, source["images"], documents)
+        documents[path] = filled(path, root, filler, source, datasets)
+    return Together(filler, findings, pairs, documents)
 
 
 OF_A_PUBLICATION: Mapping[str, Callable[[Mapping[str, DataSet]], str]] = {
@@ -87,7 +83,7 @@ OF_A_PUBLICATION: Mapping[str, Callable[[Mapping[str, DataSet]], str]] = {
 """Blocks about the studies of the publication whose document has them."""
 
 
-def filled(path: Path, root: Path, filler: Filler, blocks: Mapping[str, Any], datasets: Mapping[str, DataSet]) -> str:
+def filled(path: Path, root: Path, filler: Filler, source: Source, datasets: Mapping[str, DataSet]) -> str:
     """The document with its blocks filled in; `datasets` are all that is published, by name. Raises Contradicted."""
 
     def block(found: re.Match[str]) -> str:
@@ -97,10 +93,10 @@ def filled(path: Path, root: Path, filler: Filler, blocks: Mapping[str, Any], da
             content = OF_A_PUBLICATION[name](own)
         elif name == others.BARE_LOOP:
             content = others.bare_loop(root / path.parent).table()
-        elif name in blocks:
-            content = filler.block(name, blocks[name])
+        elif name in source.blocks:
+            content = filler.block(name, source.blocks[name])
         else:
-            known = ", ".join([*OF_A_PUBLICATION, others.BARE_LOOP, *blocks])
+            known = ", ".join([*OF_A_PUBLICATION, others.BARE_LOOP, *source.blocks])
             raise Contradicted(f"{path}: there is no block {name}; known are {known}")
         return f"{found[1]}{content}\n{found[4]}"
 
@@ -108,71 +104,57 @@ def filled(path: Path, root: Path, filler: Filler, blocks: Mapping[str, Any], da
 
 
 def write(root: Path, made: Path, out: Path, workers: int = 1) -> None:
-    """Write `out`/repository and `out`/theirs.* of what `read` gives; so many processes draw. Raises as `read`."""
+    """Write `out`/repository and `out`/theirs.* of what `read` gives; `workers` processes draw. Raises as `read`."""
     together = read(root, made)
     for path, text in together.documents.items():
         replace_atomically(out / REPOSITORY / path, text)
-    rows = others.as_csv(together.pairs)
-    replace_atomically(out / "theirs.csv", pd.DataFrame(rows).to_csv(index=False))
-    _draw(together, rows, out, workers)
+    replace_atomically(out / "theirs.csv", others.as_table(together.pairs).to_csv(index=False))
+    _draw(together, out, workers)
 
 
-def _draw(together: Together, rows: list[dict[str, Any]], out: Path, workers: int) -> None:
+def _draw(together: Together, out: Path, workers: int) -> None:
     filler, images = together.filler, out / REPOSITORY / IMAGES
-    wanted = {each.name: each for each in together.findings if not each.is_open}
-    jobs = []
-    for name, figure in (together.images | {key: each.figure for key, each in wanted.items()}).items():
-        target = images / f"{name}.svg"
-        if figure["draw"] == "numbers":
-            _draw_numbers(wanted[name], filler, target)
-            continue
-        drawn, workloads = filler.of[figure["of"]], figure.get("workloads", ())
-        jobs.append((figure["draw"], dataset.located(drawn.folder), drawn.made, workloads, target))
-    # What was imported above is there in each of them.
-    with multiprocessing.get_context("fork").Pool(workers) as pool:
-        pool.starmap(draw.as_svg, jobs, chunksize=1)
     devices = list(dict.fromkeys(data.device["product"] for data in filler.of.values()))
     with theme():
-        page = others.draw(rows, devices)
+        page = others.draw(together.pairs, devices)
         save(page, out, "theirs")
         save(page, images, "ours-and-theirs", ("svg",))
+    jobs = []
+    for finding in together.findings:
+        if finding.is_open:
+            continue
+        figure, target = finding.entry.figure, images / f"{finding.entry.name}.svg"
+        if figure.draw == "numbers":
+            draw_numbers(finding, filler, target)
+        else:
+            data = filler.of[figure.of]
+            jobs.append((figure.draw, dataset.located(data.folder), data.made, figure.workloads, target))
+    # Forked processes have what is imported here.
+    with multiprocessing.get_context("fork").Pool(workers) as pool:
+        pool.starmap(draw.as_svg, jobs, chunksize=1)
 
 
-def _draw_numbers(finding: Finding, filler: Filler, target: Path) -> None:
-    """The figure of a finding that no figure of its study shows: its own numbers, by what `labels` calls them."""
-    known = {label: finding.numbers[key] for key, label in finding.figure["labels"].items()}
-    ends = {label: (number.value, number.low, number.high) for label, number in known.items()}
-    facts = [filler.of[finding.figure["of"]].device["product"]]
+def draw_numbers(finding: Finding, filler: Filler, target: Path) -> None:
+    """The figure of a finding that no figure of its study shows: its own numbers, by what `labels` calls them.
+
+    One line per number, with the ends of its interval where it has one; a log scale.
+    """
+    figure = finding.entry.figure
+    numbers = {label: cast(Number, finding.numbers[key]) for key, label in figure.labels.items()}
     with theme():
-        page = _numbers_page(finding.figure["title"], facts, ends, finding.figure["axis"])
+        page = sheet(
+            figure.title,
+            [filler.of[figure.of].device["product"]],
+            1,
+            "Bars are 95 % intervals; a mark without one was measured once.",
+            x_label=figure.axis,
+            panel_inches=ROW_INCHES * (len(numbers) + 1),
+            left_inches=1.3,
+        )
+        (ax,) = page.axes
+        values = [1.0, *(end for number in numbers.values() for end in (number.value, *number.ends))]
+        ratio_axes(ax, list(numbers), min(values) / 1.3, max(values) * 1.3)
+        for y, (label, number) in enumerate(numbers.items()):
+            draw_ratio(ax, y, Ratio(number.value, number.low, number.high))
+            page.words.append(f"{label}: {number.value:.3g}")
         save(page, target.parent, target.stem, ("svg",))
-
-
-def _numbers_page(
-    title: str, facts: Sequence[str], numbers: Mapping[str, tuple[float, float | None, float | None]], x_label: str
-) -> Sheet:
-    """One line per number: its name, value, and the ends of its interval where it has one; a log scale."""
-    page = sheet(
-        title,
-        facts,
-        1,
-        x_label=x_label,
-        y_label="",
-        note="Bars are 95 % intervals; a mark without one was measured once.",
-        panel_inches=ROW_INCHES * (len(numbers) + 1),
-        left_inches=1.3,
-    )
-    (ax,) = page.axes
-    values = [value for number in numbers.values() for value in number if value is not None]
-    log_axis(ax, "x", min([*values, 1.0]) / 1.3, max([*values, 1.0]) * 1.3)
-    ax.set_yticks(range(len(numbers)), list(numbers))
-    ax.set_ylim(len(numbers) - 0.5, -0.5)
-    ax.tick_params(axis="y", length=0)
-    ax.grid(visible=False, axis="y")
-    ax.axvline(1, color=GREY, lw=0.8, zorder=1)
-    for y, (name, (value, low, high)) in enumerate(numbers.items()):
-        if low is not None and high is not None:
-            ax.plot([low, high], [y, y], color=COLOR, lw=1.2, solid_capstyle="butt")
-        ax.plot([value], [y], marker="o", color=COLOR)
-        page.words.append(f"{name}: {value:.3g}")
-    return page

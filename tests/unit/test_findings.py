@@ -16,7 +16,7 @@ from scipy import stats
 from unit.papers import H200, LATENCY, data_set, publish
 
 from publication import documents, findings, others, rebuild, tables, together
-from publication.findings import Contradicted, Filler
+from publication.findings import Contradicted, Filler, Source
 from publication.numbers import NoNumber, Number
 from publication.others import Pair
 from sharebench.datasets import dataset
@@ -30,9 +30,13 @@ def at(strategy: str) -> dict[str, Any]:
 
 def filler(root: Path, **data: str) -> Filler:
     named = data or {"study": "gpu/study"}
+    return Filler(source(data=named), root / "published", root / "made")
+
+
+def source(data: dict[str, str], **blocks: str) -> Source:
     # The first that is published counts.
-    source = {"data": {key: ["gpu/none", name] for key, name in named.items()}, "names": {"net": "net"}, "findings": []}
-    return Filler(source, root / "published", root / "made")
+    published = {key: ["gpu/none", name] for key, name in data.items()}
+    return Source(introduction="", data=published, names={"net": "net"}, findings=[], blocks=blocks)
 
 
 def finding(**changes: Any) -> dict[str, Any]:
@@ -149,7 +153,7 @@ def test_a_block_may_claim_what_must_be_true(tmp_path: Path) -> None:
     assert of.block("b", {"let": let, "holds": ["gain.value > 1"], "text": "{{ gain.point }} times"}) == "2.00 times"
     with pytest.raises(Contradicted, match=r"block b: the data contradict it: not gain\.value > 3"):
         of.block("b", {"let": let, "holds": ["gain.value > 3"], "text": ""})
-    with pytest.raises(Contradicted, match="block b: holds is missing or an unknown key"):
+    with pytest.raises(Contradicted, match="block b: has no holds"):
         of.block("b", {"let": let, "text": ""})
 
 
@@ -178,7 +182,7 @@ def test_what_is_not_published_is_an_open_question(tmp_path: Path) -> None:
 )
 def test_only_measurements_of_gpus_get_into_findings(tmp_path: Path, device: dict[str, Any]) -> None:
     publish(tmp_path, device=device)
-    with pytest.raises(Contradicted, match="gpu/study is no measurement of a GPU"):
+    with pytest.raises(Contradicted, match="gpu/study was not measured on a GPU"):
         filler(tmp_path)
 
 
@@ -223,13 +227,14 @@ def test_blocks_are_filled_and_the_rest_is_kept(tmp_path: Path) -> None:
     of, datasets = filler(tmp_path), {"gpu/study": data_set(tmp_path)}
     found = list(documents.marked(tmp_path))
     assert found == [Path("README.md"), Path("published/gpu/README.md")]
-    facts = together.filled(found[1], tmp_path, of, {}, datasets)
+    nothing = source(data={})
+    facts = together.filled(found[1], tmp_path, of, nothing, datasets)
     assert facts.startswith("# Title\n") and facts.endswith("<!-- end of rule -->\nby hand\n") and "old" not in facts
     assert "| study | 9 | 9 | 3 | 5 s | a | 580 | 2026-11-20 |" in facts
-    blocks = {"number": "{{ study.value('slowdown', strategy='mps') }}"}
+    blocks = source(data={}, number="{{ study.value('slowdown', strategy='mps') }}")
     assert "2.00 (1.90 to 2.10)" in together.filled(found[0], tmp_path, of, blocks, datasets)
     with pytest.raises(Contradicted, match=r"README.md: there is no block number; known are facts"):
-        together.filled(found[0], tmp_path, of, {}, datasets)
+        together.filled(found[0], tmp_path, of, nothing, datasets)
 
 
 def test_a_text_says_on_what_and_how_often_it_was_measured(tmp_path: Path) -> None:
@@ -287,7 +292,7 @@ def test_a_finding_without_a_figure_of_its_study_draws_its_own_numbers(tmp_path:
     of = filler(tmp_path)
     figure = {"draw": "numbers", "of": "study", "title": "T", "axis": "x", "labels": {"gain": "turns over MPS"}}
     found = of.finding(finding(figure=figure))
-    together._draw_numbers(found, of, tmp_path / "turns.svg")
+    together.draw_numbers(found, of, tmp_path / "turns.svg")
     svg = (tmp_path / "turns.svg").read_text(encoding="utf-8")
     assert "turns over MPS: 2" in svg and "NVIDIA H200" in svg
 
@@ -326,13 +331,13 @@ def test_no_measure_is_typed_into_a_text_that_is_filled_in() -> None:
         "12 µs",
         "3.5 times",
     }
-    source = findings.read_source(ROOT / findings.SOURCE)
-    texts = {"introduction": source["introduction"]}
-    for entry in source["findings"]:
+    whole = findings.read_source(ROOT / findings.SOURCE)
+    texts = {"introduction": whole.introduction}
+    for entry in whole.findings:
         own = [entry["question"], *(entry[key] for key in findings.TEXTS)]
         own += [text for attack in entry["attacks"] for key, text in attack.items() if key != "holds"]
         texts[entry["name"]] = " ".join(own)
-    texts |= {name: block if isinstance(block, str) else block["text"] for name, block in source["blocks"].items()}
+    texts |= {name: block if isinstance(block, str) else block["text"] for name, block in whole.blocks.items()}
     assert {name: found for name, text in texts.items() if (found := typed(text))} == {}
 
 

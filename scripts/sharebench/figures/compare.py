@@ -5,12 +5,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 
 from sharebench.core.spec import in_words
 from sharebench.figures.data import Row, rows_of
 from sharebench.figures.page import Sheet, say, sheet
-from sharebench.figures.panels import Ratio, draw_ratios, ends_of, known, ratio_axes
-from sharebench.figures.style import BLUE
+from sharebench.figures.panels import Ratio, draw_ratio, ends_of, known, ratio_axes
+from sharebench.figures.style import BLUE, GREY, SMALL_POINTS
 
 METRIC = "latency_mean_seconds"
 ROW_INCHES = 0.16
@@ -27,11 +28,12 @@ def draw(table: pd.DataFrame, before: str, after: str, devices: Sequence[str]) -
     """
     means = table[table["metric"] == METRIC]
     panels = {
-        in_words(str(workload), str(tenant_workload)): rows_of(rows)
+        in_words(str(workload), str(tenant_workload)): {
+            f"{row['strategy']} × {row['replicas']}": row for row in rows_of(rows)
+        }
         for (workload, tenant_workload), rows in means.groupby(["workload", "tenant_workload"], sort=False)
     }
-    ratios = {title: list(map(_ratio, rows)) for title, rows in panels.items()}
-    longest = max(len(ratio.label) for rows in ratios.values() for ratio in rows)
+    longest = max(len(label) for rows in panels.values() for label in rows)
     page = sheet(
         f"{after} against {before}",
         [*dict.fromkeys(devices), "95 % intervals"],
@@ -46,16 +48,21 @@ def draw(table: pd.DataFrame, before: str, after: str, devices: Sequence[str]) -
     factor = max(LEAST_FACTOR, math.exp(np.nan_to_num(ends.max().max()))) ** 1.1
     for ax, (title, rows) in zip(page.axes, panels.items(), strict=True):
         ax.set_title(title)
-        ratio_axes(ax, [ratio.label for ratio in ratios[title]], 1 / factor, factor)
-        if all(ratio.value is None for ratio in ratios[title]):
-            say(page, ax, "no ratio: " + "; ".join(dict.fromkeys(str(row["reason"]) for row in rows)))
-        else:
-            draw_ratios(page, ax, ratios[title], "{label}: ratio {value:.3g}")
+        ratio_axes(ax, list(rows), 1 / factor, factor)
+        _draw(page, ax, rows)
     return page
 
 
-def _ratio(row: Row) -> Ratio:
-    is_sure = row["p_holm"] < SIGNIFICANT and row["separable"] != "no"
-    value, low, high = (known(row[name]) for name in ends_of("ratio"))
-    label = f"{row['strategy']} × {row['replicas']}"
-    return Ratio(label, value, low, high, color=BLUE if is_sure else UNSURE, without=str(row["reason"]))
+def _draw(page: Sheet, ax: Axes, rows: dict[str, Row]) -> None:
+    if all(math.isnan(row["ratio"]) for row in rows.values()):
+        say(page, ax, "no ratio: " + "; ".join(dict.fromkeys(str(row["reason"]) for row in rows.values())))
+        return
+    for y, (label, row) in enumerate(rows.items()):
+        if math.isnan(row["ratio"]):
+            ax.text(1, y, " no value", va="center", size=SMALL_POINTS, color=GREY)
+            page.words.append(f"{label}: {row['reason']}")
+            continue
+        is_sure = row["p_holm"] < SIGNIFICANT and row["separable"] != "no"
+        low, high = known(row["ratio_low"]), known(row["ratio_high"])
+        draw_ratio(ax, y, Ratio(row["ratio"], low, high, BLUE if is_sure else UNSURE))
+        page.words.append(f"{label}: ratio {row['ratio']:.3g}")

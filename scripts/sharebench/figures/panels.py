@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from sharebench.figures.page import Sheet
 from sharebench.figures.style import BLUE, GREY, SMALL_POINTS, Look, log_axis
 
 DASHED: dict[str, Any] = {"color": GREY, "lw": 0.8, "ls": (0, (4, 3)), "zorder": 1}
@@ -49,16 +47,13 @@ def row_axis(ax: Axes, labels: Sequence[str], rows: float = 0) -> None:
     ax.grid(visible=False, axis="y")
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """A value of a row with the ends of its interval; without a value the text of `without` stands in the row."""
+class Ratio(NamedTuple):
+    """A value of a row with the ends of its interval."""
 
-    label: str
-    value: float | None
+    value: float
     low: float | None = None
     high: float | None = None
     color: str = BLUE
-    without: str = ""
 
 
 def ratio_axes(ax: Axes, labels: Sequence[str], low: float, high: float) -> None:
@@ -68,17 +63,11 @@ def ratio_axes(ax: Axes, labels: Sequence[str], low: float, high: float) -> None
     ax.axvline(1, color=GREY, lw=0.8, zorder=1)
 
 
-def draw_ratios(page: Sheet, ax: Axes, ratios: Sequence[Ratio], words: str = "{label}: {value:.3g}") -> None:
-    """A mark and a bar for each ratio, in its row; `words` say it in the page's text."""
-    for y, ratio in enumerate(ratios):
-        if ratio.value is None:
-            ax.text(1, y, " no value", va="center", size=SMALL_POINTS, color=GREY)
-            page.words.append(f"{ratio.label}: {ratio.without}")
-            continue
-        if ratio.low is not None and ratio.high is not None:
-            ax.plot([ratio.low, ratio.high], [y, y], color=ratio.color, lw=1.2, solid_capstyle="butt")
-        ax.plot([ratio.value], [y], marker="o", ms=4, color=ratio.color)
-        page.words.append(words.format(label=ratio.label, value=ratio.value))
+def draw_ratio(ax: Axes, y: float, ratio: Ratio) -> None:
+    """A mark and a bar, in a row."""
+    if ratio.low is not None and ratio.high is not None:
+        ax.plot([ratio.low, ratio.high], [y, y], color=ratio.color, lw=1.2, solid_capstyle="butt")
+    ax.plot([ratio.value], [y], marker="o", ms=4, color=ratio.color)
 
 
 def known(value: float) -> float | None:
