@@ -29,7 +29,7 @@ def prose(path: Path) -> str:
     """The text of a file with all else blanked, line by line."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
-        return re.sub(r"(?s)^```text$.*?^```$|`[^`\n]+`", lambda code: re.sub(".", "¤", code[0]), text, flags=re.M)
+        return re.sub(r"(?s)^ *```text$.*?^ *```$|`[^`\n]+`", lambda code: re.sub(".", "¤", code[0]), text, flags=re.M)
     if path.suffix != ".py":
         return text
     lines = [""] * (text.count("\n") + 2)
