@@ -55,7 +55,7 @@ def test_instances_are_told_apart_and_blank_values_are_none() -> None:
 def test_several_devices_are_not_guessed_at() -> None:
     rows, summary = found(None)
     assert rows == [] and summary["instances"] == []
-    assert summary["reason"] == "dcgm-exporter knows 2 devices; say which is shared: prometheus.dcgm"
+    assert summary["reason"] == "dcgm-exporter knows 2 devices; name the shared one: prometheus.dcgm"
     assert "2 devices" in found("another-node")[1]["reason"]
 
 

@@ -180,7 +180,7 @@ def test_a_window_without_iterations_has_no_mean_and_no_error() -> None:
     ids=["fewer", "another distribution", "other buckets"],
 )
 def test_a_program_that_began_anew_is_no_window(after: Scrape) -> None:
-    with pytest.raises(NodeError, match="it began anew"):
+    with pytest.raises(NodeError, match="it began again"):
         between(state([0.02] * 10), after)
 
 
@@ -238,7 +238,7 @@ def test_the_windows_scrapes_make_the_record(served: Callable[..., int], tmp_pat
 
 def test_a_program_that_begins_anew_in_the_window_is_no_result(served: Callable[..., int], tmp_path: Path) -> None:
     port = served(page({"a": [0.02] * 100}).encode(), page({"a": [0.02] * 3}).encode())
-    with pytest.raises(NodeError, match=r"^tenant 3: its metrics went back from 100 to 3 iterations: it began anew$"):
+    with pytest.raises(NodeError, match=r"^tenant 3: its metrics went back from 100 to 3 iterations: it began again$"):
         window_of(endpoint(port, tmp_path))
 
 
@@ -284,7 +284,7 @@ def test_a_sum_that_is_no_number_is_named(what: str, value: str) -> None:
     lines = page({"a": [0.05]}).splitlines()
     broken = [f"{line.rpartition(' ')[0]} {value}" if line.startswith(f"work_{what}") else line for line in lines]
     named = "nan" if value == "NaN" else "inf"
-    with pytest.raises(MissingSeries, match=f"^the {what} of histogram 'work' is {named}, which is no measurement$"):
+    with pytest.raises(MissingSeries, match=f"^the {what} of histogram 'work' is {named}, which cannot be measured with$"):
         parse("\n".join(broken) + "\n", metrics(histogram="work"))
 
 

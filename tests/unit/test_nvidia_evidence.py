@@ -105,7 +105,7 @@ def test_a_tenant_that_nvml_does_not_see_proves_nothing() -> None:
 
 def test_time_slicing_beside_a_daemon_of_ours_breaks() -> None:
     found = collect(strategy("time-slicing"), [Gpu()], grants(1), [view(1)], occupied("compute", 1), [Daemon([])])
-    assert broken(found) == {"MPS daemons of ours"}
+    assert broken(found) == {"our MPS daemons"}
 
 
 def test_mps_is_one_server_with_exactly_the_tenants() -> None:

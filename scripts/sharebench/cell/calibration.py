@@ -1,7 +1,5 @@
 """Calibration: a workload alone for a short window. Its capacity, and the runs that cannot be a reference."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypedDict
 

@@ -1,7 +1,5 @@
 """One cell from start to finish, on any kind of node."""
 
-from __future__ import annotations
-
 import time
 import zlib
 from collections.abc import Mapping, Sequence
@@ -13,7 +11,17 @@ from sharebench.cell.window import measure, noticing_death, settle
 from sharebench.core.spec import Calibration, Spec, WorkloadSpec, aggressor_of, job_iterations, parse, tenant_workloads
 from sharebench.core.strategies import Strategy
 from sharebench.gates import gates
-from sharebench.nodes.contract import Evidence, Grant, NodeError, PlannedLoad, Settings, State, Tenants, TenantsFailed
+from sharebench.nodes.contract import (
+    Evidence,
+    Grant,
+    NodeError,
+    PlannedLoad,
+    Settings,
+    State,
+    Tenants,
+    TenantsFailed,
+    unmeasured,
+)
 from sharebench.nodes.node import Node
 from sharebench.records.telemetry import Row, Telemetry
 from sharebench.records.types import (
@@ -68,7 +76,7 @@ def planned_load(
         assert calibration is not None
         if calibration["capacity_hz"] is None:
             name, why = calibration["workload"], calibration["warning"]
-            raise NodeError(f"the capacity of {name} is not known ({why}); --forcerun calibrate measures it again")
+            raise NodeError(f"the capacity of {name} is not known ({why}); --forcerun calibrate re-measures it")
         rate_hz = share * calibration["capacity_hz"]
     # Each repeat of each workload has arrivals of its own, and all strategies have the same.
     seed = zlib.crc32(f"{workload['name']}/{repeat}".encode())
@@ -78,15 +86,14 @@ def planned_load(
 
 def empty_tenant(index: int, workload: str, outcome: Outcome) -> TenantRecord:
     """A tenant that measured nothing."""
-    status = "not-measured" if outcome["status"] == "ok" else outcome["status"]
-    blank = ("view", "startup", "steady", "min_seconds", "max_seconds", "device_histogram", "timeline", "load", "cpu")
-    empty = {
-        **dict.fromkeys((*blank, "memory_bytes", "output_digest", "work")),
-        **{"index": index, "workload": workload, "status": status, "exit": outcome["exit"]},
-        **{"count": 0, "sum_seconds": 0.0, "errors": 0, "histogram": {}, "stages": {}},
-        **{"coverage_ratio": 0.0, "drain_seconds": 0.0},
+    return {
+        **unmeasured(index, workload),
+        "status": "not-measured" if outcome["status"] == "ok" else outcome["status"],
+        "exit": outcome["exit"],
+        "steady": None,
+        "load": None,
+        "output_digest": None,
     }
-    return cast(TenantRecord, empty)
 
 
 def judge(tenants: Sequence[TenantRecord], why: str | None) -> tuple[Status, str | None]:

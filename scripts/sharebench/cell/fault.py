@@ -6,8 +6,6 @@ aggressor goes wrong (tenant/workloads/fault.py); whoever dies in it, it runs to
 more is started: how long that takes is what the fault cost the node.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Each job has the exclusive device, from the launch of its tenant to its end, and
 Every measuring job starts this module, so it imports nothing heavy.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast

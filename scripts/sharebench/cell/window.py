@@ -1,7 +1,5 @@
 """The window: all tenants steady together, one start and end for all, and their records."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait

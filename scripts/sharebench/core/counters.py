@@ -5,8 +5,6 @@ iteration, and never more wrong than by what came between the two. Prometheus's 
 sample inside the window to the last and stretches that to the whole window, which is a guess of another kind.
 """
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Mapping, Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The kinds of node: what is shared, and how it is put into the state of a strategy."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path

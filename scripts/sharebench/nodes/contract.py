@@ -1,7 +1,5 @@
 """What the driver asks of a kind of node: grants, tenants, endpoints, samplers, and how they fail."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +8,7 @@ from typing import Any, NotRequired, Protocol, TypedDict, runtime_checkable
 from sharebench.core.strategies import Strategy
 from sharebench.records.telemetry import Row, Telemetry
 from sharebench.records.types import EvidenceItem, Outcome, TenantStatus
-from tenant.contract import EXIT_OUT_OF_MEMORY, Arrival, Steadiness, TenantReport
+from tenant.contract import EXIT_OUT_OF_MEMORY, Arrival, Measured, Steadiness, TenantReport
 
 Evidence = list[EvidenceItem]
 
@@ -33,6 +31,30 @@ def classify(code: int, has_exit_codes: bool = True) -> tuple[TenantStatus, str]
         name = names.get(-code, f"signal {-code}")
         return ("killed" if name in ("SIGKILL", "SIGTERM") else "crashed"), f"ended by {name}"
     return "crashed", f"ended by itself with exit code {code}"
+
+
+def unmeasured(index: int, workload: str) -> Measured:
+    """What a tenant has measured before it measures anything."""
+    return {
+        "index": index,
+        "workload": workload,
+        "view": None,
+        "startup": None,
+        "count": 0,
+        "sum_seconds": 0.0,
+        "min_seconds": None,
+        "max_seconds": None,
+        "errors": 0,
+        "histogram": {},
+        "device_histogram": None,
+        "stages": {},
+        "timeline": None,
+        "coverage_ratio": 0.0,
+        "drain_seconds": 0.0,
+        "cpu": None,
+        "memory_bytes": None,
+        "work": None,
+    }
 
 
 class Timeouts(TypedDict):

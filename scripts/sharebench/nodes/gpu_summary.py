@@ -1,7 +1,5 @@
 """The rows and the summary of a window, from the samples of a GPU."""
 
-from __future__ import annotations
-
 import itertools
 import statistics
 from collections import Counter

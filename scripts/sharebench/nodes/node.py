@@ -1,7 +1,5 @@
 """What a kind of node must be able to do, and the book-keeping that all kinds share."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import platform
@@ -116,7 +114,7 @@ class Node(ABC):
         """Make the node this run's, where no lock file of a host can. Raises NodeError, with the owner's name."""
 
     def release(self) -> None:  # noqa: B027
-        """Let go of what `claim` took. Raises NodeError."""
+        """Release what `claim` took. Raises NodeError."""
 
     def sweep(self) -> None:  # noqa: B027
         """Remove what a run that died left on the device. Raises NodeError."""

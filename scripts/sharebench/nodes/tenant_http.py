@@ -1,7 +1,5 @@
 """The driver's side of a tenant's HTTP contract."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import time

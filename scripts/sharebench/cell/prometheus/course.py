@@ -6,8 +6,6 @@ for. A Prometheus that cannot be had at the start is a failure of the harness, i
 the cell nothing but its numbers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import math

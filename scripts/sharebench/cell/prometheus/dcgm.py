@@ -5,8 +5,6 @@ several pods on a device the exporter names one of them, none, or repeats the sa
 only by pod are one, nothing is added up over pods, and no value is a tenant's.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +13,7 @@ from sharebench.cell.prometheus.server import Labels, Server, selector
 from sharebench.core.counters import Samples
 from sharebench.records.telemetry import NOTHING_KNOWN, Dcgm, Row, Telemetry
 
-# The exporter's names (etc/dcp-metrics-included.csv), ours, and what one of theirs is in ours. SM_ACTIVE is off unless
+# The exporter's names (etc/dcp-metrics-included.csv), ours, and the factor between them. SM_ACTIVE is off unless
 # it was asked for in the exporter's own list.
 GAUGES = {
     "DCGM_FI_PROF_GR_ENGINE_ACTIVE": ("gr_engine_active_percent", 100.0),
@@ -34,18 +32,18 @@ Key = tuple[str, str]
 
 
 def device_of(labels: Labels) -> Key:
-    """What tells devices apart: the node, and the GPU's UUID (or its index)."""
+    """What identifies a device: the node, and the GPU's UUID (or its index)."""
     return labels.get("Hostname", ""), labels.get("UUID") or labels.get("gpu", "")
 
 
 def chosen(devices: set[Key], node: str | None) -> tuple[Key | None, str | None]:
-    """The shared device among those that were found, or why it cannot be told."""
+    """The shared device among those that were found, or why it is not known."""
     on_node = {device for device in devices if node is not None and device[0] == node} or devices
     if len(on_node) == 1:
         return next(iter(on_node)), None
     if not on_node:
         return None, "Prometheus has no series of dcgm-exporter for this device and window; is its interval longer?"
-    return None, f"dcgm-exporter knows {len(on_node)} devices; say which is shared: prometheus.dcgm"
+    return None, f"dcgm-exporter knows {len(on_node)} devices; name the shared one: prometheus.dcgm"
 
 
 def telemetry(server: Server, labels: Labels, node: str | None, start: float, end: float) -> tuple[list[Row], Dcgm]:
@@ -104,9 +102,9 @@ def _rows(series: Mapping[str, Samples], start: float) -> list[Row]:
 
 
 def filled(telemetry: Telemetry, rows: Sequence[Row], found: Dcgm) -> Telemetry:
-    """The record's telemetry with DCGM's in it; where nobody else sampled the device, its summary is DCGM's.
+    """The record's telemetry with DCGM's in it; without other samples of the device, its summary is DCGM's.
 
-    `rows` are DCGM's. Energy is left out: a few samples in a window are no integral.
+    `rows` are DCGM's. Energy is left out: a few samples in a window do not make an integral.
     """
     if telemetry["samples"] or not rows:
         return {**telemetry, "dcgm": found}

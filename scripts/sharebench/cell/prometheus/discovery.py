@@ -1,7 +1,5 @@
 """How a Prometheus learns of the tenants, and forgets them again."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Questions to a Prometheus server, through prometheus-api-client."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Mapping

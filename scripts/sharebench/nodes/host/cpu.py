@@ -1,11 +1,9 @@
 """The CPU stand-in: this host's cores play the part of a GPU, so that the pipeline runs on any computer.
 
 Each tenant is a real process that fills one core, as a small kernel fills part of the SMs. Exclusive: one tenant on
-all cores. Time-slicing: all tenants on one core, which the kernel gives to each in turn. MPS: all tenants on all
+all cores. Time-slicing: all tenants on one core, which the kernel gives to one after another. MPS: all tenants on all
 cores. MIG: disjoint sets of cores. Layers: MIG sets, shared inside by the inner mechanism.
 """
-
-from __future__ import annotations
 
 import hashlib
 import itertools
@@ -55,7 +53,7 @@ class CpuNode(Node):
         return [core for core in available if wanted == "auto" or core in wanted]
 
     def facts(self) -> NodeFacts:
-        """The record's `node` object; the device is told apart by model, cores and memory, not by host name."""
+        """The record's `node` object; the device is identified by model, cores and memory, not by host name."""
         model = host_cpu.model()
         memory = psutil.virtual_memory().total
         identity = f"{model}/{len(self.cores)}/{memory >> 28}"

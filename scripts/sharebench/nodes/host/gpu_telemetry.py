@@ -1,7 +1,5 @@
 """Telemetry of an NVIDIA GPU's window: the sampling process, rows of telemetry.csv, and the record's summary."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

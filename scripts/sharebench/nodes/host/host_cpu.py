@@ -4,8 +4,6 @@ The facts are from Linux' /proc and /sys (Documentation/admin-guide/cputopology.
 machine or changes from one moment to the next, so that two studies of one host agree.
 """
 
-from __future__ import annotations
-
 import contextlib
 import platform
 import re

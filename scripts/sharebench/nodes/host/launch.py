@@ -1,7 +1,5 @@
 """What the processes of a tenant are, by the kind of its workload: what to start, and how it is then asked."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """The log of a tenant, which may be of any size: searched once, cut when it is long, and shown as plain lines."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

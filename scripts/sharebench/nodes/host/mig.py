@@ -4,8 +4,6 @@ A layout is a list of GPU instances with their placements, each filled by one co
 can be restored exactly. NVIDIA, Multi-Instance GPU User Guide, and NVML's "Multi Instance GPU Management".
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -61,7 +59,7 @@ def capacity(gpu: Gpu, wanted: str) -> int:
 
 
 def _existing(read: Callable[..., None], owner: Any, info: Any, handle: Any) -> list[Any]:
-    """The instances of that profile which `read` finds on their owner; `handle` is the ctypes class of theirs."""
+    """The instances of that profile which `read` finds on their owner; `handle` is their ctypes class."""
     array, count = (handle * max(1, info.instanceCount))(), pynvml.c_uint(0)
     read(owner, info.id, array, pynvml.byref(count))
     # An item keeps the array alive that it belongs to.

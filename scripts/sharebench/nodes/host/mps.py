@@ -5,8 +5,6 @@ nothing that belongs to someone else is used or touched. Commands and their answ
 "nvidia-cuda-mps-control".
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -4,8 +4,6 @@ Compute mode, MIG mode, clocks, power limit and time-slice stay as they are. Wha
 a folder with a fixed name for each GPU, so that the next run finds what a killed one left behind.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """Evidence that a strategy was active on a GPU: from NVML, the MPS daemons, and the tenants themselves."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -64,7 +62,7 @@ def collect(
             daemon = daemons[group] if group < len(daemons) else None
             evidence += _from_daemon(daemon, target, limits, members)
     else:
-        evidence.append(item("MPS daemons of ours", 0, len(daemons), "node"))
+        evidence.append(item("our MPS daemons", 0, len(daemons), "node"))
     return evidence
 
 
@@ -132,6 +130,6 @@ def _from_daemon(
 
 
 def _is_limit(told: str, limit_bytes: int) -> bool:
-    """Whether MPS tells this limit; it writes the largest whole unit and drops the rest (46G for 47923M)."""
+    """Whether MPS reports this limit; it writes the largest whole unit and drops the rest (46G for 47923M)."""
     unit = UNITS.get(told[-1:])
     return unit is not None and told[:-1].isdecimal() and int(told[:-1]) == limit_bytes // unit

@@ -1,7 +1,5 @@
 """One GPU of this host as NVML shows it: facts, processes, MIG instances. Nothing here changes the GPU."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

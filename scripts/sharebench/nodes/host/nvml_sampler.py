@@ -5,8 +5,6 @@ took 3.8 ms on an H200. It says `ready` once it has sampled, goes on until its s
 with its parent, and then writes all that it saw as one JSON object (tenant.contract.GpuSamples).
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import select

@@ -1,7 +1,5 @@
 """Tenants as processes of this host, each process in a session and a scratch folder of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

@@ -1,19 +1,19 @@
 """What a simulated tenant does in its window: iterations of a closed or an open load, or a job's, with their noise."""
 
-from __future__ import annotations
-
 import heapq
 import math
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from sharebench.nodes.contract import PlannedLoad, unmeasured
 from tenant.contract import (
     BUCKETS_PER_DOUBLING,
     OVERFLOW_INDEX,
     SLOTS,
     SMALLEST_SECONDS,
+    AchievedLoad,
     CompletedJob,
     TenantReport,
 )
@@ -71,7 +71,7 @@ def bucket(seconds: float) -> int:
 class SimulatedTenant:
     """One tenant's part of the window: (intended start, end) pairs in seconds since its start."""
 
-    def __init__(self, load: Mapping[str, Any], window_seconds: float) -> None:
+    def __init__(self, load: PlannedLoad, window_seconds: float) -> None:
         self.load = load
         self.window_seconds = window_seconds
         self.requests: list[tuple[float, float]] = []
@@ -81,14 +81,13 @@ class SimulatedTenant:
     def report(self, index: int, workload: str, start_seconds: float, iterations: int | None) -> TenantReport:
         """What a real tenant would report of the window; with `iterations` it ran a job."""
         seconds = self.window_seconds
-        counts: dict[int, int] = {}
+        counts: Counter[int] = Counter()
         slot_count, slot_sum, slot_max = [0] * SLOTS, [0.0] * SLOTS, [0.0] * SLOTS
         total = squares = 0.0
         smallest, largest = math.inf, 0.0
         for start, end in self.requests:
             latency = end - start
-            at = bucket(latency)
-            counts[at] = counts.get(at, 0) + 1
+            counts[bucket(latency)] += 1
             slot = min(SLOTS - 1, int(start * SLOTS / seconds))
             slot_count[slot] += 1
             slot_sum[slot] += latency
@@ -97,10 +96,17 @@ class SimulatedTenant:
             squares += latency * latency
             smallest, largest = min(smallest, latency), max(largest, latency)
         count = len(self.requests)
+        load: AchievedLoad = {
+            "arrival": self.load["arrival"],
+            "planned_rate_hz": self.load.get("rate_hz"),
+            "achieved_rate_hz": count / seconds if seconds else 0.0,
+            "delay_p99_seconds": sorted(self.delays)[math.ceil(0.99 * count) - 1] if self.delays else None,
+            "in_flight_mean": self.in_flight_seconds / seconds if seconds else 0.0,
+            "drops": 0,
+            "censored": 0,
+        }
         return {
-            "index": index,
-            "workload": workload,
-            "view": None,
+            **unmeasured(index, workload),
             "startup": {
                 "process_seconds": 0.0,
                 "import_seconds": 0.0,
@@ -115,31 +121,18 @@ class SimulatedTenant:
             "sum_squares_seconds2": squares,
             "min_seconds": smallest if count else None,
             "max_seconds": largest if count else None,
-            "errors": 0,
             "histogram": {str(index): counts[index] for index in sorted(counts)},
-            "device_histogram": None,
-            "stages": {},
             "timeline": {
                 "slot_seconds": seconds / SLOTS,
                 "count": slot_count,
                 "sum_seconds": slot_sum,
                 "max_seconds": slot_max,
             },
-            "load": {
-                "arrival": self.load["arrival"],
-                "planned_rate_hz": self.load.get("rate_hz"),
-                "achieved_rate_hz": count / seconds if seconds else 0.0,
-                "delay_p99_seconds": sorted(self.delays)[math.ceil(0.99 * count) - 1] if self.delays else None,
-                "in_flight_mean": self.in_flight_seconds / seconds if seconds else 0.0,
-                "drops": 0,
-                "censored": 0,
-            },
+            "load": load,
             "job": self._job(iterations),
             "coverage_ratio": 1.0,
-            "drain_seconds": 0.0,
-            "cpu": None,
-            "memory_bytes": None,
-            "work": None,
+            "output_digest": None,
+            "outside": None,
             "environment": {"python": "none", "platform": "simulated", "packages": {}},
         }
 

@@ -14,8 +14,6 @@ A file `outage.json` in the node's folder breaks it as a failing device would: {
 tenant 0 with that status.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

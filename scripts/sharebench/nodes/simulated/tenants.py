@@ -1,13 +1,12 @@
 """Tenants in virtual time: a window of hours passes in milliseconds, with latencies drawn from a model."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from sharebench.core.spec import Spec, tenant_workloads
+from sharebench.core.units import NS
 from sharebench.nodes.contract import Endpoint, Grant, TenantsFailed
 from sharebench.nodes.simulated.load import (
     SimulatedTenant,
@@ -21,7 +20,6 @@ from sharebench.records.telemetry import NOTHING_KNOWN, Row, Telemetry
 from sharebench.records.types import Outcome, TenantStatus
 from tenant.contract import Steadiness, TenantReport
 
-NS = 1_000_000_000
 START_SECONDS = 1.0
 Model = Callable[[Mapping[str, Any], int, Mapping[str, Any], Mapping[str, Any], int], float]
 
@@ -118,7 +116,7 @@ class SimulatedTenants:
                 means = [cell_factor * model(len(group), workloads[index]) for index in group]
                 run_closed(shares, means, noise, seconds, draw)
             else:
-                # There is no model of open loads beside others: all of the group run the same.
+                # There is no model of open loads next to others: all of the group run the same.
                 alike = workloads[group[0]]
                 per_active = [cell_factor * model(active, alike) for active in range(1, len(group) + 1)]
                 run_open(shares, per_active, noise, seconds, draw)

@@ -1,16 +1,14 @@
-"""The driver's side of a tenant that is a user program: measured by its own metrics, or by a client of ours."""
-
-from __future__ import annotations
+"""The driver's side of a tenant that is a user program: measured by its own metrics, or by the driver's client."""
 
 import http.client
 import math
 import platform
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from sharebench.nodes.contract import NodeError, TenantUnreachable
+from sharebench.core.spec import WorkloadSpec
+from sharebench.core.units import NS
+from sharebench.nodes.contract import NodeError, TenantUnreachable, unmeasured
 from sharebench.nodes.host.logs import Search
 from sharebench.nodes.host.programs.metrics import MissingSeries, Scrape, between, scrape
 from sharebench.nodes.host.programs.process_tree import AtEdges, ProcessTree
@@ -33,9 +31,9 @@ class MeansJudge(Batches):
             self._first = now
             return
         count = now.count - first.count
-        is_long_enough = now.middle_ns - first.middle_ns >= BATCH_SECONDS * 1e9
+        is_long_enough = now.middle_ns - first.middle_ns >= BATCH_SECONDS * NS
         if self.settled is None and is_long_enough and count >= self.least_iterations:
-            self.close_batch((now.sum_seconds - first.sum_seconds) / count * 1e9)
+            self.close_batch((now.sum_seconds - first.sum_seconds) / count * NS)
             self._first = now
 
 
@@ -46,7 +44,7 @@ class ScrapedEndpoint:
     """
 
     def __init__(
-        self, index: int, workload: Mapping[str, Any], port: int, log: Path, outside: ProcessTree, rule: Rule
+        self, index: int, workload: WorkloadSpec, port: int, log: Path, outside: ProcessTree, rule: Rule
     ) -> None:
         self.index = index
         self.workload = workload
@@ -107,11 +105,11 @@ class ScrapedEndpoint:
         if self._load_seconds is None:
             if not self._has_started():
                 return False
-            self._load_seconds = (time.monotonic_ns() - self._begun_ns) / 1e9
+            self._load_seconds = (time.monotonic_ns() - self._begun_ns) / NS
             self.waiting_for = "its warm-up has not ended"
         if self.settled(self._begun_ns) is None:
             return False
-        self._warmup_seconds = (time.monotonic_ns() - self._begun_ns) / 1e9 - self._load_seconds
+        self._warmup_seconds = (time.monotonic_ns() - self._begun_ns) / NS - self._load_seconds
         return True
 
     def settled(self, since_ns: int | None) -> Steadiness | None:
@@ -120,7 +118,7 @@ class ScrapedEndpoint:
             self._judge = MeansJudge(self._rule, self._begun_ns if since_ns is None else since_ns)
         now_ns = time.monotonic_ns()
         # A scrape takes time of the program's.
-        if now_ns - self._asked_ns >= BATCH_SECONDS * 1e9:
+        if now_ns - self._asked_ns >= BATCH_SECONDS * NS:
             self._asked_ns = now_ns
             try:
                 self._judge.add(self._scrape(READY_TIMEOUT_SECONDS))
@@ -129,12 +127,12 @@ class ScrapedEndpoint:
         return self._judge.verdict(time.monotonic_ns())
 
     def clock(self) -> tuple[int, int, float]:
-        """This host's own clocks: the scrapes' errors are told apart."""
+        """This host's own clocks: the scrapes have errors of their own."""
         return time.monotonic_ns(), time.time_ns(), 0.0
 
     def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
         """Plan the scrapes; False when the window has begun."""
-        assert iterations is None, "a program runs no job of ours"
+        assert iterations is None, "a user program runs no jobs"
         if start_ns <= time.monotonic_ns():
             return False
         self._window = (start_ns, end_ns)
@@ -147,11 +145,11 @@ class ScrapedEndpoint:
     def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
         """What the scrapes at the window's ends tell.
 
-        Raises TenantUnreachable when one was not answered, NodeError when the series is gone or began anew.
+        Raises TenantUnreachable when one was not answered, NodeError when the series is gone or began again.
         """
         assert self._edges is not None
         start_ns, end_ns = self._window
-        left_seconds = max(ahead_seconds, (end_ns - time.monotonic_ns()) / 1e9)
+        left_seconds = max(ahead_seconds, (end_ns - time.monotonic_ns()) / NS)
         try:
             seen = self._edges.seen(left_seconds + deadline_seconds + LATE_SECONDS)
             if seen is None:
@@ -160,15 +158,13 @@ class ScrapedEndpoint:
             found = between(first, last)
         except (MissingSeries, NodeError) as failure:
             raise NodeError(f"tenant {self.index}: {failure}") from None
-        inside_seconds = (min(last.begun_ns, end_ns) - max(first.ended_ns, start_ns)) / 1e9
+        inside_seconds = (min(last.begun_ns, end_ns) - max(first.ended_ns, start_ns)) / NS
         uppers = [None if math.isinf(upper) else upper for upper in found.upper_seconds]
         return {
-            "index": self.index,
-            "workload": self.workload["name"],
+            **unmeasured(self.index, self.workload["name"]),
             "measured_by": "scrape",
-            "view": None,
             "startup": {
-                # From outside nobody can tell one part from another.
+                # From outside the parts cannot be distinguished.
                 "process_seconds": 0.0,
                 "import_seconds": 0.0,
                 "context_seconds": 0.0,
@@ -178,22 +174,15 @@ class ScrapedEndpoint:
             "steady": None,
             "count": found.count,
             "sum_seconds": found.sum_seconds,
-            "min_seconds": None,
-            "max_seconds": None,
-            "errors": 0,
-            "histogram": {},
             "foreign_histogram": {"upper_seconds": uppers, "count": list(found.counts)} if uppers else None,
             "scrape": {
-                "offset_seconds": (found.begun_ns - start_ns) / 1e9,
+                "offset_seconds": (found.begun_ns - start_ns) / NS,
                 "seconds": found.seconds,
                 "seconds_error": found.seconds_error,
                 "longest_seconds": found.longest_seconds,
                 "rate_error_ratio": found.rate_error_ratio,
                 "mean_error_ratio": found.mean_error_ratio,
             },
-            "device_histogram": None,
-            "stages": {},
-            "timeline": None,
             "load": {
                 "arrival": "own",
                 "planned_rate_hz": None,
@@ -203,16 +192,11 @@ class ScrapedEndpoint:
                 "drops": 0,
                 "censored": 0,
             },
-            "coverage_ratio": min(1.0, max(0.0, inside_seconds / ((end_ns - start_ns) / 1e9))),
-            "drain_seconds": 0.0,
-            "cpu": {
-                "cpu_seconds": cpu_after - cpu_before,
-                "run_queue_seconds": None,
-                "affinity": self.outside.affinity(),
-            },
+            "coverage_ratio": min(1.0, max(0.0, inside_seconds / ((end_ns - start_ns) / NS))),
+            "cpu": self.outside.cpu_use(cpu_after - cpu_before),
             "memory_bytes": self.outside.peak_resident_bytes(),
-            "work": None,
             "outside": self.outside.seen(),
+            "output_digest": None,
             "environment": {
                 "python": platform.python_version(),
                 "platform": "-".join((platform.system(), platform.release(), platform.machine())),
@@ -221,11 +205,11 @@ class ScrapedEndpoint:
         }
 
     def output_digest(self, deadline_seconds: float) -> None:
-        """None: what a program computes nobody knows."""
+        """None: what a program computes is not known."""
 
 
 class ServedEndpoint(HttpEndpoint):
-    """A client of ours and the server that it asks: the client's record, with the server's own use of the host.
+    """The driver's client and the server that it asks: the client's record, with the server's own use of the host.
 
     `outside` is None for an external server, which the host does not see.
     """
@@ -256,11 +240,7 @@ class ServedEndpoint(HttpEndpoint):
             seen = self._edges.seen(LATE_SECONDS) if self._edges is not None else None
             if seen is None:
                 raise TenantUnreachable("its server could not be looked at")
-            report["cpu"] = {
-                "cpu_seconds": seen[1] - seen[0],
-                "run_queue_seconds": None,
-                "affinity": self.outside.affinity(),
-            }
+            report["cpu"] = self.outside.cpu_use(seen[1] - seen[0])
             report["memory_bytes"] = self.outside.peak_resident_bytes()
             report["outside"] = self.outside.seen()
         return report

@@ -6,8 +6,6 @@ the iterations at the edges, which began before the window or ended after it. `D
 rate and mean off.
 """
 
-from __future__ import annotations
-
 import http.client
 import math
 import time
@@ -19,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from sharebench.core.programs import UNIT_SECONDS
+from sharebench.core.units import NS
 from sharebench.nodes.contract import NodeError, TenantUnreachable
 from tenant.contract import described
 
@@ -33,7 +32,7 @@ EDGES = 2
 
 
 class MissingSeries(Exception):
-    """The program answers, but what the config names is no one series with finite numbers on a page of bounded size."""
+    """The program answers, but the page is too large, or the named series is missing, ambiguous or not finite."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class Scrape:
 def parse(text: str, metrics: Mapping[str, Any], begun_ns: int = 0, ended_ns: int = 0) -> Scrape:
     """The series that a workload's `metrics` names, in a page of metrics in the text format of Prometheus.
 
-    Raises MissingSeries with a line that says what there is instead, and ValueError for what is no such page.
+    Raises MissingSeries with a line that names what there is instead, and ValueError for a page of another format.
     """
     kind = "histogram" if metrics["histogram"] is not None else "summary"
     name = metrics[kind]
@@ -74,7 +73,7 @@ def parse(text: str, metrics: Mapping[str, Any], begun_ns: int = 0, ended_ns: in
     counts = _one(samples, f"{name}_count", metrics["labels"], kind, name)
     for what, sample in (("sum", sums), ("count", counts)):
         if not math.isfinite(sample.value):
-            raise MissingSeries(f"the {what} of {kind} {name!r} is {sample.value}, which is no measurement")
+            raise MissingSeries(f"the {what} of {kind} {name!r} is {sample.value}, which cannot be measured with")
     buckets = sorted(
         (float(sample.labels["le"]), int(sample.value))
         for sample in samples
@@ -158,7 +157,7 @@ class Difference:
     counts: tuple[int, ...]
     """Iterations in each bucket, not cumulative."""
     longest_seconds: float | None
-    """What none of the counted ones exceeds, from the buckets; None where they do not tell."""
+    """What none of the counted ones exceeds, from the buckets; None where these leave it open."""
 
     @property
     def rate_hz(self) -> float:
@@ -193,13 +192,13 @@ class Difference:
 def between(first: Scrape, last: Scrape) -> Difference:
     """What was counted from one scrape to the next.
 
-    Raises NodeError when a count went back: the program, or what serves its metrics, began anew.
+    Raises NodeError when a count went back: the program, or what serves its metrics, began again.
     """
     counts = _plain(last.cumulative, first.cumulative)
     has_others = first.upper_seconds != last.upper_seconds
     if has_others or last.count < first.count or min(counts, default=0) < 0:
-        raise NodeError(f"its metrics went back from {first.count} to {last.count} iterations: it began anew")
-    seconds = (last.middle_ns - first.middle_ns) / 1e9
+        raise NodeError(f"its metrics went back from {first.count} to {last.count} iterations: it began again")
+    seconds = (last.middle_ns - first.middle_ns) / NS
     count = last.count - first.count
     filled = [upper for upper, number in zip(last.upper_seconds, counts, strict=True) if number]
     longest = filled[-1] if filled and math.isfinite(filled[-1]) else None

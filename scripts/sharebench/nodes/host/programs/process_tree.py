@@ -1,7 +1,5 @@
 """A program as its host sees it: where it may run and what it uses, at the ends of a window, and what it leaves."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import sys
@@ -13,8 +11,9 @@ from typing import Generic, TypeVar
 
 import psutil
 
+from sharebench.core.units import NS
 from sharebench.nodes.host.host_cpu import cpu_seconds
-from tenant.contract import ProcessView
+from tenant.contract import CpuUse, ProcessView
 
 T = TypeVar("T")
 # linux/prctl.h
@@ -45,11 +44,12 @@ class ProcessTree:
             return cpu_seconds([psutil.Process(self.pid), *self._processes()])
         return 0.0
 
-    def affinity(self) -> list[int] | None:
-        """CPUs that the process may run on; None where the system has no answer."""
+    def cpu_use(self, cpu_seconds: float) -> CpuUse:
+        """The record's `cpu`, with the CPUs that the process may run on (None where the system has no answer)."""
+        affinity = None
         with contextlib.suppress(psutil.Error, AttributeError):
-            return sorted(psutil.Process(self.pid).cpu_affinity())
-        return None
+            affinity = sorted(psutil.Process(self.pid).cpu_affinity())
+        return {"cpu_seconds": cpu_seconds, "run_queue_seconds": None, "affinity": affinity}
 
     def peak_resident_bytes(self) -> int | None:
         """Sum of the largest resident sets of those that live; None where the system has no answer."""
@@ -81,7 +81,7 @@ class AtEdges(Generic[T]):
     def _run(self, *edges_ns: int) -> None:
         try:
             for edge_ns in edges_ns:
-                time.sleep(max(0, edge_ns - time.monotonic_ns()) / 1e9)
+                time.sleep(max(0, edge_ns - time.monotonic_ns()) / NS)
                 self._seen.append(self._look())
         except Exception as failure:
             self._failure = failure

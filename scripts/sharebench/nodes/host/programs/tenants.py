@@ -1,7 +1,5 @@
 """Tenants that are user programs: one that measures itself, or a server that a client of the driver's measures."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
