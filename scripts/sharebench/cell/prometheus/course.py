@@ -105,7 +105,6 @@ class PrometheusCourse(Course):
         return replace(self._with_dcgm(seen, *ends), prometheus=answer)
 
     def after(self, record: MeasuredCell, seen: Observed | None, state: State, grants: Sequence[Grant]) -> MeasuredCell:
-        """The complete record, with what Prometheus reported."""
         return {**super().after(record, seen, state, grants), "prometheus": seen.prometheus if seen else None}
 
     def _discovery(self) -> discovery.Discovery:

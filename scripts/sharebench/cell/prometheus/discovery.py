@@ -40,12 +40,10 @@ class Files:
         self.interval = f"{round(1000 * scrape_seconds)}ms"
 
     def show(self, addresses: Sequence[str]) -> None:
-        """Write the file."""
         labels = {INTERVAL_LABEL: self.interval, TIMEOUT_LABEL: self.interval}
         write_json(self.path, [{"targets": list(addresses), "labels": labels}])
 
     def hide(self) -> None:
-        """Remove the file."""
         self.path.unlink(missing_ok=True)
 
 

@@ -82,7 +82,6 @@ class Server:
         return [(each["metric"], [(float(t), float(value)) for t, value in each["values"]]) for each in found]
 
     def clock(self) -> tuple[float, float]:
-        """By how many seconds the server's clock is ahead of this host's, and how far that may be off."""
         return clock_offset(lambda: float(self._ask("time()", None)[1]))
 
     def started(self) -> str | None:

@@ -42,12 +42,10 @@ class CpuNode(Node):
 
     @property
     def can_pin(self) -> bool:
-        """Whether this system lets a process choose its cores."""
         return hasattr(os, "sched_setaffinity")
 
     @property
     def cores(self) -> list[int]:
-        """The cores that stand in for the device, ascending."""
         available = sorted(os.sched_getaffinity(0)) if self.can_pin else range(os.cpu_count() or 1)
         wanted = self.options["cores"]
         return [core for core in available if wanted == "auto" or core in wanted]
@@ -75,7 +73,6 @@ class CpuNode(Node):
         }
 
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
-        """Time-slicing and MIG need affinity; MIG needs enough cores."""
         if not self.cores:
             return f"none of the cores {self.options['cores']} may be used by this process"
         if strategy.mechanisms[0] in ("time-slicing", "mig") and not self.can_pin:
@@ -120,11 +117,9 @@ class CpuNode(Node):
         return evidence
 
     def tenants(self, spec: Spec, settings: Settings) -> Tenants:
-        """One process per tenant on this host."""
         return ProcessTenants(spec, settings)
 
     def sampler(self, tenants: Tenants) -> Sampler:
-        """Utilisation of the cores and memory of the tenants, from the kernel's counters."""
         assert isinstance(tenants, ProcessTenants)
         return HostSampler(self.cores, [pid for family in tenants.families() for pid in family])
 
@@ -133,5 +128,4 @@ class CpuNode(Node):
         self.left_old_state()
 
     def plan(self, strategy: Strategy) -> str:
-        """Nothing changes."""
         return "changes nothing on this host; tenants are pinned to cores and end with their cell"

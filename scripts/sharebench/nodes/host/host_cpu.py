@@ -109,7 +109,6 @@ class HostCounters:
         return busy, total
 
     def memory_bytes(self) -> int:
-        """Resident memory of the processes that live."""
         total = 0
         for process in self.processes:
             with contextlib.suppress(psutil.Error):
@@ -125,7 +124,6 @@ class HostCounters:
         return psutil.cpu_times(), self.busy(), ours, _throttled_usec(), time.monotonic()
 
     def stop(self) -> HostUse:
-        """The host's part of the record's summary."""
         host, busy, ours, throttled, began = self._first
         host_now, busy_now, ours_now, throttled_now, ended = self._now()
         total = sum(host_now[:8]) - sum(host[:8])
@@ -166,12 +164,10 @@ class HostSampler:
             before = now
 
     def start(self) -> None:
-        """Begin to sample."""
         self.counters.start()
         self._thread.start()
 
     def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], Telemetry]:
-        """End; the rows of the window, by seconds since its start, and the record's summary."""
         host = self.counters.stop()
         self._ended.set()
         self._thread.join()

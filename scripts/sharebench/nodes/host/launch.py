@@ -100,7 +100,6 @@ class OwnTenant(TenantKind):
     """A process of scripts/tenant/ and its tenants, of which more than one are on streams of it."""
 
     def command(self) -> list[str]:
-        """The tenant's command line."""
         index = self.grants[0].index
         workload = workload_of(self.context.spec, index)
         # Tenants of one process run the same.
@@ -108,13 +107,11 @@ class OwnTenant(TenantKind):
         return tenant_command(self.context, index, workload["module"], workload["params"], self.context.device, streams)
 
     def programs(self) -> list[Program]:
-        """The tenant itself."""
         first = self.grants[0]
         variables = {**environment(first), TOKEN_VARIABLE: self.context.token}
         return [Program(self.command(), variables, first.cores, self.out)]
 
     def endpoints(self) -> Sequence[HostEndpoint]:
-        """One behind each port that the process has announced."""
         return [HttpEndpoint("127.0.0.1", port, self.context.token) for port in announced_ports(self.out)]
 
 

@@ -157,7 +157,6 @@ class MpsDaemon:
         return None
 
     def command(self, text: str) -> str:
-        """The daemon's answer. Raises NodeError."""
         return _control(self.pipe, command=text)
 
     def start(self, device_uuid: str, thread_percent: float | None, memory_bytes: int | None) -> None:
@@ -180,7 +179,6 @@ class MpsDaemon:
             raise NodeError(f"the MPS server did not start; its log: {self.log_tail()}")
 
     def log_tail(self) -> str:
-        """The last line of the daemon's log."""
         with contextlib.suppress(OSError, IndexError):
             return (self.folder / "log" / "control.log").read_text().splitlines()[-1]
         return "none"

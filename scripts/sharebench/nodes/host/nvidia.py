@@ -82,13 +82,11 @@ class NvidiaNode(Node):
 
     @property
     def may_change_mig(self) -> bool:
-        """Whether the host's owner allowed MIG instances to be made and removed."""
         return "mig" in self.options["may_change"]
 
     # Facts.
 
     def facts(self) -> NodeFacts:
-        """The record's `node` object; the UUID is hashed."""
         return self._facts
 
     @cached_property
@@ -152,7 +150,6 @@ class NvidiaNode(Node):
         return [Target(self.gpu.uuid, self.gpu.sm_count, self.gpu.memory_bytes)]
 
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
-        """What this GPU, as its owner set it up, cannot give."""
         compute_mode = self.gpu.compute_mode()
         inner = strategy.mechanisms[-1]
         if (why := infeasible(replicas, workloads)) is not None:
@@ -227,11 +224,9 @@ class NvidiaNode(Node):
         return grants
 
     def tenants(self, spec: Spec, settings: Settings) -> Tenants:
-        """Processes with the frameworks' interpreter."""
         return ProcessTenants(spec, settings, python=self.tenant_python, device="cuda")
 
     def sampler(self, tenants: Tenants) -> Sampler:
-        """NVML during the window, and the host's CPU time."""
         assert isinstance(tenants, ProcessTenants)
         servers = [server for daemon in self._daemons() if (server := daemon.server()) is not None]
         families = tenants.families()
@@ -250,7 +245,6 @@ class NvidiaNode(Node):
         return self.host_folder / "mps" / str(group)
 
     def _daemons(self) -> list[mps.MpsDaemon]:
-        """The daemons of the present state, by group."""
         folders = sorted((self.host_folder / "mps").glob("[0-9]*"), key=lambda folder: int(folder.name))
         return [mps.MpsDaemon(folder) for folder in folders]
 
@@ -329,7 +323,6 @@ class NvidiaNode(Node):
             self._move(None)
 
     def plan(self, strategy: Strategy) -> str:
-        """What is started and how it ends."""
         changes = []
         if strategy.mechanisms[0] == "mig":
             if self.may_change_mig:

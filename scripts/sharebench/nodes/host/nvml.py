@@ -75,7 +75,6 @@ class Gpu:
 
     @property
     def digest(self) -> str:
-        """The GPU's identity without its UUID."""
         return device_digest(self.uuid)
 
     @cached_property

@@ -75,13 +75,11 @@ class TenantProcess:
 
     @property
     def name(self) -> str:
-        """The number of its tenant, or of its first and last."""
         first, last = self.grants[0].index, self.grants[-1].index
         return str(first) if first == last else f"{first}-{last}"
 
     @property
     def pid(self) -> int:
-        """The process that has the grants."""
         return self.popens[0].pid
 
     def code(self) -> int | None:
@@ -252,11 +250,9 @@ class ProcessTenants:
         return code == EXIT_OUT_OF_MEMORY and self.processes[number].kind.has_exit_codes
 
     def endpoints(self) -> Sequence[HostEndpoint]:
-        """The tenants' endpoints, in order."""
         return self._endpoints
 
     def metrics_addresses(self) -> list[str]:
-        """Where a Prometheus on this host finds the tenants' metrics, as `host:port`, in order."""
         return [f"127.0.0.1:{endpoint.port}" for endpoint in self._endpoints]
 
     def outcomes(self) -> list[Outcome]:
@@ -277,7 +273,6 @@ class ProcessTenants:
         return outcomes
 
     def now_ns(self) -> int:
-        """This host's monotonic clock, which its processes share."""
         return time.monotonic_ns()
 
     def sleep_until(self, monotonic_ns: int) -> None:

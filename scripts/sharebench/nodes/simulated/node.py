@@ -62,7 +62,6 @@ class SimulatedNode(Node):
     kind = "simulated"
 
     def facts(self) -> NodeFacts:
-        """The record's `node` object."""
         product = f"{self.options['product']} (simulated)"
         return {
             "kind": self.kind,
@@ -77,7 +76,6 @@ class SimulatedNode(Node):
         }
 
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:
-        """MIG has a fixed number of slices."""
         if strategy.mechanisms[0] != "mig":
             return None
         sizes = list(map(slices_of, strategy.layout(replicas)))
@@ -97,7 +95,6 @@ class SimulatedNode(Node):
         return [item("state", wanted.setting, current, "node")]
 
     def tenants(self, spec: Spec, settings: Settings) -> Tenants:
-        """Tenants in virtual time."""
         outage = self._outage()
         folder = settings["cell_folder"]
         if folder in outage.get("cells", []) or outage.get("cells_left") == 0:
@@ -108,18 +105,15 @@ class SimulatedNode(Node):
         return SimulatedTenants(spec, settings, self.options, iteration_seconds, failing)
 
     def sampler(self, tenants: Tenants) -> Sampler:
-        """Telemetry in virtual time."""
         assert isinstance(tenants, SimulatedTenants)
         return SimulatedSampler(tenants)
 
     def switch(self, state: State | None) -> None:
-        """Instant, unless an outage is planted."""
         if state is not None and state.strategy.name in self._outage().get("strategies", []):
             raise NodeError(f"the simulated device cannot be set to {state.strategy.name}")
         self.left_old_state()
 
     def plan(self, strategy: Strategy) -> str:
-        """Nothing changes."""
         return "changes nothing; the device is simulated"
 
     @property

@@ -52,7 +52,6 @@ class SimulatedTenants:
         """Nothing outlives a simulation."""
 
     def start(self, grants: Sequence[Grant]) -> None:
-        """Note the grants."""
         self.grants = grants
 
     def wait_ready(self) -> None:
@@ -62,11 +61,9 @@ class SimulatedTenants:
             raise TenantsFailed(f"tenant 0 ends: {self.failing}")
 
     def endpoints(self) -> Sequence[Endpoint]:
-        """One virtual endpoint per tenant."""
         return [SimulatedEndpoint(self, grant.index) for grant in self.grants]
 
     def outcomes(self) -> list[Outcome]:
-        """All well, unless a failure is planted."""
         outcomes = [Outcome(status="ok", exit=None) for _ in self.grants]
         if self.failing is not None:
             outcomes[0] = {
@@ -76,11 +73,9 @@ class SimulatedTenants:
         return outcomes
 
     def now_ns(self) -> int:
-        """The virtual clock."""
         return self.clock_ns
 
     def sleep_until(self, monotonic_ns: int) -> None:
-        """Move the virtual clock."""
         self.clock_ns = max(self.clock_ns, monotonic_ns)
 
     def stop(self) -> None:
@@ -134,22 +129,18 @@ class SimulatedEndpoint:
         self.index = index
 
     def settled(self, since_ns: int | None) -> Steadiness:
-        """A simulation is steady from the start."""
         return {"is_steady": True, "batches": 2, "change_percent": 0.0}
 
     def clock(self) -> tuple[int, int, float]:
-        """Virtual time, also as real time."""
         return self.tenants.clock_ns, self.tenants.clock_ns, 0.0
 
     def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
-        """Note the window, or the job."""
         self.tenants.window = (start_ns, end_ns)
         if iterations is not None:
             self.tenants.iterations[self.index] = iterations
         return True
 
     def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
-        """This tenant's record."""
         return self.tenants.measured()[self.index]
 
     def output_digest(self, deadline_seconds: float) -> list[float | None]:

@@ -101,7 +101,6 @@ class ScrapedEndpoint:
             connection.close()
 
     def ready(self) -> bool:
-        """Whether it has started and is warm for the first time."""
         if self._load_seconds is None:
             if not self._has_started():
                 return False
@@ -113,7 +112,6 @@ class ScrapedEndpoint:
         return True
 
     def settled(self, since_ns: int | None) -> Steadiness | None:
-        """The verdict on steadiness from scrapes after `since_ns`, or the first one; None while it is not known."""
         if self._judge is None or since_ns not in (None, self._judge.since_ns):
             self._judge = MeansJudge(self._rule, self._begun_ns if since_ns is None else since_ns)
         now_ns = time.monotonic_ns()
@@ -131,7 +129,6 @@ class ScrapedEndpoint:
         return time.monotonic_ns(), time.time_ns(), 0.0
 
     def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
-        """Plan the scrapes; False when the window has begun."""
         assert iterations is None, "a user program runs no jobs"
         if start_ns <= time.monotonic_ns():
             return False

@@ -52,12 +52,10 @@ class Scrape:
 
     @property
     def middle_ns(self) -> float:
-        """The moment that it stands for."""
         return (self.begun_ns + self.ended_ns) / 2
 
     @property
     def jitter_seconds(self) -> float:
-        """By how much that moment may be off."""
         return (self.ended_ns - self.begun_ns) / 2e9
 
 
@@ -73,7 +71,7 @@ def parse(text: str, metrics: Mapping[str, Any], begun_ns: int = 0, ended_ns: in
     counts = _one(samples, f"{name}_count", metrics["labels"], kind, name)
     for what, sample in (("sum", sums), ("count", counts)):
         if not math.isfinite(sample.value):
-            raise MissingSeries(f"the {what} of {kind} {name!r} is {sample.value}, which cannot be measured with")
+            raise MissingSeries(f"the {what} of {kind} {name!r} is {sample.value}, which is not finite")
     buckets = sorted(
         (float(sample.labels["le"]), int(sample.value))
         for sample in samples
@@ -161,12 +159,10 @@ class Difference:
 
     @property
     def rate_hz(self) -> float:
-        """Iterations per second."""
         return self.count / self.seconds
 
     @property
     def mean_seconds(self) -> float | None:
-        """Mean latency."""
         return self.sum_seconds / self.count if self.count else None
 
     @property

@@ -39,7 +39,6 @@ class ProcessTree:
         return [self.pid, *(child.pid for child in self._processes())]
 
     def cpu_seconds(self) -> float:
-        """CPU time that those that live have used so far."""
         with contextlib.suppress(psutil.Error):
             return cpu_seconds([psutil.Process(self.pid), *self._processes()])
         return 0.0

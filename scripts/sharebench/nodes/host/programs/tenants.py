@@ -93,7 +93,6 @@ class ProgramTenant(TenantKind):
         return word
 
     def program(self) -> Program:
-        """The program itself, on its grant."""
         argv = [self.filled(word) for word in self.workload["command"] or ()]
         if self.inside is not None:
             argv = [*PORT_PROXY, "--port", str(self.port), "--inside", str(self.inside), *argv]
@@ -112,24 +111,19 @@ class CommandTenant(ProgramTenant):
     """A program that counts its latencies itself."""
 
     def programs(self) -> list[Program]:
-        """The program."""
         return [self.program()]
 
     def started(self, pids: Sequence[int]) -> None:
-        """From now on it can be asked."""
         rule = Rule.parse(self.context.spec["warmup"])
         self._endpoint = ScrapedEndpoint(self.index, self.workload, self.port, self.log, ProcessTree(pids[0]), rule)
 
     def complaint(self) -> str | None:
-        """What its metrics lack."""
         return self._endpoint.complaint
 
     def waiting_for(self) -> str | None:
-        """Which rule of its `ready` does not hold."""
         return self._endpoint.waiting_for
 
     def endpoints(self) -> Sequence[HostEndpoint]:
-        """Its metrics."""
         return [self._endpoint]
 
 
@@ -166,11 +160,9 @@ class HttpTenant(ProgramTenant):
         return self._note.read_text() if self._note.exists() else None
 
     def started(self, pids: Sequence[int]) -> None:
-        """The server is looked at from outside."""
         self._outside = ProcessTree(pids[0]) if self.workload["url"] is None else None
 
     def endpoints(self) -> Sequence[HostEndpoint]:
-        """The client."""
         return [ServedEndpoint(port, self.context.token, self._outside) for port in announced_ports(self.out)]
 
 
