@@ -37,7 +37,7 @@ CATALOGUES: dict[str, tuple[dict[str, Any], list[str]]] = {
         {f"{S}.mps.profile": "1g"},
         [f"{S}.mps.profile:", "'1g'", "without mig", "remove"],
     ),
-    "unequal profiles beside one": (
+    "unequal profiles next to one": (
         {f"{S}.mig.profiles": ["1g", "2g"]},
         [f"{S}.mig.profile:", "'1g'", "next to profiles", "remove"],
     ),
@@ -67,7 +67,7 @@ CATALOGUES: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "limit above all": ({f"{S}.mps.thread_percent": 150}, [f"{S}.mps.thread_percent:", "150", "100 or less"]),
     "limit of nothing": ({f"{S}.mps.memory_percent": 0}, [f"{S}.mps.memory_percent:", "0", "not above 0"]),
-    "limit in words": ({f"{S}.mps.thread_percent": "half"}, ["'half'", "neither a number", "such as 100/N"]),
+    "limit as text": ({f"{S}.mps.thread_percent": "half"}, ["'half'", "neither a number", "such as 100/N"]),
     "limit by M": ({f"{S}.mps.thread_percent": "100/M"}, ["'100/M'", "such as 100/N"]),
     "exclusive for two": (
         {f"{S}.exclusive.replicas": [1, 2]},

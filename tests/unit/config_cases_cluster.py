@@ -112,7 +112,7 @@ CLUSTER: dict[str, tuple[dict[str, Any], list[str]]] = {
         KUBERNETES | {"kubernetes.tolerations": [{"operator": "Equal", "value": "a"}]},
         ["kubernetes.tolerations:", "'Equal' needs a key"],
     ),
-    "CPUs in words": (
+    "CPUs as text": (
         KUBERNETES | {"kubernetes.resources": {"cpu": "lots"}},
         ["kubernetes.resources.cpu:", "'lots'", "write 2, 0.5 or 500m"],
     ),

@@ -1,4 +1,4 @@
-"""Configs that are refused for what tenants do beside or after each other: mixes, pairs, faults, and jobs."""
+"""Configs that are refused for what tenants do next to or after each other: mixes, pairs, faults, and jobs."""
 
 from __future__ import annotations
 

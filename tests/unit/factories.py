@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from tenant.buckets import bucket_index, to_sparse
 from tenant.contract import BUCKET_COUNT
 
 SLOTS = 40
+WINDOW_SECONDS = 2.0
 CODE = "code-1"
 # A small GPU's, so that the work of the tenants here is possible but not far away.
 ROOFS = {"fp32": 2e12, "copy_bytes_per_second": 1e12, "read_bytes_per_second": 1.1e12, "l2_bytes": 50e6}
@@ -146,7 +149,7 @@ def scraped(tenant: dict[str, Any], upper_seconds: Sequence[float | None], count
 
 
 def served(tenant: dict[str, Any], client_cpu_seconds: float | None = 0.01) -> dict[str, Any]:
-    """The tenant as a server that was measured by a client of ours, which used so much CPU time."""
+    """The tenant as a server that was measured by our client, which used this CPU time."""
     generator = {"cpu_seconds": client_cpu_seconds, "run_queue_seconds": 0.0}
     return {**tenant, "output_digest": None, "work": None, "measured_by": "client", "generator": generator}
 
@@ -290,6 +293,21 @@ def record(
     if status in ("infeasible", "not-measured"):
         measured |= {"evidence": [], "calibration": None, "window": None, "telemetry": None}
     return measured | {"gates": gates.evaluate(measured)}
+
+
+def changed(record: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The record, with other values at these dotted paths."""
+    for path, value in changes.items():
+        *outer, last = [int(part) if part.isdigit() else part for part in path.split(".")]
+        reduce(getitem, outer, record)[last] = value
+    return record
+
+
+def gate(record: dict[str, Any], name: str) -> dict[str, Any] | None:
+    """The verdict of the gate of that name now; None when it does not apply."""
+    found = [each for each in gates.evaluate(record) if each["name"] == name]
+    assert len(found) <= 1
+    return found[0] if found else None
 
 
 def written(path: Path, measured: Mapping[str, Any]) -> dict[str, Any]:

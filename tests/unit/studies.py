@@ -57,7 +57,7 @@ def study_of(changes: dict[str, Any]) -> Study:
 
 
 def simulated(dotted: dict[str, Any] | None = None, **keys: Any) -> Study:
-    """The default study on the simulated node with these keys changed, without null cells unless they ask for some."""
+    """The default study on the simulated node with these keys changed, without A/A control unless they ask for one."""
     return study_of(SIMULATED | {"null_cells": False} | (dotted or {}) | keys)
 
 

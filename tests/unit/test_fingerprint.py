@@ -150,5 +150,5 @@ def test_the_code_of_a_mix_is_that_of_all_its_workloads_in_any_order() -> None:
 
 
 def test_a_stage_is_labelled() -> None:
-    """Two of them are params of one rule; the label says which one a reader looks at."""
+    """Two of them are params of one rule; a reader distinguishes them by the label."""
     assert fingerprint.of_stage("tables").startswith("tables code ")

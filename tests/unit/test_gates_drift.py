@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from unit import factories
-from unit.factories import Load, back_to_back, poisson_load
-from unit.test_gates import WINDOW_SECONDS, gate
+from unit.factories import WINDOW_SECONDS, Load, back_to_back, gate, poisson_load
 
 from sharebench.gates import drift, gates
 

@@ -5,67 +5,47 @@ import re
 import numpy as np
 import pytest
 from unit import factories
-from unit.factories import Load
+from unit.factories import WINDOW_SECONDS, Load, changed, gate
 
 from sharebench.gates import gates
-
-WINDOW_SECONDS = 2.0
-
-
-def gate(record, name):
-    """The gate of that name, evaluated anew; None when it does not apply."""
-    return next((each for each in gates.evaluate(record) if each["name"] == name), None)
-
-
-def _telemetry(**values):
-    return lambda record: record["telemetry"].update(values)
-
-
-def _waiting(seconds):
-    def harm(record):
-        record["tenants"][1]["cpu"]["run_queue_seconds"] = seconds
-
-    return harm
 
 
 def _work(**work):
     """Each of the two tenants does this much 400 and 333 times in the 2 s of the window."""
-
-    def harm(record):
-        for tenant in record["tenants"]:
-            tenant["work"] = {"flop": None, "bytes": None, "items": 1, "precision": None} | work
-
-    return harm
+    declared = {"flop": None, "bytes": None, "items": 1, "precision": None} | work
+    return {f"tenants.{index}.work": declared for index in (0, 1)}
 
 
 # Iterations per second that both tenants of the cell did for certain: one of each may have ended later.
 RATE_HZ = (399 + 332) / WINDOW_SECONDS
 FLOP = 2e12 / RATE_HZ
-# The roof of reading is the higher one, and the first 50 MB may come from the cache.
+# Reading has the higher peak bandwidth, and the first 50 MB may come from the cache.
 BYTES = 50e6 + 1.1e12 / RATE_HZ
 
 ON_GPUS = [
-    (_telemetry(throttle_reasons={"hw_slowdown": 1.1}), "gpu_slowdown", "invalid", 1.1, "in 1.1 % .*hw_slowdown"),
-    (_telemetry(throttle_reasons={"sw_thermal_slowdown": 5.0}), "gpu_slowdown", "invalid", 5.0, "sw_thermal"),
-    (_telemetry(throttle_reasons={"hw_thermal_slowdown": 5.0}), "gpu_slowdown", "invalid", 5.0, "hw_thermal"),
-    (_telemetry(throttle_reasons={"hw_power_brake_slowdown": 5.0}), "gpu_slowdown", "invalid", 5.0, "power_brake"),
+    ({"telemetry.throttle_reasons": {"hw_slowdown": 1.1}}, "gpu_slowdown", "invalid", 1.1, "in 1.1 % .*hw_slowdown"),
+    ({"telemetry.throttle_reasons": {"sw_thermal_slowdown": 5.0}}, "gpu_slowdown", "invalid", 5.0, "sw_thermal"),
+    ({"telemetry.throttle_reasons": {"hw_thermal_slowdown": 5.0}}, "gpu_slowdown", "invalid", 5.0, "hw_thermal"),
+    ({"telemetry.throttle_reasons": {"hw_power_brake_slowdown": 5.0}}, "gpu_slowdown", "invalid", 5.0, "power_brake"),
     (
-        _telemetry(foreign_processes={"compute": 1, "graphics": 2, "mps": 0}),
+        {"telemetry.foreign_processes": {"compute": 1, "graphics": 2, "mps": 0}},
         "foreign_process", "invalid", 3, "1 compute, 2 graphics$",
     ),
-    (_waiting(0.021), "cpu_contention", "invalid", pytest.approx(0.0105), "waited for a CPU for 1.[01]%"),
+    (
+        {"tenants.1.cpu.run_queue_seconds": 0.021},
+        "cpu_contention", "invalid", pytest.approx(0.0105), "waited for a CPU for 1.[01]%",
+    ),
     (_work(flop=1.06 * FLOP, precision="fp32"), "speed_of_light", "invalid", pytest.approx(1.06), r"1.06 .*\(fp32\)"),
     (_work(bytes=50e6 + 1.06 * (BYTES - 50e6)), "speed_of_light", "invalid", pytest.approx(1.06), "memory"),
-    (_telemetry(throttle_reasons={"sw_power_cap": 1.1}), "power_cap", "warning", 1.1, "power limit"),
-    (_telemetry(sm_clock_cv=0.011), "clock_variation", "warning", 0.011, "1.1%"),
-    (_telemetry(temperature_end_celsius=48), "temperature_rising", "warning", 3, "3 °C warmer"),
+    ({"telemetry.throttle_reasons": {"sw_power_cap": 1.1}}, "power_cap", "warning", 1.1, "power limit"),
+    ({"telemetry.sm_clock_cv": 0.011}, "clock_variation", "warning", 0.011, "1.1%"),
+    ({"telemetry.temperature_end_celsius": 48}, "temperature_rising", "warning", 3, "3 °C warmer"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("harm", "name", "severity", "value", "message"), ON_GPUS)
-def test_each_gate_of_gpus_fails_alone_and_says_why_and_never_elsewhere(harm, name, severity, value, message):
-    record = factories.record("mps", [[0.005] * 400, [0.006] * 333], is_gpu=True)
-    harm(record)
+@pytest.mark.parametrize(("changes", "name", "severity", "value", "message"), ON_GPUS)
+def test_each_gate_of_gpus_fails_alone_and_says_why_and_never_elsewhere(changes, name, severity, value, message):
+    record = changed(factories.record("mps", [[0.005] * 400, [0.006] * 333], is_gpu=True), changes)
     record["gates"] = gates.evaluate(record)
     (failed,) = (each for each in record["gates"] if not each["passed"])
     assert (failed["name"], failed["severity"], failed["value"]) == (name, severity, value)
@@ -78,22 +58,20 @@ def test_each_gate_of_gpus_fails_alone_and_says_why_and_never_elsewhere(harm, na
 @pytest.mark.parametrize(
     ("just", "name", "value"),
     [
-        (_telemetry(throttle_reasons={"hw_slowdown": 0.9, "sw_power_cap": 90.0}), "gpu_slowdown", 0.9),
-        (_telemetry(throttle_reasons={"gpu_idle": 50.0, "applications_clocks_setting": 100.0}), "gpu_slowdown", 0),
-        (_telemetry(throttle_reasons={"hw_slowdown": 90.0, "sw_power_cap": 0.9}), "power_cap", 0.9),
-        (_waiting(0.019), "cpu_contention", pytest.approx(0.0095)),
+        ({"telemetry.throttle_reasons": {"hw_slowdown": 0.9, "sw_power_cap": 90.0}}, "gpu_slowdown", 0.9),
+        ({"telemetry.throttle_reasons": {"gpu_idle": 50.0, "applications_clocks_setting": 100.0}}, "gpu_slowdown", 0),
+        ({"telemetry.throttle_reasons": {"hw_slowdown": 90.0, "sw_power_cap": 0.9}}, "power_cap", 0.9),
+        ({"tenants.1.cpu.run_queue_seconds": 0.019}, "cpu_contention", pytest.approx(0.0095)),
         (_work(flop=1.04 * FLOP, precision="fp32"), "speed_of_light", pytest.approx(1.04)),
         (_work(bytes=50e6 + 1.04 * (BYTES - 50e6)), "speed_of_light", pytest.approx(1.04)),
         (_work(bytes=50e6), "speed_of_light", 0),
-        (_telemetry(sm_clock_cv=0.009), "clock_variation", 0.009),
-        (_telemetry(temperature_end_celsius=47), "temperature_rising", 2),
-        (_telemetry(temperature_end_celsius=40), "temperature_rising", -5),
+        ({"telemetry.sm_clock_cv": 0.009}, "clock_variation", 0.009),
+        ({"telemetry.temperature_end_celsius": 47}, "temperature_rising", 2),
+        ({"telemetry.temperature_end_celsius": 40}, "temperature_rising", -5),
     ],
 )
 def test_just_within_its_limit_a_gate_of_gpus_passes(just, name, value):
-    record = factories.record("mps", [[0.005] * 400, [0.006] * 333], is_gpu=True)
-    just(record)
-    found = gate(record, name)
+    found = gate(changed(factories.record("mps", [[0.005] * 400, [0.006] * 333], is_gpu=True), just), name)
     assert found["passed"] and found["value"] == value
 
 

@@ -6,19 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from unit import factories
-from unit.factories import Load, poisson_load
+from unit.factories import WINDOW_SECONDS, Load, gate, poisson_load
 
 from sharebench.gates import gates
 from sharebench.records.record import read
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "published"
-
-WINDOW_SECONDS = 2.0
-
-
-def gate(record, name):
-    """The gate of that name, evaluated anew."""
-    return next(each for each in gates.evaluate(record) if each["name"] == name)
 
 
 def steady_poisson(utilisation=0.5, seed=3):
@@ -45,37 +38,24 @@ def test_a_load_that_cannot_be_served_is_no_measurement_of_anything_but_the_wind
     assert gate(record, "load_achieved")["passed"] and gate(record, "drift")["passed"]
 
 
-def refused(utilisation: float, mean_seconds: float, cv: float, draws: int = 200) -> float:
+def refused(utilisation: float, mean_seconds: float, cv: float, draws: int) -> float:
     """Share of draws of a load of that kind that is refused."""
-    found = []
-    for seed in range(draws):
-        load = poisson_load(np.random.default_rng(seed), mean_seconds, cv, WINDOW_SECONDS, utilisation)
-        found.append(not gate(factories.record("mps", [load]), "queue_growth")["passed"])
-    return sum(found) / draws
+    loads = (
+        poisson_load(np.random.default_rng(seed), mean_seconds, cv, WINDOW_SECONDS, utilisation)
+        for seed in range(draws)
+    )
+    return sum(not gate(factories.record("mps", [load]), "queue_growth")["passed"] for load in loads) / draws
 
 
 @pytest.mark.parametrize("cv", [0.02, 1.0])
 @pytest.mark.parametrize("mean_seconds", [0.002, 0.04])
 def test_a_queue_that_comes_and_goes_is_a_measurement(mean_seconds, cv):
-    assert refused(0.8, mean_seconds, cv) <= 0.02
+    assert refused(0.8, mean_seconds, cv, 200) <= 0.02
 
 
 @pytest.mark.parametrize(("utilisation", "mean_seconds", "least"), [(1.2, 0.002, 0.9), (1.5, 0.02, 0.8)])
 def test_an_overload_is_found_among_the_noise_of_arrivals(utilisation, mean_seconds, least):
-    assert refused(utilisation, mean_seconds, 0.2) >= least
-
-
-def queue(seed: int, utilisation: float, requests: int, cv: float) -> Load:
-    return poisson_load(
-        np.random.default_rng(seed), utilisation * WINDOW_SECONDS / requests, cv, WINDOW_SECONDS, utilisation
-    )
-
-
-def share_refused(utilisation: float, requests: int, cv: float, draws: int = 300) -> float:
-    found = [
-        gate(factories.record("mps", [queue(seed, utilisation, requests, cv)]), "queue_growth") for seed in range(draws)
-    ]
-    return sum(not each["passed"] for each in found) / draws
+    assert refused(utilisation, mean_seconds, 0.2, 200) >= least
 
 
 @pytest.mark.parametrize(
@@ -83,12 +63,12 @@ def share_refused(utilisation: float, requests: int, cv: float, draws: int = 300
     [(0.9, 650, 0.1, 0.01), (0.9, 650, 1.0, 0.02), (0.95, 650, 0.1, 0.025), (0.95, 5000, 0.1, 0.01)],
 )
 def test_a_stable_queue_near_saturation_stays_valid(utilisation, requests, cv, most):
-    assert share_refused(utilisation, requests, cv) <= most
+    assert refused(utilisation, utilisation * WINDOW_SECONDS / requests, cv, 300) <= most
 
 
 @pytest.mark.parametrize(("requests", "least"), [(650, 0.6), (5000, 0.97)])
 def test_an_overload_of_less_than_a_tenth_is_found(requests, least):
-    assert share_refused(1.08, requests, 0.1) >= least
+    assert refused(1.08, 1.08 * WINDOW_SECONDS / requests, 0.1, 300) >= least
 
 
 @pytest.mark.parametrize("repeat", [1, 2, 3])

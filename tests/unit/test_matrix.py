@@ -94,7 +94,7 @@ def test_a_mix_brings_the_baselines_and_calibrations_of_what_it_runs_and_has_non
     planned = simulated(MIXED, workloads=["both"], replicas=[1, 3])
     baselines = {Cell("exclusive", name, 1, repeat) for name in ("matmul", "detector") for repeat in (1, 2)}
     mixes = {Cell(strategy, "both", 3, repeat) for strategy in ("mps", "mig") for repeat in (1, 2)}
-    assert set(planned.cells) == baselines | mixes, "one tenant is no mix"
+    assert set(planned.cells) == baselines | mixes, "one tenant is not a mix"
     assert planned.calibrated() == ["detector", "matmul"]
     assert planned.workloads() == ["both", "detector", "matmul"]
 

@@ -16,7 +16,7 @@ from sharebench.study.study import Study
 
 
 def of(**changes: Any) -> Study:
-    """The default study with these keys changed, and nothing measured again unless they say so."""
+    """The default study with these keys changed, without A/A control unless they ask for one."""
     return study_of({"null_cells": False} | changes)
 
 
@@ -73,7 +73,7 @@ def test_the_spec_of_a_fault_names_victim_aggressor_and_moment() -> None:
     assert planned.components(cell) == ["matmul"]
     assert planned.tenants_of(cell) == ["matmul", "fault-spin"]
     plain = Cell("exclusive", "matmul", 1, 1)
-    assert planned.spec(plain) == of(node="cpu", workloads=["matmul"]).spec(plain), "a fault stales no other cell"
+    assert planned.spec(plain) == of(node="cpu", workloads=["matmul"]).spec(plain), "a fault invalidates no other cell"
 
 
 def test_a_cell_with_a_fault_has_code_of_its_own() -> None:

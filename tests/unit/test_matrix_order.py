@@ -31,7 +31,7 @@ def test_a_strategy_ranks_with_its_first_cell() -> None:
 def test_blocks_hold_every_state_once() -> None:
     planned = simulated(strategies=["exclusive", "mps", "mps-limited", "mig"], replicas=[1, 2], repeats=3)
     plots = plots_in_order(planned)
-    # mps-limited is set up anew for each number of tenants: its share is 100/N.
+    # mps-limited is set up for each number of tenants: its share is 100/N.
     states = {("exclusive", None), ("mps", None), ("mig", None), ("mps-limited", 1), ("mps-limited", 2)}
     assert Counter(plots) == Counter(Plot(s, n, block) for s, n in states for block in (1, 2, 3))
     assert [plot.block for plot in plots] == sorted(plot.block for plot in plots)

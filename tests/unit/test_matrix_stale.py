@@ -17,7 +17,7 @@ from sharebench.study.cells import Cell, canonical
 from sharebench.study.environment import tenant_environment
 from sharebench.study.study import Study
 
-# What is edited, and which cells of the default study it stales: their axes, or all, or none.
+# What is edited, and which cells of the default study it invalidates: their axes, or all, or none.
 ALL: dict[str, Any] = {}
 NONE = None
 EDITS: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
@@ -176,7 +176,7 @@ def test_tenants_on_a_gpu_depend_on_a_lock_of_their_own(monkeypatch: pytest.Monk
     def environment_of(python: str) -> str:
         planned = study_of({"node": "nvidia", "nvidia.python": python})
         spec = planned.spec(planned.cells[0])
-        assert sys.executable not in spec, "where it is on this host is nobody else's business"
+        assert sys.executable not in spec, "its path differs between hosts"
         found: str = json.loads(spec)["environment"]
         return found
 
