@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from cluster.harness import Cluster
-from unit.kubernetes.dra_objects import instance, offered, strategy
 from unit.kubernetes.manifests import made
+from unit.kubernetes.objects import instance, offered, strategy
 
 from sharebench.nodes.kubernetes.access.dra import claims
 from sharebench.nodes.kubernetes.cluster import claims_api

@@ -16,9 +16,8 @@ from typing import Any
 from unittest import mock
 
 import yaml
-from unit.kubernetes.dra_objects import gpu, in_slice, instance
-from unit.kubernetes.fake_cluster import CONFIGS, NODE, node_of
-from unit.kubernetes.fake_mig import MAP, MigCluster
+from unit.kubernetes.fake_cluster import CONFIGS, MAP, NODE, MigCluster, node_of
+from unit.kubernetes.objects import gpu, in_slice, instance
 from unit.studies import CONFIG, files
 
 from sharebench.config.load import load

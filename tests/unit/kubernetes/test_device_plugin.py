@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from unit.kubernetes.fake_cluster import CONFIGS, NODE, PODS, FakeCluster, leased, node_of
 from unit.kubernetes.objects import CONFIG
-from unit.kubernetes.test_foreign_pods import pod
+from unit.kubernetes.test_nvidia_stack import pod
 from unit.studies import study
 
 from sharebench.config.load import load

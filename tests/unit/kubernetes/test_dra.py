@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.kubernetes.dra_objects import UUID, gpu, in_slice, instance
 from unit.kubernetes.fake_cluster import NODE, FakeCluster, node_of
-from unit.kubernetes.objects import daemon_set
+from unit.kubernetes.objects import UUID, daemon_set, gpu, in_slice, instance
 from unit.studies import study, study_of
 
 from sharebench.cell.cell import refuse_contradiction

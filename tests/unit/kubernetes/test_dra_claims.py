@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from unit.kubernetes.dra_objects import UUID, gpu, in_slice, instance, offered, strategy
+from unit.kubernetes.objects import UUID, gpu, in_slice, instance, offered, strategy
 from unit.studies import S, study
 
 from sharebench.config.load import load

@@ -1,9 +1,17 @@
-"""The manifests in tests/unit/golden are what the code makes; `make docs` rebuilds them."""
+"""What the repository shows of a cluster: manifests in tests/unit/golden, docs/cluster.md, ready-made studies."""
 
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
+
+import pytest
 import yaml
 from unit.kubernetes import manifests
+from unit.studies import CONFIG, files
+
+from sharebench.config.load import load
 
 
 def test_the_manifests_are_what_the_code_makes() -> None:
@@ -36,3 +44,53 @@ def test_a_pod_of_every_tenant_and_a_state_of_the_node() -> None:
     assert [each["kind"] for each in made] == ["ConfigMap", "Node", "ConfigMap", "Pod", "Pod", "Pod"]
     assert made[1]["metadata"]["labels"] == {"nvidia.com/device-plugin.config": "sharebench-ts-3"}
     assert "sharebench-ts-3" in made[0]["data"]
+
+
+TESTS = Path(__file__).parents[2]
+PAGE = TESTS.parent / "docs" / "cluster" / "troubleshooting.md"
+
+
+def named() -> set[str]:
+    """What the table names: test files, tests, and the ends or beginnings of their names."""
+    section = PAGE.read_text().split("## Known problems with GPU sharing")[1].split("\n## ")[0]
+    rows = [line.strip("| ").split(" | ")[-1] for line in section.splitlines() if line.startswith("| ")]
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+
+
+def known() -> set[str]:
+    files = list(TESTS.rglob("test_*.py"))
+    functions = {name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)}
+    return {file.stem for file in files} | functions
+
+
+def test_every_test_that_the_page_names_exists() -> None:
+    names = named()
+    assert len(names) > 20
+    missing = []
+    for name in names:
+        pattern = re.escape(name).replace("…", ".*")
+        if not any(re.fullmatch(pattern, each) for each in known()):
+            missing.append(name)
+    assert missing == []
+
+
+TENANT = CONFIG.parent / "scripts" / "tenant" / "workloads"
+# What PyTorch's images have.
+IN_THE_IMAGE = {"torch", "torchvision"}
+
+
+def frameworks(module: str) -> set[str]:
+    """The literal of a workload's module, without importing what it names."""
+    for each in ast.parse((TENANT / f"{module}.py").read_text()).body:
+        if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "FRAMEWORKS":
+            return set(ast.literal_eval(each.value).get("cuda", ()))
+    return set()
+
+
+@pytest.mark.parametrize("name", ["kubernetes", "kubernetes_dra"])
+def test_the_default_image_runs_workloads_that_tell_strategies_apart(name: str) -> None:
+    config = load(files() | yaml.safe_load((CONFIG / f"{name}.yaml").read_text()))
+    entries = [config["workload_catalogue"][each] for each in config["workloads"]]
+    assert len(entries) == 3
+    assert all(frameworks(entry["module"]) <= IN_THE_IMAGE for entry in entries)
+    assert {entry["class"] for entry in entries} == {"inference-heavy", "small-batch", "gpu-intensive"}

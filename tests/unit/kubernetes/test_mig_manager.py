@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
-from unit.kubernetes.fake_cluster import merged
-from unit.kubernetes.fake_mig import manager_set
+from unit.kubernetes.fake_cluster import manager_set, merged
 from unit.kubernetes.objects import Json, daemon_pod, node
 
 from sharebench.nodes.contract import NodeError

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.kubernetes.fake_cluster import CONFIGS, NODE, leased
-from unit.kubernetes.fake_mig import LAYOUTS, MAP, MigCluster
+from unit.kubernetes.fake_cluster import CONFIGS, LAYOUTS, MAP, NODE, MigCluster, leased
 from unit.studies import study
 
 from sharebench.config.load import load
