@@ -10,7 +10,7 @@ from sharebench.figures.catalogue import names_for
 from sharebench.core.files import SCRIPTS
 from sharebench.study.opened import open_study
 from sharebench.study.cells import canonical, cell_of
-from sharebench.core.spec import has_jobs
+from sharebench.core.spec import PARTS, has_jobs, part_in_words
 from sharebench.core.prometheus_options import is_on
 
 if not {"{", "}"}.isdisjoint(workflow.basedir):
@@ -67,6 +67,21 @@ def the_cell(wildcards):
 
 def cell_spec(wildcards):
     return STUDY.spec(the_cell(wildcards))
+
+
+def calibration_spec(wildcards):
+    return STUDY.calibration_spec(wildcards.workload)
+
+
+def parts(spec):
+    """Params of a spec, one for each part: a job is stale when one changes, and that one is the reason shown.
+
+    The whole spec, for the command line, must not be a reason too: Snakemake forgets what a function makes of `input`.
+    """
+    return {
+        name: lambda wildcards, name=name: part_in_words(spec(wildcards), name)
+        for name in PARTS
+    }
 
 
 def cell_code(wildcards):

@@ -22,10 +22,11 @@ rule calibrate:
     conda:
         "../envs/sharebench.yaml"
     params:
+        **parts(calibration_spec),
         python=PYTHON,
         script=SCRIPTS / "calibrate.py",
         results=RESULTS,
-        spec=lambda wildcards: STUDY.calibration_spec(wildcards.workload),
+        spec=lambda wildcards, input: calibration_spec(wildcards),
         code=lambda wildcards: STUDY.code(wildcards.workload),
     message:
         "Calibrating {wildcards.workload}"
@@ -49,10 +50,11 @@ rule run_cell:
     conda:
         "../envs/sharebench.yaml"
     params:
+        **parts(cell_spec),
         python=PYTHON,
         script=SCRIPTS / "run_cell.py",
         results=RESULTS,
-        spec=cell_spec,
+        spec=lambda wildcards, input: cell_spec(wildcards),
         code=cell_code,
     message:
         "Measuring {wildcards.strategy} x {wildcards.replicas}, {wildcards.workload}, repeat {wildcards.repeat}"

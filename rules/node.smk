@@ -17,11 +17,10 @@ rule characterise_node:
     conda:
         "../envs/sharebench.yaml"
     params:
+        **parts(lambda _: STUDY.node_spec()),
         python=PYTHON,
         script=SCRIPTS / "characterise_node.py",
         results=RESULTS,
-        # A function's text is taken as it is, braces too.
-        spec=lambda _: STUDY.node_spec(),
         code=lambda _: STUDY.node_code(),
     message:
         "Looking at the node"
@@ -41,10 +40,10 @@ rule configure_node:
     conda:
         "../envs/sharebench.yaml"
     params:
+        **parts(lambda wildcards: STUDY.strategy_spec(wildcards.strategy)),
         python=PYTHON,
         script=SCRIPTS / "configure_node.py",
         results=RESULTS,
-        spec=lambda wildcards: STUDY.strategy_spec(wildcards.strategy),
         code=lambda _: STUDY.node_code(),
     message:
         "Setting the node to {wildcards.strategy}"

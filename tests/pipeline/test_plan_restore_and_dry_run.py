@@ -61,4 +61,6 @@ def test_a_dry_run_says_what_would_run_and_why(finished: Checkout) -> None:
     assert planned.moves == []
     assert "Reason: Missing output files: results/cells/mig/alpha/n2/r1/raw.json" in planned.out
     assert re.search(r"^figures +1$", planned.out, re.MULTILINE)
+    longer = finished.run(options=["-n"], config=["window_seconds=7"]).ok()
+    assert "before: 'window_seconds 0.5' now: 'window_seconds 7'" in longer.out, "only the part that changed"
     assert finished.files() == before

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Literal, NotRequired, TypedDict, final
 
 
@@ -138,6 +139,30 @@ def parse(text: str) -> Spec:
     """The spec in a record's `spec`, or in a job's arguments. Raises ValueError."""
     spec: Spec = json.loads(text)
     return spec
+
+
+PARTS = tuple(Spec.__annotations__)
+
+
+@cache
+def _parsed(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def part_in_words(text: str, name: str) -> str:
+    """`warmup max_seconds 30, min_iterations 10`: a part of a spec's text for people; empty without such a part."""
+    spec = _parsed(text)
+    return f"{name} {_in_words(spec[name])}" if name in spec else ""
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(
+            f"{key} ({_in_words(inner)})" if isinstance(inner, dict) else f"{key} {_in_words(inner)}"
+            for key, inner in value.items()
+        )
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def workload_of(spec: Spec, index: int) -> WorkloadSpec:
