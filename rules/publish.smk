@@ -129,7 +129,7 @@ rule publish:
     message:
         "Publishing {output}"
     shell:
-        "{params.python:q} {params.script:q} --data {params.data:q} --out {output:q} 2> {log:q}"
+        "{params.python:q} {params.script:q} --data {params.data:q} --target {output:q} 2> {log:q}"
 
 
 rule archive:
@@ -150,5 +150,5 @@ rule archive:
     message:
         "Packing {output}"
     shell:
-        "{params.python:q} {params.script:q} --data {params.data:q} --results {params.results:q} --out {output:q}"
+        "{params.python:q} {params.script:q} --data {params.data:q} --results {params.results:q} --target {output:q}"
         " > {log:q} 2>&1"

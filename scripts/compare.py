@@ -13,12 +13,9 @@ from sharebench.figures.style import theme
 from sharebench.records.record import RecordError
 
 
-def main(before: Path, after: Path, out: Path) -> int:
-    try:
-        old, new = map(compare.load, (before, after), dataset.labels([str(before), str(after)]))
-        table = compare.compare(old, new)
-    except (compare.NotComparable, dataset.DataSetError, RecordError) as refusal:
-        return console.failed(refusal)
+def main(before: Path, after: Path, out: Path) -> None:
+    old, new = map(compare.load, (before, after), dataset.labels([str(before), str(after)]))
+    table = compare.compare(old, new)
     replace_atomically(out / "compare.csv", table.to_csv(index=False))
     text = comparison(table, old.name, new.name, compare.changes(old, new))
     replace_atomically(out / "compare.md", text)
@@ -27,8 +24,7 @@ def main(before: Path, after: Path, out: Path) -> int:
         save(figure.draw(table, old.name, new.name, devices), out, "compare")
     print(text.split("\n\n")[0], flush=True)
     print(f"comparison: {out / 'compare.md'}", flush=True)
-    return 0
 
 
 if __name__ == "__main__":
-    console.script(main)
+    console.script(main, compare.NotComparable, dataset.DataSetError, RecordError)

@@ -9,16 +9,12 @@ from sharebench.datasets.join import NotJoined, join
 from sharebench.study.study import Study
 
 
-def main(config: Annotated[dict[str, Any], json.loads], results: Path) -> int:
+def main(config: Annotated[dict[str, Any], json.loads], results: Path) -> None:
     study, parts = Study(config), [Path(part) for part in config["parts"]]
-    try:
-        join(study, parts, results)
-    except (NotJoined, OSError) as refusal:
-        return console.failed(refusal)
+    join(study, parts, results)
     print(f"joined: {len(study.cells)} cells of {len(parts)} parts in {results}")
     print("tables, figures and report: the same command without `join`")
-    return 0
 
 
 if __name__ == "__main__":
-    console.script(main)
+    console.script(main, NotJoined, OSError)

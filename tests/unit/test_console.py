@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,6 +30,22 @@ def test_each_parameter_is_an_option_of_its_type(monkeypatch: pytest.MonkeyPatch
     console.script(main)
     same = [Path("a"), ["b", "c"], {"d": 1}]
     assert taken == [*same, None, 1, *same, Path("e"), 2]
+
+
+class Refused(Exception):
+    pass
+
+
+def test_results_are_opened_for_main_and_a_refusal_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def main(run: str, out: Path) -> None:
+        raise Refused(f"{run} has no {out}")
+
+    monkeypatch.setattr(sys, "argv", ["script", "--results", "here", "--out", "there"])
+    with pytest.raises(SystemExit, match=r"^1$"):
+        console.script(main, Refused, opening=lambda results: nullcontext(f"a run in {results}"))
+    assert capsys.readouterr().out == "  a run in here has no there\n"
 
 
 @pytest.mark.parametrize("given, code", [([], 2), (["--code", "three"], 2), (["--code", "3"], 3)])

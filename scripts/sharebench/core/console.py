@@ -8,6 +8,8 @@ import io
 import re
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, get_args, get_origin, get_type_hints
 
@@ -53,16 +55,24 @@ def accept_any_text() -> None:
             stream.reconfigure(errors="replace")
 
 
-def script(main: Callable[..., int | None]) -> None:
-    """Run a script's `main` and exit with what it returns; a damaged file of the pipeline's own is one line.
+def script(
+    main: Callable[..., int | None],
+    *refusals: type[Exception],
+    opening: Callable[[Path], AbstractContextManager[object]] | None = None,
+) -> None:
+    """Call the `main` of a script with its options and exit with what it returns.
 
-    Each parameter of `main` is an option of the same name, required where it has no default. Its annotation is what the
-    option's text becomes: a type of one argument, a list of such (one or more values), `Annotated[..., function]`, or
-    one of these `| None`.
+    A damaged file of the pipeline's own, or one of these refusals, is one line. Each parameter of `main` is an option
+    of the same name, required where it has no default. Its annotation is what the option's text becomes: a type of one
+    argument, a list of such (one or more values), `Annotated[..., function]`, or one of these `| None`. With `opening`
+    the first parameter is what that makes of the option `--results`.
     """
-    parser = argparse.ArgumentParser(description=sys.modules[main.__module__].__doc__)
+    parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
     annotations = get_type_hints(main, include_extras=True)
-    for name, parameter in inspect.signature(main).parameters.items():
+    parameters = list(inspect.signature(main).parameters.items())
+    if opening:
+        parser.add_argument("--results", type=Path, required=True, help=OPTIONS["results"])
+    for name, parameter in parameters[1:] if opening else parameters:
         values, annotation = None, annotations[name]
         if get_origin(annotation) is list:
             values, (annotation,) = "+", get_args(annotation)
@@ -76,8 +86,16 @@ def script(main: Callable[..., int | None]) -> None:
             f"--{name}", type=annotation, nargs=values, required=is_required, default=default, help=OPTIONS.get(name)
         )
     accept_any_text()
+    given = vars(parser.parse_args())
     try:
-        if code := main(**vars(parser.parse_args())):
-            sys.exit(code)
+        if opening is None:
+            code = main(**given)
+        else:
+            with opening(given.pop("results")) as opened:
+                code = main(opened, **given)
+    except refusals as refusal:
+        code = failed(refusal)
     except Damaged as damage:
         sys.exit(str(damage))
+    if code:
+        sys.exit(code)

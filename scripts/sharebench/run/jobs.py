@@ -12,7 +12,7 @@ import platform
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -192,7 +192,7 @@ def configure_node(run: Run, strategy: str, out: Path) -> None:
     )
 
 
-def measure_cell(run: Run, spec: str, code: str, calibrations: Sequence[Path], raw: Path, telemetry: Path) -> None:
+def measure_cell(run: Run, spec: str, code: str, calibrations: list[Path], raw: Path, telemetry: Path) -> None:
     """Measure one cell into raw.json and telemetry.csv; `calibrations` are the files of its tenants' workloads."""
     study, node = run.study, run.node
     wanted = parse(spec)
