@@ -1,12 +1,15 @@
 """Skips that CI does not accept."""
 
 import os
+from collections.abc import Generator
 
 import pytest
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """With SHAREBENCH_NO_SKIP=1, a test that skips fails, unless it is marked for what this machine lacks."""
     report = yield
     if report.skipped and os.environ.get("SHAREBENCH_NO_SKIP") == "1" and not hasattr(report, "wasxfail"):

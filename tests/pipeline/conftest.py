@@ -51,24 +51,6 @@ def finished_study(shared: Path, untouched: Path, study: str) -> Path:
     return built_once(shared, study.removesuffix(".yaml"), build)
 
 
-@pytest.fixture(scope="session")
-def simulated_template(shared: Path, untouched_template: Path) -> Path:
-    """A finished run of the simulated study."""
-    return finished_study(shared, untouched_template, "simulated.yaml")
-
-
-@pytest.fixture(scope="session")
-def cpu_template(shared: Path, untouched_template: Path) -> Path:
-    """A finished run of the study on the stand-in."""
-    return finished_study(shared, untouched_template, "cpu.yaml")
-
-
-@pytest.fixture(scope="session")
-def mixes_template(shared: Path, untouched_template: Path) -> Path:
-    """A finished run of the study of mixes."""
-    return finished_study(shared, untouched_template, "mixes.yaml")
-
-
 def copied(template: Path, target: Path, study: str) -> Iterator[Checkout]:
     shutil.copytree(template, target)
     checkout = Checkout(target, study)
@@ -86,18 +68,21 @@ def untouched(untouched_template: Path, tmp_path: Path) -> Iterator[Checkout]:
 
 
 @pytest.fixture
-def finished(simulated_template: Path, tmp_path: Path) -> Iterator[Checkout]:
-    """A checkout with a finished run of the simulated study."""
-    yield from copied(simulated_template, tmp_path / "checkout", "simulated.yaml")
+def another(untouched_template: Path, tmp_path: Path) -> Iterator[Checkout]:
+    """One more checkout in which nothing has run."""
+    yield from copied(untouched_template, tmp_path / "another", "simulated.yaml")
 
 
-@pytest.fixture
-def finished_on_cpu(cpu_template: Path, tmp_path: Path) -> Iterator[Checkout]:
-    """A checkout with a finished run of the study on the stand-in."""
-    yield from copied(cpu_template, tmp_path / "checkout", "cpu.yaml")
+def with_a_finished_run_of(study: str) -> Callable[..., Iterator[Checkout]]:
+    """A fixture: a checkout with a finished run of this study."""
+
+    @pytest.fixture
+    def checkout(shared: Path, untouched_template: Path, tmp_path: Path) -> Iterator[Checkout]:
+        yield from copied(finished_study(shared, untouched_template, study), tmp_path / "checkout", study)
+
+    return checkout
 
 
-@pytest.fixture
-def finished_mixes(mixes_template: Path, tmp_path: Path) -> Iterator[Checkout]:
-    """A checkout with a finished run of the study of mixes."""
-    yield from copied(mixes_template, tmp_path / "checkout", "mixes.yaml")
+finished = with_a_finished_run_of("simulated.yaml")
+finished_on_cpu = with_a_finished_run_of("cpu.yaml")
+finished_mixes = with_a_finished_run_of("mixes.yaml")

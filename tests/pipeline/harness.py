@@ -24,31 +24,25 @@ HERE = Path(__file__).resolve().parent
 SNAKEMAKE = Path(sys.executable).parent / "snakemake"
 TIMEOUT_SECONDS = 120
 
-# Drawing and deciding take most of the time of a rerun and is tested elsewhere: here its jobs only touch their outputs.
-DRAWN = """import sys
+# Drawing and deciding take most of the time of a rerun and are tested elsewhere: here these jobs only make files.
+STUBBED = ("plot_figures", "render_report", "fit_model", "decide")
+STUB = """import sys
 from pathlib import Path
 given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
-for name in sys.argv[sys.argv.index("--figures") + 1:]:
-    for suffix in ("svg", "pdf", "png"):
-        (Path(given["--results"]) / "figures" / f"{name}.{suffix}").write_text("a figure")
-"""
-REPORTED = """import sys
-from pathlib import Path
-given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
-(Path(given["--results"]) / "report.html").write_text("a report")
-"""
-
-DECIDED = """import sys
-from pathlib import Path
-given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
-names = ("cost.csv", "capacity.csv", "advice.csv", "advice.md") if "--decided" in given else (
-    "model.csv", "predictions.csv", "which.csv", "rankings.csv"
-)
-for name in names:
-    (Path(given["--results"]) / "tables" / name).write_text("a table")
-if "--decided" in given:
-    Path(given["--decided"]).parent.mkdir(exist_ok=True)
-    Path(given["--decided"]).touch()
+results = Path(given["--results"])
+if __file__.endswith("plot_figures.py"):
+    names = sys.argv[sys.argv.index("--figures") + 1 :]
+    made = [results / f"figures/{name}.{suffix}" for name in names for suffix in ("svg", "pdf", "png")]
+elif __file__.endswith("render_report.py"):
+    made = [results / "report.html"]
+elif __file__.endswith("fit_model.py"):
+    made = [results / f"tables/{name}.csv" for name in ("model", "predictions", "which", "rankings")]
+else:
+    made = [results / f"tables/{name}" for name in ("cost.csv", "capacity.csv", "advice.csv", "advice.md")]
+    made.append(Path(given["--decided"]))
+for path in made:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("a stub")
 """
 
 Jobs = dict[str, set[str]]
@@ -65,10 +59,8 @@ def make_checkout(root: Path) -> None:
         shutil.copy(study, root)
     for workload in (HERE / "workloads").glob("*.py"):
         shutil.copy(workload, root / "scripts/tenant/workloads")
-    (root / "scripts/plot_figures.py").write_text(DRAWN)
-    (root / "scripts/render_report.py").write_text(REPORTED)
-    (root / "scripts/fit_model.py").write_text(DECIDED)
-    (root / "scripts/decide.py").write_text(DECIDED)
+    for name in STUBBED:
+        (root / f"scripts/{name}.py").write_text(STUB)
     (root / "tmp").mkdir()
 
 
@@ -83,17 +75,15 @@ def is_spoilt(record: dict[str, Any]) -> bool:
     return bool(broken)
 
 
-def draw_really(checkout: Checkout) -> None:
-    """Undo the stubs of `make_checkout`."""
-    decide_really(checkout)
-    for name in ("plot_figures.py", "render_report.py"):
-        shutil.copy(REPOSITORY / "scripts" / name, checkout.root / "scripts")
+def draw_really(checkout: Checkout, *names: str) -> None:
+    """Undo the stubs of `make_checkout`, or those of these names."""
+    for name in names or STUBBED:
+        shutil.copy(REPOSITORY / f"scripts/{name}.py", checkout.root / "scripts")
 
 
 def decide_really(checkout: Checkout) -> None:
-    """The same for the model and the decision."""
-    for name in ("fit_model.py", "decide.py"):
-        shutil.copy(REPOSITORY / "scripts" / name, checkout.root / "scripts")
+    """Undo those of the model and the decision."""
+    draw_really(checkout, "fit_model", "decide")
 
 
 @dataclass

@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pipeline.harness import Checkout
@@ -41,7 +42,7 @@ def fill(folder: Path, leave_bytes: int) -> Path:
 def test_nothing_is_half_written_and_a_plain_rerun_completes(untouched: Checkout, tiny_disk: Path) -> None:
     results = tiny_disk / "results"
     record = results / "cells/mps/alpha/n64/r1/raw.json"
-    how = {
+    how: dict[str, Any] = {
         "config": [f"results={results}", "strategies=[mps]", "replicas=[64]", "workloads=alpha", "repeats=1"],
         "results": results,
     }

@@ -50,7 +50,7 @@ def nothing_is_left(checkout: Checkout) -> None:
 def test_sigterm_lets_the_cell_end_and_starts_no_other(checkout: Checkout) -> None:
     running, hold = in_mid_cell(checkout)
     running.signal(signal.SIGTERM)
-    time.sleep(0.5)
+    running.wait_for(lambda: "Will exit after finishing" in running.text(), "the signal's effect")
     hold.release()
     stopped = running.wait()
     assert stopped.code == 1

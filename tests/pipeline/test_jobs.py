@@ -54,8 +54,8 @@ def test_jobs_side_by_side_one_after_another_and_beside_a_loop(untouched: Checko
     if is_valid and jobs["sequential", "product"]["n"] == "1":
         assert float(row["speedup"]) == pytest.approx(queued / max(took))
     assert (jobs["mps", "endless"]["status"], jobs["mps", "endless"]["makespan_seconds"]) == ("hung", "")
-    shared = {row["strategy"] for row in rows(untouched.results / "tables/summary.csv")}
-    assert shared == {"exclusive", "mps"}, "a queue shares nothing"
+    summarised = {row["strategy"] for row in rows(untouched.results / "tables/summary.csv")}
+    assert summarised == {"exclusive", "mps"}, "a queue shares nothing"
     assert (untouched.results / "figures/jobs.png").exists()
 
     assert untouched.run().ok().jobs == {}

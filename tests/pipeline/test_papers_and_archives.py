@@ -6,6 +6,7 @@ import json
 import shutil
 import zipfile
 from pathlib import Path
+from typing import Any
 
 from pipeline.harness import Checkout, tabled
 from tables import rows
@@ -16,16 +17,12 @@ DRAWING_SECONDS = 600
 """Far more than it takes: every figure is drawn, on however busy a machine."""
 
 
-def test_another_checkout_verifies_an_archive_and_rebuilds_from_it(
-    finished: Checkout, untouched_template: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(untouched_template, tmp_path / "another")
-    another = Checkout(tmp_path / "another")
+def test_another_checkout_verifies_an_archive_and_rebuilds_from_it(finished: Checkout, another: Checkout) -> None:
     assert finished.run("archive").ok().jobs == {"archive": {""}}
     assert finished.run("archive").ok().jobs == {}, "once is enough"
     theirs = another.root / "tmp/theirs.zip"
     shutil.copy(finished.results / "archive.zip", theirs)
-    how = {"study": "cpu.yaml", "config": [f"from={theirs}"]}
+    how: dict[str, Any] = {"study": "cpu.yaml", "config": [f"from={theirs}"]}
     assert another.run(**how).ok().jobs == tabled(set())
     made = another.root / "results/from/theirs"
     assert (made / "tables/summary.csv").read_bytes() == (finished.results / "tables/summary.csv").read_bytes()
@@ -79,9 +76,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_study_is_published_and_another_checkout_reads_it(
-    finished: Checkout, untouched_template: Path, tmp_path: Path
-) -> None:
+def test_a_study_is_published_and_another_checkout_reads_it(finished: Checkout, another: Checkout) -> None:
     assert finished.run("published/device/study").ok().jobs == {"publish": {""}}
     assert finished.run("published/device/study").ok().jobs == {}, "once is enough"
 
@@ -103,10 +98,8 @@ def test_a_study_is_published_and_another_checkout_reads_it(
     assert "Traceback" not in refused.out
     link.unlink()
 
-    shutil.copytree(untouched_template, tmp_path / "another")
-    another = Checkout(tmp_path / "another")
     shutil.copytree(finished.root / "published", another.root / "published")
-    how = {"study": "cpu.yaml", "config": ["from=published/device/study"]}
+    how: dict[str, Any] = {"study": "cpu.yaml", "config": ["from=published/device/study"]}
     assert another.run(**how).ok().jobs == tabled(set())
     made = another.root / "results/from/study"
     assert (made / "tables/summary.csv").read_bytes() == (finished.results / "tables/summary.csv").read_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,7 +90,7 @@ def test_a_script_that_measures_itself_runs_unmodified_for_two_tenants(untouched
     if row["latency_p99_seconds"]:
         assert float(row["latency_p99_seconds_bucket_error_percent"]) > 5, "its buckets are wide, and it says so"
 
-    again = {"study": "programs.yaml", "config": config}
+    again: dict[str, Any] = {"study": "programs.yaml", "config": config}
     assert untouched.run(**again).ok().jobs == {}
     path = Path(untouched.root / "stranger.py")
     path.write_text(path.read_text().replace("200, 200", "100, 100"))

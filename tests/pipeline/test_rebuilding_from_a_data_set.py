@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from typing import Any
 
 from pipeline.harness import REPOSITORY, Checkout, draw_really, tabled
 from tables import rows
@@ -18,7 +19,7 @@ def test_a_data_set_is_tabled_again_and_drawn_again_to_the_byte(finished: Checko
     before = finished.files()
     draw_really(finished)
     # The config at hand is another study; what counts is what the data set says of itself.
-    how = {"study": "cpu.yaml", "config": [f"from={data}"], "cores": 2}
+    how: dict[str, Any] = {"study": "cpu.yaml", "config": [f"from={data}"], "cores": 2}
     result = finished.run(**how).ok()
     assert result.jobs == tabled(set())
     made = finished.root / "results/from/paper-2026"

@@ -42,7 +42,7 @@ def test_results_copied_without_snakemakes_memory_are_not_tabled_under_another_w
     assert finished.run().ok().jobs == {}, "the same config has nothing to do"
 
     # Everything but a few cells is taken away, so that the test need not measure 28.
-    how = {"config": ["window_seconds=0.4", "strategies=[mig]", "replicas=[1]", "workloads=alpha"]}
+    how: dict[str, Any] = {"config": ["window_seconds=0.4", "strategies=[mig]", "replicas=[1]", "workloads=alpha"]}
     refused = finished.run(**how)
     assert refused.failed == {"aggregate": {""}}
     assert "results/calibration/alpha.json and 4 more: window_seconds 0.5 → 0.4" in refused.out
@@ -116,7 +116,7 @@ def rewrite_unnoticed(checkout: Checkout, path: Path, text: str) -> None:
 def test_a_calibration_that_changed_under_its_cells_is_refused(finished: Checkout) -> None:
     path = finished.results / "calibration/alpha.json"
     rewrite_unnoticed(finished, path, json.dumps(json.loads(path.read_text()) | {"output_digest": [2.0]}))
-    how = {"config": ["workloads=alpha", "strategies=[mig]", "replicas=[1]"]}
+    how: dict[str, Any] = {"config": ["workloads=alpha", "strategies=[mig]", "replicas=[1]"]}
     refused = finished.run(*TABLES, **how)
     assert refused.code == 1
     assert "and 3 more: measured with another calibration than calibration/ holds now" in refused.out

@@ -38,7 +38,7 @@ class FakePlugin:
 
 def idle(found: Instance) -> None:
     """Have the plugin's own container do nothing, so that only stand-ins offer devices."""
-    kubectl = [programs.obtain(programs.KUBE)["kubectl"], f"--kubeconfig={found.kubeconfig}"]
+    kubectl: list[str | Path] = [programs.obtain(programs.KUBE)["kubectl"], f"--kubeconfig={found.kubeconfig}"]
     kubectl += ["--namespace=nvidia-device-plugin"]
     patch = (
         f'[{{"op": "replace", "path": "/spec/template/spec/containers/1/command", "value": ["bash", "-c", "{IDLE}"]}}]'

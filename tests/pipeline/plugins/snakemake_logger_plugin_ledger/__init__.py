@@ -29,14 +29,13 @@ class LogHandler(LogHandlerBase):
 
     def emit(self, record: LogRecord) -> None:
         """One line for every job that starts, and for every job that fails."""
-        event = getattr(record, "event", None)
-        if event == LogEvent.JOB_INFO:
-            wildcards = record.wildcards
-            what = "/".join(wildcards[name] for name in WILDCARDS if name in wildcards)
-            self.names[record.jobid] = {"rule": record.rule_name, "what": what}
-            self._append({"event": "started", **self.names[record.jobid]})
-        elif event == LogEvent.JOB_ERROR:
-            self._append({"event": "failed", **self.names[record.jobid]})
+        said = vars(record)
+        if said.get("event") == LogEvent.JOB_INFO:
+            what = "/".join(said["wildcards"][name] for name in WILDCARDS if name in said["wildcards"])
+            self.names[said["jobid"]] = {"rule": said["rule_name"], "what": what}
+            self._append({"event": "started", **self.names[said["jobid"]]})
+        elif said.get("event") == LogEvent.JOB_ERROR:
+            self._append({"event": "failed", **self.names[said["jobid"]]})
 
     def _append(self, line: dict[str, str]) -> None:
         with Path(os.environ[FILE_VARIABLE]).open("a") as file:
