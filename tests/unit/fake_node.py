@@ -1,7 +1,5 @@
 """A node whose tenants are fakes, for tests of the driver."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

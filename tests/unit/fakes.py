@@ -1,7 +1,5 @@
 """Tenants in a fake clock that note every question they are asked, for tests of the driver."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any

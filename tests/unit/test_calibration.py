@@ -1,6 +1,4 @@
-"""What a workload is calibrated on, and which calibration is no reference."""
-
-from __future__ import annotations
+"""What a workload is calibrated on, and which calibration cannot be a reference."""
 
 import copy
 from pathlib import Path

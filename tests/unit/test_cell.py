@@ -1,7 +1,5 @@
 """One cell: what its status is, that its tenants always end, and what its record holds."""
 
-from __future__ import annotations
-
 import time
 import zlib
 from collections.abc import Mapping
@@ -80,7 +78,7 @@ def test_a_cell_that_goes_well(node: FakeNode) -> None:
 def test_a_change_of_the_nodes_state_is_on_record_where_the_cell_made_one(node: FakeNode) -> None:
     first = run(node)["switch"]
     assert first["from"] is None
-    assert first["out_seconds"] is None, "this node does not tell when it has left a state"
+    assert first["out_seconds"] is None, "this node does not note when it has left a state"
     assert first["in_seconds"] >= 0
     node.switched = None
     assert run(node)["switch"] is None
@@ -227,8 +225,8 @@ def test_an_open_load_that_is_behind_is_no_hang(node: FakeNode) -> None:
         ("sweep", OSError("disk")),
         ("start 2", OSError("no more processes")),
         ("wait_ready", KeyboardInterrupt()),
-        ("wait_ready", RuntimeError("a mistake of ours")),
-        ("outcomes", RuntimeError("a mistake of ours")),
+        ("wait_ready", RuntimeError("a mistake")),
+        ("outcomes", RuntimeError("a mistake")),
     ],
 )
 def test_tenants_are_stopped_whatever_goes_wrong(node: FakeNode, step: str, failure: BaseException) -> None:
@@ -306,7 +304,7 @@ BOTH = {"light": CALIBRATION, "heavy": HEAVY}
 
 
 def named(node: FakeNode) -> FakeNode:
-    """The node, whose two tenants say what they run."""
+    """The node, whose two tenants name what they run."""
     for fake, name in zip(node.fakes.fakes, BOTH, strict=True):
         fake.changes = {"workload": name}
     return node

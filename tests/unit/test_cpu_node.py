@@ -1,7 +1,5 @@
 """The CPU stand-in: which cores each tenant gets, what does not fit, and what its masks prove."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """dcgm-exporter's values: of a device or an instance, never of a pod, and never twice."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

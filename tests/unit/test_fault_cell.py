@@ -1,7 +1,5 @@
 """A cell with a fault: the window goes on, its status is the victim's, and the node must take a new tenant."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,7 +1,5 @@
 """Telemetry of a GPU: the summary of samples that are set, and the sampling process over a made-up NVML."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -187,7 +185,7 @@ def test_ancestors_are_read_from_the_kernel() -> None:
     assert ancestors(2**22 + 1) == []
 
 
-# A GPU at 250 W whose counter is renewed every 50 ms; `broken` in the environment makes it tell as little as it can.
+# A GPU at 250 W whose counter is renewed every 50 ms; `broken` in the environment makes it answer as little as it can.
 NVML = """
 import os, time
 class NVMLError(Exception): pass
@@ -196,7 +194,7 @@ class Bag:
     def __init__(self, **entries): self.__dict__.update(entries)
 NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU, NVML_SUCCESS, NVML_FI_DEV_POWER_INSTANT = 1, 2, 0, 0, 186
 broken = os.environ.get("broken")
-def told(value):
+def answered(value):
     if broken: raise NVMLError("Not Supported")
     return value
 def nvmlInit():
@@ -206,18 +204,18 @@ def nvmlDeviceGetUUID(handle): return handle
 def nvmlDeviceGetName(handle): return "NVIDIA Made-up"
 def nvmlDeviceGetMigMode(handle): raise NVMLError("Not Supported")
 def nvmlDeviceGetCurrentClocksThrottleReasons(handle): raise NVMLError("Not Supported")
-def nvmlDeviceGetTotalEnergyConsumption(handle): return told(int(250_000 * (time.monotonic() // 0.05) * 0.05))
-def nvmlDeviceGetUtilizationRates(handle): return told(Bag(gpu=77, memory=1))
-def nvmlDeviceGetMemoryInfo(handle): return told(Bag(used=3 << 30, total=80 << 30))
+def nvmlDeviceGetTotalEnergyConsumption(handle): return answered(int(250_000 * (time.monotonic() // 0.05) * 0.05))
+def nvmlDeviceGetUtilizationRates(handle): return answered(Bag(gpu=77, memory=1))
+def nvmlDeviceGetMemoryInfo(handle): return answered(Bag(used=3 << 30, total=80 << 30))
 def nvmlDeviceGetFieldValues(handle, fields):
     return [Bag(nvmlReturn=3 if os.environ.get("old") else 0, value=Bag(uiVal=251_000))]
-def nvmlDeviceGetPowerUsage(handle): return told(249_000)
-def nvmlDeviceGetClockInfo(handle, which): return told({1: 1980, 2: 3201}[which])
-def nvmlDeviceGetTemperature(handle, which): return told(48)
-def nvmlDeviceGetCurrentClocksEventReasons(handle): return told(4)
+def nvmlDeviceGetPowerUsage(handle): return answered(249_000)
+def nvmlDeviceGetClockInfo(handle, which): return answered({1: 1980, 2: 3201}[which])
+def nvmlDeviceGetTemperature(handle, which): return answered(48)
+def nvmlDeviceGetCurrentClocksEventReasons(handle): return answered(4)
 def nvmlDeviceGetMPSComputeRunningProcesses(handle): return []
 def nvmlDeviceGetComputeRunningProcesses(handle): return [Bag(pid=int(os.environ["tenant"]), usedGpuMemory=700 << 20)]
-def nvmlDeviceGetGraphicsRunningProcesses(handle): return told([])
+def nvmlDeviceGetGraphicsRunningProcesses(handle): return answered([])
 """
 
 

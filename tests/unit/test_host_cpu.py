@@ -1,7 +1,5 @@
 """Facts of the host's CPU, read from a made-up /proc and /sys."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Windows from two scrapes of a program's own metrics: what is read, what is subtracted, and how far off it may be."""
 
-from __future__ import annotations
-
 import contextlib
 import http.server
 import math

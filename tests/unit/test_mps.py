@@ -1,7 +1,5 @@
 """Our MPS daemons against a stand-in of NVIDIA's control program: started, read back, and always gone in the end."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time
@@ -86,7 +84,7 @@ def test_a_daemon_elsewhere_is_foreign_and_stays(daemon: MpsDaemon, tmp_path: Pa
 
 
 def test_a_question_to_a_daemon_elsewhere_is_no_daemon(mps_control: Path, tmp_path: Path) -> None:
-    # It names no GPU, and a study beside this one asks often.
+    # It names no GPU, and a study next to this one asks often.
     mps_control.write_text(
         mps_control.read_text().replace("def main() -> None:", "def main() -> None:\n    time.sleep(60)")
     )

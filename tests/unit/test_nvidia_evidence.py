@@ -1,8 +1,8 @@
-"""Evidence on a GPU: every strategy's proof holds when it was in force, and breaks when another one was."""
+"""Evidence on a GPU: every strategy's proof holds when it was active, and breaks when another one was."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -32,35 +32,26 @@ class Daemon:
     connected: list[int]
     threads: float = 100.0
     memory: str = ""
-    is_serving: bool = field(default=True)
+    is_serving: bool = True
 
     def server(self) -> int | None:
-        """Its server."""
         return 641 if self.is_serving else None
 
     def clients(self, server: int) -> list[int]:
-        """Its clients."""
         return self.connected
 
     def thread_percent(self, server: int) -> float:
-        """Its default share."""
         return self.threads
 
     def memory_limit(self, server: int) -> str:
-        """Its default limit."""
         return self.memory
 
 
-def strategy(*mechanisms: str, threads: str | None = None, memory: str | None = None) -> Strategy:
-    """A strategy with these layers and limits."""
-    return Strategy("own", mechanisms, "1g" if "mig" in mechanisms else None, 2, threads, memory, None)
-
-
-def view(pid: int, **changes: Any) -> dict[str, Any]:
+def view(pid: int, uuid: str = "GPU-1", **changes: Any) -> dict[str, Any]:
     """A tenant's record with its view of the whole device."""
     whole = {
         "pid": pid,
-        "device": device_digest("GPU-1"),
+        "device": device_digest(uuid),
         "sm_count": 132,
         "memory_free_bytes": 139 * GIB,
         "memory_total_bytes": 140 * GIB,
@@ -69,187 +60,158 @@ def view(pid: int, **changes: Any) -> dict[str, Any]:
     return {"view": whole | changes}
 
 
-def broken(evidence: list[dict[str, Any]]) -> set[str]:
-    """Names of what does not hold."""
-    return {item["name"] for item in evidence if not item["holds"]}
-
-
-def grants(count: int, groups: int = 1, process: int | None = None) -> list[Grant]:
-    """Tenants in turn over the groups."""
-    return [Grant(index, index % groups, process=process) for index in range(count)]
-
-
-def occupied(kind: str, *pids: int) -> list[Occupant]:
-    """Processes of one kind on the GPU."""
-    return [Occupant(pid, kind, GIB) for pid in pids]
-
-
-def test_time_slicing_is_distinct_contexts_without_mps() -> None:
-    found = collect(strategy("time-slicing"), [Gpu()], grants(2), [view(1), view(2)], occupied("compute", 1, 2), [])
-    assert not broken(found)
-    assert not any(isinstance(item["observed"], int) and item["observed"] in (1, 2) for item in found)
-
-
-@pytest.mark.parametrize("kind", ["mps", "graphics"])
-def test_time_slicing_breaks_when_a_tenant_is_something_else(kind: str) -> None:
-    occupants = occupied("compute", 1) + occupied(kind, 2)
-    assert broken(collect(strategy("time-slicing"), [Gpu()], grants(2), [view(1), view(2)], occupants, [])) == {
-        "kinds of the tenants' contexts"
-    }
-
-
-def test_a_tenant_that_nvml_does_not_see_proves_nothing() -> None:
-    found = collect(strategy("exclusive"), [Gpu()], grants(1), [view(1)], [], [])
-    assert broken(found) == {"kinds of the tenants' contexts"}
-
-
-def test_time_slicing_beside_a_daemon_of_ours_breaks() -> None:
-    found = collect(strategy("time-slicing"), [Gpu()], grants(1), [view(1)], occupied("compute", 1), [Daemon([])])
-    assert broken(found) == {"our MPS daemons"}
-
-
-def test_mps_is_one_server_with_exactly_the_tenants() -> None:
-    found = collect(strategy("mps"), [Gpu()], grants(2), [view(1), view(2)], occupied("mps", 1, 2), [Daemon([1, 2])])
-    assert not broken(found)
-
-
-@pytest.mark.parametrize(
-    "daemon, name",
-    [
-        (Daemon([1]), "clients of the MPS server"),
-        (Daemon([1, 2, 3]), "clients of the MPS server"),
-        (Daemon([1, 2], threads=50.0), "share of the SMs by the MPS server, percent"),
-        (Daemon([], is_serving=False), "MPS server"),
-    ],
-)
-def test_mps_breaks(daemon: Daemon, name: str) -> None:
-    found = collect(strategy("mps"), [Gpu()], grants(2), [view(1), view(2)], occupied("mps", 1, 2), [daemon])
-    assert broken(found) == {name}
-
-
-def test_mps_without_a_daemon_breaks() -> None:
-    found = collect(strategy("mps"), [Gpu()], grants(1), [view(1)], occupied("compute", 1), [])
-    assert broken(found) == {"MPS server", "kinds of the tenants' contexts"}
-
-
-def limited(told: str = "35G", **changes: Any) -> list[dict[str, Any]]:
-    """Four tenants under a quarter of SMs and memory each; `changes` of the last one's view."""
-    fair = {"sm_count": 32, "memory_free_bytes": 34 * GIB, "over_limit_refused": True}
-    records = [view(pid, **fair) for pid in (1, 2, 3)] + [view(4, **fair | changes)]
-    daemon = Daemon([1, 2, 3, 4], threads=25.0, memory=told)
-    shared = strategy("mps", threads="100/N", memory="100/N")
-    return collect(shared, [Gpu()], grants(4), records, occupied("mps", 1, 2, 3, 4), [daemon])
-
-
-@pytest.mark.parametrize("told", ["35G", "35840M"])
-def test_limits_hold_from_inside_and_outside(told: str) -> None:
-    assert not broken(limited(told))
-
-
-@pytest.mark.parametrize("told", ["", "34G", "36G", "35839M", "35840", "all"])
-def test_another_memory_limit_of_the_server_breaks(told: str) -> None:
-    assert broken(limited(told)) == {"memory limit by the MPS server"}
-
-
-@pytest.mark.parametrize(
-    "changes, name",
-    [
-        ({"sm_count": 132}, "SMs"),
-        ({"sm_count": 34}, "SMs"),
-        ({"sm_count": 16}, "SMs"),
-        ({"memory_free_bytes": 36 * GIB}, "free memory in bytes"),
-        ({"over_limit_refused": False}, "allocation beyond the limit refused"),
-        ({"over_limit_refused": None}, "allocation beyond the limit refused"),
-        ({"device": device_digest("GPU-2")}, "device"),
-    ],
-)
-def test_limits_break(changes: dict[str, Any], name: str) -> None:
-    assert broken(limited(**changes)) == {name}
-
-
-def test_a_share_of_seven_may_be_rounded_down() -> None:
-    shared = strategy("mps", threads="100/N")
-    records = [view(pid, sm_count=18) for pid in range(1, 8)]
-    daemon = Daemon(list(range(1, 8)), threads=14.3)
-    assert not broken(collect(shared, [Gpu()], grants(7), records, occupied("mps", *range(1, 8)), [daemon]))
-
-
-def test_mig_gives_each_tenant_its_instance() -> None:
-    instances = [Gpu("MIG-1", 16, 16 * GIB), Gpu("MIG-2", 32, 32 * GIB)]
-    records = [
-        view(1, device=device_digest("MIG-1"), sm_count=16),
-        view(2, device=device_digest("MIG-2"), sm_count=32),
-    ]
-    occupants = occupied("compute", 1, 2)
-    assert not broken(collect(strategy("mig"), instances, grants(2, 2), records, occupants, []))
-    assert broken(collect(strategy("mig"), instances, grants(2, 2), records[::-1], occupants, [])) == {"device", "SMs"}
-
-
-def test_mps_inside_mig_has_a_daemon_for_each_instance() -> None:
-    instances = [Gpu("MIG-1", 60, 70 * GIB), Gpu("MIG-2", 60, 70 * GIB)]
-    records = [view(pid, device=device_digest(f"MIG-{1 + (pid - 1) % 2}"), sm_count=60) for pid in (1, 2, 3)]
-    daemons = [Daemon([1, 3]), Daemon([2])]
-    layered = strategy("mig", "mps")
-    occupants = occupied("mps", 1, 2, 3)
-    assert not broken(collect(layered, instances, grants(3, 2), records, occupants, daemons))
-    assert broken(collect(layered, instances, grants(3, 2), records, occupants, daemons[::-1]))
-
-
-def test_streams_share_one_context() -> None:
-    records = [view(1), view(1)]
-    both = grants(2, process=0)
-    assert not broken(collect(strategy("streams"), [Gpu()], both, records, occupied("compute", 1), []))
-    two = collect(strategy("streams"), [Gpu()], both, [view(1), view(2)], occupied("compute", 1, 2), [])
-    assert broken(two) == {"kinds of the tenants' contexts"}
-
-
-def test_a_tenant_without_a_view_proves_nothing() -> None:
-    found = collect(strategy("exclusive"), [Gpu()], grants(1), [{"view": None}], occupied("compute", 1), [])
-    assert broken(found) == {"device", "SMs", "kinds of the tenants' contexts"}
-
-
 def program(*pids: int, visible: str | None = "GPU-1") -> dict[str, Any]:
     """The record of a user program, as its host sees it."""
     return {"measured_by": "scrape", "view": None, "outside": {"pids": list(pids), "visible_devices": visible}}
 
 
-def test_a_program_is_found_on_the_gpu_by_whichever_of_its_processes_is_there() -> None:
-    both = [program(1, 11), program(2, 21, 22)]
-    found = collect(strategy("time-slicing"), [Gpu()], grants(2), both, occupied("compute", 11, 22), [])
-    assert not broken(found)
-    assert {item["source"] for item in found} == {"node"}
-    absent = collect(strategy("time-slicing"), [Gpu()], grants(2), both, occupied("compute", 11), [])
-    assert broken(absent) == {"kinds of the tenants' contexts"}
+def evidence(
+    mechanisms: str,
+    records: list[dict[str, Any]],
+    on_gpu: dict[str, list[int]],
+    daemons: Sequence[Daemon] = (),
+    devices: Sequence[Gpu] = (Gpu(),),
+    **limits: str,
+) -> list[dict[str, Any]]:
+    """Evidence for tenants, one after another over the devices; `on_gpu` are the processes by kind."""
+    layers = tuple(mechanisms.split("/"))
+    profile = "1g" if "mig" in layers else None
+    strategy = Strategy("own", layers, profile, 2, limits.get("threads"), limits.get("memory"), None)
+    process = 0 if mechanisms == "streams" else None
+    grants = [Grant(index, index % len(devices), process=process) for index in range(len(records))]
+    occupants = [Occupant(pid, kind, GIB) for kind, pids in on_gpu.items() for pid in pids]
+    return collect(strategy, devices, grants, records, occupants, daemons)
 
 
-def test_a_program_that_was_shown_another_gpu_or_all_is_no_evidence() -> None:
-    for visible in ("GPU-2", None):
-        found = collect(
-            strategy("exclusive"), [Gpu()], grants(1), [program(1, visible=visible)], occupied("compute", 1), []
-        )
-        assert broken(found) == {"device by its environment"}
+def case(*given: Any, **limits: Any) -> Callable[[], list[dict[str, Any]]]:
+    """That evidence, collected later."""
+    return partial(evidence, *given, **limits)
 
 
-def test_a_program_under_mps_is_a_client_of_our_server() -> None:
-    daemon = Daemon(connected=[11])
-    found = collect(strategy("mps"), [Gpu()], grants(1), [program(1, 11)], occupied("mps", 11), [daemon])
-    assert not broken(found)
-    outside = collect(strategy("mps"), [Gpu()], grants(1), [program(1, 12)], occupied("compute", 12), [daemon])
-    assert broken(outside) == {"kinds of the tenants' contexts", "clients of the MPS server"}
+def broken(found: list[dict[str, Any]]) -> set[str]:
+    """Names of what does not hold."""
+    return {item["name"] for item in found if not item["holds"]}
 
 
-def test_the_workers_of_a_program_are_clients_of_one_tenant() -> None:
-    both, on_gpu = [program(1, 11, 12), program(2, 21)], occupied("mps", 11, 12, 21)
-    found = collect(strategy("mps"), [Gpu()], grants(2), both, on_gpu, [Daemon([11, 12, 21])])
-    assert not broken(found)
-    other = collect(strategy("mps"), [Gpu()], grants(2), both, on_gpu, [Daemon([11, 12, 21, 31])])
-    assert broken(other) == {"clients of the MPS server"}
-    one_missed_it = occupied("mps", 11, 21) + occupied("compute", 12)
-    mixed = collect(strategy("mps"), [Gpu()], grants(2), both, one_missed_it, [Daemon([11, 21])])
-    assert broken(mixed) == {"kinds of the tenants' contexts"}
+ONE, TWO = [view(1)], [view(1), view(2)]
+CONTEXTS, CLIENTS = "kinds of the tenants' contexts", "clients of the MPS server"
+SHARE = "share of the SMs by the MPS server, percent"
+SIZES = [Gpu("MIG-1", 16, 16 * GIB), Gpu("MIG-2", 32, 32 * GIB)]
+ON_SIZES = [view(1, "MIG-1", sm_count=16), view(2, "MIG-2", sm_count=32)]
+HALVES = [Gpu("MIG-1", 60, 70 * GIB), Gpu("MIG-2", 60, 70 * GIB)]
+ON_HALVES = [view(pid, f"MIG-{1 + (pid - 1) % 2}", sm_count=60) for pid in (1, 2, 3)]
+PROGRAMS, WORKERS = [program(1, 11), program(2, 21, 22)], [program(1, 11, 12), program(2, 21)]
+EXTERNAL_SERVER = {"measured_by": "client", "view": None, "outside": None}
+CASES: dict[str, tuple[Callable[[], list[dict[str, Any]]], set[str]]] = {
+    "distinct contexts without MPS": (case("time-slicing", TWO, {"compute": [1, 2]}), set()),
+    "a client of a server": (case("time-slicing", TWO, {"compute": [1], "mps": [2]}), {CONTEXTS}),
+    "a context for graphics": (case("time-slicing", TWO, {"compute": [1], "graphics": [2]}), {CONTEXTS}),
+    "a tenant that NVML does not see": (case("exclusive", ONE, {}), {CONTEXTS}),
+    "a daemon next to time-slicing": (
+        case("time-slicing", ONE, {"compute": [1]}, [Daemon([])]),
+        {"our MPS daemons"},
+    ),
+    "a tenant without a view": (
+        case("exclusive", [{"view": None}], {"compute": [1]}),
+        {"device", "SMs", CONTEXTS},
+    ),
+    "one server with exactly the tenants": (case("mps", TWO, {"mps": [1, 2]}, [Daemon([1, 2])]), set()),
+    "a client that is missing": (case("mps", TWO, {"mps": [1, 2]}, [Daemon([1])]), {CLIENTS}),
+    "a client too many": (case("mps", TWO, {"mps": [1, 2]}, [Daemon([1, 2, 3])]), {CLIENTS}),
+    "half the SMs": (case("mps", TWO, {"mps": [1, 2]}, [Daemon([1, 2], threads=50.0)]), {SHARE}),
+    "no server": (case("mps", TWO, {"mps": [1, 2]}, [Daemon([], is_serving=False)]), {"MPS server"}),
+    "no daemon": (case("mps", ONE, {"compute": [1]}), {"MPS server", CONTEXTS}),
+    "a share of seven, rounded down": (
+        case(
+            "mps",
+            [view(pid, sm_count=18) for pid in range(1, 8)],
+            {"mps": list(range(1, 8))},
+            [Daemon(list(range(1, 8)), threads=14.3)],
+            threads="100/N",
+        ),
+        set(),
+    ),
+    "an instance each": (case("mig", ON_SIZES, {"compute": [1, 2]}, devices=SIZES), set()),
+    "each other's instance": (
+        case("mig", ON_SIZES[::-1], {"compute": [1, 2]}, devices=SIZES),
+        {"device", "SMs"},
+    ),
+    "a daemon for each instance": (
+        case("mig/mps", ON_HALVES, {"mps": [1, 2, 3]}, [Daemon([1, 3]), Daemon([2])], HALVES),
+        set(),
+    ),
+    "each other's daemon": (
+        case("mig/mps", ON_HALVES, {"mps": [1, 2, 3]}, [Daemon([2]), Daemon([1, 3])], HALVES),
+        {CLIENTS},
+    ),
+    "streams in one context": (case("streams", [view(1), view(1)], {"compute": [1]}), set()),
+    "streams in two": (case("streams", TWO, {"compute": [1, 2]}), {CONTEXTS}),
+    "programs by whichever of their processes": (
+        case("time-slicing", PROGRAMS, {"compute": [11, 22]}),
+        set(),
+    ),
+    "a program that is not there": (case("time-slicing", PROGRAMS, {"compute": [11]}), {CONTEXTS}),
+    "a program that was shown another GPU": (
+        case("exclusive", [program(1, visible="GPU-2")], {"compute": [1]}),
+        {"device by its environment"},
+    ),
+    "a program that was shown all GPUs": (
+        case("exclusive", [program(1, visible=None)], {"compute": [1]}),
+        {"device by its environment"},
+    ),
+    "a program as our client": (case("mps", [program(1, 11)], {"mps": [11]}, [Daemon([11])]), set()),
+    "a program outside of it": (
+        case("mps", [program(1, 12)], {"compute": [12]}, [Daemon([11])]),
+        {CONTEXTS, CLIENTS},
+    ),
+    "workers of one tenant": (case("mps", WORKERS, {"mps": [11, 12, 21]}, [Daemon([11, 12, 21])]), set()),
+    "one more than these": (
+        case("mps", WORKERS, {"mps": [11, 12, 21]}, [Daemon([11, 12, 21, 31])]),
+        {CLIENTS},
+    ),
+    "a worker outside": (
+        case("mps", WORKERS, {"mps": [11, 21], "compute": [12]}, [Daemon([11, 21])]),
+        {CONTEXTS},
+    ),
+    "a server that runs elsewhere": (
+        case("time-slicing", [view(1), EXTERNAL_SERVER], {"compute": [1]}),
+        set(),
+    ),
+}
 
 
-def test_a_server_that_is_not_ours_is_not_looked_for() -> None:
-    elsewhere = {"measured_by": "client", "view": None, "outside": None}
-    found = collect(strategy("time-slicing"), [Gpu()], grants(2), [view(1), elsewhere], occupied("compute", 1), [])
-    assert not broken(found)
+@pytest.mark.parametrize("collected, names", CASES.values(), ids=CASES.keys())
+def test_evidence_breaks_where_the_strategy_was_not_active(
+    collected: Callable[[], list[dict[str, Any]]], names: set[str]
+) -> None:
+    assert broken(collected()) == names
+
+
+def test_evidence_names_no_process_and_its_source() -> None:
+    found = CASES["distinct contexts without MPS"][0]()
+    assert not any(isinstance(item["observed"], int) and item["observed"] in (1, 2) for item in found)
+    assert {item["source"] for item in found} == {"tenant 0", "tenant 1", "node"}
+    assert {item["source"] for item in CASES["programs by whichever of their processes"][0]()} == {"node"}
+
+
+@pytest.mark.parametrize(
+    "answer, changes, names",
+    [
+        ("35G", {}, set()),
+        ("35840M", {}, set()),
+        *((answer, {}, {"memory limit by the MPS server"}) for answer in ("", "34G", "36G", "35839M", "35840", "all")),
+        *(("35G", {"sm_count": count}, {"SMs"}) for count in (132, 34, 16)),
+        ("35G", {"memory_free_bytes": 36 * GIB}, {"free memory in bytes"}),
+        *(("35G", {"over_limit_refused": seen}, {"allocation beyond the limit refused"}) for seen in (False, None)),
+        ("35G", {"device": device_digest("GPU-2")}, {"device"}),
+    ],
+)
+def test_limits_hold_from_inside_and_outside(answer: str, changes: dict[str, Any], names: set[str]) -> None:
+    """Four tenants under a quarter of SMs and memory each; `changes` of the last one's view."""
+    fair = {"sm_count": 32, "memory_free_bytes": 34 * GIB, "over_limit_refused": True}
+    records = [view(pid) for pid in (1, 2, 3, 4)]
+    for record, more in zip(records, ({}, {}, {}, changes), strict=True):
+        record["view"] |= fair | more
+    daemon = Daemon([1, 2, 3, 4], threads=25.0, memory=answer)
+    found = evidence("mps", records, {"mps": [1, 2, 3, 4]}, [daemon], threads="100/N", memory="100/N")
+    assert broken(found) == names

@@ -1,7 +1,5 @@
 """A GPU of this host as a node: what it can give, what each tenant gets, and that its daemons come and go."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -305,7 +303,7 @@ def test_mig_instances_are_made_only_where_the_owner_allowed_it(
     assert "3 MIG instances of profile 3g are needed, 2 fit" in (allowed.infeasible(large, 3) or "")
     allowed.ensure(State(large, None, 1))
     assert [found.profile for found in allowed.gpu.instances()] == ["3g.71gb", "3g.71gb"]
-    # A second layout must not become the one to put back.
+    # A second layout must not become the one to restore.
     allowed.ensure(State(mechanism("mig", profile="1g"), None, 1))
     assert len(allowed.gpu.instances()) == 7
     allowed.restore()

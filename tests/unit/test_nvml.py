@@ -1,7 +1,5 @@
 """A GPU as NVML shows it, and its MIG layout, on a mock NVML (tests/standins) with an H200's geometry."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -46,7 +44,7 @@ def test_a_gpu_without_mig(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_instances_that_exist(mock_nvml: Path) -> None:
     mock_nvml.write_text("gpu 0: 3g.71gb@0 1g.18gb@6 1g.18gb@5-\n")
     found = Gpu("0").instances()
-    # A GPU instance without its compute instance is no device.
+    # A GPU instance without its compute instance makes no device.
     assert sorted((each.profile, each.sm_count) for each in found) == [("1g.18gb", 16), ("3g.71gb", 60)]
 
 

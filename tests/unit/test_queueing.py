@@ -1,7 +1,5 @@
 """A queue: one tenant at a time, and one record of all of them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -151,7 +149,7 @@ def test_a_simulated_job_is_alone_when_its_neighbour_is_done(tmp_path: Path) -> 
     )
     turns = 2 * 0.001 * (1 + shared.config["simulated"]["time_slicing_overhead"])
     took = [tenant["job"]["completion_seconds"] for tenant in measured["tenants"]]
-    # Both in turns until the short one is done, then the rest of the long one alone.
+    # Both under time-slicing until the short one is done, then the rest of the long one alone.
     assert took == pytest.approx([500 * turns + 500 * 0.001, 500 * turns], rel=0.01)
     window = measured["window"]
     assert window["end_monotonic_seconds"] - window["start_monotonic_seconds"] == pytest.approx(took[0])

@@ -1,7 +1,5 @@
 """Counters at moments of their own: interpolation, resets, gaps, and Prometheus's quantiles."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The simulated node: its models against published numbers and formulas worked out by hand, and its states."""
 
-from __future__ import annotations
-
 import json
 import math
 import random
@@ -163,7 +161,7 @@ WORK = {"serial_seconds": 1.0, "parallel_sm_seconds": 60.0}
     "mechanisms, profile, percent, active, seconds",
     [
         (["exclusive"], None, None, 1, 1.6),  # a + w/S
-        (["time-slicing"], None, None, 1, 1.6),  # nobody to switch to
+        (["time-slicing"], None, None, 1, 1.6),  # no one to switch to
         (["time-slicing"], None, None, 4, 4 * 1.6 * 1.25),
         (["mps"], None, None, 1, 1.6),
         (["mps"], None, None, 4, 1.0 + 4 * 0.6),
@@ -194,7 +192,7 @@ def test_tenants_of_unequal_groups_feel_only_their_own(tmp_path: Path) -> None:
     measured = measure(planned, planned.cells[0], tmp_path)
     alone = 0.05004 + 4.106 / (3 * 14)
     means = [tenant["sum_seconds"] / tenant["count"] for tenant in measured["tenants"]]
-    # Two instances: tenants 0 and 2 take turns in one, tenant 1 has the other.
+    # Two instances: tenants 0 and 2 alternate in one, tenant 1 has the other.
     assert means == pytest.approx([2 * alone * 1.1097, alone, 2 * alone * 1.1097])
 
 

@@ -1,7 +1,5 @@
 """What simulated tenants do in their windows: noise as it was planted, loads against queueing theory."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from statistics import fmean
@@ -72,7 +70,7 @@ def test_buckets_are_those_of_the_real_tenant() -> None:
 def open_load(
     service_seconds: float, tenants: int, rate_hz: float, window_seconds: float, arrival: str, repeats: int
 ) -> list[dict[str, Any]]:
-    """Records of all tenants, from several draws, that take turns at a device without cost of switching."""
+    """Records of all tenants, from several draws, that alternate on a device without cost of switching."""
     spec: dict[str, Any] = {
         "strategy": {"mechanisms": ["time-slicing"], "profile": None, "limits": {}},
         "workload": {

@@ -1,7 +1,5 @@
 """Telemetry: the csv text, and the summary of a window from counters whose values are set."""
 
-from __future__ import annotations
-
 import csv
 import io
 import time

@@ -1,6 +1,4 @@
-"""Which cells Prometheus watches, how it learns of them, and what happens where it is not to be had."""
-
-from __future__ import annotations
+"""Which cells Prometheus watches, how it learns of them, and what happens where there is none."""
 
 import json
 import time
@@ -141,11 +139,11 @@ def test_a_cluster_without_the_operator_is_named() -> None:
         pod_monitor.ensure(Api(knows=False), "ns", pod_monitor.pod_monitor("a", "l", "r", SECTION))  # type: ignore[arg-type]
 
 
-# A course with nobody real in it.
+# A course with stand-ins in it.
 
 
 class Tenants:
-    """Two tenants whose metrics nobody reads."""
+    """Two tenants whose metrics no one reads."""
 
     are_local = True
 
@@ -256,7 +254,7 @@ def test_no_name_of_a_cluster_is_published() -> None:
 
 
 class Answering:
-    """A server whose clock is ahead by so much, and that says what it was given."""
+    """A server whose clock is ahead by so much, and that answers what it was given."""
 
     def __init__(self, ahead: float = 0.0, found: list[Any] | None = None) -> None:
         self.ahead, self.found = ahead, found or []
@@ -271,7 +269,7 @@ class Answering:
 class Clocked(Tenants):
     """Tenants of this machine."""
 
-    def endpoints(self) -> list[Clocked]:  # type: ignore[override]
+    def endpoints(self) -> list[Any]:  # type: ignore[override]
         return [self]
 
     def clock(self) -> tuple[int, int, float]:

@@ -1,7 +1,5 @@
 """The window: settling, announcing, measuring, with tenants in a fake clock."""
 
-from __future__ import annotations
-
 import threading
 import time
 

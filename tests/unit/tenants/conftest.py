@@ -1,7 +1,5 @@
 """A run of its own for every test, and tenants that end with it."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping

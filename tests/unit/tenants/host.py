@@ -1,7 +1,5 @@
 """Tenants as processes of this host, for tests: tiny ones, and programs in their place."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

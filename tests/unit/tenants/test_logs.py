@@ -1,7 +1,5 @@
 """Logs of any size: searched once, cut, and shown as plain lines."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Tenants as processes of this host: the real tenant where it matters, small programs where it must misbehave."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """How tenants that are processes end: asked, forced, interrupted, swept."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

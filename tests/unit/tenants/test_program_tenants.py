@@ -1,7 +1,5 @@
 """Cells whose tenants are user programs: real processes on the stand-in, well and badly behaved."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import shutil
