@@ -11,21 +11,13 @@ from unit.factories import back_to_back, record
 from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.rows import reduced
 from sharebench.analysis.tables.cells import cells_table
+from sharebench.records.tables import columns
 
-HEADER = (
-    "strategy,workload,replicas,repeat,block,tenant,tenant_workload,status,tenant_status,valid,reason,warnings,"
-    "count,errors,censored,effective_count,latency_mean_seconds,latency_p50_seconds,latency_p95_seconds,"
-    "latency_p99_seconds,latency_p999_seconds,latency_max_seconds,throughput_hz,slowdown,scrape_error_percent,"
-    "flop_per_second,completion_seconds,coverage_ratio,device_mean_seconds,device_to_host_ratio,memory_mib,"
-    "server_memory_mib,power_mean_watts,energy_joules,energy_per_iteration_joules,energy_above_idle_per_iteration_joules,"
-    "sm_clock_mean_mhz,temperature_max_celsius,startup_process_seconds,startup_import_seconds,"
-    "startup_context_seconds,startup_load_seconds,startup_warmup_seconds,startup_first_iteration_seconds,"
-    "cpu_seconds,run_queue_seconds,run_id,device"
-)
+HEADER = ",".join(columns("cells"))
 
 
 def table(records, baseline="exclusive"):
-    """The table of these records, as it comes back from a csv file."""
+    """The table of these records, as it is read from a csv file."""
     cells = [reduced(each) for each in records]
     text = cells_table(cells, Baseline(cells, baseline)).to_csv(index=False)
     assert text.splitlines()[0] == HEADER
@@ -72,62 +64,47 @@ def test_percentiles_outside_the_buckets_are_blank():
     assert rows["latency_mean_seconds"].tolist() == [pytest.approx(5e-7), pytest.approx(2000.0)]
 
 
-def test_slowdown_refers_to_the_baseline_of_the_same_run_and_block():
-    records = [
-        record("exclusive", [np.full(400, 0.004)], repeat=1),
-        record("exclusive", [np.full(400, 0.005)], repeat=2),
-        record("mps", [np.full(200, 0.008), np.full(200, 0.012)], repeat=1),
-        record("mps", [np.full(200, 0.010), np.full(200, 0.020)], repeat=2),
-    ]
-    assert table(records)["slowdown"].tolist() == pytest.approx([1, 1, 2, 3, 2, 4])
+EARLY, LATE = (0.004, {"repeat": 1}), (0.009, {"repeat": 2})
 
 
-@pytest.mark.parametrize("other", [{"run_id": "run-2"}, {"block": 7}])
-def test_without_a_partner_slowdown_refers_to_the_geometric_mean(other):
-    records = [
-        record("exclusive", [np.full(400, 0.004)], repeat=1),
-        record("exclusive", [np.full(400, 0.009)], repeat=2),
-        record("mps", [np.full(200, 0.012)], repeat=1, **other),
-    ]
-    assert table(records)["slowdown"].iloc[2] == pytest.approx(2.0)
+@pytest.mark.parametrize(
+    ("alone", "shared", "baseline", "slowdowns"),
+    [
+        ([EARLY, LATE], [([0.008, 0.012], {"repeat": 1}), ([0.018, 0.036], {"repeat": 2})], "exclusive", [2, 3, 2, 4]),
+        # Without a partner of that run and block it is over the geometric mean, as over several in one block.
+        ([EARLY, LATE], [([0.012], {"repeat": 1, "run_id": "run-2"})], "exclusive", [2]),
+        ([EARLY, LATE], [([0.012], {"repeat": 1, "block": 7})], "exclusive", [2]),
+        ([(mean, own | {"block": 0}) for mean, own in (EARLY, LATE)], [([0.012], {"block": 0})], "exclusive", [2]),
+        ([EARLY], [([0.012], {"repeat": 1})], None, [None]),
+        ([], [([0.004], {}), ([0.008, 0.008], {})], "mps", [1, 2, 2]),
+    ],
+    ids=["pairs", "another run", "another block", "several in a block", "no baseline", "the baseline shares itself"],
+)
+def test_what_a_slowdown_refers_to(alone, shared, baseline, slowdowns):
+    records = [record("exclusive", [np.full(400, mean)], **own) for mean, own in alone]
+    records += [record("mps", [np.full(200, mean) for mean in means], **own) for means, own in shared]
+    found = table(records, baseline)["slowdown"].iloc[len(alone) :].to_numpy(float)
+    assert found == pytest.approx(np.array(slowdowns, float), nan_ok=True)
 
 
-def test_several_baseline_cells_of_one_block_are_taken_together():
-    records = [
-        record("exclusive", [np.full(400, 0.004)], repeat=1, block=0),
-        record("exclusive", [np.full(400, 0.009)], repeat=2, block=0),
-        record("mps", [np.full(200, 0.012)], repeat=1, block=0),
-    ]
-    assert table(records)["slowdown"].tolist() == pytest.approx([2 / 3, 1.5, 2.0])
-
-
-def test_an_invalid_baseline_is_no_baseline():
+def test_an_invalid_baseline_does_not_count():
     broken = record("exclusive", repeat=1)
     broken["gates"][0]["passed"] = False
-    rows = table([broken, record("mps", repeat=1)])
-    assert rows["slowdown"].isna().all()
-    assert table([record("exclusive"), record("mps")], baseline=None)["slowdown"].isna().all()
+    assert table([broken, record("mps", repeat=1)])["slowdown"].isna().all()
 
 
-def test_the_baseline_strategy_with_more_tenants_is_no_baseline():
-    records = [record("mps", [np.full(400, 0.004)]), record("mps", [np.full(200, 0.008)] * 2)]
-    assert table(records, baseline="mps")["slowdown"].tolist() == pytest.approx([1, 2, 2])
+def a_mix(**more):
+    """A cell with a tenant of each workload, with 2 and 40 ms."""
+    loads = [("light", np.full(200, 0.002)), ("heavy", np.full(50, 0.040))]
+    tenants = [factories.tenant(k, back_to_back(own), workload=name) for k, (name, own) in enumerate(loads)]
+    return record("mps", workload="light+heavy", tenants=tenants, **more)
 
 
 def test_a_tenants_slowdown_refers_to_its_own_workload():
-    mix = record(
-        "mps",
-        workload="light+heavy",
-        tenants=[
-            factories.tenant(0, back_to_back(np.full(200, 0.002)), workload="light"),
-            factories.tenant(1, back_to_back(np.full(50, 0.040)), workload="heavy"),
-        ],
-    )
     alone = [
-        record("exclusive", [np.full(400, 0.001)], workload="light"),
-        record("exclusive", [np.full(400, 0.010)], workload="heavy"),
+        record("exclusive", [np.full(400, own)], workload=name) for name, own in (("light", 0.001), ("heavy", 0.01))
     ]
-    assert table([*alone, mix])["slowdown"].tolist() == pytest.approx([1, 1, 2, 4])
+    assert table([*alone, a_mix()])["slowdown"].tolist() == pytest.approx([1, 1, 2, 4])
 
 
 def test_a_cell_without_tenants_is_one_row_without_a_tenant():
@@ -157,15 +134,11 @@ def test_a_failed_gate_shows_as_reason_or_warning():
     assert row["warnings"] == "errors;drift"
 
 
-def test_whole_numbers_stay_whole_beside_blanks():
+def test_whole_numbers_stay_whole_next_to_blanks():
     cells = [reduced(record()), reduced(record("mig", status="infeasible", reason="no"))]
     lines = cells_table(cells, Baseline(cells, None)).to_csv(index=False).splitlines()
     assert ",0,matmul,ok,ok,True,,,400,0,0,400," in lines[1]
-
-
-def test_no_records_give_an_empty_table_with_its_columns():
-    text = cells_table([], Baseline([], "exclusive")).to_csv(index=False)
-    assert text == HEADER + "\n"
+    assert cells_table([], Baseline([], "exclusive")).to_csv(index=False) == HEADER + "\n"
 
 
 OF_GPUS = [
@@ -214,24 +187,11 @@ def test_what_the_device_does_not_tell_is_blank():
     assert table([measured])[[*OF_GPUS, "memory_mib"]].isna().all(axis=None)
 
 
-def test_a_mix_of_workloads_has_no_energy_per_iteration():
-    mix = record(
-        "mps",
-        workload="light+heavy",
-        tenants=[
-            factories.tenant(0, back_to_back(np.full(200, 0.002)), workload="light"),
-            factories.tenant(1, back_to_back(np.full(50, 0.040)), workload="heavy"),
-        ],
-        is_gpu=True,
-    )
-    row = table([mix]).iloc[0]
+@pytest.mark.parametrize("made", [a_mix(is_gpu=True), record("mps", [[]], is_gpu=True)], ids=["mix", "no iteration"])
+def test_some_cells_have_no_energy_per_iteration(made):
+    row = table([made]).iloc[0]
     assert row["energy_joules"] == 600
     assert pd.isna(row["energy_per_iteration_joules"]) and pd.isna(row["energy_above_idle_per_iteration_joules"])
-
-
-def test_a_cell_without_iterations_has_no_energy_per_iteration():
-    row = table([record("mps", [[]], is_gpu=True)]).iloc[0]
-    assert row["energy_joules"] == 600 and pd.isna(row["energy_per_iteration_joules"])
 
 
 def test_memory_on_a_gpu_is_what_the_driver_counts_for_the_process():

@@ -1,4 +1,4 @@
-"""Who was unharmed, slowed or failed beside a fault: judged from timelines, and counted."""
+"""Who was unharmed, slowed or failed next to a fault: judged from timelines, and counted."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_one_or_two_slow_slots_are_anybodys(last: int) -> None:
 def test_what_happened_before_the_fault_too_is_no_effect_of_it() -> None:
     noisy = shape(from_3_to_4=0.02, from_20_to_25=0.015)
     assert seen(noisy).slowed_seconds == 0.0
-    # One outlier is no licence.
+    # One outlier does not excuse it.
     assert seen(shape(from_3_to_3=0.02, from_20_to_25=0.015)).slowed_seconds == pytest.approx(6 * SLOT_SECONDS)
 
 
@@ -113,49 +113,37 @@ def record(kind: str = "killed", victim: str = "ok", happened: bool = True, **fa
     return made | {"gates": gates.evaluate(made)}
 
 
-def outcome(made: dict[str, Any]) -> Case:
-    (case,) = cases(made)
-    return case
-
-
-def test_a_victim_that_was_as_fast_as_before_is_unharmed() -> None:
-    case = outcome(record())
-    assert (case.outcome, case.aggressor, case.note) == ("unharmed", "killed", "")
-
-
-def test_a_slower_victim_is_slowed() -> None:
+def failing(gate: str) -> dict[str, Any]:
     made = record()
+    return made | {"gates": [each | {"passed": each["name"] != gate} for each in made["gates"]]}
+
+
+def slower() -> dict[str, Any]:
+    made = record(new_tenant_seconds=4.0, set_up_again=True)
     made["tenants"][0]["timeline"] = timeline(shape(from_16_to_30=0.02))
-    assert outcome(made).outcome == "slowed"
+    return made
 
 
-def test_a_victim_that_ended_has_failed_with_its_error() -> None:
-    case = outcome(record(victim="crashed"))
-    assert (case.outcome, case.note) == ("failed", "ended")
-
-
-def test_a_gate_about_latencies_leaves_survival_standing() -> None:
-    made = record()
-    made["gates"] = [gate | {"passed": gate["name"] != "cpu_stolen"} for gate in made["gates"]]
-    case = outcome(made)
-    assert (case.outcome, case.note) == ("unjudged", "latencies excluded by cpu_stolen")
-
-
-def test_without_evidence_the_cell_says_nothing() -> None:
-    made = record()
-    made["gates"] = [gate | {"passed": gate["name"] != "evidence"} for gate in made["gates"]]
-    assert outcome(made).outcome is None
-
-
-def test_without_a_fault_the_cell_says_nothing() -> None:
-    case = outcome(record(happened=False))
-    assert (case.outcome, case.note) == (None, "the fault did not happen")
+@pytest.mark.parametrize(
+    ("made", "outcome", "note"),
+    [
+        (record(), "unharmed", ""),
+        (slower(), "slowed", ""),
+        (record(victim="crashed"), "failed", "ended"),
+        # A gate about latencies leaves survival standing, one about evidence nothing.
+        (failing("cpu_stolen"), "unjudged", "latencies excluded by cpu_stolen"),
+        (failing("evidence"), None, "excluded by evidence"),
+        (record(happened=False), None, "the fault did not happen"),
+    ],
+)
+def test_what_became_of_a_victim(made: dict[str, Any], outcome: str | None, note: str) -> None:
+    (case,) = cases(made)
+    assert (case.outcome, case.note) == (outcome, note)
+    assert case.aggressor == ("killed" if made["fault"]["happened"] else "")
 
 
 def test_the_table_counts_victims_and_has_the_worst() -> None:
-    slow = record(new_tenant_seconds=4.0, set_up_again=True)
-    slow["tenants"][0]["timeline"] = timeline(shape(from_16_to_30=0.02))
-    made = [record(), slow, record(victim="crashed"), record(happened=False)]
+    made = [record(), slower(), record(victim="crashed"), record(happened=False)]
     alone = Baseline([reduced(factories.record(latencies=[np.full(400, 0.004)]))], "exclusive")
     expected = [("mps", name) for name in FAULTS for _ in range(4)]
     table = isolation_table([case for each in made for case in cases(each)], expected, FAULTS, 4, alone)

@@ -19,6 +19,7 @@ from sharebench.nodes.simulated.node import iteration_seconds
 
 LITERATURE = Path(__file__).parents[3] / "published" / "literature.csv"
 A100 = Device("nvidia", 108, MIG_UNITS["A100"], 7)
+UNKNOWN = device_of({"kind": "kubernetes", "product": "NVIDIA H200"}, {}, None)
 SIMULATED = Device("simulated", 108, {f"{n}g": 14 * n for n in range(1, 8)}, 7)
 
 
@@ -78,7 +79,7 @@ def test_mps_of_nos_from_mig_and_time_slicing_alone() -> None:
     of_mps = [100 * math.expm1(error) for (name, _), error in errors.items() if name == "mps" and error is not None]
     assert len(of_mps) == 4
     assert max(map(abs, of_mps)) <= 1.2
-    # Nobody else tells what a switch costs.
+    # No other strategy determines what a switch costs.
     assert [errors["time-slicing", n] for n in (3, 5, 7)] == [None] * 3
 
 
@@ -186,24 +187,25 @@ def test_what_the_points_do_not_tell_is_not_predicted() -> None:
     assert scaling.choose([]) is None
 
 
-def test_turns_that_somebody_delays_besides_have_no_parts() -> None:
-    assert parts(strategy("hami", "time-slicing", thread_percent="100//N"), 3, A100) is None
-    assert parts(strategy("time-slicing"), 3, A100) is not None
-
-
-def test_an_instance_of_unknown_size_has_no_parts() -> None:
-    unknown = device_of({"kind": "nvidia", "product": "NVIDIA L40S"}, {}, 142)
-    assert parts(BY_NAME["mig"], 2, unknown) is None
-    known = device_of({"kind": "nvidia", "product": "NVIDIA H200"}, {}, 132)
-    assert [part.share for part in parts(BY_NAME["mig-large"], 1, known) or ()] == [1 / 60]
-
-
-def test_of_a_device_of_unknown_size_only_instances_have_parts() -> None:
-    """A Kubernetes node does not say how many SMs its GPU has."""
-    unknown = device_of({"kind": "kubernetes", "product": "NVIDIA H200"}, {}, None)
-    assert all(parts(BY_NAME[name], 1, unknown) is None for name in ("exclusive", "time-slicing", "mps", "mps-limited"))
-    assert [part.share for part in parts(BY_NAME["mig-large"], 1, unknown) or ()] == [1 / 60]
-    assert parts(BY_NAME["mps"], 2, device_of({"kind": "cpu", "product": "a CPU"}, {}, None)) is None
+@pytest.mark.parametrize(
+    ("each", "replicas", "device", "shares"),
+    [
+        # Another scheduler's library delays the turns besides.
+        (strategy("hami", "time-slicing", thread_percent="100//N"), 3, A100, None),
+        (strategy("time-slicing"), 3, A100, [1 / 108]),
+        (BY_NAME["mig"], 2, device_of({"kind": "nvidia", "product": "NVIDIA L40S"}, {}, 142), None),
+        (BY_NAME["mig-large"], 1, device_of({"kind": "nvidia", "product": "NVIDIA H200"}, {}, 132), [1 / 60]),
+        # A Kubernetes node does not report how many SMs its GPU has.
+        *((BY_NAME[name], 1, UNKNOWN, None) for name in ("exclusive", "time-slicing", "mps", "mps-limited")),
+        (BY_NAME["mig-large"], 1, UNKNOWN, [1 / 60]),
+        (BY_NAME["mps"], 2, device_of({"kind": "cpu", "product": "a CPU"}, {}, None), None),
+        (strategy("mig-unequal", "mig", profiles=("3g", "2g", "1g.5gb")), 3, A100, [1 / 42, 1 / 28, 1 / 14]),
+        (strategy("mig-unequal", "mig", profiles=("3g", "2g", "1g.5gb")), 1, A100, [1 / 42]),
+    ],
+)
+def test_parts_of_a_device(each: Strategy, replicas: int, device: Device, shares: list[float] | None) -> None:
+    found = parts(each, replicas, device)
+    assert (found and [part.share for part in found]) == (shares and pytest.approx(shares))
 
 
 def test_limits_of_a_gpu_are_rounded_as_it_was_seen_to_do() -> None:
@@ -241,11 +243,7 @@ def test_refits_follow_their_data() -> None:
     assert doubled.parameters[SWITCHING] == pytest.approx(0.11, rel=1e-3)
 
 
-def test_the_parts_of_an_unequal_layout_are_of_its_sizes() -> None:
-    unequal = strategy("mig-unequal", "mig", profiles=("3g", "2g", "1g.5gb"))
-    found = parts(unequal, 3, A100) or ()
-    assert [part.share for part in found] == pytest.approx([1 / 42, 1 / 28, 1 / 14])
-    assert len(parts(unequal, 1, A100) or ()) == 1
-    assert A100.infeasible(unequal, 4) is not None
+def test_an_unequal_layout_has_its_limits_and_its_turns() -> None:
+    assert A100.infeasible(strategy("mig-unequal", "mig", profiles=("3g", "2g", "1g.5gb")), 4) is not None
     layered = strategy("layered", "mig", "time-slicing", profiles=("3g", "1g"))
     assert [part.turns for part in parts(layered, 3, A100) or ()] == [2, 1]
