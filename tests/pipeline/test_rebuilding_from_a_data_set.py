@@ -84,5 +84,5 @@ def test_a_damaged_data_set_is_refused_without_a_command_that_cannot_help(finish
     result = finished.run(config=["from=results"])
     assert result.failed == {"aggregate": {""}}
     assert "results/cells/mig/alpha/n2/r1/raw.json: not valid JSON, damaged or cut off" in result.out
-    assert "measure them again where this data set was made" in result.out
+    assert "re-measure them where this data set was made" in result.out
     assert "--forcerun" not in result.out

@@ -21,7 +21,7 @@ TABLES = ["results/tables/summary.csv"]
 def printed_command(checkout: Checkout, refused: Result) -> list[str]:
     """The files that the refusal's command forces, as a shell would read them."""
     found = re.findall(
-        r"^measure them again: snakemake --forcerun (.*) \(with the options of this run\)$", refused.out, re.M
+        r"^re-measure them: snakemake --forcerun (.*) \(with the options of this run\)$", refused.out, re.M
     )
     assert len(found) == 1, refused.out
     answer = subprocess.run(

@@ -95,7 +95,7 @@ def _manifest(study: Study, run: run_record.RunRecord, units: int | None) -> dic
 
 
 def aggregate(data: Path, results: Path, tabled: Path) -> None:
-    """Write tables and manifest of the running run's study, and make the only file in its folder that `tabled` names.
+    """Write tables and manifest of the running run's study, and make the marker, the only file in its folder.
 
     Raises Refused when the records do not belong together.
     """
@@ -113,7 +113,7 @@ def aggregate(data: Path, results: Path, tabled: Path) -> None:
 
 
 def table(study: Study, data: Path, results: Path, run: run_record.RunRecord) -> None:
-    """Write `results`/tables and manifest.json from the records under `data`; `run` says who did it and why.
+    """Write `results`/tables and manifest.json from the records under `data`; `run` is who did it and why.
 
     Raises Refused when the records do not belong together.
     """

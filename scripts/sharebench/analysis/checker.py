@@ -179,9 +179,9 @@ def refusal(refused: Mapping[Path, str], results: Path, measured_here: bool = Tr
     if len(reasons) > NAMED:
         lines.append(f"  and {len(reasons) - NAMED} other reason(s)")
     if not measured_here:
-        return "\n".join([*lines, "measure them again where this data set was made"])
+        return "\n".join([*lines, "re-measure them where this data set was made"])
     listed = run_record.state_folder(results).resolve() / "refused.txt"
     replace_atomically(listed, "".join(f"{path}\n" for path in refused))
     targets = " ".join(map(str, refused)) if len(refused) <= NAMED else f"$(cat {listed})"
-    lines.append(f"measure them again: snakemake --forcerun {targets} (with the options of this run)")
+    lines.append(f"re-measure them: snakemake --forcerun {targets} (with the options of this run)")
     return "\n".join(lines)

@@ -321,7 +321,7 @@ def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | No
                 lines.append("interrupted again: no tables of what was measured until now")
             if (results / "partial" / "cells.csv").exists():
                 lines += ending_lines(results / "partial")
-        if not any(line.startswith("measure them again:") for line in lines):
+        if not any(line.startswith("re-measure them:") for line in lines):
             lines.append("not complete: the same command again does only what is missing")
     lines += [trouble] if trouble else []
     print("\n".join(line for line in lines if line), file=sys.stderr)

@@ -20,7 +20,7 @@ VIEW = {
 
 
 def in_pods(mechanisms: list[str], seen: list[int | None], thread_percent: float | None = None) -> dict[str, Any]:
-    """A cell on the GPU of a Kubernetes node, whose tenants saw so many SMs; None for one without a view."""
+    """A cell on the GPU of a Kubernetes node, whose tenants saw that number of SMs; None for one without a view."""
     made = copy.deepcopy(record(latencies=[[0.005] * 40 for _ in seen], is_gpu=True))
     made["node"] |= {"kind": "kubernetes", "units": None}
     made["spec"] = spec(strategy={"mechanisms": mechanisms})

@@ -14,7 +14,7 @@ from sharebench.records.tables import columns
 from sharebench.study.cells import Cell
 
 ALONE = {"fast": 0.001, "slow": 0.010}
-# Slowdown of the first beside the second.
+# Slowdown of the first next to the second.
 PLANTED = {("fast", "slow"): 3.0, ("slow", "fast"): 1.5, ("fast", "fast"): 2.0, ("slow", "slow"): 2.5}
 
 

@@ -1,4 +1,4 @@
-"""tables/jobs.csv: makespans, start-up, the queue that sharing is held against, and what is blank."""
+"""tables/jobs.csv: makespans, start-up, the queue that sharing is compared with, and what is blank."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_window_of_fixed_length_is_no_job() -> None:
     mix = factories.record("mps", [np.full(400, 0.005)] * 2, tenants_run=["matmul", "batch"])
     spec = json.loads(mix["spec"]) | {"replicas": 2}
     spec["workload"]["tenants"][1]["job"] = {"iterations": 400}
-    assert job_cell(mix | {"spec": json.dumps(spec)}) is None, "a job beside a loop has a window"
+    assert job_cell(mix | {"spec": json.dumps(spec)}) is None, "a job next to a loop has a window"
 
 
 def test_the_makespan_of_shared_jobs_is_the_last_completion_and_of_a_queue_the_sum() -> None:

@@ -264,7 +264,7 @@ def test_the_isolation_index_compares_with_the_same_strategy_without_neighbours(
     assert rows.loc[2, "isolation_index"] == pytest.approx(2 - math.exp(ratios.mean()))
     assert rows.loc[2, "isolation_index_low"] == pytest.approx(2 - math.exp(high))
     assert rows.loc[2, "isolation_index_high"] == pytest.approx(2 - math.exp(low))
-    assert pd.isna(rows.loc[1, "isolation_index"]), "nobody is beside it"
+    assert pd.isna(rows.loc[1, "isolation_index"]), "it has no neighbour"
 
 
 def test_the_isolation_index_of_a_published_pair():
@@ -341,7 +341,7 @@ def test_baseline_and_control_of_a_block_are_the_baseline_together():
         [math.exp(each) for each in (ratios.mean(), low, high)]
     )
     assert rows.loc["mps", "antt"] == pytest.approx(rows.loc["mps", "slowdown"])
-    # The control is held against the other measurement alone, and the baseline against itself.
+    # The control is compared with the other measurement alone, and the baseline against itself.
     assert rows.loc["exclusive-again", "slowdown"] == pytest.approx(stats.gmean(np.divide(control, BASELINE)))
     assert rows.loc["exclusive-again", "antt"] == pytest.approx(rows.loc["exclusive-again", "slowdown"])
     assert rows.loc["exclusive", "slowdown"] == 1

@@ -49,7 +49,7 @@ def note_on_percentile(name: str, cells: Sequence[MeasuredCell]) -> str | None:
         worth = math.floor(most.effective_count)
         return f"{WORDS[name]} needs {needed} independent iterations, the {most.count} are worth {worth}{share}"
     if any(row.scrape_error_percent is not None for cell in blank for row in cell.rows):
-        return f"{WORDS[name]} is not told by the program's own metrics{share}"
+        return f"{WORDS[name]} is not in the program's own metrics{share}"
     return f"{WORDS[name]} is outside the buckets (1 µs to 1000 s){share}"
 
 

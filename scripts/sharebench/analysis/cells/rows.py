@@ -204,7 +204,7 @@ def bounded(histogram: Histogram | ForeignHistogram, count: float) -> dict[str, 
 
 
 def tenant_key(record: Record, tenant: TenantRecord) -> TableRow:
-    """The columns that say which tenant of which cell a row is of."""
+    """The tenant and the cell of a row, as columns."""
     return {
         **record["cell"],
         "tenant": tenant["index"],
@@ -216,7 +216,7 @@ def tenant_key(record: Record, tenant: TenantRecord) -> TableRow:
 def outcome(
     statuses: Iterable[str], reasons: Iterable[str | None], n_expected: int, valid: Sequence[object]
 ) -> TableRow:
-    """The columns that say how the cells of a row ended."""
+    """The end of the cells of a row, as columns."""
     different = set(statuses) or {"missing"}
     return {
         "status": different.pop() if len(different) == 1 else "mixed",

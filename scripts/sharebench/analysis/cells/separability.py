@@ -1,4 +1,4 @@
-"""What a study can tell apart: an effect must exceed the difference between two measurements of the same thing."""
+"""Which effects a study can distinguish: they must exceed the difference between two measurements of the same thing."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def paragraph(workload: str, options: Sequence[Option], question: Question, shar
         more = f" and {len(alike) - SHOWN} more" if len(alike) > SHOWN else ""
         what = "mean latency" if best.level and best.level.promptness else "throughput"
         sentences.append(
-            f"In {what} {', '.join(alike[:SHOWN])}{more} cannot be told from it; "
+            f"In {what} {', '.join(alike[:SHOWN])}{more} cannot be distinguished from it; "
             f"{best.option.strategy} is the least effort."
         )
     predicted = [found for each in plans if (found := best_of(each.option, question, False))]

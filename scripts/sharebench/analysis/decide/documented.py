@@ -61,11 +61,11 @@ def fault_isolation(strategy: Strategy) -> Evidence:
 EFFORTS: Mapping[tuple[str, ...], str] = {
     ("exclusive",): "none",
     ("time-slicing",): "none: what a GPU does by itself",
-    ("mps",): "a daemon beside the tenants",
+    ("mps",): "a daemon next to the tenants",
     ("mps", "limits"): "a daemon, and limits to be chosen per tenant",
-    ("mig",): "instances made beforehand, on an idle GPU",
-    ("mig", "time-slicing"): "instances made beforehand, tenants spread over them",
-    ("mig", "mps"): "instances made beforehand, and a daemon in each",
+    ("mig",): "instances made in advance, on an idle GPU",
+    ("mig", "time-slicing"): "instances made in advance, tenants spread over them",
+    ("mig", "mps"): "instances made in advance, and a daemon in each",
     ("streams",): "all tenants rewritten into one process",
 }
 """What it takes to set a mechanism up, from the least to the most (ease: KUBECON; the rest is our judgement)."""

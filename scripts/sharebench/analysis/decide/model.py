@@ -169,7 +169,7 @@ def model_table(models: Mapping[str, Model]) -> pd.DataFrame:
                 "shape": shape,
                 "chosen": is_chosen,
                 "leave_one_out_error_percent": None if error is None else 100 * math.expm1(error),
-                "reason": "" if fitted else "these cells do not tell its parameters apart",
+                "reason": "" if fitted else "these cells do not determine its parameters",
             }
             for parameter, value in (fitted.parameters if fitted else {"": None}).items():
                 low, high = model.intervals.get(parameter, (None, None)) if is_chosen else (None, None)
@@ -212,7 +212,7 @@ def _prediction(
     reason = model.reason
     if predicted is None and not reason:
         is_known = parts(strategy, replicas, device) is not None
-        reason = "no cell tells it" if is_known else "its part of the device is not known"
+        reason = "no cell determines it" if is_known else "its part of the device is not known"
     row: TableRow = {
         "strategy": strategy.name,
         "workload": model.workload,

@@ -102,7 +102,7 @@ def _measured(row: SummaryRow, rows: Sequence[SummaryRow], strategy: Strategy, i
     isolation = documented.performance_isolation(strategy)
     if alone is not None and row.replicas > 1 and MEAN in row.metrics:
         growth = row.metrics[MEAN].value / alone.value
-        text = f"{row.replicas} tenants take {growth:.2f} times as long as one with this strategy"
+        text = f"{row.replicas} tenants have {growth:.2f} × the latency of one with this strategy"
         isolation = Evidence(growth <= MOST_GROWTH, MEASURED, text)
     mean = _with_draws(row, MEAN, 4) if is_open_load else None
     return Level(

@@ -7,7 +7,7 @@ A part of the device with `units` SMs, on which `n` tenants run together or take
 * floor: T = t (1 + eps) max(a, w x), for work that a part of the device serves as fast as the whole.
 * curved: affine with c n (n - 1) added: tenants at the same time that also wait for each other's memory traffic.
 
-eps is 0 where nobody takes turns. Each is fitted to the logs of all cells of a workload at once, by least squares.
+eps is 0 where no tenants alternate. Each is fitted to the logs of all cells of a workload at once, by least squares.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class _Design:
 
 
 def fit(points: Sequence[Point], shape: str, near: Fit | None = None) -> Fit | None:
-    """The shape with the least sum of squared log residuals; None where the points cannot tell its parameters.
+    """The shape with the least sum of squared log residuals; None where the points do not determine its parameters.
 
     The search begins at `near`, the fit to almost the same points, or else at several places.
     """
@@ -154,7 +154,7 @@ def intervals(fitted: Fit, points: Sequence[Point], repeats: Floats) -> dict[str
 
 
 def leave_one_out(points: Sequence[Point], fitted: Fit) -> list[float | None]:
-    """Log of predicted over observed for each point, by a fit to all others; None where these cannot tell."""
+    """Log of predicted over observed for each point, by a fit to all others; None where these do not determine it."""
     errors: list[float | None] = []
     for index, point in enumerate(points):
         rest = fit([*points[:index], *points[index + 1 :]], fitted.shape, near=fitted)

@@ -1,6 +1,6 @@
 """The effective sample size of a window: iterations that follow each other are rarely independent.
 
-Batch means. A window is cut into G groups of neighbouring slots of its timeline, and a sum of deviations from the
+Batch means. A window is divided into G groups of neighbouring slots of its timeline, and a sum of deviations from the
 tenant's mean, d_g = Σ (sum - mean × count), is taken in each. Of independent iterations the sum of a group has the
 variance (iterations in it) × σ², so that
 
