@@ -22,9 +22,6 @@ from tenant.failures import exit_code, line
 from tenant.server import Server, State
 
 if TYPE_CHECKING:
-    from tenant.contract import Rule
-    from tenant.exposition import Exposition
-    from tenant.load import Load
     from tenant.record import Identity
     from tenant.workload import Workload
 
@@ -80,58 +77,48 @@ def _announce(ports: list[int]) -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
 
-def _loop(state: State, workload: Workload, identity: Identity, load: Load, rule: Rule, shown: Exposition) -> NoReturn:
+def _run(arguments: argparse.Namespace, states: list[State]) -> NoReturn:
+    from tenant import startup
+
+    tenants = startup.load(arguments)
+    # With numpy, whose import is the workload's part of start-up.
+    from tenant.contract import Rule
+    from tenant.exposition import Exposition
+    from tenant.load import Load
     from tenant.measure import Measurement
 
-    workload.attach()
-    state.measurement = measurement = Measurement(workload, identity, load, rule, shown=shown)
-    state.status = "warming"
-    measurement.warm_up()
-    state.status = "ready"
-    while True:
-        measurement.turn()
+    load, rule = Load.parse(arguments.load), Rule.parse(arguments.warmup)
+    shown = Exposition.parse(arguments.exposition)
 
+    def loop(state: State, workload: Workload, identity: Identity) -> NoReturn:
+        workload.attach()
+        state.measurement = measurement = Measurement(workload, identity, load, rule, shown=shown)
+        state.status = "warming"
+        measurement.warm_up()
+        state.status = "ready"
+        while True:
+            measurement.turn()
 
-def _loop_side_by_side(threads: list[threading.Thread], ended: SimpleQueue[int]) -> NoReturn:
+    if not arguments.streams:
+        loop(states[0], *tenants[0])
+    ended: SimpleQueue[int] = SimpleQueue()
+
+    def guarded(state: State, workload: Workload, identity: Identity) -> None:
+        try:
+            loop(state, workload, identity)
+        except Exception as error:
+            ended.put(exit_code(error))
+
     # This thread only waits for a signal or for the first tenant to fail; that ends all.
     try:
-        for thread in threads:
-            thread.start()
+        for state, tenant in zip(states, tenants, strict=True):
+            threading.Thread(target=guarded, args=(state, *tenant), daemon=True).start()
         code = ended.get()
     except SystemExit:
         code = 0
     sys.stderr.flush()
     # Not sys.exit: it would take the interpreter apart under threads that are within a framework's call.
     os._exit(code)
-
-
-def _run(arguments: argparse.Namespace, states: list[State]) -> NoReturn:
-    from tenant import startup
-
-    tenants = startup.load(arguments)
-    from tenant.contract import Rule
-    from tenant.exposition import Exposition
-    from tenant.load import Load
-
-    load, rule = Load.parse(arguments.load), Rule.parse(arguments.warmup)
-    shown = Exposition.parse(arguments.exposition)
-    if not arguments.streams:
-        _loop(states[0], *tenants[0], load, rule, shown)
-    ended: SimpleQueue[int] = SimpleQueue()
-
-    def guarded(state: State, workload: Workload, identity: Identity) -> None:
-        try:
-            _loop(state, workload, identity, load, rule, shown)
-        except Exception as error:
-            ended.put(exit_code(error))
-
-    _loop_side_by_side(
-        [
-            threading.Thread(target=guarded, args=(state, *tenant), daemon=True)
-            for state, tenant in zip(states, tenants, strict=True)
-        ],
-        ended,
-    )
 
 
 def main() -> NoReturn:

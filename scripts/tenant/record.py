@@ -79,12 +79,6 @@ def _timed(tally: Tally) -> Timed:
     return {"count": tally.count, "sum_seconds": tally.sum_ns / 1e9, "histogram": to_sparse(tally.counts)}
 
 
-def _memory_bytes(identity: Identity, workload: Workload, outcome: Outcome) -> int | None:
-    # All tenants of a process do the same, so what it holds is theirs in equal parts.
-    memory_bytes = workload.memory_bytes() if outcome.memory_bytes is None else outcome.memory_bytes
-    return None if memory_bytes is None else memory_bytes // identity.process_tenants
-
-
 def tenant_record(
     identity: Identity,
     workload: Workload,
@@ -98,6 +92,8 @@ def tenant_record(
     """The record of a window; `warm_up` is the time from loaded to steady, and to the end of the first iteration."""
     latencies = window.latencies
     window_ns = window.end_ns - window.start_ns
+    # All tenants of a process do the same, so what it holds is theirs in equal parts.
+    memory_bytes = workload.memory_bytes() if outcome.memory_bytes is None else outcome.memory_bytes
     timed = {kind: _timed(tally) for kind, tally in window.samples.items()}
     return {
         "index": identity.index,
@@ -141,7 +137,7 @@ def tenant_record(
         "coverage_ratio": window.active_ns / window_ns,
         "drain_seconds": outcome.drain_seconds,
         "cpu": _cpu(outcome),
-        "memory_bytes": _memory_bytes(identity, workload, outcome),
+        "memory_bytes": None if memory_bytes is None else memory_bytes // identity.process_tenants,
         "work": workload.work.entry(),
         "environment": {
             "python": platform.python_version(),
