@@ -33,7 +33,7 @@ def further_rights() -> list[str]:
 
 
 def narrowed(name: str, names: Mapping[str, list[str]]) -> str | None:
-    """Text of a manifest whose rights on single objects are for these alone, by resource; None if that is no change."""
+    """Text of a manifest whose rights on single objects are for these alone, by resource; None without a change."""
     documents = [each for each in yaml.safe_load_all((FOLDER / name).read_text()) if each]
     changed = False
     for rule in (rule for each in documents for rule in each.get("rules", ())):
@@ -72,7 +72,7 @@ class CannotSay(Exception):
 def _output(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        # kubectl logs every attempt before it says what is wrong.
+        # kubectl logs every attempt before it names the error.
         raise CannotSay((done.stderr.strip().splitlines() or [f"{command[0]} failed"])[-1])
     return done.stdout
 

@@ -1,4 +1,4 @@
-"""Hold the documents of this checkout against the data of published/, or write them anew from it."""
+"""Hold the documents of this checkout against the data of published/, or rewrite them from it."""
 
 import argparse
 import sys
@@ -32,9 +32,9 @@ def main() -> int:
             path.unlink()
     changed = [*map(str, differ), *(str(path.relative_to(ROOT)) for path in leftover)]
     if changed and not arguments.write:
-        print(f"not what the data say: {', '.join(changed)}; write them anew: make findings")
+        print(f"differ from the data: {', '.join(changed)}; rewrite them: make findings")
         return 1
-    print(f"written: {', '.join(changed)}" if changed else "all documents say what the data say")
+    print(f"written: {', '.join(changed)}" if changed else "all documents agree with the data")
     return 0
 
 

@@ -13,7 +13,7 @@ def main(raw: list[Path], out: Path, source: str = "tenants") -> None:
         export_histograms(raw, out, source)
     except RecordError as error:
         damaged = str(error).partition(": ")[0]
-        sys.exit(f"{error}; measure it again: snakemake --forcerun {damaged} (with the options of this run)")
+        sys.exit(f"{error}; re-measure it: snakemake --forcerun {damaged} (with the options of this run)")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Say what a run would measure, what it would change on the node, and how long it would take."""
+"""List what a run would measure, what it would change on the node, and how long it would take."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ def main(results: Path, config: Annotated[dict[str, Any], json.loads], argv: Ann
     command = [sys.executable, "-m", "snakemake", *others, "--summary"]
     asked = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if asked.returncode != 0:
-        print("  failed: `snakemake --summary` with the same options fails; the log says why", flush=True)
+        print("  failed: `snakemake --summary` with the same options fails; see the log", flush=True)
         return 1
     try:
         print(lifecycle.plan(Study(config), results, lifecycle.pending(asked.stdout)))

@@ -1,4 +1,4 @@
-"""Say what a cluster has for the study, which strategies it can do, and what is missing."""
+"""List what a cluster has for the study, which strategies it can do, and what is missing."""
 
 import json
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ def main(config: Annotated[dict[str, Any], json.loads]) -> int:
     study = Study(config)
     if study.node_kind != "kubernetes":
         asked = f"preflight looks at a cluster, and the node is {study.node_kind!r}"
-        print(f"  {asked}; add --configfile config/kubernetes.yaml, or one of yours with node: kubernetes", flush=True)
+        print(f"  {asked}; add --configfile config/kubernetes.yaml, or your own with node: kubernetes", flush=True)
         return 1
     try:
         lines, is_fit = preflight.inspect(study)

@@ -13,7 +13,7 @@ from tables import rows
 from sharebench.nodes.host.programs.tenants import _no_networks, free_port
 
 # As published: a histogram in seconds, and a port that is always the same. Only the notes are the test's.
-STRANGER = """
+FOREIGN = """
 import sys, time
 import numpy as np
 from prometheus_client import Histogram, start_http_server
@@ -57,16 +57,16 @@ HTTPServer(("127.0.0.1", int(sys.argv[1])), Dies).serve_forever()
 @pytest.mark.skipif(_no_networks() is not None, reason="this user may not make network namespaces")
 def test_a_script_that_measures_itself_runs_unmodified_for_two_tenants(untouched: Checkout) -> None:
     port = free_port()
-    (untouched.root / "stranger.py").write_text(STRANGER.replace("PORT", str(port)))
+    (untouched.root / "foreign.py").write_text(FOREIGN.replace("PORT", str(port)))
     entry = (
-        "workload_catalogue={stranger: {kind: command, metrics: {histogram: matmul_seconds}, "
-        f"port: {port}, command: ['{{python}}', '{{here}}/stranger.py', '{{here}}/tmp/notes-{{index}}']}}}}"
+        "workload_catalogue={foreign: {kind: command, metrics: {histogram: matmul_seconds}, "
+        f"port: {port}, command: ['{{python}}', '{{here}}/foreign.py', '{{here}}/tmp/notes-{{index}}']}}}}"
     )
-    config = [entry, "workloads=stranger", "strategies=time-slicing", "window_seconds=2"]
+    config = [entry, "workloads=foreign", "strategies=time-slicing", "window_seconds=2"]
     result = untouched.run(study="programs.yaml", config=config).ok()
-    assert result.cells == {"time-slicing/stranger/2/1"}
+    assert result.cells == {"time-slicing/foreign/2/1"}
 
-    record = untouched.record("time-slicing/stranger/2/1")
+    record = untouched.record("time-slicing/foreign/2/1")
     assert record["status"] == "ok"
     for index, tenant in enumerate(record["tenants"]):
         notes = np.loadtxt((untouched.root / f"tmp/notes-{index}").read_text().splitlines()[:-1])
@@ -92,7 +92,7 @@ def test_a_script_that_measures_itself_runs_unmodified_for_two_tenants(untouched
 
     again: dict[str, Any] = {"study": "programs.yaml", "config": config}
     assert untouched.run(**again).ok().jobs == {}
-    path = Path(untouched.root / "stranger.py")
+    path = Path(untouched.root / "foreign.py")
     path.write_text(path.read_text().replace("200, 200", "100, 100"))
     stale = dry_counts(untouched.run(options=["-n"], **again).ok().out)
     assert (stale["calibrate"], stale["run_cell"]) == (1, 1), "another program is another measurement"

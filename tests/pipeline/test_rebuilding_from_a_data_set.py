@@ -64,7 +64,7 @@ def test_a_folder_that_is_no_data_set_is_one_line(untouched: Checkout) -> None:
     result = untouched.run(config=["from=envs"])
     assert result.code == 1
     assert result.out.splitlines()[1:] == [
-        "config: from: envs is no data set (FileNotFoundError: [Errno 2] No such file or directory: "
+        "config: from: envs is not a data set (FileNotFoundError: [Errno 2] No such file or directory: "
         "'envs/manifest.json'); give a folder that has manifest.json and cells/"
     ]
     assert untouched.files() == before

@@ -161,6 +161,6 @@ def test_damaged_records_are_refused(finished: Checkout) -> None:
     for file, reason in files.values():
         # The export and the table say so, for either may be all that is asked for.
         assert refused.out.count(f"{file}: {reason}") == 2
-        assert f"measure it again: snakemake --forcerun {file} " in refused.out
+        assert f"re-measure it: snakemake --forcerun {file} " in refused.out
     assert set(printed_command(finished, refused)) == {file for file, _ in files.values()}
     assert follow(finished, refused).jobs == measured(damages)

@@ -252,7 +252,7 @@ def test_this_checkouts_documents_say_what_its_data_say(tmp_path: Path, monkeypa
     wanted = together.read(ROOT, tmp_path).documents
     assert {Path("README.md"), findings.PAGE} <= wanted.keys()
     differ = [str(path) for path, text in wanted.items() if (ROOT / path).read_text(encoding="utf-8") != text]
-    assert differ == [], "write them anew: make findings"
+    assert differ == [], "rewrite them: make findings"
 
 
 def test_every_image_of_the_findings_is_there_and_used() -> None:
@@ -280,11 +280,11 @@ def test_documents_that_differ_are_named_and_written(tmp_path: Path) -> None:
         return done.returncode, done.stdout
 
     code, said = run()
-    assert code == 1 and said.endswith("write them anew: make findings\n")
+    assert code == 1 and said.endswith("rewrite them: make findings\n")
     assert "README.md, docs/images/findings/one.svg, docs/images/findings/gone.svg" in said
     assert run("--write")[0] == 0
     assert (root / "README.md").read_text() == "new" and not (root / "docs/images/findings/gone.svg").exists()
-    assert run() == (0, "all documents say what the data say\n")
+    assert run() == (0, "all documents agree with the data\n")
 
 
 def test_a_finding_without_a_figure_of_its_study_draws_its_own_numbers(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ NOTHING_TO_COMPARE = "datasets: [] is nothing to compare; give two: --config 'da
 
 
 class DataSetError(Exception):
-    """The folder is no data set; one line."""
+    """The folder is not a data set; one line."""
 
 
 def results_root(config: dict[str, Any]) -> Path:
@@ -73,7 +73,7 @@ def study_of(path: Path, key: str = "from") -> Study:
         made_by |= {"node": manifest["node_kind"]}
     except (OSError, Damaged, KeyError, TypeError) as error:
         raise DataSetError(
-            f"config: {key}: {path} is no data set ({type(error).__name__}: {error}); "
+            f"config: {key}: {path} is not a data set ({type(error).__name__}: {error}); "
             "give a folder that has manifest.json and cells/"
         ) from None
     return Study(configuration.load(made_by))

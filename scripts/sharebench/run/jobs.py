@@ -221,7 +221,7 @@ def measure_cell(run: Run, spec: str, code: str, calibrations: list[Path], raw: 
 
 
 def restore(run: Run) -> None:
-    """Bring the node back to its saved state, and say what was done."""
+    """Bring the node back to its saved state, and print what was done."""
     restored = run.node.restore()
     print("the node is back in its original state" if restored else "nothing to restore", flush=True)
 

@@ -1,4 +1,4 @@
-"""The start and the end of a run: what it will do, its claim, and what it says when it is over."""
+"""The start and the end of a run: what it will do, its claim, and its last lines."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def relative_argv(argv: Sequence[str]) -> list[str]:
 
 
 def _let_go(node: Node) -> None:
-    # What cannot be let go of ends by itself: nobody renews it any more.
+    # What cannot be released ends by itself, as it is not renewed any more.
     with contextlib.suppress(NodeError, OSError):
         node.release()
 
@@ -277,7 +277,7 @@ def failed_logs(logs: Sequence[Path], started_epoch_seconds: float) -> list[str]
 
 
 def full_disk(results: Path) -> list[str]:
-    """A line where there is next to no room for results."""
+    """A line where there is almost no room for results."""
     free_bytes = shutil.disk_usage(results).free
     if free_bytes >= LEAST_FREE_BYTES:
         return []
@@ -296,10 +296,10 @@ def leave_node(study: Study, results: Path) -> str | None:
 
 
 def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | None) -> None:
-    """Let go of results and node, and say how the run went.
+    """Release results and node, and print how the run went.
 
     `unfinished` is None after success, else the logs of the jobs that did not finish: they are shown, and what the
-    run did measure is tabled under partial/.
+    run did measure gets tables under partial/.
     """
     results = claim.results
     run = run_record.read_run(results)

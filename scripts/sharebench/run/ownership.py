@@ -48,12 +48,12 @@ class Claim:
     """What else is done when the run lets go."""
 
     def release(self) -> None:
-        """Mark the run as ended and let go of its locks."""
+        """Mark the run as ended and release its locks."""
         for ending in self.endings:
             ending()
         record = read_run(self.results)
         if record.get("run_id") == self.run_id:
-            # On a full disk the run must still be able to say why it failed.
+            # On a full disk the run must still be able to print its failure.
             with contextlib.suppress(OSError):
                 write_run(self.results, record | {"ended": True})
         for lock in self.locks:
@@ -242,7 +242,7 @@ def sweep(run_id: str) -> int:
 
 
 class Interrupted(BaseException):
-    """The job was asked to end; like KeyboardInterrupt it is no Exception, so that only cleanup sees it."""
+    """The job was asked to end; a BaseException like KeyboardInterrupt, so that only cleanup sees it."""
 
 
 @contextlib.contextmanager

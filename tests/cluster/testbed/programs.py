@@ -154,7 +154,7 @@ def _write_module(program: Program, folder: Path) -> None:
             lines.append(f"go {described['Go']}")
             lines += [f"godebug {each['Key']}={each['Value']}" for each in described.get("Godebug") or ()]
         lines += [f"require {module} {version}", f"replace {module} => {module} {version}"]
-        # What lies beside it in its repository is published with its version, of Kubernetes v1.N as v0.N.
+        # What else lies in its repository is published with its version, of Kubernetes v1.N as v0.N.
         beside = [each["Old"]["Path"] for each in described.get("Replace") or () if "Version" not in each["New"]]
         theirs = re.sub(r"^v1\.", "v0.", version)
         lines += [f"replace {path} => {path} {theirs}" for path in beside]

@@ -1,7 +1,7 @@
 """Who runs on a GPU when: processes that only watch the device's clock, and what the gaps in their watch say.
 
 Each of K tenants runs a kernel of one thread that reads the device's timer until a common end and notes every gap
-(`tenant.spin`). A gap means that the tenant was off the device; `slices` says what follows from all of them together.
+(`tenant.spin`). A gap means that the tenant was off the device; `slices` derives what follows from all together.
 """
 
 from __future__ import annotations

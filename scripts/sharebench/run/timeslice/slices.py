@@ -1,7 +1,7 @@
 """Who ran on the device when: from gaps in what each tenant saw of the device's clock to runs, gaps and switches.
 
 A `run` is from the end of one gap to the begin of the next, a `switch` from the end of one tenant's run to the begin of
-another's with nobody on the device between. Times are in ns of the device's clock, which all tenants share.
+another's with no tenant on the device between. Times are in ns of the device's clock, which all tenants share.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def runs(timeline: Mapping[str, Any], begin_ns: int, end_ns: int) -> Intervals:
     gaps = np.array(timeline["gaps"], dtype=np.int64).reshape(-1, 2)
     edges = np.concatenate(([timeline["first_ns"]], gaps.ravel(), [max(timeline["last_ns"], end_ns)]))
     if (np.diff(edges) < 0).any():
-        raise NotTellable("the device's timer ran backwards, so that gaps cannot be told")
+        raise NotTellable("the device's timer ran backwards, so that gaps cannot be measured")
     clipped = np.clip(edges, begin_ns, end_ns).reshape(-1, 2)
     return clipped[clipped[:, 1] > clipped[:, 0]]
 
