@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from sharebench.analysis.cells.baseline import Baseline
-from sharebench.analysis.cells.rows import GROUP, Group, MeasuredCell, by_workload, reduced
+from sharebench.analysis.cells.rows import GROUP, Group, MeasuredCell, by_workload, grouped, reduced
 from sharebench.analysis.cells.separability import Separability
 from sharebench.analysis.cells.slowdown import cell_slowdowns
 from sharebench.analysis.statistics.intervals import log_interval, welch_ratio, with_holm
@@ -61,31 +61,25 @@ def load(path: Path, name: str | None = None) -> MeasuredData:
     folder = dataset.located(path, "datasets")
     study = dataset.study_of(path, "datasets")
     dataset.check_whole(study, "datasets")
-    cells: dict[Group, list[MeasuredCell]] = defaultdict(list)
-    reasons: dict[Group, str] = {}
+    parts: list[MeasuredCell] = []
     specs: dict[Group, Spec] = {}
     facts: dict[str, set[str]] = defaultdict(set)
     for cell in study.tabled():
         record = read(folder / cell.raw)
-        spec = parse(record["spec"])
-        for part in by_workload(record, reduced(record)):
-            specs[part.group] = spec
-            if part.valid:
-                cells[part.group].append(part)
-            else:
-                reasons[part.group] = part.reason or part.status
+        parts += (own := by_workload(record, reduced(record)))
+        specs |= dict.fromkeys((part.group for part in own), parse(record["spec"]))
         for key, text in _facts(record).items():
             facts[key].add(text)
-    everything = [cell for own in cells.values() for cell in own]
-    baseline = Baseline(everything, study.baseline)
+    valid = [part for part in parts if part.valid]
+    baseline = Baseline(valid, study.baseline)
     joined = {key: ", ".join(sorted(texts)) for key, texts in facts.items()} | {"repeats": str(study.config["repeats"])}
     return MeasuredData(
         name=name or dataset.names([str(path)]),
         study=study,
-        cells=cells,
-        reasons=reasons,
+        cells=grouped(valid, lambda part: part.group),
+        reasons={part.group: part.reason or part.status for part in parts if not part.valid},
         baseline=baseline,
-        separability=Separability(everything, baseline),
+        separability=Separability(valid, baseline),
         specs=specs,
         facts=joined,
     )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from sharebench.analysis.cells.rows import MeasuredCell
+from sharebench.analysis.cells.rows import MeasuredCell, grouped
 from sharebench.analysis.statistics.intervals import log_interval
 from sharebench.core.strategies import AGAIN, again
 
@@ -26,25 +26,18 @@ class Baseline:
         self._devices: set[str] = set()
         self._all: dict[str, list[float]] = defaultdict(list)
         self._in_block: dict[Block, list[float]] = defaultdict(list)
-        own: list[MeasuredCell] = []
-        control: dict[Block, list[float]] = defaultdict(list)
-        for cell in cells:
-            if not cell.valid or not cell.latency_mean_seconds or cell.replicas != 1:
-                continue
-            if cell.strategy == strategy:
-                own.append(cell)
+        known = [cell for cell in cells if cell.valid and cell.latency_mean_seconds and cell.replicas == 1]
+        own = [cell for cell in known if cell.strategy == strategy]
+        is_control = has_control and strategy is not None
+        control = grouped((cell for cell in known if is_control and cell.strategy == again(strategy or "")), _block)
+        for block, of_block in grouped(own, _block).items():
+            for cell in of_block:
+                seconds = cell.latency_mean_seconds or 0.0
+                if len(of_block) == len(control[block]) == 1:
+                    seconds = math.sqrt(seconds * (control[block][0].latency_mean_seconds or 0.0))
                 self._devices.add(cell.device)
-            elif has_control and strategy is not None and cell.strategy == again(strategy):
-                control[cell.workload, cell.pairs_within, cell.block].append(cell.latency_mean_seconds)
-        times = Counter((cell.workload, cell.pairs_within, cell.block) for cell in own)
-        for cell in own:
-            block = (cell.workload, cell.pairs_within, cell.block)
-            partners = control[block] if times[block] == len(control[block]) == 1 else []
-            seconds = cell.latency_mean_seconds or 0.0
-            if partners:
-                seconds = math.sqrt(seconds * partners[0])
-            self._all[cell.workload].append(seconds)
-            self._in_block[block].append(seconds)
+                self._all[cell.workload].append(seconds)
+                self._in_block[block].append(seconds)
         self._mean = {workload: log_interval(values).value for workload, values in self._all.items()}
         self._alone = Baseline(own, strategy, has_control=False) if has_control else self
 
@@ -68,3 +61,7 @@ class Baseline:
         """Mean latency of the one baseline cell of that run and block; None if there are none or several."""
         found = self._in_block.get((workload, cell.pairs_within, cell.block), [])
         return found[0] if len(found) == 1 else None
+
+
+def _block(cell: MeasuredCell) -> Block:
+    return cell.workload, cell.pairs_within, cell.block

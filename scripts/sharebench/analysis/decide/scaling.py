@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy.optimize import leastsq
 from scipy.special import stdtrit
 
+from sharebench.analysis.cells.rows import grouped
 from sharebench.analysis.decide.shares import Part
 from sharebench.analysis.statistics.intervals import CONFIDENCE
 
@@ -155,12 +156,13 @@ def intervals(fitted: Fit, points: Sequence[Point], repeats: Floats) -> dict[str
 
 def leave_one_out(points: Sequence[Point], fitted: Fit) -> list[float | None]:
     """Log of predicted over observed for each point, by a fit to all others; None where these do not determine it."""
-    errors: list[float | None] = []
-    for index, point in enumerate(points):
-        rest = fit([*points[:index], *points[index + 1 :]], fitted.shape, near=fitted)
-        predicted = rest.seconds(point.parts) if rest else None
-        errors.append(None if predicted is None else math.log(predicted / point.seconds))
-    return errors
+    rest = (fit([*points[:i], *points[i + 1 :]], fitted.shape, near=fitted) for i in range(len(points)))
+    return [_log_error(each, point) for each, point in zip(rest, points, strict=True)]
+
+
+def _log_error(fitted: Fit | None, point: Point) -> float | None:
+    predicted = fitted.seconds(point.parts) if fitted else None
+    return None if predicted is None else math.log(predicted / point.seconds)
 
 
 @dataclass(frozen=True)
@@ -187,9 +189,11 @@ def choose(points: Sequence[Point]) -> Choice | None:
     left_out = {shape: leave_one_out(points, fitted) for shape, fitted in fits.items()}
     common = [i for i in range(len(points)) if all(errors[i] is not None for errors in left_out.values())]
     errors: dict[str, float | None] = dict.fromkeys(SHAPES)
-    for shape, each in left_out.items():
-        logs = [error for i in common if (error := each[i]) is not None]
-        errors[shape] = math.sqrt(sum(log * log for log in logs) / len(logs)) if logs else None
+    if common:
+        errors |= {
+            shape: math.sqrt(sum((each[i] or 0.0) ** 2 for i in common) / len(common))
+            for shape, each in left_out.items()
+        }
     best = next(iter(fits))
     for shape in fits:
         new, old = errors[shape], errors[best]
@@ -201,12 +205,9 @@ def choose(points: Sequence[Point]) -> Choice | None:
 def left_out_strategies(points: Sequence[Point]) -> dict[tuple[str, int], float | None]:
     """Log of predicted over observed by (strategy, replicas), predicted without any point of that strategy."""
     errors: dict[tuple[str, int], float | None] = {}
-    for strategy in dict.fromkeys(point.strategy for point in points):
+    for strategy, own in grouped(points, lambda point: point.strategy).items():
         rest = choose([point for point in points if point.strategy != strategy])
-        for point in points:
-            if point.strategy == strategy:
-                predicted = rest.fit.seconds(point.parts) if rest else None
-                errors[strategy, point.replicas] = None if predicted is None else math.log(predicted / point.seconds)
+        errors |= {(strategy, point.replicas): _log_error(rest.fit if rest else None, point) for point in own}
     return errors
 
 
