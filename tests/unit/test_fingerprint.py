@@ -84,7 +84,7 @@ def simulated() -> str:
         ("sharebench/cell/calibration.py", CELLS),
         ("sharebench/cell/window.py", CELLS),
         ("sharebench/cell/fault.py", {"cpu fault"}),
-        ("sharebench/cell/prometheus/discovery.py", {"cpu watched"}),
+        ("sharebench/cell/prometheus/dcgm.py", {"cpu watched"}),
         ("sharebench/datasets/ro_crate.py", {"archive"}),
         ("sharebench/figures/style.py", DRAWN),
         ("sharebench/figures/timeline.py", {"figures", "together"}),
@@ -111,7 +111,7 @@ def test_an_edit_makes_stale_what_the_file_makes(file: str, stale: set[str]) -> 
     ("old", "new"),
     [
         ('"""', '"""In other words: '),
-        ("from __future__", "# A remark.\nfrom __future__"),
+        ("import time", "# A remark.\nimport time"),
         ("\n\n\n", "\n\n\n\n\n"),
     ],
     ids=["docstring", "comment", "layout"],

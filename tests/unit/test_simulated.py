@@ -17,8 +17,8 @@ from unit.studies import CONFIG, study, study_of
 from sharebench.cell.cell import run_cell
 from sharebench.config.load import load
 from sharebench.nodes.contract import NodeError, State
-from sharebench.nodes.simulated.load import lognormal
-from sharebench.nodes.simulated.node import SimulatedNode, iteration_seconds
+from sharebench.nodes.simulated.load import iteration_seconds, lognormal
+from sharebench.nodes.simulated.node import SimulatedNode
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 

@@ -11,7 +11,6 @@ from unit.test_simulated import DEVICE, SILENT
 
 from sharebench.nodes.contract import Grant
 from sharebench.nodes.simulated.load import Noise, SimulatedTenant, bucket
-from sharebench.nodes.simulated.node import iteration_seconds
 from sharebench.nodes.simulated.tenants import NS, SimulatedTenants
 from tenant.buckets import bucket_index
 
@@ -84,7 +83,7 @@ def open_load(
     load_of_all = {"loads": [{"arrival": arrival, "rate_hz": rate_hz}] * tenants}
     records = []
     for repeat in range(repeats):
-        group = SimulatedTenants(spec | {"repeat": repeat}, load_of_all, node, iteration_seconds, None)
+        group = SimulatedTenants(spec | {"repeat": repeat}, load_of_all, node, None)
         group.start([Grant(index, 0) for index in range(tenants)])
         group.window = (0, int(window_seconds * NS))
         records += group.measured()

@@ -10,8 +10,7 @@ from unit.studies import study, study_of
 
 from sharebench.analysis.aggregate import published, unnamed
 from sharebench.cell.prometheus import course as prometheus_cell
-from sharebench.cell.prometheus import discovery
-from sharebench.cell.prometheus.course import PrometheusCourse, settings_of
+from sharebench.cell.prometheus.course import PrometheusCourse, settings_of, targets
 from sharebench.cell.prometheus.server import PrometheusSilent, selector
 from sharebench.config.load import load
 from sharebench.core.strategies import Strategy
@@ -77,16 +76,15 @@ def test_pods_are_annotated_where_that_is_how_they_are_found(tmp_path: Path) -> 
 
 
 def test_targets_are_a_file_that_goes_again(tmp_path: Path) -> None:
-    files = discovery.Files(tmp_path, tmp_path / "results", 0.5)
-    files.show(["127.0.0.1:1", "127.0.0.1:2"])
-    (path,) = tmp_path.glob("*.json")
-    (group,) = json.loads(path.read_text())
-    assert group["targets"] == ["127.0.0.1:1", "127.0.0.1:2"]
-    assert group["labels"]["__scrape_interval__"] == "500ms"
-    files.hide()
-    files.hide()
+    with targets(tmp_path, tmp_path / "results", 0.5, ["127.0.0.1:1", "127.0.0.1:2"]):
+        (path,) = tmp_path.glob("*.json")
+        (group,) = json.loads(path.read_text())
+        assert group["targets"] == ["127.0.0.1:1", "127.0.0.1:2"]
+        assert group["labels"]["__scrape_interval__"] == "500ms"
+        with targets(tmp_path, tmp_path / "other", 1, []):
+            assert len(list(tmp_path.glob("*.json"))) == 2
+        path.unlink()
     assert not list(tmp_path.iterdir())
-    assert discovery.Files(tmp_path, tmp_path / "other", 1).path != files.path
 
 
 def test_labels_are_quoted() -> None:
@@ -189,7 +187,7 @@ def test_one_that_does_not_find_the_tenants_is_too(tmp_path: Path, monkeypatch: 
             return [({}, 1.0)]
 
     monkeypatch.setattr(prometheus_cell, "Server", Blind)
-    monkeypatch.setattr(discovery.Files, "patience_seconds", 0.0)
+    monkeypatch.setattr(prometheus_cell, "FILE_SECONDS", 0.0)
     monkeypatch.setattr(prometheus_cell, "STORED_SECONDS", 0.0)
     monkeypatch.setattr(prometheus_cell, "SCRAPES_TO_WAIT", 0)
     with pytest.raises(NodeError, match=r"saw 1 of 2 tenants within 0 s \(discovery: file\)"):

@@ -151,15 +151,12 @@ def measure(
         with stopping_after_death(tenants, sampler, start_ns):
             if jobs:
                 records = _completed(tenants, pool, seconds, record_seconds)
+                took = [job["completion_seconds"] if (job := record.get("job")) else None for record in records]
+                end_ns = start_ns + round(max(seconds if each is None else each for each in took) * NS)
             else:
                 tenants.sleep_until(end_ns)
-        if jobs:
-            took = [job["completion_seconds"] if (job := record.get("job")) else None for record in records]
-            done = [completion for completion in took if completion is not None]
-            end_ns = start_ns + round((max(done) if len(done) == len(took) else seconds) * NS)
-            rows, summary = sampler.stop(start_ns / NS, end_ns / NS)
-        else:
-            rows, summary = sampler.stop(start_ns / NS, end_ns / NS)
+        rows, summary = sampler.stop(start_ns / NS, end_ns / NS)
+        if not jobs:
             records = list(pool.map(lambda endpoint: endpoint.record(record_seconds), endpoints))
         # Only now does no tenant measure any more.
         digests = pool.map(lambda endpoint: endpoint.output_digest(record_seconds), endpoints)

@@ -15,7 +15,7 @@ from sharebench.analysis.decide import scaling
 from sharebench.analysis.decide.scaling import PARALLEL, SERIAL, SWITCHING, Fit, Point
 from sharebench.analysis.decide.shares import MIG_UNITS, Device, device_of, parts
 from sharebench.core.strategies import Strategy
-from sharebench.nodes.simulated.node import iteration_seconds
+from sharebench.nodes.simulated.load import iteration_seconds
 
 LITERATURE = Path(__file__).parents[3] / "published" / "literature.csv"
 A100 = Device("nvidia", 108, MIG_UNITS["A100"], 7)

@@ -11,13 +11,13 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from sharebench.cell.cell import Course, MeasuredCell, Observed
-from sharebench.cell.prometheus import dcgm, discovery
+from sharebench.cell.prometheus import dcgm
 from sharebench.cell.prometheus.server import (
     Labels,
     PrometheusSilent,
@@ -27,6 +27,7 @@ from sharebench.cell.prometheus.server import (
     selector,
 )
 from sharebench.core import counters, prometheus_options
+from sharebench.core.files import write_json
 from sharebench.core.run_record import RUN_ID_VARIABLE
 from sharebench.core.spec import Spec
 from sharebench.core.strategies import Strategy
@@ -35,6 +36,14 @@ from sharebench.nodes.contract import Grant, NodeError, Settings, State, Tenants
 from sharebench.nodes.node import Node
 from sharebench.records.types import PrometheusRecord, PrometheusTenant, ScrapedBuckets
 
+# Of a target in a file; what a scrape config says of these is overruled.
+INTERVAL_LABEL, TIMEOUT_LABEL = "__scrape_interval__", "__scrape_timeout__"
+# Prometheus looks at its files at once, and takes up what it found there every five seconds.
+FILE_SECONDS = 15.0
+# The operator writes a Secret, the kubelet brings it to the pod within about a minute, and then it is read.
+MONITOR_SECONDS = 180.0
+# What scrape configs for pods look for by custom; no part of Kubernetes.
+ANNOTATIONS = {"prometheus.io/scrape": "true", "prometheus.io/port": "8000", "prometheus.io/path": "/metrics"}
 METRIC = "sharebench_iteration_seconds"
 QUANTILES = (0.5, 0.95, 0.99)
 POLL_SECONDS = 0.2
@@ -64,8 +73,22 @@ def settings_of(config: Mapping[str, Any], cell_folder: str) -> WatchSettings:
     return {
         "prometheus": section,
         "exposition": {"cell": cell, "buckets": section["buckets"]},
-        "pod_annotations": discovery.ANNOTATIONS if is_annotated else {},
+        "pod_annotations": ANNOTATIONS if is_annotated else {},
     }
+
+
+@contextlib.contextmanager
+def targets(folder: Path, owner: Path, scrape_seconds: float, addresses: Sequence[str]) -> Iterator[None]:
+    """A file of targets in a folder that Prometheus reads; one per results folder, whoever wrote it last."""
+    digest = hashlib.sha256(str(owner.resolve()).encode()).hexdigest()[:12]
+    path, interval = folder / f"sharebench-{digest}.json", f"{round(1000 * scrape_seconds)}ms"
+    try:
+        labels = {INTERVAL_LABEL: interval, TIMEOUT_LABEL: interval}
+        write_json(path, [{"targets": list(addresses), "labels": labels}])
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 class PrometheusCourse(Course):
@@ -81,40 +104,35 @@ class PrometheusCourse(Course):
 
     def observe(self, tenants: Tenants, grants: Sequence[Grant]) -> Observed:
         """Run the window while Prometheus watches. Raises as `Course.observe`."""
-        found = self._discovery()
         assert isinstance(tenants, Scraped)
-        try:
-            found.show(tenants.metrics_addresses())
-            self._wait_until_seen(tenants, found.patience_seconds)
-            offset, error = self._clock(tenants)
-            started = self.server.started()
-        except (PrometheusSilent, OSError) as failure:
-            found.hide()
-            raise NodeError(f"{failure}; prometheus.url is {self.server.url}") from None
-        except BaseException:
-            found.hide()
-            raise
-        try:
+        with contextlib.ExitStack() as shown:
+            try:
+                self._wait_until_seen(tenants, self._show(tenants.metrics_addresses(), shown))
+                offset, error = self._clock(tenants)
+                started = self.server.started()
+            except (PrometheusSilent, OSError) as failure:
+                raise NodeError(f"{failure}; prometheus.url is {self.server.url}") from None
             seen = super().observe(tenants, grants)
             # The window in the server's clock.
             ends = seen.window["start_epoch_seconds"] + offset, seen.window["end_epoch_seconds"] + offset
             answer = self._answer(ends, offset, error, started)
-        finally:
-            with contextlib.suppress(OSError):
-                found.hide()
         return replace(self._with_dcgm(seen, *ends), prometheus=answer)
 
     def after(self, record: MeasuredCell, seen: Observed | None, state: State, grants: Sequence[Grant]) -> MeasuredCell:
         return {**super().after(record, seen, state, grants), "prometheus": seen.prometheus if seen else None}
 
-    def _discovery(self) -> discovery.Discovery:
+    def _show(self, addresses: Sequence[str], shown: contextlib.ExitStack) -> float:
+        """Show Prometheus the tenants as long as `shown` is open; returns for how many seconds it may not see them."""
         how = prometheus_options.discovery(self.section)
         if how == "file":
-            return discovery.Files(Path(self.section["folder"]), self.node.folder, self.scrape_seconds)
+            folder = Path(self.section["folder"])
+            shown.enter_context(targets(folder, self.node.folder, self.scrape_seconds, addresses))
+            return FILE_SECONDS
         if how == "pod-monitor":
             self.node.watch(self.section)
-            return discovery.Objects(discovery.MONITOR_SECONDS)
-        return discovery.Objects(discovery.FILE_SECONDS + SCRAPES_TO_WAIT * self.scrape_seconds)
+            return MONITOR_SECONDS
+        # Pods carry their annotations.
+        return FILE_SECONDS + SCRAPES_TO_WAIT * self.scrape_seconds
 
     def _wait_until_seen(self, tenants: Tenants, patience_seconds: float) -> None:
         """Until each tenant has been scraped. Raises NodeError when it takes too long, TenantsFailed when one ends."""

@@ -7,6 +7,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from sharebench.core.spec import StrategySpec
+from sharebench.core.strategies import slices_of
 from sharebench.nodes.contract import PlannedLoad, unmeasured
 from tenant.contract import (
     BUCKETS_PER_DOUBLING,
@@ -20,6 +22,30 @@ from tenant.contract import (
 
 # Enough for a queue at 85 % of its capacity; after 50, it is still 7 % short of its stationary latency.
 LEAD_ITERATIONS = 200
+
+
+def iteration_seconds(
+    strategy: StrategySpec, active: int, node: Mapping[str, Any], work: Mapping[str, float], group: int = 0
+) -> float:
+    """Mean latency of one iteration while `active` tenants share one `group` (the whole device, or an instance).
+
+    `strategy` is the spec's strategy, `node` the config's `simulated` section, `work` the workload's `simulated`
+    parameters (`serial_seconds` a, `parallel_sm_seconds` w).
+    """
+    a, w, sms = work["serial_seconds"], work["parallel_sm_seconds"], node["sms"]
+    mechanisms = strategy["mechanisms"]
+    if mechanisms[0] == "mig":
+        profile = strategy["profiles"][group] if "profiles" in strategy else strategy["profile"]
+        sms = slices_of(str(profile)) * node["mig_slice_sms"]
+    inner = mechanisms[-1]
+    if inner == "time-slicing":
+        overhead = node["time_slicing_overhead"] if active > 1 else 0.0
+        return float(active * (a + w / sms) * (1 + overhead))
+    if inner in ("mps", "streams"):
+        limit = strategy["limits"]["thread_percent"]
+        floor = a + w / max(1, math.floor(sms * limit / 100)) if limit is not None else 0.0
+        return float(max(a + active * w / sms, floor))
+    return float(a + w / sms)
 
 
 def lognormal(draw: random.Random, cv: float) -> float:
@@ -165,11 +191,6 @@ def run_closed(
             end = start + mean_seconds * noise.factor(start)
             tenant.requests.append((start, end))
             start = end
-
-
-def scaled(factor: float, model: Callable[[int, Any], float], work: Any) -> Callable[[int], float]:
-    """Mean seconds of this work by the number of active tenants, times the factor."""
-    return lambda active: factor * model(active, work)
 
 
 def run_jobs(

@@ -16,8 +16,7 @@ tenant 0 with that status.
 
 import hashlib
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,30 +29,6 @@ from sharebench.records.types import NodeFacts
 from tenant.contract import TenantReport
 
 LABEL = "simulated"
-
-
-def iteration_seconds(
-    strategy: Mapping[str, Any], active: int, node: Mapping[str, Any], work: Mapping[str, Any], group: int = 0
-) -> float:
-    """Mean latency of one iteration while `active` tenants share one `group` (the whole device, or an instance).
-
-    `strategy` is the spec's strategy, `node` the config's `simulated` section, `work` the workload's `simulated`
-    parameters (`serial_seconds` a, `parallel_sm_seconds` w).
-    """
-    a, w, sms = work["serial_seconds"], work["parallel_sm_seconds"], node["sms"]
-    mechanisms = strategy["mechanisms"]
-    if mechanisms[0] == "mig":
-        profile = strategy["profiles"][group] if "profiles" in strategy else strategy["profile"]
-        sms = slices_of(profile) * node["mig_slice_sms"]
-    inner = mechanisms[-1]
-    if inner == "time-slicing":
-        overhead = node["time_slicing_overhead"] if active > 1 else 0.0
-        return float(active * (a + w / sms) * (1 + overhead))
-    if inner in ("mps", "streams"):
-        limit = strategy["limits"]["thread_percent"]
-        floor = a + w / max(1, math.floor(sms * limit / 100)) if limit is not None else 0.0
-        return float(max(a + active * w / sms, floor))
-    return float(a + w / sms)
 
 
 class SimulatedNode(Node):
@@ -102,7 +77,7 @@ class SimulatedNode(Node):
         if "cells_left" in outage:
             self._outage_file.write_text(json.dumps(outage | {"cells_left": outage["cells_left"] - 1}))
         failing = outage.get("tenants", {}).get(folder)
-        return SimulatedTenants(spec, settings, self.options, iteration_seconds, failing)
+        return SimulatedTenants(spec, settings, self.options, failing)
 
     def sampler(self, tenants: Tenants) -> Sampler:
         assert isinstance(tenants, SimulatedTenants)

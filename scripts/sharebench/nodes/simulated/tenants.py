@@ -1,27 +1,26 @@
 """Tenants in virtual time: a window of hours passes in milliseconds, with latencies drawn from a model."""
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from sharebench.core.spec import Spec, tenant_workloads
+from sharebench.core.spec import Spec, WorkloadSpec, tenant_workloads
 from sharebench.core.units import NS
-from sharebench.nodes.contract import Endpoint, Grant, TenantsFailed
+from sharebench.nodes.contract import Endpoint, Grant, Settings, TenantsFailed
 from sharebench.nodes.simulated.load import (
     SimulatedTenant,
+    iteration_seconds,
     lognormal,
     run_closed,
     run_jobs,
     run_open,
-    scaled,
 )
 from sharebench.records.telemetry import NOTHING_KNOWN, Row, Telemetry
 from sharebench.records.types import Outcome, TenantStatus
 from tenant.contract import Steadiness, TenantReport
 
 START_SECONDS = 1.0
-Model = Callable[[Mapping[str, Any], int, Mapping[str, Any], Mapping[str, Any], int], float]
 
 
 class SimulatedTenants:
@@ -32,15 +31,13 @@ class SimulatedTenants:
     def __init__(
         self,
         spec: Spec,
-        settings: Mapping[str, Any],
+        settings: Settings,
         node: Mapping[str, Any],
-        model: Model,
         failing: TenantStatus | None,
     ) -> None:
         self.spec = spec
         self.loads = settings["loads"]
         self.node = node
-        self.model = model
         self.failing = failing
         self.grants: Sequence[Grant] = ()
         self.clock_ns = 0
@@ -88,8 +85,8 @@ class SimulatedTenants:
             self._measured = self._simulate((self.window[1] - self.window[0]) / NS)
         return self._measured
 
-    def _model(self, group: int, active: int, workload: Mapping[str, Any]) -> float:
-        return self.model(self.spec["strategy"], active, self.node, workload["simulated"], group)
+    def _seconds(self, factor: float, group: int, workload: WorkloadSpec, active: int) -> float:
+        return factor * iteration_seconds(self.spec["strategy"], active, self.node, workload["simulated"], group)
 
     def _simulate(self, seconds: float) -> list[TenantReport]:
         cell = [self.spec["node"]["options"]["seed"], self.spec["strategy"], self.spec["workload"]["name"]]
@@ -103,17 +100,14 @@ class SimulatedTenants:
         tenants = [SimulatedTenant(load, seconds) for load in self.loads]
         for part, group in members.items():
             shares = [tenants[index] for index in group]
-            model = partial(self._model, part)
+            models = [partial(self._seconds, cell_factor, part, workloads[index]) for index in group]
             if self.iterations:
-                models = [scaled(cell_factor, model, workloads[index]) for index in group]
                 run_jobs(shares, [self.iterations[index] for index in group], models, noise["iteration_cv"], draw)
             elif all(share.load["arrival"] == "closed" for share in shares):
-                means = [cell_factor * model(len(group), workloads[index]) for index in group]
-                run_closed(shares, means, noise, seconds, draw)
+                run_closed(shares, [model(len(group)) for model in models], noise, seconds, draw)
             else:
                 # There is no model of open loads next to others: all of the group run the same.
-                alike = workloads[group[0]]
-                per_active = [cell_factor * model(active, alike) for active in range(1, len(group) + 1)]
+                per_active = [models[0](active) for active in range(1, len(group) + 1)]
                 run_open(shares, per_active, noise, seconds, draw)
         return [
             tenant.report(index, workloads[index]["name"], START_SECONDS, self.iterations.get(index))
