@@ -31,10 +31,6 @@ from tenant.parameters import ParameterError
 FRAMEWORKS = ("onnxruntime", "torch", "torchvision", "transformers", "ultralytics")
 
 
-def test_there_are_enough_malformed_configs() -> None:
-    assert len(MALFORMED) >= 60
-
-
 @pytest.mark.parametrize("case", MALFORMED.values(), ids=MALFORMED)
 def test_malformed(case: tuple[dict[str, Any], list[str]]) -> None:
     changes, substance = case
@@ -161,11 +157,6 @@ def test_a_given_value_beats_the_default_beside_it() -> None:
 
 def test_a_section_with_nothing_in_it_is_its_defaults() -> None:
     assert load(study({"warmup": None}))["warmup"] == load(study({}))["warmup"]
-
-
-def test_own_replicas_keep_the_matrix_from_being_empty() -> None:
-    loaded = load(study({"strategies": ["exclusive"], "replicas": [2]}))
-    assert catalogue(loaded)["exclusive"].replicas == (1,)
 
 
 @pytest.mark.parametrize("number", [2, 2.0, "2", "2.0"])
@@ -386,7 +377,10 @@ def test_parse_limit(limit: float | str, replicas: int, percent: float) -> None:
 
 
 def test_catalogue() -> None:
-    strategies = catalogue(load(study({})))
+    half = {"mechanism": "mps", "thread_percent": "50"}
+    strategies = catalogue(load(study({"strategies": ["exclusive"], "replicas": [2], f"{S}.half": half})))
+    assert strategies["exclusive"].replicas == (1,), "not an empty matrix"
+    assert strategies["half"].limits(4)["thread_percent"] == 50 and not strategies["half"].depends_on_replicas
     limited = strategies["mps-limited"]
     assert limited.limits(4) == {"thread_percent": 25, "memory_percent": 25}
     assert limited.depends_on_replicas
@@ -397,10 +391,3 @@ def test_catalogue() -> None:
     layered = strategies["mig-mps"]
     assert (layered.mechanisms, layered.profile, layered.instances) == (("mig", "mps"), "3g", 2)
     assert layered.replicas is None
-
-
-def test_a_fixed_share_does_not_depend_on_replicas() -> None:
-    config = load(study({f"{S}.half": {"mechanism": "mps", "thread_percent": "50"}}))
-    half = catalogue(config)["half"]
-    assert not half.depends_on_replicas
-    assert half.limits(4)["thread_percent"] == 50
