@@ -1,4 +1,4 @@
-"""From a study on disk to its decision: tables, answers in words, and refusals in one line."""
+"""From a study on disk to its decision: tables, answers as text, and refusals in one line."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_the_mps_of_a_clusters_plugin_has_limits(root: Path, tmp_path: Path) -> 
 
 
 def test_a_device_of_unknown_size_is_advised_from_measurements_alone(root: Path, tmp_path: Path) -> None:
-    """A Kubernetes node does not say how many SMs its GPU has; a tenant may."""
+    """A Kubernetes node does not report the number of SMs of its GPU; a tenant may."""
     data, folder = tmp_path / "data", tmp_path / "copy"
     shutil.copytree(root, data)
     (data / "nodes/device.json").write_text(

@@ -1,4 +1,4 @@
-"""The start and the end of a run: its plan in words, its claim, and what it says when it is over."""
+"""The start and the end of a run: its plan as text, its claim, and its last lines."""
 
 from __future__ import annotations
 

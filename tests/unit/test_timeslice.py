@@ -51,7 +51,7 @@ def watch(first_ns: int, end_ns: int, gaps: list[list[int]], resolution_ns: int 
 
 
 def taking_turns(tenants: int, slice_ns: int, switch_ns: int, end_ns: int) -> list[dict[str, Any]]:
-    """Tenants that have the device in turn, for `slice_ns` each, with `switch_ns` of nobody between."""
+    """Tenants that alternate on the device, for `slice_ns` each, with `switch_ns` of idleness between."""
     turn_ns = slice_ns + switch_ns
     timelines = []
     for lane in range(tenants):
@@ -103,7 +103,7 @@ def test_a_gap_in_which_nobody_else_runs_is_no_switch() -> None:
 
 def test_a_tenant_that_comes_on_beside_another_is_no_switch_of_it() -> None:
     lanes = [np.array([[0, 100], [200, 300]]), np.array([[50, 80], [110, 190]])]
-    # 0 → 1 after 10 with nobody between; 1 → 0 after 10; the first of lane 1 lies inside the first of lane 0
+    # 0 → 1 after 10 with no other between; 1 → 0 after 10; the first of lane 1 lies inside the first of lane 0
     assert switches(lanes) == [(1, 10), (0, 10)]
 
 
