@@ -105,12 +105,11 @@ class Strategy(Section):
     """How tenants reach the GPU of a cluster; `null` takes `kubernetes.access`. An entry that has one is of clusters
     only."""
     interval: Maybe[Literal["default", "short", "medium", "long"]] = None
-    """Length of a time slice that a DRA driver is asked for under `time-slicing`; `null` does not ask, which needs
-    nothing of the driver. `default`, `short`, `medium` or `long`; only with `access: dra`."""
+    """Length of a time slice that a DRA driver is asked for under `time-slicing`: `default`, `short`, `medium` or
+    `long`; `null` does not ask. Only with `access: dra`."""
     claim_per: Maybe[Literal["instance"]] = None
-    """`instance` makes a resource claim for each MIG instance, which only its tenants name; `null` makes one claim,
-    which all tenants name. With `mig` and `access: dra` ([what
-    differs](../docs/strategies/dra.md#a-claim-for-each-instance))."""
+    """`instance` makes a resource claim for each MIG instance, `null` one that all tenants name. With `mig` and
+    `access: dra` ([what differs](../docs/strategies/dra.md#a-claim-for-each-instance))."""
     profile: Maybe[Profile] = None
     """MIG profile of each instance, such as `1g`, `3g` or `1g.10gb`; needed with `mig`, senseless without."""
     profiles: Maybe[Annotated[List[Profile], Field(min_length=1, max_length=7)]] = None
@@ -122,8 +121,7 @@ class Strategy(Section):
     """Share of the SMs that a tenant may use under `mps`, in percent, or `100/N` where N is the number of tenants;
     never more than 100."""
     memory_percent: Maybe[Share] = None
-    """Share of the memory that a tenant may use under `mps`, in percent, or `100/N` where N is the number of tenants;
-    never more than 100."""
+    """Share of the memory that a tenant may use under `mps`, written as `thread_percent`."""
     pod: Maybe[Pod] = None
 
 
@@ -159,7 +157,7 @@ class Metrics(Section):
     labels: Free[Label, Text] = {}
     """Labels that pick one series, where there are several."""
     unit: Literal["seconds", "milliseconds", "microseconds", "nanoseconds"] = "seconds"
-    """Unit of the metric's values, whatever its name says. `seconds`, `milliseconds`, `microseconds` or
+    """Unit of the metric's values, whatever its name says: `seconds`, `milliseconds`, `microseconds` or
     `nanoseconds`."""
 
 
@@ -171,8 +169,8 @@ class Request(Section):
     path: Path = "/"
     """Its path, with its query; `{env:NAME}` is filled in by the client."""
     headers: Free[Header, Text] = {}
-    """Its headers, by name; `{env:NAME}` is filled in by the client, so that no secret is in a record. It stands for a
-    variable of the environment."""
+    """Its headers, by name; `{env:NAME}` is filled in by the client from its environment, so that no secret is in a
+    record."""
     body: Maybe[Text] = None
     """Its body, as text."""
     body_file: Maybe[Name] = None
@@ -209,9 +207,8 @@ class Workload(Section):
     description: Text = ""
     """One sentence for a person."""
     tenants: Maybe[Annotated[List[Text], Field(min_length=2)]] = None
-    """Makes the entry a mix: the workload of each tenant by name, from the first on, repeated to their number. A
-    [mix](#mixes-and-pairs) has no `module`, `params`, `load` or `simulated` of its own, and its `output_tolerance` is
-    that of each workload."""
+    """Makes the entry a [mix](#mixes-and-pairs): the workload of each tenant by name, from the first on, repeated to
+    their number. It has no `module`, `params`, `load` or `simulated` of its own."""
     kind: Literal["loop", "job", "command", "http"] = "loop"
     """How it is measured: `loop` runs one iteration after another for a window, each timed; `job` is a fixed number of
     them, whose completion is timed too; `command` is any program with Prometheus metrics, `http` any HTTP server. See
@@ -221,8 +218,8 @@ class Workload(Section):
     """File in `scripts/tenant/workloads/` without `.py`; needed on every node but the simulated one."""
     command: Maybe[Annotated[List[Text], Field(min_length=1)]] = None
     """Of kind `command` and `http`: the program and its arguments, never a shell; `{port}`, `{index}`, `{here}` and
-    `{python}` are filled in. `{here}` is the folder that snakemake runs in, and files below it belong to what a cell
-    depends on; `{python}` is the tenants' interpreter."""
+    `{python}` are filled in. Files below `{here}`, the folder that snakemake runs in, belong to what a cell depends on;
+    `{python}` is the tenants' interpreter."""
     url: Maybe[Name] = None
     """Of kind `http`: a server that runs already, as `http://host:port`, in place of a `command`."""
     port: Maybe[Numeric[Annotated[int, Field(ge=1, le=65535)]]] = None
@@ -239,13 +236,12 @@ class Workload(Section):
     class_: Literal["auto", "inference-light", "inference-heavy", "small-batch", "gpu-intensive"] = Field(
         default="auto", alias="class"
     )
-    """What kind of use it stands for in `tables/which.csv`; `auto` derives it from the load and the model.
-    `inference-light`, `inference-heavy`, `small-batch` or `gpu-intensive`. An open load of less than half of what one
-    tenant could do is light, another one heavy; a closed loop is GPU-intensive where the model says that at least half
-    of its time alone gets shorter with more of the device."""
+    """What kind of use it stands for in `tables/which.csv`: `inference-light` (an open load below half of what one
+    tenant could do), `inference-heavy`, `small-batch` or `gpu-intensive` (at least half of its time gets shorter with
+    more of the device); `auto` derives it from the load and the model."""
     min_window_seconds: NotNegative = 1
-    """Shortest window that says anything about this workload, in seconds. A study that sets less than the catalogue,
-    and measures shorter windows, says so in its tables, figures and report."""
+    """Shortest window that says anything about this workload, in seconds. A study that sets less than the catalogue
+    says so in its tables, figures and report."""
     output_tolerance: NotNegative = 1e-6
     """Largest relative difference between a tenant's output and that of the workload alone."""
     simulated: Maybe[Model] = None

@@ -81,9 +81,9 @@ class Config(Section):
     results: Folder = "results"
     """Folder that receives everything the study makes; give every study its own."""
     node: Literal["auto", "cpu", "nvidia", "simulated", "kubernetes"] = "auto"
-    """Kind of node that is shared; `auto` takes an NVIDIA GPU of this host if there is one, else the CPU stand-in.
-    `cpu` (stand-in on this machine's cores), `nvidia` (a GPU of this machine), `kubernetes` (a node of a cluster) or
-    `simulated`; `auto` never simulates."""
+    """Kind of node that is shared: `cpu` (stand-in on this machine's cores), `nvidia` (a GPU of this machine),
+    `kubernetes` (a node of a cluster) or `simulated`. `auto` takes an NVIDIA GPU of this host if there is one, else the
+    stand-in."""
     strategies: Annotated[Unique[Text], Field(min_length=1)] = ["exclusive", "time-slicing", "mps", "mig"]
     """Sharing strategies to measure, by their names in `strategy_catalogue`."""
     replicas: Annotated[Unique[Tenants], Field(min_length=1)] = [1, 2, 4]
@@ -92,10 +92,11 @@ class Config(Section):
     """What the tenants run, by names in `workload_catalogue`; may be empty with `interference`."""
     interference: Unique[Text] = []
     """Workloads that are measured next to each other, besides those of `workloads`: two tenants of every pair, and each
-    next to another copy of itself. See [Mixes and pairs](#mixes-and-pairs)."""
+    next to a copy of itself, under every strategy that can have two tenants. See [Mixes and
+    pairs](#mixes-and-pairs)."""
     faults: Unique[Fault] = []
-    """Faults that a tenant has in mid-window next to a victim, under every strategy that can have two tenants. `oom`,
-    `leak`, `illegal-address`, `assert`, `killed`, `stopped` or `spin`: see [docs/faults.md](../docs/faults.md)."""
+    """Faults that a tenant has in mid-window next to a victim, under every strategy that can have two tenants: see
+    [docs/faults.md](../docs/faults.md)."""
     fault_victims: Unique[Text] = []
     """Workloads next to which the faults happen, one at a time; empty takes those of `interference`, else those of
     `workloads`."""
@@ -114,14 +115,13 @@ class Config(Section):
     `none` turns it off."""
     null_cells: Flag = True
     """Whether the baseline is measured a second time in each block, as the strategy of its name with `-again`: what
-    differs then differs by chance. An effect that does not exceed the difference of the two (the A/A control) is marked
-    *not separable*, and slowdowns refer to both."""
+    differs then differs by chance. An effect no larger than that is marked *not separable*."""
     exclude: Unique[Exclusion] = []
     """Cells that are left out of the matrix: `STRATEGY/WORKLOAD`, `STRATEGY/WORKLOAD/nREPLICAS` or
-    `STRATEGY/WORKLOAD/nREPLICAS/rREPEAT`, with `*` for any. Such as `[time-slicing/yolos/n7, "*/bert/n5/r1"]`. Tables
-    and report have their number. A block without its baseline is compared with the mean of the others."""
+    `STRATEGY/WORKLOAD/nREPLICAS/rREPEAT`, with `*` for any, such as `[time-slicing/yolos/n7, "*/bert/n5/r1"]`. Tables
+    and report have their number."""
     contrasts: Unique[Contrast] = []
-    """Comparisons that the study is for, as `strategy/reference` at the largest number of tenants that both have; if
+    """Comparisons that the study is for, as `strategy/reference`, at the largest number of tenants that both have; if
     empty, every sharing strategy against the first one. They are tested together in `tables/contrasts.csv`."""
     order: Literal["auto", "blocks", "strategy"] = "auto"
     """Order of the cells: `blocks` repeats all node states in fresh random order, `strategy` sets each state once;
@@ -129,17 +129,17 @@ class Config(Section):
     seed: Numeric[Annotated[int, Field(ge=0)]] = 1
     """Seed of the random order of cells and of the simulated node."""
     from_: Maybe[Name] = Field(default=None, alias="from")
-    """Folder or archive (zip) of a finished data set; nothing is measured, its tables, figures and report are rebuilt.
-    `snakemake archive` makes one."""
+    """Folder or archive (zip) of a finished data set; nothing is measured, its tables, figures and report are
+    rebuilt."""
     parts: Unique[Name] = []
-    """Folders in which parts of this study were measured, each the results of its own run, for `snakemake join`. See
-    [on a host with several GPUs](../docs/gpu-host.md#on-a-host-with-several-gpus)."""
+    """Folders in which parts of this study were measured, for `snakemake join`. See [on a host with several
+    GPUs](../docs/gpu-host.md#on-a-host-with-several-gpus)."""
     datasets: Annotated[Unique[Name], Field(max_length=2)] = []
-    """Two finished data sets (folders or archives) for `snakemake compare`: the one before, then the one after. See
-    [Compare two data sets](#compare-two-data-sets)."""
+    """Two finished data sets for `snakemake compare`: the one before, then the one after. See [Compare two data
+    sets](#compare-two-data-sets)."""
     slo_ms: Maybe[Positive] = None
-    """Latency that the advice holds strategies against, in milliseconds: p99 where it is known. Else it is the next
-    lower percentile, and the advice names it."""
+    """Latency that the advice compares strategies with, in milliseconds: p99 where it is known, else the next lower
+    percentile."""
     tenants: Maybe[Count] = None
     """How many tenants the advice is for; `null` is the largest number of the study."""
     isolation: Literal["none", "performance", "fault"] = "none"

@@ -152,8 +152,8 @@ class Kubernetes(Section):
     python: Name = "python3"
     """Interpreter in the image."""
     device: Literal["cuda", "cpu"] = "cuda"
-    """What the tenants work on: `cuda` is the GPU; `cpu` leaves it alone, for a test bed without one. Every output then
-    says so."""
+    """What the tenants work on: `cuda` is the GPU; `cpu` leaves it alone, for a test bed without one, which every
+    output then says."""
     reach: Literal["auto", "pod-ip", "port-forward"] = "auto"
     """How the driver reaches the tenants: by their pods' addresses (`pod-ip`) or by `port-forward`; `auto` takes the
     first within the cluster and the second from outside."""
@@ -174,8 +174,8 @@ class Kubernetes(Section):
     """How long the node must show its new state without a break, in seconds; more than the kubelet's 10 s between two
     reports."""
     publish_seconds: NotNegative = 10
-    """Time that is given to the kubelet to bring new keys of the plugin's ConfigMap to its pods, in seconds, once per
-    study, where the driver may annotate these (`rbac-hurry.yaml`); else 95 s are waited."""
+    """Time that the kubelet gets to bring new keys of the plugin's ConfigMap to its pods, in seconds, where the driver
+    may annotate these (`rbac-hurry.yaml`); else 95 s."""
 
 
 class Prometheus(Section):
@@ -194,8 +194,8 @@ class Prometheus(Section):
     scrape_seconds: Positive = 1
     """Time between two scrapes of a tenant, in seconds. The window holds three at least."""
     buckets: Maybe[Annotated[List[Positive], Field(min_length=1)]] = None
-    """Upper bounds of the tenants' histogram in seconds, ascending, each moved to the record's nearest bound (by 0.6 %
-    at most); `null` takes two per doubling from 1 µs to 1000 s."""
+    """Upper bounds of the tenants' histogram in seconds, ascending, each moved to the record's nearest bound; `null`
+    takes two per doubling from 1 µs to 1000 s."""
     dcgm: Maybe[Free[PrometheusLabel, Text]] = None
     """Labels that pick the shared device among the series of dcgm-exporter, such as `{Hostname: gpu-node, gpu: "0"}`;
     `null` finds it by the node's name where a GPU is shared."""
