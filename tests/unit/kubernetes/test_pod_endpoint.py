@@ -386,7 +386,7 @@ def test_a_pod_that_cannot_be_reached_is_not_a_tenant_that_hangs(
     """Where the port is open, it is the tenant that does not answer: a result."""
     server = make(opens)
     timeouts = {"start_seconds": 1.0, "record_seconds": 1.0}
-    place = Place("gpu-node", "0123", "sharebench", "abc", "sharebench/measuring", OPTIONS)
+    place = Place("gpu-node", "abc", OPTIONS)
     access: Any = None
     given = {"timeouts": timeouts, "loads": [{}]}
     tenants = PodTenants(

@@ -25,7 +25,7 @@ OWNER = {"metadata": {"uid": "the-uid"}}
 
 
 def place(**options: Any) -> Place:
-    return Place("gpu-node", "0123", "sharebench", "abc", "sharebench/measuring", OPTIONS | options)
+    return Place("gpu-node", "abc", OPTIONS | options)
 
 
 UNIT = PodNeeds(limits={"nvidia.com/gpu": "1"})

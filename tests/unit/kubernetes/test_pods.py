@@ -64,7 +64,7 @@ def make() -> Iterator[Make]:
 
     def made(count: int, api: OnePodList) -> PodTenants:
         opened.append(api)
-        place = Place("gpu-node", "0123", "sharebench", "abc", "sharebench/measuring", OPTIONS)
+        place = Place("gpu-node", "abc", OPTIONS)
         timeouts = {"start_seconds": SECONDS, "record_seconds": 1}
         settings = {"timeouts": timeouts, "loads": [{}] * count}
         given: Any = api
@@ -125,7 +125,7 @@ def started(api: LostAnswers, monkeypatch: pytest.MonkeyPatch) -> PodTenants:
     monkeypatch.setattr("sharebench.nodes.kubernetes.pods.tenants.Watcher.start", lambda watcher: None)
     cells = study_of({"node": "kubernetes", "strategies": ["exclusive"]})
     spec = cells.spec_of(cells.cells[0])
-    place = Place("gpu-node", "0123", "sharebench", "abc", "sharebench/measuring", OPTIONS)
+    place = Place("gpu-node", "abc", OPTIONS)
     settings = {"timeouts": {"start_seconds": 1, "record_seconds": 1}, "loads": [{"arrival": "closed"}] * 2}
     given: Any = api
     access: Any = Access()

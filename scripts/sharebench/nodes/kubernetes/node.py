@@ -170,14 +170,6 @@ class ClusterNode(Node):
 
     def tenants(self, spec: Spec, settings: Settings) -> Tenants:
         cell = hashlib.sha256(f"{self.cluster.run_id}/{settings['cell_folder']}".encode()).hexdigest()[:12]
-        place = Place(
-            node=self.cluster.name,
-            node_digest=self.cluster.digest,
-            namespace=self.cluster.options["namespace"],
-            cell=cell,
-            taint=saved_state.TAINT,
-            options=self.cluster.options,
-        )
         reach = self.cluster.options["reach"]
         if reach == "auto":
             reach = "pod-ip" if is_in_cluster() else "port-forward"
@@ -187,7 +179,7 @@ class ClusterNode(Node):
             self.mark_dirty()
         return PodTenants(
             api=self.cluster.api,
-            place=place,
+            place=Place(self.cluster.name, cell, self.cluster.options),
             spec=spec,
             settings=settings,
             access=access,

@@ -18,7 +18,9 @@ from sharebench.core.spec import Spec, workload_of
 from sharebench.nodes.kubernetes.access.base import PodNeeds
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
+from sharebench.nodes.kubernetes.cluster.lease import node_digest
 from sharebench.nodes.kubernetes.cluster.options import ClusterOptions
+from sharebench.nodes.kubernetes.cluster.saved_state import TAINT
 from tenant.contract import GRANTED_VARIABLE, TOKEN_VARIABLE
 
 PORT = 8000
@@ -47,19 +49,20 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True)
 class Place:
-    """Where the tenants of a cell run: node, namespace, and our names for node and cell."""
+    """Where the tenants of a cell run, and our name for the cell."""
 
     node: str
-    node_digest: str
-    namespace: str
     cell: str
-    taint: str
     options: ClusterOptions
+
+    @property
+    def namespace(self) -> str:
+        return self.options["namespace"]
 
     @property
     def labels(self) -> dict[str, str]:
         """The labels of every object of the cell."""
-        return {OWNER_LABEL: self.node_digest, CELL_LABEL: self.cell}
+        return {OWNER_LABEL: node_digest(self.node), CELL_LABEL: self.cell}
 
     @property
     def name(self) -> str:
@@ -173,9 +176,7 @@ def pod(
     options = place.options
     asked = {"cpu": options["resources"]["cpu"], "memory": options["resources"]["memory"]}
     limits = {name: value for name, value in asked.items() if value is not None} | dict(needs.limits)
-    tolerations = [
-        {"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in (place.taint, "nvidia.com/gpu")
-    ]
+    tolerations = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in (TAINT, "nvidia.com/gpu")]
     given = [{key: value for key, value in each.items() if value is not None} for each in options["tolerations"]]
     on_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [place.node]}]}
     container: Json = {

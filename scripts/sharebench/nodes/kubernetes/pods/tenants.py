@@ -85,7 +85,7 @@ class PodTenants:
 
     def sweep(self) -> None:
         """Remove all our objects for this node, of whatever cell, and wait until the pods are gone."""
-        sweep(self.api, self.place.namespace, {OWNER_LABEL: self.place.node_digest})
+        sweep(self.api, self.place.namespace, {OWNER_LABEL: self.place.labels[OWNER_LABEL]})
         self.access.clean()
 
     def start(self, grants: Sequence[Grant]) -> None:

@@ -67,19 +67,16 @@ def render(key: str, base: str, packed: bool = False) -> str:
     `packed` puts the replicas that are asked for on one GPU of several (plugin 0.20 and later).
     """
     found: Json = yaml.safe_load(base) or {}
-    config: Json = {"version": found.get("version", "v1")}
-    if "flags" in found:
-        config["flags"] = found["flags"]
+    flags: Json = dict(found.get("flags") or {})
     if packed:
-        flags = dict(config.get("flags") or {})
-        plugin = dict(flags.get("plugin") or {}) | {"sharedDevicesAllocationPolicy": "packed"}
-        config["flags"] = flags | {"plugin": plugin}
+        flags["plugin"] = {**(flags.get("plugin") or {}), "sharedDevicesAllocationPolicy": "packed"}
     mechanism, words = mechanism_of(key), key.removeprefix(PREFIX).split("-")
     if words[0] == "mig":
-        config["flags"] = dict(config.get("flags") or {}) | {"migStrategy": words[1]}
-    elif mechanism == "mps" and (config.get("flags") or {}).get("migStrategy") == "mixed":
+        flags["migStrategy"] = words[1]
+    elif mechanism == "mps" and flags.get("migStrategy") == "mixed":
         # The plugin refuses the two together, also where no GPU is partitioned.
-        config["flags"] = config["flags"] | {"migStrategy": "none"}
+        flags["migStrategy"] = "none"
+    config: Json = {"version": found.get("version", "v1")} | ({"flags": flags} if flags else {})
     if mechanism != "none":
         at = words.index("ts") if "ts" in words else 0
         names = [f"{MIG_RESOURCE_PREFIX}{each}" for each in words[at + 2 :]] or [RESOURCE]

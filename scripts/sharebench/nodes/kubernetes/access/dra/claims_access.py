@@ -6,22 +6,24 @@ last one.
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 from sharebench.core.spec import Spec
 from sharebench.core.strategies import Strategy, of_spec
-from sharebench.nodes.contract import Evidence, Grant, NodeError
-from sharebench.nodes.kubernetes.access.base import Access, GpuDescription, PodNeeds
+from sharebench.nodes.contract import Evidence, Grant, NodeError, item
+from sharebench.nodes.kubernetes.access.base import Access, GpuDescription, PodNeeds, view_of
 from sharebench.nodes.kubernetes.access.dra import claims as dra_claims
-from sharebench.nodes.kubernetes.access.dra import evidence as dra_evidence
 from sharebench.nodes.kubernetes.access.dra import nvidia
 from sharebench.nodes.kubernetes.cluster import claims_api
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused, Json
 from sharebench.nodes.kubernetes.cluster.claims_api import Device
 from sharebench.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
-from tenant.contract import SHOWN_VARIABLE, TenantReport
+from tenant.contract import SHOWN_VARIABLE, TenantReport, device_digest
 
 GONE_SECONDS = 60.0
 POLL_SECONDS = 0.5
@@ -115,9 +117,9 @@ class Dra(Access):
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
         claims = self._claims()
-        evidence = dra_evidence.of_claims(self.devices, self._wanted, claims, self._daemons(), strategy, grants)
+        evidence = evidence_of_claims(self.devices, self._wanted, claims, self._daemons(), strategy, grants)
         given = claims_api.allocated(claims, self.devices)
-        return evidence + dra_evidence.of_tenants(given, strategy, grants, records)
+        return evidence + evidence_of_tenants(given, strategy, grants, records)
 
     def plan(self, strategy: Strategy) -> str:
         return (
@@ -183,3 +185,87 @@ class Dra(Access):
                 what = "claims" if claims else "the DRA driver's daemons, which other users' claims may have,"
                 raise NodeError(f"{what} did not go within {GONE_SECONDS:g} s: {names}")
             time.sleep(POLL_SECONDS)
+
+
+def _hidden(configs: list[Json], devices: Sequence[Device]) -> Any:
+    """The configs without ids of devices: their digests instead."""
+    text = json.dumps(configs, sort_keys=True)
+    for uuid in filter(None, map(nvidia.uuid, devices)):
+        text = text.replace(uuid, device_digest(uuid))
+    return json.loads(text)
+
+
+def _together(marks: Sequence[Any]) -> list[list[int]]:
+    """Which tenants have the same mark, by index."""
+    keys = [json.dumps(mark, sort_keys=True) for mark in marks]
+    return [[index for index, each in enumerate(keys) if each == key] for key in dict.fromkeys(keys)]
+
+
+def evidence_of_claims(
+    devices: Sequence[Device],
+    wanted: Sequence[Json],
+    claims: Sequence[Json],
+    daemons: Sequence[Json],
+    strategy: Strategy,
+    grants: Sequence[Grant],
+) -> Evidence:
+    """What the API server shows: `wanted` are the claims that were made, `claims` are those that are there."""
+    evidence = [item("claims", len(wanted), len(claims), "API server")]
+    if len(claims) != len(wanted):
+        return evidence
+    # Names within the cell are the ends of those in the cluster, so that both have one order.
+    wanted, claims = (sorted(several, key=lambda each: str(each["metadata"]["name"])) for several in (wanted, claims))
+    holders = Counter(dra_claims.claim_of(strategy, grant.group) for grant in grants)
+    for asked, found in zip(wanted, claims, strict=True):
+        reserved = len(found["status"].get("reservedFor") or [])
+        evidence.append(item("reservedFor", holders[asked["metadata"]["name"]], reserved, "API server"))
+    requested = [each["spec"]["devices"] for each in wanted]
+    expected = [
+        {"requests": each["requests"], "parameters": each["opaque"]["parameters"]}
+        for asked_devices in requested
+        for each in asked_devices.get("config", ())
+    ]
+    observed = [config for found in claims for config in claims_api.configured(found)]
+    expected, observed = _hidden(expected, devices), _hidden(observed, devices)
+    evidence.append(item("opaque configuration in the allocation", expected, observed, "API server"))
+    given = claims_api.allocated(claims, devices)
+    names = [each["name"] for asked_devices in requested for each in asked_devices["requests"]]
+    in_slices = sorted(request for request, device in given.items() if device is not None)
+    evidence.append(item("requests with a device of the node's slices", sorted(names), in_slices, "API server"))
+    if len(names) > 1:
+        parents = {nvidia.parent(device) for device in given.values() if device is not None}
+        evidence.append(item("GPUs of the allocated instances", 1, len(parents), "API server"))
+    if strategy.mechanisms[-1] == "mps":
+        ready = sum(each.get("status", {}).get("readyReplicas", 0) for each in daemons)
+        evidence.append(item("MPS control daemons that are ready", len(names), ready, "API server"))
+    return evidence
+
+
+def evidence_of_tenants(
+    given: Mapping[str, Device | None],
+    strategy: Strategy,
+    grants: Sequence[Grant],
+    records: Sequence[TenantReport],
+) -> Evidence:
+    """What the tenants saw: the device of their claim and no other, by its id where they asked CUDA."""
+    evidence: Evidence = []
+    marks = []
+    for grant, record in zip(grants, records, strict=True):
+        view, device, source = view_of(record), given.get(dra_claims.request_of(grant.group)), f"tenant {grant.index}"
+        if device is None:
+            continue
+        if files := nvidia.device_files(device):
+            whole = [node for node in view.get("nodes", ()) if "/" not in node]
+            evidence.append(item("GPUs by device files", files, whole, source))
+        seen = view.get("variables") or {}
+        variables = {name: seen.get(name) for name in nvidia.VARIABLES}
+        evidence.append(item("variables of the CDI device", nvidia.VARIABLES, variables, source))
+        is_mps = strategy.mechanisms[-1] == "mps"
+        evidence.append(item("has the pipe of an MPS daemon", is_mps, view.get("mps_pipe") is not None, source))
+        if view.get("device") is not None and (uuid := nvidia.uuid(device)) is not None:
+            evidence.append(item("device", device_digest(uuid), view["device"], source))
+        marks.append([view.get("device"), view.get("nodes")])
+    # An instance that was made for the claim has no id in the slice: who shares one is known all the same.
+    groups = _together([grant.group for grant in grants])
+    evidence.append(item("tenants by the device that they have", groups, _together(marks), "tenants"))
+    return evidence
