@@ -1,7 +1,5 @@
 """Clusters in memory that do what the node's labels ask, a little later; time moves when somebody sleeps."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path

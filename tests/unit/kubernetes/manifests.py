@@ -3,8 +3,6 @@
 `make docs`, or PYTHONPATH=tests:scripts python -m unit.kubernetes.manifests, writes them to tests/unit/golden/.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import tempfile

@@ -1,7 +1,5 @@
 """Objects of a cluster as its API server shows them, cut down to what the driver reads."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from sharebench.core.strategies import Strategy

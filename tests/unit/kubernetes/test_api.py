@@ -1,7 +1,5 @@
 """Calls of the API over a server of our own: what is tried again, what is not, and what is said."""
 
-from __future__ import annotations
-
 import json
 import socket
 import sys

@@ -1,7 +1,5 @@
 """What a node does whatever the way to its GPU: states of several ways, one after another, and back."""
 
-from __future__ import annotations
-
 import copy
 import json
 import shutil

@@ -1,7 +1,5 @@
 """A node's whole way into a state and back, over a cluster in memory."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Claims that come and go, and what proves that they were what was asked for."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

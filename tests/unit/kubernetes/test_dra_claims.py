@@ -1,7 +1,5 @@
 """Each strategy as a claim, in every shape that an API server may want it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

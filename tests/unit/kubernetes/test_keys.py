@@ -1,7 +1,5 @@
 """Our keys in the plugin's ConfigMap: what they are, and that no run removes them from under another."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """What the repository shows of a cluster: manifests in tests/unit/golden, docs/cluster.md, ready-made studies."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

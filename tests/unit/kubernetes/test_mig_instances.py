@@ -1,7 +1,5 @@
 """Layouts of mig-manager's map, and which instances a strategy gets; labels as a real node of the test bed had them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """How a change of the layout is followed, over a manager in memory that does what the real one was seen to do."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """MPS daemons whose tenants may not have ended well: renewed before the next cell, and only then."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is installed, over DaemonSets of the chart and of the operator; foreign GPU pods, and the choice of a node."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

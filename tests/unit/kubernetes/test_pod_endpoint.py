@@ -1,7 +1,5 @@
 """The driver's connection to a tenant in a pod: kept, reopened where it broke, and through a forwarded port."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib

@@ -1,7 +1,5 @@
 """The objects of a cell, and the code that they carry."""
 
-from __future__ import annotations
-
 import base64
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """What a pod's status says of its tenant, over statuses as kubelet and scheduler write them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

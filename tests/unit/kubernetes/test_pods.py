@@ -1,7 +1,5 @@
 """Tenants as pods: what is seen of them, and what that means, without a cluster."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """What preflight reports of a cluster; the manifests grant what the driver needs, and no more."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any

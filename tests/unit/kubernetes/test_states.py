@@ -1,7 +1,5 @@
 """A node's states under the device plugin: switched, restored and proven, over what real nodes were seen to show."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

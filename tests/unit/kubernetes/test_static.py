@@ -1,7 +1,5 @@
 """Pods for other schedulers: their templates, what a cluster must have for them, and what proves that they shared."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from pathlib import Path

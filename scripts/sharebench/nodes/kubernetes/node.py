@@ -1,7 +1,5 @@
 """The node of a Kubernetes cluster: its facts, its owner, its states, and pods as tenants."""
 
-from __future__ import annotations
-
 import hashlib
 import sys
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 `Cluster` has what all accesses need (API, pods, taint, saved state); `ClusterNode` asks one object per access.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 HAMi, Volcano and KAI are entries of the catalogue, and so is any other stack whose pods ask for a share.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Calls of the Kubernetes API in JSON, each with a time-out and retried while the server cannot be reached."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -3,8 +3,6 @@
 v1 and v1beta2 have one shape. v1beta1 has a request's fields in the request itself, and a device's below `basic`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

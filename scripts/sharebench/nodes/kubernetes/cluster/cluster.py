@@ -1,7 +1,5 @@
 """The cluster and the node that is measured, as every access needs them: API, pods, NVIDIA's stack, saved state."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property

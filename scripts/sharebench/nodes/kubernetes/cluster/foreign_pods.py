@@ -1,7 +1,5 @@
 """Foreign GPU pods on the node: they would share the GPU with the tenants, and block a switch of the plugin."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 

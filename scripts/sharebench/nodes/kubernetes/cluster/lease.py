@@ -4,8 +4,6 @@ Whether its holder lives is judged as client-go's leader election does (tools/le
 has been seen unchanged on our own monotonic clock. The times in it are its holder's, and compared with nothing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import sys

@@ -1,7 +1,5 @@
 """NVIDIA's stack in a cluster: the DaemonSets of the device plugin and its companions, and labels of a node's GPUs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The options of a node in a cluster: the config's `kubernetes` section, with what `Study.node_options` adds."""
 
-from __future__ import annotations
-
 from typing import Literal, TypedDict
 
 

@@ -1,7 +1,5 @@
 """The PodMonitor of a run: how the Prometheus of an operator finds its tenants."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -3,8 +3,6 @@
 The annotation outlives the driver, so that any later run can undo what a dead one left.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

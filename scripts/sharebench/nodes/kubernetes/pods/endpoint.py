@@ -1,14 +1,12 @@
 """One tenant in a pod, as the driver asks it, and the telemetry of a GPU that only its tenants can see."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import select
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from sharebench.nodes.contract import TenantUnreachable
 from sharebench.nodes.kubernetes.cluster.api import Json
@@ -183,7 +181,7 @@ class PodSampler:
         except TenantUnreachable as silence:
             self._reason = f"tenant 0 did not answer whether it can sample: {silence}"
 
-    def begun(self) -> PodSampler:
+    def begun(self) -> Self:
         """Itself, once it samples or is known not to."""
         self._beginning.join()
         return self

@@ -1,7 +1,5 @@
 """A pod's port through the API server: what http.client needs of a socket, over a WebSocket."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import ssl

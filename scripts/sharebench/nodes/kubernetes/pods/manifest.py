@@ -1,7 +1,5 @@
 """The objects of one cell in a cluster: a ConfigMap with the tenants' code, and one Pod per tenant that it owns."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

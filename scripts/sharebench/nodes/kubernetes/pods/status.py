@@ -1,7 +1,5 @@
 """A tenant by its pod's status: running, ended by itself (measured), or not available (a harness failure)."""
 
-from __future__ import annotations
-
 from sharebench.nodes.contract import classify
 from sharebench.nodes.kubernetes.cluster.api import Json, conditions_of
 from sharebench.nodes.kubernetes.pods.manifest import CONTAINER

@@ -1,7 +1,5 @@
 """Tenants as plain Pods of one node of a cluster."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import time

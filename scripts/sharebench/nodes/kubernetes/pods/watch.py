@@ -1,7 +1,5 @@
 """The latest status of every pod of a cell."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

@@ -1,7 +1,5 @@
 """Rows of preflight on what is installed and on what the GPU can do, with the command that brings what is missing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property

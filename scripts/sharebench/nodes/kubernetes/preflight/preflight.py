@@ -1,7 +1,5 @@
 """What a cluster has for a study, which of its strategies it can do, and what each missing one needs."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path

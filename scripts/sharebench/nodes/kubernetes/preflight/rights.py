@@ -1,7 +1,5 @@
 """What the driver must be allowed to do, verb by verb; the manifests in config/cluster grant exactly this."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -4,8 +4,6 @@ All nodes of the cluster read the ConfigMap. Who needs the keys is noted on it, 
 if it is as it was read. So no run takes away what another one, on another node, has just come to rely on.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterable, Mapping
 

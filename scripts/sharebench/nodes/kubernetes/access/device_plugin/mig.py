@@ -1,7 +1,5 @@
 """MIG partitioning under the device plugin: which instances a strategy gets, made by mig-manager where allowed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 from sharebench.core.strategies import Strategy

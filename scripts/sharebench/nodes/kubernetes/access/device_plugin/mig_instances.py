@@ -1,7 +1,5 @@
 """Which MIG instances a strategy needs on a cluster's node, what the plugin calls them, and whether they can be had."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping

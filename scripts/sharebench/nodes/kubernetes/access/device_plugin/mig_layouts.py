@@ -4,8 +4,6 @@ The map is the file of nvidia-mig-parted (`mig-configs`), one text in a ConfigMa
 and taken out as text, so that comments and order of all other entries stay.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 

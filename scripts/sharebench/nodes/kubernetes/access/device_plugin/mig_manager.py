@@ -5,8 +5,6 @@ is `pending`; it does nothing about a value that it has seen last; `success` com
 does not leave keeps it `pending` for minutes, and then for ever; after a failure it may leave plugin and labels away.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ the label, and waits until labels, allocatable values and DaemonSet pods agree. 
 node first, and undone by `restore`.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ No signal is trusted alone. GPU Feature Discovery writes the labels, the kubelet
 that was registered once stays in the node's status with the value 0, and capacity lags behind.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The claims of a cell: a request for each part of the GPU that tenants share, all in one claim or each in its own."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import reduce

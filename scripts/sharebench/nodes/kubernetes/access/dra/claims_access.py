@@ -4,8 +4,6 @@ Nothing is set on the node in advance: the driver sets up a claim when the first
 last one.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter

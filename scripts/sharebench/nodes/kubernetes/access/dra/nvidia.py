@@ -1,7 +1,5 @@
 """NVIDIA's DRA driver for GPUs (kubernetes-sigs/dra-driver-nvidia-gpu): classes, attributes, gates, configuration."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
