@@ -163,10 +163,6 @@ class Digest(Workload):
         """Nothing to check."""
         return [1.0]
 
-    def packages(self) -> dict[str, str]:
-        """Standard library only."""
-        return {}
-
 
 class Rates(NamedTuple):
     """Rate without the recorder; per window by how much the rate differs from its neighbours', and the folding."""

@@ -36,9 +36,6 @@ class Misbehaving(Workload):
     def output_digest(self) -> list[float]:
         return [1.0]
 
-    def packages(self) -> dict[str, str]:
-        return {}
-
 
 def create(params: Mapping[str, Any], device: str) -> Misbehaving:
     # Next to the scratch folders of all cells.

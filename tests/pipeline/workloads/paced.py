@@ -20,9 +20,6 @@ class Paced(Workload):
     def output_digest(self) -> list[float]:
         return [1.0]
 
-    def packages(self) -> dict[str, str]:
-        return {}
-
 
 def create(params: Mapping[str, Any], device: str) -> Paced:
     return Paced()

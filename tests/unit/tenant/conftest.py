@@ -68,9 +68,6 @@ class FakeWorkload(Workload):
     def output_digest(self) -> list[float]:
         return [float(self.steps)]
 
-    def packages(self) -> dict[str, str]:
-        return {"fake": "1"}
-
 
 @pytest.fixture
 def clock() -> FakeClock:

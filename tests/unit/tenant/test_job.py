@@ -12,14 +12,13 @@ from tenant.loop import CAPACITY
 from tenant.measure import CHUNK_NS, Measurement
 
 from .conftest import MS, FakeClock, Tenant
-from .test_measure import SECOND, digest, warm
+from .test_measure import SECOND, digest, finish, warm
 
 
 def work(measurement: Measurement, clock: FakeClock, iterations: int, deadline_ns: int = 99 * SECOND) -> dict:
     start = clock.now_ns + CHUNK_NS
     measurement.set_window(start, start + deadline_ns, iterations)
-    while measurement._recorder.window is not None:
-        measurement.turn()
+    finish(measurement)
     return measurement.wait_record(0)
 
 
@@ -96,8 +95,7 @@ def test_after_a_job_the_tenant_rests_until_the_next_window(clock: FakeClock) ->
     assert workload.steps == steps
     assert digest(measurement) == [float(steps)]
     measurement.set_window(clock.now_ns + MS, clock.now_ns + 31 * MS)
-    while measurement._recorder.window is not None:
-        measurement.turn()
+    finish(measurement)
     assert measurement.wait_record(0)["count"] == 30
     assert measurement.wait_record(0)["job"] is None
     assert measurement._recorder.totals().count == workload.steps
@@ -123,8 +121,7 @@ def test_the_totals_have_what_ran_while_a_job_was_announced(clock: FakeClock, le
 
     workload.before = announce
     measurement.turn()
-    while measurement._recorder.window is not None:
-        measurement.turn()
+    finish(measurement)
     assert measurement.wait_record(0)["job"]["start_delay_seconds"] < 0.002
     assert measurement._recorder.totals().count == workload.steps
 

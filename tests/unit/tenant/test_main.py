@@ -45,9 +45,6 @@ class Planted(Workload):
         {step}
     def output_digest(self):
         return [self.steps]
-    def packages(self):
-        return {{}}
-
 def create(params, device):
     {create}
     Planted.made += 1

@@ -36,12 +36,16 @@ def run_until(measurement: Measurement, clock: FakeClock, end_ns: int) -> None:
         measurement.turn()
 
 
+def finish(measurement: Measurement) -> None:
+    """Until no window is open."""
+    while measurement._recorder.window is not None:
+        measurement.turn()
+
+
 def measured(measurement: Measurement, clock: FakeClock, lead_ns: int, length_ns: int) -> dict:
     start = clock.now_ns + lead_ns
     measurement.set_window(start, start + length_ns)
-    run_until(measurement, clock, start + length_ns)
-    while measurement._recorder.window is not None:
-        measurement.turn()
+    finish(measurement)
     return measurement.wait_record(0)
 
 
@@ -204,8 +208,7 @@ def test_a_digest_is_of_a_window_and_not_of_the_one_before(clock: FakeClock) -> 
     measurement.set_window(clock.now_ns + MS, clock.now_ns + 9 * MS)
     with pytest.raises(RefusedError, match="no record"):
         measurement.wait_digest(0)
-    while measurement._recorder.window is not None:
-        measurement.turn()
+    finish(measurement)
     assert digest(measurement) == [float(workload.steps)] != first
 
 
