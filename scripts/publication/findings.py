@@ -269,11 +269,9 @@ def page(findings: list[Finding], filler: Filler, introduction: str) -> str:
         parts += [
             f"## {number}. {finding.question}",
             f"**{texts['sentence']}**",
-            f"![{finding.question}](images/findings/{finding.entry.name}.svg)",
+            f"![{finding.entry.name}](images/findings/{finding.entry.name}.svg)",
             f"*Measured:* {texts['number']}{once}. *Caveat:* {texts['caveat']} *Data:* {sources}.",
-            "\n".join(
-                ("| could it be … | answer |", "|---|---|", *(_attack_row(attack) for attack in finding.attacks))
-            ),
+            "\n".join(("| rival | answer |", "|---|---|", *(_attack_row(attack) for attack in finding.attacks))),
         ]
     if still := [finding for finding in findings if finding.is_open]:
         parts += ["## Not measured yet", "\n".join(f"- {finding.question}" for finding in still)]
