@@ -72,7 +72,7 @@ class BlockEntry(Entry):
 
 
 class PairEntry(Entry):
-    """A published number, and the expression of ours."""
+    """A published number, and the expression of the one measured here."""
 
     what: str
     source: str

@@ -28,7 +28,7 @@ Key = tuple[str, ...]
 
 
 class NoNumber(Exception):
-    """The tables do not have it; one line that says what was looked for."""
+    """The tables do not have it; one line with what was looked for."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class DataSet:
         """A column of the one row of a table with these values, with the interval if the table has it."""
         rows = self.rows(table, where)
         if len(rows) > 1:
-            raise NoNumber(f"tables/{table}.csv of {self.name} has {len(rows)} rows with {_words(where)}; say which")
+            raise NoNumber(f"tables/{table}.csv of {self.name} has {len(rows)} rows with {_words(where)}; name one")
         row = rows.iloc[0].to_dict()
         if column not in row:
             raise NoNumber(f"tables/{table}.csv of {self.name} has no column {column}")
@@ -283,7 +283,7 @@ class DataSet:
         """The same of the time in µs from one tenant's run to the next one's."""
         switch = self.watched(strategy)["switch"]
         if switch is None:
-            raise NoNumber(f"under {strategy} nobody took over while the probe of {self.name} watched")
+            raise NoNumber(f"under {strategy} no tenant took over while the probe of {self.name} watched")
         return Number(*(switch[key] for key in ("p50_us", "p5_us", "p95_us")))
 
     def watched(self, strategy: str) -> Mapping[str, Any]:

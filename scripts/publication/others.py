@@ -73,7 +73,7 @@ class Literature:
     """published/literature.csv, asked for single numbers."""
 
     def __init__(self, path: Path) -> None:
-        self._table = pd.read_csv(path)
+        self._table = pd.read_csv(path, dtype={"value": str})  # so that float is exact
 
     def __call__(self, source: str, workload: str, strategy: str, replicas: int, metric: str) -> float:
         """The value of the one row with these words, in the row's unit. Raises KeyError."""
@@ -135,8 +135,8 @@ def draw(found: Sequence[Pair], devices: Sequence[str]) -> Sheet:
         TITLE,
         [f"ours: {device}" for device in devices],
         1,
-        "Other devices, drivers and ways of measuring: where theirs lies outside our interval, that is no error "
-        "of theirs. A mark without a bar was measured once.",
+        "Other devices, drivers and ways of measuring: a published number outside our interval need not be "
+        "wrong. A mark without a bar was measured once.",
         x_label="Ratio to each side's own baseline",
         legend=[
             Line2D([], [], color=BLUE, marker="o", ls="-", label="ours, with 95 % interval"),

@@ -1,4 +1,4 @@
-"""A published data set made again for papers: its tables, its figures in the widths of papers, and its report."""
+"""A published data set rebuilt for papers: its tables, its figures in the widths of papers, and its report."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ PRINT_KINDS = ("pdf", "png")
 
 
 def draw_all(names: Sequence[str], published: Path, out: Path, made: Path | None, workers: int) -> list[str]:
-    """`draw` each of these data sets of the folder `published` into `out`/name, in so many processes; or, where `made`
-    has what that gave, `draw_for_print`. Returns a line for each that was refused.
+    """`draw` each of these data sets of the folder `published` into `out`/name, in `workers` processes.
+
+    Or, where `made` has what that gave, `draw_for_print`. Returns a line for each that was refused.
     """
     # The largest first, so that no process waits for it at the end.
     in_order = sorted(names, key=lambda name: -_size(published / name))

@@ -45,7 +45,7 @@ class Together:
 def read(root: Path, made: Path) -> Together:
     """From published/, docs/findings.yaml and the documents of `root`, and the tables in `made`.
 
-    Raises Contradicted when the data do not say what the findings do.
+    Raises Contradicted when the data contradict a finding.
     """
     published = root / "published"
     source = read_source(root / SOURCE)

@@ -115,7 +115,7 @@ def test_a_finding_that_the_data_bear_out_is_written(tmp_path: Path) -> None:
         ({"holds": ["gain.smallest > 1"]}, "smallest"),
         ({"let": {"gain": "study.ratio(at('mig', net, 2), at('mps', net, 2))"}}, "no row with strategy mig"),
         ({"let": {"gain": "study.value('slowness', strategy='mps')"}}, "has no column slowness"),
-        ({"let": {"gain": "study.value('slowdown', replicas=2)"}}, "has 3 rows with replicas 2; say which"),
+        ({"let": {"gain": "study.value('slowdown', replicas=2)"}}, "has 3 rows with replicas 2; name one"),
         ({"let": {"gain": "study.slice_ms()"}}, "has no nodes/timeslice.json"),
         ({"sentence": "Turns take {{ gain }}. And more."}, "is not one sentence"),
         ({"sentence": "Turns take {{ gian }} as long."}, "gian"),

@@ -96,9 +96,9 @@ def test_findings_are_those_of_the_summary(page: Page, root: Path) -> None:
     table = pd.read_csv(root / "tables" / "summary.csv").set_index(["workload", "strategy", "replicas"])
     row, alone = table.loc[("matmul", "mps", 4)], table.loc[("matmul", "exclusive", 1)]
     said = (
-        f"4 tenants: an iteration took on average {row.slowdown:.2f} times as long as alone"
+        f"4 tenants: mean latency × {row.slowdown:.2f} of one alone"
         f" (95 % interval {row.slowdown_low:.2f} to {row.slowdown_high:.2f})."
-        f" In total {row.throughput_total_hz / alone.throughput_total_hz:.2f} times the work of one exclusive tenant"
+        f" Total throughput × {row.throughput_total_hz / alone.throughput_total_hz:.2f} of one exclusive tenant"
         f" ({row.throughput_total_hz:.0f} against {alone.throughput_total_hz:.0f} iterations/s)."
     )
     assert said in page.text
@@ -238,7 +238,7 @@ def test_another_study(tmp_path: Path) -> None:
     assert "<b>" not in html
     assert "open: poisson arrivals, 0.2 of what one exclusive tenant can do" in text
     assert "git checkout" not in text and "local changes" not in text
-    assert "times as long as alone. In total" in text
+    assert "of one alone. Total throughput ×" in text
     assert "From 2 of 3 repeats" not in text
 
 
@@ -302,8 +302,8 @@ def test_findings_compare_with_the_baseline_only_if_it_is_valid() -> None:
     rows = [row("exclusive", 1), shared]
     text = statements.of_workload_rows(rows, rows)[1].text
     assert text == (
-        "2 tenants: an iteration took on average 1.25 times as long as alone. In total 1.60 times the work of one"
-        " exclusive tenant (160 against 100 iterations/s). From 2 of 3 repeats. Cells with a warning: 1 of 3."
+        "2 tenants: mean latency × 1.25 of one alone. Total throughput × 1.60 of one exclusive tenant"
+        " (160 against 100 iterations/s). From 2 of 3 repeats. Cells with a warning: 1 of 3."
     )
     invalid = row("exclusive", 1, n=0, throughput_total_hz=float("nan"))
     rows = [invalid, shared]

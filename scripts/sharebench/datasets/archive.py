@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 SUFFIX = ".zip"
 CHECKSUMS = "checksums.sha256"
 PACKED = "data.zip"
-"""In a published data set whose records are many: an archive of all of it. What lies beside it is there to be read."""
+"""In a published data set whose records are many: an archive of all of it. What lies next to it is there to be read."""
 MOST_BYTES = 8 * 2**30
 MOST_RATIO = 200
 UNSUSPICIOUS_BYTES = 64 * 2**20
@@ -24,11 +24,11 @@ CHUNK_BYTES = 2**20
 MEASURED = ("cells", "nodes", "calibration")
 """Folders of a data set in which every file counts, and needs a checksum where there are any."""
 UNPACKED = Path(".snakemake/sharebench/archives")
-"""Archives are unpacked here, beside Snakemake's other caches, by the digest of the whole file."""
+"""Archives are unpacked here, next to Snakemake's other caches, by the digest of the whole file."""
 
 
 class ArchiveError(Exception):
-    """The file is no archive of a data set, or not as it was made; one line."""
+    """The file is not an archive of a data set, or was changed; one line."""
 
 
 def write(target: Path, files: Mapping[str, Path | bytes], epoch_seconds: float) -> None:
@@ -118,7 +118,7 @@ def _refuse_a_bomb(packed: zipfile.ZipFile, path: Path) -> None:
 def opened(path: Path) -> Path:
     """The folder of the data set at `path`: of an archive, or of a published one that is packed, the unpacked copy.
 
-    A folder with checksums is held against them first. Raises ArchiveError.
+    A folder with checksums is checked against them first. Raises ArchiveError.
     """
     if path.is_file():
         return unpacked(path)

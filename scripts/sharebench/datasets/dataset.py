@@ -106,7 +106,7 @@ def names(folders: Iterable[str]) -> str:
 
 
 def contents(folders: Iterable[str]) -> list[str]:
-    """A digest of each archive, or of a folder's manifest, which is written anew whenever its tables are."""
+    """A digest of each archive, or of a folder's manifest, which is rewritten whenever its tables are."""
     files = (Path(path) if Path(path).is_file() else Path(path) / "manifest.json" for path in folders)
     return [hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "none" for path in files]
 
@@ -221,7 +221,7 @@ def _not_asked_for(study: Study, files_config: dict[str, Any]) -> str:
     try:
         matrix = configuration.load({**study.config, **{k: files_config[k] for k in MATRIX_KEYS if k in files_config}})
     except configuration.ConfigError:
-        # The files alone need not make sense on this node: the command line may be what mends them.
+        # The files alone need not make sense on this node: the command line may complete them.
         return ""
     everything = Study(matrix)
     # What the config excludes is said already.

@@ -14,14 +14,14 @@ OF_ALL = ("nodes", "calibration")
 
 
 class NotJoined(Exception):
-    """The parts are not the study; one line that says what to do."""
+    """The parts are not the study; one line with what to do."""
 
 
 def join(study: Study, parts: Sequence[Path], results: Path) -> None:
     """Copy every cell of the study from the part that has it into `results`, and the parts' nodes and calibrations.
 
-    Of what all parts have, such as a calibration, the first part's is kept: it says nothing of the other devices. That
-    the records belong together is checked where they are tabled. Raises NotJoined, OSError.
+    Of what all parts have, such as a calibration, the first part's is kept: it holds for that device only. That
+    the records belong together is checked when the tables are written. Raises NotJoined, OSError.
     """
     if (results / "cells").exists():
         raise NotJoined(f"{results} has cells already; give another folder: --config results=…")
@@ -38,9 +38,9 @@ def join(study: Study, parts: Sequence[Path], results: Path) -> None:
             for file in sorted((part / kind).glob("*.json")):
                 (results / kind).mkdir(parents=True, exist_ok=True)
                 shutil.copy(file, results / kind)
-                # Older than all cells, which Snakemake would measure again otherwise.
+                # Older than all cells, which Snakemake would re-measure otherwise.
                 os.utime(results / kind / file.name, (0, 0))
-    # All cells appear at once, so that an interrupted join is begun anew.
+    # All cells appear at once, so that an interrupted join is started over.
     building = results / ".joining"
     shutil.rmtree(building, ignore_errors=True)
     for cell, source in sources.items():

@@ -19,7 +19,7 @@ PLAIN_BYTES = 5 * 2**20
 ALSO = ("manifest.json", "tables/timeslice.csv")
 """Besides what is measured: what the study was, and the histograms that nodes/timeslice.json has no room for."""
 READABLE = ("manifest.json", "config.yaml", "nodes/", "calibration/")
-"""What of a packed data set lies beside the package, to be read."""
+"""What of a packed data set lies next to the package, to be read."""
 TIMESTAMP = ".snakemake_timestamp"
 """Snakemake's own mark in a folder that a rule made."""
 NAMED = 5

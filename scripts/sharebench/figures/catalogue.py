@@ -23,7 +23,7 @@ class Entry:
     needs_power: bool = False
     """Whether there is nothing to draw on a node that does not know its power."""
     has_own_rule: bool = False
-    """Whether it explains something and is no result: drawn when it is asked for, or where Prometheus watches."""
+    """Whether it explains something, without a result: drawn when it is asked for, or where Prometheus watches."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -53,14 +53,14 @@ ENTRIES: dict[str, Entry] = {
         "markers are the 99th percentile, where the sample can carry one. Lower is better, and a flat "
         "line means that tenants do not slow each other down. Markers of one number of tenants stand "
         "side by side so that none hides another. A cross below the axis is a combination without a "
-        "value, with the reason beside it.",
+        "value, with its reason.",
     ),
     "throughput": Entry(
         "Total throughput by number of tenants",
         "Iterations per second of all tenants together, with the 95 % interval over the repeats. The "
         "dashed grey line is N times one exclusive tenant: what N devices would do. Higher is better; a "
         "flat line means that the tenants only divide what one of them could have had. A cross below "
-        "the axis is a combination without a value, with the reason beside it.",
+        "the axis is a combination without a value, with its reason.",
     ),
     "distribution": Entry(
         "Latency distribution at the largest N",
@@ -71,21 +71,21 @@ ENTRIES: dict[str, Entry] = {
     ),
     "percentiles": Entry(
         "Latency by percentile at the largest N",
-        "The latency that so many percent of the iterations did not exceed, over all valid repeats and all tenants. "
+        "The latency that this percentage of the iterations did not exceed, over all valid repeats and all tenants. "
         "Each further nine takes as much room as the one before, so that the rare slow iterations can be seen. A "
         "curve ends where fewer than three iterations lie beyond. Lower is better; a curve that turns up is a tail.",
     ),
     "slowdown": Entry(
         "Slowdown by strategy and number of tenants",
-        "How many times as long an iteration takes as alone, on average over the tenants. All workloads have one "
+        "Mean latency over that of one tenant alone, on average over the tenants. All workloads have one "
         "colour scale, logarithmic, on which 1 is white: as fast as alone. A cross is a combination without a value; "
-        "the tables say why.",
+        "the reason is in the tables.",
     ),
     "progress": Entry(
         "Work done against waiting",
         "Across: system throughput (STP), the sum over the tenants of what each gets done relative to itself alone; "
         "right of the dashed line, sharing does more than one tenant alone. Up: average normalised turnaround time "
-        "(ANTT), how many times as long an iteration takes. Best is right and low.",
+        "(ANTT), mean latency over that of one alone. Best is right and low.",
     ),
     "power": Entry(
         "Power by total throughput",
@@ -123,11 +123,11 @@ ENTRIES: dict[str, Entry] = {
         "rankings; measured ones show their value, documented ones have their source in tables/rankings.csv.",
     ),
     "interference": Entry(
-        "Slowdown beside each other",
-        "Two tenants share the device: how many times as long an iteration of the row's workload takes "
-        "beside the column's as alone, with the 95 % interval over the repeats where there is room. All "
+        "Slowdown next to each other",
+        "Two tenants share the device: latency of the row's workload next to the "
+        "column's over that alone, with the 95 % interval over the repeats where there is room. All "
         "strategies have one colour scale, logarithmic, on which 1 is white: as fast as alone. On the "
-        "diagonal a workload is beside its like. A row of dark cells is a workload that suffers, a column "
+        "diagonal a workload is next to its own kind. A row of dark cells is a workload that suffers, a column "
         "of them one that others suffer from.",
         is_of_pairs=True,
     ),
@@ -137,7 +137,7 @@ ENTRIES: dict[str, Entry] = {
         "interval over the repeats. Start-up is not in it. The line of the queue is the jobs one after "
         "another, each alone on the device: a strategy below it saves time, one above it costs time. Where "
         "no queue was measured, the dashed grey line is N times one exclusive job. A cross below the axis "
-        "is a combination without a value, with the reason beside it.",
+        "is a combination without a value, with its reason.",
         is_of_jobs=True,
     ),
     "startup": Entry(
@@ -151,9 +151,9 @@ ENTRIES: dict[str, Entry] = {
     ),
     "isolation": Entry(
         "Who dies",
-        "One of two tenants goes wrong in the middle of the window, as the column says; the cell says what became of "
-        "the other, at worst over victims and repeats. Unharmed: as fast as before the fault. Slowed: by how much at "
-        "worst, and for how long. Failed: it ended, or gave no answer any more. Survived: it went on, but its "
+        "One of two tenants goes wrong in the middle of the window, as the column names it; the cell shows what became "
+        "of the other, at worst over victims and repeats. Unharmed: as fast as before the fault. Slowed: by how much "
+        "at worst, and for how long. Failed: it ended, or gave no answer any more. Survived: it went on, but its "
         "latencies cannot be judged.",
         is_of_faults=True,
     ),

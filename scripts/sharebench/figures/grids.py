@@ -90,7 +90,7 @@ def interference(study: DrawnStudy) -> Sheet:
         "no strategy has pairs",
         more=[WHITE_IS],
         note=study.not_shown,
-        x_label="Beside",
+        x_label="Next to",
         y_label="Slowdown of",
         columns=columns,
         width_inches=PAGE_INCHES if columns > 1 else 0.0,
@@ -115,7 +115,7 @@ def interference(study: DrawnStudy) -> Sheet:
         _heat_map(ax, rows, ("victim", names), ("aggressor", names), norm, write)
         ax.set_xticks(range(len(names)), names, rotation=30, ha="right", rotation_mode="anchor")
         page.words.extend(
-            f"{strategy}: {row['victim']} beside {row['aggressor']} is {absence(row)}"
+            f"{strategy}: {row['victim']} next to {row['aggressor']} is {absence(row)}"
             for row in rows_of(rows[rows["slowdown"].isna()])
         )
     return page

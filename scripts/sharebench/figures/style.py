@@ -72,7 +72,7 @@ COLORS = (
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.2, 1.2, 1.2)), (0, (2.5, 1)))
 BLUE, ORANGE = "#1b4f9c", "#d1560a"
-"""What is not of a strategy: our own values, and those of others."""
+"""Of values that belong to no strategy: measured here, and published."""
 
 active_width: ContextVar[float] = ContextVar("active_width", default=0.0)
 """Width in inches that all pages have now; 0 where each figure has its own."""

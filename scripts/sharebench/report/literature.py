@@ -1,4 +1,4 @@
-"""What others published of the same workload on another device, beside one's own: the shape over the tenants."""
+"""What others published of the same workload on another device, next to this study: the shape over the tenants."""
 
 import csv
 import math

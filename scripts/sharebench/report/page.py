@@ -42,7 +42,7 @@ MOST_ROWS, LEAST_ROWS = 800, 40
 """Rows of the summary that are shown in all, and of each workload at least; tables/summary.csv has them all."""
 MOST_BYTES = 5 * 2**20
 SPARE_BYTES = 20_000
-"""Of the page, kept free for what says how many details there are."""
+"""Of the page, kept free for the number of details."""
 
 POWER_AND_ENERGY = ("power_mean_watts", "energy_per_iteration_joules", "energy_above_idle_per_iteration_joules")
 """Metrics of the summary that only a GPU has."""

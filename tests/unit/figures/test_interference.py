@@ -30,7 +30,7 @@ SLOWDOWN = {
 
 
 def row(strategy: str, victim: str, aggressor: str) -> dict[str, Any]:
-    """A row of interference.csv; mps has no valid cell of hashing beside its like."""
+    """A row of interference.csv; mps has no valid cell of hashing next to hashing."""
     value = SLOWDOWN.get((strategy, victim, aggressor), np.nan)
     ends = {"slowdown_low": 0.9 * value, "slowdown_high": 1.1 * value}
     how = {"status": "ok", "reason": ""} if value > 0 else {"status": "oom", "reason": "1 of 2 tenants fit"}
@@ -68,7 +68,7 @@ def cells_of(page: Sheet, panel: int) -> dict[tuple[int, int], list[str]]:
     return found
 
 
-def test_each_cell_says_the_slowdown_of_its_row_beside_its_column(page: Sheet) -> None:
+def test_each_cell_says_the_slowdown_of_its_row_next_to_its_column(page: Sheet) -> None:
     assert [ax.get_title(loc="left") for ax in page.axes] == ["time-slicing", "mps"]
     for ax in page.axes:
         assert [tick.get_text() for tick in ax.get_yticklabels()] == NAMES
@@ -101,7 +101,7 @@ def test_little_differences_stay_pale(paired: Path, tmp_path: Path) -> None:
 def test_a_pair_without_a_value_says_why(page: Sheet) -> None:
     at = NAMES.index("hashing")
     assert cells_of(page, 1)[at, at] == ["oom"]
-    assert "mps: hashing beside hashing is oom" in page.words
+    assert "mps: hashing next to hashing is oom" in page.words
 
 
 def test_nothing_runs_out_of_the_page(page: Sheet) -> None:
@@ -143,8 +143,8 @@ def test_other_figures_leave_mixes_out_and_say_so(paired: Path, tmp_path: Path) 
 def test_the_report_names_the_worst_pair_and_the_least_even_one(paired: Path, tmp_path: Path) -> None:
     interfered = dict(report.context(paired, paired)["interference"])
     assert interfered["time-slicing"] == (
-        "Worst: beside hashing, an iteration of matmul takes 4.00 times as long as alone (95 % interval 3.60 to 4.40)."
-        " Least alike: matmul beside hashing takes 4.00 times as long, hashing beside matmul 1.25 times,"
+        "Worst: next to hashing, the latency of matmul is × 4.00 of that alone (95 % interval 3.60 to 4.40)."
+        " Least alike: matmul next to hashing × 4.00, hashing next to matmul × 1.25,"
         " a ratio of 3.20."
     )
     assert interfered["mps"].endswith("Without a valid measurement: 1 of 4.")

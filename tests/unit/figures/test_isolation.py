@@ -1,4 +1,4 @@
-"""The matrix of who dies: what each cell says, colours that can be told in grey, and the report's sentences."""
+"""The matrix of who dies: what each cell says, colours that differ in grey, and the report's sentences."""
 
 import json
 from pathlib import Path
@@ -130,9 +130,9 @@ def test_it_is_drawn_only_for_faults(faulty: Path, tmp_path: Path) -> None:
 def test_the_report_says_who_survives_whose_fault(faulty: Path) -> None:
     found = dict(report.context(faulty, faulty)["isolation"])
     assert found == {
-        "time-slicing": "Slowed, but alive, beside: spin. Unharmed beside: oom, illegal-address. Survived, with "
-        "latencies that cannot be judged, beside: killed. Afterwards a new tenant was ready within 1.5 s.",
-        "mps": "A victim failed beside: illegal-address, killed. Unharmed beside: oom. Not known beside: spin. "
+        "time-slicing": "Slowed, but alive, next to: spin. Unharmed next to: oom, illegal-address. Survived, with "
+        "latencies that cannot be judged, next to: killed. Afterwards a new tenant was ready within 1.5 s.",
+        "mps": "A victim failed next to: illegal-address, killed. Unharmed next to: oom. Not known next to: spin. "
         "Afterwards a new tenant was ready within 6.2 s. Had to be set up again after: illegal-address.",
     }
     report.write(faulty, faulty)

@@ -1,4 +1,4 @@
-"""Colours, markers and dashes: the same for a strategy everywhere, and told apart by everybody."""
+"""Colours, markers and dashes: the same for a strategy everywhere, and distinct for everybody."""
 
 from itertools import combinations
 from pathlib import Path

@@ -51,7 +51,7 @@ def copy_of(root: Path, folder: Path) -> Path:
 
 
 def texts(svg: Path) -> list[str]:
-    """The texts of a figure: they are drawn as outlines, and matplotlib writes each as a comment beside them."""
+    """The texts of a figure: they are drawn as outlines, and matplotlib writes each as a comment next to them."""
     return re.findall(r"<!-- (.*?) -->", svg.read_text())
 
 
@@ -149,7 +149,7 @@ def test_a_figure_without_data_says_so(root: Path, tmp_path: Path, name: str) ->
     fabricated.decide_again(folder, root)
     page = draw.DRAWERS[name](data.load(root, folder))
     assert "no valid" in said(page)
-    # The others are of what follows from the cells, and say why they have nothing.
+    # The others are of what follows from the cells, and give the reason.
     assert any("mig" in words for words in page.words) or name in ("model", "cost", "which")
 
 

@@ -78,7 +78,7 @@ def _watched(cells: pd.DataFrame) -> Row:
         **cells[list(MEANS)].mean(),
         **{name: max(cells[name].dropna(), key=abs, default=math.nan) for name in WORST},
         **cells[errors].max(),
-        "remarks": ["Prometheus was started anew in a window"] * restarts + [*filter(None, cells["reason"].unique())],
+        "remarks": ["Prometheus was restarted in a window"] * restarts + [*filter(None, cells["reason"].unique())],
     }
 
 

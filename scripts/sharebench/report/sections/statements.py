@@ -17,11 +17,11 @@ BASELINE = ("exclusive", 1, True)
 CHANCE = 0.03
 """By how much a baseline may differ from itself without a word, as the logarithm of the ratio."""
 OUTCOMES = {
-    "failed": "A victim failed beside",
-    "slowed": "Slowed, but alive, beside",
-    "unharmed": "Unharmed beside",
-    "survived": "Survived, with latencies that cannot be judged, beside",
-    "": "Not known beside",
+    "failed": "A victim failed next to",
+    "slowed": "Slowed, but alive, next to",
+    "unharmed": "Unharmed next to",
+    "survived": "Survived, with latencies that cannot be judged, next to",
+    "": "Not known next to",
 }
 
 
@@ -97,8 +97,8 @@ def _latency_and_throughput(row: Row, alone: Row | None) -> list[str]:
         interval = f" (95 % interval {slowdown.low} to {slowdown.high})" if slowdown.low else ""
         alone_hz = alone["throughput_total_hz"]
         sentences = [
-            f"{_tenants(row)}: an iteration took on average {slowdown.value} times as long as alone{interval}.",
-            f"In total {total_hz / alone_hz:.2f} times the work of one exclusive tenant"
+            f"{_tenants(row)}: mean latency × {slowdown.value} of one alone{interval}.",
+            f"Total throughput × {total_hz / alone_hz:.2f} of one exclusive tenant"
             f" ({digits(total_hz)} against {digits(alone_hz)} iterations/s).",
         ]
     if row["n"] < row["n_expected"]:
@@ -134,16 +134,16 @@ def _pairs(table: pd.DataFrame) -> list[str]:
         return ["No pair has a valid measurement."]
     worst = max(rows, key=lambda row: float(row["slowdown"]))
     sentences = [
-        f"Worst: beside {worst['aggressor']}, an iteration of {worst['victim']} takes {worst['slowdown']:.2f} times"
-        f" as long as alone{_interval(worst, 'slowdown')}."
+        f"Worst: next to {worst['aggressor']}, the latency of {worst['victim']} is × {worst['slowdown']:.2f} of that"
+        f" alone{_interval(worst, 'slowdown')}."
     ]
     of = {(row["victim"], row["aggressor"]): float(row["slowdown"]) for row in rows}
     ratios = {pair: of[pair] / of[pair[::-1]] for pair in of if pair[0] != pair[1] and pair[::-1] in of}
     if ratios:
         loser, winner = max(ratios, key=lambda pair: ratios[pair])
         sentences.append(
-            f"Least alike: {loser} beside {winner} takes {of[loser, winner]:.2f} times as long, {winner} beside {loser}"
-            f" {of[winner, loser]:.2f} times, a ratio of {ratios[loser, winner]:.2f}."
+            f"Least alike: {loser} next to {winner} × {of[loser, winner]:.2f}, {winner} next to {loser}"
+            f" × {of[winner, loser]:.2f}, a ratio of {ratios[loser, winner]:.2f}."
         )
     if len(rows) < len(table):
         sentences.append(f"Without a valid measurement: {len(table) - len(rows)} of {len(table)}.")

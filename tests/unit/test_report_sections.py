@@ -1,0 +1,157 @@
+"""Sections of the report that only some studies have: there with their data, and only then."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from unit import factories
+from unit.figures import fabricated
+
+from sharebench.analysis.tables.prometheus import prometheus_rows
+from sharebench.records.tables import frame
+from sharebench.report import page
+from sharebench.report.sections.comparisons import together
+
+CONTRAST = {
+    "strategy": "mps", "reference": "time-slicing", "workload": "matmul", "tenant_workload": "matmul", "replicas": 4,
+    "ratio": 0.482, "ratio_low": 0.461, "ratio_high": 0.504, "n": 3, "n_reference": 3, "paired": True,
+    "p": 0.0021, "p_holm": 0.0042, "separable": "yes", "reason": "",
+}  # fmt: skip
+PHASES = {"pending": 0.5, "cut": 5.25, "plugin": 3.0, "follow": 1.0, "stable": 2.0}
+DASH = '<span class="blank">–</span>'
+SVG = '<svg width="252pt" xmlns="http://www.w3.org/2000/svg"><dc:description>coarse</dc:description></svg>'
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return fabricated.write(tmp_path / "results")
+
+
+def html_of(root: Path, section: str) -> str:
+    """The section of the report that is written; empty without it, and then without its link."""
+    page.write(root, root)
+    html = (root / "report.html").read_text(encoding="utf-8")
+    found = re.search(rf'<section id="{section}">(.*?)</section>', html, flags=re.DOTALL)
+    assert (f'href="#{section}"' in html) == bool(found)
+    return found[1] if found else ""
+
+
+def text_of(root: Path, section: str) -> str:
+    """The same without tags and line breaks."""
+    return " ".join(re.sub(r"<[^>]+>", " ", html_of(root, section)).replace("&nbsp;", " ").split())
+
+
+def change(root: Path, table: str, where: dict[str, Any], **values: Any) -> None:
+    """Set these columns in the rows of a table with the values of `where`."""
+    path = root / "tables" / f"{table}.csv"
+    rows = pd.read_csv(path)
+    chosen = (rows[list(where)] == pd.Series(where)).all(axis=1)
+    assert chosen.any()
+    for column, value in values.items():
+        rows[column] = rows[column].astype(object)
+        rows.loc[chosen, column] = value
+    rows.to_csv(path, index=False)
+
+
+@pytest.mark.parametrize("section", ["comparisons", "energy", "prometheus", "switches", "jobs", "isolation"])
+def test_a_study_without_its_data_has_no_such_section(root: Path, section: str) -> None:
+    assert html_of(root, section) == ""
+
+
+def test_devices_are_compared_where_there_are_several(root: Path) -> None:
+    alone = {"strategy": "exclusive", "workload": "matmul", "tenant_workload": "matmul", "replicas": 1}
+    spread = {"between_devices_percent": 1.234, "within_device_percent": 0.5}
+    rows = [alone | spread | {"device": device} for device in ("aa", "bb")]
+    rows += [row | {"workload": "hashing", "within_device_percent": None} for row in rows]
+    rows += [row | {"strategy": "mps", "between_devices_percent": 7.0} for row in rows[:2]]
+    frame("devices", rows).to_csv(root / "tables" / "devices.csv", index=False)
+    found = text_of(root, "comparisons")
+    assert "1.23 % with matmul (2 devices; 0.50 % on one device), 1.23 % with hashing (2 devices)." in found
+    assert "7.00" not in found
+
+
+def test_declared_comparisons_have_ratio_interval_and_adjusted_p(root: Path) -> None:
+    rows = [CONTRAST, CONTRAST | {"strategy": "mig", "separable": "no", "p_holm": 0.4}]
+    blank = {"ratio": None, "p_holm": None, "separable": "", "reason": "no <slices>"}
+    rows.append(CONTRAST | {"workload": "hashing"} | blank)
+    pd.DataFrame(rows).to_csv(root / "tables" / "contrasts.csv", index=False)
+    found = text_of(root, "comparisons")
+    assert "mps time-slicing matmul 4 0.482 0.461 – 0.504 0.0042" in found
+    assert re.search(r"mig time-slicing matmul 4 .* 0\.4 not separable", found)
+    assert "matmul in hashing 4 – – no &lt;slices&gt;" in found
+
+
+def test_the_baseline_against_itself_has_a_sentence(root: Path) -> None:
+    again = {"strategy": "exclusive-again", "slowdown": 1.0123, "slowdown_low": 0.98, "slowdown_high": 1.04}
+    change(root, "summary", {"strategy": "mig", "workload": "matmul"}, **again)
+    assert "Its mean latency was × 1.01 (0.98 to 1.04) with matmul" in text_of(root, "comparisons")
+
+
+def test_metrics_of_several_tenants_have_a_table(root: Path) -> None:
+    values = {"antt": 2.11, "stp": 1.9, "stp_low": 1.8, "stp_high": 2.0, "jain_index": 0.987, "worst_slowdown": 2.5}
+    change(root, "summary", {"strategy": "mps", "workload": "matmul"}, **values)
+    found = text_of(root, "comparisons")
+    assert "What the tenants of matmul make of the device together" in found
+    assert found.count("2.11 1.90 1.80 – 2.00 – 0.987 2.50 –") == 2, "two and four tenants, not one"
+
+
+def test_a_mix_has_one_row_for_all_its_workloads() -> None:
+    row = {"strategy": "mps", "replicas": 2, "antt": 3.0, "tenant_workload": "light"}
+    rows = {"both": [row, row | {"tenant_workload": "heavy"}, row | {"replicas": 1}], "alone": [row | {"replicas": 1}]}
+    assert together(rows) == {"both": [row]}
+
+
+@pytest.mark.parametrize(("fit", "shown"), [({"tenants_that_fit": 116}, "116"), ({}, "–")])
+def test_energy_has_the_rows_that_know_something(tmp_path: Path, fit: dict[str, float], shown: str) -> None:
+    root = fabricated.write(tmp_path / "results", label="")
+    energy = {"": 1.5, "_low": 1.4, "_high": 1.6}
+    known = {f"energy_per_iteration_joules{end}": joules for end, joules in energy.items()}
+    point = {"strategy": "mps", "workload": "matmul", "replicas": 2}
+    change(root, "summary", point, power_mean_watts=312.4, **known, **fit)
+    text = text_of(root, "energy")
+    assert "Power, energy and memory of matmul" in text and "hashing" not in text
+    # No interval of the power, none above idle known.
+    assert f"mps 2 312 1.50 1.40 – 1.60 – 64.0 {shown}" in text
+    assert html_of(root, "energy").count("<tr>") == 2
+
+
+def test_prometheus_stands_next_to_the_record_with_the_worst_of_what_may_be_wrong(root: Path) -> None:
+    manifest = json.loads((root / "manifest.json").read_text())
+    manifest["config"]["prometheus"] = {"url": "http://prometheus", "buckets": None}
+    (root / "manifest.json").write_text(json.dumps(manifest))
+    rows = []
+    for repeat, missing in ((1, 0.0), (2, 8.0)):
+        measured = factories.record("mps", repeat=repeat)
+        measured["cell"]["workload"] = "matmul"
+        rows += prometheus_rows(factories.watched(measured, count=400 - missing))
+    rows[1]["restarted"] = True
+    frame("prometheus", rows).to_csv(root / "tables/prometheus.csv", index=False)
+    (root / "figures").mkdir()
+    (root / "figures/buckets.svg").write_text(SVG)
+    section = html_of(root, "prometheus")
+    assert "What Prometheus would have said" in section
+    # Mean and median of the record, the quantile of 5.5 ms that it gave, how wide its bucket is, the worst count.
+    for number in ("5.00", "5.50", "81.8", "-2.00"):
+        assert f">{number}<" in section, number
+    assert "Prometheus was restarted in a window" in section
+    assert "What coarse buckets hide" in section and "data:image/svg+xml" in section
+
+
+def set_times(root: Path, strategy: str, **seconds: float) -> None:
+    values = {f"switch_{name}_seconds": value for name, value in seconds.items()}
+    change(root, "startup", {"strategy": strategy}, switch_in_n=2, **values)
+
+
+def test_each_strategy_has_the_steps_of_its_switch_and_what_is_left_of_the_whole(root: Path) -> None:
+    set_times(root, "mps", **{"in": 0.05})
+    assert html_of(root, "switches") == "", "no one waits so short"
+    set_times(root, "mps", **PHASES, **{"in": 12.5, "out": 4.0})
+    found = html_of(root, "switches")
+    (row,) = [line for line in found.split("<tr>") if "</i>mps</th>" in line]
+    cells = [cell.split("</td>")[0].removeprefix(">") for cell in row.split('class="number"')[1:]]
+    assert cells == ["2", "12.5", DASH, "0.5", "5.2", "3.0", "1.0", "2.0", "0.8", "4.0"]
+    (other,) = [line for line in found.split("<tr>") if "</i>exclusive</th>" in line]
+    assert other.count(DASH) == 9
