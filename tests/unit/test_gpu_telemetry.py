@@ -18,7 +18,7 @@ from sharebench.nodes.host.gpu_telemetry import NvmlSampler, idle_power_watts
 from sharebench.nodes.host.host_cpu import HostCounters
 from sharebench.nodes.host.nvml import Occupant
 from sharebench.nodes.host.nvml_sampler import ancestors
-from sharebench.records.telemetry import NOTHING_KNOWN, to_csv
+from sharebench.records.telemetry import NOTHING_KNOWN, Telemetry, to_csv
 from tenant.contract import GpuSample
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
@@ -240,6 +240,15 @@ def sampler() -> NvmlSampler:
     return NvmlSampler(GPU, [[os.getpid()]], [], HostCounters([0], [os.getpid()]))
 
 
+def sampled(seconds: float) -> Telemetry:
+    """The summary of a window that begins now."""
+    running = sampler()
+    running.start()
+    began = time.monotonic()
+    time.sleep(seconds)
+    return running.stop(began, began + seconds)[1]
+
+
 def test_the_sampling_process_sees_the_whole_window(made_up: Path) -> None:
     running = sampler()
     began = time.monotonic() + 0.15
@@ -260,11 +269,7 @@ def test_the_sampling_process_sees_the_whole_window(made_up: Path) -> None:
 def test_a_gpu_that_tells_nothing_is_sampled_all_the_same(made_up: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("broken", "gpu")
     monkeypatch.setenv("old", "yes")
-    running = sampler()
-    running.start()
-    began = time.monotonic()
-    time.sleep(0.3)
-    _, summary = running.stop(began, began + 0.3)
+    summary = sampled(0.3)
     assert summary["samples"] > 0
     assert summary["power_mean_watts"] is summary["energy_joules"] is summary["throttle_reasons"] is None
     assert summary["tenant_memory_mib"] == [700]
@@ -272,11 +277,7 @@ def test_a_gpu_that_tells_nothing_is_sampled_all_the_same(made_up: Path, monkeyp
 
 def test_power_is_nvmls_mean_where_there_is_no_momentary_one(made_up: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("old", "yes")
-    running = sampler()
-    running.start()
-    began = time.monotonic()
-    time.sleep(0.25)
-    assert running.stop(began, began + 0.25)[1]["power_mean_watts"] == 249
+    assert sampled(0.25)["power_mean_watts"] == 249
 
 
 def test_a_driver_that_is_not_there_is_a_node_error(

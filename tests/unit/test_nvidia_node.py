@@ -1,6 +1,7 @@
 """A GPU of this host as a node: what it can give, what each tenant gets, and that its daemons come and go."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,13 +94,15 @@ def test_what_is_infeasible_and_why(
         ("3", "time-slicing", 1, True),
         ("3", "mps", 4, True),
         ("2", "exclusive", 1, False),
+        ("2", "streams", 3, False),
     ],
 )
 def test_the_compute_mode_that_the_owner_set(
     node: NvidiaNode, monkeypatch: pytest.MonkeyPatch, mode: str, strategy: str, replicas: int, feasible: bool
 ) -> None:
     monkeypatch.setenv("MOCK_COMPUTE_MODE", mode)
-    assert (node.infeasible(STRATEGIES[strategy], replicas) is None) is feasible
+    why = node.infeasible(STRATEGIES[strategy], replicas)
+    assert why is None if feasible else why is not None and ("PROHIBITED" if mode == "2" else "EXCLUSIVE") in why
 
 
 def test_a_queue_is_one_exclusive_tenant_at_a_time_without_a_daemon(
@@ -143,13 +146,6 @@ def test_what_is_not_measured_in_streams_is_not_called_infeasible(
     why = node.not_attempted(streams, workloads)
     assert why is None if reason is None else why is not None and reason in why
     assert node.not_attempted(STRATEGIES["time-slicing"], workloads) is None
-
-
-def test_streams_of_a_gpu_that_takes_no_process_are_infeasible(
-    node: NvidiaNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MOCK_COMPUTE_MODE", "2")
-    assert "PROHIBITED" in (node.infeasible(STRATEGIES["streams"], 3, [of("matmul", True)]) or "")
 
 
 def test_without_the_mps_program_mps_is_infeasible(node: NvidiaNode, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,11 +199,21 @@ def test_a_daemon_lives_as_long_as_its_state(node: NvidiaNode) -> None:
     assert not mps.is_running(pid) and node._daemons() == []
 
 
-def test_a_daemon_that_died_is_started_again(node: NvidiaNode) -> None:
+@pytest.mark.parametrize(
+    "happens",
+    [
+        lambda node: mps.kill_leftovers(node._daemons()[0].folder),
+        lambda node: node.mark_dirty(),
+        lambda node: node._daemons()[0].stop(),
+    ],
+    ids=["it died", "its client died", "its folder is gone"],
+)
+def test_a_daemon_is_started_again_before_the_next_cell(
+    node: NvidiaNode, happens: Callable[[NvidiaNode], None]
+) -> None:
     node.ensure(state("mps"))
-    daemon = node._daemons()[0]
-    first = daemon.pid
-    mps.kill_leftovers(daemon.folder)
+    first = node._daemons()[0].pid
+    happens(node)
     node.ensure(state("mps"))
     assert node._daemons()[0].pid not in (None, first)
 
@@ -237,21 +243,6 @@ def test_what_a_killed_run_of_another_study_left_is_swept(
     other = NvidiaNode(node.options, tmp_path / "other")
     other.sweep()
     assert not mps.is_running(pid) and not node.host_folder.exists()
-
-
-def test_a_daemon_whose_client_died_is_not_trusted_with_the_next_cell(node: NvidiaNode) -> None:
-    node.ensure(state("mps"))
-    first = node._daemons()[0].pid
-    node.mark_dirty()
-    node.ensure(state("mps"))
-    assert node._daemons()[0].pid not in (None, first)
-
-
-def test_a_state_whose_folder_is_gone_is_set_up_anew(node: NvidiaNode) -> None:
-    node.ensure(state("mps"))
-    node._daemons()[0].stop()
-    node.ensure(state("mps"))
-    assert node._daemons()[0].pid is not None
 
 
 def test_a_planted_link_in_place_of_the_host_folder_is_refused(node: NvidiaNode, tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ WHOLE_GPU: Mapping[str, Any] = {
 INTERVALS = ("default", "short", "medium", "long")
 MECHANISMS = ("exclusive", "time-slicing", "mps", "mig", "streams", "sequential")
 AGAIN = "-again"
+# Clients of one MPS server up to CUDA 13.0 (60 from 13.1 on).
+MPS_CLIENTS = 48
 
 
 def again(strategy: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sharebench.core.strategies import Strategy, slices_of
+from sharebench.core.strategies import MPS_CLIENTS, Strategy, slices_of
 
 # SMs of a MIG instance by GPU and profile, after NVIDIA's MIG user guide and `nvidia-smi mig -lgip`; the first name
 # that is part of the product's name counts.
@@ -18,8 +18,6 @@ MIG_UNITS: Mapping[str, Mapping[str, int]] = {
     "A30": {"1g": 14, "2g": 28, "4g": 56},
 }
 MIG_SLICES = {"A30": 4}
-MPS_CLIENTS = 48
-"""Most clients of an MPS server up to CUDA 13.0 (NVIDIA's MPS documentation); 60 since."""
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,6 @@ CONTROL = "nvidia-cuda-mps-control"
 PROCESS_PREFIX = "nvidia-cuda-mps"
 LOG_VARIABLE = "CUDA_MPS_LOG_DIRECTORY"
 DEFAULT_PIPE = Path("/tmp/nvidia-mps")
-# Clients of one device up to CUDA 13.0 (60 from 13.1 on).
-MAX_CLIENTS = 48
 # Commands are answered within milliseconds; a daemon that hangs must not hang the cell.
 COMMAND_SECONDS = 15.0
 START_SECONDS = 20.0

@@ -21,7 +21,7 @@ from sharebench.config.workloads import is_one_launch
 from sharebench.core.capabilities import gpu_python
 from sharebench.core.files import Damaged, read_json, write_json
 from sharebench.core.spec import Limits, Spec, WorkloadSpec
-from sharebench.core.strategies import Strategy, profile_matches
+from sharebench.core.strategies import MPS_CLIENTS, Strategy, profile_matches
 from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
 from sharebench.nodes.host import host_cpu
 from sharebench.nodes.host.gpu_telemetry import NvmlSampler, idle_power_watts
@@ -162,8 +162,8 @@ class NvidiaNode(Node):
             per_daemon = -(-replicas // strategy.groups(replicas))
             if (why := mps.missing()) is not None:
                 return why
-            if per_daemon > mps.MAX_CLIENTS:
-                return f"{per_daemon} clients of one MPS server are more than {mps.MAX_CLIENTS}"
+            if per_daemon > MPS_CLIENTS:
+                return f"{per_daemon} clients of one MPS server are more than {MPS_CLIENTS}"
         if strategy.mechanisms[0] == "mig":
             return self._mig_infeasible(strategy, replicas)
         if self.gpu.mig_is_on():
@@ -263,7 +263,7 @@ class NvidiaNode(Node):
         """What has an MPS daemon in this state; without a limit that depends on N, the state is one for all N."""
         if state.strategy.mechanisms[-1] != "mps":
             return []
-        return self.targets(state.strategy, state.replicas or mps.MAX_CLIENTS)
+        return self.targets(state.strategy, state.replicas or MPS_CLIENTS)
 
     def _refuse_a_folder_of_others(self) -> None:
         """Raise NodeError unless the host folder is ours or not there: its name is known, and its content acted on."""
@@ -290,7 +290,7 @@ class NvidiaNode(Node):
         self.host_folder.mkdir(mode=0o700, exist_ok=True)
         if state.strategy.mechanisms[0] == "mig" and self.may_change_mig:
             self._partition(state.strategy)
-        limits = state.strategy.limits(state.replicas or mps.MAX_CLIENTS)
+        limits = state.strategy.limits(state.replicas or MPS_CLIENTS)
         for group, target in enumerate(self._shared(state)):
             memory_bytes = _memory_limit(target, limits)
             mps.MpsDaemon(self._daemon_folder(group)).start(target.uuid, limits["thread_percent"], memory_bytes)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from sharebench.core.strategies import MPS_CLIENTS
 from sharebench.nodes.kubernetes.cluster.api import Json
 
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
@@ -48,7 +49,7 @@ def compute_capability(labels: Mapping[str, str]) -> tuple[int, ...]:
 def most_mps_clients(labels: Mapping[str, str]) -> int | None:
     """How many tenants the GPU takes under MPS; None where its compute capability is unknown."""
     found = compute_capability(labels)
-    return (48 if found >= MANY_CLIENTS_SINCE else 16) if found else None
+    return (MPS_CLIENTS if found >= MANY_CLIENTS_SINCE else 16) if found else None
 
 
 def version_of(text: str) -> tuple[int, ...]:
