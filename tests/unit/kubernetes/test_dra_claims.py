@@ -22,11 +22,16 @@ BALANCED = offered(
 BIG = offered(instance("3g.20gb", 1, memory="20Gi"), instance("3g.20gb", 2, memory="20Gi"))
 
 
-def devices_of(wanted: Strategy, replicas: int, devices: list[Any], version: str = "v1") -> dict[str, Any]:
-    """`spec.devices` of the strategy's claim."""
+def parts(devices: list[Device], wanted: Strategy, replicas: int) -> list[Device]:
+    """Those of the strategy, where the GPU has them."""
     found = claims.parts(devices, wanted, replicas)
     assert not isinstance(found, str), found
-    (claim,) = claims.claims(version, wanted, found)
+    return found
+
+
+def devices_of(wanted: Strategy, replicas: int, devices: list[Any], version: str = "v1") -> dict[str, Any]:
+    """`spec.devices` of the strategy's claim."""
+    (claim,) = claims.claims(version, wanted, parts(devices, wanted, replicas))
     made: dict[str, Any] = claim["spec"]["devices"]
     return made
 
@@ -120,9 +125,7 @@ def test_a_claim_for_each_instance_names_the_gpu() -> None:
     """No constraint reaches over several claims, and the node has two GPUs."""
     spread = offered(*(instance("1g.5gb", number, minor) for minor in (0, 1) for number in range(2)))
     wanted = strategy("mig", profile="1g", claim_per="instance")
-    found = claims.parts(spread, wanted, 2)
-    assert not isinstance(found, str)
-    made = claims.claims("v1", wanted, found)
+    made = claims.claims("v1", wanted, parts(spread, wanted, 2))
     assert [each["metadata"]["name"] for each in made] == ["gpu-0", "gpu-1"]
     for group, claim in enumerate(made):
         (request,) = claim["spec"]["devices"]["requests"]
@@ -143,9 +146,8 @@ def test_instances_are_of_the_gpu_that_is_taken_whole() -> None:
 
 def test_a_layer_may_have_a_claim_for_each_instance() -> None:
     wanted = strategy("mig", "mps", profile="3g", instances=2, claim_per="instance")
-    found = claims.parts(BIG, wanted, 6)
-    assert not isinstance(found, str)
-    configs = [each["spec"]["devices"]["config"] for each in claims.claims("v1", wanted, found)]
+    made = claims.claims("v1", wanted, parts(BIG, wanted, 6))
+    configs = [each["spec"]["devices"]["config"] for each in made]
     assert [[each["requests"] for each in config] for config in configs] == [[["part-0"]], [["part-1"]]]
     assert [claims.claim_of(wanted, group) for group in range(2)] == ["gpu-0", "gpu-1"]
 
@@ -168,9 +170,7 @@ def test_unequal_instances_of_several_claims_must_be_there(is_made: bool) -> Non
 
 @pytest.mark.parametrize(("version", "is_flat"), [("v1", False), ("v1beta2", False), ("v1beta1", True)])
 def test_a_request_has_the_shape_of_the_version(version: str, is_flat: bool) -> None:
-    found = claims.parts(WHOLE, strategy("exclusive"), 1)
-    assert not isinstance(found, str)
-    (made,) = claims.claims(version, strategy("exclusive"), found)
+    (made,) = claims.claims(version, strategy("exclusive"), parts(WHOLE, strategy("exclusive"), 1))
     (request,) = made["spec"]["devices"]["requests"]
     assert made["apiVersion"] == f"resource.k8s.io/{version}"
     assert ("deviceClassName" in request, "exactly" in request) == (is_flat, not is_flat)
@@ -256,8 +256,7 @@ def test_places_that_can_be_had_together(layout: tuple[str, ...], is_possible: b
 def test_instances_are_of_one_gpu() -> None:
     spread = offered(*(instance("1g.5gb", number, minor) for minor in (0, 1) for number in range(2)))
     assert isinstance(claims.parts(spread, strategy("mig", profile="1g"), 3), str)
-    found = claims.parts(spread, strategy("mig", profile="1g"), 2)
-    assert not isinstance(found, str)
+    found = parts(spread, strategy("mig", profile="1g"), 2)
     assert {nvidia.parent(device) for device in found} == {"GPU-0"}
 
 
@@ -265,8 +264,7 @@ def test_a_profile_by_its_slices_is_the_one_with_the_least_memory() -> None:
     several = offered(
         instance("1g.35gb", 0, memory="35Gi"), instance("1g.18gb+me", 1, memory="16Gi"), instance("1g.18gb", 2)
     )
-    found = claims.parts(several, strategy("mig", profile="1g"), 1)
-    assert not isinstance(found, str)
+    found = parts(several, strategy("mig", profile="1g"), 1)
     assert nvidia.profile(found[0]) == "1g.18gb"
 
 

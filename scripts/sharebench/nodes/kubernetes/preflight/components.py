@@ -73,12 +73,12 @@ class Survey:
         except ApiRefused:
             return None
 
-    def presence(self, path: str, otherwise: str = "not installed") -> str:
+    def presence(self, path: str) -> str:
         """`installed` if the API server serves the path, with something in it if that is a list."""
         found = self.look(path)
         if found is None:
             return HIDDEN
-        return "installed" if found and found.get("items", True) else otherwise
+        return "installed" if found and found.get("items", True) else "not installed"
 
 
 Component = Callable[[Survey], Iterable[Row]]

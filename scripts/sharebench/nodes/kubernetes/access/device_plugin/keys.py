@@ -88,17 +88,16 @@ def _notes(config_map: Json) -> dict[str, str]:
     return dict(config_map["metadata"].get("annotations") or {})
 
 
-def others(config_map: Json, mine: str, nodes: Collection[str]) -> set[str]:
-    """Digests of the other nodes whose runs need the keys; `nodes` are those that the cluster has, by digest.
+def _is_needed_elsewhere(notes: Mapping[str, str], mine: str, nodes: Collection[str]) -> bool:
+    """Whether runs of other nodes need the keys; `nodes` are those that the cluster has, by digest.
 
     A node that is gone from the cluster needs nothing, and no run is going to restore it.
     """
-    users = {
-        note.removeprefix(USER_ANNOTATION_PREFIX)
-        for note in _notes(config_map)
-        if note.startswith(USER_ANNOTATION_PREFIX)
-    }
-    return users & set(nodes) - {mine}
+    return any(USER_ANNOTATION_PREFIX + node in notes for node in nodes if node != mine)
+
+
+def _patch(data: Mapping[str, str | None], notes: Mapping[str, str | None]) -> Json:
+    return ({"data": data} if data else {}) | ({"metadata": {"annotations": notes}} if notes else {})
 
 
 def added(config_map: Json, mine: str, nodes: Collection[str], texts: Mapping[str, str]) -> Json:
@@ -109,7 +108,7 @@ def added(config_map: Json, mine: str, nodes: Collection[str], texts: Mapping[st
     data, notes = config_map.get("data") or {}, _notes(config_map)
     changed = {key: text for key, text in texts.items() if data.get(key) != text}
     clashing = [key for key in changed if key in data]
-    if clashing and others(config_map, mine, nodes):
+    if clashing and _is_needed_elsewhere(notes, mine, nodes):
         raise NodeError(
             f"a run on another node has another config under the key {clashing[0]} of the plugin's ConfigMap; "
             "wait for it to end"
@@ -117,20 +116,16 @@ def added(config_map: Json, mine: str, nodes: Collection[str], texts: Mapping[st
     wanted = {USER_ANNOTATION_PREFIX + mine: "true"}
     if PRIOR_KEYS_ANNOTATION not in notes:
         wanted[PRIOR_KEYS_ANNOTATION] = json.dumps({key: text for key, text in data.items() if key.startswith(PREFIX)})
-    missing = {note: text for note, text in wanted.items() if note not in notes}
-    patch: Json = {"data": changed} if changed else {}
-    return patch | ({"metadata": {"annotations": missing}} if missing else {})
+    return _patch(changed, {note: text for note, text in wanted.items() if note not in notes})
 
 
 def removed(config_map: Json, mine: str, nodes: Collection[str]) -> Json:
     """The patch after which a node needs the keys no more; the last node restores the ConfigMap of before."""
     data, notes = config_map.get("data") or {}, _notes(config_map)
-    if others(config_map, mine, nodes):
-        gone = [USER_ANNOTATION_PREFIX + mine] if USER_ANNOTATION_PREFIX + mine in notes else []
-        return {"metadata": {"annotations": dict.fromkeys(gone)}} if gone else {}
+    if _is_needed_elsewhere(notes, mine, nodes):
+        return _patch({}, {note: None for note in notes if note == USER_ANNOTATION_PREFIX + mine})
     before: dict[str, str] = json.loads(notes.get(PRIOR_KEYS_ANNOTATION, "{}"))
     ours = {key for key in data if key.startswith(PREFIX)} | set(before)
     changed = {key: before.get(key) for key in sorted(ours) if data.get(key) != before.get(key)}
     gone = [note for note in notes if note.startswith(USER_ANNOTATION_PREFIX) or note == PRIOR_KEYS_ANNOTATION]
-    patch: Json = {"data": changed} if changed else {}
-    return patch | ({"metadata": {"annotations": dict.fromkeys(gone)}} if gone else {})
+    return _patch(changed, dict.fromkeys(gone))
