@@ -8,14 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from sharebench.cell.cell import (
-    MeasuredCell,
-    common_environment,
-    empty_tenant,
-    judge,
-    run_cell,
-    used_calibration,
-)
+from sharebench.cell.cell import MeasuredCell, common_environment, empty_tenant, judge, run_cell, used_calibration
 from sharebench.core.spec import Calibration, parse, tenant_workloads
 from sharebench.core.strategies import Strategy
 from sharebench.gates import gates

@@ -18,14 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from sharebench.cell.cell import Course, MeasuredCell, Observed
 from sharebench.cell.prometheus import dcgm
-from sharebench.cell.prometheus.server import (
-    Labels,
-    PrometheusSilent,
-    Server,
-    clock_offset,
-    duration,
-    selector,
-)
+from sharebench.cell.prometheus.server import Labels, PrometheusSilent, Server, clock_offset, duration, selector
 from sharebench.core import counters, prometheus_options
 from sharebench.core.files import write_json
 from sharebench.core.run_record import RUN_ID_VARIABLE
