@@ -43,7 +43,7 @@ from sharebench.study.cells import Cell  # noqa: E402
 from sharebench.study.study import Study  # noqa: E402
 
 # Of the tenants and of the bare loop.
-PYTHON = str(gpu_python({"python": "auto"}) or sys.executable)
+PYTHON = str(gpu_python("auto") or sys.executable)
 LIMIT_RATIO = 0.02
 STRATEGIES = ("time-slicing", "mps")
 COLUMNS = ("strategy", "workload", "replicas", "pair", "bare_mean_ms", "ours_mean_ms")

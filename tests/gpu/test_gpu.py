@@ -36,7 +36,7 @@ STRATEGIES = ["time-slicing", "mps", "mps-limited", "streams"]
 TENANTS = 2
 STUDY = {
     "node": "nvidia",
-    "nvidia": {"python": str(gpu_python({"python": "auto"}) or sys.executable)},
+    "nvidia": {"python": str(gpu_python("auto") or sys.executable)},
     "strategies": STRATEGIES,
     "replicas": [TENANTS],
     "workloads": [WORKLOAD],

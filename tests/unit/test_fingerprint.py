@@ -65,7 +65,10 @@ def simulated() -> str:
         ("tenant/port_proxy.py", {"cpu program"}),
         # sharebench/, from the lowest layer to the highest
         ("sharebench/core/files.py", set()),
-        ("sharebench/records/telemetry.py", CELLS | TABLED | {"decisions", "figures", "report", "timeslice"}),
+        (
+            "sharebench/records/telemetry.py",
+            CELLS | TABLED | {"archive", "decisions", "figures", "report", "timeslice"},
+        ),
         ("sharebench/records/histogram.py", {"tables", "decisions", "figures", "compare", "together"}),
         ("sharebench/records/columns.csv", {"tables", "compare", "decisions"}),
         ("sharebench/gates/gates.py", CELLS | TABLED | {"decisions", "report"}),

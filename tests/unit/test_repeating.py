@@ -41,7 +41,8 @@ def test_a_published_config_plans_the_cells_of_its_study(
     config = repeated(path)
     published = dataset.study_of(ROOT / Path(path).parent)
     assert {cell.raw for cell in Study(config).cells} == {cell.raw for cell in published.cells}
-    assert capabilities.gpu_python(config["nvidia"]) == Path(sys.executable), "that of the original's host is not here"
+    python = capabilities.gpu_python(config["nvidia"]["python"])
+    assert python == Path(sys.executable), "that of the original's host is not here"
 
 
 def test_every_study_but_the_first_look_has_its_config() -> None:
@@ -50,8 +51,8 @@ def test_every_study_but_the_first_look_has_its_config() -> None:
 
 
 def test_an_interpreter_of_this_host_is_taken_as_it_is_named() -> None:
-    assert capabilities.gpu_python({"python": "/opt/bin/python"}) == Path("/opt/bin/python")
-    assert not capabilities.has_own_python({"python": dataset.portable("/opt/bin/python")})
+    assert capabilities.gpu_python("/opt/bin/python") == Path("/opt/bin/python")
+    assert not capabilities.has_own_python(dataset.portable("/opt/bin/python"))
 
 
 def test_a_report_of_a_data_set_names_the_command_of_that_data_set(

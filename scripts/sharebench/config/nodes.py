@@ -44,7 +44,7 @@ def _gpu_host(options: Nvidia) -> Iterator[str]:
             "use cpu for the stand-in, or simulated"
         )
         return
-    python = gpu_python(options.plain())
+    python = gpu_python(options.python)
     if python is None:
         yield (
             "nvidia.python: 'auto' finds no frameworks (.venv-gpu); run `make gpu-env`, "

@@ -125,13 +125,13 @@ def resolve_node(config: Mapping[str, Any]) -> str:
     return "nvidia" if has_nvidia_gpu() else "cpu"
 
 
-def has_own_python(options: Mapping[str, Any]) -> bool:
-    """Whether the config's `nvidia` section names an interpreter; one of a published config is on another host."""
-    return options["python"] != "auto" and not options["python"].startswith(ELSEWHERE)
+def has_own_python(python: str) -> bool:
+    """Whether the config's `nvidia.python` names an interpreter; one of a published config is on another host."""
+    return python != "auto" and not python.startswith(ELSEWHERE)
 
 
-def gpu_python(options: Mapping[str, Any]) -> Path | None:
-    """Interpreter of the tenants on a GPU by the config's `nvidia` section; None where `auto` finds none."""
-    if has_own_python(options):
-        return Path(options["python"])
+def gpu_python(python: str) -> Path | None:
+    """Interpreter of the tenants on a GPU by the config's `nvidia.python`; None where `auto` finds none."""
+    if has_own_python(python):
+        return Path(python)
     return GPU_ENVIRONMENT if GPU_ENVIRONMENT.exists() else None

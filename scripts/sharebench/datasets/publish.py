@@ -6,13 +6,13 @@ import json
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from sharebench.core.files import SCRIPTS, read_json, replace_atomically
 from sharebench.datasets import archive, ro_crate
 from sharebench.records.references import read_device
+from sharebench.records.types import NodeFacts
 
 PLAIN_BYTES = 5 * 2**20
 """Records that take more than this are packed."""
@@ -91,15 +91,15 @@ def _refuse_to_delete(target: Path) -> None:
         )
 
 
-def _refuse_another_device(device: dict[str, Any], target: Path) -> None:
+def _refuse_another_device(device: NodeFacts, target: Path) -> None:
     for other in sorted(target.parent.glob("*/nodes/device.json")):
         known = read_device(other)["node"]
-        if other.parents[1] != target and any(known[key] != device[key] for key in ("product", "label", "kind")):
+        if other.parents[1] != target and _words(known) != _words(device):
             raise Unpublishable(
                 f"{target} would be of {_words(device)}, and {other.parents[1]} is of {_words(known)}; "
                 "publish it under another name"
             )
 
 
-def _words(device: dict[str, Any]) -> str:
+def _words(device: NodeFacts) -> str:
     return ", ".join(filter(None, (device["product"], device["label"], f"node {device['kind']}")))

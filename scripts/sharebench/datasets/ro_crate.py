@@ -14,6 +14,7 @@ import yaml
 from sharebench.core.files import SCRIPTS, read_json
 from sharebench.datasets import archive
 from sharebench.records.references import read_device
+from sharebench.records.types import NodeFacts
 
 ROOT = SCRIPTS.parent
 METADATA = "ro-crate-metadata.json"
@@ -62,7 +63,7 @@ def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def metadata(names: list[str], manifest: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+def metadata(names: list[str], manifest: dict[str, Any], node: NodeFacts) -> dict[str, Any]:
     """The RO-Crate metadata of an archive with these files; `node` is the device of the records."""
     # Takes a third of a second to import, and only archives need it.
     from rocrate.model import ContextEntity

@@ -59,7 +59,7 @@ def _validate(path: Path, record: Any) -> None:
         raise RecordError(f"{path}: breaks the schema at {where}: {message}") from None
 
 
-def write(path: Path, record: Record | Mapping[str, Any]) -> None:
+def write(path: Path, record: Record) -> None:
     """Write a record that satisfies the schema, atomically; equal records give equal bytes.
 
     Raises RecordError for NaN, infinity or a breach of the schema, OSError when the disk refuses.

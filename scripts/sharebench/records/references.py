@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 import jsonschema_rs
 
 from sharebench.core.files import REPOSITORY, Damaged, read_json
 from sharebench.core.spec import Calibration
+from sharebench.records.types import NodeFacts
 
 RECORD_SCHEMA = REPOSITORY / "config" / "schemas" / "record.schema.json"
 # What a record has of them, too.
@@ -20,9 +21,17 @@ OF_CALIBRATION = (*OF_DEVICE, "workload", "output_digest", "capacity_hz")
 MESSAGE_LENGTH = 160
 
 
-def read_device(path: Path) -> dict[str, Any]:
+class DeviceReference(TypedDict):
+    """nodes/device.json: what the device is, and does at best."""
+
+    node: NodeFacts
+    roofs: dict[str, float] | None
+    idle_power_watts: float | None
+
+
+def read_device(path: Path) -> DeviceReference:
     """nodes/device.json. Raises Damaged, OSError."""
-    return _read(path, OF_DEVICE)
+    return cast(DeviceReference, _read(path, OF_DEVICE))
 
 
 def read_calibration(path: Path) -> Calibration:

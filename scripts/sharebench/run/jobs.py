@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from sharebench.cell.calibration import CalibrationError, alone, calibrated
 from sharebench.cell.cell import Course, MeasuredCell, run_cell
@@ -33,6 +33,7 @@ from sharebench.nodes.node import Node
 from sharebench.records import record
 from sharebench.records.references import read_calibration, read_device
 from sharebench.records.telemetry import to_csv
+from sharebench.records.types import Record
 from sharebench.run import ownership
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
@@ -214,7 +215,7 @@ def measure_cell(run: Run, spec: str, code: str, calibrations: list[Path], raw: 
     kept = {key: value for key, value in measured.items() if key != "environment"}
     provenance = _provenance(run, measured["environment"])
     replace_atomically(telemetry, to_csv(rows))
-    record.write(raw, kept | {"code": code, "provenance": provenance})
+    record.write(raw, cast(Record, kept | {"code": code, "provenance": provenance}))
     if measured["window"] is not None:
         wall = 0.0 if KINDS[study.node_kind].is_virtual else window_seconds(measured)
         ownership.add_overhead(run.results, time.time() - run.started_epoch_seconds - wall)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 
@@ -47,6 +49,17 @@ def cell_of(path: str) -> Cell:
         raise ValueError(f"{path}: not a cell's file")
     strategy, workload, replicas, repeat = found.groups()
     return Cell(strategy, workload, int(replicas), int(repeat))
+
+
+def is_excluded(cell: Cell, pattern: str) -> bool:
+    """Whether the cell is among those that an entry such as `mps/*/n7` or `*/yolos/n2/r1` names."""
+    path = cell.folder.removeprefix("cells/")
+    return fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}/*")
+
+
+def without_excluded(cells: Iterable[Cell], patterns: Iterable[str]) -> list[Cell]:
+    """The cells that none of the patterns names, in their order."""
+    return [cell for cell in cells if not any(is_excluded(cell, pattern) for pattern in patterns)]
 
 
 def pair_name(one: str, other: str) -> str:

@@ -23,7 +23,7 @@ def tenant_environment(lock: str) -> str:
 def environment_of(config: Mapping[str, Any], node_kind: str) -> str:
     """The lock of the tenants' packages on this kind of node; an interpreter of the user's own has what it has."""
     if node_kind == "nvidia":
-        is_own = has_own_python(config["nvidia"])
+        is_own = has_own_python(config["nvidia"]["python"])
         return "own interpreter" if is_own else tenant_environment("tenant-gpu.txt")
     if node_kind == "kubernetes":
         return f"image {config['kubernetes']['image']}"

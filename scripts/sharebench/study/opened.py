@@ -7,7 +7,7 @@ from typing import Any
 
 from sharebench.config.load import ConfigError, load
 from sharebench.config.words import shown
-from sharebench.study import exclusions
+from sharebench.study.cells import is_excluded
 from sharebench.study.study import Study
 
 
@@ -41,9 +41,7 @@ def _exclusion_problems(config: dict[str, Any]) -> Iterator[str]:
         return
     everything = Study(config | {"exclude": []}).cells
     for pattern in config["exclude"]:
-        if not _is_left_out_anyway(pattern, config) and not any(
-            exclusions.matches(cell, pattern) for cell in everything
-        ):
+        if not _is_left_out_anyway(pattern, config) and not any(is_excluded(cell, pattern) for cell in everything):
             example = everything[-1].folder.removeprefix("cells/")
             yield f"exclude: {shown(pattern)} is not a cell of this study; one is {example}; change it, or remove it"
     if not Study(config).requested:

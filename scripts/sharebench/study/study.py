@@ -12,8 +12,7 @@ from sharebench.core import faults, fingerprint, programs, prometheus_options
 from sharebench.core.capabilities import KINDS, resolve_node
 from sharebench.core.spec import MixSpec, NodeSpec, Spec, StrategySpec, WorkloadSpec, is_job, parse
 from sharebench.core.strategies import Strategy, again, on_node
-from sharebench.study import exclusions
-from sharebench.study.cells import Cell, Plot, canonical, pair_name
+from sharebench.study.cells import Cell, Plot, canonical, pair_name, without_excluded
 from sharebench.study.environment import environment_of
 
 # Switching a cluster node takes longer than this; there each state is set once.
@@ -110,7 +109,7 @@ class Study:
         """The cells that the config names, and does not exclude."""
         workloads = [*self.config["workloads"], *self.interference, *self.faults]
         named = self._expand(self.config["strategies"], workloads, self.config["replicas"])
-        return exclusions.kept(named, self.config["exclude"])
+        return without_excluded(named, self.config["exclude"])
 
     def _alone(self) -> list[Cell]:
         """The baseline of each workload, and the same again where the config asks for it and the catalogue has it.
@@ -132,7 +131,7 @@ class Study:
     @cached_property
     def cells(self) -> list[Cell]:
         """All cells, the baseline's among them, in the order in which they run."""
-        cells = {*self.requested, *exclusions.kept(self._alone(), self.config["exclude"])}
+        cells = {*self.requested, *without_excluded(self._alone(), self.config["exclude"])}
         plots: dict[Plot, list[Cell]] = {}
         for cell in sorted(cells):
             plots.setdefault(self.plot(cell), []).append(cell)

@@ -75,7 +75,7 @@ class NvidiaNode(Node):
     @property
     def tenant_python(self) -> Path:
         """The interpreter that has the frameworks. Raises NodeError when there is none."""
-        python = gpu_python(self.options)
+        python = gpu_python(self.options["python"])
         if python is None:
             raise NodeError("no interpreter with the frameworks; run `make gpu-env`")
         return python
