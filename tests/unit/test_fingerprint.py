@@ -95,7 +95,7 @@ def simulated() -> str:
         ("sharebench/run/timeslice/probe.py", {"timeslice"}),
         ("sharebench/analysis/tables/summary.py", {"tables"}),
         ("sharebench/analysis/tables/histograms.py", {"export"}),
-        ("sharebench/analysis/statistics/draws.py", {"decisions"}),
+        ("sharebench/analysis/decide/rows.py", {"decisions"}),
         ("sharebench/analysis/decide/advice.py", {"decisions"}),
         ("sharebench/report/page.py", {"report"}),
         ("sharebench/report/templates/report.css", {"report"}),

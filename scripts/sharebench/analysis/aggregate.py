@@ -1,7 +1,5 @@
 """From records to tables: check that all cells belong together, then write tables and the manifest."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Two data sets: how every cell that both have has changed, and what besides the numbers is different."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Studies whose blocks were measured on several devices of one product: no ratio may mix two of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 

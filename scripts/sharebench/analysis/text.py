@@ -1,7 +1,5 @@
 """tables/summary.md and .tex: the summary for people, in ms, with intervals and the reason of every blank."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What tables/*.csv hold: their columns, their one writer and their one reader."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable, Iterator
 from functools import cache

@@ -13,8 +13,7 @@ from scipy import stats
 
 from sharebench.analysis.decide.capacity import capacity, capacity_table
 from sharebench.analysis.decide.rows import metric_draws, summary_rows
-from sharebench.analysis.statistics.draws import mean_draws
-from sharebench.analysis.statistics.intervals import log_interval
+from sharebench.analysis.statistics.intervals import log_interval, mean_draws
 
 SIZES = (1, 3, 5, 7)
 

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from sharebench.analysis.statistics.draws import mean_draws
-from sharebench.analysis.statistics.intervals import log_interval
+from sharebench.analysis.statistics.intervals import log_interval, mean_draws
 
 
 def test_draws_have_the_interval_of_the_mean() -> None:

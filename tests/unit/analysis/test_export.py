@@ -79,20 +79,17 @@ def test_the_script_exports(save, tmp_path):
     assert len((tmp_path / "h.csv").read_text().splitlines()) == 2
 
 
-def test_the_script_refuses_what_does_not_belong_in_one_line(save, tmp_path):
-    done = run("--out", tmp_path / "h.csv", "--raw", save(factories.record("mig")), save(factories.record("mps")))
-    assert done.returncode == 1
-    assert "is of mps and matmul, not of mig and matmul" in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert not (tmp_path / "h.csv").exists()
-
-
-def test_the_script_refuses_a_damaged_record_in_one_line(save, tmp_path):
-    path = save(factories.record())
-    path.write_text("{")
-    done = run("--out", tmp_path / "h.csv", "--raw", path)
-    assert done.returncode == 1
-    assert f"{path}: not valid JSON" in done.stderr and done.stderr.count("\n") == 1
+def test_the_script_refuses_in_one_line_what_does_not_belong_or_is_damaged(save, tmp_path):
+    mig, damaged = save(factories.record("mig")), save(factories.record())
+    damaged.write_text("{")
+    for paths, words in (
+        ((mig, save(factories.record("mps", repeat=2))), "is of mps and matmul, not of mig and matmul"),
+        ((damaged,), f"{damaged}: not valid JSON"),
+    ):
+        done = run("--out", tmp_path / "h.csv", "--raw", *paths)
+        assert done.returncode == 1
+        assert words in done.stderr and done.stderr.count("\n") == 1
+        assert not (tmp_path / "h.csv").exists()
 
 
 def test_what_prometheus_saw_is_exported_in_the_same_columns_and_apart(save, tmp_path):

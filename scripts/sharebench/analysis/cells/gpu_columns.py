@@ -1,7 +1,5 @@
 """What a cell's telemetry says of the device: power, energy, clock, temperature and memory."""
 
-from __future__ import annotations
-
 import math
 from typing import TypedDict
 

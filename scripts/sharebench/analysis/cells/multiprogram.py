@@ -4,8 +4,6 @@ With T_i the mean latency of tenant i in the cell and A_i that of its own worklo
 slowdown and 1 / x_i its progress. Tenants of a mix are each compared with their own workload.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Percentiles of a group of repeats: their interval with the error of the buckets in it, and why they are blank."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """One record reduced to what the tables need, so that records can stream: thousands are too large to hold."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Which effects a study can distinguish: they must exceed the difference between two measurements of the same thing."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Ratios of groups of repeats, slowdown first, with the interval that their pairing allows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from sharebench.analysis.cells.baseline import Baseline

@@ -1,7 +1,5 @@
 """What the advice says: its table, and one paragraph with which, why, what would change it, and how sure it is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """tables/capacity.csv: how many tenants a device serves within an SLO, and how many its memory holds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

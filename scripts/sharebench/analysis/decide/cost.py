@@ -1,7 +1,5 @@
 """tables/cost.csv: what a device costs per iteration and per tenant, and how many iterations are within the SLO."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache

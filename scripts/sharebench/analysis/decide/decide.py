@@ -1,7 +1,5 @@
 """From tables to a decision: the scaling model, cost, capacity, advice and rankings of a study."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

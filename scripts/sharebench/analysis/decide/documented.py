@@ -3,8 +3,6 @@
 Where a study has measured the same thing, that counts instead.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

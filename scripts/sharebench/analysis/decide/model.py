@@ -1,7 +1,5 @@
 """tables/model.csv and predictions.csv: the scaling model of each workload, and what it says of every strategy."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -17,8 +15,7 @@ from sharebench.analysis.decide import scaling
 from sharebench.analysis.decide.rows import MEAN, MEASURED, PREDICTED, SummaryRow
 from sharebench.analysis.decide.scaling import Choice, Fit, Point
 from sharebench.analysis.decide.shares import Device, parts
-from sharebench.analysis.statistics.draws import mean_draws
-from sharebench.analysis.statistics.intervals import Estimate
+from sharebench.analysis.statistics.intervals import Estimate, mean_draws
 from sharebench.core.strategies import Strategy
 from sharebench.records.tables import TableRow, frame
 

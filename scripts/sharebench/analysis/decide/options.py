@@ -1,7 +1,5 @@
 """From the tables to what the rule of advice.py looks at: each strategy's levels, isolation and effort."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """tables/which.csv and rankings.csv: what suits which class of workload, and five rankings, each with its evidence."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple

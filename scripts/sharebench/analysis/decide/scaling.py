@@ -10,8 +10,6 @@ A part of the device with `units` SMs, on which `n` tenants run together or take
 eps is 0 where no tenants alternate. Each is fitted to the logs of all cells of a workload at once, by least squares.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

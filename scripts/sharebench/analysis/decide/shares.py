@@ -1,13 +1,12 @@
 """What part of a device each tenant has, by strategy and number of tenants: the terms of the scaling model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sharebench.core.strategies import MPS_CLIENTS, Strategy, slices_of
+from sharebench.records.types import NodeFacts
 
 # SMs of a MIG instance by GPU and profile, after NVIDIA's MIG user guide and `nvidia-smi mig -lgip`; the first name
 # that is part of the product's name counts.
@@ -47,9 +46,9 @@ class Device:
         return None
 
 
-def device_of(node: Mapping[str, Any], config: Mapping[str, Any], units: int | None) -> Device:
+def device_of(node: NodeFacts, config: Mapping[str, Any], units: int | None) -> Device:
     """The device of a node (`nodes/device.json`) with `units` under this config."""
-    kind, product = str(node["kind"]), str(node["product"])
+    kind, product = node["kind"], node["product"]
     if kind == "simulated":
         simulated = config["simulated"]
         sizes = {f"{n}g": n * int(simulated["mig_slice_sms"]) for n in range(1, int(simulated["mig_slices"]) + 1)}

@@ -18,8 +18,6 @@ of the others the largest counts, which errs by a fifth or so on the side of too
 what the record has of a tail is too little to tell the dependence of rare iterations apart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any

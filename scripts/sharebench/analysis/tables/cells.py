@@ -1,7 +1,5 @@
 """tables/cells.csv: one row per cell and tenant."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pandas as pd

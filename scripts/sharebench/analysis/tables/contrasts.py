@@ -1,7 +1,5 @@
 """tables/contrasts.csv: the comparisons that a study is for, tested together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 import pandas as pd

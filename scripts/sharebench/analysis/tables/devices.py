@@ -1,7 +1,5 @@
 """tables/devices.csv: the same measured on several devices of one product, next to how well one repeats itself."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The latency histograms of all valid cells of one pair: the tenants' own, and those that Prometheus scraped."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

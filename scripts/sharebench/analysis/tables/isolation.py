@@ -3,8 +3,6 @@
 A victim is compared with itself: the slots of its timeline before the fault are the measure for those after it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

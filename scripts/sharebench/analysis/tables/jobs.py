@@ -4,8 +4,6 @@ The *makespan* is the time from the moment at which all jobs of a cell begin to 
 the sum of the jobs' own times, without the start-up of each, which `makespan_with_startup_seconds` has in it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

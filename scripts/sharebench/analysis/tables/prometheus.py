@@ -1,7 +1,5 @@
 """tables/prometheus.csv: the numbers of Prometheus for each tenant, next to those that the tenant counted itself."""
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """tables/stages.csv: the times that workloads take themselves, such as a stream's first chunk; one row per tenant's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from sharebench.analysis.cells.rows import bounded, tenant_key

@@ -3,8 +3,6 @@
 Values are means over tenants, then over cells; a mean of parts is a part of the mean, so that they add up.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ tenants' latencies together, throughput, memory per tenant and slowdown are mean
 and energy are the device's, and what several programs make of it (`multiprogram`) is of all tenants of the cell.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
