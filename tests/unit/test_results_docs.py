@@ -1,7 +1,5 @@
 """results/README.md lists what the code writes: columns, gates, paths, statuses, histograms. Links hold."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,8 +1,6 @@
 """Everything that is made from records takes what a record may hold: each null of its schema, each kind of node and
 of tenant, each bad end."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

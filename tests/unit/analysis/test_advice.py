@@ -1,7 +1,5 @@
 """The rule of the advice: its decision table row by row, and what must hold whatever the data are."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import replace

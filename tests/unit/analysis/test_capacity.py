@@ -1,7 +1,5 @@
 """Capacity within an SLO: against numpy's interpolation, scipy's t, and planted scaling."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Dollars and goodput: against a published example, hand-computed numbers, and exact counts."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How many SMs a device has, where only tenants can say."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

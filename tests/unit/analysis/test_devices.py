@@ -1,7 +1,5 @@
 """Blocks on several devices: every ratio is of one device, however different the devices are."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Who was unharmed, slowed or failed next to a fault: judged from timelines, and counted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """tables/jobs.csv: makespans, start-up, the queue that sharing is compared with, and what is blank."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The model of a study's tables: repeats, bands, residuals, flags, and what has no model."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

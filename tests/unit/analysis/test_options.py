@@ -1,7 +1,5 @@
 """What advice knows of a strategy: what was measured, what is predicted, and what cannot be done."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 from unit.analysis.test_scaling import A100, strategy

@@ -1,7 +1,5 @@
 """The scaling model: against published tables, against the formulas that the simulated node has, and its limits."""
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """tables/stages.csv: the times that workloads take themselves."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from unit.factories import back_to_back, record, tenant

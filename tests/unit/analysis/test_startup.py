@@ -1,7 +1,5 @@
 """Start-up in parts that add up, and switches of the node by what was set and what was left."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

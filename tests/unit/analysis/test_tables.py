@@ -1,7 +1,5 @@
 """The one reader of tables: booleans are booleans, whatever else is in the column."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

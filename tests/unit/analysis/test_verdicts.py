@@ -1,7 +1,5 @@
 """Which strategy for which workload, and the rankings: against published ranks and numbers computed by hand."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
