@@ -7,13 +7,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
-from cluster.harness import PYTHON_IMAGE
+from cluster.harness import PYTHON_IMAGE, Cluster
 
 from sharebench.config import load as configuration
 from sharebench.nodes.contract import Grant, State
@@ -24,6 +26,7 @@ from sharebench.study.study import Study
 REPOSITORY = Path(__file__).resolve().parents[2]
 SNAKEMAKE = Path(sys.executable).parent / "snakemake"
 RUN_SECONDS = 400
+RUN = "20261120-000000-aaaa"
 TIMEOUTS = {"start_seconds": 60, "record_seconds": 20}
 
 
@@ -68,6 +71,20 @@ def node_of(study: Study, folder: Path, run_id: str) -> ClusterNode:
     node = ClusterNode(study.node_options(), folder)
     node.claim(run_id)
     return node
+
+
+@contextmanager
+def owned(cluster: Cluster, study: Study, folder: Path, run_id: str = RUN) -> Iterator[ClusterNode]:
+    """The study's node on this cluster, owned by this run; restored and released afterwards."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("KUBECONFIG", str(cluster.kubeconfig))
+        patched.setenv("SHAREBENCH_RUN_ID", run_id)
+        node = node_of(study, folder / "node", run_id)
+        try:
+            yield node
+        finally:
+            node.restore()
+            node.release()
 
 
 def state(study: Study, strategy: str, replicas: int | None = None) -> State:

@@ -209,6 +209,13 @@ class Cluster:
         run = self.core.connect_get_namespaced_pod_exec
         return str(stream(run, name, namespace, command=list(command), stdout=True, stderr=True, **choice))
 
+    def mps_share(self, daemon: client.V1Pod) -> float:
+        """Percent of the SMs that the MPS daemon in this pod gives each client."""
+        control = "echo get_default_active_thread_percentage | nvidia-cuda-mps-control"
+        command = ["env", "CUDA_MPS_PIPE_DIRECTORY=/mps/nvidia.com/gpu/pipe", "sh", "-c", control]
+        place = daemon.metadata.namespace, daemon.metadata.name
+        return float(self.execute(*place, *command, container="mps-control-daemon-ctr"))
+
     def unschedulable(self, namespace: str, name: str) -> str | None:
         """The scheduler's words, if it finds no place for the pod."""
         for condition in self.core.read_namespaced_pod(name, namespace).status.conditions or []:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.driving import Run, node_of, normalised, state, study_of
+from cluster.driving import Run, normalised, owned, state, study_of
 from cluster.harness import RESTRICTED, Cluster, eventually, own_bed
 from cluster.testbed import charts
 from kubernetes import client
@@ -84,17 +83,12 @@ def daemon_of(cluster: Cluster) -> Any:
     return found
 
 
-def test_an_mps_daemon_in_doubt_is_renewed_and_shares_as_before(
-    charted: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_mps_daemon_in_doubt_is_renewed_and_shares_as_before(charted: Cluster, tmp_path: Path) -> None:
     """A new one idles where it was faster than its sidecar, which only a plugin that starts, too, finds out."""
-    monkeypatch.setenv("KUBECONFIG", str(charted.kubeconfig))
-    monkeypatch.setitem(os.environ, "SHAREBENCH_RUN_ID", "")
     before = state_of(charted)
     with charted.namespace(RESTRICTED) as namespace:
         study = normalised(study_of(namespace, kubernetes={"switch_seconds": 300}))
-        node = node_of(study, tmp_path / "node", "20261120-000000-aaaa")
-        try:
+        with owned(charted, study, tmp_path) as node:
             node.ensure(state(study, "mps", 3))
             first = daemon_of(charted).metadata.uid
             node.mark_dirty()
@@ -102,11 +96,5 @@ def test_an_mps_daemon_in_doubt_is_renewed_and_shares_as_before(
             second = daemon_of(charted)
             assert second.metadata.uid != first
             assert charted.allocatable() == 3
-            control = "echo get_default_active_thread_percentage | nvidia-cuda-mps-control"
-            command = ["env", "CUDA_MPS_PIPE_DIRECTORY=/mps/nvidia.com/gpu/pipe", "sh", "-c", control]
-            said = charted.execute(charts.NAMESPACE, second.metadata.name, *command, container="mps-control-daemon-ctr")
-            assert float(said) == 33
-        finally:
-            node.restore()
-            node.release()
+            assert charted.mps_share(second) == 33
     assert state_of(charted) == before

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster.driving import grants, node_of, normalised, state, study_of, tenants_of
+from cluster.driving import grants, normalised, owned, state, study_of, tenants_of
 from cluster.harness import GPU, RESTRICTED, Cluster, eventually, own_bed
 from cluster.testbed import gpu
 from cluster.testbed.fake_plugin import FakePlugin, idle
@@ -17,7 +17,6 @@ from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.study.study import Study
 
 pytestmark = pytest.mark.testbed
-RUN = "20261120-000000-ffff"
 SHARED = "nvidia.com/gpu.shared"
 KUBELET_SECONDS = 25.0  # it reports every ten, and later under load
 
@@ -54,16 +53,10 @@ def study(bed: Cluster) -> Iterator[Study]:
 
 
 @pytest.fixture
-def node(
-    bed: Cluster, offered: FakePlugin, study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ClusterNode]:
-    monkeypatch.setenv("KUBECONFIG", str(bed.kubeconfig))
-    monkeypatch.setenv("SHAREBENCH_RUN_ID", RUN)
-    made = node_of(study, tmp_path / "node", RUN)
-    yield made
-    offered.offer(1)
-    made.restore()
-    made.release()
+def node(bed: Cluster, offered: FakePlugin, study: Study, tmp_path: Path) -> Iterator[ClusterNode]:
+    with owned(bed, study, tmp_path) as made:
+        yield made
+        offered.offer(1)
 
 
 class Switch:

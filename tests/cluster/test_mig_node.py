@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.driving import Run, node_of, normalised, state, study_of
+from cluster.driving import Run, normalised, owned, state, study_of
 from cluster.harness import GPU, PLUGIN_NAMESPACE, RESTRICTED, Cluster, eventually, pod
 from cluster.mig import (
     MIG_LABEL,
@@ -32,7 +32,6 @@ from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.study.study import Study
 
 pytestmark = pytest.mark.testbed
-RUN = "20261120-000000-aaaa"
 LAYOUTS = "mig-parted-config"
 OTHERS_LAYOUT = "all-3g.20gb"
 CATALOGUE = {
@@ -62,22 +61,17 @@ def node(
     mig: Cluster,
     study: Study,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
 ) -> Iterator[ClusterNode]:
     """The study's node, whose GPU has no instances, or the parameter's layout of the manager's map."""
-    monkeypatch.setenv("KUBECONFIG", str(mig.kubeconfig))
-    monkeypatch.setenv("SHAREBENCH_RUN_ID", RUN)
     if hasattr(request, "param"):
         assert configure(mig, request.param) == "success"
         eventually("its labels", lambda: mig.labels().get("mig-3g.20gb.count") == "2")
         await_allocatable(mig, {THREE_G: 2})
     else:
         begin_whole(mig)
-    made = node_of(study, tmp_path / "node", RUN)
-    yield made
-    made.restore()
-    made.release()
+    with owned(mig, study, tmp_path) as made:
+        yield made
 
 
 # The way back is to what somebody had the manager make, not to a whole GPU.

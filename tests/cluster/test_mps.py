@@ -63,10 +63,7 @@ def test_seven_tenants_share_threads_and_memory_by_limits(plugin: Cluster, names
     words = eventually("a verdict of the scheduler", lambda: plugin.unschedulable(namespace, "one-too-many"))
     assert "1 Insufficient nvidia.com/gpu" in words
     (daemon,) = plugin.plugin_pods(DAEMON)
-    control = "echo get_default_active_thread_percentage | nvidia-cuda-mps-control"
-    command = ["env", "CUDA_MPS_PIPE_DIRECTORY=/mps/nvidia.com/gpu/pipe", "sh", "-c", control]
-    said = plugin.execute(PLUGIN_NAMESPACE, daemon.metadata.name, *command, container=f"{DAEMON}-ctr")
-    assert float(said) == 100 // 7
+    assert plugin.mps_share(daemon) == 100 // 7
     assert plugin.labels()["gpu.sharing-strategy"] == "mps"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from cluster.driving import grants, node_of, normalised, state, study_of, tenants_of
+from cluster.driving import grants, normalised, owned, state, study_of, tenants_of
 from cluster.harness import GPU, Cluster, eventually
 from cluster.testbed import lifecycle
 
@@ -32,18 +31,14 @@ UNREACHABLE_SECONDS = 2 * TIMEOUT_SECONDS + OPEN_SECONDS + NAMED_SECONDS
 
 
 @pytest.fixture
-def node(plugin: Cluster, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterNode]:
-    monkeypatch.setenv("KUBECONFIG", str(plugin.kubeconfig))
-    monkeypatch.setitem(os.environ, "SHAREBENCH_RUN_ID", "")
-    made = node_of(normalised(study_of(namespace)), tmp_path / "node", "20261120-000000-aaaa")
-    yield made
-    made.restore()
-    made.release()
+def study(namespace: str) -> Study:
+    return normalised(study_of(namespace))
 
 
 @pytest.fixture
-def study(namespace: str) -> Study:
-    return normalised(study_of(namespace))
+def node(plugin: Cluster, study: Study, tmp_path: Path) -> Iterator[ClusterNode]:
+    with owned(plugin, study, tmp_path) as made:
+        yield made
 
 
 def left(cluster: Cluster, namespace: str) -> list[str]:

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.driving import node_of, normalised, state, study_of
+from cluster.driving import normalised, owned, state, study_of
 from cluster.harness import PLUGIN_NAMESPACE, Cluster, eventually
 
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.cluster import saved_state
 from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.study.study import Study
-
-RUN = "20261120-000000-aaaa"
 
 
 @pytest.fixture
@@ -25,13 +23,9 @@ def study(namespace: str) -> Study:
 
 
 @pytest.fixture
-def node(plugin: Cluster, study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterNode]:
-    monkeypatch.setenv("KUBECONFIG", str(plugin.kubeconfig))
-    monkeypatch.setenv("SHAREBENCH_RUN_ID", RUN)
-    made = node_of(study, tmp_path / "node", RUN)
-    yield made
-    made.restore()
-    made.release()
+def node(plugin: Cluster, study: Study, tmp_path: Path) -> Iterator[ClusterNode]:
+    with owned(plugin, study, tmp_path) as made:
+        yield made
 
 
 def shown(cluster: Cluster) -> dict[str, Any]:
@@ -105,9 +99,7 @@ def test_an_mps_daemon_in_doubt_is_renewed(node: ClusterNode, study: Study, plug
 def share(cluster: Cluster) -> float:
     """Percent of the SMs that the daemon gives each client."""
     (daemon,) = cluster.plugin_pods("mps-control-daemon")
-    control = "echo get_default_active_thread_percentage | nvidia-cuda-mps-control"
-    command = ["env", "CUDA_MPS_PIPE_DIRECTORY=/mps/nvidia.com/gpu/pipe", "sh", "-c", control]
-    return float(cluster.execute(PLUGIN_NAMESPACE, daemon.metadata.name, *command, container="mps-control-daemon-ctr"))
+    return cluster.mps_share(daemon)
 
 
 def test_a_node_that_was_found_under_mps_has_its_own_daemon_again(
