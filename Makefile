@@ -74,7 +74,7 @@ lint: $(VENV)/dev.stamp
 	@$(BIN)/mypy scripts tests/conftest.py tests/pipeline tests/cluster/testbed tests/grafana.py tests/tables.py tests/watching.py
 	@PYTHONPATH=scripts $(BIN)/lint-imports --no-cache > $(VENV)/layers.log || { cat $(VENV)/layers.log; exit 1; }
 	@$(BIN)/snakemake --lint --quiet --config node=cpu
-	@$(BIN)/python docs/prose.py
+	@$(BIN)/python docs/prose.py --python
 
 test-cluster: $(VENV)/dev.stamp
 	@$(BIN)/pytest $(CLUSTER_WORKERS) tests/cluster $(ARGS)
