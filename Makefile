@@ -7,7 +7,7 @@
 #               the same figures as pdf and png, into results/paper-print/
 # make bench    the benchmarks: what the pipeline itself costs, and whether its intervals cover what was planted
 # make test-cluster  the tests on a real Kubernetes (tests/cluster/README.md); `make cluster-up` and `cluster-down`
-#               start and end one by hand
+#               start and end one by hand; GPU=real or GPU=real-cdi puts it on the GPU of this machine
 # make gpu-env  the frameworks that tenants on a GPU need; `make run` does it where there is an NVIDIA GPU
 # make cluster-install   namespace and rights for `node: kubernetes`, as a dry run; APPLY=1 makes them; WITH=plugin,
 #               WITH=operator or WITH="plugin prometheus" install these charts too (config/cluster/charts.yaml);
@@ -31,6 +31,7 @@ SUPPORTED := import sys; sys.exit(sys.version_info < (3, 11) and \
 	f'needs Python 3.11 or newer, {sys.executable} is {sys.version.split()[0]}; name another: make PYTHON=python3.12')
 PLUGIN_NAMESPACE ?=
 APPLY ?=
+GPU ?=
 WITH ?=
 INSTALL := -m pip install --quiet --disable-pip-version-check --require-hashes
 
@@ -71,7 +72,7 @@ lint: $(VENV)/dev.stamp
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/snakefmt --check Snakefile rules
-	@$(BIN)/mypy scripts tests/conftest.py tests/pipeline tests/cluster/testbed tests/grafana.py tests/tables.py tests/watching.py
+	@$(BIN)/mypy scripts tests/conftest.py tests/pipeline tests/cluster/testbed tests/gpu/gpu_host.py tests/grafana.py tests/tables.py tests/watching.py
 	@PYTHONPATH=scripts $(BIN)/lint-imports --no-cache > $(VENV)/layers.log || { cat $(VENV)/layers.log; exit 1; }
 	@$(BIN)/snakemake --lint --quiet --config node=cpu
 	@$(BIN)/python docs/prose.py --python
@@ -80,7 +81,7 @@ test-cluster: $(VENV)/dev.stamp
 	@$(BIN)/pytest $(CLUSTER_WORKERS) tests/cluster $(ARGS)
 
 cluster-up: $(VENV)/dev.stamp
-	@$(TESTBED) up --name $(NAME)
+	@$(TESTBED) up --name $(NAME) $(addprefix --gpu=,$(GPU))
 
 cluster-down: $(VENV)/dev.stamp
 	@$(TESTBED) down --name $(NAME)

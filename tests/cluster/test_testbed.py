@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from cluster.harness import FOREVER, Cluster, eventually
-from cluster.testbed import instance, lifecycle, programs, requirements, sources
+from cluster.testbed import cgroups, gpu, instance, lifecycle, programs, real, requirements, sources
 from cluster.testbed.errors import TestbedError
 from cluster.testbed.instance import Instance
 
@@ -46,7 +48,7 @@ def traces(found: Instance) -> dict[str, list[str]]:
         "mounts": [line for line in Path("/proc/mounts").read_text().splitlines() if str(found.folder) in line],
         "links": [found.link] * Path("/sys/class/net", found.link).exists(),
         "routes": [line for line in routes if found.pod_subnet in line or found.host_ip in line],
-        "cgroups": [str(path) for path in requirements.CGROUPS.glob(f"*/{found.cgroup}")],
+        "cgroups": [str(folder) for folder in cgroups.folders(found.cgroup) if folder.exists()],
         "folders": [str(found.folder)] * found.folder.exists(),
     }
 
@@ -137,10 +139,45 @@ def test_what_a_machine_lacks_is_said_with_its_remedy(tmp_path: Path, monkeypatc
 def test_cgroups_are_checked_before_anything_starts(
     machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requirements, "CGROUPS", tmp_path)
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
     assert "no cgroup rights" in str(requirements.missing())
-    (tmp_path / "cgroup.controllers").touch()
-    assert "cgroup v2 only" in str(requirements.missing())
+    (tmp_path / "cgroup.controllers").write_text("cpu memory pids")
+    assert str(requirements.missing()).startswith("no cgroup controller cpuset in ")
+    (tmp_path / "cgroup.controllers").write_text("cpu cpuset memory pids")
+    assert "cgroup" not in str(requirements.missing())
+
+
+def test_a_real_gpu_is_asked_for_where_there_is_none(machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(real, "CONTROL_DEVICE", Path("/nonexistent"))
+    assert str(requirements.missing("real")).startswith("no NVIDIA driver here: there is no /nonexistent")
+
+
+def test_manifests_on_a_real_driver_have_nothing_of_the_mock() -> None:
+    for file in ("device-plugin", "gfd", "mps", "dra"):
+        text = real.on_real_driver((gpu.MANIFESTS / f"{file}.yaml").read_text())
+        assert "mock" not in text
+        assert real.MPS_DAEMON not in text
+        names = [each["kind"] for each in yaml.safe_load_all(text)]
+        assert "DaemonSet" in names
+    (daemon,) = yaml.safe_load_all(real.on_real_driver((gpu.MANIFESTS / "mps.yaml").read_text()))
+    assert daemon["spec"]["template"]["spec"]["hostPID"] is True
+
+
+def test_containers_of_a_real_gpu_see_the_machine_but_not_its_driver_where_cdi_gives_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(real, "LIBRARY_FOLDERS", (str(tmp_path),))
+    default = json.dumps({"ociVersion": "1", "mounts": [{"destination": "/proc"}]})
+    seen = {
+        kind: [
+            mount["destination"] for mount in json.loads(real.runtime_spec(Instance("a", 0, kind), default))["mounts"]
+        ]
+        for kind in instance.GPUS[1:]
+    }
+    assert seen["real"][:2] == ["/proc", "/usr"]
+    assert "/usr" not in seen["real-cdi"]
+    assert {"/usr/bin", "/usr/lib"} <= set(seen["real-cdi"])
+    assert "/usr/lib64" not in seen["real-cdi"]
 
 
 def test_what_the_kernel_refuses_is_found_beforehand(machine: None, monkeypatch: pytest.MonkeyPatch) -> None:

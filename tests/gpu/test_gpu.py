@@ -18,19 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import yaml
+from gpu.gpu_host import is_proven, nothing_is_left, ours, record_of, run, said, settings, start
 
 from sharebench.core.capabilities import gpu_python, has_nvidia_gpu
-from sharebench.core.run_record import RUN_ID_VARIABLE
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not has_nvidia_gpu(), reason="no NVIDIA GPU on this host"),
 ]
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 WORKLOAD = "matmul-256-graph"
 STRATEGIES = ["time-slicing", "mps", "mps-limited", "streams"]
 TENANTS = 2
@@ -45,94 +43,6 @@ STUDY = {
     "warmup": {"max_seconds": 3},
 }
 MPS_CELL = f"results/cells/mps/{WORKLOAD}/n{TENANTS}/r1/raw.json"
-RUN_SECONDS = 300
-
-
-def start(folder: Path, *targets: str) -> subprocess.Popen[bytes]:
-    """`snakemake` on the study in that folder, in a process group of its own."""
-    command = [sys.executable, "-m", "snakemake", *targets, "--snakefile", str(REPOSITORY / "Snakefile")]
-    command += ["--directory", str(folder), "--cores", "1", "--configfile", str(folder / "study.yaml")]
-    with (folder / "out").open("ab") as out:
-        return subprocess.Popen(command, cwd=REPOSITORY, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
-
-
-def run(folder: Path, *targets: str) -> int:
-    """The same, to its end; its exit code."""
-    process = start(folder, *targets)
-    try:
-        return process.wait(RUN_SECONDS)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def said(folder: Path) -> str:
-    return (folder / "out").read_text(errors="replace")
-
-
-def settings() -> list[Any]:
-    """What the host's owner has set on each GPU: compute mode, MIG mode, power limit, persistence."""
-    import pynvml
-
-    def asked(question: Callable[[], Any]) -> Any:
-        try:
-            return question()
-        except pynvml.NVMLError as error:
-            return str(error)
-
-    pynvml.nvmlInit()
-    try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        questions = (
-            pynvml.nvmlDeviceGetComputeMode,
-            pynvml.nvmlDeviceGetMigMode,
-            pynvml.nvmlDeviceGetPowerManagementLimit,
-            pynvml.nvmlDeviceGetPersistenceMode,
-        )
-        return [asked(lambda h=handle, q=question: q(h)) for handle in handles for question in questions]
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def on_the_gpu() -> list[int]:
-    """Processes that have a context on any GPU."""
-    import pynvml
-
-    pynvml.nvmlInit()
-    try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        return [process.pid for handle in handles for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def ours() -> dict[int, str]:
-    """Living processes that a run of the pipeline started, and MPS daemons and servers; what they are."""
-    found = {}
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
-                continue
-            line = " ".join(process.cmdline())
-            is_mps = process.name().startswith("nvidia-cuda-mps")
-            if is_mps or RUN_ID_VARIABLE in process.environ() or "-m tenant" in line:
-                found[process.pid] = "mps" if is_mps else line
-    return found
-
-
-def folders() -> list[Path]:
-    """Our folders on the host: scratch of tenants, daemons' directories."""
-    return [path for path in Path("/tmp").glob("sharebench-*") if path.is_dir()]
-
-
-def nothing_is_left() -> None:
-    """No process, daemon or folder of a run; a process that has just been ended may take a moment to vanish."""
-    deadline = time.monotonic() + 5
-    while (ours() or on_the_gpu() or folders()) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert ours() == {}
-    assert on_the_gpu() == []
-    assert folders() == []
 
 
 @dataclass
@@ -144,9 +54,7 @@ class Finished:
 
     def record(self, strategy: str) -> dict[str, Any]:
         """The record of the strategy's cell."""
-        path = self.folder / MPS_CELL.replace("/mps/", f"/{strategy}/")
-        record: dict[str, Any] = json.loads(path.read_text())
-        return record
+        return record_of(self.folder, strategy, WORKLOAD, TENANTS)
 
 
 @pytest.fixture(scope="module")
@@ -165,11 +73,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_each_strategy_is_measured_with_evidence_that_it_was_in_force(finished: Finished, strategy: str) -> None:
     record = finished.record(strategy)
-    assert (record["status"], record["reason"]) == ("ok", None)
-    assert record["evidence"]
-    assert [item for item in record["evidence"] if not item["holds"]] == []
-    failed = [gate for gate in record["gates"] if gate["severity"] == "invalid" and not gate["passed"]]
-    assert failed == []
+    is_proven(record)
     assert len(record["tenants"]) == TENANTS
     assert all(tenant["count"] > 1000 for tenant in record["tenants"])
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from pathlib import Path
 
-from cluster.testbed import gpu, images, instance, lifecycle, node, programs, requirements, sources
+from cluster.testbed import gpu, images, instance, lifecycle, node, pack, programs, requirements, sources
 from cluster.testbed.errors import TestbedError
 from cluster.testbed.instance import Instance
 
@@ -24,6 +25,7 @@ def parsed() -> argparse.Namespace:
     for command, description in {
         "check": "name what this machine lacks for it, if anything",
         "build": "make all binaries and images that tests need, ahead of them",
+        "pack": "put what a machine without network needs for its own GPU into loads that can be carried there",
         "up": "start it, with the device plugin on a mock GPU",
         "down": "end it, and all whose tests were killed, and remove everything",
         "list": "names of what there is",
@@ -31,8 +33,14 @@ def parsed() -> argparse.Namespace:
         "release": "let a held component start again",
     }.items():
         sub = commands.add_parser(command, help=description)
-        if command not in ("check", "build", "list"):
+        if command == "pack":
+            sub.add_argument("out", type=Path, help="folder that is made for the loads")
+            sub.add_argument("--mib", type=int, default=60, help="largest load (default: 60)")
+        if command not in ("check", "build", "pack", "list"):
             sub.add_argument("--name", default="main", help="several test beds run side by side (default: main)")
+        if command == "up":
+            described = "mock; or the machine's own, by device files (real) or by NVIDIA's DRA driver (real-cdi)"
+            sub.add_argument("--gpu", choices=instance.GPUS, default="mock", help=described)
         if command in ("hold", "release"):
             sub.add_argument("component", choices=node.NAMES)
     return parser.parse_args()
@@ -62,10 +70,13 @@ def main() -> None:
         elif options.command == "build":
             images.build_all()
             sources.fetch_all()
+        elif options.command == "pack":
+            for load in pack.pack(options.out, options.mib):
+                print(f"{load}: {load}/unpack FOLDER, there")
         elif options.command == "up":
             begun = time.monotonic()
-            found = lifecycle.up(options.name, stays=True)
-            gpu.install(found.kubeconfig)
+            found = lifecycle.up(options.name, stays=True, gpu=options.gpu)
+            gpu.install_into(found)
             print(f"test bed {found.name} is up after {time.monotonic() - begun:.0f} s")
             print(f"export KUBECONFIG={found.kubeconfig}")
         elif options.command == "down":

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cluster.testbed import images, programs
+from cluster.testbed import images, programs, real
 from cluster.testbed.instance import NODE, Instance
 from cluster.testbed.lifecycle import import_images, run, wait_for
 
@@ -27,11 +27,24 @@ def install(kubeconfig: Path, kubectl: str | Path | None = None) -> None:
 
     `kubectl` is the test bed's own by default. Raises TestbedError if that takes longer than 120 s.
     """
+    _install_plugin(kubeconfig, kubectl, lambda text: text)
+
+
+def install_into(found: Instance) -> None:
+    """What makes the instance's kind of GPU usable: the device plugin, or the DRA driver. Raises TestbedError."""
+    if found.hides_driver:
+        install_dra(found)
+    else:
+        _install_plugin(found.kubeconfig, None, real.on_real_driver if found.is_real else lambda text: text)
+
+
+def _install_plugin(kubeconfig: Path, kubectl: str | Path | None, changed: Callable[[str], str]) -> None:
     command = [str(kubectl or programs.obtain(programs.KUBE)["kubectl"]), f"--kubeconfig={kubeconfig}"]
     definitions = programs.obtain(programs.NFD)["nfd-api-crds.yaml"]
     run(*command, "apply", "-f", definitions)
     run(*command, "wait", "--for=condition=Established", "--timeout=30s", "-f", definitions)
-    run(*command, "apply", *(f"--filename={MANIFESTS / part}" for part in PARTS))
+    for part in PARTS:
+        run(*command, "apply", "--filename=-", text=changed((MANIFESTS / part).read_text()))
 
     def is_usable() -> bool:
         done = subprocess.run([*command, "get", "nodes", "-o", "json"], capture_output=True)
@@ -101,15 +114,22 @@ DRA_DRIVER = ("daemonset/dra-driver-kubelet-plugin", f"--namespace={DRA_NAMESPAC
 
 
 def install_dra(found: Instance) -> None:
-    """NVIDIA's DRA driver into a running test bed, which offers the mock GPU in a ResourceSlice."""
-    import_images(found, images.further_archive(images.DRA))
+    """NVIDIA's DRA driver into a running test bed, which offers its GPU in a ResourceSlice."""
+    manifest = (MANIFESTS / "dra.yaml").read_text()
+    if found.is_real:
+        manifest = real.on_real_driver(manifest)
+        folders = (str(real.library_folder()), str(real.program_folder()), str(images.STANDINS / "nvidia-smi"))
+        run("nsenter", f"--target={found.init_pid()}", "--mount", real.DRIVER_ROOT, *folders)
+    else:
+        import_images(found, images.further_archive(images.DRA))
     command = [str(programs.obtain(programs.KUBE)["kubectl"]), f"--kubeconfig={found.kubeconfig}"]
     run(*command, "create", "namespace", DRA_NAMESPACE)
     template = programs.obtain(programs.DRA)["mps-daemon.yaml"]
     file = f"--from-file=mps-control-daemon.tmpl.yaml={template}"
     run(*command, "create", "configmap", "templates", f"--namespace={DRA_NAMESPACE}", file)
-    run(*command, "apply", "-f", MANIFESTS / "dra.yaml")
+    run(*command, "apply", "--filename=-", text=manifest)
     run(*command, "rollout", "status", *DRA_DRIVER, "--timeout=90s")
+    _wait_for_slice(command)
 
 
 def smi_calls(found: Instance) -> list[str]:
@@ -138,6 +158,10 @@ def set_dra(found: Instance, gates: str, layout: str | None = None, product: str
     run(*command, "set", "env", *DRA_DRIVER, *variables)
     _select(command, None)
     run(*command, "rollout", "status", *DRA_DRIVER, "--timeout=90s")
+    _wait_for_slice(command)
+
+
+def _wait_for_slice(command: list[str]) -> None:
     slices = (*command, "get", "resourceslices", "--output=name")
     wait_for("a slice of the DRA driver", lambda: bool(run(*slices).strip()), READY_SECONDS)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import shutil
 import subprocess
 import tarfile
@@ -71,7 +72,7 @@ def write_archive(target: Path, root: bytes, images: list[Image]) -> None:
                 "architecture": "amd64",
                 "os": "linux",
                 "config": {
-                    "Env": ["PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"],
+                    "Env": ["PATH=/opt/testbed/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"],
                     "Entrypoint": list(image.entry),
                     "User": image.user,
                 },
@@ -108,11 +109,14 @@ def root_file_system() -> Path:
     return target
 
 
-def _pause() -> bytes:
-    """What holds a pod's namespaces: a static binary."""
-    target = cache() / "images" / "pause"
-    subprocess.run(["gcc", "-Os", "-static", "-s", "-o", str(target), str(STANDINS / "pause.c")], check=True)
-    return target.read_bytes()
+def pause() -> Image:
+    """What holds a pod's namespaces: a static binary, from SHAREBENCH_TESTBED_BIN where it is there."""
+    target = Path(os.environ.get("SHAREBENCH_TESTBED_BIN", ""), "pause")
+    if not target.is_file():
+        target = cache() / "images" / "pause"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["gcc", "-Os", "-static", "-s", "-o", str(target), str(STANDINS / "pause.c")], check=True)
+    return Image(PAUSE, {"/pause": target.read_bytes()}, on_root=False, entry=("/pause",), user="65535:65535")
 
 
 def _of_programs(binaries: dict[str, Path]) -> dict[str, bytes]:
@@ -153,8 +157,7 @@ def archive() -> Path:
     binaries = {name: file for program in programs.GPU_PROGRAMS for name, file in programs.obtain(program).items()}
     root_file_system()
     with locked("images"):
-        pause = Image(PAUSE, {"/pause": _pause()}, on_root=False, entry=("/pause",), user="65535:65535")
-        return _archived("images", [pause, Image(PYTHON, {}), Image(GPU, _with_standins(binaries))])
+        return _archived("images", [pause(), Image(PYTHON, {}), Image(GPU, _with_standins(binaries))])
 
 
 def further_archive(image: str) -> Path:

@@ -11,9 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 from cluster.testbed.errors import TestbedError
 
+Gpu = Literal["mock", "real", "real-cdi"]
+GPUS: tuple[Gpu, ...] = get_args(Gpu)
 NODE = "gpu-node"
 SERVICE_IP = "10.96.0.1"  # on the loopback of the node's network namespace: the same in every instance
 SLOTS = range(256)
@@ -46,8 +49,18 @@ class Instance:
 
     name: str
     slot: int
+    gpu: Gpu = "mock"
     owner_pid: int | None = None
     owner_started_ticks: int | None = None
+
+    @property
+    def is_real(self) -> bool:
+        """Whether its GPU is the machine's own (`real.py`)."""
+        return self.gpu != "mock"
+
+    @property
+    def hides_driver(self) -> bool:
+        return self.gpu == "real-cdi"
 
     @property
     def folder(self) -> Path:
@@ -117,14 +130,14 @@ def find(name: str) -> Instance | None:
         return None
 
 
-def create(name: str, owner_pid: int | None = None) -> Instance:
+def create(name: str, owner_pid: int | None = None, gpu: Gpu = "mock") -> Instance:
     """A new instance on addresses that no other uses; raises TestbedError when all are taken."""
     owner = (owner_pid, started_ticks(owner_pid)) if owner_pid else (None, None)
     with locked("slots"):
         routes = subprocess.run(["ip", "-4", "route"], check=True, capture_output=True, text=True).stdout
         others = [json.loads(file.read_text())["slot"] for file in (cache() / "instances").glob("*/instance.json")]
         for slot in SLOTS:
-            instance = Instance(name, slot, *owner)
+            instance = Instance(name, slot, gpu, *owner)
             taken = slot in others or Path("/sys/class/net", instance.link).exists()
             if not taken and instance.pod_subnet not in routes and f"10.87.{slot}.0/30" not in routes:
                 instance.folder.mkdir(parents=True, exist_ok=True)

@@ -14,10 +14,9 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from cluster.testbed import certificates, images, instance, node, programs, requirements
+from cluster.testbed import certificates, cgroups, images, instance, node, programs, real, requirements
 from cluster.testbed.errors import TestbedError
-from cluster.testbed.instance import NODE, Instance
-from cluster.testbed.requirements import CGROUPS
+from cluster.testbed.instance import NODE, Gpu, Instance
 
 CONFIG = Path(__file__).parent / "config"
 TESTS = Path(__file__).parents[2]
@@ -44,11 +43,6 @@ def run(*command: str | Path, text: str | None = None) -> str:
     return done.stdout
 
 
-def cgroups(found: Instance) -> list[Path]:
-    """One folder below each hierarchy; runc makes that of the unified one where it exists next to those of v1."""
-    return [folder / found.cgroup for folder in CGROUPS.iterdir() if folder.is_dir()]
-
-
 def write_config(found: Instance) -> None:
     values = {
         "@PKI@": str(found.pki),
@@ -70,12 +64,18 @@ def write_config(found: Instance) -> None:
         file.write_text(text)
 
 
-def make_cgroups(found: Instance) -> None:
-    for folder in cgroups(found):
-        folder.mkdir(exist_ok=True)
-        if folder.parent.name == "cpuset":  # empty at first, and then nothing may run in it
-            for name in ("cpuset.cpus", "cpuset.mems"):
-                (folder / name).write_text((folder.parent / name).read_text())
+def use_machine(found: Instance, ctr: Path) -> None:
+    """Change the config for containers that see the machine's own folders, on a network without host ports."""
+    config = found.folder / "config"
+    spec = config / "runtime-spec.json"
+    spec.write_text(real.runtime_spec(found, run(ctr, "oci", "spec")))
+    runtime = config / "containerd.toml"
+    kind = 'runtime_type = "io.containerd.runc.v2"\n'
+    runtime.write_text(runtime.read_text().replace(kind, f'{kind}      base_runtime_spec = "{spec}"\n'))
+    network = config / "cni" / "10-testbed.conflist"
+    described = json.loads(network.read_text())
+    described["plugins"] = [plugin for plugin in described["plugins"] if plugin["type"] != "portmap"]  # needs iptables
+    network.write_text(json.dumps(described))
 
 
 def start_node(found: Instance, binaries: dict[str, Path]) -> None:
@@ -87,7 +87,7 @@ def start_node(found: Instance, binaries: dict[str, Path]) -> None:
         "PATH": ":".join([*folders, "/usr/sbin:/usr/bin:/sbin:/bin"]),
     }
     first = [sys.executable, "-m", "cluster.testbed.node", json.dumps(asdict(found))]
-    command = ["unshare", *requirements.NAMESPACES, *first]
+    command = ["unshare", *requirements.namespaces(found.gpu), *first]
     with (found.folder / "log" / "node.log").open("wb") as log:
         outer = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -95,6 +95,7 @@ def start_node(found: Instance, binaries: dict[str, Path]) -> None:
     children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
     wait_for("the start of the node's first process", lambda: bool(children.read_text().strip()), 10.0)
     pid = int(children.read_text())
+    cgroups.enter(found.cgroup, pid)
     found.init_file.write_text(json.dumps([pid, instance.started_ticks(pid)]))
     run("ip", "link", "add", found.link, "type", "veth", "peer", "name", node.LINK, "netns", str(pid))
     run("ip", "address", "add", f"{found.host_ip}/30", "dev", found.link)
@@ -115,7 +116,7 @@ def is_node_ready(kubectl: list[str | Path]) -> bool:
     return run(*kubectl, "get", "nodes", NODE, "--ignore-not-found", "--output", condition) == "True"
 
 
-def up(name: str, *, stays: bool = False) -> Instance:
+def up(name: str, *, stays: bool = False, gpu: Gpu = "mock") -> Instance:
     """The instance of that name, with its node Ready and images imported; started if it is not running.
 
     It belongs to this process, and `sweep` ends it if this process is gone, unless it stays.
@@ -124,20 +125,22 @@ def up(name: str, *, stays: bool = False) -> Instance:
     found = instance.find(name)
     if found and found.init_pid():
         return found
-    lack = requirements.missing()
+    lack = requirements.missing(gpu)
     if lack:
         raise TestbedError(lack)
     binaries = {key: file for program in programs.NODE_PROGRAMS for key, file in programs.obtain(program).items()}
-    archive = images.archive()
     down(name)
     sweep()
-    found = instance.create(name, None if stays else os.getpid())
+    found = instance.create(name, None if stays else os.getpid(), gpu)
     try:
         for part in ("log", "hold"):
             (found.folder / part).mkdir()
         certificates.write(found)
         write_config(found)
-        make_cgroups(found)
+        archive = real.archive(found) if found.is_real else images.archive()
+        if found.is_real:
+            use_machine(found, binaries["ctr"])
+        cgroups.make(found.cgroup)
         start_node(found, binaries)
         containerd_socket = Path(f"/proc/{found.init_pid()}/root/run/containerd/containerd.sock")
         wait_for("the start of containerd", containerd_socket.exists)
@@ -159,15 +162,6 @@ def up(name: str, *, stays: bool = False) -> Instance:
     return found
 
 
-def remove_cgroups(found: Instance) -> None:
-    """Deepest first; a cgroup stays busy for a moment after its last process."""
-    for folder in cgroups(found):
-        if folder.exists():
-            for path in sorted(folder.rglob("*/"), key=lambda path: -len(path.parts)):
-                path.rmdir()
-            folder.rmdir()
-
-
 def down(name: str) -> bool:
     """End the instance and remove all that it left: cgroups and its folder. False if there was none."""
     found = instance.find(name)
@@ -175,12 +169,13 @@ def down(name: str) -> bool:
         return False
     pid = found.init_pid()
     if pid:
-        os.kill(pid, signal.SIGKILL)  # and with it all processes, mounts and links of its namespaces
+        os.kill(pid, signal.SIGKILL)  # and with it, in a PID namespace, all processes, mounts and links
         wait_for("the end of the node", lambda: found.init_pid() is None, 30.0)
 
     def is_removed() -> bool:
         try:
-            remove_cgroups(found)
+            cgroups.kill(found.cgroup)
+            cgroups.remove(found.cgroup)
         except OSError:
             return False
         return not Path("/sys/class/net", found.link).exists()

@@ -112,6 +112,9 @@ DRA = Program(
     files=(("mps-daemon.yaml", sources.DRA, "templates/mps-control-daemon.tmpl.yaml"),),
     nvml=True,
 )
+CDI_HOOK = Program(
+    "cdi-hook", (sources.TOOLKIT,), ("nvidia-cdi-hook",), _commands(sources.TOOLKIT, "nvidia-cdi-hook"), nvml=True
+)
 HELM = Program("helm", (sources.HELM,), ("helm",), _commands(sources.HELM, "helm"))
 FAKE_PLUGIN = Program("fake-plugin", _KUBERNETES, ("fake-plugin",), ("./fake-plugin",))
 PROMETHEUS = Program(

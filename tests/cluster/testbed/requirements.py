@@ -8,23 +8,20 @@ import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from cluster.testbed.instance import cache
+from cluster.testbed import cgroups, real
+from cluster.testbed.instance import Gpu, cache
 
-CGROUPS = Path("/sys/fs/cgroup")
-CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "pids")
 TOOLS = {
     "runc": "runc",
     "ip": "iproute2",
     "unshare": "util-linux",
     "nsenter": "util-linux",
     "openssl": "openssl",
-    "gcc": "gcc and libc6-dev",
-    "nm": "binutils",
-    "iptables": "iptables",
-    "mmdebstrap": "mmdebstrap",
 }
+MOCK_TOOLS = {"gcc": "gcc and libc6-dev", "nm": "binutils", "iptables": "iptables", "mmdebstrap": "mmdebstrap"}
 CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
-NAMESPACES = ("--mount", "--net", "--pid", "--ipc", "--uts", "--mount-proc", "--propagation=private", "--fork")
+NAMESPACES = ("--mount", "--net", "--ipc", "--uts", "--propagation=private", "--fork")
+OWN_PROCESSES = ("--pid", "--mount-proc")  # not with a real GPU, whose driver knows processes by the machine's numbers
 # What a node does, in namespaces that end with it. $1: an empty folder where instances lie.
 TRIAL = """set -e
 mount --make-rshared /
@@ -40,11 +37,17 @@ INSTANCE_GIB = 4
 HIDDEN = ("/run", "/var/lib", "/var/log")  # where a node mounts folders of its own
 
 
+def namespaces(gpu: Gpu) -> tuple[str, ...]:
+    """Options of unshare for the node's first process."""
+    return (*OWN_PROCESSES, *NAMESPACES) if gpu == "mock" else NAMESPACES
+
+
 def cni_folder() -> Path | None:
-    return next((folder for folder in CNI_FOLDERS if (folder / "bridge").exists()), None)
+    given = Path(os.environ.get("SHAREBENCH_TESTBED_BIN", "/nonexistent"))
+    return next((folder for folder in (given, *CNI_FOLDERS) if (folder / "bridge").exists()), None)
 
 
-def missing() -> str | None:
+def missing(gpu: Gpu = "mock") -> str | None:
     """The first thing that is missing and how to get it; None if the test bed can start here."""
     if os.uname().sysname != "Linux" or os.uname().machine != "x86_64":
         return "the test bed needs Linux on x86_64"
@@ -52,39 +55,25 @@ def missing() -> str | None:
         return "the test bed needs root: it makes namespaces, mounts and a network link"
     if not os.environ.get("SHAREBENCH_TESTBED_BIN") and not shutil.which("go"):
         return "no Go compiler (go) on PATH, and no folder of binaries in SHAREBENCH_TESTBED_BIN"
-    for tool, package in TOOLS.items():
+    for tool, package in (TOOLS | (MOCK_TOOLS if gpu == "mock" else {})).items():
         if not shutil.which(tool):
             return f"no {tool} on PATH: apt-get install {package}"
     if cni_folder() is None:
         return f"no CNI plugins in {' or '.join(map(str, CNI_FOLDERS))}: apt-get install containernetworking-plugins"
-    if (CGROUPS / "cgroup.controllers").exists():
-        return "this machine has cgroup v2 only, on which the test bed never ran: use kind (SHAREBENCH_CLUSTER=kind)"
-    for controller in CONTROLLERS:
-        if not _is_writable(CGROUPS / controller):
-            return f"no cgroup rights: cannot write to {CGROUPS / controller}"
+    if lack := (real.missing() if gpu != "mock" else None) or cgroups.missing():
+        return lack
     if any(cache().is_relative_to(folder) for folder in HIDDEN):
         return f"the cache {cache()} lies below {', '.join(HIDDEN)}: name another folder in SHAREBENCH_TESTBED_CACHE"
     cache().mkdir(parents=True, exist_ok=True)
     if shutil.disk_usage(cache()).free < INSTANCE_GIB << 30:
         return f"less than {INSTANCE_GIB} GiB are free below {cache()}"
-    return _refused()
+    return _refused(gpu)
 
 
-def _is_writable(hierarchy: Path) -> bool:
-    """Whether cgroups can be made: the answer of access() is not enough in a container."""
-    trial = hierarchy / f"sharebench-testbed-trial-{os.getpid()}"
-    try:
-        trial.mkdir()
-        trial.rmdir()
-    except OSError:
-        return False
-    return True
-
-
-def _refused() -> str | None:
+def _refused(gpu: Gpu) -> str | None:
     """What the kernel, or the container that this is, refuses of namespaces, mounts and links."""
     with TemporaryDirectory(dir=cache()) as folder:
-        command = ["unshare", *NAMESPACES, "sh", "-c", TRIAL, "sh", folder]
+        command = ["unshare", *namespaces(gpu), "sh", "-c", TRIAL, "sh", folder]
         done = subprocess.run(command, capture_output=True, text=True)
     said = done.stderr.strip().splitlines() or [f"exit {done.returncode}"]
     return f"no namespaces, mounts or links here: {said[0]}" if done.returncode else None

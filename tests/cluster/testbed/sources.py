@@ -27,6 +27,7 @@ NFD = "sigs.k8s.io/node-feature-discovery"
 OPERATOR = "github.com/prometheus-operator/prometheus-operator"
 PLUGIN = "github.com/NVIDIA/k8s-device-plugin"
 PROMETHEUS = "github.com/prometheus/prometheus"
+TOOLKIT = "github.com/NVIDIA/nvidia-container-toolkit"
 
 
 def go(*arguments: str | Path, folder: Path = OWN, **variables: str) -> str:

@@ -1,0 +1,121 @@
+"""What the tests on a GPU share: runs of the pipeline, the owner's settings, what is left on the host."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pynvml
+
+from sharebench.core.run_record import RUN_ID_VARIABLE
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+RUN_SECONDS = 300
+
+
+def start(folder: Path, *targets: str) -> subprocess.Popen[bytes]:
+    """`snakemake` on the study in that folder, in a process group of its own."""
+    command = [sys.executable, "-m", "snakemake", *targets, "--snakefile", str(REPOSITORY / "Snakefile")]
+    command += ["--directory", str(folder), "--cores", "1", "--configfile", str(folder / "study.yaml")]
+    with (folder / "out").open("ab") as out:
+        return subprocess.Popen(command, cwd=REPOSITORY, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+
+
+def run(folder: Path, *targets: str, seconds: float = RUN_SECONDS) -> int:
+    """The same, to its end; its exit code."""
+    process = start(folder, *targets)
+    try:
+        return process.wait(seconds)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def said(folder: Path) -> str:
+    return (folder / "out").read_text(errors="replace")
+
+
+def settings() -> list[Any]:
+    """What the host's owner has set on each GPU: compute mode, MIG mode, power limit, persistence."""
+
+    def asked(question: Callable[[], Any]) -> Any:
+        try:
+            return question()
+        except pynvml.NVMLError as error:
+            return str(error)
+
+    pynvml.nvmlInit()
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        questions = (
+            pynvml.nvmlDeviceGetComputeMode,
+            pynvml.nvmlDeviceGetMigMode,
+            pynvml.nvmlDeviceGetPowerManagementLimit,
+            pynvml.nvmlDeviceGetPersistenceMode,
+        )
+        return [asked(lambda h=handle, q=question: q(h)) for handle in handles for question in questions]
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def on_the_gpu() -> list[int]:
+    """Processes that have a context on any GPU."""
+    pynvml.nvmlInit()
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        return [process.pid for handle in handles for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def ours() -> dict[int, str]:
+    """Living processes that a run of the pipeline started, and MPS daemons and servers; what they are."""
+    found = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            line = " ".join(process.cmdline())
+            is_mps = process.name().startswith("nvidia-cuda-mps")
+            if is_mps or RUN_ID_VARIABLE in process.environ() or "-m tenant" in line:
+                found[process.pid] = "mps" if is_mps else line
+    return found
+
+
+def folders() -> list[Path]:
+    """Our folders on the host: scratch of tenants, daemons' directories."""
+    return [path for path in Path("/tmp").glob("sharebench-*") if path.is_dir()]
+
+
+def record_of(folder: Path, strategy: str, workload: str, replicas: int) -> dict[str, Any]:
+    """The record of a cell's first repeat."""
+    path = folder / f"results/cells/{strategy}/{workload}/n{replicas}/r1/raw.json"
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def is_proven(record: dict[str, Any]) -> None:
+    """Measured, by tenants whose evidence says that the strategy was active, and valid."""
+    assert (record["status"], record["reason"]) == ("ok", None)
+    assert record["evidence"]
+    assert [item for item in record["evidence"] if not item["holds"]] == []
+    assert [gate for gate in record["gates"] if gate["severity"] == "invalid" and not gate["passed"]] == []
+
+
+def nothing_is_left() -> None:
+    """No process, daemon or folder of a run; a process that has just been ended may take a moment to vanish."""
+    deadline = time.monotonic() + 5
+    while (ours() or on_the_gpu() or folders()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert ours() == {}
+    assert on_the_gpu() == []
+    assert folders() == []

@@ -1,0 +1,119 @@
+"""The pipeline's pods on a real GPU: NVIDIA's device plugin and DRA driver on the driver of this machine.
+
+The test bed of `tests/cluster` with the machine's own GPU. Needs root, and its programs: built here, or carried here by
+`python -m cluster.testbed pack` and named in SHAREBENCH_TESTBED_BIN.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cluster.testbed import cgroups, gpu, lifecycle, programs, requirements
+from cluster.testbed.instance import Gpu, Instance, cache
+from gpu.gpu_host import is_proven, nothing_is_left, on_the_gpu, record_of, run, said, settings
+
+from sharebench.core.capabilities import has_nvidia_gpu
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not has_nvidia_gpu(), reason="no NVIDIA GPU on this host"),
+]
+
+NAMESPACE = "sharebench"
+WORKLOAD = "matmul-256-graph"
+TENANTS = 2
+RUN_SECONDS = 420
+STUDY: dict[str, Any] = {
+    "node": "kubernetes",
+    "replicas": [TENANTS],
+    "workloads": [WORKLOAD],
+    "repeats": 1,
+    "window_seconds": 4,
+    "warmup": {"max_seconds": 3},
+    "null_cells": False,
+    "timeouts": {"start_seconds": 120},
+    "workload_catalogue": {WORKLOAD: {"min_window_seconds": 1}},
+    "kubernetes": {
+        "namespace": NAMESPACE,
+        "image": "testbed.local/python:1",
+        "python": sys.executable,
+        "device": "cuda",
+        "stable_seconds": 3,
+        "reach": "pod-ip",
+    },
+}
+
+
+@contextmanager
+def bed(kind: Gpu) -> Iterator[Instance]:
+    """A test bed on the machine's GPU, with the namespace of a study; nothing is left of it."""
+    lack = requirements.missing(kind)
+    if lack:
+        pytest.skip(lack)
+    name = f"{kind}-{os.getpid()}"
+    before = settings()
+    nothing_is_left()
+    try:
+        found = lifecycle.up(name, gpu=kind)
+        gpu.install_into(found)
+        body = {"metadata": {"name": NAMESPACE, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+        lifecycle.run(
+            programs.obtain(programs.KUBE)["kubectl"],
+            f"--kubeconfig={found.kubeconfig}",
+            "create",
+            "-f",
+            "-",
+            text=yaml.safe_dump(body | {"apiVersion": "v1", "kind": "Namespace"}),
+        )
+        yield found
+    finally:
+        lifecycle.down(name)
+    nothing_is_left()
+    assert on_the_gpu() == []
+    assert cgroups.processes(found.cgroup) == set()
+    assert [str(folder) for folder in cgroups.folders(found.cgroup) if folder.exists()] == []
+    assert str(cache()) not in Path("/proc/mounts").read_text()
+    assert settings() == before
+
+
+def measured(found: Instance, folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+    """The study with these changes, run on the test bed."""
+    monkeypatch.setenv("KUBECONFIG", str(found.kubeconfig))
+    changed = STUDY | changes | {"kubernetes": STUDY["kubernetes"] | changes.get("kubernetes", {})}
+    (folder / "study.yaml").write_text(yaml.safe_dump(changed))
+    assert run(folder, seconds=RUN_SECONDS) == 0, said(folder)
+
+
+def mean_seconds(record: dict[str, Any]) -> float:
+    tenants = record["tenants"]
+    return float(sum(each["sum_seconds"] for each in tenants) / sum(each["count"] for each in tenants))
+
+
+def test_pods_share_the_gpu_by_the_device_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with bed("real") as found:
+        measured(found, tmp_path, monkeypatch, strategies=["time-slicing", "mps-limited"])
+        records = {name: record_of(tmp_path, name, WORKLOAD, TENANTS) for name in ("time-slicing", "mps-limited")}
+    for record in records.values():
+        is_proven(record)
+        assert len({tenant["view"]["device"] for tenant in record["tenants"]}) == 1
+    units = records["time-slicing"]["tenants"][0]["view"]["sm_count"]
+    for tenant in records["mps-limited"]["tenants"]:
+        assert tenant["view"]["sm_count"] == pytest.approx(units / TENANTS, abs=2)
+    assert mean_seconds(records["mps-limited"]) < 0.5 * mean_seconds(records["time-slicing"])
+
+
+def test_pods_share_the_gpu_by_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["time-slicing", "mps"]
+    with bed("real-cdi") as found:
+        measured(found, tmp_path, monkeypatch, strategies=names, kubernetes={"access": "dra"})
+        records = {name: record_of(tmp_path, name, WORKLOAD, TENANTS) for name in names}
+    for record in records.values():
+        is_proven(record)
+    assert mean_seconds(records["mps"]) < 0.5 * mean_seconds(records["time-slicing"])
