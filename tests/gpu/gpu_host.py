@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def settings() -> list[Any]:
             pynvml.nvmlDeviceGetPowerManagementLimit,
             pynvml.nvmlDeviceGetPersistenceMode,
         )
-        return [asked(lambda h=handle, q=question: q(h)) for handle in handles for question in questions]
+        return [asked(partial(question, handle)) for handle in handles for question in questions]
     finally:
         pynvml.nvmlShutdown()
 

@@ -1,7 +1,7 @@
 """The cgroups of a test bed: one folder in each hierarchy of v1, or one folder of v2.
 
-The node's own processes lie in `node` below it, pods beside them, so that `kill` reaches whatever the node started, in
-a PID namespace of its own or not.
+The node's own processes lie in `node` below it, pods next to that: so `kill` reaches whatever the node started, in a
+PID namespace of its own or not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def is_v2() -> bool:
 
 
 def folders(name: str) -> list[Path]:
-    """One, or with v1 one for each hierarchy; runc makes that of v2 where it is mounted beside those of v1."""
+    """One, or with v1 one for each hierarchy; runc makes that of v2 where it is mounted next to those of v1."""
     return [ROOT / name] if is_v2() else [folder / name for folder in ROOT.iterdir() if folder.is_dir()]
 
 

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 from cluster.testbed import images, programs, requirements
 from cluster.testbed.errors import TestbedError
+from cluster.testbed.instance import cache
 
 MIB = 1 << 20
 PLUGINS = ("bridge", "host-local", "loopback")
@@ -33,7 +34,7 @@ def parts() -> dict[str, dict[str, Path]]:
         tools[f"libexec/{name}"] = _tool(name)
         tools |= {f"lib/{file.name}": file for file in _libraries(_tool(name))}
     images.pause()
-    tools["bin/pause"] = images.cache() / "images" / "pause"
+    tools["bin/pause"] = cache() / "images" / "pause"
     return found | {"tools": tools | {"openssl.cnf": OPENSSL_CONFIG}}
 
 
