@@ -264,7 +264,7 @@ def page(findings: list[Finding], filler: Filler, introduction: str) -> str:
         datasets = {filler.of[alias].name: filler.of[alias] for alias in finding.entry.data}
         sources = ", ".join(f"[{name}](../{data.about})" for name, data in datasets.items())
         once = (
-            "" if any(data.has_repeats for data in datasets.values()) else " (measured once: no interval over repeats)"
+            "" if any(data.repeats > 1 for data in datasets.values()) else " (measured once: no interval over repeats)"
         )
         parts += [
             f"## {number}. {finding.question}",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,8 @@ STEADY_RATIO = 1.1
 FULL_CLOCK = 0.95
 """Of the highest clock of a study: below this, clocks are part of what a strategy does to a workload."""
 Key = tuple[str, ...]
+Where = Mapping[str, object]
+"""Column → the value that it has in the rows that are meant."""
 
 
 class NoNumber(Exception):
@@ -102,11 +103,6 @@ class DataSet:
         """Whether a real GPU was measured: no stand-in, no simulation, no mock."""
         return bool(KINDS[self.device["kind"]].has_gpus and self.device["is_gpu"] and not self.device["label"])
 
-    @cached_property
-    def has_repeats(self) -> bool:
-        """Whether cells were measured more than once, so that there are intervals."""
-        return self.repeats > 1
-
     @property
     def repeats(self) -> int:
         """How often each cell was measured, but for those that the config leaves out."""
@@ -126,7 +122,7 @@ class DataSet:
             self._tables[name] = read_table(path)
         return self._tables[name]
 
-    def rows(self, table: str, where: Mapping[str, Any]) -> pd.DataFrame:
+    def rows(self, table: str, where: Where) -> pd.DataFrame:
         """Rows of a table whose columns have these values. Raises NoNumber where there are none, or no such column."""
         found = self.table(table)
         for column, wanted in where.items():
@@ -163,18 +159,25 @@ class DataSet:
 
     def each(self, column: str, table: str, **where: Any) -> list[Number]:
         """A column of the rows with these values, smallest first; blank ones are left out. Raises NoNumber for none."""
-        values = sorted(self.rows(table, where)[column].dropna())
+        return self._sorted(column, self.rows(table, where), where)
+
+    def counted(self, column: str, **where: Any) -> list[Number]:
+        """`each` of tables/cells.csv, of valid cells only."""
+        return self._sorted(column, self.valid_cells(where), where)
+
+    def _sorted(self, column: str, rows: pd.DataFrame, where: Where) -> list[Number]:
+        values = sorted(rows[column].dropna())
         if not values:
             raise NoNumber(f"{column} of {_words(where)} in {self.name} is blank")
         return [Number(float(value)) for value in values]
 
-    def counted(self, column: str, **where: Any) -> list[Number]:
-        """`each` of tables/cells.csv, of valid cells only."""
+    def valid_cells(self, where: Where) -> pd.DataFrame:
+        """Rows of tables/cells.csv of valid cells. Raises NoNumber for none."""
         rows = self.rows("cells", where)
-        values = sorted(rows[rows["valid"].astype(str) == "True"][column].dropna())
-        if not values:
+        rows = rows[rows["valid"]]
+        if rows.empty:
             raise NoNumber(f"{self.name} has no valid cell with {_words(where)}")
-        return [Number(float(value)) for value in values]
+        return rows
 
     def mean(self, column: str, table: str, **where: Any) -> Number:
         """Arithmetic mean of a column over the rows with these values: of clocks and such, without interval."""
@@ -196,7 +199,7 @@ class DataSet:
             raise NoNumber(f"{column} of {_words(where)} in {self.name} is blank or 0")
         return [Number(float(value)) for value in sorted(found["max"] / found["min"])]
 
-    def ratio(self, over: Mapping[str, Any], under: Mapping[str, Any], metric: str = "latency_mean_seconds") -> Number:
+    def ratio(self, over: Where, under: Where, metric: str = "latency_mean_seconds") -> Number:
         """A metric of one group of valid cells over that of another, paired where each cell has its partner.
 
         Groups are named by columns of tables/cells.csv. Partners are of one run and block, or in a data set of several
@@ -247,17 +250,9 @@ class DataSet:
         clocks = self.table("cells").groupby("workload")["sm_clock_mean_mhz"].mean()
         return bool(clocks[workload] < FULL_CLOCK * clocks.max())
 
-    @property
-    def is_measured_again(self) -> bool:
-        """Whether the baseline was measured twice in each block."""
-        return bool(self.manifest["config"]["null_cells"])
-
-    def _cells(self, where: Mapping[str, Any], metric: str) -> dict[Key, float]:
+    def _cells(self, where: Where, metric: str) -> dict[Key, float]:
         """The metric of each valid cell, by run (or device) and block."""
-        rows = self.rows("cells", where)
-        rows = rows[rows["valid"]]
-        if rows.empty:
-            raise NoNumber(f"{self.name} has no valid cell with {_words(where)}")
+        rows = self.valid_cells(where)
         found: dict[Key, float] = {}
         who = "device" if self.device_count > 1 else "run_id"
         for key, own in rows.groupby([who, "block", "repeat"]):
@@ -297,5 +292,5 @@ class DataSet:
         return found
 
 
-def _words(where: Mapping[str, Any]) -> str:
+def _words(where: Where) -> str:
     return ", ".join(f"{key} {value}" for key, value in where.items())

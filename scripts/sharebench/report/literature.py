@@ -2,18 +2,18 @@
 
 import csv
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sharebench.core.files import SCRIPTS
+from sharebench.core.files import REPOSITORY
+from sharebench.figures.data import Row
 
-LITERATURE = SCRIPTS.parent / "published" / "literature.csv"
+LITERATURE = REPOSITORY / "published" / "literature.csv"
 METRIC = "mean latency"
 SAME = {"YOLOS-small inference": "yolos"}
 """What a source calls its workload → the module that runs it here; in single precision and a closed loop, as there."""
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Comparison:
 
 
 def comparisons(
-    config: dict[str, Any], rows: dict[str, list[Row]], here: str, literature: Path = LITERATURE
+    config: Mapping[str, Any], rows: dict[str, list[Row]], here: str, literature: Path = LITERATURE
 ) -> list[Comparison]:
     """One per workload of this study that a source measured too; `here` names the device of this study.
 
@@ -49,41 +49,37 @@ def comparisons(
         published = [row for row in csv.DictReader(file) if row["metric"] == METRIC and row["workload"] in SAME]
     found = []
     for workload, own in rows.items():
-        theirs = _curves(row for row in published if _is_same(config["workload_catalogue"].get(workload, {}), row))
+        entry = config["workload_catalogue"].get(workload, {})
+        theirs = _curves(
+            (f"{row['source']}, {row['device']}", row["address"], row["note"], row["strategy"], row)
+            for row in published
+            if _is_same(entry, SAME[row["workload"]])
+        )
         strategies = {curve.strategy.split()[0] for curve in theirs}
-        ours = [
-            Curve(f"this study, {here}", "", "", strategy, by_replicas)
-            for strategy in dict.fromkeys(row["strategy"] for row in own)
-            if strategy in strategies and (by_replicas := _over_one(_means(own, strategy)))
-        ]
+        ours = _curves(
+            (f"this study, {here}", "", "", row["strategy"], row | {"value": row["latency_mean_seconds"]})
+            for row in own
+            if row["n"] > 0 and row["strategy"] in strategies
+        )
         if theirs and ours:
             curves = sorted([*theirs, *ours], key=lambda curve: curve.strategy.split()[0])
-            replicas = sorted({n for curve in curves for n in curve.by_replicas})
-            found.append(Comparison(workload, replicas, curves))
+            found.append(Comparison(workload, sorted({n for curve in curves for n in curve.by_replicas}), curves))
     return found
 
 
-def _means(rows: list[Row], strategy: str) -> dict[int, float]:
-    """Number of tenants → mean latency in seconds, where a strategy has a valid cell."""
-    own = [row for row in rows if row["strategy"] == strategy and row["n"] > 0]
-    return {row["replicas"]: row["latency_mean_seconds"] for row in own}
-
-
-def _is_same(entry: dict[str, Any], row: dict[str, str]) -> bool:
+def _is_same(entry: Mapping[str, Any], module: str) -> bool:
     is_closed = (entry.get("load") or {}).get("arrival", "closed") == "closed"
     is_single = (entry.get("params") or {}).get("dtype", "float32") == "float32"
-    return entry.get("module") == SAME[row["workload"]] and is_closed and is_single
+    return entry.get("module") == module and is_closed and is_single
 
 
-def _curves(rows: Any) -> list[Curve]:
+def _curves(rows: Iterable[tuple[str, str, str, str, Row]]) -> list[Curve]:
+    """The values over that at one tenant, of each that has this one."""
     values: dict[tuple[str, str, str, str], dict[int, float]] = {}
-    for row in rows:
-        key = (f"{row['source']}, {row['device']}", row["address"], row["note"], row["strategy"])
-        values.setdefault(key, {})[int(row["replicas"])] = float(row["value"])
-    return [Curve(*key, by_replicas=over) for key, of in values.items() if (over := _over_one(of))]
-
-
-def _over_one(values: dict[int, float]) -> dict[int, float]:
-    """The values over that at one tenant; empty without that one."""
-    alone = values.get(1, math.nan)
-    return {} if math.isnan(alone) else {n: value / alone for n, value in values.items() if not math.isnan(value)}
+    for who, address, note, strategy, row in rows:
+        values.setdefault((who, address, note, strategy), {})[int(row["replicas"])] = float(row["value"])
+    return [
+        Curve(*key, {n: value / of[1] for n, value in of.items() if not math.isnan(value)})
+        for key, of in values.items()
+        if not math.isnan(of.get(1, math.nan))
+    ]
