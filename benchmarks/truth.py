@@ -37,9 +37,10 @@ from sharebench.analysis.decide import scaling
 from sharebench.analysis.decide.shares import Device, parts
 from sharebench.analysis.tables.summary import summary_table
 from sharebench.core.strategies import Strategy
+from sharebench.core.units import NS
 from sharebench.nodes.contract import Grant
-from sharebench.nodes.simulated.node import iteration_seconds
-from sharebench.nodes.simulated.tenants import NS, SimulatedTenants
+from sharebench.nodes.simulated.load import iteration_seconds
+from sharebench.nodes.simulated.tenants import SimulatedTenants
 from sharebench.study.cells import Cell
 
 STUDIES = 2000
@@ -186,7 +187,7 @@ def simulate(study: Planted, points: Sequence[tuple[str, int]], repeats: int) ->
                 "node": {"options": {"seed": study.seed}},
             }
             loads = {"loads": [{"arrival": "closed"}] * replicas}
-            tenants = SimulatedTenants(spec, loads, study.node, iteration_seconds, None)
+            tenants = SimulatedTenants(spec, loads, study.node, None)
             tenants.start([Grant(index, index if strategy == "mig" else 0) for index in range(replicas)])
             tenants.window = (0, window_ns)
             cells.append(reduced(_record(spec, tenants.measured(), window_ns / NS)))
