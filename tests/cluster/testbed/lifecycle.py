@@ -178,6 +178,8 @@ def down(name: str) -> bool:
             cgroups.remove(found.cgroup)
         except OSError:
             return False
+        # A connection whose other end went first keeps the network namespace, and with it the link, for minutes.
+        subprocess.run(["ip", "link", "delete", found.link], capture_output=True)
         return not Path("/sys/class/net", found.link).exists()
 
     wait_for("the removal of cgroups and link", is_removed, 30.0)
