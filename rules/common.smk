@@ -33,6 +33,8 @@ try:
         dataset.refuse_ignored(config_of_command())
         STUDY = dataset.open_study(Path(FROM))
         dataset.check_whole(STUDY)
+    # What the command line and its config files say, with the defaults too.
+    QUESTION = dataset.question(ASKED, config_given(), config_of_command(), STUDY)
     NOT_SHOWN = dataset.not_shown(STUDY, config_of_files())
 except (configuration.ConfigError, dataset.DataSetError) as error:
     sys.exit(str(error))

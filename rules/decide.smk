@@ -9,8 +9,6 @@
 #          the terminal, from finished results, and never measures: of results at hand it has no inputs, so that
 #          nothing is rebuilt.
 
-# What the command line and its config files say, with the defaults too.
-QUESTION = dataset.question(ASKED, config_given(), STUDY)
 DECIDED_FROM = [
     "<results>/tables/cells.csv",
     "<results>/tables/summary.csv",

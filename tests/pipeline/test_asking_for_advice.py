@@ -34,9 +34,9 @@ def test_advise_answers_from_what_is_there_and_measures_nothing(finished: Checko
     assert asked.jobs == {"advise": {""}} and asked.moves == []
     assert "Advice for 2 tenants, SLO 8 ms, $4 per device and hour, from A100 80GB PCIe (simulated)" in asked.out
     # 2 + 500 / 108 ms alone; two under MPS 11.3 ms, under time-slicing more, with MIG 37.7 ms.
-    assert "- alpha: take exclusive on 2 devices, one tenant on each" in asked.out
-    assert "for $5,760.00 a month" in asked.out
-    assert (finished.results / "tables/advice.md").read_text().strip() in asked.out
+    assert "alpha: take exclusive on 2 devices, one tenant on each: p" in asked.out
+    assert "$5,760.00 a month" in asked.out.replace("\n ", "")
+    assert "- alpha: take exclusive on 2 devices" in (finished.results / "tables/advice.md").read_text()
     assert {row["slo_ms"] for row in rows(finished.results / "tables/advice.csv")} == {"8.0"}
     assert (finished.results / "tables/summary.csv").read_bytes() == before
 
@@ -62,6 +62,8 @@ def test_advise_on_a_data_set_tables_it_first(finished: Checkout) -> None:
     shutil.copytree(finished.results, data, ignore=shutil.ignore_patterns(".sharebench", "tables", "figures"))
     asked = finished.run("advise", config=[f"from={data}", "slo_ms=12", "tenants=2"]).ok()
     assert asked.jobs == {"aggregate": {""}, "model": {""}, "advise": {""}}
-    assert "- alpha: take mps on 1 device." in asked.out
+    assert "alpha: take mps on 1 device: " in asked.out and "beta: " in asked.out
     assert tabled(set()).keys() - asked.jobs.keys() == {"decide", "figures", "report"}
     assert (finished.root / "results/from/theirs/tables/advice.md").exists()
+    asked = finished.run("advise", config=[f"from={data}", "slo_ms=12", "tenants=2", "workloads=alpha"]).ok()
+    assert "alpha: take mps on 1 device: " in asked.out and "beta: " not in asked.out

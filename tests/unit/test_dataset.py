@@ -180,14 +180,23 @@ def test_a_question_is_what_is_given_and_else_the_data_sets_own() -> None:
     asked = load(files() | {"isolation": "none", "slo_ms": None, "price_per_hour": 2.0})
     given = ["isolation", "slo_ms", "price_per_hour"]
     expected = {"isolation": "none", "slo_ms": None, "tenants": 3, "price_per_hour": 2.0}
-    assert dataset.question(asked, given, of) == expected, "defaults can be asked for"
-    assert dataset.question(asked, [], of) == {key: of.config[key] for key in dataset.QUESTION_KEYS}
+    assert dataset.question(asked, given, [], of) == expected, "defaults can be asked for"
+    assert dataset.question(asked, [], [], of) == {key: of.config[key] for key in dataset.QUESTION_KEYS}
+
+
+def test_the_advice_may_be_asked_about_some_workloads() -> None:
+    of = requested(workloads=["matmul", "detector"])
+    assert dataset.question({"workloads": ["detector"]}, [], ["workloads"], of)["workloads"] == ["detector"]
+    with pytest.raises(DataSetError, match=r"^config: workloads: bert: not in .*; it has detector, matmul$"):
+        dataset.question({"workloads": ["matmul", "bert"]}, [], ["workloads"], of)
 
 
 def test_what_has_no_effect_on_a_data_set_is_refused() -> None:
-    dataset.refuse_ignored(["from", *dataset.QUESTION_KEYS])
-    with pytest.raises(DataSetError, match=r"^config: workloads, repeats: no effect with from, .* \(slo_ms, tenants, "):
-        dataset.refuse_ignored(["workloads", "from", "repeats"])
+    dataset.refuse_ignored(["from", "workloads", *dataset.QUESTION_KEYS])
+    with pytest.raises(
+        DataSetError, match=r"^config: replicas, repeats: no effect with from, .* \(workloads, slo_ms, "
+    ):
+        dataset.refuse_ignored(["replicas", "from", "repeats"])
 
 
 def test_published_words_lead_nowhere_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

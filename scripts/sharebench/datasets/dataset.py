@@ -153,17 +153,28 @@ def digest(study: Study) -> str:
 
 def refuse_ignored(given: Iterable[str]) -> None:
     """Raise DataSetError where the command line sets what has no effect on the results of a data set."""
-    ignored = [key for key in given if key not in ("from", *QUESTION_KEYS)]
+    ignored = [key for key in given if key not in ("from", "workloads", *QUESTION_KEYS)]
     if ignored:
         raise DataSetError(
             f"config: {', '.join(ignored)}: no effect with from, whose study was measured before; leave it out, "
-            f"or set what the advice is asked ({', '.join(QUESTION_KEYS)})"
+            f"or set what the advice is asked (workloads, {', '.join(QUESTION_KEYS)})"
         )
 
 
-def question(asked: dict[str, Any], given: Collection[str], study: Study) -> dict[str, Any]:
-    """What the advice is asked: the given keys of the config at hand, the others of the one that made the data set."""
-    return {key: asked[key] if key in given else study.config[key] for key in QUESTION_KEYS}
+def question(asked: dict[str, Any], given: Collection[str], typed: Collection[str], study: Study) -> dict[str, Any]:
+    """What the advice is asked: the given keys of the config at hand, the others of the one that made the data set.
+
+    Of `workloads`, if they were typed on the command line, these alone. Raises DataSetError for one that is not there.
+    """
+    about = {key: asked[key] if key in given else study.config[key] for key in QUESTION_KEYS}
+    if "workloads" not in typed:
+        return about
+    there = study.workloads()
+    if missing := [name for name in asked["workloads"] if name not in there]:
+        raise DataSetError(
+            f"config: workloads: {', '.join(missing)}: not in {study.config['from']}; it has {', '.join(there)}"
+        )
+    return about | {"workloads": asked["workloads"]}
 
 
 def asked(question: dict[str, Any], study: Study) -> str:

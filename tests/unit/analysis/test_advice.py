@@ -80,7 +80,7 @@ def test_what_is_impossible_has_a_reason() -> None:
     assert plan(small, Question(7)).devices == 2
     full = replace(MPS, most_by_memory=4)
     assert plan(full, Question(5)).devices == 2
-    assert plan(replace(MPS, most_by_memory=1), Question(5)).reason == "memory holds 1 tenants"
+    assert plan(replace(MPS, most_by_memory=1), Question(5)).reason == "memory holds 1 tenant"
     assert plan(option("new", level(1, 0.1, 10)), Question(9)).reason == "9 tenants: no data"
     assert plan(SLICING, Question(5, 0.2)).reason == "p99 of 5 tenants is 500 ms, more than 200 ms"
 
@@ -117,6 +117,21 @@ def test_under_an_open_load_the_prompt_go_first_whatever_their_effort() -> None:
     assert strategies(advise([option("late", late, effort=1), option("prompt", prompt, effort=2)], Question(2))) == [
         *("late", "prompt")
     ], "throughput as good as the same"
+
+
+def test_with_an_slo_a_known_tail_goes_before_a_median() -> None:
+    fast = option("fast", replace(level(5, 0.1, 40), percentile="p50"))
+    slow = option("slow", level(5, 0.15, 20))
+    assert strategies(advise([fast, slow], Question(5))) == ["fast", "slow"], "without an SLO nothing is judged"
+    assert strategies(advise([fast, slow], Question(5, 0.2))) == ["slow", "fast"]
+    assert strategies(advise([fast, slow], Question(5, 0.12))) == ["fast"]
+    more = option("more", level(3, 0.1, 90))
+    assert strategies(advise([more, fast], Question(5, 0.2))) == ["fast", "more"], "fewer devices go first"
+
+
+def test_a_device_for_each_is_judged_with_one_tenant() -> None:
+    [found] = advise([EXCLUSIVE], Question(5, 0.08))
+    assert found.reason == "p99 of 1 tenant is 90 ms, more than 80 ms"
 
 
 def test_the_margin_has_an_interval() -> None:

@@ -19,6 +19,8 @@ from sharebench.analysis.statistics.intervals import Estimate
 ISOLATIONS = ("none", "performance", "fault")
 ALIKE = 0.02
 """Strategies whose merit differs by less are equal; so are those whose intervals overlap."""
+TAILS = ("p99", "p95")
+"""Percentiles that answer for (nearly) all requests; half of them exceed a p50."""
 
 
 @dataclass(frozen=True)
@@ -100,13 +102,15 @@ class Plan:
     level: Level | None
     """What was judged: that of the plan, or else of all tenants on one device, if anything is known of them."""
     reason: str
+    is_typical: bool = False
+    """Whether an SLO is asked, and only the median or mean is known to meet it."""
     is_alike: bool = False
-    """Whether its merit cannot be distinguished from the best of the plans with as many devices."""
+    """Whether its merit cannot be distinguished from the best of the plans of its rank."""
 
     @property
-    def rank(self) -> tuple[bool, int]:
-        """What was measured goes before what is predicted, then fewer devices."""
-        return not (self.level and self.level.is_measured), self.devices or 0
+    def rank(self) -> tuple[bool, int, bool]:
+        """What was measured goes before what is predicted, then fewer devices, then a tail within the SLO."""
+        return not (self.level and self.level.is_measured), self.devices or 0, self.is_typical
 
     @property
     def merit(self) -> Estimate:
@@ -132,7 +136,8 @@ def best_of(option: Option, question: Question, is_measured: bool) -> Plan | Non
     for devices, replicas in _splits(option, question.tenants):
         level = option.level(replicas, is_measured)
         if level is not None and _problem(option, replicas, level, question) is None:
-            return Plan(option, devices, replicas, level, "")
+            is_typical = question.slo_seconds is not None and level.percentile not in TAILS
+            return Plan(option, devices, replicas, level, "", is_typical)
     return None
 
 
@@ -145,7 +150,7 @@ def _splits(option: Option, tenants: int) -> Iterable[tuple[int, int]]:
 
 
 def _no_plan(option: Option, question: Question) -> Plan:
-    replicas = question.tenants
+    replicas = question.tenants if option.is_sharing else 1
     level = option.level(replicas, True) or option.level(replicas, False)
     return Plan(option, None, replicas, level, _problem(option, replicas, level, question) or "no data")
 
@@ -155,7 +160,7 @@ def _problem(option: Option, replicas: int, level: Level | None, question: Quest
     if replicas in option.infeasible:
         return f"{replicas} tenants: {option.infeasible[replicas]}"
     if option.most_by_memory is not None and replicas > option.most_by_memory:
-        return f"memory holds {option.most_by_memory} tenants"
+        return f"memory holds {option.most_by_memory} tenant{'s' * (option.most_by_memory != 1)}"
     if level is None:
         return f"{replicas} tenants: no data"
     if question.isolation == "fault" and replicas > 1 and not option.fault.holds:
@@ -164,7 +169,8 @@ def _problem(option: Option, replicas: int, level: Level | None, question: Quest
         return f"performance isolation: {level.performance.text}"
     if question.slo_seconds is not None and level.latency.value > question.slo_seconds:
         return (
-            f"{level.percentile} of {level.replicas} tenants is {1e3 * level.latency.value:.3g} ms, "
+            f"{level.percentile} of {level.replicas} tenant{'s' * (level.replicas != 1)} is "
+            f"{1e3 * level.latency.value:.3g} ms, "
             f"more than {1e3 * question.slo_seconds:g} ms"
         )
     return None
@@ -241,9 +247,7 @@ def turning_points(options: Sequence[Option], question: Question) -> list[Turnin
     """
     plans = advise(options, question)
     here = answer_of(plans)
-    same = {
-        (each.option.strategy, each.devices) for each in plans if each.is_alike and here and each.devices == here[1]
-    }
+    same = {(each.option.strategy, each.devices) for each in plans if each.is_alike and each.rank == plans[0].rank}
 
     def nearest(what: str, changed: Iterable[Question]) -> Iterable[TurningPoint]:
         for other in changed:

@@ -1,12 +1,17 @@
-"""What the advice says: its table, and one paragraph with which, why, what would change it, and how sure it is."""
+"""What the advice says of each workload: which strategy, a table of all, and why, what would change it, how sure it is.
 
+tables/advice.csv has all columns; the terminal shows five, in 100 characters.
+"""
+
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from sharebench.analysis.decide import documented
 from sharebench.analysis.decide.advice import (
+    TAILS,
     Option,
     Plan,
     Question,
@@ -21,12 +26,24 @@ from sharebench.analysis.decide.rows import MEASURED, PERCENTILES, PREDICTED
 from sharebench.core.strategies import Strategy
 from sharebench.records.tables import TableRow
 
-MOST_PERCENT = 200.0
-"""Margins beyond are said as a factor."""
-LEAST_SHARE = 0.005
+LEAST_SHARE = 0.01
+NOT_SURELY = ", not surely"
 HOLDS = {None: "unknown", True: "yes", False: "no"}
 SHOWN = 4
 """The most strategies that a sentence names."""
+NOTHING_SHARED = (
+    "none: no workload by itself was run under a strategy that shares (jobs, pairs and mixes have tables of their own)"
+)
+COLUMNS = 100
+"""Of a terminal."""
+
+
+class Answer(NamedTuple):
+    """What the advice says of one workload: one sentence, then more, each with another reason."""
+
+    workload: str
+    sentence: str
+    reasons: Sequence[str]
 
 
 def asked(question: Question) -> str:
@@ -97,69 +114,89 @@ def _verdict(plan: Plan, question: Question) -> str:
     high, by = plan.level.latency.high, plan.level.percentile
     by_what = "" if by == PERCENTILES[0] else f" by its {by}"
     is_sure = high is not None and high <= question.slo_seconds
-    return f"meets the SLO{by_what}{'' if is_sure else ', not surely'}"
+    return f"meets the SLO{by_what}{'' if is_sure else NOT_SURELY}"
 
 
-def paragraph(workload: str, options: Sequence[Option], question: Question, shares: Mapping[str, float] | None) -> str:
-    """Which strategy and why, what comes next, what would change the answer, and how sure it is."""
+def answer(workload: str, options: Sequence[Option], question: Question, shares: Mapping[str, float] | None) -> Answer:
+    """Which strategy; then why it and no other, what would change the answer, and how sure it is."""
     plans = advise(options, question)
+    no_plan = _no_plan([each for each in plans if each.devices is None])
     if answer_of(plans) is None:
-        reasons = "; ".join(f"{plan.option.strategy}: {plan.reason}" for plan in plans[:SHOWN]) or "there is no data"
-        return f"{workload}: nothing that is known answers this. {reasons}."
+        within = "" if question.slo_seconds is None else f" within {1e3 * question.slo_seconds:g} ms"
+        isolation = "" if question.isolation == "none" else f" with {question.isolation} isolation"
+        serves = f"serves {_count(question.tenants, 'tenant')}{within}{isolation}"
+        sentence = f"{workload}: no strategy, measured or predicted, {serves}."
+        return Answer(workload, sentence, no_plan or ["There is no data."])
     best, *others = plans
-    sentences = [_which(workload, best, question), _why(best, question)]
+    reasons = []
+    if best.is_typical and best.level:
+        reasons.append(f"Of what meets the SLO, only the {best.level.percentile} is known: the sample has no tail.")
     if alike := [each.option.strategy for each in others if each.is_alike and each.rank == best.rank]:
         more = f" and {len(alike) - SHOWN} more" if len(alike) > SHOWN else ""
         what = "mean latency" if best.level and best.level.promptness else "throughput"
-        sentences.append(
+        reasons.append(
             f"In {what} {', '.join(alike[:SHOWN])}{more} cannot be distinguished from it; "
             f"{best.option.strategy} is the least effort."
         )
-    predicted = [found for each in plans if (found := best_of(each.option, question, False))]
-    smaller = [each for each in predicted if each.devices and best.devices and each.devices < best.devices]
-    if smaller:
-        fewer = ", ".join(f"{each.option.strategy} ({_count(each.devices, 'device')})" for each in smaller[:SHOWN])
-        sentences.append(f"Predicted, not measured, to need fewer devices: {fewer}.")
+    reasons += _fewer(plans, question) + no_plan
     words = [_change(point, best.option.strategy) for point in turning_points(options, question)]
-    sentences.append(
+    reasons.append(
         f"What would change it: {'; '.join(words)}." if words else "Nothing that is known would change this."
     )
-    return " ".join([*sentences, _sure(best.option.strategy, shares)])
+    return Answer(workload, _which(workload, best, question), [*reasons, _sure(best.option.strategy, shares)])
+
+
+def _no_plan(plans: Sequence[Plan]) -> list[str]:
+    """Why these strategies have none, each reason once."""
+    names: dict[str, list[str]] = {}
+    for each in plans:
+        names.setdefault(each.reason, []).append(each.option.strategy)
+    return [f"No plan with {', '.join(those)}: {reason}." for reason, those in names.items()]
+
+
+def _fewer(plans: Sequence[Plan], question: Question) -> list[str]:
+    """Why the best plan takes more than one device, and which strategies are predicted to need fewer."""
+    best, found = plans[0], []
+    assert best.devices is not None
+    all_on_one = best.option.level(question.tenants, True)
+    if best.devices > 1:
+        what = f"Nothing that was measured serves {_count(question.tenants, 'tenant')} on fewer devices"
+        if all_on_one is not None and question.slo_seconds is not None:
+            latency = f"{all_on_one.percentile} {quantity(1e3 * all_on_one.latency.value)} ms"
+            what += f" ({best.option.strategy} with {all_on_one.replicas} on one device: {latency})"
+        found.append(f"{what}.")
+    predicted = [other for each in plans if (other := best_of(each.option, question, False))]
+    smaller = [each for each in predicted if each.devices and each.devices < best.devices]
+    if smaller:
+        fewer = ", ".join(f"{each.option.strategy} ({_count(each.devices, 'device')})" for each in smaller[:SHOWN])
+        found.append(f"Predicted, not measured, to need fewer devices: {fewer}.")
+    return found
 
 
 def _count(number: int | None, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
+def quantity(value: float) -> str:
+    """A number with three digits, and no exponent for what people have: `0.0253`, `36.7`, `485,700`."""
+    return f"{float(f'{value:.4g}'):,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def _which(workload: str, best: Plan, question: Question) -> str:
     assert best.devices is not None and best.level is not None
-    took = f"{workload}: take {best.option.strategy} on {_count(best.devices, 'device')}"
+    level, ms = best.level, best.level.latency.times(1e3)
+    text = f"{workload}: take {best.option.strategy} on {_count(best.devices, 'device')}"
     if best.devices > 1:
-        took += f", {f'at most {best.per_device} tenants' if best.per_device > 1 else 'one tenant'} on each"
-        took += f"; nothing that was measured serves {question.tenants} tenants on fewer"
-        all_on_one = best.option.level(question.tenants, True)
-        if all_on_one is not None and question.slo_seconds is not None:
-            n, latency_ms = all_on_one.replicas, 1e3 * all_on_one.latency.value
-            took += f" ({best.option.strategy} with {n} on one device: {all_on_one.percentile} {latency_ms:.4g} ms)"
-    return f"{took}." if best.level.is_measured else f"{took} (predicted, not measured: measure it first)."
-
-
-def _why(best: Plan, question: Question) -> str:
-    assert best.level is not None and best.devices is not None
-    ms = best.level.latency.times(1e3)
-    text = f"Its {best.level.percentile} with {_count(best.level.replicas, 'tenant')} is {ms.value:.4g} ms"
+        text += f", {f'at most {best.per_device} tenants' if best.per_device > 1 else 'one tenant'} on each"
+    text += f": {level.percentile} {quantity(ms.value)} ms"
     if ms.low is not None and ms.high is not None:
-        text += f" ({ms.low:.4g} to {ms.high:.4g})"
-    margin = best.margin_percent(question.slo_seconds)
-    if margin is not None:
-        times = f"the SLO is {1 + margin.value / 100:.3g} times that"
-        text += f", {times if margin.value > MOST_PERCENT else f'{margin.value:.0f} % of margin to the SLO'}"
-    if best.level.throughput:
-        text += f", at {best.level.throughput.value:.4g} iterations/s per device"
+        text += f" ({quantity(ms.low)} to {quantity(ms.high)})"
+    text += f" with {_count(level.replicas, 'tenant')}"
+    if level.throughput:
+        text += f", {quantity(level.throughput.value)}/s per device"
     if question.price_per_hour is not None:
-        month = best.devices * question.price_per_hour * HOURS_PER_MONTH
-        text += f", for ${month:,.2f} a month"
-    return f"{text}."
+        text += f", ${best.devices * question.price_per_hour * HOURS_PER_MONTH:,.2f} a month"
+    return f"{text}." if level.is_measured else f"{text} (predicted, not measured: measure it first)."
 
 
 def _change(point: TurningPoint, strategy: str) -> str:
@@ -169,9 +206,9 @@ def _change(point: TurningPoint, strategy: str) -> str:
         what = f"it is {'still ' if name == strategy else ''}{name} on {_count(number, 'device')}"
     match point.what:
         case "slo below":
-            return f"with an SLO below {1e3 * (other.slo_seconds or 0.0):.4g} ms {what}"
+            return f"with an SLO below {quantity(1e3 * (other.slo_seconds or 0.0))} ms {what}"
         case "slo above":
-            return f"with one of {1e3 * (other.slo_seconds or 0.0):.4g} ms {what}"
+            return f"with one of {quantity(1e3 * (other.slo_seconds or 0.0))} ms {what}"
         case "tenants":
             return f"with {_count(other.tenants, 'tenant')} {what}"
         case _:
@@ -187,42 +224,53 @@ def _sure(strategy: str, shares: Mapping[str, float] | None) -> str:
         if name != strategy and share >= LEAST_SHARE
     ]
     others = f"; the others: {', '.join(rest[:SHOWN])}" if rest else ""
-    return f"{100 * shares.get(strategy, 0.0):.0f} % of the draws from the repeats agree{others}."
+    return f"How sure: {100 * shares.get(strategy, 0.0):.0f} % of the draws from the repeats agree{others}."
 
 
-def markdown(table: pd.DataFrame, paragraphs: Sequence[str], caption: str) -> str:
-    """tables/advice.md, and what the terminal shows: the answers, then the table for people."""
-    known = table.astype(object).where(table.notna(), None)
-    shown = pd.DataFrame([_shown(row) for row in known.to_dict("records")])
-    body = "" if shown.empty else shown.map(lambda text: text.replace("|", r"\|")).to_markdown(index=False)
-    return "\n".join([caption, "", *(f"- {text}" for text in paragraphs), "", body, ""])
+def markdown(table: pd.DataFrame, answers: Sequence[Answer], caption: str) -> str:
+    """tables/advice.md: an item for each workload, then its strategies."""
+    items = [f"- {' '.join([each.sentence, *each.reasons])}" for each in answers]
+    tables = [line for each in answers for line in ("", f"{each.workload}:", "", _table(table, each.workload, "pipe"))]
+    return "\n".join([caption, "", *(items or [f"- {NOTHING_SHARED}"]), *tables, ""])
+
+
+def terminal(table: pd.DataFrame, answers: Sequence[Answer], caption: str) -> str:
+    """What the terminal shows: a sentence for each workload, then its strategies with the reasons."""
+    lines = [*_wrapped(caption, ""), ""]
+    lines += [line for each in answers for line in _wrapped(each.sentence, "")] or _wrapped(NOTHING_SHARED, "")
+    for each in answers:
+        lines += ["", each.workload, "", _table(table, each.workload, "simple"), ""]
+        lines += [line for reason in each.reasons for line in _wrapped(reason, "- ")]
+    return "\n".join(lines)
+
+
+def _wrapped(text: str, mark: str) -> list[str]:
+    return textwrap.wrap(text, COLUMNS, initial_indent=mark, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _table(table: pd.DataFrame, workload: str, style: str) -> str:
+    own = table[table["workload"] == workload].astype(object)
+    shown = pd.DataFrame([_shown(row) for row in own.where(own.notna(), None).to_dict("records")])
+    return "" if shown.empty else shown.to_markdown(index=False, tablefmt=style, disable_numparse=True)
 
 
 def _shown(row: Mapping[Any, Any]) -> dict[str, str]:
-    def number(name: str, pattern: str = "{:.4g}") -> str:
-        value = row[name]
-        return "-" if value is None else pattern.format(value)
-
-    low, high = (number(f"margin_percent{end}", "{:.0f}") for end in ("_low", "_high"))
+    is_plan, latency, hz = row["devices"] is not None, row["latency_ms"], row["throughput_per_device_hz"]
+    month = "" if row["dollars_per_month"] is None else f", ${row['dollars_per_month']:,.0f}"
+    devices = f"{row['devices']:.0f}, {row['tenants_per_device']:.0f} on each{month}" if is_plan else "-"
     return {
-        "workload": row["workload"],
-        "rank": number("rank", "{:.0f}"),
         "strategy": row["strategy"],
-        "devices": number("devices", "{:.0f}"),
-        "each with": number("tenants_per_device", "{:.0f}"),
-        "verdict": row["verdict"] + ("" if row["basis"] in (MEASURED, None) else f" ({row['basis']})"),
-        "latency (ms)": f"{row['percentile'] or ''} {number('latency_ms')}".strip(),
-        "margin (%)": number("margin_percent", "{:.0f}") + ("" if low == "-" else f" [{low}, {high}]"),
-        "iterations/s per device": number("throughput_per_device_hz"),
-        "$ a month": number("dollars_per_month", "{:.2f}"),
-        "$ per million": number("dollars_per_million_iterations"),
-        "performance isolation": _held(row, "performance_isolation"),
-        "fault isolation": _held(row, "fault_isolation"),
-        "set-up": row["effort"],
-        "why not": row["reason"] or "",
+        "devices, tenants" + (", $ a month" if row["price_per_hour"] is not None else ""): devices,
+        "latency (ms)": "-" if latency is None else f"{row['percentile']} {quantity(latency)}",
+        "per device": "-" if hz is None else f"{quantity(hz)}/s",
+        "verdict": _short_verdict(row) if is_plan else "no",
     }
 
 
-def _held(row: Mapping[Any, Any], name: str) -> str:
-    basis = row[f"{name}_basis"].partition(":")[0]
-    return row[name] if row[name] == basis else f"{row[name]} ({basis})"
+def _short_verdict(row: Mapping[Any, Any]) -> str:
+    """As advice.csv's, whose percentile has a column of its own."""
+    is_measured = row["basis"] == MEASURED
+    if row["slo_ms"] is None:
+        return MEASURED if is_measured else "predicted"
+    of_what = "" if row["percentile"] in TAILS else f"only its {row['percentile']} " if is_measured else "predicted, "
+    return f"{of_what}{'may meet' if row['verdict'].endswith(NOT_SURELY) else 'meets'} {row['slo_ms']:g} ms"

@@ -1,7 +1,7 @@
 """From tables to a decision: the scaling model, cost, capacity, advice and rankings of a study."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import pandas as pd
 
 from sharebench.analysis.decide import advice_text, model, rankings
 from sharebench.analysis.decide.advice import Question, confidence
+from sharebench.analysis.decide.advice_text import Answer
 from sharebench.analysis.decide.capacity import capacity_table
 from sharebench.analysis.decide.cost import cost_table, with_lower_bounds
 from sharebench.analysis.decide.options import options
@@ -23,9 +24,6 @@ from sharebench.records.references import read_device
 from sharebench.records.tables import TableRow, frame, read_table
 
 TEXTS = ("strategy", "workload", "tenant_workload", "status", "reason", "notes")
-NOTHING_SHARED = (
-    "none: no workload by itself was run under a strategy that shares (jobs, pairs and mixes have tables of their own)"
-)
 OF_PREDICTIONS = ("strategy", "workload", "basis", "reason")
 
 
@@ -133,7 +131,7 @@ def decide(results: Results, asked: Mapping[str, Any], decided: Path) -> str:
 def write_answer(results: Results, asked: Mapping[str, Any]) -> str:
     """Write tables/cost.csv, capacity.csv and advice.csv and .md; returns the advice for people.
 
-    `asked` holds the config's keys of `dataset.QUESTION_KEYS`.
+    `asked` holds the config's keys of `dataset.QUESTION_KEYS`, and `workloads` where not all are meant.
     """
     folder, slo_ms = results.root / "tables", asked["slo_ms"]
     question = Question(
@@ -150,21 +148,23 @@ def write_answer(results: Results, asked: Mapping[str, Any]) -> str:
     replace_atomically(folder / "cost.csv", cost.to_csv(index=False))
     capacity = capacity_table(results.summary, results.cells, slo_ms, results.workloads)
     replace_atomically(folder / "capacity.csv", capacity.to_csv(index=False))
-    table, text = advice(results, question)
-    replace_atomically(folder / "advice.csv", table.to_csv(index=False))
-    replace_atomically(folder / "advice.md", text)
-    return text
+    made = advice(results, question, asked.get("workloads"))
+    replace_atomically(folder / "advice.csv", made[0].to_csv(index=False))
+    replace_atomically(folder / "advice.md", advice_text.markdown(*made))
+    return f"{advice_text.terminal(*made)}\n\nMore columns: {folder / 'advice.csv'}"
 
 
-def advice(results: Results, question: Question) -> tuple[pd.DataFrame, str]:
-    """The table of the advice, and its text."""
+def advice(
+    results: Results, question: Question, workloads: Collection[str] | None = None
+) -> tuple[pd.DataFrame, list[Answer], str]:
+    """The table of the advice, what it says of each of these workloads (None: of all), and its caption."""
     path = results.root / "tables" / "predictions.csv"
     predictions = predicted_rows(read_table(path, OF_PREDICTIONS)) if path.exists() else []
     faults = rankings.measured_faults(_faults(results))
     rows: list[TableRow] = []
-    paragraphs = []
+    answers = []
     for workload in results.workloads:
-        if not results.is_shared(workload):
+        if not results.is_shared(workload) or (workloads is not None and workload not in workloads):
             continue
         is_open = results.config["workload_catalogue"][workload]["load"]["arrival"] != "closed"
         found = options(workload, results.summary, predictions, results.strategies, results.device, faults, is_open)
@@ -172,10 +172,10 @@ def advice(results: Results, question: Question) -> tuple[pd.DataFrame, str]:
         rows += advice_text.rows(workload, found, question, results.strategies, shares)
         own = [row for row in results.summary if row.workload == workload]
         cells, warnings = (sum(numbers) for numbers in zip(*((row.n, row.warnings) for row in own), strict=True))
-        text = advice_text.paragraph(workload, found, question, shares)
+        answer = advice_text.answer(workload, found, question, shares)
         if warnings:
-            text += f" Of the {cells} cells behind this, {warnings} carry a warning: see tables/summary.md."
-        paragraphs.append(text)
-    table = frame("advice", rows)
+            disturbed = f"Of the {cells} cells behind this, {warnings} carry a warning: see tables/summary.md."
+            answer = answer._replace(reasons=[*answer.reasons, disturbed])
+        answers.append(answer)
     caption = f"Advice for {advice_text.asked(question)}, from {device_name(results.product, results.label)}"
-    return table, advice_text.markdown(table, paragraphs or [NOTHING_SHARED], caption)
+    return frame("advice", rows), answers, caption
