@@ -12,6 +12,7 @@
 # make cluster-install   namespace and rights for `node: kubernetes`, as a dry run; APPLY=1 makes them; WITH=plugin,
 #               WITH=operator or WITH="plugin prometheus" install these charts too (config/cluster/charts.yaml);
 #               NODE=my-node CONFIG_MAP=my-configs narrow the rights to these
+# make cluster-uninstall  remove what cluster-install and runs have left, as a dry run; APPLY=1 removes it
 # make docs     rebuild what documents show of the code: keys of the config, manifests, architecture figures, pages
 # make clean    remove what these commands made, unless a run is using it
 #
@@ -99,11 +100,14 @@ docs: $(VENV)/dev.stamp
 	@$(BIN)/python docs/strategies/draw.py
 	@PYTHONPATH=tests:scripts $(BIN)/python docs/strategies/include.py
 
-.PHONY: cluster-install
+.PHONY: cluster-install cluster-uninstall
 cluster-install: $(VENV)/run.stamp
-	@$(BIN)/python scripts/cluster_install.py $(if $(APPLY),--apply) \
-		$(if $(PLUGIN_NAMESPACE),--plugin-namespace $(PLUGIN_NAMESPACE)) \
+	@$(BIN)/python scripts/cluster_install.py $(if $(APPLY),--apply) $(addprefix --namespace=,$(NAMESPACE)) \
+		$(addprefix --plugin-namespace=,$(PLUGIN_NAMESPACE)) \
 		$(addprefix --node=,$(NODE)) $(addprefix --config-map=,$(CONFIG_MAP)) $(WITH)
+
+cluster-uninstall: $(VENV)/run.stamp
+	@$(BIN)/python scripts/cluster_uninstall.py $(if $(APPLY),--apply) $(addprefix --namespace=,$(NAMESPACE))
 
 clean:
 	@$(PYTHON) scripts/clean.py

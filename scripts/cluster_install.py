@@ -5,10 +5,11 @@ Without --apply nothing is changed: objects are checked by kubectl, and commands
 
 import argparse
 import json
+import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import yaml
 
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import naming_command
+from sharebench.nodes.kubernetes.preflight.rights import OWN_NAMESPACE
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "config" / "cluster"
@@ -27,21 +29,55 @@ def charts() -> dict[str, dict[str, str]]:
     return found
 
 
-def further_rights() -> list[str]:
-    """Features whose rights have a manifest of their own."""
-    return sorted(path.stem.removeprefix("rbac-") for path in FOLDER.glob("rbac-*.yaml") if path.stem != "rbac-plugin")
+def features() -> dict[str, str]:
+    """Features with rights of their own, and the folder that each is in: `tenants` or `plugin`."""
+    return {path.parent.name: path.parts[-3] for path in sorted(FOLDER.glob("*/*/kustomization.yaml"))}
 
 
-def narrowed(name: str, names: Mapping[str, list[str]]) -> str | None:
-    """Text of a manifest whose rights on single objects are for these alone, by resource; None without a change."""
-    documents = [each for each in yaml.safe_load_all((FOLDER / name).read_text()) if each]
-    changed = False
-    for rule in (rule for each in documents for rule in each.get("rules", ())):
-        wanted = [name for resource in rule["resources"] for name in names.get(resource, ())]
-        # To list and to create are rights on all objects.
-        if wanted and not {"list", "create"} & set(rule["verbs"]):
-            rule["resourceNames"], changed = wanted, True
-    return yaml.safe_dump_all(documents, sort_keys=False) if changed else None
+def _only(name: str, resource: str, names: list[str]) -> list[dict[str, Any]]:
+    """The patch by which the rights of a role on single objects are for these alone; none without names."""
+    patches = []
+    for path in FOLDER.glob("*/rbac.yaml") if names else ():
+        for role in (each for each in yaml.safe_load_all(path.read_text()) if each["metadata"]["name"] == name):
+            for index, rule in enumerate(role.get("rules", ())):
+                # To list and to create are rights on all objects.
+                if resource in rule["resources"] and not {"list", "create"} & set(rule["verbs"]):
+                    change = {"op": "add", "path": f"/rules/{index}/resourceNames", "value": names}
+                    target = {"kind": role["kind"], "name": name}
+                    patches.append({"target": target, "patch": json.dumps([change])})
+    return patches
+
+
+def kustomizations(given: argparse.Namespace, plugin_namespace: str, has_plugin: bool) -> dict[str, dict[str, Any]]:
+    """What is applied, by folder: the base of config/cluster, with the features and names that were asked for."""
+    parts: dict[str, dict[str, Any]] = {
+        "tenants": {"namespace": given.namespace, "patches": _only("sharebench", "nodes", given.node)},
+        "plugin": {
+            "namespace": plugin_namespace,
+            "patches": _only("sharebench-plugin", "configmaps", given.config_map),
+        },
+    }
+    if not has_plugin:
+        del parts["plugin"]
+    made: dict[str, dict[str, Any]] = {".": {"resources": list(parts), "components": [str(FOLDER / "subjects")]}}
+    for part, changes in parts.items():
+        wanted = [
+            str(FOLDER / part / name) for name, place in features().items() if place == part and name in given.names
+        ]
+        made[part] = {"resources": [str(FOLDER / part)], "components": wanted} | changes
+    return made
+
+
+def write(made: dict[str, dict[str, Any]], folder: Path) -> None:
+    """Write the kustomizations; their paths become relative, as kustomize asks for it."""
+    for name, content in made.items():
+        place = (folder / name).resolve()
+        place.mkdir(exist_ok=True)
+        for key in ("resources", "components"):
+            content[key] = [path if "/" not in path else os.path.relpath(path, place) for path in content[key]]
+        head = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
+        text = yaml.safe_dump(head | {key: value for key, value in content.items() if value}, sort_keys=False)
+        (place / "kustomization.yaml").write_text(text)
 
 
 def of_chart(name: str) -> list[str]:
@@ -58,18 +94,11 @@ def shown(name: str) -> str:
     return str((FOLDER / name).relative_to(ROOT))
 
 
-def place(name: str, plugin_namespace: str) -> list[str]:
-    """Where a manifest of rights goes: one for the plugin's namespace names none, which is not the same everywhere."""
-    made = [each for each in yaml.safe_load_all((FOLDER / name).read_text()) if each]
-    is_open = any(each["kind"] in ("Role", "RoleBinding") and "namespace" not in each["metadata"] for each in made)
-    return ["--namespace", plugin_namespace] if is_open else []
-
-
 class CannotSay(Exception):
     """A program could not answer; its own words."""
 
 
-def _output(*command: str) -> str:
+def output(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         # kubectl logs every attempt before it names the error.
@@ -80,7 +109,7 @@ def _output(*command: str) -> str:
 def unreachable() -> str | None:
     """Why there is no cluster to install in; None where one answers."""
     try:
-        _output("kubectl", "get", "--raw", "/version", "--request-timeout=10s")
+        output("kubectl", "get", "--raw", "/version", "--request-timeout=10s")
     except CannotSay as reason:
         context = subprocess.run(["kubectl", "config", "current-context"], capture_output=True, text=True)
         name = context.stdout.strip() or "none"
@@ -91,15 +120,15 @@ def unreachable() -> str | None:
 def policies() -> list[dict[str, Any]]:
     """The cluster's ClusterPolicies. Raises CannotSay."""
     kind = "clusterpolicies.nvidia.com"
-    if not _output("kubectl", "get", "customresourcedefinition", kind, "--ignore-not-found", "--output", "name"):
+    if not output("kubectl", "get", "customresourcedefinition", kind, "--ignore-not-found", "--output", "name"):
         return []
-    found: list[dict[str, Any]] = json.loads(_output("kubectl", "get", kind, "--output", "json"))["items"]
+    found: list[dict[str, Any]] = json.loads(output("kubectl", "get", kind, "--output", "json"))["items"]
     return found
 
 
 def operator_releases() -> list[dict[str, str]]:
     """Helm's releases of the GPU operator, whatever they are called. Raises CannotSay."""
-    releases: list[dict[str, str]] = json.loads(_output("helm", "list", "--all-namespaces", "--output", "json"))
+    releases: list[dict[str, str]] = json.loads(output("helm", "list", "--all-namespaces", "--output", "json"))
     return [each for each in releases if each["chart"].startswith("gpu-operator-")]
 
 
@@ -142,22 +171,12 @@ def exists(namespace: str) -> bool:
     return bool(done.stdout.strip()) or done.returncode != 0
 
 
-def commands(wanted: list[str], plugin_namespace: str, is_dry: bool) -> list[list[str]]:
-    """All commands in order: charts first, since rights are granted in the plugin's namespace."""
-    apply = ["kubectl", "apply", *(["--dry-run=client"] if is_dry else [])]
-    made = [of_chart(name) for name in wanted if name in charts()]
-    made += [[*apply, "--filename", shown(name)] for name in ("namespace.yaml", "rbac.yaml")]
-    for name in ("plugin", *(name for name in wanted if name in further_rights())):
-        file = f"rbac-{name}.yaml"
-        made.append([*apply, *place(file, plugin_namespace), "--filename", shown(file)])
-    return made
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    names = list(dict.fromkeys([*charts(), *further_rights()]))
+    names = [*charts(), *features()]
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"also this: {', '.join(names)}")
     parser.add_argument("--apply", action="store_true", help="make it; without it, only show")
+    parser.add_argument("--namespace", default=OWN_NAMESPACE, help="namespace of the tenants")
     parser.add_argument("--plugin-namespace", help="namespace of the device plugin or of the operator")
     parser.add_argument("--node", action="append", default=[], help="a node that may be changed; without any, all")
     parser.add_argument("--config-map", action="append", default=[], help="the device plugin's ConfigMap")
@@ -169,11 +188,10 @@ def main() -> int:
         parser.error("plugin and operator both bring a device plugin: name one of them")
     chosen = "operator" if "operator" in given.names else "plugin"
     namespace = given.plugin_namespace or charts()[chosen]["namespace"]
-    wanted = commands(given.names, namespace, not given.apply)
-    for program in ("kubectl", "helm"):
-        if any(command[0] == program and (given.apply or program != "helm") for command in wanted) and not which(
-            program
-        ):
+    # Charts come first, since rights are granted in the plugin's namespace.
+    helm = [of_chart(name) for name in given.names if name in charts()]
+    for program in ("kubectl", *(["helm"] if helm and given.apply else [])):
+        if not which(program):
             parser.error(f"{program} is not on PATH: install it first")
     try:
         refusal = unreachable() or (operator_refusal(namespace) if "operator" in given.names else None)
@@ -182,22 +200,18 @@ def main() -> int:
     if refusal is not None:
         print(refusal, file=sys.stderr)
         return 1
-    only = {"rbac.yaml": {"nodes": given.node}, "rbac-plugin.yaml": {"configmaps": given.config_map}}
-    for command in wanted:
-        is_run = given.apply or command[0] != "helm"
-        if given.apply and namespace in command and command[0] == "kubectl" and not exists(namespace):
-            reason = f"there is no namespace {namespace} (PLUGIN_NAMESPACE names another)"
-            print(f"left out, since {reason}: {shlex.join(command)}")
-            continue
-        file, note = Path(command[-1]).name, ""
-        text = narrowed(file, only[file]) if file in only else None
-        if text is not None:
-            note = f"   # {file} with resourceNames {', '.join(*only[file].values())}"
-            command = [*command[:-1], "-"]
-        print(f"{'' if is_run else 'would run: '}{shlex.join(command)}{note}", flush=True)
-        if is_run and subprocess.run(command, cwd=ROOT, input=text, text=True).returncode:
+    for command in helm:
+        print(f"{'' if given.apply else 'would run: '}{shlex.join(command)}", flush=True)
+        if given.apply and subprocess.run(command, cwd=ROOT).returncode:
             return 1
-    return 0
+    has_plugin = exists(namespace) or not given.apply
+    if not has_plugin:
+        print(f"left out: rights in namespace {namespace}, which does not exist (PLUGIN_NAMESPACE names another)")
+    with tempfile.TemporaryDirectory() as folder:
+        write(kustomizations(given, namespace, has_plugin), Path(folder))
+        command = ["kubectl", "apply", *([] if given.apply else ["--dry-run=client"]), "--kustomize", folder]
+        print(shlex.join(command), flush=True)
+        return int(subprocess.run(command, cwd=ROOT).returncode != 0)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ DEFINITIONS = {"karpenter.yaml": (sources.NODE_POOL, sources.NODE_CLASS)}
 
 def manifests() -> list[str]:
     """Files with objects, in contrast to values and the list of charts."""
-    return sorted(path.name for path in FOLDER.glob("*.yaml") if all("kind" in each for each in objects(path.name)))
+    return sorted(path.name for path in FOLDER.glob("*.yaml") if all("metadata" in each for each in objects(path.name)))
 
 
 def objects(name: str) -> list[dict[str, Any]]:
@@ -116,10 +116,14 @@ def test_the_server_would_refuse_a_field_that_it_does_not_know(api: Api, namespa
 
 
 def test_the_namespace_asks_for_what_its_pods_satisfy() -> None:
-    (made,) = objects("namespace.yaml")
+    (made,) = objects("tenants/namespace.yaml")
     assert made["metadata"]["labels"] == RESTRICTED
 
 
 def test_there_is_no_other_kind_of_file() -> None:
-    values = {path.name for path in FOLDER.glob("*-values.yaml")} | {"charts.yaml", "grafana.json"}
-    assert {path.name for path in FOLDER.iterdir()} == {*manifests(), *values}
+    values = {path.name for path in FOLDER.glob("*-values.yaml")} | {
+        "charts.yaml",
+        "grafana.json",
+        "kustomization.yaml",
+    }
+    assert {path.name for path in FOLDER.iterdir() if path.is_file()} == {*manifests(), *values}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from cluster.driving import Run, grants, node_of, normalised, study_of, tenants_of
 from cluster.harness import RESTRICTED, Cluster, eventually, own_bed, pod
-from cluster.test_runs import NAMESPACE, apply, run_in, unnamed
+from cluster.test_runs import NAMESPACE, install, run_in, unnamed
 from cluster.testbed import gpu
 from kubernetes import client
 from tables import rows
@@ -64,11 +64,8 @@ def test_three_pods_share_one_claim_and_see_its_device(dra: Cluster) -> None:
 @pytest.fixture(scope="module")
 def account(dra: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Kubeconfig of an account with the rights for claims, and none of those for a device plugin."""
-    apply(dra, "namespace", NAMESPACE)
+    install(dra, "dra", place="no-plugin-here")
     try:
-        eventually("the namespace", lambda: dra.core.list_namespaced_service_account(NAMESPACE).items)
-        for name in ("rbac", "rbac-dra"):
-            apply(dra, name, NAMESPACE)
         yield dra.kubeconfig_of("sharebench", NAMESPACE, tmp_path_factory.mktemp("account"))
     finally:
         dra.core.delete_namespace(NAMESPACE)

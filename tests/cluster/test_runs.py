@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
@@ -13,47 +17,47 @@ import yaml
 from cluster.driving import REPOSITORY, Run, study_of
 from cluster.harness import PLUGIN_NAMESPACE, Cluster, eventually
 from cluster.test_switching import shown
-from kubernetes import client, utils
+from cluster.testbed import programs
+from kubernetes import client
 from tables import rows
 
 MANIFESTS = REPOSITORY / "config" / "cluster"
 NAMESPACE = "sharebench"
-# Without the second one, which is optional, a run waits a minute and a half for the kubelet.
-OF_PLUGIN = ("rbac-plugin", "rbac-hurry")
-CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "Namespace"}
 
 
 def objects(name: str) -> list[dict[str, Any]]:
     return [each for each in yaml.safe_load_all((MANIFESTS / f"{name}.yaml").read_text()) if each]
 
 
-def apply(cluster: Cluster, name: str, namespace: str, **options: Any) -> None:
-    for each in objects(name):
-        place = {} if each["kind"] in CLUSTER_WIDE else {"namespace": namespace}
-        utils.create_from_dict(cluster.api, each, **place, **options)
+def kubectl() -> str:
+    """Its path: that of the machine, or the test bed's own."""
+    return which("kubectl") or str(programs.obtain(programs.KUBE)["kubectl"])
+
+
+def administer(cluster: Cluster, script: str, *arguments: str) -> str:
+    """Output of `make cluster-install` or `cluster-uninstall` on this cluster."""
+    path = f"{Path(kubectl()).parent}:{os.environ['PATH']}"
+    command = [sys.executable, str(REPOSITORY / "scripts" / f"cluster_{script}.py"), *arguments]
+    environment = os.environ | {"KUBECONFIG": str(cluster.kubeconfig), "PATH": path}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def install(cluster: Cluster, *features: str, place: str = PLUGIN_NAMESPACE) -> None:
+    """Namespace and rights, and those of features; with the plugin, if there is one."""
+    administer(cluster, "install", "--apply", f"--plugin-namespace={place}", *features)
 
 
 @pytest.fixture
 def account(plugin: Cluster, tmp_path: Path) -> Iterator[Path]:
     """Kubeconfig of the service account that the manifests make, and nothing else."""
-    rbac = client.RbacAuthorizationV1Api(plugin.api)
-    apply(plugin, "namespace", NAMESPACE)
     try:
-        eventually("the namespace", lambda: plugin.core.list_namespaced_service_account(NAMESPACE).items)
-        apply(plugin, "rbac", NAMESPACE)
-        for name in OF_PLUGIN:
-            apply(plugin, name, PLUGIN_NAMESPACE)
+        # Without `hurry`, which is optional, a run waits a minute and a half for the kubelet.
+        install(plugin, "hurry")
         yield plugin.kubeconfig_of("sharebench", NAMESPACE, tmp_path)
     finally:
-        plugin.core.delete_namespace(NAMESPACE)
-        for role in objects("rbac"):
-            if role["kind"] == "ClusterRole":
-                rbac.delete_cluster_role(role["metadata"]["name"])
-            if role["kind"] == "ClusterRoleBinding":
-                rbac.delete_cluster_role_binding(role["metadata"]["name"])
-        for name in OF_PLUGIN:
-            rbac.delete_namespaced_role(name.replace("rbac", "sharebench"), PLUGIN_NAMESPACE)
-            rbac.delete_namespaced_role_binding(name.replace("rbac", "sharebench"), PLUGIN_NAMESPACE)
+        administer(plugin, "uninstall", "--apply")
         eventually("the namespace's end", lambda: NAMESPACE not in names(plugin))
 
 

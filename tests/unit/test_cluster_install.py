@@ -1,4 +1,4 @@
-"""What `make cluster-install` runs, with kubectl and helm that only note how they were called."""
+"""What `make cluster-install` and `cluster-uninstall` run, with kubectl and helm that only note their calls."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from shutil import which
+from typing import Any
 
 import pytest
 import yaml
@@ -19,12 +20,13 @@ SCRIPT = ROOT / "scripts" / "cluster_install.py"
 # Answers from files next to it, or as an empty cluster would.
 KUBECTL = """#!/bin/sh
 cd {folder}
-case "$*" in *" -") cat > "given-$#";; esac
+case "$*" in *--kustomize*) for last; do :; done; cp -r "$last" given;; esac
 case "$1 $2" in
 "get --raw") [ ! -e away ] || {{ echo "E1122 memcache.go" >&2; echo "connection refused" >&2; exit 1; }}; exit;;
 "get namespace") [ -e lacking ] || echo "namespace/$3"; exit;;
 "get customresourcedefinition") [ ! -e hidden ] || {{ echo forbidden >&2; exit 1; }}; ls policies 2>/dev/null; exit 0;;
 "get clusterpolicies.nvidia.com") cat policies; exit;;
+"get "*) [ ! -e "objects-$2" ] || {{ cat "objects-$2"; exit; }}; echo '{{"items": []}}'; exit;;
 "config current-context") echo my-context; exit;;
 esac
 echo "kubectl $*" >> calls
@@ -68,6 +70,23 @@ def install(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True)
 
 
+def uninstall(*arguments: str) -> subprocess.CompletedProcess[str]:
+    script = SCRIPT.with_name("cluster_uninstall.py")
+    return subprocess.run([sys.executable, str(script), *arguments], capture_output=True, text=True)
+
+
+def has(calls: Path, kinds: str, *objects: dict[str, Any]) -> None:
+    """The cluster has these objects of the kinds."""
+    (calls.parent / f"objects-{kinds}").write_text(json.dumps({"items": objects}))
+
+
+def kustomizations(calls: Path) -> dict[str, dict[str, Any]]:
+    """What kubectl was given, by folder."""
+    given = calls.parent / "given"
+    found = {path.parent.name: yaml.safe_load(path.read_text()) for path in given.glob("*/kustomization.yaml")}
+    return found | {".": yaml.safe_load((given / "kustomization.yaml").read_text())}
+
+
 def test_by_default_nothing_is_changed(calls: Path) -> None:
     done = install("operator", "drain")
     assert done.returncode == 0, done.stderr
@@ -97,43 +116,43 @@ def test_a_program_that_is_not_there_is_named_before_anything_is_done(
 def test_charts_come_first_and_rights_go_to_their_namespace(calls: Path) -> None:
     assert install("--apply", "operator", "drain").returncode == 0
     lines = calls.read_text().splitlines()
-    assert [line.split()[0] for line in lines] == ["helm", *["kubectl"] * 4]
+    assert [line.split()[0] for line in lines] == ["helm", "kubectl"]
     assert "--values config/cluster/operator-values.yaml" in lines[0]
     assert "--version v26.7.0" in lines[0]
-    assert lines[1:] == [
-        "kubectl apply --filename config/cluster/namespace.yaml",
-        "kubectl apply --filename config/cluster/rbac.yaml",
-        "kubectl apply --namespace gpu-operator --filename config/cluster/rbac-plugin.yaml",
-        "kubectl apply --filename config/cluster/rbac-drain.yaml",
-    ]
+    assert lines[1].startswith("kubectl apply --kustomize ")
+    given = kustomizations(calls)
+    assert given["plugin"]["namespace"] == "gpu-operator"
+    assert given["tenants"]["namespace"] == "sharebench"
+    assert [Path(each).name for each in given["tenants"]["components"]] == ["drain"]
+    assert "components" not in given["plugin"]
 
 
-@pytest.mark.usefixtures("calls")
-def test_a_name_may_be_a_chart_and_rights() -> None:
-    done = install("prometheus")
-    assert "would run: helm upgrade --install kps" in done.stdout
-    assert "--filename config/cluster/rbac-prometheus.yaml" in done.stdout
+def test_no_name_is_that_of_a_chart_and_of_rights() -> None:
+    """The preflight names features whose rights are missing; to install a chart is more than was asked."""
+    folder = ROOT / "config" / "cluster"
+    charts = yaml.safe_load((folder / "charts.yaml").read_text())
+    assert not set(charts) & {path.parent.name for path in folder.glob("*/*/rbac.yaml")}
 
 
 def test_a_namespace_of_ones_own(calls: Path) -> None:
-    assert install("--apply", "--plugin-namespace", "kube-system").returncode == 0
-    assert calls.read_text().splitlines()[-1].split()[2:4] == ["--namespace", "kube-system"]
+    assert install("--apply", "--plugin-namespace", "kube-system", "--namespace=team").returncode == 0
+    given = kustomizations(calls)
+    assert (given["plugin"]["namespace"], given["tenants"]["namespace"]) == ("kube-system", "team")
 
 
 def test_rights_on_nodes_and_the_config_map_can_be_narrowed(calls: Path) -> None:
     done = install("--apply", "--node=a", "--node=b", "--config-map=sharing")
     assert done.returncode == 0, done.stderr
-    assert "# rbac.yaml with resourceNames a, b" in done.stdout
-    rules = {
-        (*rule["resources"], *rule["verbs"]): rule.get("resourceNames")
-        for path in calls.parent.glob("given-*")
-        for each in yaml.safe_load_all(path.read_text())
-        for rule in each.get("rules", ())
-    }
-    assert rules["nodes", "get", "patch"] == ["a", "b"]
-    assert rules["nodes", "list"] is None
-    assert rules["configmaps", "get", "patch"] == ["sharing"]
-    assert rules["configmaps", "create", "delete", "list"] is None
+    for folder, role, verbs, names in (
+        ("tenants", "sharebench", ["get", "patch"], ["a", "b"]),
+        ("plugin", "sharebench-plugin", ["get", "patch"], ["sharing"]),
+    ):
+        (patch,) = kustomizations(calls)[folder]["patches"]
+        (change,) = json.loads(patch["patch"])
+        assert (patch["target"]["name"], change["op"], change["value"]) == (role, "add", names)
+        made = yaml.safe_load_all((ROOT / "config" / "cluster" / folder / "rbac.yaml").read_text())
+        rules = next(each["rules"] for each in made if "rules" in each)
+        assert rules[int(change["path"].split("/")[2])]["verbs"] == verbs, "not those that list or create"
 
 
 def test_rights_in_a_namespace_that_is_not_there_are_left_out(calls: Path) -> None:
@@ -141,12 +160,10 @@ def test_rights_in_a_namespace_that_is_not_there_are_left_out(calls: Path) -> No
     (calls.parent / "lacking").touch()
     done = install("--apply", "dra")
     assert done.returncode == 0
-    assert "there is no namespace nvidia-device-plugin" in done.stdout
-    assert [line.split("/")[-1] for line in calls.read_text().splitlines()] == [
-        "namespace.yaml",
-        "rbac.yaml",
-        "rbac-dra.yaml",
-    ]
+    assert "left out: rights in namespace nvidia-device-plugin, which does not exist" in done.stdout
+    given = kustomizations(calls)
+    assert given["."]["resources"] == ["tenants"]
+    assert [Path(each).name for each in given["tenants"]["components"]] == ["dra"]
 
 
 def test_it_ends_with_the_first_failure(calls: Path) -> None:
@@ -221,3 +238,85 @@ def test_every_chart_has_values_and_every_values_file_a_chart() -> None:
     assert {f"{name}-values.yaml" for name in charts} == {path.name for path in folder.glob("*-values.yaml")}
     for name in charts:
         assert yaml.safe_load((folder / f"{name}-values.yaml").read_text())
+
+
+LEASE = {"kind": "Lease", "metadata": {"name": "sharebench-0123", "namespace": "gpu-operator"}}
+RIGHTS = "clusterrole,clusterrolebinding,role,rolebinding,serviceaccount"
+
+
+def node(**changes: Any) -> dict[str, Any]:
+    return {"kind": "Node", "metadata": {"name": "gpu"} | changes, "spec": {}}
+
+
+@pytest.mark.parametrize("arguments", [[], ["--apply"]])
+def test_nothing_is_removed_under_a_run(calls: Path, arguments: list[str]) -> None:
+    has(calls, "leases.coordination.k8s.io", LEASE | {"spec": {"holderIdentity": "20261120-000000-aaaa"}})
+    has(calls, "nodes", node(annotations={"sharebench/original-state": "{}"}))
+    done = uninstall(*arguments)
+    assert done.returncode == 1
+    owned, changed = done.stderr.splitlines()
+    assert owned.startswith("run 20261120-000000-aaaa owns a node (lease/sharebench-0123 in gpu-operator)")
+    assert "node/gpu is not restored: snakemake restore" in changed
+    assert calls.read_text() == ""
+
+
+def test_what_is_removed_is_ours(calls: Path) -> None:
+    has(
+        calls,
+        "leases.coordination.k8s.io",
+        {"kind": "Lease", "metadata": {"name": "theirs", "namespace": "x"}, "spec": {}},
+    )
+    tainted = node(
+        labels={"nvidia.com/device-plugin.config": "sharebench-ts7", "theirs": "x"}, annotations={"sharebench/x": "1"}
+    )
+    tainted["spec"] = {"taints": [{"key": "sharebench/measuring"}, {"key": "theirs"}]}
+    has(calls, "nodes", tainted, node(name="other"))
+    keys = {
+        "kind": "ConfigMap",
+        "metadata": {"name": "configs", "namespace": "p"},
+        "data": {"a": "", "sharebench-b": ""},
+    }
+    has(calls, "configmaps", keys, {"kind": "ConfigMap", "metadata": {"name": "theirs", "namespace": "p"}})
+    rights = [
+        {"kind": kind, "metadata": {"name": name, "namespace": namespace}}
+        for kind, name, namespace in (
+            ("Role", "sharebench-plugin", "p"),
+            ("Role", "sharebench-theirs", "p"),
+            ("ServiceAccount", "sharebench", "sharebench"),
+            ("ServiceAccount", "sharebench", "theirs"),
+        )
+    ]
+    has(calls, RIGHTS, *rights, {"kind": "ClusterRole", "metadata": {"name": "sharebench-dra"}})
+    patch = '{"data": {"sharebench-b": null}, "metadata": {"annotations": {}}}'
+    wanted = [
+        "kubectl label node gpu nvidia.com/device-plugin.config-",
+        "kubectl annotate node gpu sharebench/x-",
+        "kubectl taint node gpu sharebench/measuring-",
+        f"kubectl patch --namespace p configmap/configs --type merge --patch {patch}",
+        "kubectl delete --namespace p role/sharebench-plugin --ignore-not-found",
+        "kubectl delete --namespace sharebench serviceaccount/sharebench --ignore-not-found",
+        "kubectl delete clusterrole/sharebench-dra --ignore-not-found",
+        "kubectl delete namespace sharebench",
+    ]
+    done = uninstall()
+    assert (done.returncode, calls.read_text()) == (0, ""), done.stderr
+    assert done.stdout.count("would run: ") == len(wanted)
+    done = uninstall("--apply")
+    assert done.returncode == 0, done.stderr
+    assert calls.read_text().splitlines() == wanted
+    assert "charts stay" in done.stdout
+
+
+def test_a_namespace_with_results_stays(calls: Path) -> None:
+    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "sharebench"}}
+    kinds = "persistentvolumeclaims,pods,services,secrets,deployments.apps,statefulsets.apps,daemonsets.apps,"
+    has(calls, f"{kinds}jobs.batch,cronjobs.batch", claim)
+    done = uninstall("--apply")
+    assert calls.read_text() == ""
+    assert "nothing is left to remove" in done.stdout
+    assert "namespace sharebench stays, since it holds persistentvolumeclaim/sharebench" in done.stdout
+
+
+def test_what_cannot_be_seen_is_not_removed(calls: Path) -> None:
+    (calls.parent / "away").touch()
+    assert "no cluster reachable" in uninstall("--apply").stderr

@@ -175,7 +175,7 @@ class Kubernetes(Section):
     reports."""
     publish_seconds: NotNegative = 10
     """Time that the kubelet gets to bring new keys of the plugin's ConfigMap to its pods, in seconds, where the driver
-    may annotate these (`rbac-hurry.yaml`); else 95 s."""
+    may annotate these (`WITH=hurry`); else 95 s."""
 
 
 class Prometheus(Section):

@@ -100,9 +100,7 @@ def test_a_right_that_is_missing_comes_with_the_command_that_grants_it(cluster: 
     assert "create pods (in sharebench)" in text
     assert "create pods/eviction (in the whole cluster)" in text
     assert "delete leases.coordination.k8s.io (in nvidia)" in text
-    assert "kubectl apply --namespace nvidia -f config/cluster/rbac-plugin.yaml" in text
-    assert "kubectl apply -f config/cluster/rbac.yaml" in text
-    assert "kubectl apply -f config/cluster/rbac-drain.yaml" in text
+    assert 'make cluster-install WITH="drain" PLUGIN_NAMESPACE=nvidia APPLY=1\n' in text
 
 
 def test_a_right_on_one_object_names_it(cluster: Cluster) -> None:
@@ -118,8 +116,8 @@ def test_a_right_on_one_object_names_it(cluster: Cluster) -> None:
 def test_the_mig_managers_map_is_asked_for_only_where_it_may_be_changed(cluster: Cluster) -> None:
     cluster.daemon_sets.append(daemon_set("mig", "nvidia-mig-manager"))
     cluster.refused = {("get", "configmaps")}
-    assert "rbac-mig.yaml" not in inspected()[0]
-    assert "kubectl apply --namespace nvidia -f config/cluster/rbac-mig.yaml" in inspected(may_change=["mig"])[0]
+    assert "WITH=" not in inspected()[0]
+    assert 'make cluster-install WITH="mig" PLUGIN_NAMESPACE=nvidia APPLY=1' in inspected(may_change=["mig"])[0]
 
 
 def test_a_right_that_no_study_needs_is_shown_with_what_it_buys(cluster: Cluster) -> None:
@@ -128,7 +126,7 @@ def test_a_right_that_no_study_needs_is_shown_with_what_it_buys(cluster: Cluster
     text, is_fit = inspected()
     assert is_fit
     assert "all that is needed" in text
-    assert "kubectl apply --namespace nvidia -f config/cluster/rbac-hurry.yaml" in text
+    assert 'make cluster-install WITH="hurry" PLUGIN_NAMESPACE=nvidia APPLY=1' in text
     assert "not after a minute and a half" in text
 
 
@@ -137,10 +135,8 @@ def test_what_is_typed_for_a_namespace_of_ones_own_is_for_that_one(cluster: Clus
     text, is_fit = inspected(namespace="team-a")
     assert not is_fit
     assert "namespace team-a          does not exist: kubectl create namespace team-a" in text
-    first, second = text.partition("rbac.yaml\n")[::2]
-    assert first.endswith("kubectl apply -f config/cluster/")
-    assert second.strip().startswith("with team-a in place of its namespace sharebench")
-    assert "in place of" not in inspected()[0]
+    assert "make cluster-install PLUGIN_NAMESPACE=nvidia NAMESPACE=team-a APPLY=1" in text
+    assert " NAMESPACE=" not in inspected()[0]
 
 
 def test_without_a_plugin_no_rights_in_its_namespace_are_asked_for(cluster: Cluster) -> None:
@@ -282,13 +278,15 @@ def objects(name: str) -> list[dict[str, Any]]:
     return [each for each in yaml.safe_load_all((FOLDER / name).read_text()) if each]
 
 
-def granted(name: str) -> Iterator[Right]:
-    for role in objects(name):
+def granted(folder: str) -> Iterator[Right]:
+    path = manifest(folder)
+    for role in objects(path):
+        place = "cluster" if role["kind"] == "ClusterRole" else path.split("/")[0]
         for rule in role.get("rules", ()):
             for group in rule["apiGroups"]:
                 for resource in rule["resources"]:
                     for verb in rule["verbs"]:
-                        yield Right(place(role), group, resource, verb)
+                        yield Right(place, group, resource, verb)
 
 
 def of_all(rights: Iterable[Right]) -> set[Right]:
@@ -296,22 +294,21 @@ def of_all(rights: Iterable[Right]) -> set[Right]:
     return {right._replace(object="") for right in rights}
 
 
-def place(role: dict[str, Any]) -> str:
-    """Roles of the plugin's namespace name none: it is not the same everywhere."""
-    if role["kind"] == "ClusterRole":
-        return "cluster"
-    return "tenants" if "namespace" in role["metadata"] else "plugin"
+def manifest(folder: str) -> str:
+    """The path of the rights of that folder, which is one of a feature or of all studies."""
+    (path,) = (path for path in FOLDER.glob("**/rbac.yaml") if path.parent.name == folder)
+    return str(path.relative_to(FOLDER))
 
 
 @pytest.mark.parametrize("feature", FEATURES)
 def test_a_feature_is_granted_what_it_needs(feature: str) -> None:
-    assert set(granted(f"rbac-{feature}.yaml")) == of_all(FEATURES[feature].rights)
+    assert set(granted(feature)) == of_all(FEATURES[feature].rights)
 
 
 @pytest.mark.parametrize("name", OPTIONAL)
 def test_what_is_optional_has_a_manifest_and_no_study_needs_it(name: str) -> None:
     _, rights = OPTIONAL[name]
-    assert set(granted(f"rbac-{name}.yaml")) == set(rights)
+    assert set(granted(name)) == set(rights)
     assert not set(rights) & {*NEEDED, *FORWARDING, *(right for each in FEATURES.values() for right in each.rights)}
 
 
@@ -322,9 +319,8 @@ def test_pods_beside_the_privileged_ones_of_the_plugin_are_not_changed_by_defaul
 def test_config_maps_of_the_plugins_namespace_are_named() -> None:
     rules = [
         rule
-        for path in FOLDER.glob("rbac*.yaml")
-        for role in objects(path.name)
-        if place(role) == "plugin"
+        for path in (FOLDER / "plugin").glob("**/rbac.yaml")
+        for role in objects(str(path))
         for rule in role.get("rules", ())
         if rule["resources"] == ["configmaps"]
     ]
@@ -333,23 +329,25 @@ def test_config_maps_of_the_plugins_namespace_are_named() -> None:
 
 
 def test_every_manifest_of_rights_is_used() -> None:
-    names = {path.name for path in FOLDER.glob("rbac*.yaml")}
-    assert names == {"rbac.yaml", "rbac-plugin.yaml", *(f"rbac-{name}.yaml" for name in (*FEATURES, *OPTIONAL))}
+    names = {path.parent.name for path in FOLDER.glob("**/rbac.yaml")}
+    assert names == {"tenants", "plugin", *FEATURES, *OPTIONAL}
 
 
 def test_the_roles_are_what_is_needed() -> None:
-    for manifest, rights in needed(NONE, is_inside=False).items():
-        assert set(granted(manifest)) == of_all(rights)
+    for folder, rights in needed(NONE, is_inside=False).items():
+        assert set(granted(folder)) == of_all(rights)
 
 
 def test_every_binding_names_the_account_and_its_role() -> None:
-    for path in FOLDER.glob("rbac*.yaml"):
-        made = objects(path.name)
+    for path in FOLDER.glob("**/rbac.yaml"):
+        made = objects(str(path))
         roles = {(each["kind"], each["metadata"]["name"]) for each in made if "rules" in each}
         bindings = [each for each in made if "roleRef" in each]
         assert {(each["roleRef"]["kind"], each["roleRef"]["name"]) for each in bindings} == roles
         for each in bindings:
-            assert each["subjects"] == [{"kind": "ServiceAccount", "name": "sharebench", "namespace": "sharebench"}]
+            assert each["subjects"] == [{"kind": "ServiceAccount", "name": "sharebench"}], (
+                "kustomize puts the namespace in"
+            )
 
 
 def test_what_is_not_used_is_not_asked_for() -> None:

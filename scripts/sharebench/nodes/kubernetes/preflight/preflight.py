@@ -36,13 +36,16 @@ def missing_rights(
     objects: Mapping[str, str],
     head: str = "not allowed",
 ) -> list[Row]:
-    """A row for every right that we lack, and one with the command that grants those of a manifest.
+    """A row for every right that we lack, and one with the command that grants them.
 
-    `namespaces` has where each kind of place is, and None for the whole cluster; what has no place is not needed.
-    `objects` has the names of the objects that rights are about; what is not there needs no right.
+    `manifests` has rights by the folder of config/cluster that grants them. `namespaces` has where each kind of place
+    is, and None for the whole cluster; what has no place is not needed. `objects` has the names of the objects that
+    rights are about; what is not there needs no right.
     """
-    rows = []
-    for manifest, rights in manifests.items():
+    rows: list[Row] = []
+    folders: list[str] = []
+    named: dict[tuple[str, str], None] = {}
+    for folder, rights in manifests.items():
         asked = [each for each in rights if each.where in namespaces and (not each.object or each.object in objects)]
         lacking = [
             right for right in asked if not is_allowed(api, right, namespaces[right.where], objects.get(right.object))
@@ -51,17 +54,22 @@ def missing_rights(
             where, name = namespaces[right.where], objects.get(right.object)
             place = f"in {where}" if where else "in the whole cluster"
             rows.append(Row(head, f"{right}{f' {name}' if name else ''} ({place})"))
-        if lacking:
-            # Roles of the plugin's namespace name none: it is not the same everywhere.
-            in_plugin = any(right.where == "plugin" for right in asked)
-            place = f" --namespace {namespaces['plugin']}" if in_plugin else ""
-            rows.append(Row("", f"kubectl apply{place} -f config/cluster/{manifest}"))
-            named = dict.fromkeys((right.resource, objects[right.object]) for right in lacking if right.object)
-            for resource, name in named:
-                rows.append(Row("", f"with {name} among the resourceNames of {resource}, where these are listed"))
-            if namespaces["tenants"] != OWN_NAMESPACE and any(right.where == "tenants" for right in lacking):
-                rows.append(Row("", f"with {namespaces['tenants']} in place of its namespace {OWN_NAMESPACE}"))
-    return rows
+        folders += [folder] if lacking else []
+        named |= {(right.resource, objects[right.object]): None for right in lacking if right.object}
+    if folders:
+        rows.append(Row("", _granting([each for each in folders if each not in ("tenants", "plugin")], namespaces)))
+    return rows + [
+        Row("", f"with {name} among the resourceNames of {resource}, where these are listed")
+        for resource, name in named
+    ]
+
+
+def _granting(features: list[str], namespaces: Mapping[str, str | None]) -> str:
+    """The command that grants the rights of all studies, and of these features."""
+    words = [f'WITH="{" ".join(features)}"'] if features else []
+    words += [f"PLUGIN_NAMESPACE={namespaces['plugin']}"] if "plugin" in namespaces else []
+    words += [f"NAMESPACE={namespaces['tenants']}"] if namespaces["tenants"] != OWN_NAMESPACE else []
+    return " ".join(["make cluster-install", *words, "APPLY=1"])
 
 
 def _infeasible(node: ClusterNode, strategy: Strategy, replicas: int) -> str | None:
@@ -106,7 +114,7 @@ def inspect(study: Study) -> tuple[list[str], bool]:
         lacking = missing_rights(api, needed(options, inside), places, objects)
         lines += ["rights:", *map(str, lacking or [Row("", "all that is needed")])]
         for name, (buys, rights) in OPTIONAL.items():
-            rows = missing_rights(api, {f"rbac-{name}.yaml": rights}, places, objects, "not needed")
+            rows = missing_rights(api, {name: rights}, places, objects, "not needed")
             lines += map(str, [*rows, Row("", f"with it {buys}")] if rows else [])
         found = foreign_pods.gpu_pods(node.cluster.pods(), options["namespace"])
         said = foreign_pods.refusal(found) if found else "no foreign GPU pods on the node"

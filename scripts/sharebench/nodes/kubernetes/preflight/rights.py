@@ -34,7 +34,7 @@ def _rights(where: str, group: str, resource: str, *verbs: str, object: str = ""
 
 # Of a node's Lease in the tenants' namespace, where there is no device plugin whose namespace could have it.
 LEASES = _rights("tenants", "coordination.k8s.io", "leases", "create", "delete", "get", "update")
-# Granted by rbac.yaml and rbac-plugin.yaml.
+# These and FORWARDING are granted by tenants/rbac.yaml and plugin/rbac.yaml.
 NEEDED: tuple[Right, ...] = (
     *_rights("cluster", "", "nodes", "list"),
     *_rights("cluster", "", "nodes", "get", "patch", object="node"),
@@ -47,13 +47,13 @@ NEEDED: tuple[Right, ...] = (
     *_rights("tenants", "", "pods", "create", "delete", "list", "watch"),
     *_rights("tenants", "", "pods/log", "get"),
 )
-# From outside of the cluster; from 1.35 on the API server asks for `create`, before for `get`. In rbac.yaml too.
+# From outside of the cluster; from 1.35 on the API server asks for `create`, before for `get`.
 FORWARDING: tuple[Right, ...] = _rights("tenants", "", "pods/portforward", "create", "get")
 
 
 @dataclass(frozen=True)
 class Feature:
-    """Rights that only some studies need, granted by a manifest of their own: rbac-NAME.yaml.
+    """Rights that only some studies need, granted by a manifest of their own: NAME/rbac.yaml.
 
     `is_used` takes the node's options (`Study.node_options`).
     """
@@ -73,7 +73,7 @@ FEATURES: dict[str, Feature] = {
         _rights("plugin", "", "configmaps", "get", "patch", object="mig-map"),
     ),
     # The PodMonitor of a run.
-    "prometheus": Feature(
+    "pod-monitor": Feature(
         lambda options: bool(options["has_pod_monitor"]),
         _rights("tenants", "monitoring.coreos.com", "podmonitors", "create", "delete", "get"),
     ),
@@ -102,17 +102,17 @@ OPTIONAL: dict[str, tuple[str, tuple[Right, ...]]] = {
 
 
 def needed(options: ClusterOptions, is_inside: bool) -> dict[str, tuple[Right, ...]]:
-    """The rights for a study with these options, by the manifest that grants them.
+    """The rights for a study with these options, by the folder of config/cluster that grants them.
 
     `is_inside` says that tenants are reached by their addresses.
     """
     common = (*NEEDED, *(() if is_inside else FORWARDING))
     found = {
-        "rbac-plugin.yaml": tuple(right for right in common if right.where == "plugin"),
-        "rbac.yaml": tuple(right for right in common if right.where != "plugin"),
+        "plugin": tuple(right for right in common if right.where == "plugin"),
+        "tenants": tuple(right for right in common if right.where != "plugin"),
     }
     used = {name: feature for name, feature in FEATURES.items() if feature.is_used(options)}
-    return found | {f"rbac-{name}.yaml": feature.rights for name, feature in used.items()}
+    return found | {name: feature.rights for name, feature in used.items()}
 
 
 def is_allowed(api: Api, right: Right, namespace: str | None, name: str | None = None) -> bool:
