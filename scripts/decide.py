@@ -3,13 +3,14 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from sharebench.analysis.decide import decide
 from sharebench.core import console
+from sharebench.core.study_config import Question
 
 
-def main(data: Path, results: Path, question: Annotated[dict[str, Any], json.loads], decided: Path) -> int:
+def main(data: Path, results: Path, question: Annotated[Question, json.loads], decided: Path) -> int:
     try:
         print(decide.decide(decide.read(data, results), question, decided))
     except decide.Undecided as reason:

@@ -2,14 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from sharebench.core import console
+from sharebench.core.study_config import StudyConfig
 from sharebench.datasets.join import NotJoined, join
 from sharebench.study.study import Study
 
 
-def main(config: Annotated[dict[str, Any], json.loads], results: Path) -> None:
+def main(config: Annotated[StudyConfig, json.loads], results: Path) -> None:
     study, parts = Study(config), [Path(part) for part in config["parts"]]
     join(study, parts, results)
     print(f"joined: {len(study.cells)} cells of {len(parts)} parts in {results}")

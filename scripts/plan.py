@@ -4,15 +4,16 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from sharebench.core import console
+from sharebench.core.study_config import StudyConfig
 from sharebench.nodes.contract import NodeError
 from sharebench.run import lifecycle
 from sharebench.study.study import Study
 
 
-def main(results: Path, config: Annotated[dict[str, Any], json.loads], argv: Annotated[list[str], json.loads]) -> int:
+def main(results: Path, config: Annotated[StudyConfig, json.loads], argv: Annotated[list[str], json.loads]) -> int:
     # What is stale only Snakemake knows: the same command, of everything in place of the plan.
     others = [word for word in argv if word != "plan"]
     command = [sys.executable, "-m", "snakemake", *others, "--summary"]

@@ -1,15 +1,16 @@
 """List what a cluster has for the study, which strategies it can do, and what is missing."""
 
 import json
-from typing import Annotated, Any
+from typing import Annotated
 
 from sharebench.core import console
+from sharebench.core.study_config import StudyConfig
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.preflight import preflight
 from sharebench.study.study import Study
 
 
-def main(config: Annotated[dict[str, Any], json.loads]) -> int:
+def main(config: Annotated[StudyConfig, json.loads]) -> int:
     study = Study(config)
     if study.node_kind != "kubernetes":
         asked = f"preflight looks at a cluster, and the node is {study.node_kind!r}"

@@ -6,11 +6,12 @@ import json
 import shutil
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pipeline.harness import Checkout, tabled
 from tables import rows
 
+from sharebench.core.study_config import StudyConfig
 from sharebench.figures.catalogue import PAPER, names_for
 
 DRAWING_SECONDS = 600
@@ -49,7 +50,7 @@ def test_what_is_published_is_drawn_for_papers(finished: Checkout) -> None:
     assert result.jobs.pop("paper") == {""}
     assert set(result.jobs) == {"paper_data_sets"}, "no cell of the study at hand is measured"
     made = finished.results / "paper/small"
-    names = names_for({"interference": [], "faults": [], "workloads": []}, "simulated")
+    names = names_for(cast(StudyConfig, {"interference": [], "faults": [], "workloads": []}), "simulated")
     pages = {f"{name}-{width}" for name in names for width in PAPER}
     assert {path.name for path in (made / "figures").iterdir()} == {f"{page}.svg" for page in pages}
     strategies = {row["strategy"] for row in rows(made / "tables/summary.csv")}

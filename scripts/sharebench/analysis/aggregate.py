@@ -4,9 +4,10 @@ import re
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 import pandas as pd
 
@@ -26,7 +27,7 @@ from sharebench.analysis.tables.startup import Start, Switches, starts, startup_
 from sharebench.analysis.tables.summary import interference_table, summary_table
 from sharebench.core import prometheus_options, run_record
 from sharebench.core.files import read_json, replace_atomically, write_json
-from sharebench.core.spec import has_jobs
+from sharebench.core.study_config import KubernetesOptions, StudyConfig, has_jobs
 from sharebench.datasets import dataset
 from sharebench.records.tables import TableRow, frame
 from sharebench.records.types import NodeFacts
@@ -35,11 +36,16 @@ from sharebench.study.study import Study
 
 PACKAGES = ("snakemake", "numpy", "pandas", "matplotlib", "seaborn", "scipy", "prometheus-client")
 # Published in place of a cluster's own names.
-NEUTRAL_CLUSTER = {"context": None, "node": "auto", "namespace": "sharebench", "priority_class": None}
+NEUTRAL_CLUSTER: Mapping[Literal["context", "node", "namespace", "priority_class"], str | None] = {
+    "context": None,
+    "node": "auto",
+    "namespace": "sharebench",
+    "priority_class": None,
+}
 CONFOUNDED = "Each strategy was set up once, so differences between strategies are also differences in time."
 
 
-def published(config: dict[str, Any]) -> dict[str, Any]:
+def published(config: StudyConfig) -> dict[str, Any]:
     """The config without what is private to this host or cluster: paths, addresses, names, and which GPU it was."""
     nvidia = config["nvidia"]
     gpu = nvidia["gpu"] if nvidia["gpu"].isdecimal() else "0"
@@ -47,7 +53,7 @@ def published(config: dict[str, Any]) -> dict[str, Any]:
         name: entry | {"command": entry["command"] and [dataset.portable(word) for word in entry["command"]]}
         for name, entry in config["workload_catalogue"].items()
     }
-    cluster = config["kubernetes"] | NEUTRAL_CLUSTER | {"tolerations": []}
+    cluster = cast(KubernetesOptions, {**config["kubernetes"], **NEUTRAL_CLUSTER, "tolerations": []})
     prometheus = config["prometheus"]
     if prometheus_options.is_on(config):
         prometheus = prometheus | {"url": "http://prometheus", "folder": None, "labels": {}, "dcgm": None}
@@ -62,11 +68,11 @@ def published(config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def unnamed(argv: list[str], config: dict[str, Any]) -> list[str]:
+def unnamed(argv: list[str], config: StudyConfig) -> list[str]:
     """The command without the names of a cluster's own and without the address of a Prometheus."""
     cluster, prometheus = config["kubernetes"], config["prometheus"]
     names = [cluster[key] for key, known in NEUTRAL_CLUSTER.items() if cluster[key] != known]
-    names += [each[part] for each in cluster["tolerations"] for part in ("key", "value") if each[part] != "true"]
+    names += [name for each in cluster["tolerations"] for name in (each["key"], each["value"]) if name != "true"]
     names += [*prometheus["labels"].values(), *(prometheus["dcgm"] or {}).values()]
     names += [prometheus["url"], prometheus["folder"]]
     for name in sorted(filter(None, names), key=len, reverse=True):

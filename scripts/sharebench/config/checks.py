@@ -18,8 +18,8 @@ from sharebench.config.words import shown, unknown
 from sharebench.core import faults
 from sharebench.core.capabilities import KINDS, KNOWN_LAYERS, can, kinds_that_can, resolve_node
 from sharebench.core.pod_template import PLACEHOLDERS, names_in, texts
-from sharebench.core.spec import has_jobs
 from sharebench.core.strategies import AGAIN, catalogue
+from sharebench.core.study_config import has_jobs
 
 # Files next to nodes/{strategy}.json, and the config's word for no baseline.
 RESERVED_STRATEGIES = {

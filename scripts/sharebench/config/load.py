@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -15,10 +14,9 @@ from sharebench.config import refusals
 from sharebench.config.checks import cross_key_problems
 from sharebench.config.models import Config
 from sharebench.core.capabilities import resolve_node
+from sharebench.core.study_config import StudyConfig
 
 __all__ = ["ConfigError", "check_files", "load", "resolve_node"]
-
-Json = dict[str, Any]
 
 
 class ConfigError(Exception):
@@ -28,7 +26,7 @@ class ConfigError(Exception):
         super().__init__(" ".join(f"config: {line}".split()))
 
 
-def load(config: Mapping[str, Any]) -> Json:
+def load(config: Mapping[str, object]) -> StudyConfig:
     """The complete config: normalised, with every default filled in, valid and consistent.
 
     `config` is the merge of config files and command line, in which numbers may be text and lists scalars; it
@@ -43,7 +41,8 @@ def load(config: Mapping[str, Any]) -> Json:
     problem = next(cross_key_problems(checked), None)
     if problem is not None:
         raise ConfigError(problem)
-    return checked.plain()
+    plain: StudyConfig = checked.plain()
+    return plain
 
 
 def check_files(paths: Iterable[Path | str]) -> None:

@@ -43,8 +43,8 @@ class Section(BaseModel):
     def _empty_for_nothing(cls, value: Any) -> Any:
         return _mapping(value)
 
-    def plain(self) -> dict[str, Any]:
-        """The section as a config has it."""
+    def plain(self) -> Any:
+        """The section as a config has it: that of core/study_config.py."""
         return self.model_dump(by_alias=True, warnings=False)
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sharebench.core.files import REPOSITORY
 from sharebench.core.strategies import MECHANISMS, Strategy
+from sharebench.core.study_config import Kind, StudyConfig
 
 # Layers that make sense, outer first: only MIG partitions a device into parts that can be shared again.
 KNOWN_LAYERS = {("mig", "time-slicing"), ("mig", "mps")}
@@ -117,10 +117,9 @@ def has_nvidia_gpu() -> bool:
     return GPU_DEVICE_FILE.exists() or (GPU_PROC_FOLDER.is_dir() and any(GPU_PROC_FOLDER.iterdir()))
 
 
-def resolve_node(config: Mapping[str, Any]) -> str:
+def resolve_node(config: StudyConfig) -> Kind:
     """Kind of node of a normalised config: `auto` is an NVIDIA GPU if there is one, else the CPU stand-in."""
-    kind: str = config["node"]
-    if kind != "auto":
+    if (kind := config["node"]) != "auto":
         return kind
     return "nvidia" if has_nvidia_gpu() else "cpu"
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
+from sharebench.core.study_config import StudyConfig, WorkloadEntry
 from tenant.contract import FAULTS
 
 MODULE = "fault"
@@ -24,7 +22,7 @@ def kind_of(workload: str) -> str | None:
     return kind if workload.startswith(PREFIX) and kind in FAULTS else None
 
 
-def victims(config: Mapping[str, Any]) -> list[str]:
+def victims(config: StudyConfig) -> list[str]:
     """The workloads next to which faults happen: those named, else those of `interference`, else the plain ones."""
     if not config["faults"]:
         return []
@@ -34,11 +32,14 @@ def victims(config: Mapping[str, Any]) -> list[str]:
     return sorted(name for name in named if entries[name]["tenants"] is None and entries[name]["kind"] == "loop")
 
 
-def aggressor_entry(kind: str, keys: Iterable[str]) -> dict[str, Any]:
-    """What a catalogue whose entries have these keys would have of the tenant that goes wrong."""
+def aggressor_entry(kind: str, like: WorkloadEntry) -> WorkloadEntry:
+    """The entry of the tenant that goes wrong; what a loop has no use for is as in `like`."""
     return {
-        **dict.fromkeys(keys),
+        **like,
         "kind": "loop",
+        "tenants": None,
+        "job": None,
+        "simulated": None,
         "module": MODULE,
         "params": {"kind": kind, "at_fraction": AT_FRACTION},
         "load": {"arrival": "closed", "rate_hz": None, "rate_of_capacity": None},

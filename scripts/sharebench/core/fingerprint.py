@@ -51,6 +51,7 @@ NOT_FOLLOWED = (
     "sharebench/core/programs.py",
     "sharebench/core/prometheus_options.py",
     "sharebench/core/run_record.py",
+    "sharebench/core/study_config.py",
 )
 # What only some cells need: a GPU, a user's program, and workloads other than their own.
 GPU, PROGRAMS, WORKLOADS = "tenant/gpu/", "sharebench/nodes/host/programs/", "tenant/workloads/"

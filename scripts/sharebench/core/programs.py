@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sharebench.core.spec import WorkloadSpec
+from sharebench.core.study_config import WorkloadEntry
+
 KINDS = ("command", "http")
 # The client of `kind: http`, in tenant/workloads/.
 CLIENT = "http_client"
@@ -19,23 +22,22 @@ OF_KIND: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def is_program(entry: Mapping[str, Any]) -> bool:
+def is_program(entry: WorkloadEntry | WorkloadSpec) -> bool:
     """Whether a catalogue entry, or the spec of what a tenant runs, is a user program."""
     return entry.get("kind") in KINDS
 
 
-def module(entry: Mapping[str, Any]) -> str | None:
+def module(entry: WorkloadEntry) -> str | None:
     """The file in tenant/workloads/ that a catalogue entry runs; a command has none."""
-    name: str | None = CLIENT if entry["kind"] == "http" else entry["module"]
-    return name
+    return CLIENT if entry["kind"] == "http" else entry["module"]
 
 
-def spec_of(entry: Mapping[str, Any]) -> dict[str, Any]:
+def spec_of(entry: WorkloadEntry) -> dict[str, Any]:
     """What a cell depends on besides the load: the keys of the kind, and the content of the files they name.
 
     Only files below the folder that snakemake runs in count: those of the study, not those of the system.
     """
-    kept = {key: entry[key] for key in OF_KIND[entry["kind"]]}
+    kept = {key: value for key, value in entry.items() if key in OF_KIND[entry["kind"]]}
     named = [word.removeprefix(HERE) for word in entry["command"] or () if word.startswith(HERE)]
     if entry["kind"] == "http" and entry["request"]["body_file"]:
         named.append(entry["request"]["body_file"])
@@ -47,7 +49,7 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
-def texts_of_request(entry: Mapping[str, Any]) -> list[str]:
+def texts_of_request(entry: WorkloadEntry | WorkloadSpec) -> list[str]:
     """What of a catalogue entry of kind http, or of its spec, may name variables of the environment."""
     request = entry["request"]
     return [request["path"], entry["ready"]["path"] or "", *request["headers"].values()]

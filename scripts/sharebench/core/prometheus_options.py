@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, cast
+from typing import Literal
 
 from sharebench.core.spec import Spec, WatchSpec, tenant_workloads
+from sharebench.core.study_config import PrometheusOptions, StudyConfig
 
-Json = Mapping[str, Any]
 Discovery = Literal["file", "pod-monitor", "annotations"]
 
 # The increase of a counter needs two samples in the window, and one of them may be late.
@@ -17,24 +16,24 @@ BUCKET_RATIO = 1.011
 LOWEST_SECONDS, HIGHEST_SECONDS = 1e-6, 1000.0
 
 
-def is_on(config: Json) -> bool:
+def is_on(config: StudyConfig) -> bool:
     """Whether a Prometheus is to watch the study."""
     return config["prometheus"]["url"] is not None
 
 
-def discovery(section: Json) -> Discovery:
+def discovery(section: PrometheusOptions) -> Discovery:
     """How Prometheus finds the tenants: `file`, `pod-monitor` or `annotations`."""
     if (chosen := section["discovery"]) != "auto":
-        return cast(Discovery, chosen)
+        return chosen
     return "file" if section["folder"] is not None else "pod-monitor"
 
 
-def has_pod_monitor(config: Json) -> bool:
+def has_pod_monitor(config: StudyConfig) -> bool:
     """Whether the run makes a PodMonitor, which it has to remove in the end."""
     return is_on(config) and discovery(config["prometheus"]) == "pod-monitor"
 
 
-def in_spec(config: Json, spec: Spec) -> WatchSpec | None:
+def in_spec(config: StudyConfig, spec: Spec) -> WatchSpec | None:
     """What being watched adds to the cell's spec, since every scrape costs a tenant time; None without a Prometheus.
 
     Not watched are cells in which iterations are not counted one by one from start to end: jobs, queues, programs that

@@ -7,9 +7,10 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from sharebench.core.files import Damaged, read_json
+from sharebench.core.study_config import StudyConfig
 
 RUN_ID_VARIABLE = "SHAREBENCH_RUN_ID"
 RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,16}")
@@ -50,7 +51,7 @@ class RunRecord(TypedDict, total=False):
     overhead: Overhead | None
     failure: Failure | None
     down: str | None
-    config: dict[str, Any]
+    config: StudyConfig
     node_kind: str
     order: str
     not_shown: str

@@ -11,12 +11,35 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal, NotRequired, TypedDict, final
 
+Limit = float | str
+"""Percent, or a share such as 100/N where N is the number of tenants."""
+Scalar = bool | int | float | str
+
 
 class Limits(TypedDict):
     """Limits of one tenant in percent of the device; None where there are none."""
 
     thread_percent: float | None
     memory_percent: float | None
+
+
+class PodSpec(TypedDict):
+    """What a strategy's entry adds to each tenant's pod; its texts may hold placeholders (core/pod_template.py)."""
+
+    scheduler: str | None
+    """None is the cluster's own."""
+    deployment: str | None
+    """The Deployment that is that scheduler, in whatever namespace."""
+    allocated: str | None
+    """Annotation, NAME or NAME=VALUE, that the scheduler writes onto a pod that it has given a share."""
+    companions: str | None
+    """Namespace in which the scheduler's stack keeps pods of its own that hold the GPU while ours share it."""
+    resources: dict[str, str]
+    annotations: dict[str, str]
+    labels: dict[str, str]
+    environment: dict[str, str]
+    shows: dict[str, str]
+    """Variables that a tenant must see in its container, and their values."""
 
 
 class StrategySpec(TypedDict):
@@ -29,7 +52,7 @@ class StrategySpec(TypedDict):
     instances: int | None
     limits: Limits
     access: NotRequired[str]
-    pod: NotRequired[dict[str, Any]]
+    pod: NotRequired[PodSpec]
     interval: NotRequired[str]
     claim_per: NotRequired[str]
 
@@ -49,24 +72,60 @@ class JobSpec(TypedDict):
     max_seconds: float
 
 
+class ReadySpec(TypedDict):
+    """When a program has started."""
+
+    path: str | None
+    count: int | None
+    log: str | None
+
+
+class MetricsSpec(TypedDict):
+    """Where a program shows its latencies."""
+
+    path: str
+    histogram: str | None
+    summary: str | None
+    labels: dict[str, str]
+    unit: Literal["seconds", "milliseconds", "microseconds", "nanoseconds"]
+
+
+class RequestSpec(TypedDict):
+    """What an iteration of `kind: http` asks."""
+
+    method: Literal["GET", "POST", "PUT"]
+    path: str
+    headers: dict[str, str]
+    body: str | None
+    body_file: str | None
+    expect_status: int
+
+
+class ModelSpec(TypedDict):
+    """Cost of one iteration on the simulated node: serial + parallel / SMs."""
+
+    serial_seconds: float
+    parallel_sm_seconds: float
+
+
 @final
 class WorkloadSpec(TypedDict):
     """What one tenant runs: one of our modules, a model of the simulator, or a user program (`command`, `url`)."""
 
     name: str
     kind: Literal["loop", "job", "command", "http"]
-    params: dict[str, Any]
+    params: dict[str, Scalar]
     load: LoadSpec
     output_tolerance: float
     job: NotRequired[JobSpec]
     module: NotRequired[str]
-    simulated: NotRequired[dict[str, Any]]
+    simulated: NotRequired[ModelSpec]
     command: NotRequired[list[str] | None]
     url: NotRequired[str | None]
     port: NotRequired[int | None]
-    ready: NotRequired[dict[str, Any]]
-    metrics: NotRequired[dict[str, Any]]
-    request: NotRequired[dict[str, Any]]
+    ready: NotRequired[ReadySpec]
+    metrics: NotRequired[MetricsSpec]
+    request: NotRequired[RequestSpec]
     stream: NotRequired[bool]
     files: NotRequired[dict[str, str]]
 
@@ -83,7 +142,7 @@ class NodeSpec(TypedDict):
     """The kind of node, and those of its options that results depend on."""
 
     kind: str
-    options: dict[str, Any]
+    options: Mapping[str, object]
 
 
 class FaultSpec(TypedDict):
@@ -218,14 +277,3 @@ def reference(calibration: Mapping[str, Any] | None, workload: str) -> Mapping[s
 def in_words(workload: str, tenant_workload: str) -> str:
     """The workload of a row of tables; of a mix what the row's tenants run in it."""
     return workload if workload == tenant_workload else f"{tenant_workload} in {workload}"
-
-
-def is_job(config: Mapping[str, Any], workload: str) -> bool:
-    """Whether all tenants of an entry of the config's workload catalogue run jobs."""
-    catalogue = config["workload_catalogue"]
-    return all(catalogue[name]["kind"] == "job" for name in catalogue[workload].get("tenants") or [workload])
-
-
-def has_jobs(config: Mapping[str, Any]) -> bool:
-    """Whether the study has cells of jobs."""
-    return any(is_job(config, workload) for workload in config["workloads"])

@@ -6,16 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from sharebench.core.spec import Limits, StrategySpec
+from sharebench.core.spec import Limit, Limits, PodSpec, StrategySpec
+from sharebench.core.study_config import StudyConfig
 
-Limit = float | str
 # What NVIDIA's device plugin sets as each MPS client's share of the SMs, whatever else is asked for.
 EVEN_WHOLE_PERCENT = "100//N"
 # What a pod gets under `access: static` that asks for a GPU as everybody does.
-WHOLE_GPU: Mapping[str, Any] = {
-    **dict.fromkeys(("scheduler", "deployment", "allocated", "companions")),
-    **{part: {} for part in ("annotations", "labels", "environment", "shows")},
+WHOLE_GPU: PodSpec = {
+    "scheduler": None,
+    "deployment": None,
+    "allocated": None,
+    "companions": None,
     "resources": {"nvidia.com/gpu": "1"},
+    "annotations": {},
+    "labels": {},
+    "environment": {},
+    "shows": {},
 }
 # How a DRA driver is asked for the length of a time slice.
 INTERVALS = ("default", "short", "medium", "long")
@@ -87,7 +93,7 @@ class Strategy:
     """MIG profile of each instance, where they differ; in place of `profile`."""
     access: str | None = None
     """How its tenants reach the GPU of a cluster; None on every other kind of node."""
-    pod: Mapping[str, Any] | None = None
+    pod: PodSpec | None = None
     """What a tenant's pod gets where another scheduler shares the GPU (core/pod_template.py)."""
     interval: str | None = None
     """Length of a time slice as a DRA driver is asked for it, one of INTERVALS; None does not ask."""
@@ -179,7 +185,7 @@ def of_spec(spec: StrategySpec) -> Strategy:
     return of_entry(spec["name"], {**spec, **spec["limits"], "mechanism": spec["mechanisms"], "pod": None})
 
 
-def catalogue(config: Mapping[str, Any]) -> dict[str, Strategy]:
+def catalogue(config: StudyConfig) -> dict[str, Strategy]:
     """All strategies of a normalised config (`sharebench.config.load.load`), by name.
 
     Tables and colours follow its order, because that of a mapping's keys does not survive Snakemake's merging.
@@ -188,7 +194,7 @@ def catalogue(config: Mapping[str, Any]) -> dict[str, Strategy]:
     return {strategy.name: strategy for strategy in sorted(known, key=_reading_order)}
 
 
-def on_node(config: Mapping[str, Any], kind: str) -> dict[str, Strategy]:
+def on_node(config: StudyConfig, kind: str) -> dict[str, Strategy]:
     """The strategies of `catalogue` as this kind of node does them."""
     known = catalogue(config)
     if kind != "kubernetes":

@@ -7,17 +7,18 @@ import os
 import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from sharebench.config import load as configuration
 from sharebench.core import run_record
 from sharebench.core.capabilities import ELSEWHERE
 from sharebench.core.files import REPOSITORY, Damaged, read_json
+from sharebench.core.study_config import Question, QuestionKeys, StudyConfig
 from sharebench.datasets import archive
 from sharebench.study.cells import canonical
 from sharebench.study.study import Study
 
-MATRIX_KEYS = (
+MatrixKey = Literal[
     "strategies",
     "replicas",
     "workloads",
@@ -28,9 +29,9 @@ MATRIX_KEYS = (
     "repeats",
     "null_cells",
     "exclude",
-)
-# What the advice is asked; nothing that is measured depends on it.
-QUESTION_KEYS = ("slo_ms", "tenants", "isolation", "price_per_hour")
+]
+MATRIX_KEYS: tuple[MatrixKey, ...] = get_args(MatrixKey)
+QUESTION_KEYS = tuple(QuestionKeys.__annotations__)
 
 DEVICE_UUID = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F-]{8,}")
 ABSOLUTE = re.compile(r"(?<![^\s:=,'\"\[{(])/[^\s,}\]'\"]+")
@@ -49,7 +50,7 @@ class DataSetError(Exception):
     """The folder is not a data set; one line."""
 
 
-def results_root(config: dict[str, Any]) -> Path:
+def results_root(config: StudyConfig) -> Path:
     """Where tables, figures and report go: `results`, or results/from/NAME when rebuilding from a data set."""
     if not config["from"]:
         return Path(config["results"])
@@ -132,7 +133,7 @@ def published(folder: Path) -> list[str]:
 
 def check_whole(study: Study, key: str = "from") -> None:
     """Raise DataSetError when the data set that the study was opened from lacks a file that its manifest promises."""
-    folder = located(Path(study.config["from"]))
+    folder = located(Path(str(study.config["from"])))
     paths = ["nodes/device.json", *(cell.raw for cell in study.cells)]
     paths += [f"calibration/{workload}.json" for workload in study.calibrated()]
     paths += [f"cells/{strategy}/{workload}/histograms.csv" for strategy, workload in study.pairs()]
@@ -161,12 +162,21 @@ def refuse_ignored(given: Iterable[str]) -> None:
         )
 
 
-def question(asked: dict[str, Any], given: Collection[str], typed: Collection[str], study: Study) -> dict[str, Any]:
+def question(asked: StudyConfig, given: Collection[str], typed: Collection[str], study: Study) -> Question:
     """What the advice is asked: the given keys of the config at hand, the others of the one that made the data set.
 
     Of `workloads`, if they were typed on the command line, these alone. Raises DataSetError for one that is not there.
     """
-    about = {key: asked[key] if key in given else study.config[key] for key in QUESTION_KEYS}
+
+    def of(key: str) -> StudyConfig:
+        return asked if key in given else study.config
+
+    about: Question = {
+        "slo_ms": of("slo_ms")["slo_ms"],
+        "tenants": of("tenants")["tenants"],
+        "isolation": of("isolation")["isolation"],
+        "price_per_hour": of("price_per_hour")["price_per_hour"],
+    }
     if "workloads" not in typed:
         return about
     there = study.workloads()
@@ -174,10 +184,10 @@ def question(asked: dict[str, Any], given: Collection[str], typed: Collection[st
         raise DataSetError(
             f"config: workloads: {', '.join(missing)}: not in {study.config['from']}; it has {', '.join(there)}"
         )
-    return about | {"workloads": asked["workloads"]}
+    return {**about, "workloads": asked["workloads"]}
 
 
-def asked(question: dict[str, Any], study: Study) -> str:
+def asked(question: Question, study: Study) -> str:
     """A name for what the advice is asked, and of which tables."""
     return hashlib.sha256(canonical([question, digest(study)]).encode()).hexdigest()[:16]
 
@@ -186,12 +196,12 @@ def _words(axis: str, values: Iterable[Any]) -> str:
     return f"{axis} {', '.join(map(str, values))}"
 
 
-def not_shown(study: Study, files_config: dict[str, Any]) -> str:
+def not_shown(study: Study, files_config: StudyConfig) -> str:
     """One line: what of the config files' matrix is not among the study's cells; empty when all of it is."""
     return " ".join(filter(None, (_excluded(study), _not_asked_for(study, files_config))))
 
 
-def short_windows(config: dict[str, Any], names: Iterable[str]) -> dict[str, float]:
+def short_windows(config: StudyConfig, names: Iterable[str]) -> dict[str, float]:
     """Those of these workloads whose windows are shorter than the minimum (seconds) in this project's catalogue.
 
     `config` is normalised. A study may set a lower minimum, and that is what its manifest has.
@@ -226,7 +236,7 @@ def _excluded(study: Study) -> str:
     return f"Left out by the config: {missing} of {len(everything)} cells ({patterns})." if missing else ""
 
 
-def _not_asked_for(study: Study, files_config: dict[str, Any]) -> str:
+def _not_asked_for(study: Study, files_config: StudyConfig) -> str:
     if study.config["from"]:
         return ""
     try:

@@ -1,11 +1,9 @@
 """Which figures there are, with their titles and captions; rules and report ask this, so it imports nothing heavy."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sharebench.core.capabilities import KINDS
-from sharebench.core.spec import has_jobs
+from sharebench.core.study_config import StudyConfig, has_jobs
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class Entry:
         """What Snakemake's own report says of it in a list."""
         return {"figure": self.title, "shows": self.caption.split(". ")[0] + "."}
 
-    def is_there(self, config: Mapping[str, Any], node_kind: str) -> bool:
+    def is_there(self, config: StudyConfig, node_kind: str) -> bool:
         """Whether a study with this config has it on this kind of node."""
         return (
             (bool(config["interference"]) or not self.is_of_pairs)
@@ -169,6 +167,6 @@ ENTRIES: dict[str, Entry] = {
 }
 
 
-def names_for(config: Mapping[str, Any], node_kind: str) -> list[str]:
+def names_for(config: StudyConfig, node_kind: str) -> list[str]:
     """The figures that a study with this config has on this kind of node."""
     return [name for name, entry in ENTRIES.items() if entry.is_there(config, node_kind)]

@@ -11,6 +11,7 @@ import pandas as pd
 
 from sharebench.core.files import read_json
 from sharebench.core.strategies import catalogue, is_again
+from sharebench.core.study_config import StudyConfig
 from sharebench.records.references import read_device
 from sharebench.records.tables import read_table
 from sharebench.records.types import NodeFacts
@@ -58,7 +59,7 @@ class DrawnStudy:
 
     data: Path
     results: Path
-    config: dict[str, Any]
+    config: StudyConfig
     node: NodeFacts
     not_shown: str
     only: frozenset[str] = frozenset()
@@ -114,8 +115,8 @@ class DrawnStudy:
 
     def is_mix(self, workload: str) -> bool:
         """Whether its tenants need not all run the same."""
-        entry = self.config["workload_catalogue"].get(workload, {})
-        return "+" in workload or entry.get("tenants") is not None
+        entry = self.config["workload_catalogue"].get(workload)
+        return "+" in workload or (entry is not None and entry.get("tenants") is not None)
 
     def without_mixes(self, table: pd.DataFrame) -> pd.DataFrame:
         """The rows of plain workloads: lines over the number of tenants mean nothing where tenants differ.

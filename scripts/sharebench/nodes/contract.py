@@ -3,9 +3,10 @@
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NotRequired, Protocol, TypedDict, runtime_checkable
+from typing import NotRequired, Protocol, TypedDict, runtime_checkable
 
 from sharebench.core.strategies import Strategy
+from sharebench.core.study_config import PrometheusOptions
 from sharebench.records.telemetry import Row, Telemetry
 from sharebench.records.types import EvidenceItem, Outcome, TenantStatus
 from tenant.contract import EXIT_OUT_OF_MEMORY, Arrival, Measured, Steadiness, TenantReport
@@ -83,7 +84,7 @@ class Exposition(TypedDict):
 class WatchSettings(TypedDict, total=False):
     """What a cell needs that Prometheus watches: the config's `prometheus`, and what its tenants carry."""
 
-    prometheus: Mapping[str, Any]
+    prometheus: PrometheusOptions
     exposition: Exposition
     pod_annotations: Mapping[str, str]
 

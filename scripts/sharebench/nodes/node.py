@@ -5,15 +5,16 @@ import json
 import platform
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from sharebench.core.files import Damaged, read_json, write_json
 from sharebench.core.spec import Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy
+from sharebench.core.study_config import Kind, NodeOptions, PrometheusOptions
 from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
-from sharebench.records.types import NodeFacts, NodeKind, Switch
+from sharebench.records.types import NodeFacts, Switch
 from tenant.contract import TenantReport
 
 UNKNOWN = "unknown"
@@ -33,12 +34,12 @@ class Node(ABC):
     `folder` holds the state that the node is in and the journal of its switches.
     """
 
-    kind: NodeKind
+    kind: Kind
     # Whether the node may stay in its last state when a run ends, until `restore`: false where a state is running
     # programs.
     state_outlives_run = True
 
-    def __init__(self, options: Mapping[str, Any], folder: Path) -> None:
+    def __init__(self, options: NodeOptions, folder: Path) -> None:
         self.options = options
         self.folder = folder
         self.switched: Switch | None = None
@@ -119,7 +120,7 @@ class Node(ABC):
     def sweep(self) -> None:  # noqa: B027
         """Remove what a run that died left on the device. Raises NodeError."""
 
-    def watch(self, options: Mapping[str, Any]) -> None:
+    def watch(self, options: PrometheusOptions) -> None:
         """Have a cluster's Prometheus scrape all tenants of the run, until `restore`. Raises NodeError."""
         raise NodeError(f"the node {self.kind!r} cannot register its tenants with Prometheus; set prometheus.folder")
 

@@ -6,12 +6,12 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 from sharebench.core.prometheus_options import Discovery
 from sharebench.core.spec import Limits
+from sharebench.core.study_config import Kind
 from sharebench.records.telemetry import Telemetry
 from tenant.contract import AchievedLoad, Measured, Steadiness
 
 TenantStatus = Literal["ok", "oom", "crashed", "killed", "hung", "not-measured"]
 Status = Literal["ok", "infeasible", "not-measured", "oom", "crashed", "killed", "hung"]
-NodeKind = Literal["cpu", "nvidia", "simulated", "kubernetes"]
 
 
 class CellKey(TypedDict):
@@ -39,7 +39,7 @@ class Provenance(TypedDict):
 class NodeFacts(TypedDict):
     """The device that was shared. `units` are SMs or cores; `label` is empty on a real GPU."""
 
-    kind: NodeKind
+    kind: Kind
     device: str
     product: str
     units: int | None

@@ -2,12 +2,12 @@
 
 import csv
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sharebench.core.files import REPOSITORY
+from sharebench.core.study_config import StudyConfig, WorkloadEntry
 from sharebench.figures.data import Row
 
 LITERATURE = REPOSITORY / "published" / "literature.csv"
@@ -37,7 +37,7 @@ class Comparison:
 
 
 def comparisons(
-    config: Mapping[str, Any], rows: dict[str, list[Row]], here: str, literature: Path = LITERATURE
+    config: StudyConfig, rows: dict[str, list[Row]], here: str, literature: Path = LITERATURE
 ) -> list[Comparison]:
     """One per workload of this study that a source measured too; `here` names the device of this study.
 
@@ -49,11 +49,11 @@ def comparisons(
         published = [row for row in csv.DictReader(file) if row["metric"] == METRIC and row["workload"] in SAME]
     found = []
     for workload, own in rows.items():
-        entry = config["workload_catalogue"].get(workload, {})
+        entry = config["workload_catalogue"].get(workload)
         theirs = _curves(
             (f"{row['source']}, {row['device']}", row["address"], row["note"], row["strategy"], row)
             for row in published
-            if _is_same(entry, SAME[row["workload"]])
+            if entry and _is_same(entry, SAME[row["workload"]])
         )
         strategies = {curve.strategy.split()[0] for curve in theirs}
         ours = _curves(
@@ -67,7 +67,7 @@ def comparisons(
     return found
 
 
-def _is_same(entry: Mapping[str, Any], module: str) -> bool:
+def _is_same(entry: WorkloadEntry, module: str) -> bool:
     is_closed = (entry.get("load") or {}).get("arrival", "closed") == "closed"
     is_single = (entry.get("params") or {}).get("dtype", "float32") == "float32"
     return entry.get("module") == module and is_closed and is_single

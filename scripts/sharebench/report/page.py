@@ -18,6 +18,7 @@ import yaml
 
 from sharebench.core.files import read_json, replace_atomically
 from sharebench.core.strategies import again
+from sharebench.core.study_config import StrategyEntry
 from sharebench.figures import catalogue
 from sharebench.figures.data import DrawnStudy, Row, load, rows_of
 from sharebench.figures.style import looks
@@ -183,7 +184,7 @@ def _described(study: DrawnStudy, summary: pd.DataFrame, requested: list[str]) -
     names = [*tabled, *(name for name in requested if name not in tabled)]
     run, of_tenants = set(summary["workload"]), set(summary["tenant_workload"])
     return {
-        "strategies": [(name, *_strategy(strategies.get(name, {}))) for name in names],
+        "strategies": [(name, *_strategy(strategies.get(name))) for name in names],
         "workloads": [
             (name, entry["description"], words.words(entry.get("params", {})), words.load(entry.get("load", {})))
             for name, entry in workloads.items()
@@ -229,6 +230,8 @@ def device(node: NodeFacts, units: int | None) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts if value]
 
 
-def _strategy(entry: Mapping[str, Any]) -> tuple[str, str]:
+def _strategy(entry: StrategyEntry | None) -> tuple[str, str]:
+    if entry is None:
+        return "", ""
     settings = {name: value for name, value in entry.items() if name != "description" and value is not None}
     return entry.get("description", ""), words.words(settings)

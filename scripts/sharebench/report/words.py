@@ -1,15 +1,15 @@
 """Numbers, settings and loads as text, for the report."""
 
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from sharebench.core.spec import LoadSpec
 from sharebench.figures.data import Row
 
 SIGNIFICANT_DIGITS = 3
 
 
-def load(entry: Mapping[str, Any]) -> str:
+def load(entry: LoadSpec) -> str:
     """The load of a workload."""
     if entry.get("arrival", "closed") == "closed":
         return "closed: the next iteration begins when the last has ended"

@@ -12,7 +12,7 @@ import platform
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -25,7 +25,7 @@ from sharebench.cell.queue import run_queue
 from sharebench.core import console, run_record
 from sharebench.core.capabilities import KINDS
 from sharebench.core.files import Damaged, replace_atomically, write_json
-from sharebench.core.spec import parse, workload_of
+from sharebench.core.spec import Spec, parse, workload_of
 from sharebench.gates.verdict import window_seconds
 from sharebench.nodes import open_node
 from sharebench.nodes.contract import NodeError, Settings, State, TenantUnreachable, Unrecoverable
@@ -227,7 +227,7 @@ def restore(run: Run) -> None:
     print("the node is back in its original state" if restored else "nothing to restore", flush=True)
 
 
-def progress(run: run_record.RunRecord, wanted: Mapping[str, Any], study: Study) -> str:
+def progress(run: run_record.RunRecord, wanted: Spec, study: Study) -> str:
     """The cell's line on the terminal: which of how many, what, and how long the rest will take."""
     number, planned = run["done"], run["planned"]
     name = f"{wanted['strategy']['name']} × {wanted['replicas']}, {wanted['workload']['name']}"

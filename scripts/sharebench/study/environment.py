@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 
 from sharebench.core.capabilities import has_own_python
 from sharebench.core.files import SCRIPTS
+from sharebench.core.study_config import StudyConfig
 
 ENVS = SCRIPTS.parent / "envs"
 
@@ -20,7 +19,7 @@ def tenant_environment(lock: str) -> str:
     return " ".join(sorted(pins))
 
 
-def environment_of(config: Mapping[str, Any], node_kind: str) -> str:
+def environment_of(config: StudyConfig, node_kind: str) -> str:
     """The lock of the tenants' packages on this kind of node; an interpreter of the user's own has what it has."""
     if node_kind == "nvidia":
         is_own = has_own_python(config["nvidia"]["python"])

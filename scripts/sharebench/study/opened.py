@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from sharebench.config.load import ConfigError, load
 from sharebench.config.words import shown
+from sharebench.core.study_config import StudyConfig
 from sharebench.study.cells import is_excluded
 from sharebench.study.study import Study
 
 
-def open_study(config: Mapping[str, Any]) -> Study:
+def open_study(config: Mapping[str, object]) -> Study:
     """The study of a config, normalised and checked (`config.load`). Raises ConfigError."""
     study = Study(load(config))
     if not study.config["datasets"] and study.config["from"] is None:
@@ -20,22 +20,17 @@ def open_study(config: Mapping[str, Any]) -> Study:
     return study
 
 
-def _is_left_out_anyway(pattern: str, config: dict[str, Any]) -> bool:
+def _is_left_out_anyway(pattern: str, config: StudyConfig) -> bool:
     """Whether it is about a strategy or a workload of the catalogue that the study is without, as a part of a whole is.
 
     Pairs and faults are named by their workloads, of which the study may have others.
     """
     strategy, workload = pattern.split("/")[:2]
-    return any(
-        name in config[catalogue] and name not in config[chosen]
-        for name, catalogue, chosen in (
-            (strategy, "strategy_catalogue", "strategies"),
-            (workload, "workload_catalogue", "workloads"),
-        )
-    )
+    is_left_out = strategy in config["strategy_catalogue"] and strategy not in config["strategies"]
+    return is_left_out or (workload in config["workload_catalogue"] and workload not in config["workloads"])
 
 
-def _exclusion_problems(config: dict[str, Any]) -> Iterator[str]:
+def _exclusion_problems(config: StudyConfig) -> Iterator[str]:
     """Entries that leave nothing out, or nothing over, of a config that is sound otherwise."""
     if not config["exclude"]:
         return

@@ -6,12 +6,13 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations_with_replacement, product
-from typing import Any, cast
+from typing import cast
 
 from sharebench.core import faults, fingerprint, programs, prometheus_options
 from sharebench.core.capabilities import KINDS, resolve_node
-from sharebench.core.spec import MixSpec, NodeSpec, Spec, StrategySpec, WorkloadSpec, is_job, parse
+from sharebench.core.spec import MixSpec, NodeSpec, Spec, StrategySpec, WorkloadSpec, parse
 from sharebench.core.strategies import Strategy, again, on_node
+from sharebench.core.study_config import NodeOptions, StudyConfig, WorkloadEntry, is_job
 from sharebench.study.cells import Cell, Plot, canonical, pair_name, without_excluded
 from sharebench.study.environment import environment_of
 
@@ -32,7 +33,7 @@ def _as_loop(workload: WorkloadSpec) -> WorkloadSpec:
 class Study:
     """The matrix of one normalised config (`sharebench.config.load.load`)."""
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: StudyConfig) -> None:
         self.config = config
         self.node_kind = resolve_node(config)
         self.strategies: dict[str, Strategy] = on_node(config, self.node_kind)
@@ -197,28 +198,30 @@ class Study:
         """The workloads that tenants run, sorted: those that need a calibration."""
         return sorted({name for cell in self.cells for name in self.components(cell)})
 
-    def node_options(self) -> dict[str, Any]:
+    def node_options(self) -> NodeOptions:
         """The config section of the node; in a cluster also the study's accesses, and numbers of tenants by mechanism.
 
         The numbers are of the device plugin, whose settings depend on them.
         """
-        options = dict(self.config[self.node_kind])
-        if self.node_kind == "kubernetes":
-            tenants: dict[str, set[int]] = {}
-            strategies = [(self.strategies[cell.strategy], cell.replicas) for cell in self.cells]
-            for strategy, replicas in strategies:
-                if strategy.access == "device-plugin":
-                    tenants.setdefault(strategy.mechanisms[-1], set()).add(replicas)
-            used = [self.strategies["exclusive"], *(strategy for strategy, _ in strategies)]
-            options["accesses"] = sorted({str(strategy.access) for strategy in used})
-            options["tenants"] = {mechanism: sorted(sizes) for mechanism, sizes in tenants.items()}
-            options["has_pod_monitor"] = prometheus_options.has_pod_monitor(self.config)
-        return options
+        if self.node_kind != "kubernetes":
+            return self.config[self.node_kind]
+        tenants: dict[str, set[int]] = {}
+        strategies = [(self.strategies[cell.strategy], cell.replicas) for cell in self.cells]
+        for strategy, replicas in strategies:
+            if strategy.access == "device-plugin":
+                tenants.setdefault(strategy.mechanisms[-1], set()).add(replicas)
+        used = [self.strategies["exclusive"], *(strategy for strategy, _ in strategies)]
+        return {
+            **self.config["kubernetes"],
+            "accesses": sorted({str(strategy.access) for strategy in used}),
+            "tenants": {mechanism: sorted(sizes) for mechanism, sizes in tenants.items()},
+            "has_pod_monitor": prometheus_options.has_pod_monitor(self.config),
+        }
 
     def _node(self) -> NodeSpec:
-        options = dict(self.config[self.node_kind])
+        options: Mapping[str, object] = self.config[self.node_kind]
         if self.node_kind == "simulated":
-            options["seed"] = self.config["seed"]
+            options = {**options, "seed": self.config["seed"]}
         if self.node_kind == "nvidia":
             # Paths and indices differ between hosts; the record shows which GPU and interpreter they were.
             options = {"may_change": options["may_change"]}
@@ -240,8 +243,8 @@ class Study:
         later = {key: getattr(strategy, key) for key in ("profiles", "access", "pod", "interval", "claim_per")}
         return cast(StrategySpec, {**spec, **{key: value for key, value in later.items() if value is not None}})
 
-    def _entry(self, name: str) -> Mapping[str, Any]:
-        catalogue: dict[str, dict[str, Any]] = self.config["workload_catalogue"]
+    def _entry(self, name: str) -> WorkloadEntry:
+        catalogue = self.config["workload_catalogue"]
         kind = faults.kind_of(name)
         return catalogue[name] if kind is None else faults.aggressor_entry(kind, next(iter(catalogue.values())))
 
@@ -259,8 +262,10 @@ class Study:
         if entry["job"]:
             spec["job"] = entry["job"]
         if self.node_kind == "simulated":
+            assert entry["simulated"] is not None
             spec["simulated"] = entry["simulated"]
         else:
+            assert entry["module"] is not None
             spec["module"] = entry["module"]
         return spec
 
@@ -273,11 +278,12 @@ class Study:
             tenants = [_as_loop(tenant) for tenant in tenants]
         return {"name": cell.workload, "tenants": tenants}
 
-    def _window_seconds(self, workload: str) -> Any:
+    def _window_seconds(self, workload: str) -> float:
         """Length of the window; of jobs, their deadline."""
         if not self.is_job(workload):
             return self.config["window_seconds"]
-        return max(self.config["workload_catalogue"][name]["job"]["max_seconds"] for name in self._cycle(workload))
+        jobs = (self.config["workload_catalogue"][name]["job"] for name in self._cycle(workload))
+        return max(job["max_seconds"] for job in jobs if job is not None)
 
     def spec_of(self, cell: Cell) -> Spec:
         """Exactly what the cell's measurement depends on."""

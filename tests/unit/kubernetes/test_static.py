@@ -11,8 +11,8 @@ from unit.studies import S, study, study_of
 
 from sharebench.config.load import load
 from sharebench.core import pod_template
-from sharebench.core.pod_template import PodTemplate
 from sharebench.core.run_record import RUN_ID_VARIABLE
+from sharebench.core.spec import PodSpec
 from sharebench.core.strategies import WHOLE_GPU, Strategy, by_template, catalogue
 from sharebench.nodes.contract import Evidence, Grant, NodeError, State
 from sharebench.nodes.kubernetes.access import static
@@ -291,7 +291,7 @@ def strategy(thread_percent: Any = "100/N", memory_percent: Any = "100/N", **pod
     return by_template(made)
 
 
-def filled(made: Strategy, replicas: int, memory_mib: int | None = None) -> PodTemplate:
+def filled(made: Strategy, replicas: int, memory_mib: int | None = None) -> PodSpec:
     return pod_template.filled(made.pod or {}, replicas, made.limits(replicas), memory_mib)
 
 
@@ -304,21 +304,21 @@ def test_shares_are_rounded_down_so_that_all_tenants_fit(replicas: int, percent:
     resources = {"a.b/cores": "$thread_percent", "a.b/mem": "$memory_mib", "a.b/gpu": "1"}
     annotations = {"share": "$fraction", "of": "$replicas tenants"}
     made = filled(strategy(resources=resources, annotations=annotations), replicas, 40960)
-    assert made.resources == {"a.b/cores": percent, "a.b/mem": mib, "a.b/gpu": "1"}
-    assert made.annotations == {"share": fraction, "of": f"{replicas} tenants"}
+    assert made["resources"] == {"a.b/cores": percent, "a.b/mem": mib, "a.b/gpu": "1"}
+    assert made["annotations"] == {"share": fraction, "of": f"{replicas} tenants"}
     assert int(percent) * replicas <= 100
     assert float(fraction) * replicas <= 1
 
 
 def test_an_oversubscribed_share_stops_at_the_whole_device() -> None:
     made = strategy(thread_percent="200/N", resources={"a.b/cores": "$thread_percent"})
-    assert [filled(made, n).resources["a.b/cores"] for n in (1, 3)] == ["100", "66"]
+    assert [filled(made, n)["resources"]["a.b/cores"] for n in (1, 3)] == ["100", "66"]
 
 
 def test_only_mib_need_the_size_of_the_memory() -> None:
     in_percent = strategy(resources={"a.b/mem": "$memory_percent"})
     assert not pod_template.needs_memory(in_percent.pod or {})
-    assert filled(in_percent, 4).resources == {"a.b/mem": "25"}
+    assert filled(in_percent, 4)["resources"] == {"a.b/mem": "25"}
     assert pod_template.needs_memory(strategy(resources={"a.b/mem": "$memory_mib"}).pod or {})
 
 

@@ -4,7 +4,6 @@ import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -20,6 +19,8 @@ from sharebench.analysis.text import device_name
 from sharebench.core.capabilities import can
 from sharebench.core.files import read_json, replace_atomically
 from sharebench.core.strategies import Strategy, catalogue, is_again, on_node
+from sharebench.core.study_config import Question as Asked
+from sharebench.core.study_config import StudyConfig
 from sharebench.records.references import read_device
 from sharebench.records.tables import TableRow, frame, read_table
 
@@ -37,7 +38,7 @@ class Results:
 
     data: Path
     root: Path
-    config: Mapping[str, Any]
+    config: StudyConfig
     product: str
     label: str
     strategies: Mapping[str, Strategy]
@@ -90,9 +91,10 @@ def read(data: Path, root: Path) -> Results:
     )
 
 
-def _is_plain(workload: str, config: Mapping[str, Any]) -> bool:
-    entry = config["workload_catalogue"].get(workload, {})
-    return "+" not in workload and entry.get("tenants") is None and entry.get("kind") != "job"
+def _is_plain(workload: str, config: StudyConfig) -> bool:
+    entry = config["workload_catalogue"].get(workload)
+    is_mix_or_job = entry is not None and (entry.get("tenants") is not None or entry.get("kind") == "job")
+    return "+" not in workload and not is_mix_or_job
 
 
 def write_model(results: Results, classes: Mapping[str, str]) -> None:
@@ -119,7 +121,7 @@ def _faults(results: Results) -> pd.DataFrame | None:
     return read_table(path) if path.exists() else None
 
 
-def decide(results: Results, asked: Mapping[str, Any], decided: Path) -> str:
+def decide(results: Results, asked: Asked, decided: Path) -> str:
     """Write the answer, and the only file in the folder that `decided` names. Returns the advice for people."""
     text = write_answer(results, asked)
     shutil.rmtree(decided.parent, ignore_errors=True)
@@ -128,11 +130,8 @@ def decide(results: Results, asked: Mapping[str, Any], decided: Path) -> str:
     return text
 
 
-def write_answer(results: Results, asked: Mapping[str, Any]) -> str:
-    """Write tables/cost.csv, capacity.csv and advice.csv and .md; returns the advice for people.
-
-    `asked` holds the config's keys of `dataset.QUESTION_KEYS`, and `workloads` where not all are meant.
-    """
+def write_answer(results: Results, asked: Asked) -> str:
+    """Write tables/cost.csv, capacity.csv and advice.csv and .md; returns the advice for people."""
     folder, slo_ms = results.root / "tables", asked["slo_ms"]
     question = Question(
         tenants=asked["tenants"] or max((row.replicas for row in results.summary), default=1),

@@ -4,7 +4,6 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,6 +16,7 @@ from sharebench.analysis.decide.scaling import Choice, Fit, Point
 from sharebench.analysis.decide.shares import Device, parts
 from sharebench.analysis.statistics.intervals import Estimate, mean_draws
 from sharebench.core.strategies import Strategy
+from sharebench.core.study_config import StudyConfig
 from sharebench.records.tables import TableRow, frame
 
 DRAWS = 200
@@ -91,7 +91,7 @@ class Model:
         return fits * (noise if error or not self.draws else 1.0)
 
 
-def is_modelled(workload: str, config: Mapping[str, Any]) -> str | None:
+def is_modelled(workload: str, config: StudyConfig) -> str | None:
     """Why the scaling model is not for this workload; None if it is."""
     entry = config["workload_catalogue"].get(workload)
     if entry is None or entry.get("tenants") is not None:
@@ -115,7 +115,7 @@ def repeat_means(cells: pd.DataFrame) -> dict[tuple[str, str, int], dict[int, fl
 def models(
     summary: Sequence[SummaryRow],
     cells: pd.DataFrame,
-    config: Mapping[str, Any],
+    config: StudyConfig,
     strategies: Mapping[str, Strategy],
     device: Device,
 ) -> dict[str, Model]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,7 @@ from sharebench.analysis.decide.model import Model
 from sharebench.analysis.decide.rows import MEAN, PERCENTILES, PREDICTED, Predicted, SummaryRow
 from sharebench.analysis.statistics.intervals import Estimate
 from sharebench.core.strategies import Strategy
+from sharebench.core.study_config import StudyConfig
 from sharebench.records.tables import TableRow, frame
 
 LIGHT, HEAVY, SMALL, INTENSIVE = "inference-light", "inference-heavy", "small-batch", "gpu-intensive"
@@ -53,7 +54,7 @@ DEVICE_FAULTS = frozenset({"illegal-address", "assert"})
 """Faults of a kernel, which MPS reports to all clients of the server (NVIDIA MPS documentation, error containment)."""
 
 
-def class_of(workload: str, declared: str, config: Mapping[str, Any], model: Model) -> tuple[str | None, str]:
+def class_of(workload: str, declared: str, config: StudyConfig, model: Model) -> tuple[str | None, str]:
     """Class of a workload, declared or by its load and model, and how that is known; None where it is not."""
     if declared != "auto":
         return declared, "declared"

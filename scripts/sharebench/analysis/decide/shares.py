@@ -3,9 +3,9 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sharebench.core.strategies import MPS_CLIENTS, Strategy, slices_of
+from sharebench.core.study_config import StudyConfig
 from sharebench.records.types import NodeFacts
 
 # SMs of a MIG instance by GPU and profile, after NVIDIA's MIG user guide and `nvidia-smi mig -lgip`; the first name
@@ -46,7 +46,7 @@ class Device:
         return None
 
 
-def device_of(node: NodeFacts, config: Mapping[str, Any], units: int | None) -> Device:
+def device_of(node: NodeFacts, config: StudyConfig, units: int | None) -> Device:
     """The device of a node (`nodes/device.json`) with `units` under this config."""
     kind, product = node["kind"], node["product"]
     if kind == "simulated":

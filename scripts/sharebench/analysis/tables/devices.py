@@ -3,7 +3,6 @@
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 from scipy.special import fdtrc
@@ -13,6 +12,7 @@ from sharebench.analysis.cells.rows import GROUP, Group, MeasuredCell, grouped
 from sharebench.analysis.cells.slowdown import cell_slowdowns
 from sharebench.analysis.statistics.intervals import log_interval
 from sharebench.core.strategies import AGAIN, is_again
+from sharebench.core.study_config import StudyConfig
 from sharebench.records.tables import TableRow, frame
 
 
@@ -48,7 +48,7 @@ def spread(by_device: Mapping[str, Sequence[float]]) -> Spread:
     return Spread(100 * between, 100 * math.sqrt(inside), probability)
 
 
-def always_busy(config: Mapping[str, Any]) -> set[str]:
+def always_busy(config: StudyConfig) -> set[str]:
     """The workloads whose latency is a device's: that of an open load depends on when its requests happen to come."""
     return {name for name, entry in config["workload_catalogue"].items() if entry["load"]["arrival"] == "closed"}
 

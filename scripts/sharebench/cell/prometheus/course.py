@@ -11,10 +11,10 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from sharebench.cell.cell import Course, MeasuredCell, Observed
 from sharebench.cell.prometheus import dcgm
@@ -24,6 +24,7 @@ from sharebench.core.files import write_json
 from sharebench.core.run_record import RUN_ID_VARIABLE
 from sharebench.core.spec import Spec
 from sharebench.core.strategies import Strategy
+from sharebench.core.study_config import StudyConfig
 from sharebench.core.units import NS
 from sharebench.nodes.contract import Grant, NodeError, Settings, State, Tenants, WatchSettings
 from sharebench.nodes.node import Node
@@ -57,7 +58,7 @@ class Scraped(Tenants, Protocol):
         """Where, as `host:port`, in order."""
 
 
-def settings_of(config: Mapping[str, Any], cell_folder: str) -> WatchSettings:
+def settings_of(config: StudyConfig, cell_folder: str) -> WatchSettings:
     """What a watched cell has in its settings, and what its tenants carry: the cell's name in the metrics."""
     section = config["prometheus"]
     name = f"{os.environ.get(RUN_ID_VARIABLE, '')}/{cell_folder}"
@@ -92,7 +93,7 @@ class PrometheusCourse(Course):
         self.section = settings["prometheus"]
         self.scrape_seconds: float = self.section["scrape_seconds"]
         self.cell: Labels = {"cell": settings["exposition"]["cell"]}
-        self.server = Server(self.section["url"])
+        self.server = Server(str(self.section["url"]))
         self.replicas = spec["replicas"]
 
     def observe(self, tenants: Tenants, grants: Sequence[Grant]) -> Observed:
@@ -118,7 +119,7 @@ class PrometheusCourse(Course):
         """Show Prometheus the tenants as long as `shown` is open; returns for how many seconds it may not see them."""
         how = prometheus_options.discovery(self.section)
         if how == "file":
-            folder = Path(self.section["folder"])
+            folder = Path(str(self.section["folder"]))
             shown.enter_context(targets(folder, self.node.folder, self.scrape_seconds, addresses))
             return FILE_SECONDS
         if how == "pod-monitor":

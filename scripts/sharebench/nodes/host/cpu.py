@@ -16,6 +16,7 @@ import psutil
 
 from sharebench.core.spec import Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy, slices_of
+from sharebench.core.study_config import StandInOptions
 from sharebench.nodes.contract import Evidence, Grant, Sampler, Settings, State, Tenants, is_external_server, item
 from sharebench.nodes.host import host_cpu
 from sharebench.nodes.host.host_cpu import HostSampler
@@ -34,6 +35,7 @@ class CpuNode(Node):
     """Cores of this host under affinity masks; nothing on the host is changed."""
 
     kind = "cpu"
+    options: StandInOptions
 
     @property
     def lock_path(self) -> Path | None:

@@ -22,6 +22,7 @@ from sharebench.core.capabilities import gpu_python
 from sharebench.core.files import Damaged, read_json, write_json
 from sharebench.core.spec import Limits, Spec, WorkloadSpec
 from sharebench.core.strategies import MPS_CLIENTS, Strategy, profile_matches
+from sharebench.core.study_config import NvidiaOptions
 from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
 from sharebench.nodes.host import host_cpu
 from sharebench.nodes.host.gpu_telemetry import NvmlSampler, idle_power_watts
@@ -55,6 +56,7 @@ class NvidiaNode(Node):
     """One GPU; `options` is the config's `nvidia` section."""
 
     kind = "nvidia"
+    options: NvidiaOptions
     state_outlives_run = False
 
     @cached_property

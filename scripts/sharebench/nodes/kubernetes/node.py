@@ -2,14 +2,14 @@
 
 import hashlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
 
 from sharebench.core.files import read_json, write_json
 from sharebench.core.spec import Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy
+from sharebench.core.study_config import ClusterOptions, PrometheusOptions
 from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
 from sharebench.nodes.kubernetes.access.base import Access, GpuDescription
 from sharebench.nodes.kubernetes.access.device_plugin import mig_instances
@@ -21,7 +21,6 @@ from sharebench.nodes.kubernetes.cluster.api import is_in_cluster
 from sharebench.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.nodes.kubernetes.cluster.lease import NodeLease
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import labels_of
-from sharebench.nodes.kubernetes.cluster.options import ClusterOptions
 from sharebench.nodes.kubernetes.pods.manifest import Place
 from sharebench.nodes.kubernetes.pods.tenants import PodTenants, sweep
 from sharebench.nodes.node import Node
@@ -75,13 +74,14 @@ class ClusterNode(Node):
     """
 
     kind = "kubernetes"
+    options: ClusterOptions
     state_outlives_run = False
     _ensured: Strategy | None = None
 
     @cached_property
     def cluster(self) -> Cluster:
         """The cluster and the node in it; all accesses share this object."""
-        return Cluster(cast(ClusterOptions, self.options), self.note_phase)
+        return Cluster(self.options, self.note_phase)
 
     @property
     def host(self) -> str:
@@ -227,7 +227,7 @@ class ClusterNode(Node):
     def release(self) -> None:
         self._lease.release(self.cluster.run_id)
 
-    def watch(self, options: Mapping[str, Any]) -> None:
+    def watch(self, options: PrometheusOptions) -> None:
         """Have the Prometheus of an operator scrape the node's tenants, until `restore`. Raises NodeError."""
         digest, run_id = self.cluster.digest, self.cluster.run_id
         wanted = pod_monitor.pod_monitor(digest, foreign_pods.OWNER_LABEL, run_id, options)

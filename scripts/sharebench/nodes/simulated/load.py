@@ -4,11 +4,12 @@ import heapq
 import math
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from sharebench.core.spec import StrategySpec
+from sharebench.core.spec import ModelSpec, StrategySpec
 from sharebench.core.strategies import slices_of
+from sharebench.core.study_config import Noise as Planted
+from sharebench.core.study_config import SimulatedOptions
 from sharebench.nodes.contract import PlannedLoad, unmeasured
 from tenant.contract import (
     BUCKETS_PER_DOUBLING,
@@ -25,7 +26,7 @@ LEAD_ITERATIONS = 200
 
 
 def iteration_seconds(
-    strategy: StrategySpec, active: int, node: Mapping[str, Any], work: Mapping[str, float], group: int = 0
+    strategy: StrategySpec, active: int, node: SimulatedOptions, work: ModelSpec, group: int = 0
 ) -> float:
     """Mean latency of one iteration while `active` tenants share one `group` (the whole device, or an instance).
 
@@ -61,7 +62,7 @@ class Noise:
     share and length of stragglers, and drift over the window, which makes the first iteration fast and the last slow.
     """
 
-    def __init__(self, planted: Mapping[str, float], seconds: float, draw: random.Random) -> None:
+    def __init__(self, planted: Planted, seconds: float, draw: random.Random) -> None:
         self.draw = draw
         self.sigma = math.sqrt(math.log1p(planted["iteration_cv"] ** 2))
         self.correlation = planted["autocorrelation"]
@@ -177,7 +178,7 @@ class SimulatedTenant:
 def run_closed(
     tenants: Sequence[SimulatedTenant],
     means_seconds: Sequence[float],
-    planted: Mapping[str, float],
+    planted: Planted,
     seconds: float,
     draw: random.Random,
 ) -> None:
@@ -224,7 +225,7 @@ def run_jobs(
 def run_open(
     tenants: Sequence[SimulatedTenant],
     per_active: Sequence[float],
-    planted: Mapping[str, float],
+    planted: Planted,
     seconds: float,
     draw: random.Random,
 ) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 
 from sharebench.core.spec import Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy, slices_of
+from sharebench.core.study_config import SimulatedOptions
 from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, Settings, State, Tenants, item
 from sharebench.nodes.node import Node
 from sharebench.nodes.simulated.tenants import SimulatedSampler, SimulatedTenants
@@ -35,6 +36,7 @@ class SimulatedNode(Node):
     """A GPU that exists only in the config."""
 
     kind = "simulated"
+    options: SimulatedOptions
 
     def facts(self) -> NodeFacts:
         product = f"{self.options['product']} (simulated)"

@@ -1,11 +1,11 @@
 """Tenants in virtual time: a window of hours passes in milliseconds, with latencies drawn from a model."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from sharebench.core.spec import Spec, WorkloadSpec, tenant_workloads
+from sharebench.core.study_config import SimulatedOptions
 from sharebench.core.units import NS
 from sharebench.nodes.contract import Endpoint, Grant, Settings, TenantsFailed
 from sharebench.nodes.simulated.load import (
@@ -32,7 +32,7 @@ class SimulatedTenants:
         self,
         spec: Spec,
         settings: Settings,
-        node: Mapping[str, Any],
+        node: SimulatedOptions,
         failing: TenantStatus | None,
     ) -> None:
         self.spec = spec

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from sharebench.core.spec import has_jobs, in_words
+from sharebench.core.spec import in_words
 from sharebench.core.strategies import is_again
+from sharebench.core.study_config import has_jobs
 from sharebench.figures.data import DrawnStudy, Row, absence, rows_of
 from sharebench.figures.grids import worst_outcome
 from sharebench.report.words import digits, estimate

@@ -11,12 +11,12 @@ import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from sharebench.core.programs import UNIT_SECONDS
+from sharebench.core.spec import MetricsSpec
 from sharebench.core.units import NS
 from sharebench.nodes.contract import NodeError, TenantUnreachable
 from tenant.contract import described
@@ -59,13 +59,13 @@ class Scrape:
         return (self.ended_ns - self.begun_ns) / 2e9
 
 
-def parse(text: str, metrics: Mapping[str, Any], begun_ns: int = 0, ended_ns: int = 0) -> Scrape:
+def parse(text: str, metrics: MetricsSpec, begun_ns: int = 0, ended_ns: int = 0) -> Scrape:
     """The series that a workload's `metrics` names, in a page of metrics in the text format of Prometheus.
 
     Raises MissingSeries with a line that names what there is instead, and ValueError for a page of another format.
     """
     kind = "histogram" if metrics["histogram"] is not None else "summary"
-    name = metrics[kind]
+    name = str(metrics["histogram"] or metrics["summary"])
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     sums = _one(samples, f"{name}_sum", metrics["labels"], kind, name)
     counts = _one(samples, f"{name}_count", metrics["labels"], kind, name)
@@ -118,7 +118,7 @@ def _labelled(sample: Sample) -> str:
     return "{" + ", ".join(f"{key}: {value}" for key, value in sample.labels.items()) + "}"
 
 
-def scrape(port: int, metrics: Mapping[str, Any], timeout_seconds: float = TIMEOUT_SECONDS) -> Scrape:
+def scrape(port: int, metrics: MetricsSpec, timeout_seconds: float = TIMEOUT_SECONDS) -> Scrape:
     """Ask a program of this host. Raises MissingSeries, and TenantUnreachable when there is no page."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_seconds)
     try:

@@ -4,12 +4,10 @@ HAMi, Volcano and KAI are entries of the catalogue, and so is any other stack wh
 """
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from sharebench.core import pod_template
-from sharebench.core.pod_template import PodTemplate
-from sharebench.core.spec import Limits, Spec
+from sharebench.core.spec import Limits, PodSpec, Spec
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Evidence, Grant, NodeError, State, item
 from sharebench.nodes.kubernetes.access.base import Access, PodNeeds, view_of
@@ -57,7 +55,7 @@ class Static(Access):
                 return True
         return False
 
-    def _missing(self, template: Mapping[str, Any]) -> str | None:
+    def _missing(self, template: PodSpec) -> str | None:
         deployment = template["deployment"]
         if deployment is not None and not self._is_there(deployment):
             return (
@@ -68,7 +66,7 @@ class Static(Access):
             return f"the node has no label {MEMORY_LABEL}, by which MiB are computed; use $memory_percent"
         return None
 
-    def _too_few(self, template: Mapping[str, Any], replicas: int) -> str | None:
+    def _too_few(self, template: PodSpec, replicas: int) -> str | None:
         """Whether the node offers too little of what the pods ask for.
 
         A stack need not register all its resources: HAMi's memory and cores are its scheduler's alone.
@@ -121,18 +119,18 @@ class Static(Access):
         """The template, filled in for this number of tenants."""
         strategy, replicas = spec["strategy"], spec["replicas"]
         made = pod_template.filled(strategy["pod"], replicas, strategy["limits"], self._memory_mib())
-        self._companions = made.companions
-        environment = dict(made.environment)
-        if made.shows:
-            environment[SHOWN_VARIABLE] = ",".join(made.shows)
+        self._companions = made["companions"]
+        environment = dict(made["environment"])
+        if made["shows"]:
+            environment[SHOWN_VARIABLE] = ",".join(made["shows"])
         if (limit_bytes := self._limit_bytes(strategy["limits"])) is not None:
             environment[PROBE_VARIABLE] = str(limit_bytes + PROBE_BEYOND_BYTES)
         return PodNeeds(
-            limits=made.resources,
-            annotations=made.annotations,
-            labels=made.labels,
+            limits=made["resources"],
+            annotations=made["annotations"],
+            labels=made["labels"],
             environment=environment,
-            scheduler=made.scheduler,
+            scheduler=made["scheduler"],
         )
 
     def _limit_bytes(self, limits: Limits) -> int | None:
@@ -154,7 +152,7 @@ class Static(Access):
         return any(pod["status"].get("phase") not in ENDED_PHASES for pod in pods)
 
     def plan(self, strategy: Strategy) -> str:
-        scheduler = (strategy.pod or {}).get("scheduler")
+        scheduler = strategy.pod and strategy.pod["scheduler"]
         by = f"the scheduler {scheduler} shares the GPU" if scheduler else "the GPU is shared as the node was found"
         return f"{by}; only a taint is set while it measures, and removed when the run ends"
 
@@ -176,22 +174,22 @@ class Static(Access):
             source = f"tenant {index}"
             evidence.append(item("knows its device", True, view.get("device") is not None, source))
             variables = view.get("variables") or {}
-            for name, wanted in made.shows.items():
+            for name, wanted in made["shows"].items():
                 evidence.append(item(f"variable {name}", wanted, variables.get(name), source))
             evidence += self._of_memory(limits, view, source)
         return evidence
 
-    def _from_pods(self, made: PodTemplate, replicas: int) -> Evidence:
+    def _from_pods(self, made: PodSpec, replicas: int) -> Evidence:
         ours = [pod for pod in self.cluster.pods() if labels_of(pod).get(OWNER_LABEL) == self.cluster.digest]
         evidence = []
-        if made.scheduler is not None:
-            placed = [pod["spec"].get("schedulerName") == made.scheduler for pod in ours]
-            evidence.append(item(f"pods of the scheduler {made.scheduler}", replicas, sum(placed), "pods"))
-        if made.allocated is not None:
-            name, _, value = made.allocated.partition("=")
+        if made["scheduler"] is not None:
+            placed = [pod["spec"].get("schedulerName") == made["scheduler"] for pod in ours]
+            evidence.append(item(f"pods of the scheduler {made['scheduler']}", replicas, sum(placed), "pods"))
+        if made["allocated"] is not None:
+            name, _, value = made["allocated"].partition("=")
             noted = [(pod["metadata"].get("annotations") or {}).get(name) for pod in ours]
             given = sum(each == value if value else bool(each) for each in noted)
-            evidence.append(item(f"pods with the annotation {made.allocated}", replicas, given, "pods"))
+            evidence.append(item(f"pods with the annotation {made['allocated']}", replicas, given, "pods"))
         return evidence
 
     def _of_memory(self, limits: Limits, view: View, source: str) -> Evidence:

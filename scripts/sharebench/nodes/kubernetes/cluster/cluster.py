@@ -5,12 +5,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 
 from sharebench.core.run_record import RUN_ID_VARIABLE
+from sharebench.core.study_config import ClusterOptions
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.cluster import claims_api, foreign_pods, saved_state
 from sharebench.nodes.kubernetes.cluster.api import Api, Json, change
 from sharebench.nodes.kubernetes.cluster.lease import node_digest
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import Installed, labels_of, look
-from sharebench.nodes.kubernetes.cluster.options import ClusterOptions
 from sharebench.nodes.kubernetes.cluster.saved_state import AccessState, SavedState
 
 GPU_LABEL = "nvidia.com/gpu.present"

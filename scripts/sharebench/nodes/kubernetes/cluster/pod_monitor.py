@@ -1,9 +1,8 @@
 """The PodMonitor of a run: how the Prometheus of an operator finds its tenants."""
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
+from sharebench.core.study_config import PrometheusOptions
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
 
@@ -12,7 +11,7 @@ RUN_LABEL = "sharebench/run"
 NAME = "sharebench-{digest}"
 
 
-def pod_monitor(digest: str, node_label: str, run_id: str, section: Mapping[str, Any]) -> Json:
+def pod_monitor(digest: str, node_label: str, run_id: str, section: PrometheusOptions) -> Json:
     """For the pods with the node's label; `section` is the config's `prometheus`, with the operator's labels."""
     interval = f"{round(1000 * section['scrape_seconds'])}ms"
     run = re.sub(r"[^A-Za-z0-9._-]", "-", run_id).strip("-._")[:63]

@@ -5,19 +5,18 @@ import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from sharebench.core.spec import Spec, workload_of
+from sharebench.core.study_config import ClusterOptions
+from sharebench.nodes.contract import Exposition, PlannedLoad
 from sharebench.nodes.kubernetes.access.base import PodNeeds
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
 from sharebench.nodes.kubernetes.cluster.lease import node_digest
-from sharebench.nodes.kubernetes.cluster.options import ClusterOptions
 from sharebench.nodes.kubernetes.cluster.saved_state import TAINT
 from tenant.contract import GRANTED_VARIABLE, TOKEN_VARIABLE
 
@@ -136,10 +135,10 @@ def config_map(place: Place, code: bytes) -> Json:
 
 def command(
     spec: Spec,
-    load: Mapping[str, Any],
+    load: PlannedLoad,
     index: int,
     options: ClusterOptions,
-    exposition: Mapping[str, Any] | None = None,
+    exposition: Exposition | None = None,
 ) -> list[str]:
     """The tenant's command line; `spec` is the cell's, `load` this tenant's, `exposition` where Prometheus watches."""
     workload = workload_of(spec, index)

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from secrets import token_hex
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sharebench.core.spec import Spec
-from sharebench.nodes.contract import Grant, NodeError, TenantsFailed, TenantUnreachable
+from sharebench.nodes.contract import Grant, NodeError, Settings, TenantsFailed, TenantUnreachable
 from sharebench.nodes.kubernetes.access.base import Access
 from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
 from sharebench.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
@@ -50,7 +50,7 @@ class PodTenants:
         api: Api,
         place: Place,
         spec: Spec,
-        settings: Mapping[str, Any],
+        settings: Settings,
         access: Access,
         read_node: Callable[[], Json],
         reach: str,

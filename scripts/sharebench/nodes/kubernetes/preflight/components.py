@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from sharebench.core.study_config import ClusterOptions
 from sharebench.nodes.kubernetes.access.device_plugin import mig_instances
 from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import CAPABLE_LABEL
 from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import map_file
@@ -20,7 +21,6 @@ from sharebench.nodes.kubernetes.cluster.nvidia_stack import (
     most_mps_clients,
     version_of,
 )
-from sharebench.nodes.kubernetes.cluster.options import ClusterOptions
 from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.nodes.kubernetes.preflight.rights import OWN_NAMESPACE
 from sharebench.study.study import Study

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from sharebench.core.study_config import ClusterOptions
 from sharebench.nodes.kubernetes.cluster.api import Api
-from sharebench.nodes.kubernetes.cluster.options import ClusterOptions
 
 # That of the manifests in config/cluster.
 OWN_NAMESPACE = "sharebench"

@@ -1,0 +1,230 @@
+"""A normalised config as types. Each key is described in config/models.py, which these agree with (a test)."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+from sharebench.core.spec import (
+    JobSpec,
+    Limit,
+    LoadSpec,
+    MetricsSpec,
+    ModelSpec,
+    PodSpec,
+    ReadySpec,
+    RequestSpec,
+    Scalar,
+    WarmupSpec,
+)
+
+Kind = Literal["cpu", "nvidia", "simulated", "kubernetes"]
+"""A kind of node."""
+# Keys that are keywords.
+_Class = TypedDict("_Class", {"class": str})
+_From = TypedDict("_From", {"from": str | None})
+
+
+class StrategyEntry(TypedDict):
+    """An entry of `strategy_catalogue`."""
+
+    description: str
+    mechanism: list[str]
+    replicas: list[int] | None
+    access: str | None
+    interval: str | None
+    claim_per: str | None
+    profile: str | None
+    profiles: list[str] | None
+    instances: int | None
+    thread_percent: Limit | None
+    memory_percent: Limit | None
+    pod: PodSpec | None
+
+
+class WorkloadEntry(_Class):
+    """An entry of `workload_catalogue`."""
+
+    description: str
+    tenants: list[str] | None
+    kind: Literal["loop", "job", "command", "http"]
+    job: JobSpec | None
+    module: str | None
+    command: list[str] | None
+    url: str | None
+    port: int | None
+    ready: ReadySpec
+    metrics: MetricsSpec
+    request: RequestSpec
+    stream: bool
+    params: dict[str, Scalar]
+    load: LoadSpec
+    min_window_seconds: float
+    output_tolerance: float
+    simulated: ModelSpec | None
+
+
+class StandInOptions(TypedDict):
+    """The section `cpu`."""
+
+    cores: Literal["auto"] | list[int]
+
+
+class Noise(TypedDict):
+    """What a simulated device plants."""
+
+    cell_cv: float
+    iteration_cv: float
+    autocorrelation: float
+    drift: float
+    straggler_ratio: float
+    straggler_factor: float
+
+
+class SimulatedOptions(TypedDict):
+    """The section `simulated`."""
+
+    product: str
+    sms: int
+    memory_gib: float
+    mig_slices: int
+    mig_slice_sms: int
+    time_slicing_overhead: float
+    noise: Noise
+
+
+class NvidiaOptions(TypedDict):
+    """The section `nvidia`."""
+
+    gpu: str
+    python: str
+    may_change: list[Literal["mig"]]
+
+
+class Resources(TypedDict):
+    """Quantities of one tenant; None sets none."""
+
+    cpu: str | None
+    memory: str | None
+
+
+class Toleration(TypedDict):
+    """As in a pod; None is any."""
+
+    key: str | None
+    operator: Literal["Exists", "Equal"]
+    value: str | None
+    effect: str | None
+
+
+class KubernetesOptions(TypedDict):
+    """The section `kubernetes`."""
+
+    context: str | None
+    node: str
+    namespace: str
+    access: str
+    image: str
+    python: str
+    device: Literal["cuda", "cpu"]
+    reach: Literal["auto", "pod-ip", "port-forward"]
+    resources: Resources
+    tolerations: list[Toleration]
+    priority_class: str | None
+    may_change: list[str]
+    drain: bool
+    switch_seconds: float
+    stable_seconds: float
+    publish_seconds: float
+
+
+class ClusterOptions(KubernetesOptions):
+    """The section with what a node needs to know of the study."""
+
+    accesses: list[str]
+    """Every access that a strategy of the study uses."""
+    tenants: dict[str, list[int]]
+    """Numbers of tenants under the device plugin, by the inner mechanism."""
+    has_pod_monitor: bool
+    """Whether the run makes a PodMonitor."""
+
+
+NodeOptions = StandInOptions | SimulatedOptions | NvidiaOptions | ClusterOptions
+
+
+class PrometheusOptions(TypedDict):
+    """The section `prometheus`."""
+
+    url: str | None
+    discovery: Literal["auto", "file", "pod-monitor", "annotations"]
+    folder: str | None
+    labels: dict[str, str]
+    scrape_seconds: float
+    buckets: list[float] | None
+    dcgm: dict[str, str] | None
+
+
+class Timeouts(TypedDict):
+    """The section `timeouts`."""
+
+    start_seconds: float
+    record_seconds: float
+
+
+class QuestionKeys(TypedDict):
+    """What the advice is asked; nothing that is measured depends on it."""
+
+    slo_ms: float | None
+    tenants: int | None
+    isolation: Literal["none", "performance", "fault"]
+    price_per_hour: float | None
+
+
+class Question(QuestionKeys, total=False):
+    """What it is asked, and about which workloads where not all are meant."""
+
+    workloads: list[str]
+
+
+class StudyConfig(_From, QuestionKeys):
+    """All of a normalised config. That of an old data set may lack keys until it is loaded."""
+
+    results: str
+    node: Literal["auto", "cpu", "nvidia", "simulated", "kubernetes"]
+    strategies: list[str]
+    replicas: list[int]
+    workloads: list[str]
+    interference: list[str]
+    faults: list[str]
+    fault_victims: list[str]
+    fault_repeats: int
+    allow_faults: bool
+    repeats: int
+    window_seconds: float
+    baseline: str
+    null_cells: bool
+    exclude: list[str]
+    contrasts: list[str]
+    order: Literal["auto", "blocks", "strategy"]
+    seed: int
+    parts: list[str]
+    datasets: list[str]
+    warmup: WarmupSpec
+    timeouts: Timeouts
+    cpu: StandInOptions
+    simulated: SimulatedOptions
+    nvidia: NvidiaOptions
+    kubernetes: KubernetesOptions
+    prometheus: PrometheusOptions
+    strategy_catalogue: dict[str, StrategyEntry]
+    workload_catalogue: dict[str, WorkloadEntry]
+
+
+def is_job(config: StudyConfig, workload: str) -> bool:
+    """Whether all tenants of an entry of the config's workload catalogue run jobs."""
+    catalogue = config["workload_catalogue"]
+    return all(catalogue[name]["kind"] == "job" for name in catalogue[workload].get("tenants") or [workload])
+
+
+def has_jobs(config: StudyConfig) -> bool:
+    """Whether the study has cells of jobs."""
+    return any(is_job(config, workload) for workload in config["workloads"])
