@@ -62,7 +62,7 @@ def draw(published: Path, out: Path) -> None:
     Raises dataset.DataSetError and checker.Refused when its records are not whole.
     """
     study, data = table(published, out)
-    decide.write_answer(decide.read(data, out), study.config)
+    decide.write_answer(decide.read(data, out), dataset.question(study.config, (), (), study))
     if (data / "tables" / "timeslice.csv").is_file():
         shutil.copy(data / "tables" / "timeslice.csv", out / "tables")
     _figures(study, data, out, out / "figures", ("svg",))
