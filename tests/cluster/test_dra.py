@@ -123,6 +123,9 @@ def test_a_study_by_claims_with_only_the_rights_of_the_manifests(dra: Cluster, a
         assert evidence(record, "tenants by the device that they have") == [[[0, 1, 2]]]
         assert min(tenant["count"] for tenant in record["tenants"]) > 10
         assert record["node"]["product"] == "NVIDIA Mock A100 SXM4 40GB"
+        details = record["node"]["details"]
+        assert details["driver"] == "570.00.01", "as NVIDIA writes it, not as the slice does"
+        assert (details["dra_driver"], details["dra_gates"]) == ("0.4.1", ["TimeSlicingSettings"])
     # what the driver did with it: the longest of its four, and the default again after the cell
     intervals = [call.split()[-1] for call in gpu.smi_calls(dra.instance) if "--set-timeslice" in call]
     assert intervals[intervals.index("3") :] == ["3", "0"]

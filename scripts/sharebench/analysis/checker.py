@@ -58,6 +58,8 @@ class _Origin:
     started_epoch_seconds: float
     identity: Identity
     device: str
+    machine: str | None
+    """Of a cluster's node, where a file that was written before any tenant ran may not know the device."""
     blocks: list[Block]
 
     @classmethod
@@ -65,7 +67,8 @@ class _Origin:
         provenance, node = record["provenance"], record["node"]
         packages = {f"package {name}": text for name, text in provenance["packages"].items()}
         identity = {"product": node["product"], "driver": node["details"].get("driver"), **packages}
-        return cls(provenance["started_epoch_seconds"], identity, node["device"], blocks)
+        machine = node["details"].get("machine")
+        return cls(provenance["started_epoch_seconds"], identity, node["device"], machine, blocks)
 
 
 class Checker:
@@ -128,7 +131,11 @@ class Checker:
             except (RecordError, RecordMismatch) as error:
                 self.refused[path] = str(error).removeprefix(f"{path}: ")
                 continue
-            self._origins[path] = _Origin.of(record, [(record["cell"]["block"], name) for name in components])
+            blocks = [(record["cell"]["block"], name) for name in components]
+            self._origins[path] = _Origin.of(record, blocks)
+            if record["window"] is None and self._origins[path].machine is not None:
+                # No tenant has shown which of the machine's devices it is.
+                self._origins[path].blocks = []
             if any(self._is_outdated(record, name) for name in components):
                 self.refused[path] = (
                     "measured with another calibration than calibration/ holds now, or than its device's"
@@ -151,15 +158,17 @@ class Checker:
             newest |= origin.identity
             devices |= dict.fromkeys(origin.blocks, origin.device)
         of_cells = set(devices.values()) or {origin.device for origin in self._origins.values()}
+        machines = {origin.machine for origin in self._origins.values() if origin.blocks} - {None}
         refused = {}
         for path, origin in self._origins.items():
             differences = [f"{key} {old} → {newest[key]}" for key, old in origin.identity.items() if old != newest[key]]
             others = [devices[block] for block in origin.blocks if devices[block] != origin.device]
-            if others or origin.device not in of_cells:
+            if others or (origin.device not in of_cells and origin.machine not in machines):
                 differences.insert(0, f"device {origin.device} → {(others or sorted(of_cells))[0]}")
             if differences:
                 refused[path] = f"not the newest cell's: {', '.join(differences)}"
-        if newest and self.node()["device"] not in of_cells:
+        node = self.node()
+        if newest and node["device"] not in of_cells and node["details"].get("machine") not in machines:
             refused[self.data / "nodes" / "device.json"] = "not the newest cell's device"
         return refused
 

@@ -295,6 +295,8 @@ def run_cell(
     measured = [None] * replicas if seen is None else seen.measured
     unjudged: MeasuredCell = {
         **blank,
+        # Tenants may have shown which device it is.
+        "node": node.facts(),
         "reason": why,
         "evidence": seen.evidence if seen else [],
         "calibration": used_calibration(spec, calibrations) if calibrations else None,

@@ -272,7 +272,22 @@ def test_a_node_without_labels_is_known_by_its_slices(cluster: Claims, dra: Dra,
     facts = node.facts()
     assert (facts["product"], facts["memory_bytes"]) == ("NVIDIA Mock A100 SXM4 40GB", 40 << 30)
     assert facts["details"]["gpus"] == 1
-    assert facts["details"]["driver"] == "570.0.1"
+    details = facts["details"]
+    assert details["driver"] == "570.00.01", "as labels and hosts have it, not as semver"
+    assert (details["dra_driver"], details["dra_gates"]) == ("v0.19.3", ["TimeSlicingSettings"])
+
+
+def test_two_gpus_of_like_machines_are_two_devices(
+    cluster: Claims, node: ClusterNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.store["/api/v1/nodes/gpu-node"]["status"]["nodeInfo"] = dict.fromkeys(
+        ("machineID", "kubeletVersion", "containerRuntimeVersion", "kernelVersion"), "x"
+    )
+    monkeypatch.setitem(node.cluster.options, "device", "cuda")  # type: ignore[misc]
+    facts = node.facts()
+    assert facts["device"] == device_digest(UUID), "as the same GPU has it on a host"
+    monkeypatch.setitem(node.cluster.options, "device", "cpu")  # type: ignore[misc]
+    assert node.facts()["device"] == facts["details"]["machine"], "of a GPU that tenants leave alone"
 
 
 def test_gates_are_read_from_the_drivers_container() -> None:

@@ -38,7 +38,10 @@ def end(node: ClusterNode, monkeypatch: pytest.MonkeyPatch, records: list[dict[s
     """The cell's tenants have delivered these records, and the evidence holds or not."""
     evidence: Evidence = [{"name": "n", "expected": True, "observed": holds, "holds": holds, "source": "node"}]
     monkeypatch.setattr(DevicePlugin, "evidence", lambda *_: evidence)
-    node.evidence(STUDY.strategies["mps"], [], records)
+    delivered: Any = [
+        {"view": {"sm_count": None, "memory_free_bytes": 0, "over_limit_refused": True}, **each} for each in records
+    ]
+    node.evidence(STUDY.strategies["mps"], node.grants(STUDY.strategies["mps"], len(records)), delivered)
 
 
 def test_after_tenants_that_ended_badly_the_next_job_has_a_new_daemon(

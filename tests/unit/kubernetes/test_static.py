@@ -198,7 +198,7 @@ def test_an_mps_daemon_of_others_that_is_in_doubt_is_refused_until_somebody_says
             node.ensure(shared)
     node.ensure(state("hami"))
     monkeypatch.setattr(static.Static, "evidence", lambda *_: [])
-    node.evidence(STUDY.strategies["hami"], [], [])
+    node.evidence(STUDY.strategies["hami"], node.grants(STUDY.strategies["hami"], 1), [{"view": None}])  # type: ignore[typeddict-item]
     with pytest.raises(NodeError, match="not ours to restart"):
         node.ensure(shared)
     # The end of the run; who starts another one has seen the line.

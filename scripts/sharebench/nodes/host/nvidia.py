@@ -20,7 +20,7 @@ import sharebench.nodes.host.mps as mps
 from sharebench.config.workloads import is_one_launch
 from sharebench.core.capabilities import gpu_python
 from sharebench.core.files import Damaged, read_json, write_json
-from sharebench.core.spec import Limits, Spec, WorkloadSpec
+from sharebench.core.spec import Spec, WorkloadSpec
 from sharebench.core.strategies import MPS_CLIENTS, Strategy, profile_matches
 from sharebench.core.study_config import NvidiaOptions
 from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
@@ -32,14 +32,13 @@ from sharebench.nodes.host.nvidia_evidence import Target, collect
 from sharebench.nodes.host.nvml import Gpu
 from sharebench.nodes.host.processes import ProcessTenants
 from sharebench.nodes.host.programs.tenants import infeasible
+from sharebench.nodes.limits import memory_limit, probe
 from sharebench.nodes.node import UNKNOWN, Characteristics, Node
 from sharebench.records.types import NodeFacts
-from tenant.contract import PIPE_VARIABLE, PROBE_VARIABLE, TenantReport
+from tenant.contract import PIPE_VARIABLE, TenantReport
 
 # Short, because sockets lie below it, and the same for every run, whatever its TMPDIR.
 HOST_FOLDER = Path("/tmp")
-# A request beyond a memory limit by so much cannot succeed under it.
-PROBE_BEYOND_BYTES = 1 << 30
 PEAKS_SECONDS = 180.0
 EXCLUSIVE = Strategy(
     name="exclusive",
@@ -220,8 +219,7 @@ class NvidiaNode(Node):
                 # Without MPS a directory where no daemon is: nothing that runs on this host can be met by accident.
                 PIPE_VARIABLE: str(self._daemon_folder(group) / "pipe"),
             }
-            if (limit_bytes := _memory_limit(targets[group], limits)) is not None:
-                variables[PROBE_VARIABLE] = str(limit_bytes + PROBE_BEYOND_BYTES)
+            variables |= probe(memory_limit(targets[group].memory_bytes, limits))
             grants.append(Grant(index, group, environment=variables, process=process))
         return grants
 
@@ -294,7 +292,7 @@ class NvidiaNode(Node):
             self._partition(state.strategy)
         limits = state.strategy.limits(state.replicas or MPS_CLIENTS)
         for group, target in enumerate(self._shared(state)):
-            memory_bytes = _memory_limit(target, limits)
+            memory_bytes = memory_limit(target.memory_bytes, limits)
             mps.MpsDaemon(self._daemon_folder(group)).start(target.uuid, limits["thread_percent"], memory_bytes)
 
     @property
@@ -335,11 +333,6 @@ class NvidiaNode(Node):
         if strategy.mechanisms[-1] == "mps":
             changes.append("starts an MPS daemon of its own, stopped at the next switch and when the run ends")
         return "; ".join(changes) or "changes nothing on this GPU; tenants end with their cell"
-
-
-def _memory_limit(target: Target, limits: Limits) -> int | None:
-    share = limits["memory_percent"]
-    return None if share is None else int(target.memory_bytes * share / 100)
 
 
 def _time_slice_policy(gpu: str) -> str | None:

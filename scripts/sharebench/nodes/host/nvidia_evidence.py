@@ -9,11 +9,10 @@ from sharebench.core.units import MEBIBYTE
 from sharebench.nodes.contract import Evidence, Grant, is_external_server, item
 from sharebench.nodes.host.mps import MpsDaemon
 from sharebench.nodes.host.nvml import Occupant
+from sharebench.nodes.limits import within_limits
 from sharebench.records.types import EvidenceItem
 from tenant.contract import ProcessView, TenantReport, View, device_digest
 
-# MPS rounds a share of the SMs down, to whole TPCs of two SMs on the GPUs seen so far.
-SM_TOLERANCE = 2
 # MPS writes a share with one decimal.
 PERCENT_TOLERANCE = 0.1
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -88,22 +87,8 @@ def _from_outside(target: Target, outside: ProcessView) -> EvidenceItem:
 
 def _from_inside(target: Target, limits: Limits, grant: Grant, view: View | None) -> Evidence:
     source = f"tenant {grant.index}"
-    threads, memory = limits["thread_percent"], limits["memory_percent"]
     evidence = [item("device", device_digest(target.uuid), view and view["device"], source)]
-    sms = view and view["sm_count"]
-    if threads is None:
-        evidence.append(item("SMs", target.sm_count, sms, source))
-    else:
-        share = int(target.sm_count * threads / 100)
-        fits = sms is not None and max(1, share - SM_TOLERANCE) <= sms <= max(SM_TOLERANCE, share)
-        evidence.append(item("SMs", f"at most {share} of {target.sm_count}", sms, source, fits))
-    if memory is not None:
-        limit = int(target.memory_bytes * memory / 100)
-        free = view and view["memory_free_bytes"]
-        fits = free is not None and free <= limit
-        evidence.append(item("free memory in bytes", f"at most {limit}", free, source, fits))
-        evidence.append(item("allocation beyond the limit refused", True, view and view["over_limit_refused"], source))
-    return evidence
+    return evidence + within_limits(limits, target.sm_count, target.memory_bytes, view, source)
 
 
 def _from_daemon(

@@ -11,21 +11,23 @@ from sharebench.core.spec import Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy
 from sharebench.core.study_config import ClusterOptions, PrometheusOptions
 from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
-from sharebench.nodes.kubernetes.access.base import Access, GpuDescription
+from sharebench.nodes.kubernetes.access.base import Access, GpuDescription, view_of
 from sharebench.nodes.kubernetes.access.device_plugin import mig_instances
 from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePlugin
 from sharebench.nodes.kubernetes.access.dra.claims_access import Dra
 from sharebench.nodes.kubernetes.access.static import Static
 from sharebench.nodes.kubernetes.cluster import foreign_pods, pod_monitor, saved_state
-from sharebench.nodes.kubernetes.cluster.api import is_in_cluster
+from sharebench.nodes.kubernetes.cluster.api import Json, is_in_cluster
 from sharebench.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.nodes.kubernetes.cluster.lease import NodeLease
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import labels_of
 from sharebench.nodes.kubernetes.pods.manifest import Place
 from sharebench.nodes.kubernetes.pods.tenants import PodTenants, sweep
+from sharebench.nodes.kubernetes.seen_gpu import SeenGpu
+from sharebench.nodes.limits import within_limits
 from sharebench.nodes.node import Node
 from sharebench.records.types import NodeFacts
-from tenant.contract import TenantReport
+from tenant.contract import TenantReport, device_digest
 
 ACCESSES: dict[str, type[Access]] = {"device-plugin": DevicePlugin, "static": Static, "dra": Dra}
 """How tenants reach the GPU, by the `access` of their strategy."""
@@ -83,6 +85,10 @@ class ClusterNode(Node):
         """The cluster and the node in it; all accesses share this object."""
         return Cluster(self.options, self.note_phase)
 
+    @cached_property
+    def _seen(self) -> SeenGpu:
+        return SeenGpu(self.folder)
+
     @property
     def host(self) -> str:
         return self.cluster.name
@@ -106,14 +112,24 @@ class ClusterNode(Node):
         """Whether the tenants leave the GPU alone, as on a test bed without one."""
         return bool(self.cluster.options["device"] == "cpu")
 
+    def _memory_bytes(self, node: Json) -> int | None:
+        """Memory of the whole GPU."""
+        memory_mib = mig_instances.memory_mib(labels_of(node)) or saved_state.memory_mib(node)
+        return memory_mib << 20 if memory_mib else self._described.get("memory_bytes")
+
     def facts(self) -> NodeFacts:
-        """The record's `node` object; `device` is a digest of the machine's id and the product."""
+        """The record's `node` object.
+
+        `device` is the digest of the GPU's id, as on a host; until a slice or a tenant has shown it, and of a GPU that
+        tenants leave alone, one of the machine's id and the product, which always is `machine`.
+        """
         node = self.cluster.read()
         labels, info = labels_of(node), node["status"]["nodeInfo"]
         described = self._described
         product = (mig_instances.whole_product(labels) or described.get("product", "unknown GPU")).replace("-", " ")
-        memory_mib = mig_instances.memory_mib(labels) or saved_state.memory_mib(node)
         identity = f"{info.get('systemUUID') or info.get('machineID')}/{product}"
+        machine = hashlib.sha256(identity.encode()).hexdigest()[:16]
+        uuid = described.get("uuid")
         label = ""
         if self.is_mock:
             label = f"{'mock GPU' if 'mock' in product.lower() else 'GPU idle'}, CPU work in pods"
@@ -121,18 +137,21 @@ class ClusterNode(Node):
         plugin = self.cluster.installed.plugin
         return {
             "kind": self.kind,
-            "device": hashlib.sha256(identity.encode()).hexdigest()[:16],
+            "device": machine if self.is_mock else (device_digest(uuid) if uuid else self._seen.device or machine),
             "product": product,
             "units": int(node["status"]["capacity"]["cpu"]) if self.is_mock else None,
             "units_name": "cores" if self.is_mock else "SMs",
-            "memory_bytes": memory_mib << 20 if memory_mib else described.get("memory_bytes"),
+            "memory_bytes": self._memory_bytes(node),
             "is_gpu": not self.is_mock,
             "label": label,
             "details": {
                 "node": "node-0",
+                "machine": machine,
                 "gpus": self.gpus,
                 "driver": ".".join(filter(None, driver)) or described.get("driver"),
                 "device_plugin": plugin.version if plugin else None,
+                "dra_driver": described.get("dra_driver"),
+                "dra_gates": described.get("dra_gates"),
                 "kubernetes": info["kubeletVersion"],
                 "container_runtime": info["containerRuntimeVersion"],
                 "kernel": info["kernelVersion"],
@@ -158,6 +177,14 @@ class ClusterNode(Node):
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
         access = self.access_of(strategy)
         evidence = access.evidence(strategy, grants, records)
+        if not self.is_mock:
+            views = [view_of(record) for record in records]
+            limits = strategy.limits(len(grants))
+            if strategy.mechanisms[0] != "mig" and strategy.pod is None:
+                memory_bytes = self._memory_bytes(self.cluster.read())
+                for grant, view in zip(grants, views, strict=True):
+                    evidence += within_limits(limits, self._seen.sm_count, memory_bytes, view, f"tenant {grant.index}")
+            self._seen.look(views, limits)
         is_well = all(map(ended_well, records)) and all(item["holds"] for item in evidence)
         if access.runs_mps and "mps" in strategy.mechanisms and is_well:
             self._mps_suspects.remove(access.name)

@@ -24,6 +24,11 @@ class GpuDescription(TypedDict, total=False):
     memory_bytes: int | None
     driver: str | None
     gpus: int
+    uuid: str | None
+    """That of the GPU which cells get."""
+    dra_driver: str | None
+    dra_gates: list[str] | None
+    """Those that are on."""
 
 
 def view_of(record: TenantReport) -> View:

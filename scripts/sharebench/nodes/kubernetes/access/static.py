@@ -15,10 +15,9 @@ from sharebench.nodes.kubernetes.cluster import saved_state
 from sharebench.nodes.kubernetes.cluster.api import conditions_of
 from sharebench.nodes.kubernetes.cluster.foreign_pods import ENDED_PHASES, OWNER_LABEL
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import MEMORY_LABEL, labels_of
-from tenant.contract import PROBE_VARIABLE, SHOWN_VARIABLE, TenantReport, View
+from sharebench.nodes.limits import PROBE_BEYOND_BYTES, memory_limit, probe
+from tenant.contract import SHOWN_VARIABLE, TenantReport, View
 
-# How far beyond its limit a tenant tries to allocate: more than any rounding of the limit.
-PROBE_BEYOND_BYTES = 1 << 30
 GONE_SECONDS = 60.0
 POLL_SECONDS = 1.0
 
@@ -39,6 +38,10 @@ class Static(Access):
     def _memory_mib(self) -> int | None:
         label = self.cluster.labels().get(MEMORY_LABEL)
         return int(label) if label else None
+
+    def _memory_bytes(self) -> int | None:
+        memory_mib = self._memory_mib()
+        return None if memory_mib is None else memory_mib << 20
 
     def _is_there(self, deployment: str) -> bool:
         """Whether a ready pod belongs to a Deployment of that name, in whatever namespace.
@@ -123,8 +126,7 @@ class Static(Access):
         environment = dict(made["environment"])
         if made["shows"]:
             environment[SHOWN_VARIABLE] = ",".join(made["shows"])
-        if (limit_bytes := self._limit_bytes(strategy["limits"])) is not None:
-            environment[PROBE_VARIABLE] = str(limit_bytes + PROBE_BEYOND_BYTES)
+        environment |= probe(memory_limit(self._memory_bytes(), strategy["limits"]))
         return PodNeeds(
             limits=made["resources"],
             annotations=made["annotations"],
@@ -132,11 +134,6 @@ class Static(Access):
             environment=environment,
             scheduler=made["scheduler"],
         )
-
-    def _limit_bytes(self, limits: Limits) -> int | None:
-        """A tenant's memory; None where it has no limit, or the size of the GPU's is not known."""
-        percent, memory_mib = limits["memory_percent"], self._memory_mib()
-        return None if percent is None or memory_mib is None else int((memory_mib << 20) * percent / 100)
 
     def clean(self) -> None:
         """Wait until the scheduler has released the GPU, if it is one that holds it by pods of its own."""
@@ -193,7 +190,7 @@ class Static(Access):
         return evidence
 
     def _of_memory(self, limits: Limits, view: View, source: str) -> Evidence:
-        limit_bytes, total = self._limit_bytes(limits), view.get("memory_total_bytes")
+        limit_bytes, total = memory_limit(self._memory_bytes(), limits), view.get("memory_total_bytes")
         if limit_bytes is None or total is None:
             return []
         most = limit_bytes + PROBE_BEYOND_BYTES

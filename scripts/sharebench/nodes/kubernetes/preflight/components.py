@@ -174,11 +174,10 @@ def dra_driver(survey: Survey) -> Iterator[Row]:
     if why is not None:
         yield Row("DRA driver", why)
         return
-    count, build = len(dra.devices), dra.build
-    version = build.version if build else "version unknown"
+    count, known = len(dra.devices), dra.describe()
+    version = known["dra_driver"] or "version unknown"
     yield Row("DRA driver", f"{version} ({nvidia.NAME}, resource.k8s.io/{dra.version}, {count} device(s) offered)")
-    gates = sorted(name for name, is_on in (build.gates if build else {}).items() if is_on)
-    yield Row("  its gates", f"on: {', '.join(gates) or 'none'}")
+    yield Row("  its gates", f"on: {', '.join(known['dra_gates'] or []) or 'none'}")
 
 
 def prometheus(survey: Survey) -> Iterator[Row]:

@@ -36,6 +36,7 @@ from sharebench.nodes.kubernetes.cluster.nvidia_stack import (
     version_of,
 )
 from sharebench.nodes.kubernetes.cluster.saved_state import AccessState
+from sharebench.nodes.limits import memory_limit, probe
 from tenant.contract import TenantReport
 
 POLL_SECONDS = 1.0
@@ -115,7 +116,9 @@ class DevicePlugin(Access):
     def pod(self, spec: Spec, grant: Grant) -> PodNeeds:
         """One unit of the plugin's resource, by its name for the instance's profile."""
         if spec["strategy"]["mechanisms"][0] != "mig":
-            return PodNeeds(limits={keys.RESOURCE: "1"})
+            memory_mib = mig_instances.memory_mib(self.cluster.labels())
+            limit = memory_limit(None if memory_mib is None else memory_mib << 20, spec["strategy"]["limits"])
+            return PodNeeds(limits={keys.RESOURCE: "1"}, environment=probe(limit))
         partitioning = self._mig.partitioning(of_spec(spec["strategy"]))
         return PodNeeds(limits={partitioning.resource(grant.group): "1"})
 

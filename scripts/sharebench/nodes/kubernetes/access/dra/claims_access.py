@@ -21,6 +21,7 @@ from sharebench.nodes.kubernetes.cluster import claims_api
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused, Json
 from sharebench.nodes.kubernetes.cluster.claims_api import Device
 from sharebench.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
+from sharebench.nodes.limits import memory_limit, probe
 from tenant.contract import SHOWN_VARIABLE, TenantReport, device_digest
 
 GONE_SECONDS = 60.0
@@ -80,8 +81,11 @@ class Dra(Access):
         return {
             "product": str(first.attributes.get("productName", "unknown GPU")),
             "memory_bytes": whole[0].capacity_bytes.get("memory") if whole else None,
-            "driver": first.attributes.get("driverVersion"),
+            "driver": nvidia.driver_version(first),
             "gpus": max(len(whole), len(set(map(nvidia.parent, devices)) - {None})),
+            "uuid": nvidia.uuid(first) if whole else nvidia.parent(first),
+            "dra_driver": self.build.version if self.build else None,
+            "dra_gates": sorted(name for name, is_on in self.build.gates.items() if is_on) if self.build else None,
         }
 
     # What a cell asks.
@@ -108,9 +112,13 @@ class Dra(Access):
     def pod(self, spec: Spec, grant: Grant) -> PodNeeds:
         """The request of its part of the GPU, and a look at the variables that the driver sets."""
         strategy = of_spec(spec["strategy"])
+        memory_bytes = None
+        if strategy.mechanisms[0] != "mig":
+            memory_bytes = self.describe().get("memory_bytes")
+        limit_bytes = memory_limit(memory_bytes, spec["strategy"]["limits"])
         return PodNeeds(
             claims={dra_claims.claim_of(strategy, grant.group): dra_claims.request_of(grant.group)},
-            environment={SHOWN_VARIABLE: ",".join(nvidia.VARIABLES)},
+            environment={SHOWN_VARIABLE: ",".join(nvidia.VARIABLES), **probe(limit_bytes)},
         )
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:

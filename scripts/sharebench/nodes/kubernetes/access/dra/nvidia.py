@@ -71,6 +71,15 @@ def build_of(daemon_sets: Iterable[Json]) -> Build | None:
     return None
 
 
+def driver_version(device: Device) -> str | None:
+    """The GPU driver's version as NVIDIA writes it, `580.159.04`: a slice has it as semver, without leading zeros."""
+    found: str | None = device.attributes.get("driverVersion")
+    if found is None:
+        return None
+    major, *rest = found.split(".")
+    return ".".join([major, *(part.zfill(2) for part in rest)])
+
+
 def is_whole(device: Device) -> bool:
     return bool(device.attributes.get("type") == "gpu")
 

@@ -1,0 +1,41 @@
+"""A tenant's limits under MPS: the memory that it may use, and whether what it saw is within them."""
+
+from sharebench.core.spec import Limits
+from sharebench.nodes.contract import Evidence, item
+from tenant.contract import PROBE_VARIABLE, View
+
+# How far beyond its limit a tenant tries to allocate: more than any rounding of the limit.
+PROBE_BEYOND_BYTES = 1 << 30
+# MPS rounds a share of the SMs down, to whole TPCs of two SMs on the GPUs seen so far.
+SM_TOLERANCE = 2
+
+
+def memory_limit(memory_bytes: int | None, limits: Limits) -> int | None:
+    """A tenant's memory in bytes; None where it has no limit, or the size of the device's is not known."""
+    percent = limits["memory_percent"]
+    return None if percent is None or memory_bytes is None else int(memory_bytes * percent / 100)
+
+
+def probe(limit_bytes: int | None) -> dict[str, str]:
+    """The variable by which a tenant with this limit of its memory tries to allocate more; none without a limit."""
+    return {} if limit_bytes is None else {PROBE_VARIABLE: str(limit_bytes + PROBE_BEYOND_BYTES)}
+
+
+def within_limits(
+    limits: Limits, sm_count: int | None, memory_bytes: int | None, view: View | None, source: str
+) -> Evidence:
+    """Evidence from what a tenant saw of a device with that number of SMs and that memory; None is not compared."""
+    threads, evidence = limits["thread_percent"], Evidence()
+    sms = view and view["sm_count"]
+    if sm_count is not None and threads is None:
+        evidence.append(item("SMs", sm_count, sms, source))
+    elif sm_count is not None and threads is not None:
+        share = int(sm_count * threads / 100)
+        fits = sms is not None and max(1, share - SM_TOLERANCE) <= sms <= max(SM_TOLERANCE, share)
+        evidence.append(item("SMs", f"at most {share} of {sm_count}", sms, source, fits))
+    if (limit := memory_limit(memory_bytes, limits)) is not None:
+        free = view and view["memory_free_bytes"]
+        fits = free is not None and free <= limit
+        evidence.append(item("free memory in bytes", f"at most {limit}", free, source, fits))
+        evidence.append(item("allocation beyond the limit refused", True, view and view["over_limit_refused"], source))
+    return evidence
