@@ -13,6 +13,7 @@ CHATTER = (
     "Complete log",
     "Conda environments: ignored",
     "Config file ",
+    "Elapsed time",
     "Execute ",
     "Handing over execution",
     "Select jobs to execute",
@@ -25,7 +26,13 @@ BY_PROFILE = {
     Quietness.REASON,
     Quietness.RULES,
 }
-FAILED_COMMAND = "RuleException:\nCalledProcessError"
+# What a failed job says in addition to our own line.
+NO_NEWS = (
+    "RuleException:\nCalledProcessError",
+    "Exiting because a job execution failed",
+    "WorkflowError:\nAt least one job did not complete successfully",
+)
+NO_SUCH_RULE = "MissingRuleException:\nNo rule to produce "
 
 
 def is_news(record):
@@ -35,8 +42,14 @@ def is_news(record):
     tests/pipeline/test_what_the_terminal_shows.py.
     """
     text = str(record.msg)
+    if text.startswith(NO_SUCH_RULE):
+        asked = text.removeprefix(NO_SUCH_RULE).split(" (if you use")[0]
+        targets = sorted(
+            each.name for each in workflow.rules if not each.has_wildcards()
+        )
+        record.msg = f"no rule and no file {asked}; targets: {', '.join(targets)}"
     if record.levelno > logging.INFO:
-        return not text.startswith(FAILED_COMMAND)
+        return not text.startswith(NO_NEWS)
     return not text.startswith(CHATTER)
 
 

@@ -44,6 +44,7 @@ def test_a_study_that_switches_nothing(plugin: Cluster, namespace: str, tmp_path
     run = Run(tmp_path, plugin.kubeconfig, given)
     code, out = run.finish("preflight")
     assert code == 0, out
+    out = " ".join(out.split())
     assert "no Deployment hami-scheduler with a ready pod is in the cluster" in out
     assert "the node offers 3 of nvidia.com/gpu, and 7 tenants ask for 7" in out
     code, out = run.finish()

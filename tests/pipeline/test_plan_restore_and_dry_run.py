@@ -13,7 +13,7 @@ def test_the_plan_of_a_fresh_study(untouched: Checkout) -> None:
     assert planned.jobs == {"plan": {""}}
     assert (
         "28 of 28 cells to measure on node simulated: "
-        "exclusive 4, time-slicing 8, mps 8, mig 8; 8 node switches; about " in planned.out
+        "exclusive 4, time-slicing 8, mps 8, mig 8; 8 node switches; about " in planned.out.replace("\n  ", " ")
     )
     for strategy, count in {"exclusive": 4, "time-slicing": 8, "mps": 8, "mig": 8}.items():
         assert f"{count} of {count} cells" in next(

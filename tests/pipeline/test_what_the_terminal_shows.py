@@ -17,8 +17,27 @@ LINES = [
     r"alpha, mps × 2: 11\.\d* ms, slowdown 1\.\d\d, 1\d\d/s in all",
     r"alpha, mig × 2: 37\.\d* ms, slowdown 5\.\d\d, 5[\d.]*/s in all",
     r"report: results/report\.html \(4 more in tables/summary\.md\)",
-    r"Elapsed time: .*",
 ]
+
+
+PROFILE = "Using workflow specific profile profiles/default for setting default command line arguments."
+
+
+def test_a_refusal_is_one_line(untouched: Checkout) -> None:
+    asked = untouched.run("preflight")
+    said = "  preflight looks at a cluster, and the node is 'simulated'; add --configfile config/kubernetes.yaml, "
+    assert asked.code == 1
+    assert asked.out.splitlines() == [PROFILE, f"{said}or your own with node: kubernetes"]
+
+
+def test_an_unknown_target_is_answered_with_those_that_there_are(untouched: Checkout) -> None:
+    asked = untouched.run("advice")
+    assert asked.code == 1
+    first, line = asked.out.splitlines()
+    assert first == PROFILE and line.startswith(
+        "no rule and no file advice; targets: advise, aggregate, all, archive, "
+    )
+    assert ", run_cell" not in line, "what needs a name of a cell"
 
 
 def test_a_rerun_of_two_cells(finished: Checkout) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,6 +102,7 @@ def test_the_plan_says_what_each_strategy_needs(tmp_path: Path) -> None:
     first, *rest = lifecycle.plan(planned, tmp_path, {"run_cell": raw}).splitlines()
     assert first.startswith("9 of 10 cells to measure on node simulated: exclusive 2, mps 3, mig 4; 6 node switches")
     text = "\n".join(rest)
+    assert max(map(len, rest)) <= 100
     assert "3 of 4 cells  replicas 1, 9\n" in text
     assert "4 of 4 cells  replicas 1, 9  (infeasible here: 9)\n" in text
     assert "changes nothing" in text
@@ -119,7 +121,7 @@ def test_the_plan_asks_the_node_about_the_workloads(tmp_path: Path, monkeypatch:
     )
     monkeypatch.setattr(SimulatedNode, "not_attempted", lambda _, s, w: "never" if s.name == "streams" else None)
     planned = of(strategies=["mps", "streams"], workloads=["matmul", "detector"], replicas=[1, 2], repeats=1)
-    lines = lifecycle.plan(planned, tmp_path, {}).splitlines()
+    lines = re.sub(r"\n {10,}", " ", lifecycle.plan(planned, tmp_path, {})).splitlines()
     said = {line.split()[0]: line.partition("replicas 1, 2")[2].strip() for line in lines if "replicas 1, 2" in line}
     assert said == {
         "mps": "(infeasible here: 2 of matmul)",
@@ -289,12 +291,14 @@ def test_the_end_says_what_did_not_go_well(results: Path) -> None:
     )
     assert closing_lines(results)[1:] == [
         "1 of 7 cells hung: matmul, mps × 2: 1 of 2 tenants hung: not ready after 12 s",
-        "3 of 7 cells excluded: matmul, mig × 1 and 1 other: nothing_finished: tenant 0: all of 7 requests failed",
-        "2 of 7 cells carry a warning: foreign_cpu (2), drift (1)",
+        "3 of 7 cells excluded by nothing_finished 3, cpu_stolen 3: matmul, mig × 1 and 1 other: "
+        "nothing_finished: tenant 0: all of 7 requests failed",
+        f"2 of 7 cells carry a warning: foreign_cpu 2, drift 1; see {results / 'report.html'}",
         f"report: {results / 'report.html'}",
     ]
     cells(results, [{"repeat": 1, "warnings": "foreign_cpu"}])
-    assert closing_lines(results)[1] == "1 of 1 cells carry a warning: foreign_cpu"
+    named = f"1 of 1 cells carry a warning: foreign_cpu 1; see {results / 'report.html'}"
+    assert closing_lines(results)[1] == named
 
 
 def test_an_interruption_is_no_failure_to_be_traced(tmp_path: Path) -> None:

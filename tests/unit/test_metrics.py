@@ -178,7 +178,7 @@ def test_a_window_without_iterations_has_no_mean_and_no_error() -> None:
     ids=["fewer", "another distribution", "other buckets"],
 )
 def test_a_program_that_began_anew_is_no_window(after: Scrape) -> None:
-    with pytest.raises(NodeError, match="it began again"):
+    with pytest.raises(NodeError, match="it restarted"):
         between(state([0.02] * 10), after)
 
 
@@ -236,7 +236,9 @@ def test_the_windows_scrapes_make_the_record(served: Callable[..., int], tmp_pat
 
 def test_a_program_that_begins_anew_in_the_window_is_no_result(served: Callable[..., int], tmp_path: Path) -> None:
     port = served(page({"a": [0.02] * 100}).encode(), page({"a": [0.02] * 3}).encode())
-    with pytest.raises(NodeError, match=r"^tenant 3: its metrics went back from 100 to 3 iterations: it began again$"):
+    with pytest.raises(
+        NodeError, match=r"^tenant 3: its counters went backwards from 100 to 3 iterations: it restarted$"
+    ):
         window_of(endpoint(port, tmp_path))
 
 

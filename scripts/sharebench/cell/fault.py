@@ -123,7 +123,7 @@ class FaultCourse(Course):
                 return new_tenant_seconds, launched - began + new_tenant_seconds, attempt
         seconds = self.settings["timeouts"]["start_seconds"]
         raise Unrecoverable(
-            f"the device takes no new tenant within {seconds:g} s after the fault {self.spec['fault']['kind']}; "
+            f"no new tenant could start within {seconds:g} s after the fault {self.spec['fault']['kind']}; "
             "it may need a reset by its owner: see the kernel's log (dmesg)"
         )
 

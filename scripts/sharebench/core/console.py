@@ -7,6 +7,7 @@ import inspect
 import io
 import re
 import sys
+import textwrap
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -16,6 +17,8 @@ from typing import Annotated, get_args, get_origin, get_type_hints
 from sharebench.core.files import Damaged
 
 LINE_CHARACTERS = 500
+COLUMNS = 100
+"""Of a terminal."""
 OPTIONS = {
     "code": "fingerprint of the measuring code",
     "config": "the study's normalised config, as JSON",
@@ -39,6 +42,13 @@ def plain(text: str) -> str:
         cut = f"… ({len(clean)} characters)" if len(clean) > LINE_CHARACTERS else ""
         lines.append(clean[:LINE_CHARACTERS] + cut)
     return "\n".join(lines) + ("\n" if text.endswith("\n") else "")
+
+
+def wrapped(text: str, mark: str = "", hang: str = "  ") -> list[str]:
+    """The text in lines for a terminal; `mark` begins the first one, `hang` the others."""
+    return textwrap.wrap(
+        text, COLUMNS, initial_indent=mark, subsequent_indent=hang, break_on_hyphens=False, break_long_words=False
+    )
 
 
 def failed(line: object) -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import csv
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import dropwhile, groupby
 from operator import itemgetter
 from pathlib import Path
@@ -29,6 +30,8 @@ from sharebench.study.study import Study
 LOG_LINES = 20
 LEAST_FREE_BYTES = 16 * 2**20
 """With less than this on the disk after a failure, that is worth a line: a log may not have had room for the cause."""
+# In the reason of an excluded cell.
+GATE = re.compile(r"(?:^|; )([a-z_]+): ")
 # Rules that need the node.
 NODE_RULES = {"characterise_node", "calibrate", "configure_node", "run_cell", "restore", "measure_timeslice"}
 
@@ -99,7 +102,7 @@ def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str
     cells = {cell_of(path) for path in files.get("run_cell", ())}
     if cells:
         jobs = {"calibrate": len(files.get("calibrate", ()))}
-        lines = [headline(study, run_record.read_run(results), cells, jobs)]
+        lines = console.wrapped(headline(study, run_record.read_run(results), cells, jobs))
     else:
         made = ", ".join(f"{rule} {len(paths)}" for rule, paths in sorted(files.items()))
         lines = [f"no cell to measure; files to make: {made or 'none'}"]
@@ -109,12 +112,12 @@ def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str
         mine = [cell for cell in study.cells if cell.strategy == name]
         sizes = sorted({cell.replicas for cell in mine})
         without = _without_tenants(node, study, name)
-        lines.append(
-            f"  {name:{width}}  {sum(cell in cells for cell in mine):4d} of {len(mine)} cells"
-            f"  replicas {', '.join(map(str, sizes))}" + (f"  ({'; '.join(without)})" if without else "")
-        )
+        count = f"  {name:{width}}  {sum(cell in cells for cell in mine):4d} of {len(mine)} cells  "
+        of_sizes = f"replicas {', '.join(map(str, sizes))}" + (f"  ({'; '.join(without)})" if without else "")
+        lines += console.wrapped(of_sizes, count, " " * len(count))
         changes.setdefault(node.plan(study.strategies[name]), []).append(name)
-    lines += [f"  {', '.join(names)}: {change}" for change, names in changes.items()]
+    for change, names in changes.items():
+        lines += console.wrapped(f"{', '.join(names)}: {change}", "  ", "    ")
     lines.append(f"  order: {study.order}; `snakemake restore` brings the node back at any time")
     return "\n".join(lines)
 
@@ -180,7 +183,7 @@ def begin(
         except (NodeError, OSError, KeyboardInterrupt) as error:
             claim.release()
             raise ownership.OwnershipError(str(error) or "interrupted") from None
-    print(headline(study, run_record.read_run(results), cells, jobs), file=sys.stderr)
+    print(*console.wrapped(headline(study, run_record.read_run(results), cells, jobs)), sep="\n", file=sys.stderr)
     return claim
 
 
@@ -194,8 +197,15 @@ def _is_beyond(row: Mapping[str, str], largest: Mapping[str, str]) -> bool:
     return same and int(row["replicas"]) > int(largest["replicas"])
 
 
-def ending_lines(tables: Path) -> list[str]:
-    """What of a study did not go well, by kind, from its cells.csv: bad endings, excluded cells, and warnings."""
+def _counts(names: Iterable[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in Counter(names).most_common())
+
+
+def ending_lines(tables: Path, where: Path) -> list[str]:
+    """What of a study did not go well, by kind, from its cells.csv: bad endings, excluded cells, and warnings.
+
+    The file `where` shows which cells have these warnings.
+    """
     with (tables / "cells.csv").open(newline="") as file:
         # A cell has a row for each tenant, which say the same of the cell.
         cells = {
@@ -214,13 +224,13 @@ def ending_lines(tables: Path) -> list[str]:
         kinds = len({cell[:3] for cell in those})
         others = f" and {count_of(kinds - 1, 'other', 'others')}" if kinds > 1 else ""
         reason = cells[those[0]]["reason"].split("; ")[0]
-        where = f"{workload}, {strategy} × {replicas}{others}"
-        lines.append(f"{len(those)} of {len(cells)} cells {what}: {where}: {reason}")
-    warned = Counter(name for row in cells.values() for name in row["warnings"].split(";") if name)
-    if warned:
-        number = sum(bool(row["warnings"]) for row in cells.values())
-        names = ", ".join(f"{name} ({count})" if len(warned) > 1 else name for name, count in warned.most_common())
-        lines.append(f"{number} of {len(cells)} cells carry a warning: {names}")
+        first = f"{workload}, {strategy} × {replicas}{others}"
+        if what == "excluded":
+            what += f" by {_counts(name for cell in those for name in GATE.findall(cells[cell]['reason']))}"
+        lines.append(f"{len(those)} of {len(cells)} cells {what}: {first}: {reason}")
+    if warned := [row["warnings"].split(";") for row in cells.values() if row["warnings"]]:
+        names = _counts(name for own in warned for name in own)
+        lines.append(f"{len(warned)} of {len(cells)} cells carry a warning: {names}; see {where}")
     return lines
 
 
@@ -258,7 +268,7 @@ def closing_lines(results: Path) -> list[str]:
     return [
         *([f"{label}:"] if label else []),
         *shown,
-        *ending_lines(results / "tables"),
+        *ending_lines(results / "tables", results / "report.html"),
         f"report: {results / 'report.html'}{more}",
     ]
 
@@ -306,7 +316,8 @@ def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | No
     trouble = leave_node(study, results) if not NODE_RULES.isdisjoint(run["jobs"]) else None
     claim.release()
     if unfinished is None:
-        lines = closing_lines(results) if "report" in run["jobs"] else []
+        said = closing_lines(results) if "report" in run["jobs"] else []
+        lines = [part for line in said for part in console.wrapped(line)]
     else:
         lines = failed_logs(unfinished, run["started_epoch_seconds"])
         lines += [f"the node is down: {run['down']}"] if run["down"] else []
@@ -320,7 +331,7 @@ def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | No
                 # Asked for a second time: these tables are of no other use than to be looked at now.
                 lines.append("interrupted again: no tables of what was measured until now")
             if (results / "partial" / "cells.csv").exists():
-                lines += ending_lines(results / "partial")
+                lines += ending_lines(results / "partial", results / "partial" / "cells.csv")
         if not any(line.startswith("re-measure them:") for line in lines):
             lines.append("not complete: the same command again does only what is missing")
     lines += [trouble] if trouble else []

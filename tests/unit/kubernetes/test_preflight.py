@@ -1,5 +1,6 @@
 """What preflight reports of a cluster; the manifests grant what the driver needs, and no more."""
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 def inspected(**options: Any) -> tuple[str, bool]:
     lines, is_fit = preflight.inspect(study_of(STUDY | {"kubernetes": options}))
-    return "\n".join(lines), is_fit
+    return re.sub(r"\n {6,}", " ", "\n".join(lines)), is_fit
 
 
 def test_a_cluster_that_has_it_all(cluster: Cluster) -> None:
@@ -79,6 +80,14 @@ def test_a_cluster_that_has_it_all(cluster: Cluster) -> None:
     assert "feasible with 1, 3 tenants" in text
     assert "all that is needed" in text
     assert cluster.log == []
+
+
+def test_rows_fit_a_terminal_and_commands_stay_whole() -> None:
+    prose = str(components.Row("GPU", "word " * 40)).splitlines()
+    assert max(map(len, prose)) <= 100 and {line[:28] for line in prose[1:]} == {" " * 28}
+    command = f"kubectl patch {'x' * 90} --type merge"
+    *said, last = str(components.Row("", f"it has none; name one: {command}")).splitlines()
+    assert [line.strip() for line in said] == ["it has none; name one:"] and last.strip() == command
 
 
 def test_each_missing_part_comes_with_what_brings_it(cluster: Cluster) -> None:

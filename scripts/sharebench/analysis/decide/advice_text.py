@@ -3,7 +3,6 @@
 tables/advice.csv has all columns; the terminal shows five, in 100 characters.
 """
 
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -23,6 +22,7 @@ from sharebench.analysis.decide.advice import (
 )
 from sharebench.analysis.decide.cost import HOURS_PER_MONTH, dollars_per_million
 from sharebench.analysis.decide.rows import MEASURED, PERCENTILES, PREDICTED
+from sharebench.core.console import wrapped
 from sharebench.core.strategies import Strategy
 from sharebench.records.tables import TableRow
 
@@ -34,8 +34,6 @@ SHOWN = 4
 NOTHING_SHARED = (
     "none: no workload by itself was run under a strategy that shares (jobs, pairs and mixes have tables of their own)"
 )
-COLUMNS = 100
-"""Of a terminal."""
 
 
 class Answer(NamedTuple):
@@ -236,16 +234,12 @@ def markdown(table: pd.DataFrame, answers: Sequence[Answer], caption: str) -> st
 
 def terminal(table: pd.DataFrame, answers: Sequence[Answer], caption: str) -> str:
     """What the terminal shows: a sentence for each workload, then its strategies with the reasons."""
-    lines = [*_wrapped(caption, ""), ""]
-    lines += [line for each in answers for line in _wrapped(each.sentence, "")] or _wrapped(NOTHING_SHARED, "")
+    lines = [*wrapped(caption), ""]
+    lines += [line for each in answers for line in wrapped(each.sentence)] or wrapped(NOTHING_SHARED)
     for each in answers:
         lines += ["", each.workload, "", _table(table, each.workload, "simple"), ""]
-        lines += [line for reason in each.reasons for line in _wrapped(reason, "- ")]
+        lines += [line for reason in each.reasons for line in wrapped(reason, "- ")]
     return "\n".join(lines)
-
-
-def _wrapped(text: str, mark: str) -> list[str]:
-    return textwrap.wrap(text, COLUMNS, initial_indent=mark, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _table(table: pd.DataFrame, workload: str, style: str) -> str:

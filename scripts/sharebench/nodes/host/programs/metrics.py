@@ -188,12 +188,12 @@ class Difference:
 def between(first: Scrape, last: Scrape) -> Difference:
     """What was counted from one scrape to the next.
 
-    Raises NodeError when a count went back: the program, or what serves its metrics, began again.
+    Raises NodeError when a count went backwards: the program, or what serves its metrics, restarted.
     """
     counts = _plain(last.cumulative, first.cumulative)
     has_others = first.upper_seconds != last.upper_seconds
     if has_others or last.count < first.count or min(counts, default=0) < 0:
-        raise NodeError(f"its metrics went back from {first.count} to {last.count} iterations: it began again")
+        raise NodeError(f"its counters went backwards from {first.count} to {last.count} iterations: it restarted")
     seconds = (last.middle_ns - first.middle_ns) / NS
     count = last.count - first.count
     filled = [upper for upper, number in zip(last.upper_seconds, counts, strict=True) if number]

@@ -1,10 +1,12 @@
 """Rows of preflight on what is installed and on what the GPU can do, with the command that brings what is missing."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from sharebench.core.console import COLUMNS, wrapped
 from sharebench.core.study_config import ClusterOptions
 from sharebench.nodes.kubernetes.access.device_plugin import mig_instances
 from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import CAPABLE_LABEL
@@ -26,6 +28,8 @@ from sharebench.nodes.kubernetes.preflight.rights import OWN_NAMESPACE
 from sharebench.study.study import Study
 
 WIDTH = 26
+CLOSE = " " * 6
+COMMAND = re.compile(r"\b(kubectl|make) ")
 HIDDEN = "unknown (we may not look)"
 ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"
 PLUGIN_VALUES = "config/cluster/plugin-values.yaml"
@@ -40,7 +44,15 @@ class Row(NamedTuple):
     text: str
 
     def __str__(self) -> str:
-        return f"  {self.name:{WIDTH}}{self.text}"
+        head, hang = f"  {self.name:{WIDTH}}", " " * (WIDTH + 2)
+        lines = wrapped(self.text, head, hang)
+        command = COMMAND.search(self.text)
+        if command and len(lines) > 1:
+            # To be copied: in one line, wherever that begins.
+            whole = self.text[command.start() :]
+            lines = wrapped(self.text[: command.start()], head, hang)
+            lines.append((hang if len(hang + whole) <= COLUMNS else CLOSE) + whole)
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
