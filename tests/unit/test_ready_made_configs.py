@@ -1,0 +1,76 @@
+"""What the ready-made configs say of themselves: how long each takes is what `snakemake plan` would print."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from unit.studies import study_of
+
+from sharebench.config import nodes
+from sharebench.core import capabilities
+from sharebench.run import lifecycle
+
+FOLDER = Path(__file__).parents[2] / "config"
+STUDIES = sorted(
+    path.name for path in FOLDER.glob("*.yaml") if "results" in yaml.safe_load(path.read_text(encoding="utf-8"))
+)
+SECONDS = {"h": 3600, "min": 60, "s": 1}
+# `On one GPU it takes about 7 h 40 min`
+CLAIM = re.compile(r"[Oo]n (one GPU|two idle cores) it takes about ((?:\d+ (?:h|min|s)\b ?)+)")
+TOLERANCE = 0.2
+
+
+def seconds(text: str) -> int:
+    """Of `7 h 40 min`."""
+    return sum(int(number) * SECONDS[unit] for number, unit in re.findall(r"(\d+) (h|min|s)\b", text))
+
+
+def claims(name: str) -> Iterator[tuple[str, int]]:
+    """Where a study runs, and its seconds there, as the comment at its head says it."""
+    lines = (FOLDER / name).read_text(encoding="utf-8").splitlines()
+    head = lines[: next(number for number, line in enumerate(lines) if not line.startswith("#"))]
+    for where, time in CLAIM.findall(" ".join(line.lstrip("# ") for line in head)):
+        yield where, seconds(time)
+
+
+def planned(given: dict[str, Any]) -> int:
+    """Seconds in the first line of the plan, before anything is measured."""
+    study = study_of(given | ({"allow_faults": True} if given.get("faults") else {}))
+    calibrations = {"calibrate": len({cell.workload for cell in study.cells})}
+    return seconds(lifecycle.headline(study, {}, study.cells, calibrations).rpartition("about ")[2])
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_time_that_a_config_names_is_that_of_the_plan(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    said, given = dict(claims(name)), yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))
+    kind = given.get("node", "auto")
+    wanted = {"auto": {"one GPU", "two idle cores"}, "nvidia": {"one GPU"}, "kubernetes": {"one GPU"}}
+    assert set(said) == wanted.get(kind, {"two idle cores"})
+    (tmp_path / "nvidia0").touch()
+    monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", tmp_path / "nvidia0")
+    monkeypatch.setattr(nodes, "gpu_python", lambda _: tmp_path / "nvidia0")
+    for where, named in said.items():
+        node = kind if kind != "auto" else {"one GPU": "nvidia", "two idle cores": "cpu"}[where]
+        assert named == pytest.approx(planned(given | {"node": node}), rel=TOLERANCE), where
+
+
+def test_the_study_of_a_gpu_has_the_workloads_of_the_first_table() -> None:
+    """Those of the published study that it shows."""
+    published = yaml.safe_load((FOLDER.parent / "published/h200/inference/config.yaml").read_text(encoding="utf-8"))
+    ours = yaml.safe_load((FOLDER / "gpu.yaml").read_text(encoding="utf-8"))
+    assert set(ours["workloads"]) == set(published["workloads"])
+    assert set(ours["strategies"]) >= set(published["strategies"])
+
+
+@pytest.mark.parametrize("name", [name for name in STUDIES if name.startswith("kubernetes")])
+def test_a_study_of_a_cluster_has_workloads_that_tell_strategies_apart(name: str) -> None:
+    """Only a workload that leaves most of the GPU empty alone gains by MPS; all are the same on one that fills it."""
+    workloads = set(yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))["workloads"])
+    assert workloads > {"matmul-16384"}
