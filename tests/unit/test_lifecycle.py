@@ -16,8 +16,8 @@ from unit.studies import study_of
 from sharebench.core import run_record
 from sharebench.nodes.simulated.node import SimulatedNode
 from sharebench.run import lifecycle, ownership
-from sharebench.run.jobs import duration
 from sharebench.run.lifecycle import closing_lines, headline, relative_argv, switches
+from sharebench.run.live import duration
 from sharebench.run.ownership import OwnershipError
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study

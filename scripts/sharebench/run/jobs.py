@@ -34,7 +34,7 @@ from sharebench.records import record
 from sharebench.records.references import read_calibration, read_device
 from sharebench.records.telemetry import to_csv
 from sharebench.records.types import Record
-from sharebench.run import ownership
+from sharebench.run import live, ownership
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 from tenant.contract import Environment
@@ -136,7 +136,6 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
     load = study.config["workload_catalogue"][workload]["load"]
     strategy = alone(study.strategies, study.config["strategies"], node, workload_of(parse(spec), 0))
     where = "the exclusive device" if strategy.name == "exclusive" else f"one tenant's part under {strategy.name}"
-    print(f"calibrating {workload} on {where}", flush=True)
     # `spec` names what the calibration depends on, this one what is done.
     done = parse(study.under(spec, strategy.name))
     seconds = max(done["window_seconds"], study.config["window_seconds"])
@@ -146,7 +145,8 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
         return run_cell(node, strategy, text, block, _settings(study, cell.folder), {})[0]
 
     try:
-        measured, taken = calibrated(workload, measure, load.get("rate_of_capacity") is not None)
+        with live.shown(f"calibrating {workload} on {where}"):
+            measured, taken = calibrated(workload, measure, load.get("rate_of_capacity") is not None)
     except CalibrationError as failure:
         raise JobFailed(str(failure)) from None
     facts = read_device(device)
@@ -199,18 +199,18 @@ def measure_cell(run: Run, spec: str, code: str, calibrations: list[Path], raw: 
     wanted = parse(spec)
     strategy = study.strategies[wanted["strategy"]["name"]]
     block = study.block(Cell(strategy.name, wanted["workload"]["name"], wanted["replicas"], wanted["repeat"]))
-    print(progress(ownership.count_cell(run.results), wanted, study), flush=True)
     folder = str(raw.parent.relative_to(run.results))
     references = {found["workload"]: found for found in map(read_calibration, calibrations)}
     settings = _settings(study, folder)
-    if strategy.is_queue:
-        measured, rows = run_queue(node, strategy, spec, block, settings, references)
-    else:
-        course: type[Course] = FaultCourse if "fault" in wanted else Course
-        if "prometheus" in wanted:
-            course = PrometheusCourse
-            settings = {**settings, **settings_of(study.config, folder)}
-        measured, rows = run_cell(node, strategy, spec, block, settings, references, course)
+    with live.shown(*progress(ownership.count_cell(run.results), wanted, study)):
+        if strategy.is_queue:
+            measured, rows = run_queue(node, strategy, spec, block, settings, references)
+        else:
+            course: type[Course] = FaultCourse if "fault" in wanted else Course
+            if "prometheus" in wanted:
+                course = PrometheusCourse
+                settings = {**settings, **settings_of(study.config, folder)}
+            measured, rows = run_cell(node, strategy, spec, block, settings, references, course)
     ownership.verify(run.results)
     kept = {key: value for key, value in measured.items() if key != "environment"}
     provenance = _provenance(run, measured["environment"])
@@ -227,15 +227,14 @@ def restore(run: Run) -> None:
     print("the node is back in its original state" if restored else "nothing to restore", flush=True)
 
 
-def progress(run: run_record.RunRecord, wanted: Spec, study: Study) -> str:
-    """The cell's line on the terminal: which of how many, what, and how long the rest will take."""
+def progress(run: run_record.RunRecord, wanted: Spec, study: Study) -> tuple[str, float]:
+    """The cell's line on the terminal: which of how many, what; and how many seconds the rest will take."""
     number, planned = run["done"], run["planned"]
     name = f"{wanted['strategy']['name']} × {wanted['replicas']}, {wanted['workload']['name']}"
     # The first cell is timed by what is known of earlier runs, the others by this run's pace.
     elapsed = time.time() - (run["first_cell_epoch_seconds"] or time.time())
     each = elapsed / (number - 1) if number > 1 else seconds_per_cell(study, run)
-    left = duration((planned - number + 1) * each)
-    return f"cell {number} of {planned}: {name}, repeat {wanted['repeat']} · about {left} left"
+    return f"cell {number} of {planned}: {name}, repeat {wanted['repeat']}", (planned - number + 1) * each
 
 
 def wall_window_seconds(study: Study) -> float:
@@ -247,13 +246,3 @@ def seconds_per_cell(study: Study, run: run_record.RunRecord) -> float:
     """What a cell takes: its window and the mean overhead of these results' cells so far."""
     overhead = run.get("overhead") or {"cells": 1, "seconds": KINDS[study.node_kind].first_overhead_seconds}
     return float(wall_window_seconds(study) + overhead["seconds"] / overhead["cells"])
-
-
-def duration(seconds: float) -> str:
-    """A duration for people: `45 s`, `3 min 20 s`, `2 h 05 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -23,7 +23,8 @@ from sharebench.datasets import dataset
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.node import Node
 from sharebench.run import ownership
-from sharebench.run.jobs import duration, node_of, seconds_per_cell
+from sharebench.run.jobs import node_of, seconds_per_cell
+from sharebench.run.live import duration
 from sharebench.study.cells import Cell, cell_of
 from sharebench.study.study import Study
 
