@@ -185,7 +185,7 @@ def test_a_second_new_tenant_is_tried_after_setting_up_anew(node: FaultNode) -> 
 
 def test_a_device_that_takes_no_new_tenant_is_unrecoverable(node: FaultNode) -> None:
     node.refused = 2
-    with pytest.raises(Unrecoverable, match="no new tenant within 60 s after the fault killed"):
+    with pytest.raises(Unrecoverable, match="no new tenant could start within 60 s after the fault killed"):
         run(node)
     assert [fresh.life[-1] for fresh in node.fresh] == ["stop", "stop"]
 
