@@ -73,7 +73,7 @@ lint: $(VENV)/dev.stamp
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/snakefmt --check Snakefile rules
-	@$(BIN)/mypy scripts tests/conftest.py tests/pipeline tests/cluster/testbed tests/gpu/gpu_host.py tests/grafana.py tests/tables.py tests/watching.py
+	@$(BIN)/mypy scripts benchmarks tests
 	@PYTHONPATH=scripts $(BIN)/lint-imports --no-cache > $(VENV)/layers.log || { cat $(VENV)/layers.log; exit 1; }
 	@$(BIN)/snakemake --lint --quiet --config node=cpu
 	@$(BIN)/python docs/prose.py --python

@@ -200,6 +200,7 @@ def rates() -> Rates:
             measurement.turn()
         record = measurement.wait_record(0)
         folding.append(100 * (1 - record["coverage_ratio"]))
+        assert record["cpu"] is not None
         return float(record["count"] / record["cpu"]["cpu_seconds"])
 
     bases, changes = [without_hz()], []

@@ -18,7 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 
@@ -28,10 +28,14 @@ from sharebench.analysis.tables.histograms import export_histograms
 from sharebench.cell.cell import run_cell
 from sharebench.config import load as configuration
 from sharebench.core.files import write_json
+from sharebench.core.spec import Calibration
+from sharebench.core.study_config import StudyConfig
 from sharebench.datasets import dataset
 from sharebench.figures.catalogue import names_for
 from sharebench.nodes import open_node
+from sharebench.nodes.contract import Settings
 from sharebench.records import record
+from sharebench.records.types import Record
 from sharebench.run import lifecycle
 from sharebench.run.jobs import node_of
 from sharebench.study.cells import Cell
@@ -106,23 +110,29 @@ def snakemake(folder: Path, *arguments: str | Path) -> Run:
     return run(folder, [SNAKEMAKE, *here, *arguments])
 
 
-def fabricate(job: tuple[dict[str, Any], str, list[Cell]]) -> None:
+def fabricate(job: tuple[StudyConfig, str, list[Cell]]) -> None:
     """Measure cells of a simulated study in this process, without Snakemake."""
     config, results, cells = job
     study, root = Study(config), Path(results)
     # A device of its own, because the others fabricate at the same time.
-    node = open_node(study.node_kind, study.config[study.node_kind], root / f".node-{os.getpid()}")
-    settings = {"timeouts": config["timeouts"]}
-    calibration = {"capacity_hz": 1.0, "output_digest": [1.0], "roofs": None, "idle_power_watts": None}
-    calibrations = dict.fromkeys(study.calibrated(), calibration)
+    node = open_node(study.node_kind, study.node_options(), root / f".node-{os.getpid()}")
+    calibrations: dict[str, Calibration] = {
+        workload: {
+            "workload": workload,
+            "capacity_hz": 1.0,
+            "output_digest": [1.0],
+            "roofs": None,
+            "idle_power_watts": None,
+        }
+        for workload in study.calibrated()
+    }
     for cell in cells:
         strategy = study.strategies[cell.strategy]
-        measured, _ = run_cell(
-            node, strategy, study.spec(cell), study.block(cell), {**settings, "cell_folder": cell.folder}, calibrations
-        )
-        del measured["environment"]
-        code = study.code(cell.workload)
-        record.write(root / cell.raw, measured | {"code": code, "provenance": PROVENANCE})
+        settings: Settings = {"timeouts": config["timeouts"], "cell_folder": cell.folder}
+        measured, _ = run_cell(node, strategy, study.spec(cell), study.block(cell), settings, calibrations)
+        whole = {key: value for key, value in measured.items() if key != "environment"}
+        whole |= {"code": study.code(cell.workload), "provenance": PROVENANCE}
+        record.write(root / cell.raw, cast(Record, whole))
 
 
 def large_data_set(folder: Path, cells: int) -> Path:
@@ -222,7 +232,8 @@ def main() -> None:
         }.items():
             done = run(folder, [sys.executable, SCRIPTS / command[0], *command[1:]])
             report(what, f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB", "≤ 60 s, 2 GiB, with aggregate")
-        for figure in names_for({"interference": [], "faults": [], "workloads": []}, "simulated"):
+        no_pairs = cast(StudyConfig, {"interference": [], "faults": [], "workloads": []})
+        for figure in names_for(no_pairs, "simulated"):
             done = run(folder, [sys.executable, SCRIPTS / "plot_figures.py", *there, "--figures", figure])
             report(f"figure {figure}, 10000 cells", f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB", "≤ 30 s, 2 GiB")
         done = run(folder, [sys.executable, SCRIPTS / "render_report.py", *there])

@@ -17,12 +17,12 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 
@@ -36,12 +36,16 @@ from sharebench.analysis.cells.slowdown import group_slowdown, latency_ratio
 from sharebench.analysis.decide import scaling
 from sharebench.analysis.decide.shares import Device, parts
 from sharebench.analysis.tables.summary import summary_table
+from sharebench.core.spec import ModelSpec, Spec, StrategySpec
 from sharebench.core.strategies import Strategy
+from sharebench.core.study_config import Noise, SimulatedOptions
 from sharebench.core.units import NS
-from sharebench.nodes.contract import Grant
+from sharebench.nodes.contract import Grant, Settings
 from sharebench.nodes.simulated.load import iteration_seconds
 from sharebench.nodes.simulated.tenants import SimulatedTenants
+from sharebench.records.types import Record
 from sharebench.study.cells import Cell
+from tenant.contract import TenantReport
 
 STUDIES = 2000
 REPEATS = 5
@@ -58,7 +62,7 @@ POINTS = (
     ("mig", 4),
 )
 MECHANISMS = {"exclusive-again": "exclusive"}
-SILENT = {
+SILENT: Noise = {
     "cell_cv": 0.0,
     "iteration_cv": 0.0,
     "autocorrelation": 0.0,
@@ -110,8 +114,8 @@ class Planted:
     """What a study is drawn from: the device, the work of an iteration, and the noise."""
 
     seed: int
-    node: Mapping[str, Any]
-    work: Mapping[str, float]
+    node: SimulatedOptions
+    work: ModelSpec
     condition: Condition = AS_PLANTED
 
     def mean_seconds(self, strategy: str, replicas: int) -> float:
@@ -135,33 +139,51 @@ class Planted:
         return float(drifting * (1 + noise["straggler_ratio"] * (noise["straggler_factor"] - 1)))
 
 
+def device(time_slicing_overhead: float, noise: Noise) -> SimulatedOptions:
+    """An A100."""
+    return {
+        "product": "A100",
+        "sms": 108,
+        "memory_gib": 80,
+        "mig_slices": 7,
+        "mig_slice_sms": 14,
+        "time_slicing_overhead": time_slicing_overhead,
+        "noise": noise,
+    }
+
+
 def planted(seed: int) -> Planted:
     """A study of an A100 and a workload with everything that may be planted, drawn from the seed."""
     draw = random.Random(seed)
-    noise = SILENT | {
+    noise: Noise = {
+        **SILENT,
         "cell_cv": draw.uniform(0.005, 0.03),
         "iteration_cv": draw.uniform(0.02, 0.3),
         "autocorrelation": draw.uniform(0, 0.8),
         "drift": draw.uniform(-0.1, 0.1),
         "straggler_ratio": draw.uniform(0, 0.01),
     }
-    node = {"sms": 108, "mig_slice_sms": 14, "time_slicing_overhead": draw.uniform(0.02, 0.2), "noise": noise}
-    work = {"serial_seconds": draw.uniform(0.01, 0.06), "parallel_sm_seconds": draw.uniform(2.0, 6.0)}
-    return Planted(seed, node, work)
+    a100 = device(draw.uniform(0.02, 0.2), noise)
+    work: ModelSpec = {"serial_seconds": draw.uniform(0.01, 0.06), "parallel_sm_seconds": draw.uniform(2.0, 6.0)}
+    return Planted(seed, a100, work)
 
 
 def planted_difference(seed: int, difference: float, paired_cv: float) -> Planted:
     """A study in which time-slicing takes that much longer than MPS, and pairs of a block scatter by `paired_cv`."""
-    noise = SILENT | {"cell_cv": paired_cv / math.sqrt(2), "iteration_cv": 0.001}
-    node = {"sms": 108, "mig_slice_sms": 14, "time_slicing_overhead": difference, "noise": noise}
+    noise: Noise = {**SILENT, "cell_cv": paired_cv / math.sqrt(2), "iteration_cv": 0.001}
     # Without a serial part MPS divides the device as time-slicing does, but for the switches.
-    return Planted(seed, node, {"serial_seconds": 0.0, "parallel_sm_seconds": 4.0})
+    return Planted(seed, device(difference, noise), {"serial_seconds": 0.0, "parallel_sm_seconds": 4.0})
 
 
-def _strategy(name: str) -> dict[str, Any]:
+def _strategy(name: str) -> StrategySpec:
     mechanism = MECHANISMS.get(name, name)
-    profile = "1g" if mechanism == "mig" else None
-    return {"name": name, "mechanisms": [mechanism], "profile": profile, "limits": {"thread_percent": None}}
+    return {
+        "name": name,
+        "mechanisms": [mechanism],
+        "profile": "1g" if mechanism == "mig" else None,
+        "instances": None,
+        "limits": {"thread_percent": None, "memory_percent": None},
+    }
 
 
 def _as_entry(name: str) -> Strategy:
@@ -176,27 +198,39 @@ def simulate(study: Planted, points: Sequence[tuple[str, int]], repeats: int) ->
     for repeat in range(1, repeats + 1):
         for strategy, replicas in points:
             factor = study.condition.factor(study.seed, strategy, replicas, repeat)
-            spec = {
+            spec: Spec = {
                 "strategy": _strategy(strategy),
                 "workload": {
                     "name": "planted",
-                    "simulated": {name: factor * seconds for name, seconds in study.work.items()},
+                    "kind": "loop",
+                    "params": {},
+                    "load": {"arrival": "closed"},
+                    "output_tolerance": 0.0,
+                    "simulated": {
+                        "serial_seconds": factor * study.work["serial_seconds"],
+                        "parallel_sm_seconds": factor * study.work["parallel_sm_seconds"],
+                    },
                 },
                 "replicas": replicas,
                 "repeat": repeat,
-                "node": {"options": {"seed": study.seed}},
+                "window_seconds": window_ns / NS,
+                "node": {"kind": "simulated", "options": {"seed": study.seed}},
             }
-            loads = {"loads": [{"arrival": "closed"}] * replicas}
-            tenants = SimulatedTenants(spec, loads, study.node, None)
+            settings: Settings = {
+                "timeouts": {"start_seconds": 1.0, "record_seconds": 1.0},
+                "cell_folder": "",
+                "loads": [{"arrival": "closed", "seed": 0, "before": 0}] * replicas,
+            }
+            tenants = SimulatedTenants(spec, settings, study.node, None)
             tenants.start([Grant(index, index if strategy == "mig" else 0) for index in range(replicas)])
             tenants.window = (0, window_ns)
             cells.append(reduced(_record(spec, tenants.measured(), window_ns / NS)))
     return cells
 
 
-def _record(spec: Mapping[str, Any], tenants: Sequence[Mapping[str, Any]], window_seconds: float) -> dict[str, Any]:
+def _record(spec: Spec, tenants: Sequence[TenantReport], window_seconds: float) -> Record:
     """What the tables need of a record."""
-    return {
+    needed = {
         "spec": json.dumps(spec),
         "cell": {
             "strategy": spec["strategy"]["name"],
@@ -216,6 +250,7 @@ def _record(spec: Mapping[str, Any], tenants: Sequence[Mapping[str, Any]], windo
         "window": {"start_monotonic_seconds": 0.0, "end_monotonic_seconds": window_seconds},
         "tenants": [{**tenant, "status": "ok"} for tenant in tenants],
     }
+    return cast(Record, needed)
 
 
 @dataclass(frozen=True)
@@ -241,7 +276,7 @@ def intervals(study: Planted, cells: Sequence[MeasuredCell]) -> Iterator[Interva
     table = summary_table(cells, expected, Baseline(cells, "exclusive")).set_index(["strategy", "replicas"])
     alone = study.mean_seconds("exclusive", 1)
     for strategy, replicas in POINTS:
-        row = table.loc[strategy, replicas]
+        row: Any = table.loc[strategy, replicas]
         mean = study.mean_seconds(strategy, replicas)
         truths = {"latency_mean_seconds": mean}
         if strategy != "exclusive":
@@ -263,7 +298,7 @@ def intervals(study: Planted, cells: Sequence[MeasuredCell]) -> Iterator[Interva
     if study.condition.two_states == 1:
         # What is fitted then is not what was planted.
         yield from _fitted(study, cells, table)
-    again = table.loc["exclusive-again", 1]
+    again: Any = table.loc["exclusive-again", 1]
     yield Interval("A/A", "× 1", again["slowdown_low"], again["slowdown_high"], 1.0)
 
 

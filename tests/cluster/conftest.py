@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in mine if "SHAREBENCH_CLUSTER" not in os.environ else ():
         item.add_marker("cluster")
     for item in mine:  # tests that bring a test bed of their own stay together, where several processes run tests
-        if "cluster" not in item.fixturenames:
+        if "cluster" not in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
     others = [item for item in mine if not is_for(chosen(), item)]
     config.hook.pytest_deselected(items=others)
@@ -39,9 +39,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """The cluster's description, next to the failure: a log of CI is all that is left of it."""
-    report: pytest.TestReport = yield
+    report = yield
     clusters = [each for each in getattr(item, "funcargs", {}).values() if isinstance(each, Cluster)]
     if report.failed and clusters:
         report.sections.append(("cluster", described(clusters[0])))

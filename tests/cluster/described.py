@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from cluster.harness import Cluster
-from kubernetes import client
 
 EVENTS = 25
 LOG_LINES = 5
@@ -39,7 +39,7 @@ def _pods(cluster: Cluster) -> Iterator[str]:
         yield f"pod {pod.metadata.namespace}/{pod.metadata.name}: {pod.status.phase}{ends} {states}"
 
 
-def _state(status: client.V1ContainerStatus) -> str:
+def _state(status: Any) -> str:
     state = status.state.waiting or status.state.terminated
     return f"{status.name} {state.reason if state else 'runs'}, {status.restart_count} restarts"
 

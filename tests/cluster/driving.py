@@ -11,14 +11,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
 from cluster.harness import PYTHON_IMAGE, Cluster
 
 from sharebench.config import load as configuration
-from sharebench.nodes.contract import Grant, State
+from sharebench.core.spec import WorkloadSpec
+from sharebench.core.study_config import Timeouts
+from sharebench.nodes.contract import Grant, PlannedLoad, State
 from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.nodes.kubernetes.pods.tenants import PodTenants
 from sharebench.study.study import Study
@@ -27,7 +29,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 SNAKEMAKE = Path(sys.executable).parent / "snakemake"
 RUN_SECONDS = 400
 RUN = "20261120-000000-aaaa"
-TIMEOUTS = {"start_seconds": 60, "record_seconds": 20}
+TIMEOUTS: Timeouts = {"start_seconds": 60, "record_seconds": 20}
 
 
 def study_of(namespace: str, **changes: Any) -> dict[str, Any]:
@@ -96,8 +98,8 @@ def tenants_of(node: ClusterNode, study: Study, count: int, **workload: Any) -> 
     """This number of tenants, not started yet; `workload` changes what the spec says of it."""
     cell = next(each for each in study.cells)
     spec = study.spec_of(cell)
-    spec["workload"] |= workload
-    loads = [{"arrival": "closed", "seed": 1}] * count
+    spec["workload"] = cast(WorkloadSpec, {**spec["workload"], **workload})
+    loads: list[PlannedLoad] = [{"arrival": "closed", "seed": 1, "before": 0}] * count
     made = node.tenants(spec, {"timeouts": TIMEOUTS, "loads": loads, "cell_folder": f"cells/{time.time()}"})
     assert isinstance(made, PodTenants)
     return made

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import yaml
 from cluster.testbed import lifecycle
@@ -57,10 +57,11 @@ class Cluster:
     api: client.ApiClient = field(init=False)
 
     def __post_init__(self) -> None:
-        self.api = config.new_client_from_config(str(self.kubeconfig))
+        self.api = cast(Any, config).new_client_from_config(str(self.kubeconfig))
 
     @cached_property
-    def core(self) -> client.CoreV1Api:
+    def core(self) -> Any:
+        """The core API; Any, since the client has every field of an object as one that may be None."""
         return client.CoreV1Api(self.api)
 
     @cached_property
@@ -71,7 +72,7 @@ class Cluster:
     def node_name(self) -> str:
         return str(self.core.list_node().items[0].metadata.name)
 
-    def node(self) -> client.V1Node:
+    def node(self) -> Any:
         return self.core.read_node(self.node_name)
 
     def resources(self) -> dict[str, tuple[int, int]]:
@@ -111,7 +112,7 @@ class Cluster:
         eventually(f"{count} {name} after label {value}", is_there, seconds)
         return seen
 
-    def plugin_pods(self, name: str = "nvidia-device-plugin") -> list[client.V1Pod]:
+    def plugin_pods(self, name: str = "nvidia-device-plugin") -> list[Any]:
         selector = f"app.kubernetes.io/name={name}"
         return list(self.core.list_namespaced_pod(PLUGIN_NAMESPACE, label_selector=selector).items)
 
@@ -123,7 +124,7 @@ class Cluster:
             if error.status != NOT_FOUND:
                 raise
 
-    def containers(self, name: str = "nvidia-device-plugin") -> dict[str, client.V1ContainerStatus]:
+    def containers(self, name: str = "nvidia-device-plugin") -> dict[str, Any]:
         """State of each container of a daemon set's pod; not of one that is on its way out."""
         (pod,) = [pod for pod in self.plugin_pods(name) if pod.metadata.deletion_timestamp is None]
         return {status.name: status for status in pod.status.container_statuses or []}
@@ -209,7 +210,7 @@ class Cluster:
         run = self.core.connect_get_namespaced_pod_exec
         return str(stream(run, name, namespace, command=list(command), stdout=True, stderr=True, **choice))
 
-    def mps_share(self, daemon: client.V1Pod) -> float:
+    def mps_share(self, daemon: Any) -> float:
         """Percent of the SMs that the MPS daemon in this pod gives each client."""
         control = "echo get_default_active_thread_percentage | nvidia-cuda-mps-control"
         command = ["env", "CUDA_MPS_PIPE_DIRECTORY=/mps/nvidia.com/gpu/pipe", "sh", "-c", control]

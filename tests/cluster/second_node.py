@@ -27,7 +27,7 @@ class SecondNode:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         # Clients are not made for several threads.
-        self.core = client.CoreV1Api(client.ApiClient(cluster.api.configuration))
+        self.core: Any = client.CoreV1Api(client.ApiClient(cluster.api.configuration))
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._live, name=NAME, daemon=True)
 
@@ -44,7 +44,7 @@ class SecondNode:
             with suppress(client.ApiException):
                 self.core.delete_namespaced_pod(pod.metadata.name, pod.metadata.namespace, grace_period_seconds=0)
 
-    def _pods(self) -> list[client.V1Pod]:
+    def _pods(self) -> list[Any]:
         return list(self.core.list_pod_for_all_namespaces(field_selector=f"spec.nodeName={NAME}").items)
 
     def _live(self) -> None:
@@ -80,7 +80,7 @@ class SecondNode:
         ready = {"type": "Ready", "status": "True", "reason": "StandIn", "lastHeartbeatTime": now}
         self.core.patch_node_status(NAME, {"status": {"capacity": room, "allocatable": room, "conditions": [ready]}})
 
-    def _answer_for(self, pod: client.V1Pod) -> None:
+    def _answer_for(self, pod: Any) -> None:
         name, namespace = pod.metadata.name, pod.metadata.namespace
         if pod.metadata.deletion_timestamp:
             self.core.delete_namespaced_pod(name, namespace, grace_period_seconds=0)

@@ -4,11 +4,12 @@ import argparse
 import json
 import multiprocessing
 import time
+from typing import Any
 
 import torch
 
 
-def step_of(workload):
+def step_of(workload: str) -> Any:
     if workload == "matmul-256":
         left, right, product = torch.randn(3, 256, 256, dtype=torch.float64).cuda()
         return lambda: torch.mm(left, right, out=product)
@@ -26,8 +27,8 @@ def step_of(workload):
     return lambda: model(picture)
 
 
-@torch.inference_mode()
-def run(given, barrier, results):
+@torch.inference_mode()  # type: ignore[untyped-decorator]
+def run(given: argparse.Namespace, barrier: Any, results: Any) -> None:
     torch.backends.cudnn.allow_tf32 = False
     torch.cuda.set_stream(torch.cuda.Stream())
     step, taken = step_of(given.workload), []
@@ -54,7 +55,8 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=10)
     given, spawn = parser.parse_args(), multiprocessing.get_context("spawn")
     barrier, results = spawn.Barrier(given.processes), spawn.Queue()
-    [spawn.Process(target=run, args=(given, barrier, results), daemon=True).start() for _ in range(given.processes)]
+    for _ in range(given.processes):
+        spawn.Process(target=run, args=(given, barrier, results), daemon=True).start()
     tenants = [results.get(timeout=given.seconds + 120) for _ in range(given.processes)]
     mean = sum(each["count"] * each["mean"] for each in tenants) / sum(each["count"] for each in tenants)
     print(json.dumps({**vars(given), "mean": mean, "tenants": tenants}))

@@ -34,7 +34,7 @@ from sharebench.config import load  # noqa: E402
 from sharebench.core import run_record  # noqa: E402
 from sharebench.core.capabilities import gpu_python  # noqa: E402
 from sharebench.nodes import open_node  # noqa: E402
-from sharebench.nodes.contract import NodeError  # noqa: E402
+from sharebench.nodes.contract import NodeError, Settings  # noqa: E402
 from sharebench.nodes.host.mps import foreign_daemon  # noqa: E402
 from sharebench.nodes.host.nvml import Gpu  # noqa: E402
 from sharebench.nodes.node import Node  # noqa: E402
@@ -79,7 +79,7 @@ def catalogue_name(arguments: argparse.Namespace) -> str:
 
 def ours(node: Node, of: Study, cell: Cell, results: Path) -> float:
     """Mean of an iteration over all tenants of one cell, µs; reports failed gates."""
-    settings = {"timeouts": of.config["timeouts"], "cell_folder": cell.folder}
+    settings: Settings = {"timeouts": of.config["timeouts"], "cell_folder": cell.folder}
     try:
         record, _ = run_cell(node, of.strategies[cell.strategy], of.spec(cell), of.block(cell), settings, {})
     finally:

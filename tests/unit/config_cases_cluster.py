@@ -10,6 +10,46 @@ KUBERNETES = {"node": "kubernetes", "strategies": ["exclusive", "time-slicing", 
 
 
 # What is changed, and what the line must say: key, value, remedy.
+TEMPLATES: dict[str, tuple[str, dict[str, Any], str, list[str]]] = {
+    "unknown placeholder": (
+        "hami",
+        {f"{S}.hami.pod.shows": {"CUDA_DEVICE_SM_LIMIT": "$thread_precent"}},
+        "pod.shows.CUDA_DEVICE_SM_LIMIT:",
+        ["'thread_precent'", "is not a placeholder", "did you mean 'thread_percent'?"],
+    ),
+    "nothing to stand for": (
+        "kai-fraction",
+        {f"{S}.kai-fraction.pod.annotations": {"gpu-memory": "$memory_mib"}},
+        "pod.annotations.gpu-memory:",
+        ["$memory_mib has nothing to stand for", "give memory_percent, such as 100/N"],
+    ),
+    "braces": (
+        "kai-fraction",
+        {f"{S}.kai-fraction.pod.annotations": {"gpu-fraction": "{share}"}},
+        "pod.annotations.gpu-fraction:",
+        ["'{share}' holds a brace or a $ without a placeholder", "$thread_percent"],
+    ),
+    "no GPU": (
+        "kai-fraction",
+        {f"{S}.kai-fraction.pod.annotations": None},
+        "pod.resources:",
+        ["{} brings no GPU", "such as nvidia.com/gpu: 1"],
+    ),
+    "limit that no pod asks for": (
+        "kai-fraction",
+        {f"{S}.kai-fraction.memory_percent": "100/N"},
+        "memory_percent:",
+        ["'100/N' reaches no pod", "use $memory_percent in pod.resources", "remove it"],
+    ),
+    "resource without a domain": (
+        "hami",
+        {f"{S}.hami.pod.resources": {"gpu": 1}},
+        "pod.resources: the name 'gpu'",
+        ["is not the name of an extended resource, such as nvidia.com/gpu"],
+    ),
+    "typo": ("hami", {f"{S}.hami.pod.sheduler": "x"}, "pod:", ["'sheduler'", "did you mean 'scheduler'?"]),
+}
+"""Of each fault of a template: strategy, what is changed, where it is found, and with which words."""
 CLUSTER: dict[str, tuple[dict[str, Any], list[str]]] = {
     # the node, its strategies, and how tenants get to its GPU
     "program in a cluster": (
@@ -47,45 +87,7 @@ CLUSTER: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     **{
         f"template: {what}": (KUBERNETES | {"strategies": [name], **changes}, [f"{S}.{name}.{where}", *substance])
-        for what, (name, changes, where, substance) in {
-            "unknown placeholder": (
-                "hami",
-                {f"{S}.hami.pod.shows": {"CUDA_DEVICE_SM_LIMIT": "$thread_precent"}},
-                "pod.shows.CUDA_DEVICE_SM_LIMIT:",
-                ["'thread_precent'", "is not a placeholder", "did you mean 'thread_percent'?"],
-            ),
-            "nothing to stand for": (
-                "kai-fraction",
-                {f"{S}.kai-fraction.pod.annotations": {"gpu-memory": "$memory_mib"}},
-                "pod.annotations.gpu-memory:",
-                ["$memory_mib has nothing to stand for", "give memory_percent, such as 100/N"],
-            ),
-            "braces": (
-                "kai-fraction",
-                {f"{S}.kai-fraction.pod.annotations": {"gpu-fraction": "{share}"}},
-                "pod.annotations.gpu-fraction:",
-                ["'{share}' holds a brace or a $ without a placeholder", "$thread_percent"],
-            ),
-            "no GPU": (
-                "kai-fraction",
-                {f"{S}.kai-fraction.pod.annotations": None},
-                "pod.resources:",
-                ["{} brings no GPU", "such as nvidia.com/gpu: 1"],
-            ),
-            "limit that no pod asks for": (
-                "kai-fraction",
-                {f"{S}.kai-fraction.memory_percent": "100/N"},
-                "memory_percent:",
-                ["'100/N' reaches no pod", "use $memory_percent in pod.resources", "remove it"],
-            ),
-            "resource without a domain": (
-                "hami",
-                {f"{S}.hami.pod.resources": {"gpu": 1}},
-                "pod.resources: the name 'gpu'",
-                ["is not the name of an extended resource, such as nvidia.com/gpu"],
-            ),
-            "typo": ("hami", {f"{S}.hami.pod.sheduler": "x"}, "pod:", ["'sheduler'", "did you mean 'scheduler'?"]),
-        }.items()
+        for what, (name, changes, where, substance) in TEMPLATES.items()
     },
     "static without a template": (
         KUBERNETES | {"kubernetes.access": "static"},

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import getitem
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +14,7 @@ import numpy.typing as npt
 from sharebench.gates import gates
 from sharebench.records import record as records
 from sharebench.records.telemetry import NOTHING_KNOWN
+from sharebench.records.types import CellRecord, GateVerdict, Record
 from tenant.buckets import bucket_index, to_sparse
 from tenant.contract import BUCKET_COUNT
 
@@ -292,30 +291,41 @@ def record(
         measured["calibration"] |= {"output_digest": None, "workloads": dict.fromkeys(tenants_run, alone)}
     if status in ("infeasible", "not-measured"):
         measured |= {"evidence": [], "calibration": None, "window": None, "telemetry": None}
-    return measured | {"gates": gates.evaluate(measured)}
+    return measured | {"gates": gates.evaluate(cast(CellRecord, measured))}
 
 
 def changed(record: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """The record, with other values at these dotted paths."""
     for path, value in changes.items():
         *outer, last = [int(part) if part.isdigit() else part for part in path.split(".")]
-        reduce(getitem, outer, record)[last] = value
+        place: Any = record
+        for part in outer:
+            place = place[part]
+        place[last] = value
     return record
 
 
-def gate(record: dict[str, Any], name: str) -> dict[str, Any] | None:
+def gate(record: Mapping[str, Any], name: str) -> GateVerdict | None:
     """The verdict of the gate of that name now; None when it does not apply."""
-    found = [each for each in gates.evaluate(record) if each["name"] == name]
+    found = [each for each in gates.evaluate(cast(CellRecord, record)) if each["name"] == name]
     assert len(found) <= 1
     return found[0] if found else None
 
 
-def written(path: Path, measured: Mapping[str, Any]) -> dict[str, Any]:
+def written(path: Path, measured: Mapping[str, Any]) -> Record:
     """The record of what a cell measured, written as its job writes it, and read again."""
-    unknown = {"python": "3", "platform": "Linux", "packages": {}, "git_commit": None, "git_dirty": None}
-    provenance = unknown | {"run_id": "run-1", "started_epoch_seconds": 1.0} | (measured["environment"] or {})
+    provenance: dict[str, Any] = {
+        "run_id": "run-1",
+        "started_epoch_seconds": 1.0,
+        "python": "3",
+        "platform": "Linux",
+        "packages": {},
+        "git_commit": None,
+        "git_dirty": None,
+        **(measured["environment"] or {}),
+    }
     whole = {key: value for key, value in measured.items() if key != "environment"}
-    records.write(path, whole | {"code": CODE, "provenance": provenance})
+    records.write(path, cast(Record, whole | {"code": CODE, "provenance": provenance}))
     return records.read(path)
 
 

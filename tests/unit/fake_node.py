@@ -7,8 +7,9 @@ from typing import Any
 from unit.fakes import FakeSampler, FakeTenants
 
 from sharebench.core.strategies import Strategy
-from sharebench.nodes.contract import Evidence, Grant, State, Tenants
+from sharebench.nodes.contract import Evidence, Grant, Settings, State, Tenants
 from sharebench.nodes.node import Node
+from sharebench.records.types import NodeFacts
 
 MPS = Strategy("mps", ("mps",), None, None, None, None, None)
 LIMITED = Strategy("mps-limited", ("mps",), None, None, "100/N", None, None)
@@ -18,7 +19,7 @@ CALIBRATION = {
     "roofs": None,
     "idle_power_watts": None,
 }
-SETTINGS = {"timeouts": {"start_seconds": 60, "record_seconds": 30}, "cell_folder": "cells/mps/matmul/n2/r3"}
+SETTINGS: Settings = {"timeouts": {"start_seconds": 60, "record_seconds": 30}, "cell_folder": "cells/mps/matmul/n2/r3"}
 
 
 class FakeNode(Node):
@@ -27,7 +28,7 @@ class FakeNode(Node):
     kind = "cpu"
 
     def __init__(self, folder: Path, fakes: FakeTenants) -> None:
-        super().__init__({}, folder)
+        super().__init__({"cores": "auto"}, folder)
         self.fakes = fakes
         self.given: list[Mapping[str, Any]] = []
         self.cannot: str | None = None
@@ -35,7 +36,7 @@ class FakeNode(Node):
         self.fails: Exception | None = None
         self.times_dirty = 0
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> NodeFacts:
         return {
             "kind": "cpu",
             "device": "device-1",

@@ -2,16 +2,18 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from unit import factories
 
 from sharebench.nodes.contract import Endpoint, Grant, TenantsFailed, TenantUnreachable
-from sharebench.records.telemetry import NOTHING_KNOWN, Row
+from sharebench.records.telemetry import NOTHING_KNOWN, Row, Telemetry
+from sharebench.records.types import Outcome, TenantStatus
+from tenant.contract import CompletedJob, Steadiness, TenantReport
 
 NS = 1_000_000_000
-OK = {"status": "ok", "exit": None}
-STEADY = {"is_steady": True, "batches": 2, "change_percent": 0.5}
+OK: Outcome = {"status": "ok", "exit": None}
+STEADY: Steadiness = {"is_steady": True, "batches": 2, "change_percent": 0.5}
 # Of a tenant's entry in raw.json, what the driver adds to the record that the tenant delivers.
 NOT_ITS_OWN = ("status", "exit", "steady", "output_digest")
 ENVIRONMENT = {"python": "3.11.7", "platform": "Linux", "packages": {"numpy": "2.4.6"}}
@@ -29,10 +31,10 @@ class FakeTenants:
         self.calls: list[tuple[int, str, int, Any]] = []
         """Time in ns, what was asked, of which tenant, with what."""
         self.fakes = [FakeEndpoint(self, index) for index in range(count)]
-        self.statuses: list[dict[str, Any]] = [OK] * count
+        self.statuses: list[Outcome] = [OK] * count
         self.dies_at_ns: int | None = None
         """When tenant 0 is killed."""
-        self.ends: dict[int, tuple[float, dict[str, Any]]] = {}
+        self.ends: dict[int, tuple[float, Outcome]] = {}
         """Of tenants that end while they are watched: seconds from then, and how."""
         self.life: list[str] = []
         """What the driver did to the tenants, in order."""
@@ -55,7 +57,7 @@ class FakeTenants:
     def endpoints(self) -> Sequence[Endpoint]:
         return self.fakes
 
-    def outcomes(self) -> list[dict[str, Any]]:
+    def outcomes(self) -> list[Outcome]:
         self._live("outcomes")
         return self.statuses
 
@@ -92,7 +94,7 @@ class FakeEndpoint:
         self.tenants = tenants
         self.index = index
         self.settles_after_ns = 0
-        self.verdict: dict[str, Any] = STEADY
+        self.verdict: Steadiness = STEADY
         self.round_trips = [0.001]
         self.refuses = 0
         """How many windows it refuses at first."""
@@ -105,7 +107,7 @@ class FakeEndpoint:
         self.digest: list[float | None] | None = [1.5, -2.0]
         self.job_ns = NS
         """How long a job takes it."""
-        self.job: dict[str, Any] | None = None
+        self.job: CompletedJob | None = None
 
     def _asked(self, what: str, given: Any = None) -> None:
         with self.tenants.lock:
@@ -114,7 +116,7 @@ class FakeEndpoint:
         if what in self.raises:
             raise self.raises[what]
 
-    def settled(self, since_ns: int | None) -> dict[str, Any] | None:
+    def settled(self, since_ns: int | None) -> Steadiness | None:
         self._asked("settled", since_ns)
         if since_ns is None:
             return self.verdict
@@ -147,7 +149,7 @@ class FakeEndpoint:
             }
         return True
 
-    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> dict[str, Any]:
+    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
         self._asked("record", deadline_seconds)
         assert self.holds is not None
         with self.tenants.lock:
@@ -155,7 +157,7 @@ class FakeEndpoint:
         self.holds = None
         entry = factories.tenant(self.index, factories.back_to_back(self.latencies))
         given = {key: value for key, value in entry.items() if key not in NOT_ITS_OWN}
-        return given | {"environment": ENVIRONMENT, "job": self.job} | self.changes
+        return cast(TenantReport, given | {"environment": ENVIRONMENT, "job": self.job} | self.changes)
 
     def output_digest(self, deadline_seconds: float) -> list[float | None] | None:
         self._asked("digest", deadline_seconds)
@@ -172,12 +174,12 @@ class FakeSampler:
     def start(self) -> None:
         self.ran.append(self.tenants.clock_ns)
 
-    def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], dict[str, Any]]:
+    def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], Telemetry]:
         self.ran.append(self.tenants.clock_ns)
         rows: list[Row] = [{"t_seconds": window_end_seconds - window_start_seconds}]
         return rows, {**NOTHING_KNOWN, "samples": 1}
 
 
-def ended(status: str, code: int | None, reason: str = "the reason") -> dict[str, Any]:
+def ended(status: TenantStatus, code: int | None, reason: str = "the reason") -> Outcome:
     """The outcome of a tenant that ended badly."""
     return {"status": status, "exit": {"code": code, "reason": reason, "log_tail": "last words"}}

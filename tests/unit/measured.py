@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from unit import factories
@@ -14,6 +14,7 @@ from sharebench.analysis.tables.histograms import export_histograms
 from sharebench.core import faults
 from sharebench.core.files import write_json
 from sharebench.gates import gates
+from sharebench.records.types import CellRecord
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
@@ -66,14 +67,14 @@ def _timed(count: int) -> Json:
 def _tenant(study: Study, cell: Cell, index: int, name: str, is_gpu: bool) -> Json:
     rng = np.random.default_rng([len(cell.strategy), len(name), cell.replicas, cell.repeat, index])
     mean = ALONE_SECONDS * (cell.replicas if cell.strategy == "time-slicing" else 1.05) * rng.normal(1, 0.01)
-    entry, window_seconds = study.config["workload_catalogue"].get(name, {}), study.config["window_seconds"]
-    if entry.get("load", {}).get("arrival", "closed") == "closed":
+    entry, window_seconds = study.config["workload_catalogue"].get(name), study.config["window_seconds"]
+    if entry is None or entry["load"]["arrival"] == "closed":
         load = factories.closed_load(rng, mean, 0.1, window_seconds)
     else:
         load = factories.poisson_load(rng, mean, 0.1, window_seconds, 0.5)
     tenant = factories.tenant(index, load, window_seconds, name)
     tenant["exit"] = {"code": 0, "reason": "ended", "log_tail": ""}
-    kind = entry.get("kind")
+    kind = entry["kind"] if entry else None
     if kind == "http":
         return factories.served(tenant) | {"stages": {"first_token": _timed(tenant["count"])}}
     if kind == "command":
@@ -123,7 +124,7 @@ def record(study: Study, cell: Cell, change: Callable[[Json], Json] = lambda mad
         made = factories.watched(made)
         made["telemetry"]["dcgm"] = {"reason": None, "scrapes": 20, "instances": [INSTANCE]}
     made = change(made)
-    return made | {"gates": gates.evaluate(made)}
+    return made | {"gates": gates.evaluate(cast(CellRecord, made))}
 
 
 def _calibrations(study: Study, node: Json, change: Callable[[Json], Json]) -> Iterator[tuple[str, Json]]:

@@ -17,7 +17,7 @@ SCHEMA: dict[str, Any] = json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))
 def _resolved(part: Mapping[str, Any]) -> Mapping[str, Any]:
     if "$ref" not in part:
         return part
-    target: Any = SCHEMA
+    target = SCHEMA
     for key in part["$ref"].removeprefix("#/").split("/"):
         target = target[key]
     return target | {key: value for key, value in part.items() if key != "$ref"}

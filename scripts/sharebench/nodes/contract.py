@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NotRequired, Protocol, TypedDict, runtime_checkable
 
 from sharebench.core.strategies import Strategy
-from sharebench.core.study_config import PrometheusOptions
+from sharebench.core.study_config import PrometheusOptions, Timeouts
 from sharebench.records.telemetry import Row, Telemetry
 from sharebench.records.types import EvidenceItem, Outcome, TenantStatus
 from tenant.contract import EXIT_OUT_OF_MEMORY, Arrival, Measured, Steadiness, TenantReport
@@ -56,13 +56,6 @@ def unmeasured(index: int, workload: str) -> Measured:
         "memory_bytes": None,
         "work": None,
     }
-
-
-class Timeouts(TypedDict):
-    """The config's `timeouts`."""
-
-    start_seconds: float
-    record_seconds: float
 
 
 class PlannedLoad(TypedDict):

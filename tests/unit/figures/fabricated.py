@@ -7,7 +7,7 @@ Four strategies with 1, 2 and 4 tenants, three repeats and two workloads; `mig` 
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,9 @@ from unit import factories
 
 from sharebench.analysis.decide import decide
 from sharebench.analysis.tables import startup
+from sharebench.core.study_config import Question
 from sharebench.records.tables import frame
+from sharebench.records.types import Record
 from sharebench.report.page import POWER_AND_ENERGY
 from sharebench.report.sections.comparisons import TOGETHER
 
@@ -144,7 +146,7 @@ def write(root: Path, label: str = LABEL, strategies: list[str] | None = None) -
         strategy, workload, replicas, repeat = point
         path = root / "cells" / strategy / workload / f"n{replicas}" / f"r{repeat}" / "raw.json"
         _write_json(path, raw)
-        started += startup.starts(raw)
+        started += startup.starts(cast(Record, raw))
         rows = _cell_rows(raw)
         all_rows += rows
         if rows[0]["valid"]:
@@ -158,7 +160,7 @@ def write(root: Path, label: str = LABEL, strategies: list[str] | None = None) -
     table = startup.startup_table(started, startup.Switches(), order)
     table.to_csv(root / "tables" / "startup.csv", index=False)
     groups = cells.groupby(["strategy", "workload", "replicas"], sort=False)
-    pd.DataFrame([_group(key, rows, cells) for key, rows in groups]).to_csv(
+    pd.DataFrame([_group(cast(tuple[str, str, int], key), rows, cells) for key, rows in groups]).to_csv(
         root / "tables" / "summary.csv", index=False
     )
     for name in ("contrasts", "devices"):
@@ -187,7 +189,7 @@ def decide_again(root: Path, data: Path | None = None) -> None:
     """Write the tables of the model and of the decision from those of the cells, for five tenants within 20 ms."""
     results = decide.read(data or root, root)
     decide.write_model(results, {})
-    question = {"slo_ms": 20.0, "tenants": 5, "isolation": "none", "price_per_hour": 4.0}
+    question: Question = {"slo_ms": 20.0, "tenants": 5, "isolation": "none", "price_per_hour": 4.0}
     decide.decide(results, question, root / ".sharebench" / "decided" / "question")
 
 

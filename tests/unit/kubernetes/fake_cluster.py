@@ -1,17 +1,18 @@
 """Clusters in memory that do what the node's labels ask, a little later; time moves when somebody sleeps."""
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
-from unit.kubernetes.objects import CONFIG, Json, daemon_pod, daemon_set, node
+from unit.kubernetes.objects import CONFIG, daemon_pod, daemon_set, node
 
+from sharebench.core.study_config import NodeOptions
 from sharebench.nodes.kubernetes.access.device_plugin import mig_layouts
 from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import MIG_CONFIG_LABEL, MIG_STATE_LABEL
 from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import DEPLOY_LABELS
-from sharebench.nodes.kubernetes.cluster.api import ApiRefused
+from sharebench.nodes.kubernetes.cluster.api import ApiRefused, Json
 from sharebench.nodes.kubernetes.node import ClusterNode
 
 NODE = "/api/v1/nodes/gpu-node"
@@ -182,14 +183,14 @@ class FakeCluster:
                 self._due = (self.now + DELAY_SECONDS, self._switch)
 
 
-def node_of(cluster: FakeCluster, options: Mapping[str, Any], folder: Path) -> ClusterNode:
+def node_of(cluster: FakeCluster, options: NodeOptions, folder: Path) -> ClusterNode:
     """The driver's node, whose API is this cluster."""
     made = ClusterNode(options, folder)
     made.cluster.__dict__["api"] = cluster
     return made
 
 
-def leased(cluster: FakeCluster, options: Mapping[str, Any], folder: Path) -> ClusterNode:
+def leased(cluster: FakeCluster, options: NodeOptions, folder: Path) -> ClusterNode:
     """The same with its Lease, as a job of the run sees it."""
     made = node_of(cluster, options, folder)
     made._lease.acquire("a-run", None)

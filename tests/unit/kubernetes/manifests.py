@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import yaml
@@ -22,11 +22,12 @@ from sharebench.config.load import load
 from sharebench.core.capabilities import can
 from sharebench.core.run_record import RUN_ID_VARIABLE
 from sharebench.core.strategies import catalogue, is_again
-from sharebench.nodes.contract import State
+from sharebench.nodes.contract import Settings, State
 from sharebench.nodes.kubernetes.access.device_plugin import mig_manager, plugin
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.nodes.kubernetes.pods import manifest, tenants
+from sharebench.nodes.kubernetes.pods.watch import Watcher
 from sharebench.study.study import Study
 
 FOLDER = Path(__file__).parents[1] / "golden"
@@ -34,7 +35,7 @@ TENANTS = 3
 # In place of what changes with every line of a tenant's code, or every time: "left out", as binary data are written.
 LEFT_OUT = "bGVmdCBvdXQ="
 UID = "00000000-0000-4000-8000-000000000000"
-SETTINGS = {"timeouts": {"start_seconds": 600, "record_seconds": 60}, "cell_folder": "golden"}
+SETTINGS: Settings = {"timeouts": {"start_seconds": 600, "record_seconds": 60}, "cell_folder": "golden"}
 
 ABOUT_POD = "# What every cell makes: its code, and a pod for each tenant, here that of `exclusive`.\n"
 ABOUT_ACCESS = """\
@@ -86,7 +87,7 @@ def _opened(study: Study) -> Iterator[tuple[Recorder, ClusterNode]]:
         cluster = Recorder()
         for module in (plugin, mig_manager):
             stack.enter_context(mock.patch.object(module, "time", cluster))
-        stack.enter_context(mock.patch.object(tenants.Watcher, "start", lambda watcher: None))
+        stack.enter_context(mock.patch.object(Watcher, "start", lambda watcher: None))
         stack.enter_context(mock.patch.object(tenants, "token_hex", lambda size: "0" * 2 * size))
         stack.enter_context(mock.patch.object(manifest, "as_text", lambda code: LEFT_OUT))
         stack.enter_context(mock.patch.object(manifest, "digest", lambda code: "left-out"))
@@ -118,7 +119,7 @@ def manifests(name: str) -> list[Json]:
             return []
         if strategy.access == "device-plugin":
             node.ensure(State(strategy, cell.replicas if strategy.depends_on_replicas else None, 0))
-        settings = SETTINGS | {"loads": [{"arrival": "closed"}] * cell.replicas}
+        settings: Settings = {**SETTINGS, "loads": cast(Any, [{"arrival": "closed"}] * cell.replicas)}
         node.tenants(spec, settings).start(node.grants(strategy, cell.replicas))
         changes = [found for entry in cluster.log if (found := _as_manifest(*entry)) is not None]
     # Pods are made side by side, in no order.

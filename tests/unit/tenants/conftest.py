@@ -4,14 +4,14 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
 from unit.tenants.host import Misbehaving, cpu_study
 
 from sharebench.core.run_record import RUN_ID_VARIABLE
-from sharebench.nodes.contract import Grant
+from sharebench.nodes.contract import Grant, Settings
 from sharebench.nodes.host.processes import ProcessTenants
 from sharebench.study.cells import Cell
 
@@ -39,7 +39,8 @@ def launch() -> Iterator[Callable[..., ProcessTenants]]:
     ) -> Any:
         spec = json.loads(cpu_study().spec(Cell("mps", "matmul", 1, 1)))
         settings = {"timeouts": {"start_seconds": start_seconds, "record_seconds": 10}}
-        tenants = Misbehaving(spec, settings | {"loads": [{"arrival": "closed"}] * len(programs)})
+        loads = [{"arrival": "closed"}] * len(programs)
+        tenants = Misbehaving(spec, cast(Settings, settings | {"loads": loads}))
         tenants.programs = programs
         made.append(tenants)
         tenants.start([Grant(i, 0, cores=cores, process=process_of.get(i)) for i in range(len(programs))])

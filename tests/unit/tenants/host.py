@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import psutil
 from unit.studies import study_of
@@ -34,13 +34,13 @@ class Misbehaving(ProcessTenants):
     def _kind(self, number: int, grants: Sequence[Grant]) -> Any:
         kind, program = super()._kind(number, grants), self.programs[grants[0].index]
         if program is not None:
-            kind.command = lambda: [sys.executable, "-c", program]
+            cast(Any, kind).command = lambda: [sys.executable, "-c", program]
         return kind
 
 
-def command_of(tenants: ProcessTenants, *grants: Grant) -> list[str]:
+def command_of(tenants: ProcessTenants, *grants: Grant) -> Any:
     """The command line of the process with these grants."""
-    return ProcessTenants._kind(tenants, 0, grants).command()
+    return cast(Any, ProcessTenants._kind(tenants, 0, grants)).command()
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 10.0) -> None:
