@@ -213,6 +213,16 @@ class DataSet:
             raise NoNumber(f"{_words(over)} and {_words(under)} of {self.name} were not measured on the same devices")
         return number_of(welch_ratio(list(tops.values()), list(bottoms.values())))
 
+    def over(self, other: DataSet, mine: Where, theirs: Where, metric: str = "latency_mean_seconds") -> Number:
+        """A metric of a group here over that of a group of another study, whose blocks were measured next to ours.
+
+        Partners are of one device and block. Raises NoNumber.
+        """
+        tops, bottoms = self._cells(mine, metric, "device"), other._cells(theirs, metric, "device")
+        if not (both := sorted(tops.keys() & bottoms.keys())):
+            raise NoNumber(f"{_words(mine)} of {self.name} and {_words(theirs)} of {other.name} share no block")
+        return number_of(log_interval([tops[key] / bottoms[key] for key in both]))
+
     @property
     def device_count(self) -> int:
         """On how many devices the study was measured."""
@@ -250,11 +260,11 @@ class DataSet:
         clocks = self.table("cells").groupby("workload")["sm_clock_mean_mhz"].mean()
         return bool(clocks[workload] < FULL_CLOCK * clocks.max())
 
-    def _cells(self, where: Where, metric: str) -> dict[Key, float]:
+    def _cells(self, where: Where, metric: str, who: str | None = None) -> dict[Key, float]:
         """The metric of each valid cell, by run (or device) and block."""
         rows = self.valid_cells(where)
         found: dict[Key, float] = {}
-        who = "device" if self.device_count > 1 else "run_id"
+        who = who or ("device" if self.device_count > 1 else "run_id")
         for key, own in rows.groupby([who, "block", "repeat"]):
             if OF_TENANTS.get(metric) == "sum":
                 value = float(own[metric].sum())

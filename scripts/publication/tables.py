@@ -190,8 +190,10 @@ def setup(datasets: Mapping[str, DataSet]) -> str:
     found: dict[str, list[str]] = {}
     for name, data in sorted(datasets.items()):
         details = data.device["details"]
-        parts = [f"driver {details.get('driver')}", f"CUDA {details.get('cuda')}"]
-        parts += [f"compute mode {details.get('compute_mode')}", f"MIG mode {details.get('mig_mode')}"]
+        names = {"driver": "driver", "CUDA": "cuda", "compute mode": "compute_mode", "MIG mode": "mig_mode"}
+        if data.device["kind"] == "kubernetes":
+            names = {"driver": "driver", "Kubernetes": "kubernetes", "device plugin": "device_plugin"}
+        parts = [f"{text} {details.get(key)}" for text, key in names.items()]
         used = [read_json(path)["provenance"] for path in sorted((data.folder / "calibration").glob("*.json"))]
         packages = {key: text for each in used for key, text in each["packages"].items()}
         parts += sorted({f"Python {each['python']}" for each in used})

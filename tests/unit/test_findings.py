@@ -80,6 +80,24 @@ def test_a_ratio_pairs_the_cells_of_a_block(tmp_path: Path) -> None:
     assert data_set(tmp_path).ratio(at("mps"), at("mps"), "throughput_hz").value == pytest.approx(1)
 
 
+def test_two_studies_with_interleaved_blocks_are_paired_by_device_and_block(tmp_path: Path) -> None:
+    publish(tmp_path, "gpu/host")
+    publish(tmp_path, "gpu/pods")
+    host, pods = data_set(tmp_path, "gpu/host"), data_set(tmp_path, "gpu/pods")
+    path = tmp_path / "made/gpu/pods/tables/cells.csv"
+    cells = pd.read_csv(path)
+    # One block was slow for both.
+    cells["latency_mean_seconds"] *= 1.1
+    cells["run_id"] = "another"
+    cells.to_csv(path, index=False)
+    ratio = pods.over(host, at("mps"), at("mps"))
+    assert (ratio.value, *ratio.ends) == pytest.approx((1.1, 1.1, 1.1))
+    cells["device"] = "other"
+    cells.to_csv(path, index=False)
+    with pytest.raises(NoNumber, match="share no block"):
+        data_set(tmp_path, "gpu/pods").over(host, at("mps"), at("mps"))
+
+
 def test_a_ratio_never_mixes_devices(tmp_path: Path) -> None:
     publish(tmp_path, devices="abc")
     whole = data_set(tmp_path).ratio(at("time-slicing"), at("mps"))

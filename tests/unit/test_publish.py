@@ -127,6 +127,15 @@ def test_one_publication_is_of_one_kind_of_device(study: Path, tmp_path: Path) -
     assert not (tmp_path / "published/device/other").exists()
 
 
+def test_a_gpu_of_a_host_and_the_same_in_pods_share_a_publication(study: Path, tmp_path: Path) -> None:
+    device = json.loads((study / "nodes/device.json").read_text())
+    for kind, name in (("nvidia", "pods-host"), ("kubernetes", "pods")):
+        device["node"] |= {"label": "", "product": "NVIDIA H200", "is_gpu": True, "kind": kind}
+        (study / "nodes/device.json").write_text(json.dumps(device))
+        publish.publish(study, tmp_path / "published/device" / name)
+    assert (tmp_path / "published/device/pods/checksums.sha256").is_file()
+
+
 @pytest.mark.parametrize("name", DATA_SETS)
 def test_what_is_published_here_is_unchanged(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

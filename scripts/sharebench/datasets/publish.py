@@ -102,4 +102,6 @@ def _refuse_another_device(device: NodeFacts, target: Path) -> None:
 
 
 def _words(device: NodeFacts) -> str:
-    return ", ".join(filter(None, (device["product"], device["label"], f"node {device['kind']}")))
+    # A GPU of a host and the same in pods are one kind of device; the CPU of a stand-in or a mock has a label.
+    kind = "" if device["is_gpu"] else f"node {device['kind']}"
+    return ", ".join(filter(None, (device["product"], device["label"], kind)))
