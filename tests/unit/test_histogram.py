@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sharebench.records.histogram import Histogram, Quantile, merged
-from tenant.buckets import bucket_index
+from tenant.buckets import bucket_index, to_sparse
 from tenant.contract import BUCKET_COUNT, OVERFLOW_INDEX, upper_seconds
 
 
@@ -21,35 +21,22 @@ def of(seconds):
 sparse_counts = st.dictionaries(st.integers(0, BUCKET_COUNT - 1).map(str), st.integers(1, 10**9), max_size=30)
 
 
-@given(sparse_counts)
-def test_the_sparse_form_survives_a_round_trip_in_ascending_order(sparse):
-    back = Histogram.from_sparse(sparse).to_sparse()
-    assert back == sparse
-    assert list(back) == sorted(sparse, key=int)
-
-
 @given(sparse_counts, sparse_counts)
-def test_subtracting_undoes_merging(one, other):
-    a, b = Histogram.from_sparse(one), Histogram.from_sparse(other)
-    both = a + b
-    assert both.count == sum(one.values()) + sum(other.values())
-    assert (both - b).to_sparse() == a.to_sparse()
-    assert merged([a, b]).to_sparse() == both.to_sparse()
+def test_merging_adds_the_counts_of_sparse_forms(one, other):
+    expected = {key: one.get(key, 0) + other.get(key, 0) for key in one | other}
+    both = merged(map(Histogram.from_sparse, (one, other)))
+    assert to_sparse(both.counts) == expected
+    assert both.count == sum(expected.values())
 
 
 def test_merging_is_the_histogram_of_all_samples():
     rng = np.random.default_rng(1)
     one, other = rng.lognormal(-5, 1, 500), rng.lognormal(-4, 1, 300)
-    assert (of(one) + of(other)).to_sparse() == of(np.concatenate([one, other])).to_sparse()
+    assert (merged([of(one), of(other)]).counts == of(np.concatenate([one, other])).counts).all()
 
 
 def test_merging_nothing_is_empty():
     assert merged([]).count == 0
-
-
-def test_subtracting_more_than_there_is_refuses_and_names_the_bucket():
-    with pytest.raises(ValueError, match="bucket 7"):
-        Histogram.from_sparse({"7": 2, "9": 5}) - Histogram.from_sparse({"7": 3})
 
 
 @pytest.mark.parametrize("index", [str(BUCKET_COUNT), "99999"])
@@ -65,7 +52,7 @@ def test_an_index_outside_the_layout_is_refused(index):
 def test_the_exact_quantile_is_within_the_error_bound(samples, q):
     nanoseconds = sorted(round(sample * 1e9) for sample in samples)
     exact = nanoseconds[max(1, math.ceil(q * len(samples))) - 1] / 1e9
-    found = of(samples).quantile(q)
+    found = of(samples).quantiles([q])[0]
     assert found.value_seconds is not None
     assert found.low_seconds < exact * (1 + 1e-12) and exact <= found.high_seconds * (1 + 1e-12)
     assert abs(exact / found.value_seconds - 1) * 100 <= found.error_percent * (1 + 1e-9)
@@ -75,27 +62,27 @@ def test_the_exact_quantile_is_within_the_error_bound(samples, q):
 def test_quantiles_of_a_smooth_distribution_are_much_closer_than_the_bound():
     samples = np.random.default_rng(2).lognormal(-6, 0.5, 200_000)
     for q in (0.05, 0.5, 0.95, 0.99):
-        assert of(samples).quantile(q).value_seconds == pytest.approx(np.quantile(samples, q), rel=0.002)
+        assert of(samples).quantiles([q])[0].value_seconds == pytest.approx(np.quantile(samples, q), rel=0.002)
 
 
 def test_interpolation_is_linear_on_the_log_scale():
     ten = Histogram.from_sparse({"640": 10})
     low, high = upper_seconds(639), upper_seconds(640)
     for q in (0.1, 0.5, 0.9, 1.0):
-        assert ten.quantile(q) == Quantile(pytest.approx(low ** (1 - q) * high**q), low, high)
+        assert ten.quantiles([q])[0] == Quantile(pytest.approx(low ** (1 - q) * high**q), low, high)
 
 
 def test_the_first_bucket_has_no_value_and_the_overflow_is_infinite():
     ends = Histogram.from_sparse({"0": 5, str(OVERFLOW_INDEX): 5})
-    assert ends.quantile(0.5) == Quantile(None, 0.0, 1e-6)
-    assert ends.quantile(0.9) == Quantile(math.inf, upper_seconds(OVERFLOW_INDEX - 1), math.inf)
+    assert ends.quantiles([0.5])[0] == Quantile(None, 0.0, 1e-6)
+    assert ends.quantiles([0.9])[0] == Quantile(math.inf, upper_seconds(OVERFLOW_INDEX - 1), math.inf)
     for q in (0.5, 0.9):
-        assert not ends.quantile(q).is_bounded
-        assert math.isinf(ends.quantile(q).error_percent)
+        assert not ends.quantiles([q])[0].is_bounded
+        assert math.isinf(ends.quantiles([q])[0].error_percent)
 
 
 def test_extremes_tighten_a_quantile():
-    quantile = of([0.005] * 100).quantile(0.99)
+    quantile = of([0.005] * 100).quantiles([0.99])[0]
     assert quantile.value_seconds > 0.005
     tightened = quantile.within(0.005, 0.005)
     assert tightened == Quantile(0.005, 0.005, 0.005)
@@ -105,10 +92,10 @@ def test_extremes_tighten_a_quantile():
 
 def test_nothing_has_no_quantile():
     with pytest.raises(ValueError, match="empty"):
-        merged([]).quantile(0.5)
+        merged([]).quantiles([0.5])[0]
 
 
 @pytest.mark.parametrize("q", [0.0, -0.1, 1.5])
 def test_a_quantile_outside_0_to_1_is_refused(q):
     with pytest.raises(ValueError, match=str(q)):
-        of([1.0]).quantile(q)
+        of([1.0]).quantiles([q])[0]

@@ -1,4 +1,4 @@
-"""Histograms over the fixed bucket layout: merge, subtract, and quantiles with their error bound."""
+"""Histograms over the fixed bucket layout: merge, and quantiles with their error bound."""
 
 from __future__ import annotations
 
@@ -65,21 +65,6 @@ class Histogram:
             counts[index] = np.fromiter(sparse.values(), dtype=np.int64, count=len(sparse))
         return cls(counts)
 
-    def to_sparse(self) -> dict[str, int]:
-        """The record's form: non-empty buckets only, in ascending order."""
-        index = np.flatnonzero(self.counts)
-        return {str(key): int(value) for key, value in zip(index, self.counts[index], strict=True)}
-
-    def __add__(self, other: Histogram) -> Histogram:
-        return Histogram(self.counts + other.counts)
-
-    def __sub__(self, other: Histogram) -> Histogram:
-        """What came on top of `other`. Raises ValueError when a bucket would become negative."""
-        counts = self.counts - other.counts
-        if counts.min() < 0:
-            raise ValueError(f"bucket {int(counts.argmin())} holds fewer iterations than what is subtracted from it")
-        return Histogram(counts)
-
     @property
     def count(self) -> int:
         """Number of latencies."""
@@ -97,16 +82,12 @@ class Histogram:
         mean = counts @ middles
         return float(counts @ ((middles - mean) ** 2 + _WIDTHS[index] ** 2 / 12))
 
-    def quantile(self, q: float) -> Quantile:
-        """The q-quantile, 0 < q <= 1, interpolated inside its bucket linearly on the log scale.
+    def quantiles(self, qs: Iterable[float]) -> list[Quantile]:
+        """The q-quantiles, 0 < q <= 1, each interpolated inside its bucket linearly on the log scale.
 
         The bucket is the first whose cumulative count reaches q times count: the one that holds the sorted sample
         number ceil(q times count). Raises ValueError when there is nothing to rank.
         """
-        return self.quantiles([q])[0]
-
-    def quantiles(self, qs: Iterable[float]) -> list[Quantile]:
-        """Several quantiles at once; see `quantile`."""
         return [_interpolate(*place) for place in _places(self.counts, qs)]
 
 
@@ -150,10 +131,7 @@ def merged_foreign(histograms: Iterable[ForeignHistogram]) -> ForeignHistogram |
 
 def merged(histograms: Iterable[Histogram]) -> Histogram:
     """The sum of any number of histograms, none included."""
-    counts = np.zeros(BUCKET_COUNT, dtype=np.int64)
-    for histogram in histograms:
-        counts += histogram.counts
-    return Histogram(counts)
+    return Histogram(sum((each.counts for each in histograms), np.zeros(BUCKET_COUNT, dtype=np.int64)))
 
 
 def _places(counts: npt.NDArray[np.int64], qs: Iterable[float]) -> Iterator[tuple[int, float]]:

@@ -81,7 +81,6 @@ class Telemetry(TypedDict):
     foreign_cpu_percent: float | None
 
 
-_EMPTY = dict.fromkeys(key for key in Telemetry.__annotations__ if key != "dcgm")
 # Of a node that knows nothing of itself; each sampler fills in what it reads.
 NOTHING_KNOWN = cast(Telemetry, dict.fromkeys(Telemetry.__annotations__.keys() - {"dcgm"}) | {"samples": 0})
 
