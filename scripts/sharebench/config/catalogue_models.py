@@ -26,9 +26,8 @@ from sharebench.config.values import (
     as_number,
 )
 from sharebench.core.programs import OF_KIND
+from sharebench.core.study_config import Access, Interval, Mechanism
 
-Mechanism = Literal["exclusive", "time-slicing", "mps", "mig", "streams", "sequential"]
-Access = Literal["device-plugin", "dra", "static"]
 Profile = Annotated[str, Matching(r"[1-9]g(\.[0-9]+gb)?(\+me)?", "is not a MIG profile such as 1g, 3g or 1g.10gb")]
 Variable = Annotated[str, Matching("[A-Za-z_][A-Za-z0-9_]*", "is not the name of a variable")]
 MetaName = Annotated[str, Matching("[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?", "is not a name that Kubernetes takes")]
@@ -104,7 +103,7 @@ class Strategy(Section):
     access: Maybe[Access] = None
     """How tenants reach the GPU of a cluster; `null` takes `kubernetes.access`. An entry that has one is of clusters
     only."""
-    interval: Maybe[Literal["default", "short", "medium", "long"]] = None
+    interval: Maybe[Interval] = None
     """Length of a time slice that a DRA driver is asked for under `time-slicing`: `default`, `short`, `medium` or
     `long`; `null` does not ask. Only with `access: dra`."""
     claim_per: Maybe[Literal["instance"]] = None

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from sharebench.config.catalogue_models import Access
 from sharebench.config.values import (
     Count,
     Flag,
@@ -23,6 +22,7 @@ from sharebench.config.values import (
     Text,
     Unique,
 )
+from sharebench.core.study_config import Access
 
 Cores = Annotated[
     Annotated[Literal["auto"], Tag("word")]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, get_args
 
 from sharebench.core.spec import Limit, Limits, PodSpec, StrategySpec
-from sharebench.core.study_config import StudyConfig
+from sharebench.core.study_config import Mechanism, StudyConfig
 
 # What NVIDIA's device plugin sets as each MPS client's share of the SMs, whatever else is asked for.
 EVEN_WHOLE_PERCENT = "100//N"
@@ -23,9 +23,7 @@ WHOLE_GPU: PodSpec = {
     "environment": {},
     "shows": {},
 }
-# How a DRA driver is asked for the length of a time slice.
-INTERVALS = ("default", "short", "medium", "long")
-MECHANISMS = ("exclusive", "time-slicing", "mps", "mig", "streams", "sequential")
+MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)
 AGAIN = "-again"
 # Clients of one MPS server up to CUDA 13.0 (60 from 13.1 on).
 MPS_CLIENTS = 48
@@ -96,7 +94,7 @@ class Strategy:
     pod: PodSpec | None = None
     """What a tenant's pod gets where another scheduler shares the GPU (core/pod_template.py)."""
     interval: str | None = None
-    """Length of a time slice as a DRA driver is asked for it, one of INTERVALS; None does not ask."""
+    """Length of a time slice as a DRA driver is asked for it, None does not ask."""
     claim_per: str | None = None
     """`instance` for a resource claim for each MIG instance; None for one claim, which all tenants of a cell name."""
 

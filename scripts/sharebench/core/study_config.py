@@ -19,6 +19,10 @@ from sharebench.core.spec import (
 
 Kind = Literal["cpu", "nvidia", "simulated", "kubernetes"]
 """A kind of node."""
+Mechanism = Literal["exclusive", "time-slicing", "mps", "mig", "streams", "sequential"]
+Access = Literal["device-plugin", "dra", "static"]
+Interval = Literal["default", "short", "medium", "long"]
+"""How a DRA driver is asked for the length of a time slice."""
 # Keys that are keywords.
 _Class = TypedDict("_Class", {"class": str})
 _From = TypedDict("_From", {"from": str | None})
@@ -28,10 +32,10 @@ class StrategyEntry(TypedDict):
     """An entry of `strategy_catalogue`."""
 
     description: str
-    mechanism: list[str]
+    mechanism: list[Mechanism]
     replicas: list[int] | None
-    access: str | None
-    interval: str | None
+    access: Access | None
+    interval: Interval | None
     claim_per: str | None
     profile: str | None
     profiles: list[str] | None
@@ -122,7 +126,7 @@ class KubernetesOptions(TypedDict):
     context: str | None
     node: str
     namespace: str
-    access: str
+    access: Access
     image: str
     python: str
     device: Literal["cuda", "cpu"]
