@@ -351,6 +351,14 @@ def test_a_run_that_succeeds_ends_with_its_table(results: Path, capsys: pytest.C
     ownership.claim(results, None, {}).release()
 
 
+def test_a_run_without_a_report_ends_without_a_word(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    planned = of()
+    claim = begun(planned, results)
+    capsys.readouterr()
+    lifecycle.finish(claim, planned, None)
+    assert capsys.readouterr().err == ""
+
+
 def test_a_run_that_fails_shows_why_and_what_to_do(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     planned = of()
     claim = begun(planned, results)

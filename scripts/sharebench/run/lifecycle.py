@@ -317,8 +317,8 @@ def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | No
     trouble = leave_node(study, results) if not NODE_RULES.isdisjoint(run["jobs"]) else None
     claim.release()
     if unfinished is None:
-        said = closing_lines(results) if "report" in run["jobs"] else []
-        lines = [part for line in said for part in console.wrapped(line)]
+        closing = closing_lines(results) if "report" in run["jobs"] else []
+        lines = [part for line in closing for part in console.wrapped(line)]
     else:
         lines = failed_logs(unfinished, run["started_epoch_seconds"])
         lines += [f"the node is down: {run['down']}"] if run["down"] else []
@@ -336,4 +336,5 @@ def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | No
         if not any(line.startswith("re-measure them:") for line in lines):
             lines.append("not complete: the same command again does only what is missing")
     lines += [trouble] if trouble else []
-    print("\n".join(line for line in lines if line), file=sys.stderr)
+    if said := [line for line in lines if line]:
+        print("\n".join(said), file=sys.stderr)
