@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import jinja2
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from publication.numbers import DataSet, NoNumber
+from publication.numbers import DataSet, NoNumber, Where
 
 SOURCE = Path("docs/findings.yaml")
 PAGE = Path("docs/findings.md")
@@ -90,15 +90,15 @@ class Source(Entry):
     data: dict[str, list[str]]
     """Alias → data sets, of which the first that is there counts."""
     names: dict[str, str]
-    findings: list[dict[str, Any]]
-    theirs: list[dict[str, Any]] = []
-    blocks: dict[str, str | dict[str, Any]] = {}
+    findings: list[dict[str, object]]
+    theirs: list[dict[str, object]] = []
+    blocks: dict[str, str | dict[str, object]] = {}
 
 
 Parsed = TypeVar("Parsed", bound=Entry)
 
 
-def parsed(model: type[Parsed], where: str, entry: Mapping[str, Any]) -> Parsed:
+def parsed(model: type[Parsed], where: str, entry: object) -> Parsed:
     """An entry of the source. Raises Contradicted, which names the first key that is missing, unknown or wrong."""
     try:
         return model.model_validate(entry)
@@ -135,7 +135,7 @@ class Finding:
         return not self.texts
 
 
-def at(strategy: str, workload: str, replicas: int, **more: Any) -> dict[str, Any]:
+def at(strategy: str, workload: str, replicas: int, **more: object) -> Where:
     """The cells of a point of the matrix, as columns of tables/cells.csv."""
     return {"strategy": strategy, "workload": workload, "replicas": replicas, **more}
 
@@ -158,7 +158,7 @@ class Filler:
         for alias, names in source.data.items():
             if there := [name for name in names if (published / name / "manifest.json").exists()]:
                 self.of[alias] = DataSet(there[0], published, made)
-        asked = {alias for entry in source.findings for alias in entry.get("data", ())}
+        asked = {alias for entry in source.findings for alias in cast(list[str], entry.get("data", ()))}
         if unknown := sorted(asked - source.data.keys()):
             raise Contradicted(f"{SOURCE}: data: {unknown[0]} is not among them, and a finding names it")
         for data in self.of.values():
@@ -186,7 +186,7 @@ class Filler:
         """A text with its numbers. Raises Contradicted where the data do not have one of them."""
         return _of_data(where, lambda: self._environment.from_string(template).render(known or {}).strip())
 
-    def finding(self, source: Mapping[str, Any]) -> Finding:
+    def finding(self, source: Mapping[str, object]) -> Finding:
         """One finding. Raises Contradicted when its number and its sentence do not agree."""
         name = str(source.get("name"))
         entry = parsed(FindingEntry, f"{SOURCE}: {name}", source)
@@ -222,7 +222,7 @@ class Filler:
                 numbers = ", ".join(f"{key} is {number}" for key, number in known.items())
                 raise Contradicted(f"{SOURCE}: {where}: the data contradict it: not {claim}, {numbers}")
 
-    def block(self, name: str, source: str | Mapping[str, Any]) -> str:
+    def block(self, name: str, source: str | Mapping[str, object]) -> str:
         """A text between marks: as it is, or with `let` and `holds` as a finding has them. Raises Contradicted."""
         where = f"block {name}"
         if isinstance(source, str):

@@ -15,6 +15,7 @@ from sharebench.core.capabilities import KINDS
 from sharebench.core.files import read_json
 from sharebench.core.strategies import again
 from sharebench.records.tables import read_table
+from sharebench.records.types import NodeFacts
 from sharebench.report.words import digits
 
 OF_TENANTS = {"throughput_hz": "sum", "latency_mean_seconds": "mean"}
@@ -94,7 +95,7 @@ class DataSet:
         self.made = made / name
         self.about = f"published/{name.split('/')[0]}/README.md"
         self.folder = published / name
-        self.device: dict[str, Any] = read_json(self.folder / "nodes" / "device.json")["node"]
+        self.device: NodeFacts = read_json(self.folder / "nodes" / "device.json")["node"]
         self.manifest: dict[str, Any] = read_json(self.made / "manifest.json")
         self._tables: dict[str, pd.DataFrame] = {}
 
