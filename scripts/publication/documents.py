@@ -11,7 +11,6 @@ DOCUMENTS = (
     *(
         "README.md",
         "docs/advice.md",
-        "docs/method.md",
         "docs/neighbours.md",
         "docs/timeslice.md",
         "docs/which-strategy.md",

@@ -250,10 +250,10 @@ def _of_data(where: str, evaluate: Callable[[], Found]) -> Found:
         raise Contradicted(f"{SOURCE}: {where}: {error}") from None
 
 
-def _attack_row(attack: Mapping[str, str]) -> str:
+def _attack_line(attack: Mapping[str, str]) -> str:
     if "stands" in attack:
-        return f"| {attack['rival']} | **Not ruled out:** {attack['stands']} |"
-    return f"| {attack['rival']} | No ({attack['cells']}): {attack['ruled_out']} |"
+        return f"- *{attack['rival']}* **Not ruled out:** {attack['stands']}"
+    return f"- *{attack['rival']}* No ({attack['cells']}): {attack['ruled_out']}"
 
 
 def page(findings: list[Finding], filler: Filler, introduction: str) -> str:
@@ -271,7 +271,7 @@ def page(findings: list[Finding], filler: Filler, introduction: str) -> str:
             f"**{texts['sentence']}**",
             f"![{finding.entry.name}](images/findings/{finding.entry.name}.svg)",
             f"*Measured:* {texts['number']}{once}. *Caveat:* {texts['caveat']} *Data:* {sources}.",
-            "\n".join(("| rival | answer |", "|---|---|", *(_attack_row(attack) for attack in finding.attacks))),
+            "\n".join(_attack_line(attack) for attack in finding.attacks),
         ]
     if still := [finding for finding in findings if finding.is_open]:
         parts += ["## Not measured yet", "\n".join(f"- {finding.question}" for finding in still)]

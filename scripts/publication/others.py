@@ -54,7 +54,7 @@ class Pair:
         if self.ours is None:
             return "not measured yet"
         low, high = self.theirs_ends
-        factor = f"ours is {digits(self.ours.value / self.theirs)} × theirs"
+        factor = f"{digits(self.ours.value / self.theirs)} × theirs"
         way = "same direction" if (self.ours.value > 1) == (self.theirs > 1) else "opposite direction"
         # There is none where theirs is exactly 1.
         way = f", {way}" if self.theirs != 1 else ""

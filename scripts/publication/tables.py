@@ -187,7 +187,7 @@ def facts_row(name: str, data: DataSet) -> dict[str, str]:
 
 def setup(datasets: Mapping[str, DataSet]) -> str:
     """What the studies of a publication were measured with: driver, Python and frameworks."""
-    found: dict[str, list[str]] = {}
+    found: dict[tuple[str, ...], list[str]] = {}
     for name, data in sorted(datasets.items()):
         details = data.device["details"]
         names = {"driver": "driver", "CUDA": "cuda", "compute mode": "compute_mode", "MIG mode": "mig_mode"}
@@ -198,8 +198,13 @@ def setup(datasets: Mapping[str, DataSet]) -> str:
         packages = {key: text for each in used for key, text in each["packages"].items()}
         parts += sorted({f"Python {each['python']}" for each in used})
         parts += [f"{key} {text}" for key, text in sorted(packages.items())]
-        found.setdefault(", ".join(parts), []).append(f"`{name.split('/')[-1]}`")
-    return "\n".join(f"- {', '.join(names)}: {what}." for what, names in found.items())
+        found.setdefault(tuple(parts), []).append(f"`{name.split('/')[-1]}`")
+    common = [part for part in min(found, default=()) if all(part in each for each in found)]
+    lines = [f"- All: {', '.join(common)}."] if common else []
+    for all_parts, studies in found.items():
+        if different := [part for part in all_parts if part not in common]:
+            lines.append(f"- {', '.join(studies)}: {', '.join(different)}.")
+    return "\n".join(lines)
 
 
 def devices(datasets: Mapping[str, DataSet]) -> str:

@@ -25,9 +25,8 @@ REPOSITORY = "repository"
 """Below what is made: documents and images as the repository should hold them."""
 THEIRS_SECTION = (
     "## Ours and theirs",
-    "Every ratio is to a baseline of its own side: other devices, drivers and ways of measuring. Published numbers "
-    'have no intervals. The error given to theirs is our guess: 25 % where it is said to be "about", 10 % where it is '
-    "read off buckets, 5 % for one run.",
+    "Each ratio is to a baseline of its own side. Published numbers have no intervals; the error given to theirs is "
+    'our guess: 25 % where it is said to be "about", 10 % where it is read off buckets, 5 % for one run.',
     "![Ours and theirs](images/findings/ours-and-theirs.svg)",
 )
 

@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pandas as pd
 import pytest
@@ -150,7 +151,7 @@ def test_an_attack_is_part_of_a_finding(tmp_path: Path) -> None:
     publish(tmp_path)
     of, entry = filler(tmp_path), finding()
     page = findings.page([of.finding(entry)], of, "")
-    assert "| The clocks. | No (`mps`): They are 2.00. |\n| The host. | **Not ruled out:** It was one host. |" in page
+    assert "- *The clocks.* No (`mps`): They are 2.00.\n- *The host.* **Not ruled out:** It was one host." in page
     rival = dict(entry["attacks"][0])
     for attacks, words in (
         ([], "turns: attacks is empty"),
@@ -208,11 +209,11 @@ def test_only_measurements_of_gpus_get_into_findings(tmp_path: Path, device: dic
     "theirs, ours, verdict",
     [
         (2.0, Number(2.1, 1.9, 2.3), "agrees: within our interval"),
-        (2.0, Number(3.0, 2.9, 3.1), "disagrees in size, same direction: ours is 1.50 × theirs"),
-        (2.0, Number(0.5, 0.4, 0.6), "disagrees in size, opposite direction: ours is 0.250 × theirs"),
-        (2.0, Number(1.0, 0.9, 1.1), "disagrees: ours is 0.500 × theirs, and not different from 1"),
-        (2.0, Number(3.0), "undecided without an interval, same direction: ours is 1.50 × theirs"),
-        (1.0, Number(0.9, 0.8, 0.95), "disagrees in size: ours is 0.900 × theirs"),
+        (2.0, Number(3.0, 2.9, 3.1), "disagrees in size, same direction: 1.50 × theirs"),
+        (2.0, Number(0.5, 0.4, 0.6), "disagrees in size, opposite direction: 0.250 × theirs"),
+        (2.0, Number(1.0, 0.9, 1.1), "disagrees: 0.500 × theirs, and not different from 1"),
+        (2.0, Number(3.0), "undecided without an interval, same direction: 1.50 × theirs"),
+        (1.0, Number(0.9, 0.8, 0.95), "disagrees in size: 0.900 × theirs"),
         (2.0, None, "not measured yet"),
     ],
 )
@@ -224,7 +225,7 @@ def test_a_number_read_off_a_plot_is_no_sharper_than_the_plot() -> None:
     ours = Number(2.1, 2.05, 2.15)
     assert Pair("what", "who", 2.0, ours, "").verdict.startswith("disagrees in size")
     rough = Pair("what", "who", 2.0, ours, "", reading_percent=25)
-    assert rough.verdict == "agrees within its reading error: ours is 1.05 × theirs"
+    assert rough.verdict == "agrees within its reading error: 1.05 × theirs"
     assert rough.theirs_ends == (1.6, 2.5)
     assert Pair("what", "who", 2.0, Number(3.0, 2.9, 3.1), "", 25).verdict.startswith("disagrees in size")
 
@@ -364,3 +365,16 @@ def test_no_measure_is_typed_into_a_document_about_the_data() -> None:
     for path in ("docs/neighbours.md", "published/h200/README.md", *pages):
         text = documents.BLOCK.sub("", (ROOT / path).read_text(encoding="utf-8"))
         assert typed(text) == set(), path
+
+
+def test_what_all_studies_were_measured_with_is_said_once(tmp_path: Path) -> None:
+    folder = tmp_path / "calibration"
+    folder.mkdir()
+    (folder / "net.json").write_text('{"provenance": {"python": "3.12.3", "packages": {"torch": "2.11.0"}}}')
+    found = {
+        name: SimpleNamespace(folder=tmp_path, device={"details": {"driver": "580", "mig_mode": mig}})
+        for name, mig in (("gpu/a", "off"), ("gpu/b", "on"))
+    }
+    common, *own = tables.setup(cast(Any, found)).splitlines()
+    assert common == "- All: driver 580, CUDA None, compute mode None, Python 3.12.3, torch 2.11.0."
+    assert own == ["- `a`: MIG mode off.", "- `b`: MIG mode on."]
