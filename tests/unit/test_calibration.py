@@ -11,6 +11,7 @@ from unit.studies import study
 
 from sharebench.cell.calibration import CalibrationError, alone, calibrated, capacity_hz, spoiling
 from sharebench.config.load import load
+from sharebench.core.strategies import Strategy
 from sharebench.nodes.host.nvidia import NvidiaNode
 from sharebench.study.study import Study
 
@@ -35,6 +36,19 @@ def test_in_mig_mode_it_is_the_largest_instance_of_the_study(
     node = NvidiaNode({"gpu": "0", "python": "auto", "may_change": []}, tmp_path)
     strategies = Study(asked).strategies
     assert alone(strategies, ["mig", "mig-mps"], node, {"params": {}}).name == chosen
+
+
+def test_where_only_another_access_has_the_whole_device_that_is_taken() -> None:
+    class Node:
+        def infeasible(self, strategy: Strategy, *_: object) -> str | None:
+            return "no device plugin" if strategy.access == "device-plugin" else None
+
+    def strategy(name: str, mechanism: str, access: str = "dra") -> Strategy:
+        return Strategy(name, (mechanism,), None, None, None, None, None, access=access)
+
+    names = {"exclusive": "device-plugin", "mps-dra": "dra", "exclusive-dra": "dra", "time-slicing-dra": "dra"}
+    strategies = {name: strategy(name, name.removesuffix("-dra"), access) for name, access in names.items()}
+    assert alone(strategies, list(strategies)[1:], Node(), {"params": {}}).name == "exclusive-dra"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

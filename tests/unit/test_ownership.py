@@ -20,7 +20,7 @@ from unit.tenants.host import is_alive
 
 from sharebench.core import run_record
 from sharebench.core.run_record import RUN_ID_VARIABLE, read_run
-from sharebench.nodes.contract import Unrecoverable
+from sharebench.nodes.contract import NodeError, Unrecoverable
 from sharebench.run import jobs, ownership
 from sharebench.run.ownership import OwnershipError, claim, interruptible, report, verify
 
@@ -274,6 +274,23 @@ def test_a_wedged_device_is_a_final_failure(
     with pytest.raises(SystemExit, match=r"^1$"), jobs.of_run(results):
         pass
     assert "not tried, the node is down" in capsys.readouterr().out
+
+
+def test_a_failure_of_the_way_out_does_not_hide_the_first(
+    results: Path, run: ownership.Claim, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match=r"^1$"), jobs.of_run(results):
+        try:
+            raise NodeError("the driver does not prepare the claim")
+        finally:
+            raise NodeError("its daemon did not go")
+    assert "failed: the driver does not prepare the claim; then its daemon did not go" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match=r"^1$"), jobs.of_run(results):
+        try:
+            raise NodeError("a cause")
+        except NodeError as cause:
+            raise NodeError("what it means") from cause
+    assert "failed: what it means\n" in capsys.readouterr().out
 
 
 def test_the_next_run_starts_clean(results: Path, run: ownership.Claim) -> None:

@@ -9,6 +9,7 @@ from unit.fakes import NS, STEADY, FakeSampler, FakeTenants
 from sharebench.cell.window import (
     ATTEMPTS,
     LEAD_SECONDS,
+    LEAST_REMOTE_LEAD_SECONDS,
     REMOTE_LEAD_SECONDS,
     measure,
     noticing_death,
@@ -159,6 +160,12 @@ def test_tenants_behind_a_network_get_a_longer_lead() -> None:
     tenants = FakeTenants(2, answer_seconds=0.15)
     measure(tenants, FakeSampler(tenants), 1.0, 30.0)
     assert leads(tenants) == [REMOTE_LEAD_SECONDS]
+
+
+def test_tenants_behind_a_network_that_answer_at_once_get_a_shorter_one() -> None:
+    tenants = FakeTenants(2)
+    measure(tenants, FakeSampler(tenants), 1.0, 30.0)
+    assert leads(tenants) == [LEAST_REMOTE_LEAD_SECONDS]
 
 
 def test_a_late_announcement_is_made_again_with_twice_the_lead() -> None:

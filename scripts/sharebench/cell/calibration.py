@@ -29,7 +29,9 @@ def alone(strategies: Mapping[str, Strategy], asked: Iterable[str], node: Node, 
 
     `strategies` is the whole catalogue.
     """
-    by_size = sorted((strategies[name] for name in strategies if name in set(asked)), key=Strategy.slices)
+    known = (strategies[name] for name in strategies if name in set(asked))
+    # Another access may have the whole device where that of `exclusive` is not there.
+    by_size = sorted(known, key=lambda each: (each.mechanisms == ("exclusive",), each.slices()))
     options = [strategies["exclusive"], *reversed(by_size)]
     return next((each for each in options if node.infeasible(each, 1, [workload]) is None), options[0])
 

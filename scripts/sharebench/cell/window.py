@@ -14,6 +14,9 @@ from tenant.contract import Steadiness, TenantReport
 LEAD_SECONDS = 0.1
 # The same where a network lies between, and each question may need a connection of its own first.
 REMOTE_LEAD_SECONDS = 1.0
+# Less where all tenants have just answered much faster: this number of rounds, and at least that long.
+REMOTE_ROUNDS = 5
+LEAST_REMOTE_LEAD_SECONDS = 0.25
 ATTEMPTS = 6
 CLOCK_READINGS = 3
 # Each question costs a tenant about a millisecond of what it is judged by.
@@ -75,15 +78,19 @@ def announce(
     record_seconds: float,
     jobs: Sequence[int] | None = None,
     last: int | None = None,
+    round_seconds: float = REMOTE_LEAD_SECONDS,
 ) -> tuple[int, int]:
     """Set one window on all tenants; its start and end in ns of the node's clock.
 
-    Tenant `last` gets it only when all others have taken it. Raises TenantsFailed when one refuses too often.
+    Tenant `last` gets it only when all others have taken it; `round_seconds` is how long all took to answer before.
+    Raises TenantsFailed when one refuses too often.
     """
     endpoints = tenants.endpoints()
     # A tenant without a job is asked without one.
     work = [(count,) for count in jobs] if jobs else [()] * len(endpoints)
-    lead_seconds = LEAD_SECONDS if tenants.are_local else REMOTE_LEAD_SECONDS
+    lead_seconds = LEAD_SECONDS
+    if not tenants.are_local:
+        lead_seconds = min(REMOTE_LEAD_SECONDS, max(LEAST_REMOTE_LEAD_SECONDS, REMOTE_ROUNDS * round_seconds))
     for attempt in range(ATTEMPTS):
         start_ns = tenants.now_ns() + int(lead_seconds * 2**attempt * NS)
         end_ns = start_ns + int(seconds * NS)
@@ -145,8 +152,10 @@ def measure(
     endpoints = tenants.endpoints()
     pool = ThreadPoolExecutor(len(endpoints))
     try:
+        asked_ns = tenants.now_ns()
         clocks = list(pool.map(clock_of, endpoints))
-        start_ns, end_ns = announce(tenants, pool, seconds, record_seconds, jobs)
+        answered_seconds = (tenants.now_ns() - asked_ns) / NS
+        start_ns, end_ns = announce(tenants, pool, seconds, record_seconds, jobs, round_seconds=answered_seconds)
         sampler.start()
         with stopping_after_death(tenants, sampler, start_ns):
             if jobs:

@@ -74,6 +74,13 @@ class Run:
         }
 
 
+def in_words(failure: BaseException) -> str:
+    """What failed; where cleaning up failed too, what had failed before it comes first."""
+    text, before = str(failure) or type(failure).__name__, failure.__context__
+    is_after = isinstance(before, NodeError | TenantUnreachable) and not failure.__suppress_context__
+    return f"{in_words(before)}; then {text}" if before is not None and is_after else text
+
+
 @contextlib.contextmanager
 def of_run(results: Path) -> Iterator[Run]:
     """A measuring job of the run that owns `results`; a failure ends the process with one line.
@@ -93,9 +100,9 @@ def of_run(results: Path) -> Iterator[Run]:
                 if not isinstance(failure, HARNESS_FAILURES):
                     # Unforeseen: the log gets all there is to know.
                     traceback.print_exc()
-                line = f"{type(failure).__name__}: {failure}"
+                line = f"{type(failure).__name__}: {in_words(failure)}"
                 ownership.report(results, line, is_final=isinstance(failure, Unrecoverable))
-                raise JobFailed(str(failure) or type(failure).__name__) from failure
+                raise JobFailed(in_words(failure)) from failure
             ownership.report(results, None)
     except (JobFailed, ownership.OwnershipError, OSError) as failure:
         # On a full disk not even the run record can be written: that OSError ends here, too.

@@ -118,8 +118,9 @@ def install_dra(found: Instance) -> None:
     manifest = (MANIFESTS / "dra.yaml").read_text()
     if found.is_real:
         manifest = real.on_real_driver(manifest)
-        folders = (str(real.library_folder()), str(real.program_folder()), str(images.STANDINS / "nvidia-smi"))
-        run("nsenter", f"--target={found.init_pid()}", "--mount", real.DRIVER_ROOT, *folders)
+        parts = (real.library_folder(), real.program_folder(), images.STANDINS / "nvidia-smi")
+        hook = programs.obtain(programs.CDI_HOOK)["nvidia-cdi-hook"]
+        run("nsenter", f"--target={found.init_pid()}", "--mount", real.DRIVER_ROOT, *map(str, parts), hook)
     else:
         import_images(found, images.further_archive(images.DRA))
     command = [str(programs.obtain(programs.KUBE)["kubectl"]), f"--kubeconfig={found.kubeconfig}"]

@@ -24,6 +24,7 @@ from cluster.testbed.errors import TestbedError
 from cluster.testbed.instance import Instance, cache
 
 BIN = "/opt/testbed/bin"  # NVIDIA's programs in a container: first in the PATH of its image
+CDI_HOOK = "/run/testbed/nvidia-cdi-hook"  # on the node, where standins/driver-root puts it
 LINKS = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
 FOLDERS = {"usr": 0o755, "opt": 0o755, "etc": 0o755, "tmp": 0o1777, "var": 0o755, "run": 0o755, "root": 0o700}
 LOADER = "ld-linux-x86-64.so.2"
@@ -94,7 +95,7 @@ def _skeleton(hides_driver: bool) -> bytes:
 
 def archive(found: Instance) -> Path:
     """The images of a test bed on the machine's own GPU, all but `pause` over the skeleton. Raises TestbedError."""
-    built = (*programs.GPU_PROGRAMS, *((programs.DRA, programs.CDI_HOOK) if found.hides_driver else ()))
+    built = (*programs.GPU_PROGRAMS, *((programs.DRA,) if found.hides_driver else ()))
     files = {name: file.read_bytes() for program in built for name, file in programs.obtain(program).items()}
     files["nvidia-smi"] = (images.STANDINS / "nvidia-smi").read_bytes()
     folder = program_folder()
@@ -149,7 +150,7 @@ def on_real_driver(manifest: str) -> str:
 ENVIRONMENT = {
     "nvidia-device-plugin-ctr": {"PASS_DEVICE_SPECS": "true"},
     "gpus": {
-        "NVIDIA_CDI_HOOK_PATH": f"{BIN}/nvidia-cdi-hook",
+        "NVIDIA_CDI_HOOK_PATH": CDI_HOOK,
         "FEATURE_GATES": "TimeSlicingSettings=true,MPSSupport=true",
     },
 }
