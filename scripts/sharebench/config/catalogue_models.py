@@ -69,14 +69,12 @@ class Pod(Section):
     scheduler: Maybe[Name] = None
     """Name of the scheduler of the pods; `null` is the cluster's own."""
     deployment: Maybe[Name] = None
-    """Deployment that must have a ready pod, in whatever namespace, or the strategy is infeasible; `null` looks for
-    none."""
+    """Deployment that must have a ready pod, in whatever namespace, or the strategy is infeasible."""
     allocated: Maybe[Name] = None
-    """Annotation, as `NAME` or `NAME=VALUE`, that the scheduler writes onto a pod that was given its share, as
-    evidence; `null` expects none."""
+    """Evidence: annotation, as `NAME` or `NAME=VALUE`, that the scheduler writes onto a pod that was given its
+    share."""
     companions: Maybe[Name] = None
-    """Namespace of pods by which the scheduler itself holds a GPU that it shares out; after a cell they are waited for.
-    `null` knows of none."""
+    """Namespace of pods by which the scheduler itself holds a GPU, which are waited for after a cell."""
     resources: Free[Resource, Text] = {}
     """Resources of the GPU that a pod asks for, by name, such as `nvidia.com/gpu`, each with an amount."""
     annotations: Free[MetaName, Text] = {}
@@ -86,8 +84,8 @@ class Pod(Section):
     environment: Free[Variable, Text] = {}
     """Variables of the tenant's container."""
     shows: Free[Variable, Text] = {}
-    """Variables that the scheduler's stack sets in the container, with the values that a tenant must see there, as
-    evidence. They are in the records, so name none that is secret."""
+    """Evidence: variables that the scheduler's stack sets in the container, with their values. Name none that is
+    secret."""
 
 
 class Strategy(Section):
@@ -101,26 +99,24 @@ class Strategy(Section):
     replicas: Maybe[Annotated[Unique[Tenants], Field(min_length=1)]] = None
     """Numbers of tenants for this strategy, in place of the study's; `[1]` for `exclusive`."""
     access: Maybe[Access] = None
-    """How tenants reach the GPU of a cluster; `null` takes `kubernetes.access`. An entry that has one is of clusters
-    only."""
+    """In place of `kubernetes.access`; an entry that has one is of clusters only."""
     interval: Maybe[Interval] = None
-    """Length of a time slice that a DRA driver is asked for under `time-slicing`: `default`, `short`, `medium` or
-    `long`; `null` does not ask. Only with `access: dra`."""
+    """Length of a time slice under `time-slicing` with `access: dra`: `default`, `short`, `medium` or `long`; `null`
+    does not ask."""
     claim_per: Maybe[Literal["instance"]] = None
     """`instance` makes a resource claim for each MIG instance, `null` one that all tenants name. With `mig` and
     `access: dra` ([what differs](../docs/strategies/dra.md#a-claim-for-each-instance))."""
     profile: Maybe[Profile] = None
-    """MIG profile of each instance, such as `1g`, `3g` or `1g.10gb`; needed with `mig`, senseless without."""
+    """MIG profile of each instance, such as `1g`, `3g` or `1g.10gb`."""
     profiles: Maybe[Annotated[List[Profile], Field(min_length=1, max_length=7)]] = None
-    """MIG profile of each instance of an unequal layout, in place of `profile` and `instances`; the first tenant has
-    the first. Such as `[3g, 2g, 1g, 1g]`."""
+    """MIG profiles of an unequal layout, in place of `profile` and `instances`, from the first tenant on, such as
+    `[3g, 2g, 1g, 1g]`."""
     instances: Maybe[Count] = None
     """MIG instances that the tenants share; `null` makes one per tenant. Layers need it."""
     thread_percent: Maybe[Share] = None
-    """Share of the SMs that a tenant may use under `mps`, in percent, or `100/N` where N is the number of tenants;
-    never more than 100."""
+    """Share of the SMs that a tenant may use under `mps`, or `100/N` where N is the number of tenants."""
     memory_percent: Maybe[Share] = None
-    """Share of the memory that a tenant may use under `mps`, written as `thread_percent`."""
+    """The same of the memory."""
     pod: Maybe[Pod] = None
 
 
@@ -130,7 +126,7 @@ class Job(Section):
     iterations: Numeric[Annotated[int, Field(ge=1, le=10_000_000)]]
     """How many iterations make one job."""
     max_seconds: Positive = 60
-    """Deadline in seconds after the start: a job that is not done by then is `hung`, with its progress."""
+    """Deadline after the start: a job that is not done by then is `hung`."""
 
 
 class Ready(Section):
@@ -139,7 +135,7 @@ class Ready(Section):
     path: Maybe[Path] = None
     """Path that answers 200 once it has."""
     count: Maybe[Count] = None
-    """Of kind `command`: iterations that its metrics have counted by then; 1 where there is no other rule."""
+    """Of kind `command`: iterations that its metrics have counted by then."""
     log: Maybe[Name] = None
     """Of kind `command`: text that it prints once it has."""
 
@@ -156,8 +152,7 @@ class Metrics(Section):
     labels: Free[Label, Text] = {}
     """Labels that pick one series, where there are several."""
     unit: Literal["seconds", "milliseconds", "microseconds", "nanoseconds"] = "seconds"
-    """Unit of the metric's values, whatever its name says: `seconds`, `milliseconds`, `microseconds` or
-    `nanoseconds`."""
+    """Unit of its values: `seconds`, `milliseconds`, `microseconds` or `nanoseconds`."""
 
 
 class Request(Section):
@@ -166,10 +161,9 @@ class Request(Section):
     method: Literal["GET", "POST", "PUT"] = "GET"
     """Method of the request, of kind `http`: `GET`, `POST` or `PUT`."""
     path: Path = "/"
-    """Its path, with its query; `{env:NAME}` is filled in by the client."""
+    """Its path, with its query; `{env:NAME}` is filled in by the client from its environment."""
     headers: Free[Header, Text] = {}
-    """Its headers, by name; `{env:NAME}` is filled in by the client from its environment, so that no secret is in a
-    record."""
+    """Its headers, by name; `{env:NAME}` as there, so that no secret is in a record."""
     body: Maybe[Text] = None
     """Its body, as text."""
     body_file: Maybe[Name] = None
@@ -187,17 +181,16 @@ class Load(Section):
     rate_hz: Maybe[Positive] = None
     """Rate of an open load per tenant, in iterations per second."""
     rate_of_capacity: Maybe[Positive] = None
-    """Rate of an open load per tenant, as a fraction of what one tenant reaches alone. An open load has exactly one of
-    the two."""
+    """The same, as a fraction of what one tenant reaches alone. An open load has exactly one of the two."""
 
 
 class Model(Section):
-    """Cost of one iteration on the simulated node, which needs it: serial + parallel / SMs."""
+    """Cost of an iteration on the simulated node, which needs it: serial + parallel / SMs."""
 
     serial_seconds: NotNegative = 0
-    """Part of an iteration that more SMs do not shorten, in seconds."""
+    """Part of an iteration that more SMs do not shorten."""
     parallel_sm_seconds: NotNegative = 0
-    """Part of an iteration that is spread over the SMs, in seconds times SMs."""
+    """Part of an iteration that is spread over the SMs."""
 
 
 class Workload(Section):
@@ -206,24 +199,23 @@ class Workload(Section):
     description: Text = ""
     """One sentence for a person."""
     tenants: Maybe[Annotated[List[Text], Field(min_length=2)]] = None
-    """Makes the entry a [mix](#mixes-and-pairs): the workload of each tenant by name, from the first on, repeated to
-    their number. It has no `module`, `params`, `load` or `simulated` of its own."""
+    """Makes the entry a [mix](#mixes-and-pairs): the workload of each tenant by name. It has no `module`, `params`,
+    `load` or `simulated` of its own."""
     kind: Literal["loop", "job", "command", "http"] = "loop"
-    """How it is measured: `loop` runs one iteration after another for a window, each timed; `job` is a fixed number of
-    them, whose completion is timed too; `command` is any program with Prometheus metrics, `http` any HTTP server. See
-    [Jobs](#jobs) and [your own workload](../docs/your-own-workload.md)."""
+    """`loop` runs one iteration after another for a window; [`job`](#jobs) is a fixed number of them; `command` is any
+    program with Prometheus metrics, `http` any HTTP server ([your own workload](../docs/your-own-workload.md))."""
     job: Maybe[Job] = None
     module: Maybe[Module] = None
     """File in `scripts/tenant/workloads/` without `.py`; needed on every node but the simulated one."""
     command: Maybe[Annotated[List[Text], Field(min_length=1)]] = None
-    """Of kind `command` and `http`: the program and its arguments, never a shell; `{port}`, `{index}`, `{here}` and
-    `{python}` are filled in. Files below `{here}`, the folder that snakemake runs in, belong to what a cell depends on;
-    `{python}` is the tenants' interpreter."""
+    """Of kind `command` and `http`: the program and its arguments, never a shell; `{port}`, `{index}`, `{here}` (the
+    folder that snakemake runs in; a cell depends on files below it) and `{python}` (the tenants' interpreter) are
+    filled in."""
     url: Maybe[Name] = None
     """Of kind `http`: a server that runs already, as `http://host:port`, in place of a `command`."""
     port: Maybe[Numeric[Annotated[int, Field(ge=1, le=65535)]]] = None
-    """Port that the program always listens on; `null` gives each tenant one of its own, as `{port}`. It is in the
-    variable `SHAREBENCH_PORT`, too."""
+    """Port that the program always listens on; `null` gives each tenant one of its own, as `{port}` and in the variable
+    `SHAREBENCH_PORT`."""
     ready: Ready = Field(default_factory=Ready)
     metrics: Metrics = Field(default_factory=Metrics)
     request: Request = Field(default_factory=Request)
@@ -235,12 +227,10 @@ class Workload(Section):
     class_: Literal["auto", "inference-light", "inference-heavy", "small-batch", "gpu-intensive"] = Field(
         default="auto", alias="class"
     )
-    """What kind of use it stands for in `tables/which.csv`: `inference-light` (an open load below half of what one
-    tenant could do), `inference-heavy`, `small-batch` or `gpu-intensive` (at least half of its time gets shorter with
-    more of the device); `auto` derives it from the load and the model."""
+    """Its [class](../docs/advice.md#which-strategy-for-which-workload) in `tables/which.csv`: `inference-light`,
+    `inference-heavy`, `small-batch` or `gpu-intensive`; `auto` derives it from the load and the model."""
     min_window_seconds: NotNegative = 1
-    """Shortest window that says anything about this workload, in seconds. A study that sets less than the catalogue
-    says so in its tables, figures and report."""
+    """Shortest window that says anything about this workload. A study that sets less than the catalogue says so."""
     output_tolerance: NotNegative = 1e-6
     """Largest relative difference between a tenant's output and that of the workload alone."""
     simulated: Maybe[Model] = None

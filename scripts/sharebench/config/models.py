@@ -58,18 +58,18 @@ class Warmup(Section):
     min_iterations: Count = 20
     """Iterations that every tenant makes before it may count as warm."""
     max_seconds: Positive = 10
-    """Time after which a tenant that is not steady goes on all the same, marked as not steady, in seconds."""
+    """Time after which a tenant that is not steady goes on, marked as such."""
     tolerance_percent: Numeric[Annotated[float, Field(gt=0, le=100)]] = 5
-    """Largest difference between the medians of two consecutive batches that counts as steady, in percent."""
+    """Largest difference between the medians of two consecutive batches that counts as steady."""
 
 
 class Timeouts(Section):
     """How long the pipeline waits for a tenant before it gives the cell up."""
 
     start_seconds: Positive = 60
-    """Time for a tenant to start, load and warm up, in seconds."""
+    """Time for a tenant to start, load and warm up."""
     record_seconds: Positive = 30
-    """Time for a tenant to deliver its record after the window, in seconds; more than its longest iteration."""
+    """Time for a tenant to deliver its record after the window; more than its longest iteration."""
 
 
 class Config(Section):
@@ -82,8 +82,7 @@ class Config(Section):
     """Folder that receives everything the study makes; give every study its own."""
     node: Literal["auto", "cpu", "nvidia", "simulated", "kubernetes"] = "auto"
     """Kind of node that is shared: `cpu` (stand-in on this machine's cores), `nvidia` (a GPU of this machine),
-    `kubernetes` (a node of a cluster) or `simulated`. `auto` takes an NVIDIA GPU of this host if there is one, else the
-    stand-in."""
+    `kubernetes` (a node of a cluster) or `simulated`. `auto` takes `nvidia` where there is one, else `cpu`."""
     strategies: Annotated[Unique[Text], Field(min_length=1)] = ["exclusive", "time-slicing", "mps", "mig"]
     """Sharing strategies to measure, by their names in `strategy_catalogue`."""
     replicas: Annotated[Unique[Tenants], Field(min_length=1)] = [1, 2, 4]
@@ -91,54 +90,47 @@ class Config(Section):
     workloads: Unique[Text] = ["matmul", "detector"]
     """What the tenants run, by names in `workload_catalogue`; may be empty with `interference`."""
     interference: Unique[Text] = []
-    """Workloads that are measured next to each other, besides those of `workloads`: two tenants of every pair, and each
-    next to a copy of itself, under every strategy that can have two tenants. See [Mixes and
-    pairs](#mixes-and-pairs)."""
+    """Workloads that are measured in [pairs](#mixes-and-pairs), each next to each and to itself, besides those of
+    `workloads`."""
     faults: Unique[Fault] = []
-    """Faults that a tenant has in mid-window next to a victim, under every strategy that can have two tenants: see
-    [docs/faults.md](../docs/faults.md)."""
+    """[Faults](../docs/faults.md) that a tenant has in mid-window next to a victim."""
     fault_victims: Unique[Text] = []
     """Workloads next to which the faults happen, one at a time; empty takes those of `interference`, else those of
     `workloads`."""
     fault_repeats: Tenants = 1
     """How often every cell with a fault is measured; who dies is seldom a matter of chance."""
     allow_faults: Flag = False
-    """Whether faults may happen on a real GPU, where they can harm other programs and the driver; the CPU stand-in
-    needs no permission."""
+    """Whether faults may happen on a real GPU, where they can harm other programs and the driver."""
     repeats: Tenants = 3
     """How often every cell is measured; intervals are taken over repeats, so one repeat has none."""
     window_seconds: Positive = 1.5
-    """Length of the window in which all tenants of a cell are measured together, in seconds. A p99 needs 299 iterations
+    """Length of the window in which all tenants of a cell are measured, in seconds. A p99 needs 299 iterations
     in it."""
     baseline: Text = "exclusive"
     """Strategy whose cells at one tenant every slowdown refers to, measured even when `strategies` leaves it out;
     `none` turns it off."""
     null_cells: Flag = True
-    """Whether the baseline is measured a second time in each block, as the strategy of its name with `-again`: what
-    differs then differs by chance. An effect no larger than that is marked *not separable*."""
+    """Whether the baseline is measured twice in each block, the second time as the strategy with `-again`. An effect no
+    larger than their difference is marked *not separable*."""
     exclude: Unique[Exclusion] = []
-    """Cells that are left out of the matrix: `STRATEGY/WORKLOAD`, `STRATEGY/WORKLOAD/nREPLICAS` or
-    `STRATEGY/WORKLOAD/nREPLICAS/rREPEAT`, with `*` for any, such as `[time-slicing/yolos/n7, "*/bert/n5/r1"]`. Tables
-    and report have their number."""
+    """Cells that are left out: `STRATEGY/WORKLOAD`, also with `/nREPLICAS`, and then `/rREPEAT`, with `*` for any, such
+    as `[time-slicing/yolos/n7, "*/bert/n5/r1"]`."""
     contrasts: Unique[Contrast] = []
-    """Comparisons that the study is for, as `strategy/reference`, at the largest number of tenants that both have; if
-    empty, every sharing strategy against the first one. They are tested together in `tables/contrasts.csv`."""
+    """Comparisons that the study is for, as `strategy/reference`, at the largest common number of tenants, in
+    `tables/contrasts.csv`; if empty, every sharing strategy against the first one."""
     order: Literal["auto", "blocks", "strategy"] = "auto"
     """Order of the cells: `blocks` repeats all node states in fresh random order, `strategy` sets each state once;
     `auto` takes `blocks` unless a switch of the node is slow. Under `strategy`, time and strategy are confounded."""
     seed: Numeric[Annotated[int, Field(ge=0)]] = 1
     """Seed of the random order of cells and of the simulated node."""
     from_: Maybe[Name] = Field(default=None, alias="from")
-    """Folder or archive (zip) of a finished data set; nothing is measured, its tables, figures and report are
-    rebuilt."""
+    """Folder or archive (zip) of a finished data set, whose tables, figures and report are rebuilt."""
     parts: Unique[Name] = []
-    """Folders in which parts of this study were measured, for `snakemake join`. See [on a host with several
-    GPUs](../docs/gpu-host.md#on-a-host-with-several-gpus)."""
+    """Folders with parts of this study, for [`snakemake join`](../docs/gpu-host.md#on-a-host-with-several-gpus)."""
     datasets: Annotated[Unique[Name], Field(max_length=2)] = []
-    """Two finished data sets for `snakemake compare`: the one before, then the one after. See [Compare two data
-    sets](#compare-two-data-sets)."""
+    """Two finished data sets for [`snakemake compare`](#compare-two-data-sets): before, then after."""
     slo_ms: Maybe[Positive] = None
-    """Latency that the advice compares strategies with, in milliseconds: p99 where it is known, else the next lower
+    """Latency that the advice asks for, in milliseconds: of the p99 where it is known, else of the next lower
     percentile."""
     tenants: Maybe[Count] = None
     """How many tenants the advice is for; `null` is the largest number of the study."""
@@ -155,8 +147,6 @@ class Config(Section):
     kubernetes: Kubernetes = Field(default_factory=Kubernetes)
     prometheus: Prometheus = Field(default_factory=Prometheus)
     strategy_catalogue: Free[StrategyName, Strategy] = {}
-    """All strategies by name; `config/strategies.yaml` holds the built-in ones and a study file may add or change
-    entries."""
+    """[Strategies](#strategies) by name, added to those of `strategies.yaml`, or changed."""
     workload_catalogue: Free[WorkloadName, Workload] = {}
-    """All workloads by name; `config/workloads.yaml` holds the built-in ones and a study file may add or change
-    entries."""
+    """[Workloads](#workloads) by name, added to those of `workloads.yaml`, or changed."""

@@ -64,7 +64,7 @@ class Noise(Section):
     """Planted noise: coefficients of variation (0.02 is 2 %), and what makes iterations depend on each other."""
 
     cell_cv: Ratio = 0.004
-    """Spread between cells (coefficient of variation), the same for all iterations of one cell."""
+    """Spread between cells (coefficient of variation)."""
     iteration_cv: Ratio = 0.02
     """Spread between the iterations of one cell."""
     autocorrelation: Numeric[Annotated[float, Field(ge=0, le=0.99)]] = 0
@@ -103,18 +103,16 @@ class Nvidia(Section):
     python: Name = "auto"
     """Interpreter with the frameworks that tenants need; `auto` takes `.venv-gpu`, made by `make gpu-env`."""
     may_change: Unique[Literal["mig"]] = []
-    """What of the GPU's setting the pipeline may change and restore: `mig` makes and removes MIG instances (MIG mode
-    must be on already)."""
+    """What the pipeline may change and restore: `mig` makes and removes MIG instances (MIG mode must be on already)."""
 
 
 class Resources(Section):
     """What each tenant is given in addition to its share of the GPU, as request and limit."""
 
     cpu: Maybe[Cpus] = None
-    """CPUs of one tenant, such as `2` or `500m`, as request and limit; `null` sets none."""
+    """CPUs of one tenant, such as `2` or `500m`, as request and limit."""
     memory: Maybe[Memory] = None
-    """Memory of one tenant, such as `8Gi`, as request and limit; `null` sets none. A tenant that exceeds it is a
-    result, `oom`."""
+    """Memory of one tenant, such as `8Gi`, as request and limit. A tenant that exceeds it is a result, `oom`."""
 
 
 class Toleration(Section):
@@ -140,62 +138,58 @@ class Kubernetes(Section):
     namespace: Namespace = "sharebench"
     """Namespace of the tenants' pods; it must exist."""
     access: Access = "device-plugin"
-    """How tenants reach the GPU under strategies without an access of their own: `device-plugin` sets the node by
-    NVIDIA's device plugin, `dra` makes resource claims, `static` leaves the node as it is. See [resource
-    claims](../docs/cluster/strategies.md#resource-claims) and [Other schedulers](#other-schedulers)."""
+    """How tenants reach the GPU under strategies without an access of their own: `device-plugin` switches NVIDIA's
+    plugin, `dra` makes [resource claims](../docs/cluster/strategies.md#resource-claims), `static` leaves the node as it
+    is ([other schedulers](#other-schedulers))."""
     image: Image = (
         "pytorch/pytorch:2.8.0-cuda12.8-cudnn9-runtime"
         "@sha256:417bd75df6365104c283ea4c1651fb3530d9eb5a4c2fafa51943cff2a94e6385"
     )
-    """Image of the tenants, with Python 3.11 or newer, numpy and what the workloads need; the tenants' code is brought
-    along."""
+    """[Image](../docs/cluster/install.md#image) of the tenants."""
     python: Name = "python3"
     """Interpreter in the image."""
     device: Literal["cuda", "cpu"] = "cuda"
-    """What the tenants work on: `cuda` is the GPU; `cpu` leaves it alone, for a test bed without one, which every
-    output then says."""
+    """What the tenants work on: `cuda` is the GPU; `cpu` leaves it alone, for a test bed."""
     reach: Literal["auto", "pod-ip", "port-forward"] = "auto"
-    """How the driver reaches the tenants: by their pods' addresses (`pod-ip`) or by `port-forward`; `auto` takes the
-    first within the cluster and the second from outside."""
+    """How the driver reaches the tenants: `auto` takes their pods' addresses (`pod-ip`) within the cluster and
+    `port-forward` from outside."""
     resources: Resources = Field(default_factory=Resources)
     tolerations: List[Toleration] = []
-    """Taints of the node that the tenants tolerate, besides `nvidia.com/gpu`. As in a pod: `{key, operator, value,
-    effect}`."""
+    """Taints that the tenants tolerate, besides `nvidia.com/gpu`, as in a pod: `{key, operator, value, effect}`."""
     priority_class: Maybe[PriorityClass] = None
     """PriorityClass of the tenants' pods."""
     may_change: Unique[Literal["mig"]] = []
-    """What else the pipeline may change and restore: `mig` has NVIDIA's MIG manager partition the GPU into MIG
-    instances. Without it, only MIG instances that exist are used."""
+    """What else the pipeline may change and restore: `mig` has NVIDIA's MIG manager make MIG instances. Without it,
+    only those that exist are used."""
     drain: Flag = False
     """Whether foreign GPU pods may be evicted from the node; without it a node in use is refused."""
     switch_seconds: Positive = 300
-    """Time for the node to get into a state or back, in seconds."""
+    """Time for the node to get into a state or back."""
     stable_seconds: Positive = 15
-    """How long the node must show its new state without a break, in seconds; more than the kubelet's 10 s between two
-    reports."""
+    """How long the node must show its new state without a break; more than the 10 s between two reports of the
+    kubelet."""
     publish_seconds: NotNegative = 10
-    """Time that the kubelet gets to bring new keys of the plugin's ConfigMap to its pods, in seconds, where the driver
-    may annotate these (`WITH=hurry`); else 95 s."""
+    """Time for new keys of the plugin's ConfigMap to reach its pods, where the driver may annotate these
+    (`WITH=hurry`); else 95 s."""
 
 
 class Prometheus(Section):
     """A Prometheus that watches the tenants; its numbers are recorded next to the tenants' own."""
 
     url: Maybe[Name] = None
-    """Its address, such as `http://localhost:9090`; `null` for none. See
-    [docs/prometheus.md](../docs/prometheus.md)."""
+    """Address of a [Prometheus](../docs/prometheus.md) that watches, such as `http://localhost:9090`."""
     discovery: Literal["auto", "file", "pod-monitor", "annotations"] = "auto"
-    """How it finds the tenants: by files in `folder` (`file`), by a PodMonitor of the Prometheus Operator
-    (`pod-monitor`), or by `annotations` of the pods; `auto` takes the first where `folder` is set, else the second."""
+    """How it finds the tenants: by files in `folder` (`file`), by a PodMonitor (`pod-monitor`), or by `annotations` of
+    the pods; `auto` takes the first where `folder` is set, else the second."""
     folder: Maybe[Name] = None
     """Folder whose `*.json` files Prometheus reads (`file_sd_configs`)."""
     labels: Free[KubernetesLabel, Text] = {}
-    """Labels of the PodMonitor, by which the operator's Prometheus selects it, such as `{release: kps}`."""
+    """Labels of the PodMonitor, such as `{release: kps}`."""
     scrape_seconds: Positive = 1
-    """Time between two scrapes of a tenant, in seconds. The window holds three at least."""
+    """Time between two scrapes of a tenant. The window holds three at least."""
     buckets: Maybe[Annotated[List[Positive], Field(min_length=1)]] = None
-    """Upper bounds of the tenants' histogram in seconds, ascending, each moved to the record's nearest bound; `null`
-    takes two per doubling from 1 µs to 1000 s."""
+    """Upper bounds of the tenants' [histogram](../docs/prometheus.md#buckets) in seconds, ascending; `null` takes two
+    per doubling from 1 µs to 1000 s."""
     dcgm: Maybe[Free[PrometheusLabel, Text]] = None
-    """Labels that pick the shared device among the series of dcgm-exporter, such as `{Hostname: gpu-node, gpu: "0"}`;
-    `null` finds it by the node's name where a GPU is shared."""
+    """Labels of the shared device's series from dcgm-exporter, such as `{Hostname: gpu-node, gpu: "0"}`; `null` finds
+    it by the node's name."""
