@@ -79,10 +79,49 @@ def test_it_renders_offline_fits_and_can_be_read(browser: Chromium, page: Path, 
     assert browser.evaluate("[...document.images].every((image) => image.complete && image.naturalWidth > 100)")
     assert browser.evaluate("document.images.length") >= 4
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    browser.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
     assert browser.evaluate(LOW_CONTRAST) == []
     assert browser.complaints() == []
     paper = browser.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_first_screen_has_the_answers(browser: Chromium, page: Path, scheme: str) -> None:
+    browser.show(page, 1280, scheme)
+    bottoms = browser.evaluate("[...document.querySelectorAll('.answer')].map((e) => e.getBoundingClientRect().bottom)")
+    assert len(bottoms) == 2 and max(bottoms) <= 800
+    tops = browser.evaluate(
+        "['cards', 'curves', 'matrix', 'advice'].map((id) => document.getElementById(id).offsetTop)"
+    )
+    assert tops == sorted(tops)
+    assert browser.evaluate("[...document.querySelectorAll('.answer .tag')].every((e) => e.checkVisibility())")
+    cut = (
+        "[...document.querySelectorAll('.answer *')].filter((e) => e.scrollWidth > e.clientWidth + 1 && e.clientWidth)"
+    )
+    assert browser.evaluate(f"{cut}.map((e) => e.textContent)") == []
+
+
+def test_a_section_opens_by_key_and_by_link_and_on_paper(browser: Chromium, page: Path) -> None:
+    browser.show(page, 1280)
+    is_open = "document.querySelector('#numbers').offsetHeight > 200"
+    assert browser.evaluate(is_open) is False
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    assert browser.evaluate(is_open) is True
+    browser.call("Emulation.setEmulatedMedia", media="")
+    browser.evaluate("document.querySelector('#numbers summary').focus()")
+    browser.press("Enter")
+    assert browser.evaluate(is_open) is True
+    assert browser.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    for anchor, name in (("trust", "trust"), ("note-1-1", "numbers")):
+        browser.show(page, 1280)
+        opened = f"done(document.querySelector('#{name} details').open)"
+        opened = f"new Promise((done) => addEventListener('hashchange', () => {opened}))"
+        browser.evaluate(f"window.opened = {opened}; location.hash = '{anchor}'; 0")
+        assert browser.evaluate("window.opened") is True
+    browser.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert browser.evaluate("[...document.querySelectorAll('section > details')].every((each) => each.open)")
 
 
 def test_a_click_opens_what_is_known_and_another_closes_it(browser: Chromium, page: Path) -> None:
@@ -169,7 +208,7 @@ def test_on_paper_nothing_is_cut_off_and_there_is_nothing_to_press(browser: Chro
     browser.call("Emulation.setEmulatedMedia", media="print")
     browser.call("Emulation.setDeviceMetricsOverride", width=680, height=900, deviceScaleFactor=1, mobile=False)
     assert browser.evaluate("document.documentElement.scrollWidth") <= 680
-    for selector in ("nav", "#choose", ".detail .close"):
+    for selector in ("#choose", ".detail .close"):
         assert browser.evaluate(f"document.querySelector('{selector}').checkVisibility()") is False
     assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     browser.call("Emulation.setEmulatedMedia", media="")

@@ -2,9 +2,7 @@
 
 import base64
 import hashlib
-import html
 import math
-import re
 import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -18,7 +16,7 @@ import yaml
 
 from sharebench.core.files import read_json, replace_atomically
 from sharebench.core.strategies import again
-from sharebench.core.study_config import StrategyEntry
+from sharebench.core.study_config import StrategyEntry, is_job
 from sharebench.figures import catalogue
 from sharebench.figures.data import DrawnStudy, Row, load, rows_of
 from sharebench.figures.style import looks
@@ -27,15 +25,36 @@ from sharebench.report import words
 from sharebench.report.audit import Audit, records
 from sharebench.report.embedded import DETAILS_BYTES, Details, images
 from sharebench.report.literature import comparisons as literature
-from sharebench.report.sections import advice, comparisons, statements
+from sharebench.report.sections import advice, cards, comparisons, statements
 from sharebench.report.sections.matrix import matrices, pair_matrices
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
-SECTIONS = (
-    *("advice", "interference", "isolation", "jobs", "findings", "matrix", "numbers", "comparisons", "model", "energy"),
-    *("switches", "figures", "prometheus", "literature", "trust", "outcomes", "setup", "repeat"),
-)
-"""Templates in their order, the answers first. Their links at the top follow from what each renders."""
+SECTIONS = {
+    "cards": "The answer",
+    "curves": "Latency and throughput",
+    "matrix": "Matrix",
+    "interference": "Interference",
+    "isolation": "Faults",
+    "jobs": "Jobs",
+    "advice": "Advice",
+    "findings": "Findings",
+    "numbers": "Numbers",
+    "comparisons": "Comparisons",
+    "model": "Scaling model",
+    "energy": "Power, energy and memory",
+    "switches": "Setting a strategy",
+    "figures": "Figures",
+    "prometheus": "What Prometheus would have said",
+    "literature": "Published numbers",
+    "trust": "Checks",
+    "outcomes": "Other outcomes",
+    "setup": "Set-up",
+    "repeat": "Repeat and cite",
+}
+"""Template and heading of each section, the answers first."""
+OPEN = ("cards", "curves", "matrix", "interference", "isolation", "jobs")
+"""Sections that are there to look at; the others are opened to be read."""
+CURVES = ("latency", "throughput")
 UNITS_NOT_KNOWN = "not known: neither the node nor a tenant says"
 LISTED = 100
 """Cells that are listed under each heading; the rest is counted, and tables/cells.csv has them all."""
@@ -74,7 +93,7 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(contents=contents, digits=words.digits, estimate=words.estimate, words=words.words)
+    environment.filters.update(digits=words.digits, estimate=words.estimate, words=words.words)
     return environment.get_template("report.html.j2")
 
 
@@ -87,12 +106,6 @@ def repeating(manifest: Mapping[str, Any], data: Path) -> str:
     if config.is_file():
         return f"snakemake --cores 1 --configfile {shlex.quote(str(config))} --config results=results/mine"
     return shlex.join(read_json(data / "manifest.json")["argv"])
-
-
-def contents(sections: str) -> list[tuple[str, str]]:
-    """Id and heading of every section of the rendered page."""
-    found = re.findall(r'<section id="([\w-]+)"[^>]*>\s*<h2[^>]*>(.*?)</h2>', sections)
-    return [(name, html.unescape(heading)) for name, heading in found]
 
 
 def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
@@ -115,7 +128,11 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
     shown = images(results / "figures", names, suffix=suffix)
     advised = advice.advice(study)
     return {
-        "order": SECTIONS if advised.rows else _moved_behind(SECTIONS, "advice", "comparisons"),
+        "sections": SECTIONS,
+        "open": OPEN,
+        "cards": cards.cards(
+            advised, rows, [name for name in shared if not (study.is_mix(name) or is_job(study.config, name))]
+        ),
         "css": (TEMPLATES / "report.css").read_text(encoding="utf-8"),
         "config": study.config,
         "config_text": yaml.safe_dump(study.config, sort_keys=False, allow_unicode=True),
@@ -148,7 +165,8 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
         "powered": {workload: known for workload, of_workload in rows.items() if (known := powered(of_workload))},
         "power_and_energy": POWER_AND_ENERGY,
         "bucket_error_percent": summary.filter(like="bucket_error_percent").max().max(),
-        "figures": [(name, catalogue.ENTRIES[name], shown[name]) for name in names],
+        "figures": {name: (catalogue.ENTRIES[name], shown[name]) for name in names},
+        "curves": CURVES if advised.rows else (),
         "buckets": (catalogue.ENTRIES["buckets"], images(results / "figures", ["buckets"])["buckets"]),
         "literature": literature(study.config, rows, study.facts[0]),
         "audit": audit,
@@ -163,11 +181,6 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
         "listed": LISTED,
         "most_rows": max(LEAST_ROWS, MOST_ROWS // max(len(rows), 1)),
     }
-
-
-def _moved_behind(names: tuple[str, ...], moved: str, other: str) -> list[str]:
-    rest = [name for name in names if name != moved]
-    return [*rest[: (end := rest.index(other) + 1)], moved, *rest[end:]]
 
 
 def compared(rows: dict[str, list[Row]], baseline: str) -> dict[str, list[Row]]:

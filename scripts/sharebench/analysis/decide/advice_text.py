@@ -226,8 +226,8 @@ def _sure(strategy: str, shares: Mapping[str, float] | None) -> str:
 
 
 def markdown(table: pd.DataFrame, answers: Sequence[Answer], caption: str) -> str:
-    """tables/advice.md: an item for each workload, then its strategies."""
-    items = [f"- {' '.join([each.sentence, *each.reasons])}" for each in answers]
+    """tables/advice.md: an item for each workload with one for each reason, then its strategies."""
+    items = ["\n  - ".join([f"- {each.sentence}", *each.reasons]) for each in answers]
     tables = [line for each in answers for line in ("", f"{each.workload}:", "", _table(table, each.workload, "pipe"))]
     return "\n".join([caption, "", *(items or [f"- {NOTHING_SHARED}"]), *tables, ""])
 

@@ -9,10 +9,11 @@ from sharebench.figures.data import DrawnStudy, Row, rows_of
 
 
 class Advice(NamedTuple):
-    """The question, the answers as text, and the rows of each workload; empty where there is no advice."""
+    """The question, what is said of each workload, and its rows; empty where there is no advice."""
 
     caption: str
-    answers: list[str]
+    answers: dict[str, tuple[str, list[str]]]
+    """A sentence, and more with the reasons."""
     rows: dict[str, list[Row]]
     has_price: bool
 
@@ -29,10 +30,17 @@ def advice(study: DrawnStudy) -> Advice:
     """From tables/advice.md and advice.csv."""
     path = study.results / "tables" / "advice.md"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    answers: dict[str, tuple[str, list[str]]] = {}
+    for line in lines:
+        if line.startswith("- ") and not line.startswith("- none: "):
+            workload, _, sentence = line.removeprefix("- ").partition(": ")
+            reasons = answers.setdefault(workload, (sentence, []))[1]
+        elif line.startswith("  - "):
+            reasons.append(line.removeprefix("  - "))
     table = study.table("advice")
     return Advice(
         caption=lines[0] if lines else "",
-        answers=[line.removeprefix("- ") for line in lines if line.startswith("- ")],
+        answers=answers,
         rows={str(name): rows_of(rows) for name, rows in table.groupby("workload", sort=False)},
         has_price=bool(table["price_per_hour"].notna().any()),
     )

@@ -118,7 +118,6 @@
   }
 
   function enliven(matrix, number) {
-    const title = matrix.querySelector("h3").textContent;
     const grid = [...matrix.querySelectorAll("tbody tr")].map((row) => [...row.querySelectorAll("td")].map((cell) => {
       if (!cell.dataset.key) return null;
       const button = make("button", { type: "button", tabindex: -1, "aria-expanded": false, "aria-controls": `detail-${number}` }, ...cell.childNodes);
@@ -142,8 +141,8 @@
       if (!chosen) return;
       chosen.setAttribute("aria-expanded", "true");
       const key = chosen.parentNode.dataset.key;
-      const [strategy, , tenants] = key.split("/");
-      heading.textContent = `${title}: ${strategy}, ${tenants} ${tenants === "1" ? "tenant" : "tenants"}`;
+      const [strategy, workload, tenants] = key.split("/");
+      heading.textContent = `${workload}: ${strategy}, ${tenants} ${tenants === "1" ? "tenant" : "tenants"}`;
       body.replaceChildren(...contents(key));
     };
     const goTo = (button) => {
@@ -181,6 +180,18 @@
       if (event.key === "Escape" && chosen) leave();
     });
   }
+
+  // A link to a collapsed section, or into it, opens it; on paper all are open.
+  const reveal = () => {
+    const target = location.hash && document.getElementById(location.hash.slice(1));
+    if (!target) return;
+    const folded = target.querySelector(":scope > details") || target.closest("details");
+    if (folded) folded.open = true;
+    target.scrollIntoView();
+  };
+  addEventListener("hashchange", reveal);
+  addEventListener("beforeprint", () => document.querySelectorAll("section > details").forEach((each) => { each.open = true; }));
+  reveal();
 
   document.querySelectorAll(".matrix").forEach(enliven);
   const hint = document.getElementById("choose");

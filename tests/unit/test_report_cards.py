@@ -1,0 +1,102 @@
+"""The report's cards: what to take, or in a line why there is no answer."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from unit.figures import fabricated
+
+from sharebench.report import page, words
+from sharebench.report.sections.advice import Advice
+from sharebench.report.sections.cards import Card, cards
+
+NAN = float("nan")
+NO_OTHER = "Only mps was measured: there is nothing to compare it with."
+CHANGE = "What would change it: with 2 tenants it is mig on 1 device; with fault isolation there is no answer."
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = fabricated.write(tmp_path_factory.mktemp("study") / "results")
+    page.write(root, root)
+    return root
+
+
+def row(strategy: str, replicas: int, **changes: Any) -> dict[str, Any]:
+    """A row of the summary, as far as a card reads it."""
+    base = {"strategy": strategy, "replicas": replicas, "n": 3, "status": "ok", "reason": ""}
+    return base | {"slowdown": float(replicas), "throughput_total_hz": 100.0 + replicas} | changes
+
+
+def plan(strategy: str, **changes: Any) -> dict[str, Any]:
+    """A row of tables/advice.csv, as far as a card reads it."""
+    base = {"strategy": strategy, "rank": 1.0, "devices": 1.0, "basis": "measured", "tenants_per_device": 4.0}
+    return base | {"judged_with_tenants": 4.0, "throughput_per_device_hz": 104.0} | changes
+
+
+def card(plans: list[dict[str, Any]], summary: list[dict[str, Any]], *reasons: str) -> Card:
+    advised = Advice("", {"w": ("no strategy serves 4 tenants.", list(reasons))}, {"w": plans}, has_price=False)
+    (found,) = cards(advised, {"w": summary}, ["w"])
+    return found
+
+
+BASELINE, SHARED = row("exclusive", 1, throughput_total_hz=50.0), row("mps", 4)
+
+
+def test_it_says_what_sharing_gives_and_what_would_change_it() -> None:
+    alike, warned = (
+        "In throughput mig cannot be distinguished.",
+        "Of the 9 cells behind this, 2 carry a warning: see x.",
+    )
+    rivals = [plan("mps"), plan("mig", rank=2.0, devices=2.0, throughput_per_device_hz=52.0), plan("streams", rank=NAN)]
+    rivals.append(plan("guessed", rank=3.0, basis="predicted, not measured"))
+    found = card(rivals, [BASELINE, SHARED], alike, "No plan with streams: x.", CHANGE, "How sure: 99 %.", warned)
+    assert found.best == rivals[0]
+    assert found.why == ["Throughput × 2.08, mean latency × 4.00 of one tenant alone.", alike]
+    assert found.changes == ["with 2 tenants: mig", "with fault isolation there is no answer"]
+    assert found.doubts == ["How sure: 99 %.", "Of the 9 cells behind this, 2 carry a warning."]
+    assert found.rivals == [("mps", 1, 104.0, 100.0), ("mig", 2, 52.0, 50.0)], "what is measured, and a plan"
+
+
+@pytest.mark.parametrize(
+    ("plans", "summary", "said"),
+    [
+        ([plan("mps")], [BASELINE, SHARED], NO_OTHER),
+        ([plan("mps")], [row("exclusive", 1, n=0), SHARED], "No valid baseline: what sharing costs"),
+        (
+            [],
+            [row("exclusive", 1, n=0, status="oom"), row("mps", 4, n=0, reason="no room")],
+            "No valid cell. exclusive: ",
+        ),
+        ([plan("mps", rank=NAN)], [BASELINE, SHARED], "no strategy serves 4 tenants."),
+    ],
+    ids=["one strategy", "no baseline", "no valid cell", "no plan"],
+)
+def test_what_is_missing_is_said_in_a_line(plans: list[Any], summary: list[Any], said: str) -> None:
+    assert any(line.startswith(said) for line in card(plans, summary).why)
+
+
+def test_a_workload_that_leaves_no_choice_has_a_card_too() -> None:
+    rows = {"w": [BASELINE, row("exclusive-again", 1)], "other": [BASELINE, SHARED], "mix": [BASELINE]}
+    (found,) = cards(Advice("", {}, {}, has_price=False), rows, ["w", "other"])
+    assert (found.workload, found.best) == ("w", None)
+    assert found.why == ["Only exclusive has a valid cell: there is nothing to choose from."]
+
+
+def test_the_page_shows_the_best_row_of_the_advice_first_and_its_label_on_every_card(root: Path) -> None:
+    html = (root / "report.html").read_text(encoding="utf-8")
+    sections = re.findall(r'<section id="(\w+)">(<details>)?', html)
+    assert sections[:3] == [("cards", ""), ("curves", ""), ("matrix", "")]
+    assert all(bool(folded) == (name not in page.OPEN) for name, folded in sections)
+    shown = re.findall(r"<article.*?</article>", html, flags=re.DOTALL)
+    table = pd.read_csv(root / "tables" / "advice.csv")
+    (best,) = table[table["rank"] == 1].to_dict("records")
+    answered, other = shown
+    assert all(f'<p class="tag">{fabricated.LABEL}</p>' in text for text in shown)
+    assert "<h3>matmul</h3>" in answered and f"</i>{best['strategy']}</p>" in answered
+    for number in (best["latency_ms"], best["throughput_per_device_hz"]):
+        assert f"<strong>{words.digits(number)}</strong>" in answered
+    assert "<h4>What would change it</h4>" in answered and "How sure: " in answered
+    assert "<h3>hashing</h3>" in other and "No answer" in other and "no strategy, measured or predicted" in other
