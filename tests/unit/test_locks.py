@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sharebench.study import environment as locks
-from sharebench.study.environment import tenant_environment
+from sharebench.study.study import ENVS, tenant_environment
 
 LOCK = """#
 # made by a tool at some time
@@ -40,6 +39,6 @@ def test_the_tenants_environment_is_the_pins_of_the_lock(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("lock", ["tenant-cpu.txt", "tenant-gpu.txt"])
 def test_every_pin_of_the_real_lock_counts(lock: str) -> None:
-    lines = (locks.ENVS / lock).read_text().splitlines()
+    lines = (ENVS / lock).read_text().splitlines()
     pins = [line for line in lines if "==" in line and not line.lstrip().startswith(("#", "--"))]
     assert len(tenant_environment(lock).split()) == len(pins) >= 2

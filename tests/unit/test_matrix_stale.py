@@ -14,8 +14,7 @@ from unit.studies import MIXED, SIMULATED, simulated, study, study_of
 from sharebench.config.load import load
 from sharebench.core import capabilities
 from sharebench.study.cells import Cell, canonical
-from sharebench.study.environment import tenant_environment
-from sharebench.study.study import Study
+from sharebench.study.study import Study, tenant_environment
 
 # What is edited, and which cells of the default study it invalidates: their axes, or all, or none.
 ALL: dict[str, Any] = {}

@@ -201,12 +201,7 @@ def parse(text: str) -> Spec:
 
 
 PARTS = tuple(Spec.__annotations__)
-
-
-@cache
-def _parsed(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(text)
-    return found
+_parsed = cache(json.loads)
 
 
 def part_in_words(text: str, name: str) -> str:

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import combinations_with_replacement, product
 from typing import cast
 
 from sharebench.core import faults, fingerprint, programs, prometheus_options
-from sharebench.core.capabilities import KINDS, resolve_node
+from sharebench.core.capabilities import KINDS, has_own_python, resolve_node
+from sharebench.core.files import SCRIPTS
 from sharebench.core.spec import MixSpec, NodeSpec, Spec, StrategySpec, WorkloadSpec, parse
 from sharebench.core.strategies import Strategy, again, on_node
 from sharebench.core.study_config import NodeOptions, StudyConfig, WorkloadEntry, is_job
 from sharebench.study.cells import Cell, Plot, canonical, pair_name, without_excluded
-from sharebench.study.environment import environment_of
 
-# Switching a cluster node takes longer than this; there each state is set once.
 # Capacity and output need no longer a run than this.
 CALIBRATION_SECONDS = 10
+ENVS = SCRIPTS.parent / "envs"
+
+
+@lru_cache(maxsize=2)
+def tenant_environment(lock: str) -> str:
+    """What a tenant may import: the pins of its lock in envs/, without hashes and comments."""
+    pins = re.findall(r"^([A-Za-z0-9_.-]+==[^\s;\\]+)", (ENVS / lock).read_text(), flags=re.MULTILINE)
+    return " ".join(sorted(pins))
 
 
 def _as_loop(workload: WorkloadSpec) -> WorkloadSpec:
@@ -285,6 +293,14 @@ class Study:
         jobs = (self.config["workload_catalogue"][name]["job"] for name in self._cycle(workload))
         return max(job["max_seconds"] for job in jobs if job is not None)
 
+    def _environment(self) -> str:
+        """What tenants may import, as far as a cell depends on it; an interpreter of the user's own has what it has."""
+        if self.node_kind == "nvidia" and has_own_python(self.config["nvidia"]["python"]):
+            return "own interpreter"
+        if self.node_kind == "kubernetes":
+            return f"image {self.config['kubernetes']['image']}"
+        return tenant_environment("tenant-gpu.txt" if self.node_kind == "nvidia" else "tenant-cpu.txt")
+
     def spec_of(self, cell: Cell) -> Spec:
         """Exactly what the cell's measurement depends on."""
         spec: Spec = {
@@ -299,7 +315,7 @@ class Study:
             spec["fault"] = {"kind": kind, "at_fraction": faults.AT_FRACTION, "aggressor": cell.replicas - 1}
         if self.node_kind != "simulated":
             spec["warmup"] = self.config["warmup"]
-            spec["environment"] = environment_of(self.config, self.node_kind)
+            spec["environment"] = self._environment()
         if (watch := prometheus_options.in_spec(self.config, spec)) is not None:
             spec["prometheus"] = watch
         return spec
