@@ -42,7 +42,7 @@ def test_every_strategy_is_on_a_page_and_every_way_to_it_in_a_cluster_shown() ->
     assert set(files()["strategy_catalogue"]) <= named
     shown = {found[2] for found in include.BLOCK.finditer(text)}
     assert shown <= set(made())
-    assert {"exclusive", "time-slicing", "mps", "mps-limited", "hami", "volcano-vgpu", "kai-fraction"} <= shown
+    assert {"exclusive", "time-slicing", "mps-dra", "mps-limited", "hami", "volcano-vgpu", "kai-fraction"} <= shown
 
 
 def test_what_is_left_out_of_a_page_is_what_all_pods_have() -> None:
