@@ -57,6 +57,8 @@ def account(plugin: Cluster, tmp_path: Path) -> Iterator[Path]:
         install(plugin, "hurry")
         yield plugin.kubeconfig_of("sharebench", NAMESPACE, tmp_path)
     finally:
+        # By hand, since a test may have put things of its own there.
+        plugin.core.delete_namespace(NAMESPACE)
         administer(plugin, "uninstall", "--apply")
         eventually("the namespace's end", lambda: NAMESPACE not in names(plugin))
 
