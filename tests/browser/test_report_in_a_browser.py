@@ -140,6 +140,16 @@ def test_a_click_opens_what_is_known_and_another_closes_it(browser: Chromium, pa
     assert browser.evaluate("document.querySelector('.detail:not([hidden])')") is None
 
 
+def test_a_matrix_without_a_heading_as_of_pairs_opens_its_cells(browser: Chromium, page: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "bare.html"
+    bare.write_text(page.read_text().replace('<div class="matrix">\n<h3>matmul</h3>', '<div class="matrix">'))
+    assert bare.stat().st_size < page.stat().st_size
+    browser.show(bare, 1280)
+    browser.click(BUTTON)
+    assert "matmul: mps, 4 tenants" in browser.evaluate("document.querySelector('.detail:not([hidden])').innerText")
+    assert browser.complaints() == []
+
+
 def test_a_cell_that_a_gate_excluded_and_one_that_is_infeasible_say_so(browser: Chromium, page: Path) -> None:
     browser.show(page, 1280)
     browser.click('.heat td[data-key="mps/matmul/2"] button')
