@@ -372,7 +372,7 @@ def test_what_all_studies_were_measured_with_is_said_once(tmp_path: Path) -> Non
     folder.mkdir()
     (folder / "net.json").write_text('{"provenance": {"python": "3.12.3", "packages": {"torch": "2.11.0"}}}')
     found = {
-        name: SimpleNamespace(folder=tmp_path, device={"details": {"driver": "580", "mig_mode": mig}})
+        name: SimpleNamespace(folder=tmp_path, device={"kind": "nvidia", "details": {"driver": "580", "mig_mode": mig}})
         for name, mig in (("gpu/a", "off"), ("gpu/b", "on"))
     }
     common, *own = tables.setup(cast(Any, found)).splitlines()
