@@ -45,9 +45,7 @@ def is_news(record):
     if text.startswith(NO_SUCH_RULE):
         asked = text.removeprefix(NO_SUCH_RULE).split(" (if you use")[0]
         # Apart, or the linter takes the line for a rule.
-        names = sorted(
-            each.name for each in workflow.rules if not each.has_wildcards()
-        )
+        names = sorted(each.name for each in workflow.rules if not each.has_wildcards())
         known = f"targets: {', '.join(names)}"
         record.msg = f"no rule and no file {asked}; {known}"
     if record.levelno > logging.INFO:
