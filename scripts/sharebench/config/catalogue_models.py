@@ -114,7 +114,7 @@ class Strategy(Section):
     instances: Maybe[Count] = None
     """MIG instances that the tenants share; `null` makes one per tenant. Layers need it."""
     thread_percent: Maybe[Share] = None
-    """Share of the SMs that a tenant may use under `mps`, or `100/N` where N is the number of tenants."""
+    """Share of the SMs that a tenant may use under `mps`, or `100/N` where N is the number of tenants; at most 100."""
     memory_percent: Maybe[Share] = None
     """The same of the memory."""
     pod: Maybe[Pod] = None
