@@ -116,6 +116,5 @@ def test_the_report_has_a_section_of_jobs_with_the_colour_of_the_queue(root: Pat
     assert "matmul: 4 jobs shared by mps take 3.1 s" in section
     assert "8.00<small>7.20 – 9.60</small>" in section, "the makespan of four jobs in the queue, with its interval"
     assert "too few cores" in section
-    assert "Makespan of jobs by their number" in html
+    assert "<p>Fixed work: all jobs are warm" in section and "Makespan of jobs by their number" in html
     assert '<i class="swatch" style="background: #777">' not in section
-    assert ", jobs until they were done" in html
