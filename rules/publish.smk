@@ -77,6 +77,7 @@ rule paper_together:
         PUBLISHED / "literature.csv",
         lambda _: [ROOT / path for path in marked(ROOT)],
         sorted(PUBLISHED.glob("*/bare-loop/*")),
+        [sorted((PUBLISHED / name).glob("tables/*")) for name in PUBLISHED_DATA_SETS],
     output:
         directory("<results>/paper/together"),
     log:
@@ -126,10 +127,12 @@ rule publish:
         python=PYTHON,
         script=SCRIPTS / "publish.py",
         data=DATA,
+        results=RESULTS,
     message:
         "Publishing {output}"
     shell:
-        "{params.python:q} {params.script:q} --data {params.data:q} --target {output:q} 2> {log:q}"
+        "{params.python:q} {params.script:q} --data {params.data:q} --results {params.results:q} --target {output:q}"
+        " 2> {log:q}"
 
 
 rule archive:

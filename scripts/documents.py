@@ -1,4 +1,4 @@
-"""Hold the documents of this checkout against the data of published/, or rewrite them from it."""
+"""Hold the documents and the ready tables of this checkout against the data of published/, or rewrite them from it."""
 
 import argparse
 import sys

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from publication import gates, others, replication, tables
+from publication import gates, others, ready, replication, tables
 from publication.documents import BLOCK, marked
 from publication.findings import IMAGES, PAGE, SOURCE, Contradicted, Filler, Finding, Source, page, read_source
 from publication.numbers import DataSet, Number
@@ -33,7 +33,10 @@ THEIRS_SECTION = (
 
 @dataclass(frozen=True)
 class Together:
-    """Findings and pairs of a checkout, filled in, and its documents with their numbers, by path in the checkout."""
+    """Findings and pairs of a checkout, filled in, and what it holds by rule, by path in the checkout.
+
+    That is documents with their numbers, and ready tables.
+    """
 
     filler: Filler
     findings: list[Finding]
@@ -70,6 +73,9 @@ def read(root: Path, made: Path) -> Together:
     documents = {PAGE: text + "\n" + "\n\n".join([*THEIRS_SECTION, others.table(pairs)]) + "\n"}
     for path in marked(root):
         documents[path] = filled(path, root, filler, source, datasets)
+    for name, data in datasets.items():
+        folder = published.relative_to(root) / name
+        documents |= {folder / path: text for path, text in ready.files(data.folder, data.made).items()}
     return Together(filler, findings, pairs, documents)
 
 

@@ -33,9 +33,9 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def test_a_small_study_is_there_to_be_read(study: Path, tmp_path: Path) -> None:
     target = tmp_path / "published/device/study"
-    publish.publish(study, target)
+    publish.publish(study, study, target)
     made = files(target)
-    for name in ("manifest.json", "nodes/device.json", "cells/mps/matmul/n2/r1/raw.json"):
+    for name in ("manifest.json", "nodes/device.json", "cells/mps/matmul/n2/r1/raw.json", *publish.READY):
         assert made[name] == (study / name).read_bytes()
     assert (
         yaml.safe_load(made["config.yaml"])["strategies"] == json.loads(made["manifest.json"])["config"]["strategies"]
@@ -50,14 +50,16 @@ def test_a_small_study_is_there_to_be_read(study: Path, tmp_path: Path) -> None:
 def test_a_large_study_is_packed_and_opened_as_it_was(
     study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish.publish(study, tmp_path / "published/device/plain")
+    publish.publish(study, study, tmp_path / "published/device/plain")
     monkeypatch.setattr(publish, "PLAIN_BYTES", 1000)
     target = tmp_path / "published/device/packed"
-    publish.publish(study, target)
+    publish.publish(study, study, target)
     plain, packed = files(tmp_path / "published/device/plain"), files(target)
     assert not [name for name in packed if name.startswith("cells/")]
-    assert packed["nodes/device.json"] == plain["nodes/device.json"]
-    plain.pop(archive.CHECKSUMS)
+    for name in ("nodes/device.json", *publish.READY):
+        assert packed[name] == plain[name]
+    for name in (archive.CHECKSUMS, *publish.READY):
+        plain.pop(name)
     assert files(archive.opened(target)) == plain
     assert dataset.located(target).is_relative_to(archive.UNPACKED)
 
@@ -72,7 +74,7 @@ def test_a_large_study_is_packed_and_opened_as_it_was(
 )
 def test_what_was_changed_is_named(study: Path, tmp_path: Path, change: Any, words: str) -> None:
     target = tmp_path / "published/device/study"
-    publish.publish(study, target)
+    publish.publish(study, study, target)
     change(target)
     with pytest.raises(dataset.DataSetError, match=words):
         dataset.located(target)
@@ -80,13 +82,13 @@ def test_what_was_changed_is_named(study: Path, tmp_path: Path, change: Any, wor
 
 def test_again_replaces_the_study_and_keeps_what_people_wrote(study: Path, tmp_path: Path) -> None:
     target = tmp_path / "published/device/study"
-    publish.publish(study, target)
+    publish.publish(study, study, target)
     about = yaml.safe_load((target.parent / "CITATION.cff").read_text())
     assert about["type"] == "dataset" and fabricated.LABEL in about["title"] and about["date-released"] == "2025-01-14"
     assert "published/device/STUDY" in (target.parent / "README.md").read_text()
     (target.parent / "README.md").write_text("by hand")
     (target / "cells/left-over").mkdir()
-    publish.publish(study, target)
+    publish.publish(study, study, target)
     assert (target.parent / "README.md").read_text() == "by hand"
     assert not (target / "cells/left-over").exists()
     assert [path.name for path in sorted(target.parent.iterdir())] == ["CITATION.cff", "README.md", "study"]
@@ -94,17 +96,17 @@ def test_again_replaces_the_study_and_keeps_what_people_wrote(study: Path, tmp_p
 
 def test_again_deletes_nothing_that_was_not_published(study: Path, tmp_path: Path) -> None:
     target = tmp_path / "published/device/study"
-    publish.publish(study, target)
+    publish.publish(study, study, target)
     (target / "NOTES.md").write_text("by hand")
     (target / "cells/link").symlink_to(tmp_path)
     before = files(target)
     with pytest.raises(publish.Unpublishable, match=r"not in its checksums.sha256: NOTES.md, cells/link; move them"):
-        publish.publish(study, target)
+        publish.publish(study, study, target)
     assert files(target) == before
     for name in ("NOTES.md", "cells/link", archive.CHECKSUMS):
         (target / name).unlink()
     with pytest.raises(publish.Unpublishable, match=r"histograms.csv, .* and \d+ more; move them"):
-        publish.publish(study, target)
+        publish.publish(study, study, target)
 
 
 @pytest.mark.parametrize("product", ['a "GPU" \\ b', "two\nlines", "key: value # and", "Ünï 日本"])
@@ -112,18 +114,18 @@ def test_any_product_can_be_cited(study: Path, tmp_path: Path, product: str) -> 
     device = json.loads((study / "nodes/device.json").read_text())
     device["node"]["product"] = product
     (study / "nodes/device.json").write_text(json.dumps(device))
-    publish.publish(study, tmp_path / "published/device/study")
+    publish.publish(study, study, tmp_path / "published/device/study")
     about = yaml.safe_load((tmp_path / "published/device/CITATION.cff").read_text())
     assert product in about["title"] and product in about["abstract"] and product in about["keywords"][-1]
 
 
 def test_one_publication_is_of_one_kind_of_device(study: Path, tmp_path: Path) -> None:
-    publish.publish(study, tmp_path / "published/device/study")
+    publish.publish(study, study, tmp_path / "published/device/study")
     device = json.loads((study / "nodes/device.json").read_text())
     device["node"] |= {"label": "", "product": "NVIDIA H200"}
     (study / "nodes/device.json").write_text(json.dumps(device))
     with pytest.raises(publish.Unpublishable, match=r"would be of NVIDIA H200.*is of .*publish it under another name"):
-        publish.publish(study, tmp_path / "published/device/other")
+        publish.publish(study, study, tmp_path / "published/device/other")
     assert not (tmp_path / "published/device/other").exists()
 
 
@@ -132,7 +134,7 @@ def test_a_gpu_of_a_host_and_the_same_in_pods_share_a_publication(study: Path, t
     for kind, name in (("nvidia", "pods-host"), ("kubernetes", "pods")):
         device["node"] |= {"label": "", "product": "NVIDIA H200", "is_gpu": True, "kind": kind}
         (study / "nodes/device.json").write_text(json.dumps(device))
-        publish.publish(study, tmp_path / "published/device" / name)
+        publish.publish(study, study, tmp_path / "published/device" / name)
     assert (tmp_path / "published/device/pods/checksums.sha256").is_file()
 
 

@@ -18,6 +18,8 @@ PLAIN_BYTES = 5 * 2**20
 """Records that take more than this are packed."""
 ALSO = ("manifest.json", "tables/timeslice.csv")
 """Besides what is measured: what the study was, and the histograms that nodes/timeslice.json has no room for."""
+READY = ("tables/cells.csv", "tables/summary.csv")
+"""Tables for readers who do not rebuild them: next to a package, never in it."""
 READABLE = ("manifest.json", "config.yaml", "nodes/", "calibration/")
 """What of a packed data set lies next to the package, to be read."""
 TIMESTAMP = ".snakemake_timestamp"
@@ -31,11 +33,12 @@ class Unpublishable(Exception):
     """The study cannot be published there; one line."""
 
 
-def publish(data: Path, target: Path) -> None:
+def publish(data: Path, results: Path, target: Path) -> None:
     """Lay the data set in the folder `data` out as `target`, a study of the publication `target.parent`.
 
-    A publication without README.md and CITATION.cff gets drafts of them. Raises Unpublishable where the publication
-    holds studies of another kind of device, or the target something that was not published; OSError.
+    Its tables are those of `results`. A publication without README.md and CITATION.cff gets drafts of them. Raises
+    Unpublishable where the publication holds studies of another kind of device, or the target something that was not
+    published; OSError.
     """
     _refuse_to_delete(target)
     device = read_device(data / "nodes" / "device.json")["node"]
@@ -51,6 +54,7 @@ def publish(data: Path, target: Path) -> None:
         if sum(len(content) for name, content in files.items() if name.endswith("raw.json")) > PLAIN_BYTES:
             archive.write(building / archive.PACKED, files, manifest["created_epoch_seconds"])
             files = {name: content for name, content in files.items() if name.startswith(READABLE)}
+        files |= {name: (results / name).read_bytes() for name in READY}
         for name, content in files.items():
             (building / name).parent.mkdir(parents=True, exist_ok=True)
             (building / name).write_bytes(content)
