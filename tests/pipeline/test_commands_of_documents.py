@@ -96,8 +96,9 @@ class Copy:
         for name in ("python", "snakemake", "pytest", "ruff", "snakefmt", "mypy", "lint-imports"):
             self.stand_in(root / ".venv/bin" / name)
         self.stand_in(root / ".venv-gpu/bin/python")
-        for name in ("pip", "python"):
-            self.stand_in(root / ".venv-triton/bin" / name)
+        for folder in (".venv-triton", "torch"):
+            for name in ("pip", "python"):
+                self.stand_in(root / folder / "bin" / name)
         self.stand_in(root / "loads/1/unpack")
 
     @staticmethod
@@ -230,7 +231,8 @@ CHECKS: dict[str, Callable[[Call], None]] = {
     "python": python,
     "python3": python,
     **dict.fromkeys(("ruff", "snakefmt", "mypy", "lint-imports", "pytest", "pip", "unpack"), nothing_more),
-    **dict.fromkeys(("git", "gcloud", "sudo", "apt-get", "uv", "prometheus"), nothing_more),
+    **dict.fromkeys(("git", "gcloud", "sudo", "apt-get", "uv", "prometheus", "grep", "rm"), nothing_more),
+    "nvidia-cuda-mps-control": nothing_more,
     # Tried in other ways: Copy.check.
     **dict.fromkeys(("make", "snakemake"), nothing_more),
 }
