@@ -75,6 +75,9 @@ def install_mig(found: Instance) -> None:
     run(*command, "apply", "-f", MANIFESTS / "mig-manager.yaml")
     for name in (*MIG_CLIENTS, "nvidia-mig-manager"):
         run(*command, namespace, "rollout", "status", "daemonset", name, "--timeout=90s")
+    capable = r"--output=jsonpath={.metadata.labels.nvidia\.com/mig\.capable}"
+    asked = (*command, "get", "node", NODE, capable)
+    wait_for("the label of a GPU that can do MIG", lambda: run(*asked) == "true", READY_SECONDS)
 
 
 def _layout_file(found: Instance) -> Path:
