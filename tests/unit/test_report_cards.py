@@ -56,7 +56,7 @@ def test_it_says_what_sharing_gives_and_what_would_change_it() -> None:
     assert found.best == rivals[0]
     assert found.why == ["Throughput × 2.08, mean latency × 4.00 of one tenant alone.", alike]
     assert found.changes == ["with 2 tenants: mig", "with fault isolation there is no answer"]
-    assert found.doubts == ["How sure: 99 %.", "Of the 9 cells behind this, 2 carry a warning."]
+    assert found.certainty == ["How sure: 99 %.", "Of the 9 cells behind this, 2 carry a warning."]
     assert found.rivals == [("mps", 1, 104.0, 100.0), ("mig", 2, 52.0, 50.0)], "what is measured, and a plan"
 
 

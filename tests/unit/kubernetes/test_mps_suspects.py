@@ -125,7 +125,7 @@ def test_a_daemon_that_does_not_end_is_said_and_stays_in_doubt(
             opened(cluster, tmp_path).ensure(state("mps", 3))
 
 
-def test_the_end_of_a_run_is_the_end_of_its_doubts(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_the_end_of_a_run_is_the_end_of_its_suspects(cluster: FakeCluster, tmp_path: Path) -> None:
     node = opened(cluster, tmp_path)
     node.ensure(state("mps", 3))
     node.mark_dirty()

@@ -23,7 +23,7 @@ class Card(NamedTuple):
     best: Row | None
     why: list[str]
     changes: list[str]
-    doubts: list[str]
+    certainty: list[str]
     rivals: list[tuple[str, int, float, float]]
     """Strategies with a measured plan, the best first: devices, throughput of one, and in percent of the largest."""
 
@@ -42,7 +42,7 @@ def cards(advised: Advice, summary: Mapping[str, list[Row]], plain: Iterable[str
 
 
 def _answered(name: str, sentence: str, reasons: list[str], plans: list[Row], summary: list[Row]) -> Card:
-    doubts = [each.partition(": see ")[0].rstrip(".") + "." for each in reasons if each.startswith(HOW_SURE)]
+    certainty = [each.partition(": see ")[0].rstrip(".") + "." for each in reasons if each.startswith(HOW_SURE)]
     if not plans or math.isnan(plans[0]["rank"]):
         return Card(name, None, [_no_choice(summary) or sentence, *reasons], [], [], [])
     best = plans[0]
@@ -61,7 +61,7 @@ def _answered(name: str, sentence: str, reasons: list[str], plans: list[Row], su
     ]
     most = max((hz for *_, hz in rates), default=0.0)
     rivals = [(strategy, devices, hz, round(100 * hz / most, 1)) for strategy, devices, hz in rates]
-    return Card(name, best, [each for each in why if each], changes, doubts, rivals if len(rivals) > 1 else [])
+    return Card(name, best, [each for each in why if each], changes, certainty, rivals if len(rivals) > 1 else [])
 
 
 def _against_one_alone(best: Row, summary: list[Row]) -> str:
