@@ -5,6 +5,10 @@ from collections.abc import Generator
 
 import pytest
 
+# `make test` hands its own settings on to a make that a test starts, which would then name the folders that it enters.
+for name in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS"):
+    os.environ.pop(name, None)
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
