@@ -192,10 +192,33 @@ class Scrape(TypedDict):
 
 
 class Generator(TypedDict):
-    """CPU time of the client that made a server's load."""
+    """What the client that made a server's load used, and how much later than due it sent its requests."""
 
     cpu_seconds: float | None
     run_queue_seconds: float | None
+    lateness_p99_seconds: NotRequired[float | None]
+
+
+class OutputTokens(TypedDict):
+    """Tokens that arrived in the window, as the server counted them, or else events that carried one or more."""
+
+    count: int
+    source: Literal["usage", "chunks"]
+
+
+class Requests(TypedDict):
+    """Columns: the good requests whose intended send lies in the window, in its order.
+
+    `start_seconds` counts from the window's start. A request of one token has neither a gap nor a time per further
+    token.
+    """
+
+    start_seconds: list[float]
+    ttft_seconds: list[float]
+    tpot_seconds: list[float | None]
+    itl_max_seconds: list[float | None]
+    latency_seconds: list[float]
+    output_tokens: list[int]
 
 
 class Timed(TypedDict):
@@ -217,6 +240,7 @@ class Timeline(TypedDict):
 
 class AchievedLoad(TypedDict):
     arrival: Arrival
+    concurrency: NotRequired[int | None]
     planned_rate_hz: float | None
     achieved_rate_hz: float
     delay_p99_seconds: float | None
@@ -268,6 +292,8 @@ class Measured(TypedDict):
     generator: NotRequired[Generator]
     device_histogram: Timed | None
     stages: dict[str, Timed]
+    requests: NotRequired[Requests]
+    output_tokens: NotRequired[OutputTokens]
     timeline: Timeline | None
     job: NotRequired[CompletedJob | None]
     coverage_ratio: float
