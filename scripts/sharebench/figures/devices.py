@@ -19,7 +19,7 @@ LEAST_PERCENT = 0.5
 """The axis shows at least so much to both sides: smaller differences need not look large."""
 
 
-def draw(study: DrawnStudy) -> Sheet:
+def devices(study: DrawnStudy) -> Sheet:
     """A panel per plain workload with a row for each strategy at its largest N, and a mark for each device's mean."""
     table = study.without_mixes(study.table("devices"))
     marks = {name: MARKERS[index % len(MARKERS)] for index, name in enumerate(sorted(set(table["device"])))}

@@ -15,32 +15,21 @@ from sharebench.figures import (
     timeline,
     timeslice,
 )
-from sharebench.figures.catalogue import PAPER
+from sharebench.figures.catalogue import ENTRIES, PAPER
 from sharebench.figures.data import DrawnStudy, load
 from sharebench.figures.page import Sheet, save
 from sharebench.figures.style import theme
 
+MODULES = (devices, distribution, grids, model, over_replicas, scatter_panels, startup, timeline, timeslice)
+NAMES = (*ENTRIES, "timeslice", "devices")
+"""The last two are in no catalogue: only data ask for them, of a probe of time slices and of several devices."""
 DRAWERS: dict[str, Callable[[DrawnStudy], Sheet]] = {
-    "latency": over_replicas.latency,
-    "throughput": over_replicas.throughput,
-    "distribution": distribution.distribution,
-    "percentiles": distribution.percentiles,
-    "slowdown": grids.slowdown,
-    "progress": scatter_panels.progress,
-    "power": scatter_panels.power,
-    "timeline": timeline.draw,
-    "model": model.draw,
-    "cost": scatter_panels.cost,
-    "which": grids.which,
-    "interference": grids.interference,
-    "jobs": over_replicas.jobs,
-    "startup": startup.draw,
-    "isolation": grids.isolation,
-    "buckets": distribution.buckets,
-    # In no catalogue, since only the data can ask for them: the probe of time slices, and blocks on several devices.
-    "timeslice": lambda study: timeslice.draw(study.data, study.catalogue),
-    "devices": devices.draw,
+    name: drawer
+    for name in NAMES
+    for module in MODULES
+    if (drawer := vars(module).get(name.replace("-", "_"))) is not None
 }
+"""Each is the function of that name."""
 
 
 def figure(name: str, data: Path, results: Path) -> None:

@@ -18,7 +18,7 @@ RING: dict[str, Any] = {"ls": "", "marker": "o", "ms": 8, "mfc": "none", "mec": 
 """Around a cell that breaks the model."""
 
 
-def draw(study: DrawnStudy) -> Sheet:
+def model(study: DrawnStudy) -> Sheet:
     """One panel per workload: measured means as markers, the model as dashed lines with bands."""
     table, shapes = study.table("predictions"), study.table("model")
     names = study.strategies(table)

@@ -24,7 +24,7 @@ LEAST_SECONDS = 1e-3
 ROW_INCHES = 0.2
 
 
-def draw(study: DrawnStudy) -> Sheet:
+def startup(study: DrawnStudy) -> Sheet:
     """One panel per workload; each strategy at its smallest and its largest number of tenants."""
     table = _split(study.table("startup"))
     parts = [part for part in PARTS if (table[part] > LEAST_SECONDS).any()]

@@ -12,7 +12,7 @@ from sharebench.figures.style import is_narrow, log_axis, looks, shades
 Series = tuple[Floats, Floats]
 
 
-def draw(study: DrawnStudy) -> Sheet:
+def timeline(study: DrawnStudy) -> Sheet:
     """One panel per workload and strategy: mean latency per slot, a line per tenant."""
     found = samples(study)
     style = looks(study.catalogue, {sample.strategy for sample in found})

@@ -10,12 +10,18 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from sharebench.core.files import read_json
+from sharebench.figures.data import DrawnStudy
 from sharebench.figures.page import PAGE_INCHES, Sheet, say, sheet
 from sharebench.figures.style import Look, log_axis, looks, shades
 
 TITLE = "Who is on the device when"
 LANE_SHARE = 0.78
 """How much of the room between two lanes of a strip its bars take."""
+
+
+def timeslice(study: DrawnStudy) -> Sheet:
+    """`draw` for a study whose data have a probe."""
+    return draw(study.data, study.catalogue)
 
 
 def draw(results: Path, catalogue: Sequence[str]) -> Sheet:

@@ -44,7 +44,7 @@ def test_the_verdicts_keep_to_their_cells_in_one_column(study: data.DrawnStudy) 
 
 
 def test_the_model_is_dashed_and_measurements_are_filled(study: data.DrawnStudy) -> None:
-    ax = model.draw(study).axes[0]
+    ax = model.model(study).axes[0]
     own = rows(study, "predictions", "mps")
     own = own[own["replicas"] <= 4]
     measured = own[own["basis"] == "measured"]
@@ -67,7 +67,7 @@ def test_a_strategy_that_was_not_measured_is_hollow_and_says_so(study: data.Draw
     table.loc[is_mps, [name for name in table if name.startswith("measured")]] = np.nan
     table.loc[(table["strategy"] == "mig") & (table["replicas"] == 2), "flagged"] = True
     table.to_csv(path, index=False)
-    page = model.draw(data.load(study.data, tmp_path))
+    page = model.model(data.load(study.data, tmp_path))
     assert {"mps: predicted, not measured", "breaks the model"} <= set(said(page))
     assert "mps" not in said(page)
     assert lines(page.axes[0], "mps")[1][3] == "white"

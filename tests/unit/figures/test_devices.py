@@ -35,7 +35,7 @@ def test_each_device_has_a_mark_and_a_device_against_itself_a_band(root: Path) -
             *(of("mps", 4, device, ratio, None) for device, ratio in {"aa": 0.98, "bb": 1.02}.items()),
         ],
     )
-    page = devices.draw(data.load(root, root))
+    page = devices.devices(data.load(root, root))
     (ax,) = page.axes
     assert [label.get_text() for label in ax.get_yticklabels()] == ["exclusive × 1", "mps × 4"]
     marks = [(round(line.get_xdata()[0], 6), line.get_ydata()[0]) for line in ax.lines if line.get_marker() != "None"]
@@ -48,6 +48,6 @@ def test_each_device_has_a_mark_and_a_device_against_itself_a_band(root: Path) -
 
 def test_one_device_has_nothing_to_draw(root: Path) -> None:
     write(root, [])
-    assert "Nothing to draw: everything was measured on one device." in devices.draw(data.load(root, root)).words
+    assert "Nothing to draw: everything was measured on one device." in devices.devices(data.load(root, root)).words
     draw.for_paper("devices", root, root, root / "figures", ("svg",))
     assert (root / "figures/devices-column.svg").exists()

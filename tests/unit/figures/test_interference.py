@@ -133,7 +133,7 @@ def test_other_figures_leave_mixes_out_and_say_so(paired: Path, tmp_path: Path) 
         pd.concat([table, pair]).to_csv(tmp_path / "tables" / f"{name}.csv", index=False)
     (tmp_path / "manifest.json").write_text((paired / "manifest.json").read_text())
     study = data.load(paired, tmp_path)
-    for drawer in (over_replicas.latency, distribution.distribution, timeline.draw):
+    for drawer in (over_replicas.latency, distribution.distribution, timeline.timeline):
         page = drawer(study)
         titles = " ".join(ax.get_title(loc="left") for ax in page.axes)
         assert "matmul" in titles and "+" not in titles

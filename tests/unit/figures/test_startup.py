@@ -21,7 +21,7 @@ def page(tmp_path: Path) -> Sheet:
     table = pd.read_csv(path)
     table.loc[table["strategy"] == "mps", "switch_in_seconds"] = 6.0
     table.to_csv(path, index=False)
-    return startup.draw(data.load(root, root))
+    return startup.startup(data.load(root, root))
 
 
 def test_each_strategy_has_its_smallest_and_its_largest_number(page: Sheet) -> None:
@@ -52,7 +52,7 @@ def test_what_a_cluster_takes_to_be_set_is_told_apart(tmp_path: Path) -> None:
     for step, seconds in steps.items():
         table.loc[table["strategy"] == "mps", f"switch_{step}_seconds"] = seconds
     table.to_csv(path, index=False)
-    page = startup.draw(data.load(root, root))
+    page = startup.startup(data.load(root, root))
     bars = [patch for patch in page.axes[0].patches if isinstance(patch, Rectangle)]
     mps = sorted((bar.get_x(), bar.get_width()) for bar in bars if round(bar.get_y() + 0.35) == 3)
     assert [width for _, width in mps][:3] == pytest.approx([6.0, 10.0, 14.0])

@@ -48,7 +48,7 @@ def test_a_title_of_a_small_panel_stays_on_the_page(
     monkeypatch.setattr(timeline, "timelines", lambda *_: [slots])
     monkeypatch.setattr(timeline, "samples", lambda _: samples)
     with theme(PAPER[width]):
-        page = timeline.draw(study)
+        page = timeline.timeline(study)
         page.figure.draw_without_rendering()
         for ax in page.axes:
             (title,) = (each for each in ax.get_children() if isinstance(each, Text) and each.get_text())
