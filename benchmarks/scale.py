@@ -224,7 +224,14 @@ def main() -> None:
             folder, [sys.executable, SCRIPTS / "aggregate.py", *there, "--tabled", results / ".sharebench/tabled/x"]
         )
         report("aggregate 10000 cells", f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB", "≤ 30 s, 2 GiB")
-        question = json.dumps({"slo_ms": 200.0, "tenants": 4, "isolation": "none", "price_per_hour": 4.0})
+        question = json.dumps(
+            {
+                "slo": {"latency_ms": 200.0, "ttft_ms": None, "itl_ms": None, "tpot_ms": None},
+                "tenants": 4,
+                "isolation": "none",
+                "price_per_hour": 4.0,
+            }
+        )
         decided = results / ".sharebench/decided/x"
         for what, command in {
             "model of 10000 cells": ["fit_model.py", *there, "--classes", "{}"],

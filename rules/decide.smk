@@ -5,7 +5,7 @@
 # Outputs: tables/{model.csv,predictions.csv,which.csv,rankings.csv},
 #          tables/{cost.csv,capacity.csv,advice.csv,advice.md}
 # Steps:   model fits the scaling model and ranks the strategies for each class of workload. decide answers what the
-#          config asks (slo_ms, tenants, isolation, price_per_hour), which no other job depends on. advise answers on
+#          config asks (slo, tenants, isolation, price_per_hour), which no other job depends on. advise answers on
 #          the terminal, from finished results, and never measures: of results at hand it has no inputs, so that
 #          nothing is rebuilt.
 

@@ -12,7 +12,7 @@ ANSWERED = {name: jobs for name, jobs in DERIVED.items() if name != "model"}
 
 
 def test_another_question_only_decides_again(finished: Checkout) -> None:
-    for key in ("slo_ms=50", "tenants=2", "isolation=fault", "price_per_hour=4.0"):
+    for key in ("slo={latency_ms: 50}", "tenants=2", "isolation=fault", "price_per_hour=4.0"):
         assert finished.run(config=[key]).ok().jobs == ANSWERED
         assert finished.run(config=[key]).ok().jobs == {}
     assert finished.run().ok().jobs == ANSWERED
@@ -29,7 +29,7 @@ def test_advise_answers_from_what_is_there_and_measures_nothing(finished: Checko
         # As a run without stubs would have left it.
         finished.run(name, options=["--forcerun", name]).ok()
     before = (finished.results / "tables/summary.csv").read_bytes()
-    question = ["slo_ms=8", "tenants=2", "isolation=none", "price_per_hour=4.0"]
+    question = ["slo={latency_ms: 8}", "tenants=2", "isolation=none", "price_per_hour=4.0"]
     asked = finished.run("advise", config=question).ok()
     assert asked.jobs == {"advise": {""}} and asked.moves == []
     assert "Advice for 2 tenants, SLO 8 ms, $4 per device and hour, from A100 80GB PCIe (simulated)" in asked.out
@@ -60,10 +60,10 @@ def test_advise_on_a_data_set_tables_it_first(finished: Checkout) -> None:
     decide_really(finished)
     data = finished.root / "tmp/theirs"
     shutil.copytree(finished.results, data, ignore=shutil.ignore_patterns(".sharebench", "tables", "figures"))
-    asked = finished.run("advise", config=[f"from={data}", "slo_ms=12", "tenants=2"]).ok()
+    asked = finished.run("advise", config=[f"from={data}", "slo={latency_ms: 12}", "tenants=2"]).ok()
     assert asked.jobs == {"aggregate": {""}, "model": {""}, "advise": {""}}
     assert "alpha: take mps on 1 device: " in asked.out and "beta: " in asked.out
     assert tabled(set()).keys() - asked.jobs.keys() == {"decide", "figures", "report"}
     assert (finished.root / "results/from/theirs/tables/advice.md").exists()
-    asked = finished.run("advise", config=[f"from={data}", "slo_ms=12", "tenants=2", "workloads=alpha"]).ok()
+    asked = finished.run("advise", config=[f"from={data}", "slo={latency_ms: 12}", "tenants=2", "workloads=alpha"]).ok()
     assert "alpha: take mps on 1 device: " in asked.out and "beta: " not in asked.out

@@ -86,6 +86,6 @@ def test_a_study_of_pods_on_a_real_gpu_becomes_tables_figures_report_and_advice(
     chosen = [row for row in rows(made / "tables/model.csv") if row["chosen"] == "True"]
     assert chosen and all(row["value"] for row in chosen)
 
-    advised = untouched.run("advise", config=[f"from={data}", "slo_ms=100"], cores=1).ok()
+    advised = untouched.run("advise", config=[f"from={data}", "slo={latency_ms: 100}"], cores=1).ok()
     assert "yolos-graph: take " in advised.out
     assert rows(made / "tables/advice.csv")[0]["slo_ms"] == "100.0"

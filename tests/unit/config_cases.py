@@ -105,8 +105,10 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "negative seed": ({"seed": -1}, ["seed:", "-1", "below 0"]),
     "seed as text": ({"seed": "random"}, ["seed:", "'random'", "not a whole number"]),
     # the question
-    "SLO with unit": ({"slo_ms": "50ms"}, ["slo_ms:", "'50ms'", "is not a number or null", "milliseconds"]),
-    "no time at all": ({"slo_ms": 0}, ["slo_ms:", "0", "not above 0"]),
+    "SLO with unit": ({"slo.latency_ms": "50ms"}, ["slo.latency_ms:", "'50ms'", "is not a number or null"]),
+    "no time at all": ({"slo.tpot_ms": 0}, ["slo.tpot_ms:", "0", "not above 0"]),
+    "SLO without a part": ({"slo": 50}, ["slo:", "50", "is not a mapping", "{key: value}"]),
+    "SLO as it was": ({"slo_ms": 50}, ["slo_ms:", "50", "write slo: {latency_ms: 50}"]),
     "advice for no tenant": ({"tenants": 0}, ["tenants:", "0", "below 1"]),
     "half a tenant to advise": ({"tenants": 2.5}, ["tenants:", "2.5", "not a whole number"]),
     "isolation typo": ({"isolation": "faults"}, ["isolation:", "'faults'", "did you mean 'fault'?"]),

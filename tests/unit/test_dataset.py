@@ -120,6 +120,19 @@ def test_a_data_set_brings_its_own_study(data_set: Path) -> None:
     assert not_shown(theirs, files()) == ""
 
 
+@pytest.mark.parametrize("older", [None, 50])
+def test_an_older_data_set_has_one_number_for_an_slo(data_set: Path, older: int | None) -> None:
+    manifest = json.loads((data_set / "manifest.json").read_text())
+    del manifest["config"]["slo"]
+    manifest["config"]["slo_ms"] = older
+    (data_set / "manifest.json").write_text(json.dumps(manifest))
+    assert dataset.study_of(data_set).config["slo"]["latency_ms"] == older
+
+
+def test_the_config_of_a_published_study_can_be_used() -> None:
+    assert load(files() | {"slo_ms": None})["slo"] == dict.fromkeys(("latency_ms", "ttft_ms", "itl_ms", "tpot_ms"))
+
+
 def test_a_data_set_is_rebuilt_into_a_folder_of_its_own(data_set: Path) -> None:
     assert results_root(load(study({"results": "results/mine"}))) == Path("results/mine")
     for spelling in (str(data_set), f"{data_set}/", os.path.relpath(data_set)):
@@ -176,10 +189,11 @@ def test_the_rebuild_of_another_folder_of_that_name_is_not_overwritten(
 
 
 def test_a_question_is_what_is_given_and_else_the_data_sets_own() -> None:
-    of = requested(isolation="fault", slo_ms=5, tenants=3)
-    asked = load(files() | {"isolation": "none", "slo_ms": None, "price_per_hour": 2.0})
-    given = ["isolation", "slo_ms", "price_per_hour"]
-    expected = {"isolation": "none", "slo_ms": None, "tenants": 3, "price_per_hour": 2.0}
+    of = requested(isolation="fault", slo={"latency_ms": 5}, tenants=3)
+    asked = load(files() | {"isolation": "none", "slo": None, "price_per_hour": 2.0})
+    given = ["isolation", "slo", "price_per_hour"]
+    nothing = dict.fromkeys(("latency_ms", "ttft_ms", "itl_ms", "tpot_ms"))
+    expected = {"isolation": "none", "slo": nothing, "tenants": 3, "price_per_hour": 2.0}
     assert dataset.question(asked, given, [], of) == expected, "defaults can be asked for"
     assert dataset.question(asked, [], [], of) == {key: of.config[key] for key in dataset.QUESTION_KEYS}
 
@@ -193,9 +207,7 @@ def test_the_advice_may_be_asked_about_some_workloads() -> None:
 
 def test_what_has_no_effect_on_a_data_set_is_refused() -> None:
     dataset.refuse_ignored(["from", "workloads", *dataset.QUESTION_KEYS])
-    with pytest.raises(
-        DataSetError, match=r"^config: replicas, repeats: no effect with from, .* \(workloads, slo_ms, "
-    ):
+    with pytest.raises(DataSetError, match=r"^config: replicas, repeats: no effect with from, .* \(workloads, slo, "):
         dataset.refuse_ignored(["replicas", "from", "repeats"])
 
 

@@ -17,7 +17,8 @@ from unit.figures import fabricated
 from sharebench.analysis.decide import decide, rankings
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
-QUESTION: dict[str, Any] = {"slo_ms": None, "tenants": None, "isolation": "none", "price_per_hour": None}
+NO_SLO = dict.fromkeys(("latency_ms", "ttft_ms", "itl_ms", "tpot_ms"))
+QUESTION: dict[str, Any] = {"slo": NO_SLO, "tenants": None, "isolation": "none", "price_per_hour": None}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def of_workload(text: str, workload: str) -> str:
 
 def test_the_answer_names_strategy_reason_change_and_confidence(root: Path, tmp_path: Path) -> None:
     """Two cores: an iteration of matmul takes 4.3 ms alone, twice that with four tenants on both."""
-    table, text = asked(root, tmp_path, slo_ms=12, tenants=4, price_per_hour=2.0)
+    table, text = asked(root, tmp_path, slo=NO_SLO | {"latency_ms": 12}, tenants=4, price_per_hour=2.0)
     flat = re.sub(r"\s+", " ", text)
     assert "matmul: take mps on 1 device: p95 " in flat, "a p99 is blank there"
     assert re.search(r"with 4 tenants, [\d.]+/s per device, \$1,440.00 a month\.", flat)
@@ -60,9 +61,9 @@ def test_the_answer_names_strategy_reason_change_and_confidence(root: Path, tmp_
 
 QUESTIONS: list[dict[str, Any]] = [
     {},
-    {"slo_ms": 12, "tenants": 4, "price_per_hour": 2.0},
-    {"slo_ms": 0.001, "isolation": "fault"},
-    {"slo_ms": 1e6, "tenants": 9, "isolation": "performance", "price_per_hour": 1234.5},
+    {"slo": NO_SLO | {"latency_ms": 12}, "tenants": 4, "price_per_hour": 2.0},
+    {"slo": NO_SLO | {"latency_ms": 0.001}, "isolation": "fault"},
+    {"slo": NO_SLO | {"latency_ms": 1e6}, "tenants": 9, "isolation": "performance", "price_per_hour": 1234.5},
 ]
 
 
@@ -86,7 +87,7 @@ def test_a_median_within_the_slo_is_called_one(root: Path, tmp_path: Path) -> No
     summary = pd.read_csv(path)
     summary[[name for name in summary if "_p95_" in name or "_p99_" in name]] = None
     summary.to_csv(path, index=False)
-    _, text = asked(root, tmp_path, slo_ms=12, tenants=4)
+    _, text = asked(root, tmp_path, slo=NO_SLO | {"latency_ms": 12}, tenants=4)
     assert "Of what meets the SLO, only the p50 is known: the sample has no tail." in text
     assert re.search(r"^mps .* only its p50 meets 12 ms$", text, flags=re.MULTILINE)
 
@@ -105,13 +106,13 @@ def test_an_answer_from_disturbed_cells_says_so(root: Path, tmp_path: Path) -> N
 
 
 def test_more_devices_where_one_is_not_enough(root: Path, tmp_path: Path) -> None:
-    _, text = asked(root, tmp_path, slo_ms=8, tenants=4)
+    _, text = asked(root, tmp_path, slo=NO_SLO | {"latency_ms": 8}, tenants=4)
     assert re.search(r"matmul: take \w+ on 2 devices, at most 2 tenants on each: p\d\d ", text)
     assert "- Nothing that was measured serves 4 tenants on fewer devices (" in of_workload(text, "matmul")
 
 
 def test_nothing_may_be_the_answer(root: Path, tmp_path: Path) -> None:
-    table, text = asked(root, tmp_path, slo_ms=0.001)
+    table, text = asked(root, tmp_path, slo=NO_SLO | {"latency_ms": 0.001})
     assert "matmul: no strategy, measured or predicted, serves 4 tenants within 0.001 ms.\n" in text
     assert re.search(r"- No plan with exclusive: p95 of 1 tenant is [\d.]+ ms, more than 0.001 ms\.", text)
     assert table["rank"].isna().all() and set(table["verdict"]) == {"no"}

@@ -87,7 +87,15 @@ def made(root: Path, of: Study, change: Callable[[Json], Json], drawn: tuple[str
     write_json(root / "manifest.json", read_json(folder / "manifest.json"))
     results = decide.read(root, folder)
     decide.write_model(results, {})
-    decide.write_answer(results, {"slo_ms": 8.0, "tenants": 3, "isolation": "fault", "price_per_hour": 2.0})
+    decide.write_answer(
+        results,
+        {
+            "slo": {"latency_ms": 8.0, "ttft_ms": None, "itl_ms": None, "tpot_ms": None},
+            "tenants": 3,
+            "isolation": "fault",
+            "price_per_hour": 2.0,
+        },
+    )
     for name in drawn:
         draw.as_svg(name, root, folder, (), folder / f"figures/{name}.svg")
     page.write(root, folder)

@@ -6,9 +6,10 @@ of config/README.md are made from it (`make docs`).
 
 # The annotations are what pydantic reads: no `from __future__ import annotations`, which would hand it text.
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from sharebench.config.catalogue_models import Strategy, Workload
 from sharebench.config.node_models import Kubernetes, Nvidia, Prometheus, Simulated, StandIn
@@ -72,11 +73,33 @@ class Timeouts(Section):
     """Time for a tenant to deliver its record after the window; more than its longest iteration."""
 
 
+class Slo(Section):
+    """What a request may take, in milliseconds. The advice holds each part against a percentile, goodput against every
+    request; a part that a workload does not have (`ttft_ms` of one that streams nothing) asks nothing of it."""
+
+    latency_ms: Maybe[Positive] = None
+    """To the end of the answer, from the intended send; of a loop an iteration."""
+    ttft_ms: Maybe[Positive] = None
+    """Time to the first output token, from the intended send; only of streams."""
+    itl_ms: Maybe[Positive] = None
+    """Gap between two token events, of a request its longest; only of streams."""
+    tpot_ms: Maybe[Positive] = None
+    """Time per output token after the first; only of streams."""
+
+
 class Config(Section):
     """What config.yaml, strategies.yaml, workloads.yaml and any study file may say, taken together.
 
     No key is required in a file: what is not given takes its default.
     """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_older_data(cls, value: Any) -> Any:
+        """Without an SLO of no value in the key that older data sets have for it."""
+        if isinstance(value, Mapping) and value.get("slo_ms", "") is None:
+            return {key: given for key, given in value.items() if key != "slo_ms"}
+        return value
 
     results: Folder = "results"
     """Folder that receives everything the study makes; give every study its own."""
@@ -129,9 +152,7 @@ class Config(Section):
     """Folders with parts of this study, for [`snakemake join`](../docs/gpu-host.md#on-a-host-with-several-gpus)."""
     datasets: Annotated[Unique[Name], Field(max_length=2)] = []
     """Two finished data sets for [`snakemake compare`](#compare-two-data-sets): before, then after."""
-    slo_ms: Maybe[Positive] = None
-    """Latency that the advice asks for, in milliseconds: of the p99 where it is known, else of the next lower
-    percentile."""
+    slo: Slo = Field(default_factory=Slo)
     tenants: Maybe[Count] = None
     """How many tenants the advice is for; `null` is the largest number of the study."""
     isolation: Literal["none", "performance", "fault"] = "none"

@@ -19,6 +19,8 @@ from sharebench.config.words import shown, unknown
 
 WRONG_KEY = "[key]"
 """The last part of pydantic's path to a key, instead of its value, of a mapping with free keys."""
+RENAMED = {"slo_ms": "is now slo.latency_ms; write slo: {{latency_ms: {}}}"}
+"""Keys that were called otherwise, with what to write for their value."""
 WANTED = {
     "int": "a whole number",
     "float": "a number",
@@ -109,6 +111,8 @@ def _problem_of_key(details: ErrorDetails, place: _Place, name: str) -> str:
     known = keys(place.section)
     if details["type"] == "missing":
         return f"{name} is missing; add it: {_about(known[name])}"
+    if details["type"] == "extra_forbidden" and name in RENAMED:
+        return f"{name}: {shown(details['input'])} {RENAMED[name].format(details['input'])}"
     if details["type"] == "extra_forbidden":
         hint = " (a mapping needs a space after the colon)" if ":" in name else ""
         return unknown(name, known, "is an unknown key") + hint

@@ -174,10 +174,19 @@ class Timeouts(TypedDict):
     record_seconds: float
 
 
+class Slo(TypedDict):
+    """The section `slo`: what a request may take, None for no limit."""
+
+    latency_ms: float | None
+    ttft_ms: float | None
+    itl_ms: float | None
+    tpot_ms: float | None
+
+
 class QuestionKeys(TypedDict):
     """What the advice is asked; nothing that is measured depends on it."""
 
-    slo_ms: float | None
+    slo: Slo
     tenants: int | None
     isolation: Literal["none", "performance", "fault"]
     price_per_hour: float | None

@@ -72,6 +72,8 @@ def study_of(path: Path, key: str = "from") -> Study:
         manifest = read_json(folder / "manifest.json")
         made_by = manifest["config"] | {"from": os.path.relpath(path), "datasets": [], "parts": []}
         made_by |= {"node": manifest["node_kind"]}
+        if (older := made_by.pop("slo_ms", None)) is not None:
+            made_by["slo"] = {"latency_ms": older}
     except (OSError, Damaged, KeyError, TypeError) as error:
         raise DataSetError(
             f"config: {key}: {path} is not a data set ({type(error).__name__}: {error}); "
@@ -172,7 +174,7 @@ def question(asked: StudyConfig, given: Collection[str], typed: Collection[str],
         return asked if key in given else study.config
 
     about: Question = {
-        "slo_ms": of("slo_ms")["slo_ms"],
+        "slo": of("slo")["slo"],
         "tenants": of("tenants")["tenants"],
         "isolation": of("isolation")["isolation"],
         "price_per_hour": of("price_per_hour")["price_per_hour"],

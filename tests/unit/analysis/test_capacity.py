@@ -98,4 +98,4 @@ def test_without_an_slo_memory_is_left() -> None:
         "records"
     )
     assert pd.isna(found["capacity_tenants"]) and found["max_tenants_by_memory"] == 38
-    assert found["reason"] == "no SLO is set (slo_ms)"
+    assert found["reason"] == "no SLO is set (slo)"

@@ -189,7 +189,12 @@ def decide_again(root: Path, data: Path | None = None) -> None:
     """Write the tables of the model and of the decision from those of the cells, for five tenants within 20 ms."""
     results = decide.read(data or root, root)
     decide.write_model(results, {})
-    question: Question = {"slo_ms": 20.0, "tenants": 5, "isolation": "none", "price_per_hour": 4.0}
+    question: Question = {
+        "slo": {"latency_ms": 20.0, "ttft_ms": None, "itl_ms": None, "tpot_ms": None},
+        "tenants": 5,
+        "isolation": "none",
+        "price_per_hour": 4.0,
+    }
     decide.decide(results, question, root / ".sharebench" / "decided" / "question")
 
 

@@ -60,7 +60,7 @@ def _row(found: Sequence[SummaryRow], slo_ms: float | None) -> TableRow:
     }
     percentile = percentile_of(valid)
     if slo_ms is None or percentile is None:
-        return row | {"reason": "no SLO is set (slo_ms)" if percentile else "no valid cell"}
+        return row | {"reason": "no SLO is set (slo)" if percentile else "no valid cell"}
     sizes = [row.replicas for row in valid]
     latencies = [latency for row in valid if (latency := row.percentile(percentile))]
     value = capacity(sizes, [latency.value for latency in latencies], slo_ms / 1e3)

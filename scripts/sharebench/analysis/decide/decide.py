@@ -132,7 +132,7 @@ def decide(results: Results, asked: Asked, decided: Path) -> str:
 
 def write_answer(results: Results, asked: Asked) -> str:
     """Write tables/cost.csv, capacity.csv and advice.csv and .md; returns the advice for people."""
-    folder, slo_ms = results.root / "tables", asked["slo_ms"]
+    folder, slo_ms = results.root / "tables", asked["slo"]["latency_ms"]
     question = Question(
         tenants=asked["tenants"] or max((row.replicas for row in results.summary), default=1),
         slo_seconds=None if slo_ms is None else slo_ms / 1e3,
