@@ -10,7 +10,7 @@
  * MOCK_PROCESSES names a text file, one process on GPU 0 a line: `compute 4711 710`, `mps 4712 270`, `graphics 1 8` (pid, MiB);
  *   as a real driver does, an MPS client is in the compute list too.
  * MOCK_COMPUTE_MODE (default 0).
- * MOCK_READINGS=1: power, energy, clocks, temperature, utilisation and reasons, each a fixed number; unset: not supported.
+ * MOCK_READINGS=1: power, energy, clocks, temperature, utilisation, reasons and GPM, each a fixed number; unset: not supported.
  * MOCK_MIG_RESET=1: SetMigMode only notes "pending 0: on" (Ampere); the nvidia-smi stand-in makes it current on -r. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -562,3 +562,21 @@ int nvmlDeviceGetTemperature(dev_t_ d, u32 which, u32 *c) { (void)d; *c = which 
 int nvmlDeviceGetUtilizationRates(dev_t_ d, rates_t *r) { (void)d; r->gpu = 87; r->memory = 12; return told(); }
 int nvmlDeviceGetCurrentClocksThrottleReasons(dev_t_ d, u64 *m) { (void)d; *m = 0x4; return told(); }
 int nvmlDeviceGetNumGpuCores(dev_t_ d, u32 *n) { (void)d; *n = h200() ? 132 * 128 : 108 * 64; return OK; }
+
+/* ---- GPM: a sample is a number, and two of them give the metric's own ---- */
+typedef struct { u32 version, supported; } gpm_support_t;
+typedef struct { u32 id; int status; double value; char *names[3]; } gpm_metric_t;
+typedef struct { u32 version, n; int *first, *second; gpm_metric_t metrics[]; } gpm_get_t;
+int nvmlGpmQueryDeviceSupport(dev_t_ d, gpm_support_t *s) { (void)d; s->supported = told() == OK; return OK; }
+int nvmlGpmSampleAlloc(int **s) { *s = calloc(1, sizeof **s); return *s ? OK : INVALID; }
+int nvmlGpmSampleFree(int *s) { free(s); return OK; }
+int nvmlGpmSampleGet(dev_t_ d, int *s) { static int taken; (void)d; *s = ++taken; return told(); }
+int nvmlGpmMetricsGet(gpm_get_t *g) {
+	if (g->version != 1 || *g->second <= *g->first) return INVALID;
+	for (u32 i = 0; i < g->n; i++) {
+		u32 id = g->metrics[i].id;
+		g->metrics[i].status = id == 2 || id == 3 || id == 10 ? OK : NOT_SUPPORTED;
+		g->metrics[i].value = id == 2 ? 62.5 : id == 3 ? 31.25 : 12.5;
+	}
+	return OK;
+}

@@ -42,6 +42,9 @@ def samples(changes: dict[str, Any] | None = None, period: float = 0.1) -> list[
             "gpu_util_percent": 90,
             "memory_used_bytes": 2000 * MIB,
             "reasons": 0,
+            "sm_active_seconds": 0.5 * at,
+            "sm_occupancy_seconds": 0.25 * at,
+            "dram_active_seconds": 0.125 * at,
         }
         for field, change in (changes or {}).items():
             values[field] = change(at) if callable(change) else change
@@ -107,6 +110,15 @@ def test_the_energy_is_that_between_the_exact_ends_of_the_window() -> None:
     assert summary_of()["sampler_cpu_percent"] == pytest.approx(3)
 
 
+def test_activity_is_the_mean_between_the_exact_ends_of_the_window() -> None:
+    busy_within = lambda at: min(max(at, 100.0), 102.0) if round((at - 99.55) * 10) % 2 else None  # noqa: E731
+    summary = summary_of({"sm_active_seconds": busy_within})
+    # It was read every 0.2 s, and in the two such times that an end of the window cuts it is taken as steady.
+    assert summary["sm_active_mean_percent"] == pytest.approx(96.25)
+    active = [summary[f"{what}_mean_percent"] for what in ("sm_occupancy", "dram_active")]
+    assert active == pytest.approx([25, 12.5])
+
+
 @pytest.mark.parametrize("renewal_seconds", [0.02, 0.1, 0.25])
 def test_a_counter_that_is_renewed_in_steps_is_off_by_no_more_than_it_says(renewal_seconds: float) -> None:
     stale = lambda at: 300 * (at // renewal_seconds) * renewal_seconds  # noqa: E731
@@ -124,6 +136,10 @@ def test_what_the_gpu_cannot_tell_is_null_and_the_rest_is_there() -> None:
     unknown = dict.fromkeys(GpuSample._fields[2:])
     summary = summary_of(unknown)
     told = {key for key, value in summary.items() if value is not None}
+    assert (
+        summary_of(unknown | {"dram_active_seconds": lambda at: at if at < 101.9 else None})["dram_active_mean_percent"]
+        is None
+    )
     assert told == {"source", "samples", "sampler_cpu_percent"}
     assert summary_of({"temperature_celsius": None})["power_mean_watts"] == 300
 
@@ -193,6 +209,8 @@ class NVMLLibraryMismatchError(Exception): pass
 class Bag:
     def __init__(self, **entries): self.__dict__.update(entries)
 NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU, NVML_SUCCESS, NVML_FI_DEV_POWER_INSTANT = 1, 2, 0, 0, 186
+NVML_GPM_METRIC_SM_UTIL, NVML_GPM_METRIC_SM_OCCUPANCY, NVML_GPM_METRIC_DRAM_BW_UTIL = 2, 3, 10
+NVML_GPM_METRICS_GET_VERSION = 1
 broken = os.environ.get("broken")
 def answered(value):
     if broken: raise NVMLError("Not Supported")
@@ -216,6 +234,13 @@ def nvmlDeviceGetCurrentClocksEventReasons(handle): return answered(4)
 def nvmlDeviceGetMPSComputeRunningProcesses(handle): return []
 def nvmlDeviceGetComputeRunningProcesses(handle): return [Bag(pid=int(os.environ["tenant"]), usedGpuMemory=700 << 20)]
 def nvmlDeviceGetGraphicsRunningProcesses(handle): return answered([])
+def nvmlGpmQueryDeviceSupport(handle): return Bag(isSupportedDevice=answered(not os.environ.get("old")))
+def nvmlGpmSampleAlloc(): return []
+def nvmlGpmSampleGet(handle, sample): sample[:] = [time.monotonic()]
+def c_nvmlGpmMetricsGet_t(**entries): return Bag(metrics=[Bag(nvmlReturn=0) for _ in range(3)], **entries)
+def nvmlGpmMetricsGet(asked):
+    assert asked.sample2[0] - asked.sample1[0] > 0.1
+    for metric in asked.metrics: metric.value = 10.0 * metric.metricId
 """
 
 
@@ -260,6 +285,8 @@ def test_the_sampling_process_sees_the_whole_window(made_up: Path) -> None:
     assert summary["energy_joules"] == pytest.approx(250, abs=summary["energy_error_joules"] + 10)
     assert summary["power_mean_watts"] == 251
     assert summary["throttle_reasons"] == {"sw_power_cap": 100}
+    active = [summary[f"{what}_mean_percent"] for what in ("sm_active", "sm_occupancy", "dram_active")]
+    assert (active, summary["activity_reason"]) == ([pytest.approx(each) for each in (20, 30, 100)], None)
     assert summary["tenant_memory_mib"] == [700]
     assert summary["foreign_processes"] == {"compute": 0, "graphics": 0, "mps": 0}
     assert 0 < summary["sampler_cpu_percent"] < 50
@@ -272,12 +299,21 @@ def test_a_gpu_that_tells_nothing_is_sampled_all_the_same(made_up: Path, monkeyp
     summary = sampled(0.3)
     assert summary["samples"] > 0
     assert summary["power_mean_watts"] is summary["energy_joules"] is summary["throttle_reasons"] is None
+    assert (summary["sm_active_mean_percent"], summary["activity_reason"]) == (
+        None,
+        "the driver has no GPM counters: Not Supported",
+    )
     assert summary["tenant_memory_mib"] == [700]
 
 
 def test_power_is_nvmls_mean_where_there_is_no_momentary_one(made_up: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("old", "yes")
-    assert sampled(0.25)["power_mean_watts"] == 249
+    summary = sampled(0.25)
+    assert summary["power_mean_watts"] == 249
+    assert (summary["dram_active_mean_percent"], summary["activity_reason"]) == (
+        None,
+        "the GPU has no GPM counters, which came with Hopper",
+    )
 
 
 def test_a_driver_that_is_not_there_is_a_node_error(

@@ -36,8 +36,17 @@ def summarise(
     server_pids: Sequence[int],
     start_seconds: float,
     end_seconds: float,
+    activity_reason: str | None = None,
 ) -> tuple[list[Row], Telemetry]:
-    """The rows of the window, and the GPU's part of the record's summary; `processes` are those on the GPU, by pid."""
+    """The rows of the window, and the GPU's part of the record's summary; `processes` are those on the GPU, by pid.
+
+    `activity_reason` is why the samples have no activity, where they have none.
+    """
+
+    def active_percent(counter: Callable[[GpuSample], float | None]) -> float | None:
+        grown = _difference(samples, counter, start_seconds, end_seconds)
+        return None if grown is None else 100 * grown / (end_seconds - start_seconds)
+
     inside = [sample for sample in samples if start_seconds <= sample.t_seconds <= end_seconds]
     temperatures = _present(sample.temperature_celsius for sample in inside)
     clocks = _present(sample.sm_clock_mhz for sample in inside)
@@ -53,6 +62,10 @@ def summarise(
         "source": "nvml",
         "samples": len(inside),
         "utilisation_mean_percent": mean(sample.gpu_util_percent for sample in inside),
+        "sm_active_mean_percent": active_percent(lambda sample: sample.sm_active_seconds),
+        "sm_occupancy_mean_percent": active_percent(lambda sample: sample.sm_occupancy_seconds),
+        "dram_active_mean_percent": active_percent(lambda sample: sample.dram_active_seconds),
+        "activity_reason": activity_reason,
         "memory_used_max_mib": None if used_bytes is None else used_bytes / MEBIBYTE,
         "tenant_memory_mib": tenant_memory_mib,
         "server_memory_mib": server_memory_mib,

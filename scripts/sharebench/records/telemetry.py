@@ -60,6 +60,10 @@ class Telemetry(TypedDict):
     reason: NotRequired[str | None]
     samples: int
     utilisation_mean_percent: float | None
+    sm_active_mean_percent: NotRequired[float | None]
+    sm_occupancy_mean_percent: NotRequired[float | None]
+    dram_active_mean_percent: NotRequired[float | None]
+    activity_reason: NotRequired[str | None]
     memory_used_max_mib: float | None
     tenant_memory_mib: list[float | None] | None
     server_memory_mib: float | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +15,14 @@ from tenant.contract import DEVICES_VARIABLE, NO_DEVICE, GpuSample, View, device
 from tenant.gpu.cuda import MIG_PREFIX
 
 T = TypeVar("T")
+# NVML renews the counters of GPM every 100 ms (nvml.h, nvmlGpmSampleGet) and makes nothing of two closer samples.
+ACTIVITY_SECONDS = 0.2
+# Fields of a sample that GPM counts.
+ACTIVITY = {
+    "sm_active_seconds": pynvml.NVML_GPM_METRIC_SM_UTIL,
+    "sm_occupancy_seconds": pynvml.NVML_GPM_METRIC_SM_OCCUPANCY,
+    "dram_active_seconds": pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL,
+}
 
 
 class NvmlError(Exception):
@@ -89,9 +98,62 @@ def power_watts(gpu: Any) -> float | None:
     return None if mean_mw is None else mean_mw / 1e3
 
 
-def sample(gpu: Any) -> GpuSample:
+class Activity:
+    """Counts for how long a GPU's SMs and memory are active, by GPM: the hardware's own counters, since Hopper."""
+
+    def __init__(self, gpu: Any) -> None:
+        self.reason: str | None = None
+        """Why there is nothing to read; None while there is."""
+        self._gpu = gpu
+        self._at_seconds = -math.inf
+        self._totals: tuple[float, ...] = ()
+        version = pynvml.NVML_GPM_METRICS_GET_VERSION
+        self._asked = pynvml.c_nvmlGpmMetricsGet_t(version=version, numMetrics=len(ACTIVITY))
+        for index, metric in enumerate(ACTIVITY.values()):
+            self._asked.metrics[index].metricId = metric
+        try:
+            if not pynvml.nvmlGpmQueryDeviceSupport(gpu).isSupportedDevice:
+                self.reason = "the GPU has no GPM counters, which came with Hopper"
+            self._last, self._next = pynvml.nvmlGpmSampleAlloc(), pynvml.nvmlGpmSampleAlloc()
+        except pynvml.NVMLError as error:
+            self.reason = f"the driver has no GPM counters: {error}"
+
+    def read(self, at_seconds: float) -> dict[str, float]:
+        """Totals from the first reading to now, by field of a sample; none within ACTIVITY_SECONDS of another."""
+        if self.reason is not None or at_seconds < self._at_seconds + ACTIVITY_SECONDS:
+            return {}
+        try:
+            pynvml.nvmlGpmSampleGet(self._gpu, self._next)
+            self._totals = self._added(at_seconds - self._at_seconds)
+        except pynvml.NVMLError as error:
+            self.reason = f"NVML did not read the GPM counters: {error}"
+            return {}
+        self._at_seconds = at_seconds
+        self._last, self._next = self._next, self._last
+        return dict(zip(ACTIVITY, self._totals, strict=True))
+
+    def _added(self, lasted_seconds: float) -> tuple[float, ...]:
+        """The totals with what came since the last reading. Raises NVMLError."""
+        if not self._totals:
+            return (0.0,) * len(ACTIVITY)
+        self._asked.sample1, self._asked.sample2 = self._last, self._next
+        pynvml.nvmlGpmMetricsGet(self._asked)
+        for metric in (metrics := self._asked.metrics[: self._asked.numMetrics]):
+            if metric.nvmlReturn != pynvml.NVML_SUCCESS or not math.isfinite(metric.value):
+                raise pynvml.NVMLError(metric.nvmlReturn or pynvml.NVML_ERROR_NO_DATA)
+        shares = (metric.value / 100 for metric in metrics)
+        return tuple(total + share * lasted_seconds for total, share in zip(self._totals, shares, strict=True))
+
+    def settle(self) -> None:
+        """Wait until there is something new to read."""
+        if self.reason is None:
+            time.sleep(max(0.0, self._at_seconds + ACTIVITY_SECONDS - time.monotonic()))
+
+
+def sample(gpu: Any, activity: Activity) -> GpuSample:
     """One reading; the energy is read next to the time."""
     t_seconds = time.monotonic()
+    active = {**dict.fromkeys(ACTIVITY), **activity.read(t_seconds)}
     energy_mj = known(pynvml.nvmlDeviceGetTotalEnergyConsumption, gpu)
     utilisation = known(pynvml.nvmlDeviceGetUtilizationRates, gpu)
     memory = known(pynvml.nvmlDeviceGetMemoryInfo, gpu)
@@ -110,4 +172,5 @@ def sample(gpu: Any) -> GpuSample:
         gpu_util_percent=None if utilisation is None else int(utilisation.gpu),
         memory_used_bytes=None if memory is None else int(memory.used),
         reasons=reasons,
+        **active,
     )

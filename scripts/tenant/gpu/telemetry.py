@@ -66,22 +66,24 @@ def _answer(document: GpuSamples | dict[str, str | None]) -> None:
 def main() -> None:
     """Sample until standard input closes, or answer with the reason why not."""
     # Not above: the tenant, which imports this module too, would hold NVML's package in its memory.
-    from tenant.gpu.nvml import NvmlError, granted_gpu, sample
+    from tenant.gpu.nvml import Activity, NvmlError, granted_gpu, sample
 
     try:
         gpu = granted_gpu()
     except NvmlError as error:
         _answer({"reason": str(error)})
         return
-    samples = [sample(gpu)]
+    activity = Activity(gpu)
+    samples = [sample(gpu, activity)]
     _answer({"reason": None})
     due = time.monotonic() + PERIOD_SECONDS
     while not select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
-        samples.append(sample(gpu))
+        samples.append(sample(gpu, activity))
         due = max(due + PERIOD_SECONDS, time.monotonic())
-    # One more beyond the window, so that its end lies between two readings of the energy.
-    samples.append(sample(gpu))
-    _answer({"samples": samples})
+    # One more beyond the window, so that its end lies between two readings of the energy and of the activity.
+    activity.settle()
+    samples.append(sample(gpu, activity))
+    _answer({"samples": samples, "activity_reason": activity.reason})
 
 
 if __name__ == "__main__":

@@ -24,8 +24,33 @@ def test_a_reading_is_blank_where_nvml_has_none(
 ) -> None:
     if has_readings:
         monkeypatch.setenv("MOCK_READINGS", "1")
-    known = {name for name, value in nvml.sample(nvml.granted_gpu({}))._asdict().items() if value is not None}
+    gpu = nvml.granted_gpu({})
+    sample = nvml.sample(gpu, nvml.Activity(gpu))
+    known = {name for name, value in sample._asdict().items() if value is not None}
     assert known == (set(GpuSample._fields) if has_readings else {"t_seconds", "cpu_seconds", "memory_used_bytes"})
+
+
+def test_activity_grows_by_its_share_of_the_time_between_two_readings(
+    mock_nvml: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOCK_READINGS", "1")
+    activity = nvml.Activity(nvml.granted_gpu({}))
+    read = [tuple(activity.read(at_seconds).values()) for at_seconds in (100.0, 100.1, 100.3, 108.3)]
+    # Two samples that are close together are not compared.
+    assert read[:2] == [(0.0, 0.0, 0.0), ()]
+    assert read[2:] == [pytest.approx(seconds) for seconds in ((0.1875, 0.09375, 0.0375), (5.1875, 2.59375, 1.0375))]
+    assert activity.reason is None
+
+
+def test_activity_that_cannot_be_read_any_more_has_the_reason(mock_nvml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOCK_READINGS", "1")
+    activity = nvml.Activity(nvml.granted_gpu({}))
+    assert activity.read(time.monotonic())
+    monkeypatch.delenv("MOCK_READINGS")
+    activity.settle()
+    assert activity.read(time.monotonic()) == {}
+    assert activity.reason == "NVML did not read the GPM counters: Not Supported"
+    assert nvml.Activity(nvml.granted_gpu({})).reason == "the GPU has no GPM counters, which came with Hopper"
 
 
 def test_the_gpu_is_the_one_that_the_pod_was_given(mock_nvml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,6 +103,8 @@ def test_samples_of_the_window_reach_the_driver(nvml_library: Path, monkeypatch:
     assert summary["samples"] == len(rows) > 0
     assert set(summary) == set(NOTHING_KNOWN)
     assert summary["power_mean_watts"] == pytest.approx(62.25)
+    active = [summary[f"{what}_mean_percent"] for what in ("sm_active", "sm_occupancy", "dram_active")]
+    assert (active, summary["activity_reason"]) == ([pytest.approx(each) for each in (62.5, 31.25, 12.5)], None)
     assert (rows[0]["sm_clock_mhz"], rows[0]["throttle_reasons"]) == (1410, "sw_power_cap")
     assert summary["tenant_memory_mib"] is None and summary["foreign_processes"] is None
 

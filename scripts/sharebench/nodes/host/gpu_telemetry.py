@@ -76,6 +76,7 @@ class NvmlSampler:
             self.server_pids,
             window_start_seconds,
             window_end_seconds,
+            seen["activity_reason"],
         )
         return rows, {**summary, **host}
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.host.nvml import Gpu
 from tenant.contract import GpuProcess
-from tenant.gpu.nvml import sample
+from tenant.gpu.nvml import Activity, sample
 
 PERIOD_SECONDS = 0.1
 # The process lists are the dearest to read, and change least.
@@ -54,21 +54,24 @@ def main(uuid: str) -> str | None:
     except NodeError as error:
         return str(error)
     by_pid: dict[str, GpuProcess] = {}
-    samples = [sample(gpu.handle)]
+    activity = Activity(gpu.handle)
+    samples = [sample(gpu.handle, activity)]
     note(gpu, by_pid)
     print("ready", flush=True)
     due, rounds = time.monotonic() + PERIOD_SECONDS, 0
     while not select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
-        samples.append(sample(gpu.handle))
+        samples.append(sample(gpu.handle, activity))
         rounds += 1
         if rounds % ROUNDS_PER_PROCESS_LIST == 0:
             note(gpu, by_pid)
         due = max(due + PERIOD_SECONDS, time.monotonic())
-    # One more beyond the window, so that its end lies between two readings of the energy.
-    samples.append(sample(gpu.handle))
+    # One more beyond the window, so that its end lies between two readings of the energy and of the activity.
+    activity.settle()
+    samples.append(sample(gpu.handle, activity))
     note(gpu, by_pid)
     with contextlib.suppress(BrokenPipeError):
-        print(json.dumps({"samples": samples, "processes": by_pid}), flush=True)
+        seen = {"samples": samples, "activity_reason": activity.reason, "processes": by_pid}
+        print(json.dumps(seen), flush=True)
     return None
 
 

@@ -156,9 +156,10 @@ class PodEndpoint(HttpEndpoint):
         reason: str | None = self._answer("POST", "/telemetry")["reason"]
         return reason
 
-    def end_telemetry(self) -> list[GpuSample]:
-        """The samples since `begin_telemetry`."""
-        return [GpuSample(*values) for values in self._answer("GET", "/telemetry")["samples"]]
+    def end_telemetry(self) -> tuple[list[GpuSample], str | None]:
+        """The samples since `begin_telemetry`, and why they have no activity, where they have none."""
+        seen = self._answer("GET", "/telemetry")
+        return [GpuSample(*values) for values in seen["samples"]], seen["activity_reason"]
 
 
 class PodSampler:
@@ -192,10 +193,10 @@ class PodSampler:
     def stop(self, window_start_seconds: float, window_end_seconds: float) -> tuple[list[Row], Telemetry]:
         """End; the rows of the window, by seconds since its start, and the record's summary."""
         self._beginning.join()
-        samples: list[GpuSample] = []
+        samples, activity_reason = list[GpuSample](), None
         if self._reason is None:
             try:
-                samples = self._endpoint.end_telemetry()
+                samples, activity_reason = self._endpoint.end_telemetry()
             except TenantUnreachable as silence:
                 self._reason = f"tenant 0 did not deliver its samples: {silence}"
         if self._reason is not None:
@@ -204,5 +205,5 @@ class PodSampler:
         from sharebench.nodes.gpu_summary import summarise
 
         # Whose processes are on the GPU cannot be seen from a pod.
-        rows, summary = summarise(samples, {}, (), (), window_start_seconds, window_end_seconds)
+        rows, summary = summarise(samples, {}, (), (), window_start_seconds, window_end_seconds, activity_reason)
         return rows, {**summary, "source": "nvml-in-tenant-0"}
