@@ -122,6 +122,10 @@ NEIGHBOURS: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"faults": "killed", "node": "nvidia"},
         ["faults:", "[killed]", "'nvidia'", "allow_faults: true"],
     ),
+    "faults in a cluster": (
+        {"faults": "killed", "node": "kubernetes"},
+        ["faults:", "[killed]", "'kubernetes'", "allow_faults: true"],
+    ),
     "workload with the name of a fault": (
         {f"{W}.fault-killed": {"module": "matmul"}},
         [f"{W}.fault-killed:", "name of a fault", "choose another"],

@@ -267,8 +267,6 @@ def _faults(config: Config, kind: str) -> Iterator[str]:
         return
     if kind == "simulated":
         yield f"faults: {named} is impossible on the node 'simulated', which has no model of them; set node: cpu"
-    if kind == "kubernetes":
-        yield f"faults: {named} is impossible on the node 'kubernetes' so far; set node: cpu or nvidia on a host"
     if kind != "cpu" and not config.allow_faults:
         yield (
             f"faults: {named} on the node {kind!r} can harm other users' programs and its driver; "

@@ -1,7 +1,10 @@
 """Tenants as pods: what is seen of them, and what that means, without a cluster."""
 
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from sharebench.nodes.contract import Grant, NodeError
 from sharebench.nodes.kubernetes.access.base import PodNeeds
 from sharebench.nodes.kubernetes.cluster import api as api_module
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused, Json
+from sharebench.nodes.kubernetes.pods import tenants as tenants_module
 from sharebench.nodes.kubernetes.pods.manifest import Place
 from sharebench.nodes.kubernetes.pods.tenants import PodTenants
 from sharebench.nodes.kubernetes.pods.watch import wait_until_gone
@@ -174,6 +178,31 @@ def test_logs_are_not_waited_for_when_the_api_server_stays_away(make: Make, monk
     monkeypatch.setattr(tenants, "access", type("Nothing", (), {"clean": lambda self: None})())
     tenants.stop()
     assert api.asked == []
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_tenant_ends_when_its_connection_does(make: Make, monkeypatch: pytest.MonkeyPatch, ends: bool) -> None:
+    tenants = make(2, OnePodList([pod(0), pod(1)]))
+    (alive, kept), (dead, cut) = socket.socketpair(), socket.socketpair()
+    given: Any = {0: SimpleNamespace(connection=kept), 1: SimpleNamespace(connection=cut)}
+    tenants._endpoints = given
+    dead.close()
+    killed = {"containerStatuses": [{"name": "tenant", "state": {"terminated": {"exitCode": 137, "reason": "Error"}}}]}
+
+    def told(seconds: float) -> None:
+        """The kubelet has looked, long after the window."""
+        if ends:
+            tenants.watcher.pods = {each["metadata"]["name"]: each for each in (pod(0), pod(1, **killed))}
+
+    monkeypatch.setattr(tenants, "_pause", told)
+    monkeypatch.setattr(tenants_module, "REPORTED_SECONDS", SECONDS if ends else 0.0)
+    until_ns = time.monotonic_ns() + 50_000_000
+    ended = tenants.watch_until(until_ns)
+    assert time.monotonic_ns() >= until_ns, "whoever ends, it waits"
+    assert list(ended) == ([1] if ends else []), "a connection may break without its tenant"
+    assert all(at_ns < until_ns for at_ns in ended.values())
+    for each in (alive, kept, cut):
+        each.close()
 
 
 @pytest.mark.parametrize("broken", [ConnectionError("503"), ValueError("half a line"), {"type": "ERROR", "object": {}}])

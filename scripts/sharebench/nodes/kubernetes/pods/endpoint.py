@@ -44,6 +44,7 @@ class PodEndpoint(HttpEndpoint):
         super().__init__(host, PORT, token)
         self._forward = forward
         self._kept: http.client.HTTPConnection | None = None
+        self._is_closed = False
         # The sampler asks from a thread of its own.
         self._lock = threading.Lock()
 
@@ -66,8 +67,14 @@ class PodEndpoint(HttpEndpoint):
             return None
         return kept
 
+    @property
+    def connection(self) -> Any:
+        """The socket of the kept connection, which can be read when it ends; None where none is kept."""
+        return self._kept and self._kept.sock
+
     def close(self) -> None:
-        """Keep no connection any more."""
+        """Keep no connection any more, and open none in place of one that breaks."""
+        self._is_closed = True
         if (kept := self._keep(None)) is not None:
             kept.close()
 
@@ -82,7 +89,7 @@ class PodEndpoint(HttpEndpoint):
                 except (ConnectionError, TimeoutError):
                     # It broke just now, or earlier without a sign: a forwarded port whose way to the API server is cut
                     # stays open at our end. What only asks may ask again.
-                    if method != "GET":
+                    if method != "GET" or self._is_closed:
                         raise
             return self._ask(self._connection(timeout_seconds), method, path, body, timeout_seconds)
         except (OSError, http.client.HTTPException, ValueError) as error:

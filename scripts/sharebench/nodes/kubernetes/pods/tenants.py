@@ -1,6 +1,7 @@
 """Tenants as plain Pods of one node of a cluster."""
 
 import contextlib
+import select
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,8 @@ NS = 1_000_000_000
 POLL_SECONDS = 0.2
 # Beyond what a cell may take at most, so that pods end by themselves when no driver is left to delete them.
 SPARE_SECONDS = 300
+# A kubelet looks at its containers once a second, and reports to the API server a moment later.
+REPORTED_SECONDS = 10.0
 # A kubelet that lost the API server asks for it ever more rarely, up to a minute apart, and ends no pod meanwhile.
 GONE_SECONDS = 120.0
 LOG_LINES = 40
@@ -100,6 +103,9 @@ class PodTenants:
             arguments = manifest.command(self.spec, self.loads[grant.index], grant.index, options, self.exposition)
             bodies.append(manifest.pod(self.place, owner, grant.index, arguments, needs, self.token, deadline_seconds))
             bodies[-1]["metadata"]["annotations"] |= self.annotations
+            if "fault" in self.spec:
+                # The first process of a PID namespace is deaf to the signals that it sends itself.
+                bodies[-1]["spec"]["shareProcessNamespace"] = True
         self.names = [body["metadata"]["name"] for body in bodies]
         self._created = time.monotonic()
         _of_each(lambda body: self._create(self.collection, body), bodies)
@@ -278,6 +284,30 @@ class PodTenants:
             self._pause(left_ns / NS)
             if any(end is not None for end in self._ended()):
                 raise TenantsFailed("a tenant ended early")
+
+    def watch_until(self, monotonic_ns: int) -> dict[int, int]:
+        """Wait in the node's clock, whoever ends; when they ended, in ns, by index.
+
+        A tenant's connection ends with it, its pod's status up to some seconds later. Raises NodeError as `pods` does.
+        """
+        connections = {each.connection: i for i, each in enumerate(self.endpoints()) if each.connection is not None}
+        cut_ns: dict[int, int] = {}
+        ended_ns: dict[int, int] = {}
+
+        def look() -> None:
+            for index, end in enumerate(self._ended()):
+                if end is not None and index not in ended_ns:
+                    ended_ns[index] = cut_ns.get(index, self.now_ns())
+
+        while (left_ns := monotonic_ns - self.now_ns()) > 0:
+            for cut in select.select(connections, [], [], min(left_ns / NS, POLL_SECONDS))[0]:
+                cut_ns[connections.pop(cut)] = self.now_ns()
+            look()
+        deadline = time.monotonic() + REPORTED_SECONDS
+        while cut_ns.keys() - ended_ns.keys() and time.monotonic() < deadline:
+            self._pause(POLL_SECONDS)
+            look()
+        return ended_ns
 
 
 def _of_each(ask: Callable[[Each], Answer], each: Sequence[Each]) -> list[Answer]:
