@@ -1,24 +1,48 @@
-"""A stand-in of an LLM server that speaks OpenAI's chat completions: it computes, but what it says is made up.
+"""A stand-in of an LLM server that speaks OpenAI's completions and chat completions: what it says is made up.
 
-`chat_server.py PORT`. POST /v1/chat/completions answers `max_tokens` words, with `stream: true` one event each.
+`chat_server.py PORT [FIRST_MS GAP_MS]`. POST /v1/chat/completions or /v1/completions answers `max_tokens` words, with
+`stream: true` one event each, and the usage that `stream_options` asks for. A word is a product of matrices, the first
+one eight. With FIRST_MS and GAP_MS it is a wait, so that one can check what a client measures: FIRST_MS before the
+first word of an answer, GAP_MS before each other one, spread evenly over ± 25 %.
 """
 
 import json
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import numpy as np
 
 WEIGHTS = np.random.rand(256, 256)
+WAITS = [float(each) / 1000 for each in sys.argv[2:4]]
+numbers = iter(range(1 << 62))
+lock = threading.Lock()
 
 
 def words(count: int) -> Iterator[str]:
-    """A number of words, the first of which takes longer, as reading the question does."""
-    for number in range(count):
-        for _ in range(8 if number == 0 else 1):
-            WEIGHTS @ WEIGHTS
-        yield f"word{number} "
+    """A number of words, each when it is due."""
+    with lock:
+        number = next(numbers)
+    if WAITS:
+        # Multiples of the golden ratio fill an interval evenly, any run of them: means are exact after few requests.
+        spread = 0.75 + 0.5 * ((number + np.arange(count) * 0.7549 + 0.5) * 0.6180339887 % 1)
+        due = time.monotonic() + np.cumsum(spread * [WAITS[0], *[WAITS[1]] * (count - 1)])
+    for index in range(count):
+        if WAITS:
+            time.sleep(max(0.0, due[index] - time.monotonic()))
+        else:
+            for _ in range(8 if index == 0 else 1):
+                WEIGHTS @ WEIGHTS
+        yield f"word{index} "
+
+
+def prompt_tokens(asked: dict[str, Any]) -> int:
+    """Ids as they are, words of a text."""
+    prompt = asked.get("prompt") or " ".join(message["content"] for message in asked.get("messages", []))
+    return len(prompt.split() if isinstance(prompt, str) else prompt)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -34,9 +58,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
 
-    def send(self, text: str) -> None:
-        """Send a chunk."""
-        data = text.encode()
+    def chunk(self, data: bytes) -> None:
+        """Send a piece of an answer; an empty one is its end."""
         self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
 
     def do_GET(self) -> None:
@@ -45,24 +68,47 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"ok\n")
 
     def do_POST(self) -> None:
-        """POST /v1/chat/completions."""
+        """POST /v1/chat/completions or /v1/completions."""
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        count = asked.get("max_tokens", 8)
+        is_chat, count, read = self.path.startswith("/v1/chat"), asked.get("max_tokens", 8), prompt_tokens(asked)
+        what = "chat.completion" if is_chat else "text_completion"
+
+        def event(text: str | None, done: int, has_usage: bool, is_part: bool = True) -> bytes:
+            said: dict[str, Any] = {"text": text}
+            if is_chat:
+                said = {"delta" if is_part else "message": {"role": "assistant", "content": text}}
+            choice = {"index": 0, "finish_reason": "length" if done == count else None, **said}
+            choices = [] if text is None else [choice]
+            answer: dict[str, Any] = {"id": "made-up", "object": what, "created": int(time.time()), "choices": choices}
+            if is_chat and is_part:
+                answer["object"] += ".chunk"
+            if has_usage:
+                answer["usage"] = {"prompt_tokens": read, "completion_tokens": done, "total_tokens": read + done}
+            return json.dumps(answer | {"model": asked.get("model", "any")}).encode()
+
         if not asked.get("stream"):
-            message = {"role": "assistant", "content": "".join(words(count))}
-            body = json.dumps({"object": "chat.completion", "choices": [{"index": 0, "message": message}]}).encode()
+            body = event("".join(words(count)), count, True, is_part=False)
             self.begin("application/json", ("Content-Length", str(len(body))))
             self.wfile.write(body)
             return
         self.begin("text/event-stream", ("Transfer-Encoding", "chunked"))
-        for word in words(count):
-            choice = {"index": 0, "delta": {"content": word}}
-            self.send(f"data: {json.dumps({'object': 'chat.completion.chunk', 'choices': [choice]})}\n\n")
-        self.send("data: [DONE]\n\n")
-        self.send("")
+        options = asked.get("stream_options") or {}
+        for done, word in enumerate(words(count), 1):
+            self.chunk(b"data: %s\n\n" % event(word, done, bool(options.get("continuous_usage_stats"))))
+        if options.get("include_usage"):
+            self.chunk(b"data: %s\n\n" % event(None, count, True))
+        self.chunk(b"data: [DONE]\n\n")
+        self.chunk(b"")
 
     def log_message(self, format: str, *args: object) -> None:
         """Keep quiet."""
 
 
-ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+class Server(ThreadingHTTPServer):
+    """A thread per connection, as many of which may come at once."""
+
+    request_queue_size = 1024
+    daemon_threads = True
+
+
+Server(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
