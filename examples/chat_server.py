@@ -1,7 +1,7 @@
 """A stand-in of an LLM server that speaks OpenAI's completions and chat completions: what it says is made up.
 
 `chat_server.py PORT [FIRST_MS GAP_MS]`. POST /v1/chat/completions or /v1/completions answers `max_tokens` words, with
-`stream: true` one event each, and the usage that `stream_options` asks for. A word is a product of matrices, the first
+`stream: true` one event each, and the usage that `stream_options` asks for. A word is a matmul, the first
 one eight. With FIRST_MS and GAP_MS it is a wait, so that one can check what a client measures: FIRST_MS before the
 first word of an answer, GAP_MS before each other one, spread evenly over ± 25 %.
 """

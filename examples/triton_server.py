@@ -1,8 +1,9 @@
 """Triton Inference Server from the wheel of nvidia-pytriton: `triton_server.py PORT [MODEL.onnx]`.
 
 The model `served` takes FP32 `INPUT` and gives `OUTPUT`, in batches of up to 8. Without a file it is a small network of
-random weights; with one it is what onnxruntime makes of it. It needs a Python environment of its own, because the wheel
-wants an older numpy: docs/your-own-workload.md.
+random weights, of torch where there is one, else of numpy; with one it is what onnxruntime makes of it. Both compute on
+the GPU if they can; the first line that is printed names library and device. It needs a Python environment of its own,
+because the wheel wants an older numpy: docs/your-own-workload.md.
 """
 
 import itertools
@@ -19,31 +20,49 @@ from pytriton.decorators import batch
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.triton import Triton, TritonConfig
 
+Network = Callable[[np.ndarray], np.ndarray]
 
-def small_network() -> tuple[tuple[int, ...], Callable[[np.ndarray], np.ndarray]]:
-    """The shape of an input without its batch, and the function of a batch."""
+
+def small_network() -> tuple[tuple[int, ...], Network, str]:
+    """The shape of an input without its batch, the function of a batch, and what computes it where."""
     sizes = [16, *[512] * 8]
     layers = [np.random.rand(*pair).astype(np.float32) / 512 for pair in itertools.pairwise(sizes)]
+    try:
+        import torch
+    except ModuleNotFoundError:
 
-    def infer(values: np.ndarray) -> np.ndarray:
-        for weights in layers:
-            values = np.maximum(values @ weights, 0)
-        return values
+        def infer(values: np.ndarray) -> np.ndarray:
+            for weights in layers:
+                values = np.maximum(values @ weights, 0)
+            return values
 
-    return (16,), infer
+        return (16,), infer, "numpy on the CPU"
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    on_device = [torch.from_numpy(weights).to(device) for weights in layers]
+
+    def infer_there(given: np.ndarray) -> np.ndarray:
+        values = torch.from_numpy(given).to(device)
+        for weights in on_device:
+            values = (values @ weights).relu()
+        return values.cpu().numpy()
+
+    return (16,), infer_there, f"torch on {device}"
 
 
-def onnx_network(path: str) -> tuple[tuple[int, ...], Callable[[np.ndarray], np.ndarray]]:
+def onnx_network(path: str) -> tuple[tuple[int, ...], Network, str]:
     """The same of an ONNX model with one input and one output, whose first dimension is the batch."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=onnxruntime.get_available_providers())
     (given,) = session.get_inputs()
     shape = tuple(size if isinstance(size, int) else -1 for size in given.shape[1:])
-    return shape, lambda values: session.run(None, {given.name: values})[0]
+    # Those that it could load, in the order of preference.
+    where = f"onnxruntime on {', '.join(session.get_providers())}"
+    return shape, lambda values: session.run(None, {given.name: values})[0], where
 
 
-shape, network = onnx_network(sys.argv[2]) if len(sys.argv) > 2 else small_network()
+shape, network, where = onnx_network(sys.argv[2]) if len(sys.argv) > 2 else small_network()
+print(f"served by {where}", flush=True)
 
 
 @batch
