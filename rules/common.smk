@@ -41,11 +41,13 @@ except (configuration.ConfigError, dataset.DataSetError) as error:
     sys.exit(str(error))
 
 config = STUDY.config
-FIGURES = names_for(STUDY.config, STUDY.node_kind)
 # A Path is not tracked as a param: another interpreter invalidates nothing by its name.
 PYTHON = Path(sys.executable)
 RESULTS = dataset.results_root(STUDY.config)
 DATA = dataset.located(Path(FROM)) if FROM else RESULTS
+FIGURES = names_for(
+    STUDY.config, STUDY.node_kind, DATA / "tables" / "summary.csv" if FROM else None
+)
 
 
 pathvars:

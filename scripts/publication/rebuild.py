@@ -78,7 +78,7 @@ def draw_for_print(published: Path, made: Path, out: Path) -> None:
 
 
 def _figures(study: Study, data: Path, made: Path, folder: Path, kinds: Sequence[str]) -> None:
-    names = names_for(study.config, study.node_kind)
+    names = names_for(study.config, study.node_kind, made / "tables" / "summary.csv")
     names += ["timeslice"] if (data / "tables" / "timeslice.csv").is_file() else []
     names += ["devices"] if len((made / "tables" / "devices.csv").read_text().splitlines()) > 1 else []
     for name in names:

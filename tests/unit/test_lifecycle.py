@@ -198,7 +198,8 @@ def test_only_who_measures_claims_the_node(results: Path, tmp_path: Path, monkey
 def summary(results: Path, rows: list[dict[str, Any]]) -> None:
     """A summary.csv with these rows; what they leave out is blank."""
     of_group = ("strategy", "workload", "tenant_workload", "replicas", "status")
-    names = (*of_group, "reason", "latency_mean_seconds", "slowdown", "throughput_total_hz", "label")
+    names = [*of_group, "reason", "latency_mean_seconds", "slowdown", "throughput_total_hz", "label"]
+    names += dict.fromkeys(name for row in rows for name in row if name not in (*names, "workload"))
     path = results / "tables" / "summary.csv"
     path.parent.mkdir(parents=True)
     with path.open("w", newline="") as file:
@@ -234,6 +235,17 @@ def test_the_end_says_the_largest_number_of_tenants_of_each_strategy(results: Pa
         "matmul, mig × 2: 4 ms, slowdown 1.10 (× 4: no result)",
         f"report: {results / 'report.html'}",
     ]
+
+
+def test_the_end_says_of_streams_what_they_are_measured_by(results: Path) -> None:
+    values = {"latency_mean_seconds": 1.2, "slowdown": 1.5, "throughput_total_hz": 8.0, "ttft_p50_seconds": 0.0612}
+    whole = {"tpot_p50_seconds": 0.0211, "output_tokens_total_hz": 812, "goodput_total_hz": 7.5}
+    rows = [{"replicas": 2} | values | own for own in ({"strategy": "mps"} | whole, {"strategy": "mig"})]
+    summary(results, rows)
+    assert closing_lines(results)[:2] == [
+        "matmul, mps × 2: median TTFT 61.2 ms, TPOT 21.1 ms, slowdown 1.50, 812 tokens/s in all, 7.5/s within the SLO",
+        "matmul, mig × 2: median TTFT 61.2 ms, slowdown 1.50, 8/s in all",
+    ], "answers of one token have no time per token"
 
 
 def test_the_end_takes_a_mix_apart(results: Path) -> None:

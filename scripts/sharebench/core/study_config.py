@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict, cast
 
 from sharebench.core.spec import (
     JobSpec,
@@ -241,3 +241,30 @@ def is_job(config: StudyConfig, workload: str) -> bool:
 def has_jobs(config: StudyConfig) -> bool:
     """Whether the study has cells of jobs."""
     return any(is_job(config, workload) for workload in config["workloads"])
+
+
+def is_stream(config: StudyConfig, workload: str) -> bool:
+    """Whether a tenant of an entry of the config's workload catalogue answers in pieces."""
+    catalogue = config["workload_catalogue"]
+    return any(catalogue[name].get("stream") for name in catalogue[workload].get("tenants") or [workload])
+
+
+def has_streams(config: StudyConfig) -> bool:
+    """Whether the study has a workload whose answers come in pieces."""
+    return any(is_stream(config, workload) for workload in config["workloads"])
+
+
+class Sweep(NamedTuple):
+    """A sweep of the load: the key that it varies, and the value that each of its workloads has."""
+
+    by: str
+    values: dict[str, float]
+
+
+def sweeps(config: StudyConfig) -> dict[str, Sweep]:
+    """The sweeps of the study by their names."""
+    found: dict[str, Sweep] = {}
+    for name in config["workloads"]:
+        if sweep := cast(Any, config["workload_catalogue"][name]).get("sweep"):
+            found.setdefault(sweep["of"], Sweep(sweep["by"], {})).values[name] = sweep["value"]
+    return found

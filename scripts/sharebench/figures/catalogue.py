@@ -1,9 +1,12 @@
 """Which figures there are, with their titles and captions; rules and report ask this, so it imports nothing heavy."""
 
+import csv
+from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 
 from sharebench.core.capabilities import KINDS
-from sharebench.core.study_config import StudyConfig, has_jobs
+from sharebench.core.study_config import StudyConfig, has_jobs, has_streams, sweeps
 
 
 @dataclass(frozen=True)
@@ -18,8 +21,14 @@ class Entry:
     """Whether there is nothing to draw in a study without jobs."""
     is_of_faults: bool = False
     """Whether there is nothing to draw in a study without `faults`."""
-    needs_power: bool = False
-    """Whether there is nothing to draw on a node that does not know its power."""
+    is_of_streams: bool = False
+    """Whether there is nothing to draw in a study without streamed answers."""
+    is_of_sweeps: bool = False
+    """Whether there is nothing to draw in a study without a sweep of the load."""
+    needs_gpu: bool = False
+    """Whether there is nothing to draw on a node without a GPU."""
+    columns: tuple[str, ...] = ()
+    """Columns of tables/summary.csv of which it needs one, where not every study has them."""
     has_own_rule: bool = False
     """Whether it explains something, without a result: drawn when it is asked for, or where Prometheus watches."""
 
@@ -28,13 +37,16 @@ class Entry:
         """What Snakemake's own report says of it in a list."""
         return {"figure": self.title, "shows": self.caption.split(". ")[0] + "."}
 
-    def is_there(self, config: StudyConfig, node_kind: str) -> bool:
-        """Whether a study with this config has it on this kind of node."""
+    def is_there(self, config: StudyConfig, node_kind: str, columns: Collection[str] | None) -> bool:
+        """Whether a study with this config has it on this kind of node, and with these columns if they are known."""
         return (
             (bool(config["interference"]) or not self.is_of_pairs)
             and (bool(config["faults"]) or not self.is_of_faults)
             and (has_jobs(config) or not self.is_of_jobs)
-            and (KINDS[node_kind].has_gpus or not self.needs_power)
+            and (has_streams(config) or not self.is_of_streams)
+            and (bool(sweeps(config)) or not self.is_of_sweeps)
+            and (KINDS[node_kind].has_gpus or not self.needs_gpu)
+            and (columns is None or not self.columns or not set(self.columns).isdisjoint(columns))
             and not self.has_own_rule
         )
 
@@ -59,6 +71,32 @@ ENTRIES: dict[str, Entry] = {
         "dashed grey line is N times one exclusive tenant: what N devices would do. Higher is better; a "
         "flat line means that the tenants only divide what one of them could have had. A cross below "
         "the axis is a combination without a value, with its reason.",
+    ),
+    "serving": Entry(
+        "Time to first token and per token by number of tenants",
+        "TTFT is the time from the moment at which a request was to be sent to its first token, TPOT the mean time "
+        "between two tokens after that. Thick lines with filled markers are the median over the requests of all "
+        "tenants with its 95 % interval over the repeats; thin lines with hollow markers are the 99th percentile. "
+        "Lower is better. A grey line is the SLO.",
+        is_of_streams=True,
+    ),
+    "load-curve": Entry(
+        "Load and latency",
+        "Each line goes through the loads of a sweep, whose values stand at its points. Across: what all tenants "
+        "together give, output tokens or requests per second. Up: how long a request waits for it. Thick lines are "
+        "medians with their 95 % intervals over the repeats, thin ones the 99th percentile. A line that turns up has "
+        "reached what the device can give. One exclusive tenant stands in every panel, for comparison. A grey line is "
+        "the SLO: what lies above it does not count.",
+        is_of_sweeps=True,
+    ),
+    "utilisation": Entry(
+        "How busy the device is",
+        "SMs active: the share of the SMs on which a warp was resident, on average over the window. Occupancy: how "
+        "many warps there were, of those that fit. DRAM active: the share of the time in which memory was read or "
+        "written. A device that counts none of these has NVML's coarse counter: the share of the time in which any "
+        "kernel ran, however small. Busy is not fast: compare with the throughput.",
+        needs_gpu=True,
+        columns=("sm_active_percent", "sm_occupancy_percent", "dram_active_percent", "gpu_util_percent"),
     ),
     "distribution": Entry(
         "Latency distribution at the largest N",
@@ -89,7 +127,7 @@ ENTRIES: dict[str, Entry] = {
         "Power by total throughput",
         "Mean power of the whole device against the iterations per second of all tenants together, with 95 % intervals "
         "over the repeats. Of two points at one height, the one further right has more done for the same energy.",
-        needs_power=True,
+        needs_gpu=True,
     ),
     "timeline": Entry(
         "Latency over the window",
@@ -167,6 +205,13 @@ ENTRIES: dict[str, Entry] = {
 }
 
 
-def names_for(config: StudyConfig, node_kind: str) -> list[str]:
-    """The figures that a study with this config has on this kind of node."""
-    return [name for name, entry in ENTRIES.items() if entry.is_there(config, node_kind)]
+def names_for(config: StudyConfig, node_kind: str, summary: Path | None = None) -> list[str]:
+    """The figures that a study with this config has on this kind of node, with that tables/summary.csv if it is known.
+
+    Before anything is measured, its columns are not known.
+    """
+    columns = None
+    if summary is not None:
+        with summary.open(encoding="utf-8", newline="") as file:
+            columns = next(csv.reader(file))
+    return [name for name, entry in ENTRIES.items() if entry.is_there(config, node_kind, columns)]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ import pandas as pd
 
 from sharebench.core.files import read_json
 from sharebench.core.strategies import catalogue, is_again
-from sharebench.core.study_config import StudyConfig
+from sharebench.core.study_config import StudyConfig, is_stream
 from sharebench.records.references import read_device
 from sharebench.records.tables import read_table
 from sharebench.records.types import NodeFacts
@@ -117,6 +117,16 @@ class DrawnStudy:
         """Whether its tenants need not all run the same."""
         entry = self.config["workload_catalogue"].get(workload)
         return "+" in workload or (entry is not None and entry.get("tenants") is not None)
+
+    def is_stream(self, workload: str) -> bool:
+        """Whether its answers come in pieces."""
+        return is_stream(self.config, workload)
+
+    @property
+    def slo_ms(self) -> dict[str, float]:
+        """What the SLO allows the parts of a request: `latency`, `ttft`, `itl`, `tpot`, those that it has."""
+        slo = cast(Mapping[str, float | None], self.config.get("slo", {}))
+        return {part.removesuffix("_ms"): limit for part, limit in slo.items() if limit is not None}
 
     def without_mixes(self, table: pd.DataFrame) -> pd.DataFrame:
         """The rows of plain workloads: lines over the number of tenants mean nothing where tenants differ.

@@ -1,4 +1,4 @@
-"""Latency, throughput and makespan by number of tenants: one panel per workload, one line per strategy."""
+"""Metrics by number of tenants: one panel per workload and metric, one line per strategy."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -17,13 +17,29 @@ from matplotlib.transforms import ScaledTranslation, Transform, blended_transfor
 
 from sharebench.figures.data import OF_ROW, DrawnStudy, absence, rows_of
 from sharebench.figures.page import Sheet, study_sheet
-from sharebench.figures.panels import DASHED, ends_of, intervals, label_point, legend_of
+from sharebench.figures.panels import (
+    DASHED,
+    STREAMED,
+    THIN,
+    ends_of,
+    intervals,
+    label_point,
+    legend_of,
+    percentile_keys,
+    slo_keys,
+    times_axis,
+)
 from sharebench.figures.style import GREY, SMALL_POINTS, Look, log_axis, looks
 
-P50, P99 = "latency_p50_seconds", "latency_p99_seconds"
 TOTAL = "throughput_total_hz"
 MAKESPAN = "makespan_seconds"
-THIN: dict[str, Any] = {"lw": 0.6, "ms": 3.0, "mfc": "white", "mew": 0.6}
+ACTIVITY = {
+    "sm_active_percent": "SMs active",
+    "sm_occupancy_percent": "occupancy",
+    "dram_active_percent": "DRAM active",
+}
+"""Metrics of the device; one that only NVML's coarse counter knows stands in for all."""
+BUSY = {"gpu_util_percent": "a kernel runs"}
 NAME_INCHES = (0.85, 0.13)
 """Width and height of the ideal line's name, with some air."""
 MOST_ON_A_LINEAR_SCALE = 20
@@ -58,21 +74,60 @@ class Panel:
     place: Place
 
 
+@dataclass(frozen=True)
+class Shown:
+    """What a panel shows of a workload: how its lines are drawn, and the metric that is marked where it is missing."""
+
+    metric: str
+    draw: Callable[[Axes, Panel], None]
+    title: str = ""
+    """Follows the workload, where there are several."""
+
+
 def latency(study: DrawnStudy) -> Sheet:
     """p50 with its interval, p99 as a thin line where it exists; log scale."""
-    keys = [
-        Line2D([], [], color=GREY, marker="o", label="p50, bars: 95 % interval"),
-        Line2D([], [], color=GREY, marker="o", label="p99", **THIN),
-    ]
+    return _page(study, "latency", "Latency (ms)", [_percentiles("latency")], percentile_keys())
+
+
+def serving(study: DrawnStudy) -> Sheet:
+    """TTFT and TPOT of streams, each like `latency`, with its SLO."""
+    slo = study.slo_ms
+    shown = [_percentiles(part, title, slo.get(part)) for part, title in STREAMED.items()]
+    table = study.plain_summary()
+    table = table[table["workload"].map(study.is_stream).astype(bool)]
+    legend = [*percentile_keys(), *slo_keys(slo, STREAMED)]
+    return _page(study, "serving", "Time (ms)", shown, legend, table=table, columns=2)
+
+
+def utilisation(study: DrawnStudy) -> Sheet:
+    """How busy the device is, in percent, by each counter that it has."""
+    table = study.plain_summary()
+    there = [name for name in ACTIVITY | BUSY if name in table]
+    known = [name for name in there if table[name].notna().any()]
+    metrics = [name for name in known if name in ACTIVITY] or known or there
+    shown = [_share(name, (ACTIVITY | BUSY)[name]) for name in metrics]
+    return _page(study, "utilisation", "Share (%)", shown, nothing="the device does not count how busy it is")
+
+
+def _share(metric: str, title: str) -> Shown:
+    def draw(ax: Axes, panel: Panel) -> None:
+        for line in panel.lines:
+            _with_interval(ax, line, metric)
+        ax.set_ylim(0, 105)
+
+    return Shown(metric, draw, title)
+
+
+def _percentiles(stem: str, title: str = "", slo_ms: float | None = None) -> Shown:
+    p50, p99 = f"{stem}_p50_seconds", f"{stem}_p99_seconds"
 
     def draw(ax: Axes, panel: Panel) -> None:
         for line in panel.lines:
-            ax.plot(line.x, 1e3 * line.rows[P99], **line.look.line | THIN)
-            _with_interval(ax, line, P50, 1e3)
-        shown = 1e3 * panel.rows[[*ends_of(P50), P99]]
-        log_axis(ax, "y", shown.min().min() / 1.25, shown.max().max() * 1.25)
+            ax.plot(line.x, 1e3 * line.rows[p99], **line.look.line | THIN)
+            _with_interval(ax, line, p50, 1e3)
+        times_axis(ax, panel.rows, stem, slo_ms)
 
-    return _page(study, "latency", "Latency (ms)", P50, draw, keys)
+    return Shown(p50, draw, title)
 
 
 def throughput(study: DrawnStudy) -> Sheet:
@@ -89,7 +144,7 @@ def throughput(study: DrawnStudy) -> Sheet:
         if top >= 1e5:
             ax.yaxis.set_major_formatter(EngFormatter())
 
-    return _page(study, "throughput", "Total throughput (iterations/s)", TOTAL, draw)
+    return _page(study, "throughput", "Total throughput (iterations/s)", [Shown(TOTAL, draw)])
 
 
 def jobs(study: DrawnStudy) -> Sheet:
@@ -110,7 +165,8 @@ def jobs(study: DrawnStudy) -> Sheet:
         else:
             ax.set_ylim(0, 1.08 * high)
 
-    return _page(study, "jobs", "Makespan (s)", MAKESPAN, draw)
+    shown, table = [Shown(MAKESPAN, draw)], study.table("jobs")
+    return _page(study, "jobs", "Makespan (s)", shown, table=table, facts=study.job_facts, note=study.not_shown)
 
 
 def _with_interval(ax: Axes, line: Line, metric: str, factor: float = 1.0) -> None:
@@ -146,64 +202,74 @@ def _page(
     study: DrawnStudy,
     name: str,
     y_label: str,
-    metric: str,
-    draw: Callable[[Axes, Panel], None],
+    shown: Sequence[Shown],
     legend: Sequence[Line2D] = (),
+    *,
+    table: pd.DataFrame | None = None,
+    facts: Sequence[str] | None = None,
+    note: str | None = None,
+    nothing: str = "the summary has no rows",
+    columns: int = 3,
 ) -> Sheet:
-    """One panel per workload, drawn by `draw` from the lines that have values.
+    """A panel for each workload of `table` (the summary) and each of `shown`, drawn from the lines that have values.
 
-    Whatever has no value of `metric` is marked by a cross below the axis, with the reason in a word.
+    Whatever has no value is marked by a cross below the axis, with the reason in a word.
     """
-    is_of_jobs = name == "jobs"
-    table = study.table("jobs") if is_of_jobs else study.plain_summary()
+    table = study.plain_summary() if table is None else table
     names = study.strategies(table)
     style = looks(study.catalogue, names)
-    rows_by_workload = study.by_workload(table)
-    missing = {workload: _missing(rows, metric, names) for workload, rows in rows_by_workload.items()}
+    panels = {
+        "\n".join(filter(None, [workload, each.title])): (rows, each, _missing(rows, each.metric, names))
+        for workload, rows in study.by_workload(table).items()
+        for each in shown
+    }
 
     def page_with(lines: int) -> Sheet:
         return study_sheet(
             study,
             name,
-            len(rows_by_workload),
-            "the summary has no rows",
-            facts=study.job_facts if is_of_jobs else None,
-            note=study.not_shown if is_of_jobs else None,
+            len(panels),
+            nothing,
+            facts=facts,
+            note=note,
             x_label="Number of tenants",
             y_label=y_label,
             legend=[*legend_of(style, names), *legend],
             below_inches=lines * CROSS_ROW_INCHES,
+            columns=columns,
+            title_lines=2 if any(each.title for each in shown) else 1,
         )
 
     page, crosses = page_with(0), 0
-    if any(missing.values()):
+    if any(missing for *_, missing in panels.values()):
         # How many lines the crosses and their labels need depends on how wide the panels come out.
-        for ax, (workload, rows) in zip(page.axes, rows_by_workload.items(), strict=True):
+        for ax, (rows, _, missing) in zip(page.axes, panels.values(), strict=True):
             place = _axis_of_tenants(ax, rows)
-            labels = [_label(ax, name, words, place) for name, words in missing[workload].items()]
+            labels = [_label(ax, name, words, place) for name, words in missing.items()]
             crosses = max(crosses, sum(1 + label.is_below for label in labels))
         page = page_with(crosses)
-    for ax, (workload, rows) in zip(page.axes, rows_by_workload.items(), strict=False):
-        ax.set_title(workload)
+    for ax, (title, (rows, each, missing)) in zip(page.axes, panels.items(), strict=False):
+        ax.set_title(title)
         place = _axis_of_tenants(ax, rows)
-        drawn = study.strategies(rows[rows[metric].notna()])
+        drawn = study.strategies(rows[rows[each.metric].notna()])
         lines = []
         for i, name in enumerate(drawn):
             own = rows[rows["strategy"] == name].sort_values("replicas")
             aside = (i - (len(drawn) - 1) / 2) * min(0.06, 0.25 / len(drawn))
             lines.append(Line(own, [place(n) + aside for n in own["replicas"]], style[name]))
         if lines:
-            draw(ax, Panel(rows, lines, place))
+            each.draw(ax, Panel(rows, lines, place))
         else:
             ax.set_yticks([])
             ax.text(0.5, 0.5, "no valid measurement", ha="center", color=GREY, transform=ax.transAxes)
         ax.tick_params(axis="x", pad=2 + 72 * CROSS_ROW_INCHES * crosses)
         line = 0
-        for name, words in missing[workload].items():
+        for name, words in missing.items():
             label = _label(ax, name, words, place)
             _crosses(ax, line, [place(n) for n in words], label, style[name])
             line += 1 + label.is_below
-            page.words.extend(f"{workload}: {name} at {n} tenants is {word}" for n, word in words.items())
+            in_line = title.replace("\n", ", ")
+            page.words.extend(f"{in_line}: {name} at {n} tenants is {word}" for n, word in words.items())
     return page
 
 

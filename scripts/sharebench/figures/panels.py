@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -15,10 +15,38 @@ from sharebench.figures.style import BLUE, GREY, SMALL_POINTS, Look, log_axis
 DASHED: dict[str, Any] = {"color": GREY, "lw": 0.8, "ls": (0, (4, 3)), "zorder": 1}
 """A line to compare with: what would be without sharing."""
 
+THIN: dict[str, Any] = {"lw": 0.6, "ms": 3.0, "mfc": "white", "mew": 0.6}
+"""The line of a p99, next to that of a median."""
+STREAMED = {"ttft": "TTFT", "tpot": "TPOT"}
+"""The parts of a streamed answer that figures show, as the columns of the summary begin with them."""
+
 
 def legend_of(style: dict[str, Look], names: Iterable[str]) -> list[Line2D]:
     """One entry per strategy."""
     return [Line2D([], [], label=name, **style[name].line) for name in names]
+
+
+def percentile_keys() -> list[Line2D]:
+    """Entries for a median and its p99."""
+    return [
+        Line2D([], [], color=GREY, marker="o", label="p50, bars: 95 % interval"),
+        Line2D([], [], color=GREY, marker="o", label="p99", **THIN),
+    ]
+
+
+def slo_keys(slo_ms: Mapping[str, float], parts: Mapping[str, str]) -> list[Line2D]:
+    """An entry for the line of an SLO, where one of these parts of a request has one."""
+    limits = ", ".join(f"{name} {slo_ms[part]:g} ms" for part, name in parts.items() if part in slo_ms)
+    return [Line2D([], [], color=GREY, lw=0.8, label=f"SLO: {limits}")] if limits else []
+
+
+def times_axis(ax: Axes, rows: pd.DataFrame, stem: str, slo_ms: float | None) -> None:
+    """A log scale in ms for the p50 and p99 of a part of a request, and the line of its SLO."""
+    shown = 1e3 * rows[percentile_columns(stem)]
+    ends = [shown.min().min(), shown.max().max(), *([] if slo_ms is None else [slo_ms])]
+    log_axis(ax, "y", min(ends) / 1.25, max(ends) * 1.25)
+    if slo_ms is not None:
+        ax.axhline(slo_ms, color=GREY, lw=0.8, zorder=1)
 
 
 def intervals(rows: pd.DataFrame, metric: str) -> list[pd.Series[float]]:
@@ -31,6 +59,11 @@ def intervals(rows: pd.DataFrame, metric: str) -> list[pd.Series[float]]:
 def ends_of(metric: str) -> list[str]:
     """Columns of a metric and of both ends of its interval."""
     return [metric, f"{metric}_low", f"{metric}_high"]
+
+
+def percentile_columns(stem: str) -> list[str]:
+    """Columns of the median of a part of a request, of both ends of its interval, and of its p99."""
+    return [*ends_of(f"{stem}_p50_seconds"), f"{stem}_p99_seconds"]
 
 
 def label_point(ax: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **other: Any) -> None:

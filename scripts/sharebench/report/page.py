@@ -124,7 +124,7 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
         audit.add(record)
         details.add(record)
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
-    names = catalogue.names_for(study.config, study.node["kind"])
+    names = catalogue.names_for(study.config, study.node["kind"], results / "tables" / "summary.csv")
     shown = images(results / "figures", names, suffix=suffix)
     advised = advice.advice(study)
     return {

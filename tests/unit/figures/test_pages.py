@@ -326,13 +326,14 @@ def test_every_figure_of_the_catalogue_can_be_drawn() -> None:
     assert all(drawer.__name__ == name.replace("-", "_") for name, drawer in draw.DRAWERS.items())
 
 
-def test_power_is_drawn_where_it_may_be_known() -> None:
+def test_what_only_a_gpu_knows_is_drawn_for_a_gpu() -> None:
     known = {
         kind: catalogue.names_for({"interference": [], "faults": [], "workloads": []}, kind)
         for kind in ("cpu", "simulated", "nvidia")
     }
-    assert "power" in known["nvidia"]
-    assert known["cpu"] == known["simulated"] == [name for name in known["nvidia"] if name != "power"]
+    of_gpus = {"power", "utilisation"}
+    assert of_gpus < set(known["nvidia"])
+    assert known["cpu"] == known["simulated"] == [name for name in known["nvidia"] if name not in of_gpus]
 
 
 def test_overflow_leaves_the_distribution_below_one(study: data.DrawnStudy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,153 @@
+"""What servers of streams show: TTFT and TPOT by tenants, the curve of a sweep, and how busy the device is."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.lines import Line2D
+from unit.figures import fabricated, serving
+
+from sharebench.core.study_config import sweeps
+from sharebench.figures import catalogue, data, draw, load_curve, over_replicas, style
+
+pytestmark = pytest.mark.usefixtures("themed")
+
+LOOKS = style.looks(list(fabricated.MECHANISMS), [])
+NEW = ("serving", "load-curve", "utilisation")
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> data.DrawnStudy:
+    return serving.study(tmp_path_factory.mktemp("serving") / "results")
+
+
+def line_of(ax: object, strategy: str, thick: bool = True) -> Line2D:
+    lines = ax.get_lines()  # type: ignore[attr-defined]
+    return next(
+        line for line in lines if line.get_color() == LOOKS[strategy].color and (line.get_linewidth() > 1) == thick
+    )
+
+
+def rows_of(study: data.DrawnStudy, strategy: str) -> pd.DataFrame:
+    table = study.table("summary")
+    return table[table["strategy"] == strategy].sort_values("replicas", kind="stable")
+
+
+def heights(ax: object) -> list[float]:
+    """Of the lines over the whole panel."""
+    return [line.get_ydata()[0] for line in ax.get_lines() if line.get_color() == style.GREY]  # type: ignore[attr-defined]
+
+
+def test_serving_has_ttft_and_tpot_of_each_stream_with_their_slo(study: data.DrawnStudy) -> None:
+    page = over_replicas.serving(study)
+    titles = [ax.get_title(loc="left") for ax in page.axes]
+    assert titles == [f"{name}\n{part}" for name in serving.SWEEP for part in ("TTFT", "TPOT")]
+    rows = rows_of(study, "mps").query("workload == 'llm-concurrency-4'")
+    for ax, part, slo_ms in zip(page.axes[2:4], ("ttft", "tpot"), (300, 40), strict=True):
+        assert line_of(ax, "mps").get_ydata() == pytest.approx(1e3 * rows[f"{part}_p50_seconds"])
+        assert line_of(ax, "mps", thick=False).get_ydata() == pytest.approx(1e3 * rows[f"{part}_p99_seconds"])
+        assert heights(ax) == [slo_ms] and ax.get_ylim()[1] > slo_ms
+    assert "llm-concurrency-1, TTFT: mig at 4 tenants is infeasible" in page.words
+    assert "SLO: TTFT 300 ms, TPOT 40 ms" in [text.get_text() for text in page.figure.legends[0].get_texts()]
+
+
+def test_a_workload_that_does_not_stream_has_no_panel_of_serving(study: data.DrawnStudy) -> None:
+    study.config["workload_catalogue"]["llm-concurrency-1"]["stream"] = False
+    try:
+        assert len(over_replicas.serving(study).axes) == 4
+    finally:
+        study.config["workload_catalogue"]["llm-concurrency-1"]["stream"] = True
+
+
+def test_the_curve_goes_through_the_loads_and_one_alone_is_in_every_panel(study: data.DrawnStudy) -> None:
+    page = load_curve.load_curve(study)
+    titles = [ax.get_title(loc="left") for ax in page.axes]
+    assert titles == [f"llm\n{part}, N = {n}" for part in ("TTFT", "TPOT") for n in (1, 2, 4)]
+    rows, ax = rows_of(study, "mps").query("replicas == 4"), page.axes[2]
+    line = line_of(ax, "mps")
+    assert line.get_xdata() == pytest.approx(rows["output_tokens_total_hz"])
+    assert line.get_ydata() == pytest.approx(1e3 * rows["ttft_p50_seconds"])
+    assert line_of(ax, "mps", thick=False).get_ydata() == pytest.approx(1e3 * rows["ttft_p99_seconds"])
+    alone = rows_of(study, "exclusive")
+    assert line_of(ax, "exclusive").get_xdata() == pytest.approx(alone["output_tokens_total_hz"])
+    assert [text.get_text() for text in ax.texts if text.get_text()].count("16") == 3, "of three lines"
+    assert [text.get_text() for text in page.axes[0].texts] == ["1", "4", "16"], "one for points that lie together"
+    assert heights(ax) == [300] and heights(page.axes[5]) == [40]
+    assert len({other.get_ylim() for other in page.axes[:3]}) == 1
+    assert "llm-concurrency-16: mig at 4 tenants is infeasible" in page.words
+    assert "at each point: requests in flight per tenant" in page.words
+
+
+def test_a_sweep_of_whole_answers_is_of_requests_and_latencies(study: data.DrawnStudy) -> None:
+    entries = study.config["workload_catalogue"].values()
+    for entry in entries:
+        entry["stream"] = False
+    try:
+        page = load_curve.load_curve(study)
+    finally:
+        for entry in entries:
+            entry["stream"] = True
+    rows, ax = rows_of(study, "mps").query("replicas == 2"), page.axes[1]
+    assert ax.get_title(loc="left") == "llm\nlatency, N = 2" and ax.get_xlabel() == "Requests/s of all tenants"
+    assert line_of(ax, "mps").get_xdata() == pytest.approx(rows["throughput_total_hz"])
+    assert line_of(ax, "mps").get_ydata() == pytest.approx(1e3 * rows["latency_p50_seconds"])
+
+
+def test_a_load_that_was_excluded_is_a_gap(study: data.DrawnStudy, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = study.table("summary")
+    gone = (table["strategy"] == "mps") & (table["replicas"] == 4) & (table["workload"] == "llm-concurrency-4")
+    table.loc[gone, table.columns.str.contains("seconds|_hz")] = np.nan
+    table.loc[gone, "n"] = 0
+    monkeypatch.setattr(data.DrawnStudy, "table", lambda *_: table)
+    page = load_curve.load_curve(study)
+    assert np.isnan(np.array(line_of(page.axes[2], "mps").get_ydata(), dtype=float)).tolist() == [False, True, False]
+    assert "llm-concurrency-4: mps at 4 tenants is excluded by a gate" in page.words
+
+
+def test_utilisation_has_a_panel_for_each_counter(study: data.DrawnStudy) -> None:
+    page = over_replicas.utilisation(study)
+    assert [ax.get_title(loc="left").split("\n")[1] for ax in page.axes[:3]] == [
+        "SMs active",
+        "occupancy",
+        "DRAM active",
+    ]
+    rows = rows_of(study, "mps").query("workload == 'llm-concurrency-1'")
+    assert line_of(page.axes[1], "mps").get_ydata() == pytest.approx(rows["sm_occupancy_percent"])
+    assert page.axes[0].get_ylim() == (0, 105) and page.axes[0].get_ylabel() == "Share (%)"
+
+
+def test_without_counters_the_coarse_one_stands_in_and_without_any_there_is_nothing(tmp_path: Path) -> None:
+    root = serving.write(fabricated.write(tmp_path / "results"), with_activity=False)
+    assert (
+        "Nothing to draw: the device does not count how busy it is."
+        in over_replicas.utilisation(data.load(root, root)).words
+    )
+    path = root / "tables" / "summary.csv"
+    assert "utilisation" not in catalogue.names_for(serving.config(), "nvidia", path)
+    table = pd.read_csv(path).copy()
+    table.assign(gpu_util_percent=80.0, gpu_util_percent_low=79.0, gpu_util_percent_high=81.0).to_csv(path, index=False)
+    page = over_replicas.utilisation(data.load(root, root))
+    assert [ax.get_title(loc="left") for ax in page.axes] == [f"{name}\na kernel runs" for name in serving.SWEEP]
+    assert "utilisation" in catalogue.names_for(serving.config(), "nvidia", path)
+
+
+def test_they_are_there_only_for_studies_with_their_data() -> None:
+    plain, served = fabricated.config(), serving.config()
+    assert not {"serving", "load-curve"} & set(catalogue.names_for(plain, "cpu"))
+    assert {"serving", "load-curve"} <= set(catalogue.names_for(served, "cpu"))
+    assert "utilisation" in catalogue.names_for(plain, "nvidia") and "utilisation" not in catalogue.names_for(
+        plain, "cpu"
+    )
+    for entry in served["workload_catalogue"].values():
+        entry["sweep"] = None
+    assert "serving" in (names := catalogue.names_for(served, "cpu")) and "load-curve" not in names
+    assert sweeps(serving.config()) == {"llm": ("concurrency", serving.SWEEP)}
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_they_are_the_same_bytes_twice_and_fit_a_paper(study: data.DrawnStudy, tmp_path: Path, name: str) -> None:
+    for folder in ("one", "two"):
+        draw.for_paper(name, study.data, study.results, tmp_path / folder, ("svg",))
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
