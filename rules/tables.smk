@@ -74,6 +74,13 @@ rule aggregate:
         data=DATA,
         results=RESULTS,
         shows=presentation(),
+        # What goodput and the price of a token are by.
+        asks=canonical(
+            [
+                STUDY.config["slo"],
+                STUDY.config["price_per_hour"] if STUDY.streams else None,
+            ]
+        ),
         code=lambda _: code.of_stage("tables"),
     message:
         "Writing the tables"

@@ -4,20 +4,27 @@ import re
 from itertools import groupby
 from pathlib import Path
 
-from sharebench.records.tables import ENDS, described
+from sharebench.records.tables import ENDS, SLO, STREAMS, Column, described
 
 MANUAL = Path(__file__).resolve().parent.parent / "results" / "README.md"
+WHERE = {STREAMS: "where a tenant streams", SLO: "with an `slo`"}
 TABLE = re.compile(r"(<!-- columns of (\w+), by `make docs` -->\n).*?(<!-- end of columns -->)", re.DOTALL)
 
 
 def table(name: str) -> str:
     """The columns of a table as a list in Markdown; neighbours with the same text, or without one, share a line."""
     lines = []
-    for (meaning, blank), own in groupby(described(name), lambda column: (column.meaning, column.blank)):
+    for (meaning, blank), own in groupby(described(name), lambda column: (_meaning(column), column.blank)):
         names = ", ".join(f"`{column.name}`" + "±" * (len(column.names) > len(ENDS)) for column in own)
         text = f"{meaning} {f'*Blank: {blank}.*' if blank else ''}".strip()
         lines.append(f"- {names}{f': {text}' if text else ''}\n")
     return "".join(lines)
+
+
+def _meaning(column: Column) -> str:
+    """Its meaning, with the studies that have the column where not all do."""
+    where = " or ".join(WHERE[kind] for kind in WHERE if kind in column.studies)
+    return f"{column.meaning} Only {where}." if where else column.meaning
 
 
 def manual() -> str:

@@ -12,10 +12,17 @@ ANSWERED = {name: jobs for name, jobs in DERIVED.items() if name != "model"}
 
 
 def test_another_question_only_decides_again(finished: Checkout) -> None:
-    for key in ("slo={latency_ms: 50}", "tenants=2", "isolation=fault", "price_per_hour=4.0"):
+    for key in ("tenants=2", "isolation=fault", "price_per_hour=4.0"):
         assert finished.run(config=[key]).ok().jobs == ANSWERED
         assert finished.run(config=[key]).ok().jobs == {}
     assert finished.run().ok().jobs == ANSWERED
+
+
+def test_another_slo_is_another_goodput(finished: Checkout) -> None:
+    assert finished.run(config=["slo={latency_ms: 50}"]).ok().jobs == tabled(())
+    assert {"goodput_hz"} <= set(rows(finished.results / "tables/cells.csv")[0])
+    assert finished.run().ok().jobs == tabled(())
+    assert "goodput_hz" not in rows(finished.results / "tables/cells.csv")[0]
 
 
 def test_a_class_is_no_measurement(finished: Checkout) -> None:

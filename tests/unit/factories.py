@@ -153,6 +153,40 @@ def served(tenant: dict[str, Any], client_cpu_seconds: float | None = 0.01) -> d
     return {**tenant, "output_digest": None, "work": None, "measured_by": "client", "generator": generator}
 
 
+def streamed(
+    tenant: dict[str, Any],
+    starts: Sequence[float] | Floats,
+    ttft: Sequence[float] | Floats,
+    gaps: Sequence[Sequence[float]],
+    source: str = "usage",
+) -> dict[str, Any]:
+    """The tenant as a server that streams: requests sent then, each with its first token and its gaps in seconds.
+
+    Every event has one token, and nothing follows the last one; its latencies are to be those of the requests.
+    """
+
+    def timed(seconds: Sequence[float]) -> dict[str, Any]:
+        counts = np.bincount(bucket_index(np.rint(np.array(seconds) * 1e9).astype(np.int64)), minlength=BUCKET_COUNT)
+        return {"count": len(seconds), "sum_seconds": sum(seconds), "histogram": to_sparse(counts)}
+
+    tpot = [sum(own) / len(own) if own else None for own in gaps]
+    requests = {
+        "start_seconds": list(starts),
+        "ttft_seconds": list(ttft),
+        "tpot_seconds": tpot,
+        "itl_max_seconds": [max(own, default=None) for own in gaps],
+        "latency_seconds": [first + sum(own) for first, own in zip(ttft, gaps, strict=True)],
+        "output_tokens": [1 + len(own) for own in gaps],
+    }
+    stages = {"ttft": list(ttft), "itl": [gap for own in gaps for gap in own], "tpot": [t for t in tpot if t]}
+    return {
+        **served(tenant),
+        "stages": {name: timed(seconds) for name, seconds in stages.items()},
+        "requests": requests,
+        "output_tokens": {"count": sum(requests["output_tokens"]), "source": source},
+    }
+
+
 def absent_tenant(index: int, status: str, workload: str = "matmul") -> dict[str, Any]:
     """The record of a tenant that measured nothing."""
     blank = tenant(index, back_to_back([]), workload=workload)

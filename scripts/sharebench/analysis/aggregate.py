@@ -16,6 +16,7 @@ from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.rows import by_workload, reduced
 from sharebench.analysis.checker import Checker, Refused, refusal
 from sharebench.analysis.pairing import jobs_by_device, paired_by_device, remark
+from sharebench.analysis.slo import limits
 from sharebench.analysis.tables.cells import cells_table
 from sharebench.analysis.tables.contrasts import contrasts_table
 from sharebench.analysis.tables.devices import always_busy, devices_table
@@ -29,7 +30,7 @@ from sharebench.core import prometheus_options, run_record
 from sharebench.core.files import read_json, replace_atomically, write_json
 from sharebench.core.study_config import KubernetesOptions, StudyConfig, has_jobs
 from sharebench.datasets import dataset
-from sharebench.records.tables import TableRow, frame
+from sharebench.records.tables import SLO, STREAMS, TableRow, frame
 from sharebench.records.types import NodeFacts
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
@@ -158,6 +159,11 @@ def _own_tables(study: Study) -> dict[str, bool]:
     }
 
 
+def kinds_of_study(study: Study) -> set[str]:
+    """Which of `records.tables.OF_STUDIES` it is."""
+    return {kind for kind, holds in ((STREAMS, study.streams), (SLO, limits(study.config["slo"]))) if holds}
+
+
 def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
     """The tables that come from the records, by name."""
     study = checker.study
@@ -168,10 +174,12 @@ def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
     jobs: list[JobCell] = []
     watched: list[TableRow] = []
     switches = _switches(checker)
+    slo = limits(study.config["slo"])
+    studies = kinds_of_study(study)
     for record in checker.records(study.tabled()):
         key = record["cell"]
         cell = Cell(key["strategy"], key["workload"], key["replicas"], key["repeat"])
-        cells.append(reduced(record))
+        cells.append(reduced(record, limits=slo))
         started += starts(record)
         switches.add(cell.strategy, record.get("switch"))
         watched += prometheus_rows(record)
@@ -180,14 +188,14 @@ def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
         elif job := job_cell(record):
             jobs.append(job)
         if study.is_compared(cell):
-            by_tenants += by_workload(record, cells[-1])
+            by_tenants += by_workload(record, cells[-1], slo)
             stages += stage_rows(record)
     cells, by_tenants = (paired_by_device(some, study.baseline) for some in (cells, by_tenants))
     baseline = Baseline(cells, study.baseline)
     expected = [(cell, name) for cell in study.tabled() if study.is_compared(cell) for name in study.components(cell)]
-    summary = summary_table(by_tenants, expected, baseline)
+    summary = summary_table(by_tenants, expected, baseline, studies, study.config["price_per_hour"])
     tables = {
-        "cells": cells_table(cells, baseline),
+        "cells": cells_table(cells, baseline, studies),
         "summary": summary,
         "contrasts": contrasts_table(by_tenants, study, baseline),
         "devices": devices_table(by_tenants, baseline, always_busy(study.config)),

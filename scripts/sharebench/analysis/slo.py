@@ -1,11 +1,18 @@
-"""An SLO of several parts: what each asks, and how much of what a tenant served holds all that apply to it."""
+"""An SLO of several parts: what each asks, and the requests of a tenant that hold all that apply to them."""
 
 from collections.abc import Mapping
 
-from sharebench.core.study_config import Slo
+import numpy as np
+from numpy.typing import ArrayLike
 
-PARTS = {"latency": "latency", "ttft": "TTFT", "itl": "ITL", "tpot": "TPOT"}
-"""The parts, with their names for people."""
+from sharebench.core.study_config import Slo
+from sharebench.records.histogram import buckets_of
+from sharebench.records.types import TenantRecord
+from tenant.contract import Requests
+
+LATENCY = "latency"
+PARTS = {LATENCY: "latency", "ttft": "TTFT", "itl": "ITL", "tpot": "TPOT"}
+"""The parts, with their names for people; all but the latency are of streams only."""
 
 
 def limits(slo: Slo) -> dict[str, float]:
@@ -16,6 +23,56 @@ def limits(slo: Slo) -> dict[str, float]:
 
 def in_words(limits: Mapping[str, float]) -> str:
     """`50 ms`, or with the parts where it is not latency alone: `TTFT 500 ms, TPOT 50 ms`."""
-    if limits.keys() == {"latency"}:
-        return f"{1e3 * limits['latency']:g} ms"
+    if limits.keys() == {LATENCY}:
+        return f"{1e3 * limits[LATENCY]:g} ms"
     return ", ".join(f"{PARTS[part]} {1e3 * seconds:g} ms" for part, seconds in limits.items())
+
+
+def dollars_per_million(price_per_hour: float, hz: float) -> float:
+    """Dollars for a million iterations or tokens at this rate."""
+    return price_per_hour / (3600 * hz) * 1e6
+
+
+def columns(requests: Requests) -> dict[str, list[float] | list[float | None]]:
+    """By part what each request took: of the gaps the longest, None where it has none."""
+    times = (requests["latency_seconds"], requests["ttft_seconds"], requests["itl_max_seconds"])
+    return dict(zip(PARTS, (*times, requests["tpot_seconds"]), strict=True))
+
+
+def good_count(tenant: TenantRecord, limits: Mapping[str, float]) -> tuple[float, float, float] | None:
+    """How many requests of a tenant hold every part that applies, and the least and the most that is possible.
+
+    Of a stream these are counted one by one. Otherwise the latency alone applies, by its histogram. None where no part
+    applies, or where there are no buckets.
+    """
+    if (requests := tenant.get("requests")) is not None:
+        if not limits:
+            return None
+        taken, most = columns(requests), tuple(limits.values())
+        each = zip(*(taken[part] for part in limits), strict=True)
+        good = float(sum(all(t is None or t <= end for t, end in zip(times, most, strict=True)) for times in each))
+        return good, good, good
+    found = list(buckets_of(tenant))
+    if LATENCY not in limits or (tenant["count"] and not found):
+        return None
+    if not found:
+        return 0.0, 0.0, 0.0
+    lower, upper, count = zip(*found, strict=True)
+    value, least, most = (share * sum(count) for share in within_slo(lower, upper, count, limits[LATENCY]))
+    return value, least, most
+
+
+def within_slo(
+    lower_seconds: ArrayLike, upper_seconds: ArrayLike, counts: ArrayLike, slo_seconds: float
+) -> tuple[float, float, float]:
+    """Share of iterations of at most the SLO, and the least and the most that the buckets allow.
+
+    The arguments, shape (n,), are non-empty buckets (lower, upper] of any layout. Inside the SLO's bucket the value is
+    taken linearly, as quantiles of coarse buckets are; in one without an upper bound it is the least.
+    """
+    lower, upper, count = (np.asarray(each, dtype=float) for each in (lower_seconds, upper_seconds, counts))
+    least = count[upper <= slo_seconds].sum()
+    here = (lower < slo_seconds) & (upper > slo_seconds)
+    inside = float((count[here] * (slo_seconds - lower[here]) / (upper[here] - lower[here])).sum())
+    total = count.sum()
+    return float((least + inside) / total), float(least / total), float((least + count[here].sum()) / total)

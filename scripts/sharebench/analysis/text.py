@@ -21,14 +21,14 @@ REMARKS = {"no": "not separable"}
 class Shown:
     """A metric of the summary as people see it: heading, factor to that unit, with or without interval.
 
-    One that is `of_gpus` has a column only where a row has a value.
+    One that is `of_some` studies has a column only where a row has a value.
     """
 
     metric: str
     heading: str
     factor: float = 1.0
     interval: bool = True
-    of_gpus: bool = False
+    of_some: bool = False
 
 
 SHOWN = (
@@ -40,7 +40,11 @@ SHOWN = (
     Shown("throughput_total_hz", "total (1/s)"),
     Shown("slowdown", "slowdown"),
     Shown("memory_per_tenant_mib", "memory (MiB)", interval=False),
-    Shown("energy_per_iteration_joules", "energy (J/iteration)", interval=False, of_gpus=True),
+    Shown("ttft_p50_seconds", "TTFT p50 (ms)", MS, interval=False, of_some=True),
+    Shown("tpot_p50_seconds", "TPOT p50 (ms)", MS, interval=False, of_some=True),
+    Shown("output_tokens_total_hz", "tokens (1/s)", of_some=True),
+    Shown("goodput_total_hz", "goodput (1/s)", of_some=True),
+    Shown("energy_per_iteration_joules", "energy (J/iteration)", interval=False, of_some=True),
 )
 TEXT_COLUMNS = ("strategy", "workload")
 
@@ -130,7 +134,11 @@ def _readable(summary: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
     """The table in text, and its notes with their marks, in the order in which they appear."""
     notes: dict[str, str] = {}
     rows = []
-    columns = [shown for shown in SHOWN if not shown.of_gpus or summary[shown.metric].notna().any()]
+    columns = [
+        shown
+        for shown in SHOWN
+        if not shown.of_some or (shown.metric in summary and summary[shown.metric].notna().any())
+    ]
     for row in summary.to_dict("records"):
         texts = [text for text in (row["reason"], row["notes"]) if isinstance(text, str)]
         # The table has no p99.9.
@@ -157,6 +165,8 @@ def _value(row: Mapping[Hashable, Any], shown: Shown) -> str:
     if pd.isna(value):
         return BLANK
     value *= shown.factor
+    if value == 0:
+        return "0"
     decimals = max(0, SIGNIFICANT_FIGURES - 1 - math.floor(math.log10(value)))
     low, high = row[f"{shown.metric}_low"], row[f"{shown.metric}_high"]
     if not shown.interval or pd.isna(low):

@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from tenant.contract import BUCKET_COUNT, OVERFLOW_INDEX, ForeignBuckets, upper_seconds
+from sharebench.records.types import ScrapedBuckets, TenantRecord
+from tenant.contract import BUCKET_COUNT, OVERFLOW_INDEX, ForeignBuckets, lower_seconds, upper_seconds
+
+Bucket = tuple[float, float, float]
+"""Lower and upper bound in seconds, and the count."""
 
 _UPPERS = np.array([upper_seconds(index) for index in range(OVERFLOW_INDEX)])
 # Of each bucket in seconds; the overflow is taken as a point at its lower bound.
@@ -46,6 +51,23 @@ class Quantile:
         assert self.value_seconds is not None
         low, high = max(self.low_seconds, min_seconds), min(self.high_seconds, max_seconds)
         return Quantile(min(max(self.value_seconds, low), high), low, high)
+
+
+def foreign_buckets(stored: ForeignBuckets | ScrapedBuckets | None) -> Iterator[Bucket]:
+    """The non-empty buckets of any layout; the last bound may be None for infinity."""
+    if stored is None:
+        return
+    uppers = [math.inf if upper is None else upper for upper in stored["upper_seconds"]]
+    for (lower, upper), count in zip(pairwise([0.0, *uppers]), stored["count"], strict=True):
+        if count:
+            yield lower, upper, count
+
+
+def buckets_of(tenant: TenantRecord) -> Iterator[Bucket]:
+    """The non-empty buckets of a tenant's latencies, by whoever measured them."""
+    for text, count in tenant["histogram"].items():
+        yield lower_seconds(int(text)), upper_seconds(int(text)), count
+    yield from foreign_buckets(tenant.get("foreign_histogram"))
 
 
 class Histogram:

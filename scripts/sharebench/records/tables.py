@@ -1,7 +1,7 @@
 """What tables/*.csv hold: their columns, their one writer and their one reader."""
 
 import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -14,10 +14,16 @@ SCHEMA = Path(__file__).with_name("columns.csv")
 SHARED = "all"
 """The name in SCHEMA of what several tables have: there is the meaning of a column that has none of its own."""
 ENDS = ("_low", "_high")
+STREAMS, SLO = "streams", "slo"
+OF_STUDIES = {STREAMS, SLO}
+"""Studies in which a tenant streams, or whose config has an SLO."""
 
 
 class Column(NamedTuple):
-    """A line of SCHEMA. Its kind is `whole`, `flag` (True or False), `interval` (with columns for ENDS) or empty."""
+    """A line of SCHEMA. Its kind is `whole`, `flag` (True or False), `interval` (with columns for ENDS) or empty.
+
+    One that some studies only have names these (OF_STUDIES) too.
+    """
 
     table: str
     name: str
@@ -26,9 +32,14 @@ class Column(NamedTuple):
     blank: str
 
     @property
+    def studies(self) -> set[str]:
+        """Which studies have it; empty where all do."""
+        return OF_STUDIES & set(self.kind.split())
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Itself, and its ends."""
-        return (self.name, *(f"{self.name}{end}" for end in ENDS if self.kind == "interval"))
+        return (self.name, *(f"{self.name}{end}" for end in ENDS if "interval" in self.kind))
 
 
 @cache
@@ -43,14 +54,17 @@ def described(table: str) -> Iterator[Column]:
     return (column for column in schema() if column.table == table)
 
 
-def columns(table: str) -> tuple[str, ...]:
-    """The names of a table's columns, in their order."""
-    return tuple(name for column in described(table) for name in column.names)
+def columns(table: str, studies: Collection[str] = ()) -> tuple[str, ...]:
+    """The names of a table's columns, in their order, with those of these kinds of study."""
+    every = (column for column in described(table) if not column.studies or column.studies.intersection(studies))
+    return tuple(name for column in every for name in column.names)
 
 
-def frame(table: str, rows: Iterable[TableRow], names: Iterable[str] = ()) -> pd.DataFrame:
+def frame(
+    table: str, rows: Iterable[TableRow], names: Iterable[str] = (), studies: Collection[str] = ()
+) -> pd.DataFrame:
     """The rows as that table, with these columns in place of its own; whole numbers stay so next to blanks."""
-    made = pd.DataFrame(list(rows), columns=list(names) or list(columns(table)))
+    made = pd.DataFrame(list(rows), columns=list(names) or list(columns(table, studies)))
     return made.astype({column.name: "Int64" for column in described(table) if column.kind == "whole"})
 
 

@@ -9,12 +9,11 @@ import pytest
 
 from sharebench.analysis.decide.cost import (
     cost_table,
-    dollars_per_million,
     saving,
     with_lower_bounds,
-    within_slo,
 )
 from sharebench.analysis.decide.rows import SummaryRow, summary_rows
+from sharebench.analysis.slo import dollars_per_million, within_slo
 from tenant.buckets import bucket_index
 from tenant.contract import upper_seconds
 

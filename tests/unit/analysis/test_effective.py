@@ -6,13 +6,13 @@ from scipy import stats
 from unit.factories import back_to_back, closed_load, record, tenant
 
 from sharebench.analysis.cells.rows import reduced
-from sharebench.analysis.statistics.effective import CHANCE, SLOTS_PER_GROUP, effective_count
+from sharebench.analysis.statistics.effective import CHANCE, SLOTS_PER_GROUP, effective_count, of_latency
 from sharebench.records.histogram import Histogram
 
 
 def worth(*tenants):
     """What the iterations of these records are worth."""
-    return effective_count(tenants, [Histogram.from_sparse(each["histogram"]) for each in tenants])
+    return effective_count([of_latency(each, Histogram.from_sparse(each["histogram"])) for each in tenants])
 
 
 def autoregressive(rng, correlation, count, cv=0.2):

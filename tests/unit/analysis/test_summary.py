@@ -10,9 +10,11 @@ from unit.factories import record
 
 from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.rows import by_workload, reduced
-from sharebench.analysis.tables.summary import COLUMNS, METRICS, summary_table
+from sharebench.analysis.tables.summary import METRICS, summary_table
+from sharebench.records.tables import OF_STUDIES
 from sharebench.study.cells import Cell
 
+OF_SOME_STUDIES = ("ttft_", "itl_", "tpot_", "output_tokens_", "goodput_", "cost_per_million_tokens")
 # Of all cells here.
 FEW = "p99.9 needs 2995 independent iterations"
 
@@ -48,10 +50,16 @@ def of_mean(strategy, *means, **more):
 
 
 def test_each_metric_has_its_columns():
+    plain, every = (summary_table([], [], Baseline([], None), studies) for studies in ((), OF_STUDIES))
     for metric in METRICS:
-        assert {metric, f"{metric}_low", f"{metric}_high", f"{metric}_n", f"{metric}_n_excluded"} < set(COLUMNS)
-    errors = [name for name in COLUMNS if name.endswith("_bucket_error_percent")]
-    assert errors == [f"latency_{name}_seconds_bucket_error_percent" for name in ("p50", "p95", "p99", "p999")]
+        assert {metric, f"{metric}_low", f"{metric}_high", f"{metric}_n", f"{metric}_n_excluded"} < set(every)
+    of_latency, of_all = (
+        [name.removesuffix("_seconds_bucket_error_percent") for name in table if name.endswith("_error_percent")]
+        for table in (plain.drop(columns="scrape_error_percent"), every.drop(columns="scrape_error_percent"))
+    )
+    assert of_latency == [f"latency_{name}" for name in ("p50", "p95", "p99", "p999")]
+    assert of_all == [*of_latency, *(f"{stage}_{name}" for stage in ("ttft", "itl", "tpot") for name in ("p50", "p99"))]
+    assert set(every) - set(plain) == {name for name in every if name.startswith(OF_SOME_STUDIES)}
 
 
 def test_cell_values_and_their_means_over_repeats():

@@ -3,12 +3,14 @@
 import math
 from collections.abc import Sequence
 
-from sharebench.analysis.cells.rows import NEEDED_COUNT, MeasuredCell
+from sharebench.analysis.cells.rows import NEEDED_COUNT, OF_STAGES, MeasuredCell
+from sharebench.analysis.slo import PARTS
 from sharebench.analysis.statistics.intervals import Estimate, log_interval
 from sharebench.records.histogram import Quantile
 
-QUANTILES = {f"latency_{name}_seconds": name for name in NEEDED_COUNT}
+QUANTILES = {f"latency_{name}_seconds": name for name in NEEDED_COUNT} | {f"{name}_seconds": name for name in OF_STAGES}
 WORDS = {name: name for name in NEEDED_COUNT} | {"p999": "p99.9"}
+WORDS |= {name: f"{PARTS[stage]} {percentile}" for name, (stage, percentile) in OF_STAGES.items()}
 
 
 def group_percentile(name: str, cells: Sequence[MeasuredCell]) -> Estimate | None:
@@ -34,9 +36,16 @@ def group_percentile(name: str, cells: Sequence[MeasuredCell]) -> Estimate | Non
 def note_on_percentile(name: str, cells: Sequence[MeasuredCell]) -> str | None:
     """Why a percentile is blank in some of the valid cells; None if it is not."""
     blank = [cell for cell in cells if name not in cell.percentiles]
-    if not blank:
+    if not blank or (name in OF_STAGES and not any(OF_STAGES[name][0] in cell.stages for cell in blank)):
         return None
     share = "" if len(blank) == len(cells) else f" in {len(blank)} of {len(cells)} cells"
+    if name in OF_STAGES:
+        stage, percentile = OF_STAGES[name]
+        best = max(
+            (cell.stages[stage] for cell in blank if stage in cell.stages), key=lambda each: each.effective_count
+        )
+        had = f"the {best.count} are worth {math.floor(best.effective_count)}"
+        return f"{WORDS[name]} needs {NEEDED_COUNT[percentile]} independent requests, {had}{share}"
     needed, most = NEEDED_COUNT[name], max(blank, key=lambda cell: cell.effective_count)
     if name == max(NEEDED_COUNT, key=lambda each: NEEDED_COUNT[each]) and most.effective_count < needed:
         # Few windows are long enough: the same words in all rows are one note for people.

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from sharebench.analysis.cells.gpu_columns import DeviceColumns, device_columns, tenant_memory_mib, tenants_that_fit
-from sharebench.analysis.statistics.effective import effective_count
+from sharebench.analysis.cells.streams import WORTH_OF, Sample, samples
+from sharebench.analysis.slo import LATENCY, good_count
+from sharebench.analysis.statistics.effective import effective_count, of_latency
 from sharebench.analysis.statistics.intervals import required_count
 from sharebench.core.spec import components, parse
 from sharebench.gates.gates import is_valid
@@ -17,9 +19,14 @@ from sharebench.records.tables import TableRow
 from sharebench.records.types import Record, TenantRecord
 
 PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+OF_STAGES = {f"{stage}_{name}": (stage, name) for stage in WORTH_OF for name in ("p50", "p99")}
+"""Percentiles of a stream's stages, by their own names."""
 Group = tuple[str, str, str, int]
 """Strategy, workload, workload of the tenants, and number of tenants of the cell."""
 GROUP = ("strategy", "workload", "tenant_workload", "replicas")
+Limits = Mapping[str, float]
+"""An SLO, as `slo.limits` has it."""
+NO_SLO: Limits = {}
 Item = TypeVar("Item")
 Key = TypeVar("Key")
 # Of independent iterations.
@@ -37,6 +44,8 @@ class TenantRow:
     throughput_hz: float | None = None
     memory_mib: float | None = None
     scrape_error_percent: float | None = None
+    output_tokens_hz: float | None = None
+    goodput_hz: float | None = None
     others: Mapping[str, object] = field(default_factory=dict)
     """Its other columns of cells.csv."""
 
@@ -69,7 +78,11 @@ class MeasuredCell:
     """The effective sample size of the `count` iterations."""
     latency_mean_seconds: float | None
     percentiles: Mapping[str, Quantile]
-    """Of all tenants' latencies together; without those that `effective_count` cannot carry."""
+    """Of all tenants' latencies together, and OF_STAGES; without those that their samples cannot carry."""
+    stages: Mapping[str, Sample]
+    """Of all tenants together, those of streams."""
+    notes: tuple[str, ...]
+    """What is to know of its streams and of the SLO."""
     of_device: DeviceColumns
     """The same in all its rows."""
     tenants_that_fit: int | None
@@ -80,18 +93,18 @@ class MeasuredCell:
         return self.strategy, self.workload, str(self.tenant_workload), self.replicas
 
 
-def by_workload(record: Record, whole: MeasuredCell) -> list[MeasuredCell]:
+def by_workload(record: Record, whole: MeasuredCell, limits: Limits = NO_SLO) -> list[MeasuredCell]:
     """The cell `whole`, or a cell for each workload of a mix, with the tenants that run it."""
     if whole.tenant_workload is not None:
         return [whole]
-    each = (reduced(record, name) for name in components(parse(record["spec"])))
+    each = (reduced(record, name, limits) for name in components(parse(record["spec"])))
     return [replace(cell, all_rows=whole.rows) for cell in each]
 
 
-def reduced(record: Record, tenant_workload: str | None = None) -> MeasuredCell:
+def reduced(record: Record, tenant_workload: str | None = None, limits: Limits = NO_SLO) -> MeasuredCell:
     """What the tables need of a record; slowdowns come later, when the baseline's records are known too.
 
-    With `tenant_workload` it is only about the tenants that run this.
+    With `tenant_workload` it is only about the tenants that run this. `limits` are the SLO of the goodput.
     """
     names = [tenant_workload] if tenant_workload else components(parse(record["spec"]))
     failed = [gate for gate in record["gates"] if not gate["passed"]]
@@ -103,10 +116,11 @@ def reduced(record: Record, tenant_workload: str | None = None) -> MeasuredCell:
     histograms = [Histogram.from_sparse(tenant["histogram"]) for tenant in tenants]
     length_seconds = None if record["window"] is None else window_seconds(record)
     rows = tuple(
-        _tenant_row(tenant, mib, histogram, length_seconds)
+        _tenant_row(tenant, mib, histogram, length_seconds, limits)
         for (tenant, mib), histogram in zip(chosen, histograms, strict=True)
     ) or (TenantRow(),)
-    effective, run_id = effective_count(tenants, histograms), record["provenance"]["run_id"]
+    effective = effective_count([of_latency(*each) for each in zip(tenants, histograms, strict=True)])
+    stages, run_id = samples(tenants, length_seconds or 0.0), record["provenance"]["run_id"]
     return MeasuredCell(
         **record["cell"],
         tenant_workload=names[0] if len(names) == 1 else None,
@@ -123,14 +137,20 @@ def reduced(record: Record, tenant_workload: str | None = None) -> MeasuredCell:
         count=count,
         effective_count=effective,
         latency_mean_seconds=sum(tenant["sum_seconds"] for tenant in tenants) / count if count else None,
-        percentiles=_percentiles_of(tenants, merged(histograms), effective),
+        percentiles=_percentiles_of(tenants, merged(histograms), effective) | _percentiles_of_stages(stages),
+        stages=stages,
+        notes=_notes(tenants, stages, limits),
         of_device=device_columns(record, count),
         tenants_that_fit=tenants_that_fit(record),
     )
 
 
 def _tenant_row(
-    tenant: TenantRecord, memory_mib: float | None, histogram: Histogram, length_seconds: float | None
+    tenant: TenantRecord,
+    memory_mib: float | None,
+    histogram: Histogram,
+    length_seconds: float | None,
+    limits: Limits,
 ) -> TenantRow:
     """Its columns; those of the window only where it delivered a record."""
     known: TableRow = {"tenant": tenant["index"], "tenant_status": tenant["status"]}
@@ -140,8 +160,9 @@ def _tenant_row(
         return row
     count, cpu, work, job = tenant["count"], tenant["cpu"], tenant["work"], tenant.get("job")
     mean = tenant["sum_seconds"] / count if count else None
-    effective = effective_count([tenant], [histogram])
+    effective = effective_count([of_latency(tenant, histogram)])
     percentiles = _percentiles_of([tenant], histogram, effective)
+    of_stages = _percentiles_of_stages(samples([tenant], length_seconds))
     if (timed := tenant["device_histogram"]) and timed["count"]:
         known["device_mean_seconds"] = on_device = timed["sum_seconds"] / timed["count"]
         # A sample may have more of the rare long ones than all have, and then more than all of the host's time.
@@ -155,6 +176,7 @@ def _tenant_row(
         "censored": load["censored"],
         "effective_count": math.floor(effective),
         **{f"latency_{name}_seconds": quantile.value_seconds for name, quantile in percentiles.items()},
+        **{f"{name}_seconds": quantile.value_seconds for name, quantile in of_stages.items()},
         "latency_max_seconds": tenant["max_seconds"],
         "completion_seconds": job and job["completion_seconds"],
         "coverage_ratio": tenant["coverage_ratio"],
@@ -166,7 +188,29 @@ def _tenant_row(
         # A job's own rate ends with it; in the cell it is one of several.
         throughput_hz=load["achieved_rate_hz"] if job is None else count / length_seconds,
         scrape_error_percent=_scrape_error_percent(tenant),
+        output_tokens_hz=(tokens := tenant.get("output_tokens")) and tokens["count"] / length_seconds,
+        # A job is asked to end, not to be prompt.
+        goodput_hz=None if job or (good := good_count(tenant, limits)) is None else good[0] / length_seconds,
     )
+
+
+def _percentiles_of_stages(stages: Mapping[str, Sample]) -> dict[str, Quantile]:
+    found = {stage: bounded(sample.histogram, sample.effective_count) for stage, sample in stages.items()}
+    return {
+        name: found[stage][percentile]
+        for name, (stage, percentile) in OF_STAGES.items()
+        if stage in found and percentile in found[stage]
+    }
+
+
+def _notes(tenants: Sequence[TenantRecord], stages: Mapping[str, Sample], limits: Limits) -> tuple[str, ...]:
+    found = []
+    if any(tokens["source"] == "chunks" for tenant in tenants if (tokens := tenant.get("output_tokens"))):
+        found.append("output tokens are counted as events of the stream: the server gives no number")
+    if tenants and not stages and limits.keys() - {LATENCY}:
+        what = "only the latency" if LATENCY in limits else "no part"
+        found.append(f"{what} of the SLO applies to what does not stream")
+    return tuple(found)
 
 
 def _scrape_error_percent(tenant: TenantRecord) -> float | None:

@@ -20,8 +20,9 @@ from sharebench.analysis.decide.advice import (
     best_of,
     turning_points,
 )
-from sharebench.analysis.decide.cost import HOURS_PER_MONTH, dollars_per_million
+from sharebench.analysis.decide.cost import HOURS_PER_MONTH
 from sharebench.analysis.decide.rows import MEASURED, PERCENTILES, PREDICTED
+from sharebench.analysis.slo import dollars_per_million
 from sharebench.core.console import wrapped
 from sharebench.core.strategies import Strategy
 from sharebench.records.tables import TableRow

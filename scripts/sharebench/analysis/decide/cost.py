@@ -4,12 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 
 from sharebench.analysis.decide.rows import TOTAL, SummaryRow
-from sharebench.analysis.statistics.intervals import Estimate, log_interval
+from sharebench.analysis.slo import dollars_per_million, within_slo
+from sharebench.analysis.statistics.intervals import Estimate, rate_interval
 from sharebench.records.tables import TableRow, frame
 
 HOURS_PER_MONTH = 720
@@ -41,27 +40,6 @@ def saving(tenants: int, price_per_hour: float, stp: float, utilisation: float |
     demand = 1.0 if utilisation is None else tenants * utilisation
     exclusive = tenants * one
     return Saving(exclusive, one, exclusive - max(1.0, demand) * one, exclusive - max(1.0, demand / stp) * one)
-
-
-def dollars_per_million(price_per_hour: float, hz: float) -> float:
-    """Dollars for a million iterations at this rate."""
-    return price_per_hour / (3600 * hz) * 1e6
-
-
-def within_slo(
-    lower_seconds: ArrayLike, upper_seconds: ArrayLike, counts: ArrayLike, slo_seconds: float
-) -> tuple[float, float, float]:
-    """Share of iterations of at most the SLO, and the least and the most that the buckets allow.
-
-    The arguments, shape (n,), are non-empty buckets (lower, upper] of any layout. Inside the SLO's bucket the value is
-    taken linearly, as quantiles of coarse buckets are; in one without an upper bound it is the least.
-    """
-    lower, upper, count = (np.asarray(each, dtype=float) for each in (lower_seconds, upper_seconds, counts))
-    least = count[upper <= slo_seconds].sum()
-    here = (lower < slo_seconds) & (upper > slo_seconds)
-    inside = float((count[here] * (slo_seconds - lower[here]) / (upper[here] - lower[here])).sum())
-    total = count.sum()
-    return float((least + inside) / total), float(least / total), float((least + count[here].sum()) / total)
 
 
 def with_lower_bounds(buckets: pd.DataFrame) -> pd.DataFrame:
@@ -154,6 +132,4 @@ def _within_slo(repeats: Sequence[Repeat]) -> TableRow:
 def _goodput(repeats: Sequence[Repeat], window_seconds: float) -> Estimate | None:
     """Iterations within the SLO per second; None without repeats."""
     rates = [share[0] * count / window_seconds for share, count in repeats]
-    if not rates:
-        return None
-    return log_interval(rates) if min(rates) > 0 else Estimate(sum(rates) / len(rates), n=len(rates))
+    return rate_interval(rates) if rates else None

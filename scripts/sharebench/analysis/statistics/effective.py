@@ -19,14 +19,18 @@ what the record has of a tail is too little to tell the dependence of rare itera
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import chdtri
 
 from sharebench.records.histogram import Histogram
 from sharebench.records.types import TenantRecord
+from tenant.contract import SLOTS
+
+Floats = NDArray[np.float64]
 
 SLOTS_PER_GROUP = (1, 2, 4)
 CHANCE = 0.01
@@ -36,24 +40,50 @@ LEAST_PER_GROUP = 2
 ROUNDING_RATIO = 1e-12
 
 
-def effective_count(tenants: Sequence[TenantRecord], histograms: Sequence[Histogram]) -> float:
-    """The effective sample size of all iterations of these tenants together.
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Times of one tenant: how many, their sum, their variance in s², and count and sum by slot (None: not known)."""
+
+    count: int
+    sum_seconds: float
+    variance: float
+    slots: tuple[Floats, Floats] | None
+
+
+def of_latency(tenant: TenantRecord, histogram: Histogram) -> Series:
+    """A tenant's latencies."""
+    count, timeline = tenant["count"], tenant["timeline"]
+    if not count or timeline is None:
+        return Series(count, tenant["sum_seconds"], 0.0, None)
+    slots = (np.array(timeline["count"], dtype=np.float64), np.array(timeline["sum_seconds"], dtype=np.float64))
+    return Series(count, tenant["sum_seconds"], _variance(tenant, histogram), slots)
+
+
+def of_values(starts_seconds: Floats, seconds: Floats, window_seconds: float) -> Series:
+    """Times that are known one by one, with the moments (from the window's start) to which they belong."""
+    if not seconds.size:
+        return Series(0, 0.0, 0.0, None)
+    slot = np.clip(starts_seconds * SLOTS / window_seconds, 0, SLOTS - 1).astype(int)
+    slots = (
+        np.bincount(slot, minlength=SLOTS).astype(float),
+        np.bincount(slot, seconds, minlength=SLOTS).astype(float),
+    )
+    return Series(seconds.size, float(seconds.sum()), _beyond_rounding(seconds.var(), seconds.mean()), slots)
+
+
+def effective_count(series: Sequence[Series]) -> float:
+    """The effective sample size of all times of these tenants together.
 
     Deviations are taken from each tenant's own mean and added up slot by slot, so that a stall that hits all tenants at
-    once counts as one. A tenant without a timeline counts with all its iterations. At most the number of iterations.
+    once counts as one. A tenant without slots counts with all its times. At most the number of times.
     """
-    count = sum(tenant["count"] for tenant in tenants)
-    pairs = [pair for pair in zip(tenants, histograms, strict=True) if pair[0]["count"]]
-    timed = [(tenant, histogram) for tenant, histogram in pairs if tenant["timeline"]]
+    count = sum(each.count for each in series)
+    timed = [(each, each.slots) for each in series if each.count and each.slots]
     if not timed:
         return float(count)
-    timelines = [timeline for tenant, _ in timed if (timeline := tenant["timeline"])]
-    counts = np.array([timeline["count"] for timeline in timelines], dtype=np.float64)
-    sums = np.array([timeline["sum_seconds"] for timeline in timelines], dtype=np.float64)
-    means = np.array([tenant["sum_seconds"] / tenant["count"] for tenant, _ in timed])
-    deviations = (sums - means[:, np.newaxis] * counts).sum(axis=0)
-    independent = sum(tenant["count"] * _variance(tenant, histogram) for tenant, histogram in timed)
-    in_time = sum(tenant["count"] for tenant, _ in timed)
+    deviations = np.sum([sums - each.sum_seconds / each.count * counts for each, (counts, sums) in timed], axis=0)
+    independent = sum(each.count * each.variance for each, _ in timed)
+    in_time = sum(each.count for each, _ in timed)
     factor = max((_factor(deviations, each, in_time, independent) for each in SLOTS_PER_GROUP), default=1.0)
     return float(count - in_time + in_time / factor)
 
@@ -67,11 +97,14 @@ def _variance(tenant: TenantRecord, histogram: Histogram) -> float:
     if squares is None:
         return histogram.variance()
     mean = tenant["sum_seconds"] / tenant["count"]
-    variance: float = squares / tenant["count"] - mean**2
-    return variance if variance > ROUNDING_RATIO * mean**2 else 0.0
+    return _beyond_rounding(squares / tenant["count"] - mean**2, mean)
 
 
-def _factor(deviations: np.ndarray[Any, np.dtype[np.float64]], slots: int, count: int, independent: float) -> float:
+def _beyond_rounding(variance: float, mean: float) -> float:
+    return float(variance) if variance > ROUNDING_RATIO * mean**2 else 0.0
+
+
+def _factor(deviations: Floats, slots: int, count: int, independent: float) -> float:
     groups = len(deviations) // slots
     if groups < 2 or count < LEAST_PER_GROUP * groups or independent <= 0:
         return 1.0

@@ -77,6 +77,11 @@ def log_interval(values: Sequence[float]) -> Estimate:
     return _estimate(mean, variance, len(values) - 1, len(values))
 
 
+def rate_interval(values: Sequence[float]) -> Estimate:
+    """As `log_interval`; where a rate is 0, their mean without an interval."""
+    return log_interval(values) if min(values) > 0 else Estimate(math.fsum(values) / len(values), n=len(values))
+
+
 def welch_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Estimate:
     """Ratio of the geometric means of two independent samples, with Welch's interval on the log scale.
 

@@ -1,6 +1,6 @@
 """tables/cells.csv: one row per cell and tenant."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pandas as pd
 
@@ -9,14 +9,14 @@ from sharebench.analysis.cells.rows import MeasuredCell, TenantRow
 from sharebench.records.tables import TableRow, frame
 
 
-def cells_table(cells: Sequence[MeasuredCell], baseline: Baseline) -> pd.DataFrame:
+def cells_table(cells: Sequence[MeasuredCell], baseline: Baseline, studies: Collection[str] = ()) -> pd.DataFrame:
     """The rows of all cells, in order of cells and tenants.
 
     A tenant's slowdown is its mean latency over the baseline's of the same workload: over that of the one
     baseline cell of the same run and block where there is one, else over the geometric mean of all.
     """
     rows = (_row(cell, row) | {"slowdown": _slowdown(cell, row, baseline)} for cell in cells for row in cell.rows)
-    return frame("cells", rows).astype({"slowdown": float})
+    return frame("cells", rows, studies=studies).astype({"slowdown": float})
 
 
 def _row(cell: MeasuredCell, row: TenantRow) -> TableRow:
@@ -27,6 +27,8 @@ def _row(cell: MeasuredCell, row: TenantRow) -> TableRow:
         "warnings": ";".join(cell.warnings),
         **(cell.of_device if row.tenant_workload else {}),
         **{name: getattr(row, name) for name in of_tenant},
+        "output_tokens_hz": row.output_tokens_hz,
+        "goodput_hz": row.goodput_hz,
         **row.others,
     }
 

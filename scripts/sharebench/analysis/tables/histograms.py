@@ -2,48 +2,33 @@
 
 import csv
 import io
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 
 from sharebench.core.files import replace_atomically
 from sharebench.gates import judged
 from sharebench.gates.gates import is_valid
 from sharebench.records import record
+from sharebench.records.histogram import buckets_of, foreign_buckets
 from sharebench.records.tables import columns
-from sharebench.records.types import Record, ScrapedBuckets
-from tenant.contract import ForeignBuckets, upper_seconds
+from sharebench.records.types import Record
 
-Bucket = tuple[int, float, float, float]
+OfTenant = tuple[int, float, float, float]
 """Tenant, lower and upper bound in seconds, and the count."""
 
 
-def _foreign(tenant: int, stored: ForeignBuckets | ScrapedBuckets | None) -> Iterator[Bucket]:
-    """The non-empty buckets of any layout; the last bound may be None for infinity."""
-    if stored is None:
-        return
-    uppers = [math.inf if upper is None else upper for upper in stored["upper_seconds"]]
-    for (lower, upper), count in zip(pairwise([0.0, *uppers]), stored["count"], strict=True):
-        if count:
-            yield tenant, lower, upper, count
-
-
-def _own(measured: Record) -> Iterator[Bucket]:
+def _own(measured: Record) -> Iterator[OfTenant]:
     for tenant in measured["tenants"]:
-        for text, count in tenant["histogram"].items():
-            index = int(text)
-            yield tenant["index"], (upper_seconds(index - 1) if index else 0.0), upper_seconds(index), count
-        yield from _foreign(tenant["index"], tenant.get("foreign_histogram"))
+        yield from ((tenant["index"], *bucket) for bucket in buckets_of(tenant))
 
 
-def _prometheus(measured: Record) -> Iterator[Bucket]:
+def _prometheus(measured: Record) -> Iterator[OfTenant]:
     prometheus = measured.get("prometheus")
     for seen in prometheus["tenants"] if prometheus else ():
-        yield from _foreign(seen["index"], seen["histogram"])
+        yield from ((seen["index"], *bucket) for bucket in foreign_buckets(seen["histogram"]))
 
 
-SOURCES: Mapping[str, Callable[[Record], Iterable[Bucket]]] = {"tenants": _own, "prometheus": _prometheus}
+SOURCES: Mapping[str, Callable[[Record], Iterable[OfTenant]]] = {"tenants": _own, "prometheus": _prometheus}
 
 
 def export_histograms(raw_paths: Sequence[Path], out: Path, source: str = "tenants") -> None:

@@ -7,7 +7,7 @@ and energy are the device's, and what several programs make of it (`multiprogram
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import pandas as pd
 
@@ -17,30 +17,27 @@ from sharebench.analysis.cells.percentiles import QUANTILES, group_percentile, n
 from sharebench.analysis.cells.rows import GROUP, Group, MeasuredCell, grouped, outcome
 from sharebench.analysis.cells.separability import Separability
 from sharebench.analysis.cells.slowdown import group_slowdown, latency_ratio
-from sharebench.analysis.statistics.intervals import Estimate, log_interval
+from sharebench.analysis.slo import dollars_per_million
+from sharebench.analysis.statistics.intervals import Estimate, log_interval, rate_interval
 from sharebench.core.strategies import is_again
-from sharebench.records.tables import TableRow, columns, frame
+from sharebench.records.tables import OF_STUDIES, TableRow, columns, frame
 from sharebench.study.cells import Cell, pair_name
 
-METRICS = columns("metrics")
-"""Each has COLUMNS_OF_METRIC, percentiles one more."""
+METRICS = columns("metrics", OF_STUDIES)
+"""Each has COLUMNS_OF_METRIC, percentiles one more; some are of some studies only."""
 COLUMNS_OF_METRIC = ("", "_low", "_high", "_n", "_n_excluded")
 OF_PERCENTILE = "_bucket_error_percent"
-COLUMNS = (
-    *columns("summary"),
-    *(
-        f"{metric}{end}"
-        for metric in METRICS
-        for end in (*COLUMNS_OF_METRIC, *((OF_PERCENTILE,) if metric in QUANTILES else ()))
-    ),
-)
-# Known on a GPU only; elsewhere they need no note.
-GPU_METRICS = (
+# Known on a GPU or of streams only, the last with a price; elsewhere they need no note.
+OF_SOME = (
     "power_mean_watts",
     "energy_per_iteration_joules",
     "energy_above_idle_per_iteration_joules",
     "throughput_per_watt",
+    "output_tokens_total_hz",
+    "cost_per_million_tokens",
 )
+# Rates that may be 0.
+GOODPUT = "goodput_total_hz"
 # Not a mean of one value per cell.
 DERIVED = ("slowdown", *FORMULAS, "isolation_index")
 # Names of metrics in notes.
@@ -51,16 +48,23 @@ WORDS = {
     "energy_per_iteration_joules": "energy",
     "energy_above_idle_per_iteration_joules": "energy above idle",
     "throughput_per_watt": "throughput per watt",
+    GOODPUT: "goodput",
 }
 
 
 def summary_table(
-    cells: Iterable[MeasuredCell], expected: Iterable[tuple[Cell, str]], baseline: Baseline
+    cells: Iterable[MeasuredCell],
+    expected: Iterable[tuple[Cell, str]],
+    baseline: Baseline,
+    studies: Collection[str] = (),
+    price_per_hour: float | None = None,
 ) -> pd.DataFrame:
     """One row per group of `expected`, in its order.
 
-    `cells` are those of `rows.by_workload`; `expected` are cells with the workloads of their tenants.
+    `cells` are those of `rows.by_workload`; `expected` are cells with the workloads of their tenants. `studies` are the
+    kinds of study that this one is (`records.tables.OF_STUDIES`).
     """
+    metrics = columns("metrics", studies)
     wanted = grouped(expected, lambda each: (each[0].strategy, each[0].workload, each[1], each[0].replicas))
     found = grouped(cells, lambda cell: cell.group)
     separability = Separability((cell for own in found.values() for cell in own), baseline)
@@ -68,7 +72,8 @@ def summary_table(
     for group, asked in wanted.items():
         strategy, _, tenant_workload, replicas = group
         quiet = found[strategy, tenant_workload, tenant_workload, 1] if replicas > 1 else []
-        row = _row(group, len(asked), found[group], [cell for cell in quiet if cell.valid], baseline)
+        quiet = [cell for cell in quiet if cell.valid]
+        row = _row(group, len(asked), found[group], quiet, baseline, metrics, price_per_hour)
         if not baseline.includes(strategy, replicas) and not is_again(strategy):
             valid = [cell for cell in found[group] if cell.valid]
             row["separable"] = separability.verdict(tenant_workload, group_slowdown(valid, baseline)[0])
@@ -76,7 +81,9 @@ def summary_table(
                 note = "slowdown not separable from the difference of the baseline from itself"
                 row["notes"] = f"{row['notes']}; {note}" if row["notes"] else note
         rows.append(row)
-    return frame("summary", rows, COLUMNS)
+    ends = {metric: (*COLUMNS_OF_METRIC, *((OF_PERCENTILE,) if metric in QUANTILES else ())) for metric in metrics}
+    of_metrics = (f"{metric}{end}" for metric in metrics for end in ends[metric])
+    return frame("summary", rows, (*columns("summary"), *of_metrics))
 
 
 def interference_table(summary: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
@@ -97,7 +104,13 @@ def interference_table(summary: pd.DataFrame, names: Sequence[str]) -> pd.DataFr
 
 
 def _row(
-    group: Group, n_expected: int, cells: Sequence[MeasuredCell], quiet: Sequence[MeasuredCell], baseline: Baseline
+    group: Group,
+    n_expected: int,
+    cells: Sequence[MeasuredCell],
+    quiet: Sequence[MeasuredCell],
+    baseline: Baseline,
+    metrics: Collection[str],
+    price_per_hour: float | None,
 ) -> TableRow:
     """`quiet` are the valid cells of the same strategy and workload with one tenant."""
     valid = [cell for cell in cells if cell.valid]
@@ -109,10 +122,11 @@ def _row(
     }
     notes = _notes_on_cells(n_expected, cells)
     estimates: dict[str, Estimate | None] = {}
-    for metric, values in _cell_values(valid).items():
-        estimates[metric] = _estimate(values)
-        notes.append(_note_on(metric, values))
-    for metric, name in QUANTILES.items():
+    for metric, values in _cell_values(valid, price_per_hour).items():
+        if metric in metrics:
+            estimates[metric] = _estimate(metric, values)
+            notes.append(_note_on(metric, values))
+    for metric, name in ((metric, name) for metric, name in QUANTILES.items() if metric in metrics):
         estimates[metric] = group_percentile(name, valid)
         notes.append(note_on_percentile(name, valid))
         bounds = [cell.percentiles[name].error_percent for cell in valid if name in cell.percentiles]
@@ -128,6 +142,7 @@ def _row(
     errors = [row.scrape_error_percent for cell in valid for row in cell.rows if row.scrape_error_percent is not None]
     if errors:
         notes.append(f"between two scrapes: means and rates within {max(errors):.2g} %")
+    notes += dict.fromkeys(note for cell in valid for note in cell.notes)
     if len(valid) == 1:
         notes.append("no intervals from one cell")
     fitting = min((cell.tenants_that_fit for cell in valid if cell.tenants_that_fit is not None), default=None)
@@ -150,12 +165,14 @@ def isolation_index(loud: Sequence[MeasuredCell], quiet: Sequence[MeasuredCell])
     return Estimate(2 - ratio.value, 2 - ratio.high, 2 - ratio.low, ratio.n)
 
 
-def _cell_values(cells: Sequence[MeasuredCell]) -> dict[str, list[float | None]]:
+def _cell_values(cells: Sequence[MeasuredCell], price_per_hour: float | None) -> dict[str, list[float | None]]:
     """Per metric that is a plain mean over the cells one value per cell, None where the cell has none."""
     values: dict[str, list[float | None]] = {metric: [] for metric in METRICS if metric not in (*DERIVED, *QUANTILES)}
     for cell in cells:
         rates = [row.throughput_hz for row in cell.rows if row.throughput_hz is not None]
         memory = [row.memory_mib for row in cell.rows if row.memory_mib is not None]
+        tokens, every = ([row.output_tokens_hz for row in rows] for rows in (cell.rows, cell.all_rows))
+        good = [row.goodput_hz for row in cell.rows if row.goodput_hz is not None]
         device, watts = cell.of_device, cell.of_device["power_mean_watts"]
         # The power of a mix belongs to no workload.
         is_comparable = len({row.tenant_workload for row in cell.all_rows}) == 1
@@ -168,16 +185,24 @@ def _cell_values(cells: Sequence[MeasuredCell]) -> dict[str, list[float | None]]
             "energy_per_iteration_joules": device["energy_per_iteration_joules"],
             "energy_above_idle_per_iteration_joules": device["energy_above_idle_per_iteration_joules"],
             "throughput_per_watt": sum(rates) / watts if rates and watts and is_comparable else None,
+            "output_tokens_total_hz": sum(filter(None, tokens)) or None,
+            GOODPUT: sum(good) if good else None,
+            # The device costs the same whoever makes its tokens.
+            "cost_per_million_tokens": dollars_per_million(price_per_hour, sum(filter(None, every)))
+            if price_per_hour is not None and any(tokens)
+            else None,
         }
         for metric, value in of_cell.items():
             values[metric].append(value)
     return values
 
 
-def _estimate(values: Sequence[float | None]) -> Estimate | None:
+def _estimate(metric: str, values: Sequence[float | None]) -> Estimate | None:
     # A geometric mean has no place for a zero, nor for less energy than an idle device needs. One of the others alone
     # would be above 0 whatever the truth.
     present = [value for value in values if value is not None]
+    if metric == GOODPUT and present:
+        return rate_interval(present)
     return log_interval(present) if present and min(present) > 0 else None
 
 
@@ -201,7 +226,7 @@ def _note_on(metric: str, values: Sequence[float | None]) -> str | None:
     if below:
         return f"{WORDS.get(metric, metric)} not above 0 in {below} of {len(values)} cells"
     blank = values.count(None)
-    if not blank or (metric in GPU_METRICS and blank == len(values)):
+    if not blank or (metric in OF_SOME and blank == len(values)):
         return None
     share = "" if blank == len(values) else f" in {blank} of {len(values)} cells"
     return f"{WORDS.get(metric, metric)} not known{share}"

@@ -1,0 +1,159 @@
+"""TTFT, ITL, TPOT, tokens and goodput of planted requests: in cells, in the summary, and what leaves them blank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from unit.factories import Load, back_to_back, record, scraped, streamed, tenant
+
+from sharebench.analysis import slo
+from sharebench.analysis.cells.baseline import Baseline
+from sharebench.analysis.cells.rows import reduced
+from sharebench.analysis.statistics.intervals import log_interval
+from sharebench.analysis.tables.cells import cells_table
+from sharebench.analysis.tables.summary import summary_table
+from sharebench.records.tables import OF_STUDIES
+from sharebench.study.cells import Cell
+
+WINDOW_SECONDS = 20.0
+GAPS = 4
+
+
+def stream(
+    index: int = 0, count: int = 400, ttft: float = 0.1, gap: float = 0.02, slow: int = 0, **more: Any
+) -> dict[str, Any]:
+    """A tenant with that many requests over the window, of which the first `slow` have ten times the first token."""
+    starts = np.linspace(0, WINDOW_SECONDS, count, endpoint=False)
+    first = np.where(np.arange(count) < slow, 10 * ttft, ttft)
+    gaps = [[gap] * GAPS] * count
+    return streamed(tenant(index, Load(starts, first + GAPS * gap), WINDOW_SECONDS), starts, first, gaps, **more)
+
+
+def of(*tenants: dict[str, Any], repeat: int = 1, strategy: str = "mps") -> dict[str, Any]:
+    return record(strategy, tenants=list(tenants), window_seconds=WINDOW_SECONDS, repeat=repeat)
+
+
+def summarised(
+    records: Sequence[dict[str, Any]], limits: Mapping[str, float] | None = None, price: float | None = None
+) -> pd.Series[Any]:
+    cells = [reduced(each, limits=limits or {}) for each in records]
+    expected = [(Cell("mps", "matmul", cells[0].replicas, k + 1), "matmul") for k in range(len(records))]
+    return summary_table(cells, expected, Baseline(cells, None), OF_STUDIES, price).iloc[0]
+
+
+def within_a_bucket(seconds: float) -> Any:
+    return pytest.approx(seconds, rel=0.011)
+
+
+def test_what_was_planted_is_in_the_summary_with_intervals() -> None:
+    planted = (0.100, 0.110, 0.121)
+    row = summarised([of(stream(0, ttft=ttft), stream(1, ttft=ttft), repeat=k) for k, ttft in enumerate(planted, 1)])
+    assert row["ttft_p50_seconds"] == within_a_bucket(0.110)
+    assert row["ttft_p99_seconds"] == within_a_bucket(0.110)
+    exact = log_interval(planted)
+    # Widened by the buckets, which the summary names.
+    assert row["ttft_p50_seconds_low"] == pytest.approx(exact.low, rel=0.02)
+    assert row["ttft_p50_seconds_low"] < row["ttft_p50_seconds"] < row["ttft_p50_seconds_high"]
+    assert row["ttft_p50_seconds_n"] == 3 and 0 < row["ttft_p50_seconds_bucket_error_percent"] < 1.1
+    assert row["itl_p50_seconds"] == within_a_bucket(0.02) and row["tpot_p99_seconds"] == within_a_bucket(0.02)
+    assert row["output_tokens_total_hz"] == pytest.approx(2 * 400 * (1 + GAPS) / WINDOW_SECONDS)
+    assert pd.isna(row["goodput_total_hz"]) and pd.isna(row["cost_per_million_tokens"])
+
+
+def test_each_tenant_has_its_own_in_the_cells() -> None:
+    cells = [reduced(of(stream(0, ttft=0.1, slow=100), stream(1, ttft=0.2)), limits={"ttft": 0.5})]
+    table = cells_table(cells, Baseline(cells, None), OF_STUDIES)
+    assert table["ttft_p50_seconds"].tolist() == [within_a_bucket(0.1), within_a_bucket(0.2)]
+    assert table["itl_p50_seconds"].tolist() == table["tpot_p50_seconds"].tolist() == [within_a_bucket(0.02)] * 2
+    assert table["output_tokens_hz"].tolist() == [pytest.approx(100.0)] * 2
+    assert table["goodput_hz"].tolist() == [pytest.approx(300 / WINDOW_SECONDS), pytest.approx(400 / WINDOW_SECONDS)]
+    assert set(table) - set(cells_table(cells, Baseline(cells, None))) == {
+        *(f"{stage}_p50_seconds" for stage in ("ttft", "itl", "tpot")),
+        *("output_tokens_hz", "goodput_hz"),
+    }
+
+
+REQUESTS = streamed(
+    tenant(0, back_to_back([])),
+    starts=[0.0, 0.1, 0.2, 0.3],
+    ttft=[0.1, 0.3, 0.1, 0.1],
+    # The third has one long gap, the last a single token.
+    gaps=[[0.02] * 4, [0.02] * 4, [0.01, 0.01, 0.01, 0.09], []],
+)
+
+
+@pytest.mark.parametrize(
+    ("limits", "good"),
+    [
+        ({"ttft": 0.2}, 3),
+        ({"itl": 0.05}, 3),
+        ({"tpot": 0.02 + 1e-9}, 3),
+        ({"latency": 0.19}, 2),
+        ({"ttft": 0.2, "itl": 0.05}, 2),
+        ({"ttft": 0.2, "itl": 0.05, "latency": 0.15}, 1),
+        ({"ttft": 0.05}, 0),
+    ],
+    ids=str,
+)
+def test_a_request_is_good_where_every_part_holds(limits: Mapping[str, float], good: int) -> None:
+    """A gap counts by the longest of the request; one token has neither gap nor time per further token."""
+    assert slo.good_count(REQUESTS, limits) == (good, good, good)  # type: ignore[arg-type]
+
+
+def test_without_requests_the_latency_alone_counts_by_its_histogram() -> None:
+    loop = tenant(0, back_to_back([0.005] * 300 + [0.05] * 100))
+    assert slo.good_count(loop, {"latency": 0.02, "ttft": 0.001}) == (300, 300, 300)  # type: ignore[arg-type]
+    assert slo.good_count(loop, {"ttft": 0.2}) is None, "it has no first token"  # type: ignore[arg-type]
+    foreign = scraped(loop, [0.01, 0.1, None], [10, 90, 20])
+    assert slo.good_count(foreign, {"latency": 0.055}) == pytest.approx((55, 10, 100))  # type: ignore[arg-type]
+
+
+def test_goodput_of_all_tenants_with_its_interval() -> None:
+    slow = (100, 120, 80)
+    records = [of(stream(0, slow=each), stream(1), repeat=k) for k, each in enumerate(slow, 1)]
+    row = summarised(records, {"ttft": 0.5, "tpot": 0.05})
+    exact = log_interval([(800 - each) / WINDOW_SECONDS for each in slow])
+    assert row["goodput_total_hz"] == pytest.approx(exact.value)
+    assert row["goodput_total_hz_low"] == pytest.approx(exact.low) and row["goodput_total_hz_n"] == 3
+
+
+def test_no_good_request_is_a_goodput_of_0_without_an_interval() -> None:
+    row = summarised([of(stream(), repeat=k) for k in (1, 2)], {"ttft": 0.05})
+    assert row["goodput_total_hz"] == 0 and pd.isna(row["goodput_total_hz_low"])
+    assert "goodput not above 0 in 2 of 2 cells" in row["notes"]
+
+
+def test_too_few_requests_carry_no_p99() -> None:
+    row = summarised([of(stream(count=200), repeat=k) for k in (1, 2)])
+    assert row["ttft_p50_seconds"] == within_a_bucket(0.1) and pd.isna(row["ttft_p99_seconds"])
+    # 800 gaps, but of 200 requests.
+    assert pd.isna(row["itl_p99_seconds"]) and pd.isna(row["tpot_p99_seconds"])
+    for part in ("TTFT", "ITL", "TPOT"):
+        assert f"{part} p99 needs 299 independent requests, the 200 are worth 200" in row["notes"]
+
+
+def test_requests_that_wait_together_are_worth_less() -> None:
+    """A stall of a fifth of the window is one event, however many requests wait in it."""
+    cell = reduced(of(stream(slow=80)))
+    assert cell.stages["ttft"].count == 400 and cell.stages["ttft"].effective_count < 100
+    assert "ttft_p99" not in cell.percentiles and "tpot_p99" in cell.percentiles
+
+
+def test_dollars_for_a_million_tokens_of_the_whole_device() -> None:
+    row = summarised([of(stream(0), stream(1), repeat=k) for k in (1, 2)], price=3.6)
+    # 200 tokens a second: a million take 5000 s, of which the hour has 3600.
+    assert row["cost_per_million_tokens"] == pytest.approx(5.0)
+
+
+def test_who_counted_the_tokens_and_what_of_the_slo_applies_is_a_note() -> None:
+    assert "output tokens are counted as events" in summarised([of(stream(source="chunks"))])["notes"]
+    loop = of(tenant(0, back_to_back([0.005] * 400), WINDOW_SECONDS))
+    row = summarised([loop], {"latency": 0.01, "ttft": 0.1})
+    assert "only the latency of the SLO applies to what does not stream" in row["notes"]
+    assert row["goodput_total_hz"] == pytest.approx(400 / WINDOW_SECONDS)
+    assert "no part of the SLO applies" in summarised([loop], {"ttft": 0.1})["notes"]
+    assert not any(word in row["notes"] for word in ("TTFT", "token"))
