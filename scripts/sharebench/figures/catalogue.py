@@ -206,12 +206,12 @@ ENTRIES: dict[str, Entry] = {
 
 
 def names_for(config: StudyConfig, node_kind: str, summary: Path | None = None) -> list[str]:
-    """The figures that a study with this config has on this kind of node, with that tables/summary.csv if it is known.
+    """The figures that a study with this config has on this kind of node, with that tables/summary.csv if it is there.
 
-    Before anything is measured, its columns are not known.
+    Before anything is measured, its columns are not known, nor where a data set was published without tables.
     """
     columns = None
-    if summary is not None:
+    if summary and summary.is_file():
         with summary.open(encoding="utf-8", newline="") as file:
             columns = next(csv.reader(file))
     return [name for name, entry in ENTRIES.items() if entry.is_there(config, node_kind, columns)]
