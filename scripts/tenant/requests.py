@@ -1,0 +1,149 @@
+"""Bodies of the requests of `kind: http`: one text, a template with lengths by chance, or the lines of a file.
+
+A template holds `{prompt}` (words: one token each for a WordLevel tokenizer that knows WORDS, for others about one),
+`{prompt_ids}` (a JSON list of random ids, each a token) and `{output_tokens}` (a number). Seed and tenant decide what
+request N is, so that every strategy gets the same requests. No prompt begins as another one does, but for the shared
+prefix.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, cast
+
+import numpy as np
+
+from tenant.parameters import ParameterError, Params, optional_text, with_defaults
+
+DEFAULTS: Params = {"body": None, "body_file": None, "body_lines": None, "tokens": None}
+PLACEHOLDER = re.compile(r"\{(prompt|prompt_ids|output_tokens)\}")
+# Tokens by chance, of which every prompt is a part. A prime: prompts of one length begin anywhere before they repeat.
+POOL = 262_147
+# As many lengths are drawn.
+DRAWN = 1 << 16
+# One token each, with the space before it, in the vocabularies of today's models.
+TEXT = (
+    "able about above after again air all also and animal answer any area ask back because before began best better "
+    "between big black blue boat body book both bring build but call came can car carry change city clear close cold "
+    "color come common could country course cut day did different door down draw dry during each early earth ease east "
+    "eat end enough even ever every example eye face fact fall family farm fast father feel feet few field final fire "
+    "first fish five fly follow food form found four free full game gave girl give gold good great green ground group "
+    "grow had half hand hard head hear heat help her high hold home horse hot hour house how hundred idea inch keep "
+    "kind king knew know land language large last late lead learn leave left less letter life light line list little"
+)
+WORDS = TEXT.split()
+
+
+class Requests(Protocol):
+    """The bodies of a tenant's requests."""
+
+    def body(self, number: int) -> bytes:
+        """That of request `number`, from 0; empty where requests have none."""
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Numbers of tokens: `mean`, with a `spread` those of a normal law, else evenly from `min` to `max`.
+
+    A draw below `min` (1 by default) counts as that, one above `max` likewise.
+    """
+
+    mean: float | None = None
+    spread: float | None = None
+    min: int | None = None
+    max: int | None = None
+
+    def drawn(self, generator: np.random.Generator) -> np.ndarray:
+        if self.mean is None:
+            return generator.integers(self.min or 1, self.max or 1, DRAWN, endpoint=True)
+        drawn = np.rint(generator.normal(self.mean, self.spread or 0, DRAWN))
+        return np.clip(drawn, self.min or 1, self.max or POOL).astype(np.int64)
+
+
+class Lines:
+    """Bodies in their order, from any one on."""
+
+    def __init__(self, bodies: Sequence[bytes], first: int = 0) -> None:
+        self._bodies, self._first = bodies, first
+
+    def body(self, number: int) -> bytes:
+        return self._bodies[(self._first + number) % len(self._bodies)]
+
+
+class _Pool:
+    """Tokens as text, any run of which is a slice."""
+
+    def __init__(self, tokens: Sequence[str], separator: str) -> None:
+        texts = [*tokens, *tokens]
+        self._text = separator.join(texts).encode()
+        widths = np.fromiter(map(len, texts), np.int64, len(texts)) + len(separator)
+        self._begins = np.concatenate([[0], np.cumsum(widths)])
+        self._separator = len(separator)
+
+    def run(self, first: int, count: int) -> bytes:
+        return self._text[self._begins[first] : self._begins[first + count] - self._separator]
+
+
+class Template:
+    """Bodies from a text with placeholders."""
+
+    def __init__(self, template: str, tokens: Params, generator: np.random.Generator) -> None:
+        values = with_defaults(
+            tokens, {"prompt": None, "output": None, "shared_prefix": 0, "vocabulary": 32_000}, "tokens"
+        )
+        lengths = {name: Lengths(**cast(dict[str, int], values[name] or {})) for name in ("prompt", "output")}
+        # Each in the same order, whatever is filled in.
+        self._prompts, self._outputs = (lengths[name].drawn(generator) for name in ("prompt", "output"))
+        self._ends = np.cumsum(self._prompts)
+        ids = generator.integers(0, cast(int, values["vocabulary"]), POOL + cast(int, values["shared_prefix"])).tolist()
+        prefix, rest = ids[POOL:], ids[:POOL]
+        parts = PLACEHOLDER.split(template)
+        self._texts, self._names = [text.encode() for text in parts[::2]], parts[1::2]
+        self._pools: dict[str, tuple[bytes, _Pool]] = {}
+        if "prompt" in self._names:
+            shared = "".join(f"{WORDS[each % len(WORDS)]} " for each in prefix)
+            self._pools["prompt"] = shared.encode(), _Pool([WORDS[each % len(WORDS)] for each in rest], " ")
+        if "prompt_ids" in self._names:
+            shared = "[" + "".join(f"{each}, " for each in prefix)
+            self._pools["prompt_ids"] = shared.encode(), _Pool([str(each) for each in rest], ", ")
+
+    def body(self, number: int) -> bytes:
+        # After as many as there are lengths the same come again, one token further on.
+        turn, index = divmod(number, DRAWN)
+        count = int(self._prompts[index])
+        first = int(self._ends[index] - count + turn * (self._ends[-1] + 1)) % POOL
+        found = [self._texts[0]]
+        for name, text in zip(self._names, self._texts[1:], strict=True):
+            if name == "output_tokens":
+                found.append(b"%d" % self._outputs[index])
+            else:
+                shared, pool = self._pools[name]
+                found += [shared, pool.run(first, count), b"]" if name == "prompt_ids" else b""]
+            found.append(text)
+        return b"".join(found)
+
+
+def parse(params: Params, seed: int, tenant: int, stretch: int = 0) -> Requests:
+    """From what a workload's `request` says of its body: `body`, `body_file`, `body_lines`, `tokens`.
+
+    `seed` and `tenant` are those of the arrivals (tenant/load.py), the stretch as there: requests of the warm-up are
+    not those of the window, which a server's cache would know. Raises ParameterError.
+    """
+    values = with_defaults(params, DEFAULTS, "request")
+    body, file, lines = (optional_text(values[key], f"request {key}") for key in ("body", "body_file", "body_lines"))
+    generator = np.random.default_rng([seed, tenant, stretch])
+    if lines is not None:
+        bodies = [line for line in Path(lines).read_bytes().splitlines() if line.strip()]
+        if not bodies:
+            raise ParameterError(f"request body_lines: {lines} has no line")
+        return Lines(bodies, int(generator.integers(len(bodies))))
+    content = Path(file).read_bytes() if file is not None else (body or "").encode()
+    if values["tokens"] is None:
+        return Lines([content])
+    template = content.decode()
+    if not PLACEHOLDER.search(template):
+        raise ParameterError("request tokens: the body has none of {prompt}, {prompt_ids}, {output_tokens}")
+    return Template(template, cast(Params, values["tokens"]), generator)
