@@ -313,6 +313,7 @@ class ProcessView(TypedDict):
     """What the host sees of a user program: its processes, and the GPUs that its environment shows it (None: all)."""
 
     pids: list[int]
+    names: list[str]
     visible_devices: str | None
 
 

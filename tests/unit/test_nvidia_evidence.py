@@ -62,7 +62,11 @@ def view(pid: int, uuid: str = "GPU-1", **changes: Any) -> dict[str, Any]:
 
 def program(*pids: int, visible: str | None = "GPU-1") -> dict[str, Any]:
     """The record of a user program, as its host sees it."""
-    return {"measured_by": "scrape", "view": None, "outside": {"pids": list(pids), "visible_devices": visible}}
+    return {
+        "measured_by": "scrape",
+        "view": None,
+        "outside": {"pids": list(pids), "names": [f"p{pid}" for pid in pids], "visible_devices": visible},
+    }
 
 
 def evidence(
@@ -150,7 +154,10 @@ CASES: dict[str, tuple[Callable[[], list[dict[str, Any]]], set[str]]] = {
         case("time-slicing", PROGRAMS, {"compute": [11, 22]}),
         set(),
     ),
-    "a program that is not there": (case("time-slicing", PROGRAMS, {"compute": [11]}), {CONTEXTS}),
+    "a program that is not there": (
+        case("time-slicing", PROGRAMS, {"compute": [11]}),
+        {CONTEXTS, "processes of tenant 1 on the GPU"},
+    ),
     "a program that was shown another GPU": (
         case("exclusive", [program(1, visible="GPU-2")], {"compute": [1]}),
         {"device by its environment"},
@@ -185,6 +192,11 @@ def test_evidence_breaks_where_the_strategy_was_not_active(
     collected: Callable[[], list[dict[str, Any]]], names: set[str]
 ) -> None:
     assert broken(collected()) == names
+
+
+def test_of_a_program_the_process_that_computes_is_named() -> None:
+    found = {item["name"]: item["observed"] for item in evidence("time-slicing", PROGRAMS, {"compute": [11, 21, 22]})}
+    assert [found[f"processes of tenant {index} on the GPU"] for index in (0, 1)] == ["p11", "p21, p22"]
 
 
 def test_evidence_names_no_process_and_its_source() -> None:

@@ -1,6 +1,6 @@
 """Evidence that a strategy was active on a GPU: from NVML, the MPS daemons, and the tenants themselves."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sharebench.core.spec import Limits
@@ -10,7 +10,6 @@ from sharebench.nodes.contract import Evidence, Grant, is_external_server, item
 from sharebench.nodes.host.mps import MpsDaemon
 from sharebench.nodes.host.nvml import Occupant
 from sharebench.nodes.limits import within_limits
-from sharebench.records.types import EvidenceItem
 from tenant.contract import ProcessView, TenantReport, View, device_digest
 
 # MPS writes a share with one decimal.
@@ -47,7 +46,7 @@ def collect(
         if "measured_by" not in record:
             evidence += _from_inside(targets[grant.group], limits, grant, record["view"])
         elif (outside := record.get("outside")) is not None:
-            evidence.append(_from_outside(targets[grant.group], outside))
+            evidence += _from_outside(targets[grant.group], grant, outside, kinds)
     # Streams are tenants of one process.
     seen = sorted(_kind(family, kinds) for family in set(families))
     under_mps = strategy.mechanisms[-1] == "mps"
@@ -78,11 +77,19 @@ def _kind(family: Iterable[int | None], kinds: Mapping[int | None, str]) -> str:
     return "+".join(sorted({kinds[pid] for pid in family if pid in kinds})) or "not on the GPU"
 
 
-def _from_outside(target: Target, outside: ProcessView) -> EvidenceItem:
-    """The device in a user program's environment; only the MPS server knows its limits."""
+def _from_outside(target: Target, grant: Grant, outside: ProcessView, on_gpu: Container[int | None]) -> Evidence:
+    """The device in a user program's environment, and which of its processes compute; MPS alone knows its limits.
+
+    A server may compute in a process that another one of its own has started.
+    """
     visible = outside["visible_devices"]
     observed = None if visible is None else device_digest(visible)
-    return item("device by its environment", device_digest(target.uuid), observed, "node")
+    names = [name for pid, name in zip(outside["pids"], outside["names"], strict=True) if pid in on_gpu]
+    computing = ", ".join(sorted(names)) or "none"
+    return [
+        item("device by its environment", device_digest(target.uuid), observed, "node"),
+        item(f"processes of tenant {grant.index} on the GPU", "its own", computing, "node", bool(names)),
+    ]
 
 
 def _from_inside(target: Target, limits: Limits, grant: Grant, view: View | None) -> Evidence:

@@ -60,11 +60,17 @@ class ProcessTree:
         return sum(peaks) if peaks else None
 
     def seen(self) -> ProcessView:
-        """What evidence is made from: `pids`, and the GPU that the process was shown (None where it was shown all)."""
+        """What evidence is made from: its processes, and the GPU that it was shown (None where it was shown all)."""
         variables: dict[str, str] = {}
+        named: dict[int, str] = {}
         with contextlib.suppress(psutil.Error, OSError):
             variables = psutil.Process(self.pid).environ()
-        return {"pids": self.pids(), "visible_devices": variables.get("CUDA_VISIBLE_DEVICES")}
+        for pid in self.pids():
+            named[pid] = "ended"
+            with contextlib.suppress(psutil.Error):
+                named[pid] = psutil.Process(pid).name()
+        visible = variables.get("CUDA_VISIBLE_DEVICES")
+        return {"pids": list(named), "names": list(named.values()), "visible_devices": visible}
 
 
 class AtEdges(Generic[T]):
