@@ -118,6 +118,7 @@ class ProcessTenants:
         self.processes: list[TenantProcess] = []
         self._endpoints: list[HostEndpoint] = []
         self._hung: set[int] = set()
+        self._later: list[tuple[Grant, ...]] = []
         self._orphans: Orphans | None = None
         self.scratch = Path(tempfile.mkdtemp(prefix=scratch_prefix(os.environ.get(RUN_ID_VARIABLE))))
 
@@ -165,11 +166,20 @@ class ProcessTenants:
     def start(self, grants: Sequence[Grant]) -> None:
         """Launch one tenant per grant, or one process per group of grants with the same process.
 
-        Raises NodeError for a program that is not there.
+        A staggered one is launched while `wait_ready` waits. Raises NodeError for a program that is not there.
         """
         if any(is_program(workload_of(self.context.spec, grant.index)) for grant in grants):
             self._orphans = Orphans()
-        for number, group in enumerate(by_process(grants)):
+        self._later = by_process(grants)
+        self._start_next()
+
+    def _start_next(self) -> None:
+        """Launch those that need not wait until the ones before them are ready; at least one, where any is left."""
+        self._deadline = time.monotonic() + self.start_seconds
+        is_first = True
+        while self._later and (is_first or not self._is_staggered(self._later[0])):
+            is_first = False
+            group, number = self._later.pop(0), len(self.processes)
             (self.scratch / str(number)).mkdir(mode=0o700)
             process = TenantProcess(group, self._kind(number, group), [])
             with _undisturbed():
@@ -177,6 +187,9 @@ class ProcessTenants:
                 for program in process.kind.programs():
                     process.popens.append(self._launch(number, program, group[0].index))
             process.kind.started([popen.pid for popen in process.popens])
+
+    def _is_staggered(self, group: Sequence[Grant]) -> bool:
+        return workload_of(self.context.spec, group[0].index).get("start") == "staggered"
 
     def _launch(self, number: int, program: Program, index: int) -> subprocess.Popen[bytes]:
         log, home = self._log(number), self.scratch / str(number)
@@ -220,10 +233,9 @@ class ProcessTenants:
         After an out-of-memory the others are still waited for: how many fit is the result. Raises NodeError when a
         tenant cannot do what it was asked to, as when a framework is not installed: that says nothing about sharing.
         """
-        deadline = time.monotonic() + self.start_seconds
         connected: dict[int, Sequence[HostEndpoint]] = {}
         waiting = set(range(len(self.processes)))
-        while waiting and time.monotonic() < deadline:
+        while waiting and time.monotonic() < self._deadline:
             codes = [process.code() for process in self.processes]
             if any(code is not None and not self._is_out_of_memory(i, code) for i, code in enumerate(codes)):
                 break
@@ -231,6 +243,10 @@ class ProcessTenants:
             self._bound_logs()
             if waiting:
                 time.sleep(POLL_SECONDS)
+            elif self._later:
+                first = len(self.processes)
+                self._start_next()
+                waiting = set(range(first, len(self.processes)))
         codes = [process.code() for process in self.processes]
         for number, process in enumerate(self.processes):
             if codes[number] == EXIT_USAGE and process.kind.has_exit_codes:
@@ -270,7 +286,7 @@ class ProcessTenants:
                 continue
             end: Exit = {"code": code, "reason": reason, "log_tail": self._log_tail(number)}
             outcomes += [Outcome(status=status, exit=end) for _ in process.grants]
-        return outcomes
+        return outcomes + [Outcome(status="ok", exit=None) for group in self._later for _ in group]
 
     def now_ns(self) -> int:
         return time.monotonic_ns()

@@ -1,15 +1,18 @@
 """Tenants that are user programs: one that measures itself, or a server that a client of the driver's measures."""
 
+import math
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from sharebench.core.files import SCRIPTS
-from sharebench.core.programs import CLIENT, is_program, texts_of_request
-from sharebench.core.spec import WorkloadSpec, workload_of
+from sharebench.core.programs import CLIENT, FILES, is_program, texts_of_request
+from sharebench.core.spec import Spec, WorkloadSpec, workload_of
+from sharebench.core.strategies import of_spec
 from sharebench.nodes.contract import Grant, NodeError
 from sharebench.nodes.host.launch import (
     Context,
@@ -69,6 +72,16 @@ def refuse_taken(port: int) -> None:
             raise NodeError(f"port {port} is in use by another program on this host; end that, or use another port")
 
 
+def memory_fraction(spec: Spec) -> float:
+    """What a tenant may take of the memory that it sees: its limit, else an even part with those it shares that with.
+
+    A MIG instance is all that its tenants see.
+    """
+    if (percent := spec["strategy"]["limits"]["memory_percent"]) is not None:
+        return percent / 100
+    return 1 / math.ceil(spec["replicas"] / of_spec(spec["strategy"]).groups(spec["replicas"]))
+
+
 class ProgramTenant(TenantKind):
     """A program with a port."""
 
@@ -87,7 +100,14 @@ class ProgramTenant(TenantKind):
 
     def filled(self, word: str) -> str:
         """A word of the command with what stands in place of its placeholders."""
-        values = {"port": self.port, "index": self.index, "here": Path.cwd(), "python": self.context.python}
+        values = {
+            "port": self.port,
+            "index": self.index,
+            "replicas": self.context.spec["replicas"],
+            "fraction": f"{memory_fraction(self.context.spec):.6g}",
+            "here": Path.cwd(),
+            "python": self.context.python,
+        }
         for name, value in values.items():
             word = word.replace(f"{{{name}}}", str(value))
         return word
@@ -137,15 +157,14 @@ class HttpTenant(ProgramTenant):
         own = [] if self.workload["url"] is not None else [self.program()]
         url = self.workload["url"] or f"http://127.0.0.1:{self.port}"
         request = self.workload["request"]
-        body_file = None if request["body_file"] is None else str(Path.cwd() / request["body_file"])
-        params = {
+        params: dict[str, Any] = {
             "url": url.rstrip("/"),
             **request,
-            "body_file": body_file,
             "ready_path": self.workload["ready"]["path"],
             "stream": self.workload["stream"],
             "note": str(self._note),
         }
+        params |= {key: str(Path.cwd() / params[key]) for key in FILES if params.get(key)}
         argv = tenant_command(self.context, self.index, CLIENT, params, device="cpu")
         # The client computes nothing on the device: it sees none, and runs wherever there is room.
         variables = {**environment(Grant(self.index, 0)), TOKEN_VARIABLE: self.context.token}

@@ -1,0 +1,184 @@
+"""Programs that start one after another, know their share, or compute in processes that they start themselves."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import psutil
+import pytest
+from unit.studies import S, W, simulated, study_of
+from unit.tenants.host import wait_for
+from unit.tenants.test_program_tenants import command, naps, run
+
+from sharebench.core.spec import Spec
+from sharebench.nodes.contract import Grant, Settings, TenantsFailed
+from sharebench.nodes.host import processes
+from sharebench.nodes.host.nvidia_evidence import Target, collect
+from sharebench.nodes.host.nvml import Occupant
+from sharebench.nodes.host.processes import ProcessTenants
+from sharebench.nodes.host.programs.process_tree import ProcessTree
+from sharebench.nodes.host.programs.tenants import memory_fraction
+from sharebench.study.cells import Cell
+
+SERVER = {"kind": "http", "command": ["serve", "{port}"], "start": "staggered"}
+# Notes its first moment and the one before it can be asked.
+NOTES = """
+import pathlib
+note = pathlib.Path({folder!r}, os.environ["SHAREBENCH_INDEX"])
+begun = time.monotonic()
+time.sleep(0.3)
+note.write_text(str(begun) + " " + str(time.monotonic()))
+"""
+FOREVER = "import time; time.sleep(600)"
+# A server whose API process starts an engine, and this a worker.
+WORKERS = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {FOREVER!r}])"
+SERVES = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {WORKERS!r}])"
+
+
+def test_a_staggered_tenant_starts_when_the_one_before_is_ready(tmp_path: Path) -> None:
+    entry = command(naps(before=NOTES.format(folder=str(tmp_path))), start="staggered")
+    measured = run(tmp_path, entry, replicas=3)
+    assert measured["status"] == "ok"
+    notes = [[float(word) for word in (tmp_path / str(index)).read_text().split()] for index in range(3)]
+    for (_, ready), (begun, _) in itertools.pairwise(notes):
+        assert begun > ready
+    # What each of them took is its own, without the wait for those before it: one after another they fill the time.
+    own = [
+        sum(tenant["startup"][part] for part in ("load_seconds", "warmup_seconds")) for tenant in measured["tenants"]
+    ]
+    assert min(own) > 0.3
+    assert sum(own) <= measured["timing"]["start_seconds"] + measured["timing"]["ready_seconds"]
+
+
+def test_when_a_staggered_tenant_dies_those_after_it_are_not_measured(tmp_path: Path) -> None:
+    entry = command(naps(before="os.environ['SHAREBENCH_INDEX'] == '1' and sys.exit(3)"), start="staggered")
+    measured = run(tmp_path, entry, replicas=3)
+    assert measured["status"] == "crashed"
+    assert [tenant["status"] for tenant in measured["tenants"]] == ["not-measured", "crashed", "not-measured"]
+
+
+class Clock(types.SimpleNamespace):
+    """Time that only sleeping takes."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Slow(ProcessTenants):
+    """Tenants that are nothing but the time until they are ready."""
+
+    def __init__(self, spec: Spec, settings: Settings, clock: Clock, seconds: list[float]) -> None:
+        super().__init__(spec, settings)
+        self.clock, self.seconds, self.launched = clock, seconds, list[float]()
+
+    def _kind(self, number: int, grants: Any) -> Any:
+        self.launched.append(self.clock.now)
+        due = self.clock.now + self.seconds[number]
+        endpoint = types.SimpleNamespace(ready=lambda: self.clock.now >= due)
+        return types.SimpleNamespace(
+            programs=list,
+            started=lambda pids: None,
+            endpoints=lambda: [endpoint],
+            complaint=lambda: None,
+            waiting_for=lambda: None,
+            has_exit_codes=False,
+        )
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(processes, "time", made)
+    return made
+
+
+def slow(clock: Clock, start: str, *seconds: float) -> Slow:
+    planned = study_of({f"{W}.mine": SERVER | {"start": start}, "workloads": ["mine"]})
+    spec = json.loads(planned.spec(Cell("mps", "mine", len(seconds), 1)))
+    settings = {"timeouts": {"start_seconds": 10, "record_seconds": 10}, "loads": []}
+    tenants = Slow(spec, cast(Settings, settings), clock, [*seconds])
+    tenants.start([Grant(index, 0) for index in range(len(seconds))])
+    return tenants
+
+
+def test_all_start_at_once_unless_they_are_staggered(clock: Clock) -> None:
+    together = slow(clock, "together", 8, 4, 8)
+    together.wait_ready()
+    assert together.launched == [0, 0, 0]
+
+
+def test_each_staggered_tenant_has_the_time_to_start_for_itself(clock: Clock) -> None:
+    staggered = slow(clock, "staggered", 8, 4, 8)
+    staggered.wait_ready()
+    assert staggered.launched == pytest.approx([0, 8, 12], abs=0.2)
+    assert len(staggered.endpoints()) == 3
+
+
+def test_a_staggered_tenant_that_takes_too_long_is_hung_and_the_next_one_never_starts(clock: Clock) -> None:
+    staggered = slow(clock, "staggered", 8, 12, 1)
+    with pytest.raises(TenantsFailed):
+        staggered.wait_ready()
+    assert [outcome["status"] for outcome in staggered.outcomes()] == ["ok", "hung", "ok"]
+    assert len(staggered.launched) == 2
+
+
+@pytest.mark.parametrize(
+    ("strategy", "changes", "replicas", "fraction"),
+    [
+        ("time-slicing", {}, 4, 0.25),
+        ("mps", {f"{S}.mps.memory_percent": "80/N"}, 4, 0.2),
+        ("mig", {}, 4, 1),
+        ("mig-mps", {}, 4, 0.5),
+        ("exclusive", {}, 1, 1),
+    ],
+)
+def test_a_tenant_knows_its_part_of_the_memory_that_it_sees(
+    strategy: str, changes: dict[str, Any], replicas: int, fraction: float
+) -> None:
+    spec = simulated(changes).spec_of(Cell(strategy, "matmul", replicas, 1))
+    assert memory_fraction(spec) == pytest.approx(fraction)
+
+
+def test_number_and_share_of_the_tenants_are_filled_in(tmp_path: Path) -> None:
+    text = "import sys; print(sys.argv[1:]); sys.exit(1)"
+    words = {"command": ["{python}", "-c", text, "{replicas}", "--part={fraction}", "{port}"]}
+    said = run(tmp_path, command("") | words, replicas=3)["tenants"][0]["exit"]["log_tail"]
+    assert said.startswith("['3', '--part=0.333333', ")
+
+
+@pytest.fixture
+def server() -> Iterator[ProcessTenants]:
+    """A tenant that is a server of three processes."""
+    entry = {"kind": "command", "command": ["{python}", "-c", SERVES], "metrics": {"histogram": "h"}}
+    planned = study_of({f"{W}.mine": entry, "workloads": ["mine"]})
+    spec = json.loads(planned.spec(Cell("time-slicing", "mine", 1, 1)))
+    settings = {"timeouts": {"start_seconds": 10, "record_seconds": 10}, "loads": []}
+    tenants = ProcessTenants(spec, cast(Settings, settings))
+    tenants.start([Grant(0, 0, environment={"CUDA_VISIBLE_DEVICES": "GPU-1"})])
+    yield tenants
+    tenants.stop()
+
+
+def test_the_workers_of_a_server_are_its_own(server: ProcessTenants) -> None:
+    (pid,) = server.pids()
+    wait_for(lambda: len(ProcessTree(pid).pids()) == 3)
+    worker = psutil.Process(pid).children()[0].children()[0]
+    # None of them is foreign to it.
+    assert server.families() == [[pid, worker.parent().pid, worker.pid]]
+
+    strategy = study_of({}).strategies["time-slicing"]
+    record: Any = {"measured_by": "scrape", "view": None, "outside": ProcessTree(pid).seen()}
+    on_gpu = [Occupant(worker.pid, "compute", 1 << 30)]
+    found = collect(strategy, [Target("GPU-1", 132, 1 << 36)], [Grant(0, 0)], [record], on_gpu, [])
+    assert all(item["holds"] for item in found)
+    assert {item["name"]: item["observed"] for item in found}["processes of tenant 0 on the GPU"] == worker.name()
