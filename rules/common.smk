@@ -58,7 +58,7 @@ pathvars:
 
 wildcard_constraints:
     strategy="[a-z][a-z0-9-]*",
-    workload=r"[a-z][a-z0-9-]*(\+[a-z][a-z0-9-]*)?",
+    workload=r"[a-z][a-z0-9_.-]*(\+[a-z][a-z0-9_.-]*)?",
     replicas=r"\d+",
     repeat=r"\d+",
 

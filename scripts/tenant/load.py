@@ -20,6 +20,8 @@ BATCH = 1024
 class Load:
     """Arrival process; `rate_hz` is None for closed load. `queue_limit` is how many requests may wait.
 
+    `concurrency` is how many are in flight, under an open load at most; None is 1 in a closed one, else any number.
+
     `seed` belongs to the workload and the repeat, `before` is how many tenants before this one run something else: so
     the first tenant of a workload has the same arrivals next to any neighbours.
     """
@@ -27,6 +29,7 @@ class Load:
     arrival: Arrival = "closed"
     rate_hz: float | None = None
     queue_limit: int = 10_000
+    concurrency: int | None = None
     seed: int = 0
     before: int = 0
 
@@ -35,8 +38,10 @@ class Load:
         """From a workload's `load` with its rate resolved. Raises ParameterError."""
         values = with_defaults(given, vars(cls()), "load")
         arrival = one_of(values["arrival"], ARRIVALS, "load arrival")
+        concurrency = values["concurrency"]
         return cls(
             arrival=arrival,
+            concurrency=None if concurrency is None else positive_integer(concurrency, "load concurrency"),
             rate_hz=None if arrival == "closed" else positive_number(values["rate_hz"], "load rate_hz"),
             queue_limit=positive_integer(values["queue_limit"], "load queue_limit"),
             seed=natural(values["seed"], "load seed"),

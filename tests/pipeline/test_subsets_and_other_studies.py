@@ -85,3 +85,28 @@ def test_lists_and_numbers_of_the_command_line(untouched: Checkout) -> None:
     }
     assert planned.out.count('"window_seconds":5,') == 3
     assert planned.out.count('"replicas":4,') == 1
+
+
+def test_a_sweep_is_a_workload_for_each_value(untouched: Checkout) -> None:
+    def sweep(*shares: float) -> list[str]:
+        load = f"{{arrival: poisson, rate_of_capacity: {list(shares)}}}"
+        return [f"workload_catalogue={{alpha: {{load: {load}}}}}", *others]
+
+    others = ["workloads=alpha", "strategies=mps", "replicas=[2]", "repeats=1"]
+    first = untouched.run(config=sweep(0.2, 0.5)).ok()
+    names = [f"alpha-rate_of_capacity-{share}" for share in (0.2, 0.5, 0.8)]
+    cells = {f"{cell}/1" for name in names for cell in (f"exclusive/{name}/1", f"mps/{name}/2")}
+    assert first.cells == {cell for cell in cells if "0.8" not in cell}
+    assert first.jobs["calibrate"] == set(names[:2])
+    rates = [untouched.record(f"mps/{name}/2/1")["tenants"][0]["load"]["planned_rate_hz"] for name in names[:2]]
+    assert rates[1] == pytest.approx(2.5 * rates[0], rel=0.1)
+
+    planned = untouched.run("plan", config=sweep(0.2, 0.5, 0.8)).ok()
+    assert "2 of 6 cells to measure" in planned.out
+    assert "alpha by rate_of_capacity: 0.2, 0.5, 0.8" in planned.out
+    more = untouched.run(config=sweep(0.2, 0.5, 0.8)).ok()
+    assert more.cells == {cell for cell in cells if "0.8" in cell}
+    assert more.jobs["calibrate"] == {names[2]}
+    # A part of it by its own name.
+    part = untouched.run(config=[*sweep(0.2, 0.5, 0.8), f"workloads={names[0]}"], options=["--dry-run"]).ok()
+    assert part.cells == set()

@@ -138,7 +138,8 @@ def test_command_line_adds_a_strategy_and_a_variant() -> None:
     half = loaded[S]["half"]
     assert (half["mechanism"], half["thread_percent"], half["replicas"]) == (["mps"], 50, [2])
     assert loaded[W]["big"]["params"] == {"size": 512, "fast": True, "dtype": "float32"}
-    assert loaded[W]["big"]["load"] == {"arrival": "closed", "rate_hz": None, "rate_of_capacity": None}
+    rates = dict.fromkeys(("concurrency", "rate_hz", "rate_of_capacity"))
+    assert loaded[W]["big"]["load"] == {"arrival": "closed", **rates}
 
 
 def test_defaults_fill_what_files_leave_out() -> None:

@@ -19,9 +19,16 @@ from sharebench.core import capabilities
 from sharebench.core.capabilities import resolve_node
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
+from tenant.requests import parse
 
 COMMAND = {"kind": "command", "command": ["run", "{port}"], "metrics": {"histogram": "h"}}
 HTTP = {"kind": "http", "command": ["serve", "{port}"]}
+
+
+def length(given: Any) -> dict[str, Any]:
+    """A server whose prompts are of this length."""
+    return HTTP | {"request": {"body": "{prompt}", "tokens": {"prompt": given}}}
+
 
 # What is in the entry besides the above, and what the line must say.
 REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -86,6 +93,38 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         HTTP | {"request": {"headers": {"A": "{env:my-key}"}}},
         [".request:", "begins no variable's name", "write {env:NAME}"],
     ),
+    "three bodies": (HTTP | {"request": {"body": "a", "body_lines": "README.md"}}, ["body and body_lines", "keep one"]),
+    "lines that are not there": (HTTP | {"request": {"body_lines": "no"}}, [".body_lines:", "'no'", "not a file"]),
+    "lengths for nothing": (
+        HTTP | {"request": {"body": "{}", "tokens": {"prompt": 5}}},
+        [".request.tokens:", "no effect", "{prompt_ids}", "remove it"],
+    ),
+    "nothing for a placeholder": (HTTP | {"request": {"body": "{prompt}"}}, [".tokens:", "'{prompt}'", "prompt: 256"]),
+    "no length for a placeholder": (
+        HTTP | {"request": {"body": "{prompt} {output_tokens}", "tokens": {"prompt": 5}}},
+        [".tokens.output:", "'{output_tokens}'", "give a number"],
+    ),
+    "half a range": (length({"min": 5}), [".tokens.prompt:", "is not a length", "{min, max}"]),
+    "a spread of nothing": (length({"spread": 5, "min": 1, "max": 9}), [".tokens.prompt:", "{mean, spread}"]),
+    "a range of one number": (length({"mean": 5, "max": 9}), [".tokens.prompt:", "no effect on a mean", "add one"]),
+    "a range upside down": (length({"min": 9, "max": 5}), [".tokens.prompt:", "min 9 is above max 5"]),
+    "too many tokens": (length(500000), [".tokens.prompt.mean:", "500000", "200000 or less"]),
+    "text for a length": (length("long"), [".tokens.prompt:", "'long'", "not a mapping"]),
+    "a start of a loop": ({"module": "matmul", "start": "staggered"}, [".start:", "kind: loop"]),
+    "an unknown start": (HTTP | {"start": "later"}, [".start:", "'later'", "staggered"]),
+    "requests in flight of a command": (
+        COMMAND | {"load": {"concurrency": 4}},
+        [".load.concurrency:", "4", "kind: http"],
+    ),
+    "no request in flight": (HTTP | {"load": {"concurrency": 0}}, [".load.concurrency:", "0", "1 or more"]),
+    "a sweep of nothing": (HTTP | {"load": {"concurrency": []}}, [".load.concurrency:", "empty", "at least one"]),
+    "a sweep with none in it": (HTTP | {"load": {"concurrency": [1, 0]}}, [".load.concurrency:", "0", "1 or more"]),
+    "a sweep with one twice": (HTTP | {"load": {"concurrency": [4, 4]}}, [".load.concurrency:", "4", "listed twice"]),
+    "two sweeps": (
+        HTTP | {"load": {"arrival": "poisson", "rate_hz": [1, 2], "concurrency": [1, 2]}},
+        [".load:", "concurrency and rate_hz", "keep one number"],
+    ),
+    "a sweep of a closed load's rate": (HTTP | {"load": {"rate_hz": [1, 2]}}, [".mine.load.rate_hz:", "closed"]),
     "a server's count": (HTTP | {"ready": {"count": 3}}, [".ready.count:", "no effect on kind: http", "ready.path"]),
 }
 
@@ -128,6 +167,17 @@ def test_a_cell_depends_on_how_its_program_is_run() -> None:
     assert spec_of(HTTP)["url"] is None
 
 
+def test_a_cell_depends_on_keys_that_came_later_only_where_they_are_given() -> None:
+    plain = spec_of(HTTP)
+    assert plain["load"] == {"arrival": "closed", "rate_hz": None, "rate_of_capacity": None}
+    assert "start" not in plain
+    assert plain["request"].keys().isdisjoint({"tokens", "body_lines"})
+    assert spec_of(HTTP | {"load": {"concurrency": 4}})["load"] == plain["load"] | {"concurrency": 4}
+    assert spec_of(HTTP | {"start": "staggered"}) == plain | {"start": "staggered"}
+    request = spec_of(HTTP | {"request": {"body": "{prompt}", "tokens": {"prompt": 5}}})["request"]
+    assert request["tokens"]["prompt"] == {"mean": 5, "spread": None, "min": None, "max": None}
+
+
 def test_a_loop_does_not_depend_on_keys_of_programs() -> None:
     assert spec_of({"module": "matmul"}).keys() == {"kind", "load", "module", "name", "output_tolerance", "params"}
 
@@ -136,11 +186,11 @@ def test_a_cell_depends_on_the_files_of_its_study(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.py").write_text("1")
     (tmp_path / "body.json").write_text("{}")
-    entry = {"kind": "http", "command": ["python", "{here}/run.py", "/usr/bin/env"]} | {
-        "request": {"body_file": "body.json"}
-    }
+    served = {"kind": "http", "command": ["python", "{here}/run.py", "/usr/bin/env"]}
+    entry = served | {"request": {"body_file": "body.json"}}
     before = spec_of(entry)
     assert before["files"].keys() == {"run.py", "body.json"}
+    assert spec_of(served | {"request": {"body_lines": "body.json"}})["files"] == before["files"]
     assert spec_of(entry) == before
     (tmp_path / "run.py").write_text("2")
     assert spec_of(entry)["files"]["run.py"] != before["files"]["run.py"]
@@ -170,10 +220,11 @@ def test_yaml_of_the_page_works(block: str, tmp_path: Path, monkeypatch: pytest.
         given = {W: {"mine": HTTP | given}, "workloads": ["mine"]}
     config = study({})
     update_config(config, given)
-    (name,) = config["workloads"]
-    entry = load(config)[W][name]
-    if entry["request"]["body"] is not None:
-        json.loads(entry["request"]["body"])
+    loaded = load(config)
+    entry = loaded[W][loaded["workloads"][0]]
+    request = entry["request"]
+    if request["body"] is not None:
+        json.loads(parse({"body": request["body"], "tokens": request["tokens"]}, 0, 0).body(0))
 
 
 def test_the_examples_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:

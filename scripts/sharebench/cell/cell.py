@@ -86,6 +86,8 @@ def planned_load(
     # Each repeat of each workload has arrivals of its own, and all strategies have the same.
     seed = zlib.crc32(f"{workload['name']}/{repeat}".encode())
     planned: PlannedLoad = {"arrival": load["arrival"], "seed": seed, "before": before}
+    if (concurrency := load.get("concurrency")) is not None:
+        planned["concurrency"] = concurrency
     return planned if rate_hz is None else {**planned, "rate_hz": rate_hz}
 
 

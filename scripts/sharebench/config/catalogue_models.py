@@ -4,7 +4,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from sharebench.config.values import (
     Count,
@@ -16,18 +16,29 @@ from sharebench.config.values import (
     Name,
     NotNegative,
     Numeric,
+    Or,
     Path,
     Positive,
     Scalar,
     Section,
+    Swept,
     Tenants,
     Text,
     Unique,
     as_number,
 )
 from sharebench.core.programs import OF_KIND
-from sharebench.core.study_config import Access, Interval, Mechanism
+from sharebench.core.study_config import Access, Interval, Mechanism, SweptKey
 
+
+def _as_length(value: object) -> object:
+    number = as_number(value)
+    return {"mean": number} if isinstance(number, int | float) and not isinstance(number, bool) else value
+
+
+# A prompt is a part of the tokens that a tenant has by chance (tenant/requests.py).
+Tokens = Numeric[Annotated[int, Field(ge=1, le=200_000)]]
+Mean = Numeric[Annotated[float, Field(ge=1, le=200_000)]]
 Profile = Annotated[str, Matching(r"[1-9]g(\.[0-9]+gb)?(\+me)?", "is not a MIG profile such as 1g, 3g or 1g.10gb")]
 Variable = Annotated[str, Matching("[A-Za-z_][A-Za-z0-9_]*", "is not the name of a variable")]
 MetaName = Annotated[str, Matching("[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?", "is not a name that Kubernetes takes")]
@@ -155,6 +166,43 @@ class Metrics(Section):
     """Unit of its values: `seconds`, `milliseconds`, `microseconds` or `nanoseconds`."""
 
 
+class Length(Section):
+    """How many tokens: a number, `{min, max}`, all between them equally often, or `{mean, spread}`, a normal law.
+
+    With `mean` and `spread`, `min` (1 by default) and `max` take the place of what is beyond them.
+    """
+
+    mean: Maybe[Mean] = None
+    """Mean number; without a `spread` it is always that."""
+    spread: Maybe[Positive] = None
+    """Standard deviation of a normal law, rounded to whole tokens."""
+    min: Maybe[Tokens] = None
+    """Smallest number."""
+    max: Maybe[Tokens] = None
+    """Largest number."""
+
+
+AnyLength = Annotated[Length, BeforeValidator(_as_length), Or({"type": "integer", "minimum": 1})]
+
+
+class Template(Section):
+    """Lengths of prompts and answers, by chance, that fill the placeholders of the body.
+
+    The seed is of workload, tenant and repeat: every strategy has the same requests
+    ([templates](../docs/your-own-workload.md#prompts-by-chance)).
+    """
+
+    prompt: Maybe[AnyLength] = None
+    """Tokens of `{prompt}` (words) or `{prompt_ids}` (a JSON list of ids): a number, `{min, max}` (all equally often)
+    or `{mean, spread}` (a normal law, kept within `min`, by default 1, and `max`)."""
+    output: Maybe[AnyLength] = None
+    """Number in place of `{output_tokens}`, likewise."""
+    shared_prefix: Numeric[Annotated[int, Field(ge=0, le=200_000)]] = 0
+    """Tokens with which every prompt begins, in addition to `prompt`."""
+    vocabulary: Count = 32_000
+    """The ids of `{prompt_ids}` are below it."""
+
+
 class Request(Section):
     """Of kind `http`: what an iteration asks."""
 
@@ -168,20 +216,38 @@ class Request(Section):
     """Its body, as text."""
     body_file: Maybe[Name] = None
     """File that holds its body, below the folder that snakemake runs in."""
+    body_lines: Maybe[Name] = None
+    """File with a body per line (JSONL), there; tenants take them in order, each from another line on."""
+    tokens: Maybe[Template] = None
     expect_status: Numeric[Annotated[int, Field(ge=100, le=599)]] = 200
     """Status of a good answer; any other is an error."""
 
 
+class Sweep(Section):
+    """Which entry of a sweep this one is; the pipeline writes it."""
+
+    of: Name
+    """The entry that has the list."""
+    by: SweptKey
+    """The key of its `load` with the list."""
+    value: Positive
+    """The value of this one."""
+
+
 class Load(Section):
-    """When a tenant begins its next iteration."""
+    """When a tenant begins its next iteration. A list of values makes a [sweep](#sweeps)."""
 
     arrival: Literal["closed", "constant", "poisson"] = "closed"
     """`closed` begins when the last iteration is done; `constant` and `poisson` are open loads, with a rate. Their
     latency counts from the intended start."""
-    rate_hz: Maybe[Positive] = None
+    concurrency: Swept[Count] = None
+    """Of kind `http`: requests in flight per tenant. In a closed load always that many, `null` is 1; in an open one at
+    most that many, `null` is any number. Others wait, and their latency counts from the intended start."""
+    rate_hz: Swept[Positive] = None
     """Rate of an open load per tenant, in iterations per second."""
-    rate_of_capacity: Maybe[Positive] = None
-    """The same, as a fraction of what one tenant reaches alone. An open load has exactly one of the two."""
+    rate_of_capacity: Swept[Positive] = None
+    """The same, as a fraction of what one tenant reaches alone, under a closed load of the same `concurrency`. An open
+    load has exactly one of the two. Each of the three may be a list: a [sweep](#sweeps)."""
 
 
 class Model(Section):
@@ -209,8 +275,9 @@ class Workload(Section):
     """File in `scripts/tenant/workloads/` without `.py`; needed on every node but the simulated one."""
     command: Maybe[Annotated[List[Text], Field(min_length=1)]] = None
     """Of kind `command` and `http`: the program and its arguments, never a shell; `{port}`, `{index}`, `{here}` (the
-    folder that snakemake runs in; a cell depends on files below it) and `{python}` (the tenants' interpreter) are
-    filled in."""
+    folder that snakemake runs in; a cell depends on files below it), `{python}` (the tenants' interpreter),
+    `{replicas}` (how many tenants there are) and `{fraction}` (1/replicas, or the memory that the strategy allows the
+    tenant, as a fraction) are filled in."""
     url: Maybe[Name] = None
     """Of kind `http`: a server that runs already, as `http://host:port`, in place of a `command`."""
     port: Maybe[Numeric[Annotated[int, Field(ge=1, le=65535)]]] = None
@@ -219,11 +286,16 @@ class Workload(Section):
     ready: Ready = Field(default_factory=Ready)
     metrics: Metrics = Field(default_factory=Metrics)
     request: Request = Field(default_factory=Request)
+    start: Literal["together", "staggered"] = "together"
+    """Of kind `command` and `http`: `staggered` starts a tenant when those before it are ready, as servers need that
+    look how much memory is free; each then has `timeouts.start_seconds`."""
     stream: Flag = False
     """Of kind `http`: times the first chunk of an answer and the gaps between its chunks, too."""
     params: Free[Argument, Scalar] = {}
     """Arguments of the module, by name: numbers, booleans or text."""
     load: Load = Field(default_factory=Load)
+    sweep: Maybe[Sweep] = None
+    """Which entry of a [sweep](#sweeps) it is; the pipeline writes it."""
     class_: Literal["auto", "inference-light", "inference-heavy", "small-batch", "gpu-intensive"] = Field(
         default="auto", alias="class"
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from string import Template
 from zipfile import is_zipfile
 
-from sharebench.config import nodes, paths, programs, prometheus, workloads
+from sharebench.config import nodes, paths, programs, prometheus, sweeps, workloads
 from sharebench.config.catalogue_models import Pod, Strategy, Workload
 from sharebench.config.models import Config
 from sharebench.config.words import shown, unknown
@@ -47,8 +47,8 @@ def cross_key_problems(config: Config) -> Iterator[str]:
     for name, strategy in config.strategy_catalogue.items():
         yield from _strategy_entry(f"strategy_catalogue.{name}", name, strategy)
     for name, workload in config.workload_catalogue.items():
-        yield from _workload_entry(f"workload_catalogue.{name}", workload)
-        yield from _mix_entry(f"workload_catalogue.{name}", workload, config.workload_catalogue)
+        yield from _workload_entry(sweeps.key(name, workload), workload)
+        yield from _mix_entry(sweeps.key(name, workload), workload, config.workload_catalogue)
     warm_up, start = config.warmup.max_seconds, config.timeouts.start_seconds
     if warm_up >= start:
         yield f"timeouts.start_seconds: {start} leaves no time for warmup.max_seconds, {warm_up}; set more than that"
@@ -134,6 +134,9 @@ def _workload_entry(key: str, entry: Workload) -> Iterator[str]:
     if arrival != "closed" and len(rates) != 1:
         given = "both are" if rates else "none is"
         yield f"{key}.load: {arrival} needs rate_hz or rate_of_capacity, {given} given; give exactly one"
+    if entry.kind != "http" and entry.load.concurrency is not None:
+        value = entry.load.concurrency
+        yield f"{key}.load.concurrency: {value} has no effect on kind: {entry.kind}; remove it, or set kind: http"
     if entry.kind == "job" and entry.job is None:
         yield f"{key}.job: null is not enough for a job; set its work, such as {{iterations: 1000}}"
     if entry.kind != "job" and entry.job is not None:
@@ -154,7 +157,9 @@ def _mix_entry(key: str, entry: Workload, catalogue: dict[str, Workload]) -> Ite
     if entry.load.arrival != "closed":
         yield f"{key}.load: {entry.load.arrival} {OF_A_MIX}"
     for tenant in entry.tenants:
-        if tenant not in catalogue:
+        if line := sweeps.named(catalogue, tenant):
+            yield f"{key}.tenants: {line}"
+        elif tenant not in catalogue:
             plain = [name for name, other in catalogue.items() if other.tenants is None]
             yield f"{key}.tenants: {unknown(tenant, plain, NOT_THERE)}"
         elif catalogue[tenant].tenants is not None:
@@ -172,7 +177,7 @@ def _names(config: Config) -> Iterator[str]:
     ):
         for name in names:
             if name not in known:
-                yield f"{key}: {unknown(name, known, NOT_THERE)}"
+                yield f"{key}: {sweeps.named(workloads, name) or unknown(name, known, NOT_THERE)}"
     if not (config.workloads or config.interference or (config.faults and config.fault_victims)):
         yield "workloads: [] is empty; name at least one, or workloads to pair in interference"
     for name in config.interference:
@@ -305,7 +310,7 @@ def _used_workloads(config: Config, kind: str) -> Iterator[str]:
     """Workloads of the study that this kind of node cannot run, or not in this window."""
     for asked, name in _tenants_workloads(config):
         entry = config.workload_catalogue[name]
-        key = f"workload_catalogue.{name}"
+        key = sweeps.key(name, entry)
         if kind == "kubernetes" and entry.is_program:
             yield (
                 f"{asked}: {name!r} is impossible on the node 'kubernetes': kind: {entry.kind} runs on a host only "
@@ -314,6 +319,8 @@ def _used_workloads(config: Config, kind: str) -> Iterator[str]:
             continue
         if kind == "simulated" and entry.simulated is None:
             yield f"{asked}: {name!r} has no model for the node 'simulated'; add {key}.simulated"
+        if kind == "simulated" and (entry.load.concurrency or 1) > 1:
+            yield f"{asked}: {name!r} has several requests in flight, which 'simulated' cannot model; leave it out"
         if kind == "simulated" and asked != "workloads" and entry.load.arrival != "closed":
             yield f"{asked}: {name!r} is an open load, which 'simulated' cannot model next to others; leave it out"
         if kind != "simulated" and not entry.is_program:

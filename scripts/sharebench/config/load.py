@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from sharebench.config import refusals
+from sharebench.config import refusals, sweeps
 from sharebench.config.checks import cross_key_problems
 from sharebench.config.models import Config
 from sharebench.core.capabilities import resolve_node
@@ -38,7 +38,10 @@ def load(config: Mapping[str, object]) -> StudyConfig:
         checked = Config.model_validate(config)
     except ValidationError as error:
         raise ConfigError(refusals.line(error, Config)) from None
-    problem = next(cross_key_problems(checked), None)
+    problem = next(sweeps.problems(checked), None)
+    if problem is None:
+        checked = sweeps.expanded(checked)
+        problem = next(cross_key_problems(checked), None)
     if problem is not None:
         raise ConfigError(problem)
     plain: StudyConfig = checked.plain()

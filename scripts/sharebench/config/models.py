@@ -7,7 +7,7 @@ of config/README.md are made from it (`make docs`).
 # The annotations are what pydantic reads: no `from __future__ import annotations`, which would hand it text.
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -27,6 +27,7 @@ from sharebench.config.values import (
     Text,
     Unique,
 )
+from sharebench.core.study_config import SweptKey
 
 Folder = Annotated[
     str,
@@ -40,7 +41,7 @@ Fault = Literal["oom", "leak", "illegal-address", "assert", "killed", "stopped",
 Exclusion = Annotated[
     str,
     Matching(
-        r"[a-z0-9*?+-]+/[a-z0-9*?+-]+(/(n[0-9*?]+|[*])(/(r[0-9*?]+|[*]))?)?",
+        r"[a-z0-9*?+-]+/[a-z0-9*?+_.-]+(/(n[0-9*?]+|[*])(/(r[0-9*?]+|[*]))?)?",
         "is not a cell such as mps/yolos/n7 or mps/*/n7/r1",
     ),
 ]
@@ -50,7 +51,8 @@ Contrast = Annotated[
 ]
 PART_OF_A_PATH = "cannot be part of a path: use lower-case letters, digits and -, a letter first, at most 63 in all"
 StrategyName = Annotated[str, Matching("[a-z][a-z0-9-]{0,62}", PART_OF_A_PATH)]
-WorkloadName = Annotated[str, Matching("[a-z][a-z0-9-]{0,62}", f"{PART_OF_A_PATH} (+ is kept for mixes)")]
+SWEPT = rf"-({'|'.join(get_args(SweptKey))})-[0-9.e+-]+"
+WorkloadName = Annotated[str, Matching(rf"[a-z][a-z0-9-]{{0,62}}({SWEPT})?", f"{PART_OF_A_PATH} (+ is kept for mixes)")]
 
 
 class Warmup(Section):
@@ -111,7 +113,8 @@ class Config(Section):
     replicas: Annotated[Unique[Tenants], Field(min_length=1)] = [1, 2, 4]
     """Numbers of tenants to measure; a strategy with `replicas` of its own keeps those."""
     workloads: Unique[Text] = ["matmul", "detector"]
-    """What the tenants run, by names in `workload_catalogue`; may be empty with `interference`."""
+    """What the tenants run, by names in `workload_catalogue`; that of a [sweep](#sweeps) stands for all its workloads.
+    May be empty with `interference`."""
     interference: Unique[Text] = []
     """Workloads that are measured in [pairs](#mixes-and-pairs), each next to each and to itself, besides those of
     `workloads`."""

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from sharebench.config.catalogue_models import Workload
+from sharebench.config.catalogue_models import Length, Request, Workload
 from sharebench.config.values import Section
 from sharebench.config.words import shown, unknown
-from sharebench.core.programs import HERE, OF_KIND, texts_of_request
+from sharebench.core.programs import FILES, HERE, OF_KIND, texts_of_request
 from tenant.contract import VARIABLE
 
-PLACEHOLDERS = ("port", "index", "here", "python")
+PLACEHOLDERS = ("port", "index", "replicas", "fraction", "here", "python")
 """What a word of `command` may hold."""
+IN_BODY = re.compile(r"\{(prompt|prompt_ids|output_tokens)\}")
+"""What tenant/requests.py fills in."""
 SECRET_HEADERS = ("authorization", "proxy-authorization", "cookie", "x-api-key", "api-key")
 SCHEMES = ("Bearer", "Basic", "Token")
 SECRET_PARAMETERS = ("key", "api_key", "api-key", "apikey", "token", "access_token", "auth", "secret", "password")
@@ -45,7 +47,7 @@ def _is_given(option: str, value: Any) -> bool:
     if isinstance(value, Section):
         alone = {"request": ("expect_status", "body_file"), "metrics": ("path", "labels", "unit")}.get(option, ())
         return any(key not in alone for key in value.model_dump(exclude_defaults=True))
-    return value not in (None, False)
+    return value not in (None, False, "together")
 
 
 def _command_problems(key: str, entry: Workload) -> Iterator[str]:
@@ -89,8 +91,10 @@ def _server_problems(key: str, entry: Workload) -> Iterator[str]:
         yield f"{key}.url: {url!r} is not the root of an HTTP server; write http://host:port, the rest in request.path"
     if url is not None and entry.port is not None:
         yield f"{key}.port: {entry.port} has no effect next to a url; remove it"
-    if request.body is not None and request.body_file is not None:
-        yield f"{key}.request: body and body_file are both given; keep one"
+    given = [name for name in ("body", *FILES) if getattr(request, name) is not None]
+    if len(given) > 1:
+        yield f"{key}.request: {' and '.join(given)} are both given; keep one"
+    yield from _template_problems(f"{key}.request", request)
     # A secret as a literal.
     kept = "it would be in every record and archive"
     for name, value in request.headers.items():
@@ -106,12 +110,42 @@ def _server_problems(key: str, entry: Workload) -> Iterator[str]:
             yield f"{key}.request: '{{env:' begins no variable's name; write {{env:NAME}}, of letters, digits and _"
 
 
+def _template_problems(key: str, request: Request) -> Iterator[str]:
+    """Placeholders of a body without lengths, and lengths without a placeholder."""
+    found, tokens = set(IN_BODY.findall(request.body or "")), request.tokens
+    if tokens is None:
+        if found:
+            yield f"{key}.tokens: null fills in no '{{{min(found)}}}'; set lengths, such as {{prompt: 256}}"
+        return
+    if request.body_file is None and not found:
+        known = "{prompt}, {prompt_ids} or {output_tokens}"
+        yield f"{key}.tokens: has no effect without a placeholder in the body; write {known} there, or remove it"
+    for name, users in (("prompt", {"prompt", "prompt_ids"}), ("output", {"output_tokens"})):
+        length: Length | None = getattr(tokens, name)
+        if length is None:
+            if used := found & users:
+                yield f"{key}.tokens.{name}: null fills in no '{{{min(used)}}}'; give a number, or {{min, max}}"
+        else:
+            yield from _length_problems(f"{key}.tokens.{name}", length)
+
+
+def _length_problems(key: str, length: Length) -> Iterator[str]:
+    least, most = length.min, length.max
+    if length.mean is None and (length.spread is not None or least is None or most is None):
+        yield f"{key}: is not a length; give a number, {{min, max}}, or {{mean, spread}}"
+    elif length.mean is not None and length.spread is None and (least is not None or most is not None):
+        yield f"{key}: min and max have no effect on a mean without a spread; add one, or remove the mean"
+    elif least is not None and most is not None and least > most:
+        yield f"{key}: min {least} is above max {most}; exchange them"
+
+
 def missing_files(key: str, entry: Workload) -> Iterator[str]:
     """Files of the study that a catalogue entry names and that are not there."""
     for word in entry.command or ():
         path = word.removeprefix(HERE)
         if word.startswith(HERE) and "{" not in path and not Path(path).exists():
             yield f"{key}.command: {word!r} is not there; {{here}} is the folder that snakemake runs in"
-    body = entry.request.body_file
-    if body is not None and not Path(body).is_file():
-        yield f"{key}.request.body_file: {body!r} is not a file; its path begins where snakemake runs"
+    for option in FILES:
+        body = getattr(entry.request, option)
+        if body is not None and not Path(body).is_file():
+            yield f"{key}.request.{option}: {body!r} is not a file; its path begins where snakemake runs"

@@ -6,6 +6,7 @@ Our validators refuse a value with the text that follows key and value in the li
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -129,7 +130,41 @@ class Matching:
         return value
 
 
+@dataclass(frozen=True, eq=False)
+class Or:
+    """Also a value of another kind, for editors; a validator before it makes one of it."""
+
+    also: JsonSchemaValue
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"anyOf": [self.also, handler(schema)]}
+
+
+class EachOf:
+    """One value, or a list of them, of which each makes a workload: where a config is normalised, it is one."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_wrap_validator_function(self._each, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        one = handler(schema)
+        return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1, "uniqueItems": True}]}
+
+    @staticmethod
+    def _each(value: Any, validate: Callable[[Any], Any]) -> Any:
+        if not isinstance(value, list | tuple):
+            return validate(value)
+        if not value:
+            raise PydanticCustomError(REFUSED, "is empty; name at least one")
+        return _unique([validate(each) for each in value])
+
+
 Maybe = Annotated[T | None, BeforeValidator(_none)]
+Swept = Annotated[Annotated[T, EachOf()] | None, BeforeValidator(_none)]
 List = Annotated[list[T], BeforeValidator(as_list)]
 Unique = Annotated[
     list[T], BeforeValidator(as_list), AfterValidator(_unique), Field(json_schema_extra={"uniqueItems": True})

@@ -17,9 +17,13 @@ HERE = "{here}/"
 UNIT_SECONDS = {"seconds": 1.0, "milliseconds": 1e-3, "microseconds": 1e-6, "nanoseconds": 1e-9}
 # The keys of a catalogue entry about how each kind is run.
 OF_KIND: Mapping[str, tuple[str, ...]] = {
-    "command": ("command", "port", "ready", "metrics"),
-    "http": ("command", "url", "port", "ready", "request", "stream"),
+    "command": ("command", "port", "ready", "metrics", "start"),
+    "http": ("command", "url", "port", "ready", "request", "stream", "start"),
 }
+# The keys of a request that name a file.
+FILES = ("body_file", "body_lines")
+# Left out of specs where they are so: cells from before these keys stay as they are.
+LATER = {"start": "together", "body_lines": None, "tokens": None}
 
 
 def is_program(entry: WorkloadEntry | WorkloadSpec) -> bool:
@@ -37,12 +41,17 @@ def spec_of(entry: WorkloadEntry) -> dict[str, Any]:
 
     Only files below the folder that snakemake runs in count: those of the study, not those of the system.
     """
-    kept = {key: value for key, value in entry.items() if key in OF_KIND[entry["kind"]]}
+    kept = _without_defaults({key: value for key, value in entry.items() if key in OF_KIND[entry["kind"]]})
     named = [word.removeprefix(HERE) for word in entry["command"] or () if word.startswith(HERE)]
-    if entry["kind"] == "http" and entry["request"]["body_file"]:
-        named.append(entry["request"]["body_file"])
+    if entry["kind"] == "http":
+        kept["request"] = _without_defaults(kept["request"])
+        named += [name for key in FILES if (name := kept["request"].get(key))]
     digests = {name: _digest(Path(name)) for name in named if Path(name).is_file()}
     return kept | {"files": digests}
+
+
+def _without_defaults(section: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in section.items() if key not in LATER or value != LATER[key]}
 
 
 def _digest(path: Path) -> str:

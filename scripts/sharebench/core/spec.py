@@ -61,6 +61,7 @@ class LoadSpec(TypedDict):
     """How requests arrive. An open load has a rate, or a share of the workload's capacity."""
 
     arrival: Literal["closed", "constant", "poisson", "own"]
+    concurrency: NotRequired[int | None]
     rate_hz: NotRequired[float | None]
     rate_of_capacity: NotRequired[float | None]
 
@@ -90,6 +91,24 @@ class MetricsSpec(TypedDict):
     unit: Literal["seconds", "milliseconds", "microseconds", "nanoseconds"]
 
 
+class LengthSpec(TypedDict):
+    """Numbers of tokens (tenant/requests.py)."""
+
+    mean: float | None
+    spread: float | None
+    min: int | None
+    max: int | None
+
+
+class TemplateSpec(TypedDict):
+    """What fills the placeholders of a body."""
+
+    prompt: LengthSpec | None
+    output: LengthSpec | None
+    shared_prefix: int
+    vocabulary: int
+
+
 class RequestSpec(TypedDict):
     """What an iteration of `kind: http` asks."""
 
@@ -98,6 +117,8 @@ class RequestSpec(TypedDict):
     headers: dict[str, str]
     body: str | None
     body_file: str | None
+    body_lines: NotRequired[str | None]
+    tokens: NotRequired[TemplateSpec | None]
     expect_status: int
 
 
@@ -127,6 +148,7 @@ class WorkloadSpec(TypedDict):
     metrics: NotRequired[MetricsSpec]
     request: NotRequired[RequestSpec]
     stream: NotRequired[bool]
+    start: NotRequired[Literal["together", "staggered"]]
     files: NotRequired[dict[str, str]]
 
 

@@ -23,6 +23,8 @@ Mechanism = Literal["exclusive", "time-slicing", "mps", "mig", "streams", "seque
 Access = Literal["device-plugin", "dra", "static"]
 Interval = Literal["default", "short", "medium", "long"]
 """How a DRA driver is asked for the length of a time slice."""
+SweptKey = Literal["concurrency", "rate_hz", "rate_of_capacity"]
+"""A key of a `load` that may be a list."""
 # Keys that are keywords.
 _Class = TypedDict("_Class", {"class": str})
 _From = TypedDict("_From", {"from": str | None})
@@ -45,6 +47,14 @@ class StrategyEntry(TypedDict):
     pod: PodSpec | None
 
 
+class SweepEntry(TypedDict):
+    """Which workload of a sweep an entry is."""
+
+    of: str
+    by: SweptKey
+    value: float
+
+
 class WorkloadEntry(_Class):
     """An entry of `workload_catalogue`."""
 
@@ -59,9 +69,11 @@ class WorkloadEntry(_Class):
     ready: ReadySpec
     metrics: MetricsSpec
     request: RequestSpec
+    start: Literal["together", "staggered"]
     stream: bool
     params: dict[str, Scalar]
     load: LoadSpec
+    sweep: SweepEntry | None
     min_window_seconds: float
     output_tolerance: float
     simulated: ModelSpec | None

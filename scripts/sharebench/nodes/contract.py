@@ -62,6 +62,7 @@ class PlannedLoad(TypedDict):
     """How requests arrive at a tenant; `before` of the cell's tenants precede those that share the seed with it."""
 
     arrival: Arrival
+    concurrency: NotRequired[int]
     rate_hz: NotRequired[float]
     seed: int
     before: int

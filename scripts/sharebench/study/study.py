@@ -12,7 +12,7 @@ from typing import cast
 from sharebench.core import faults, fingerprint, programs, prometheus_options
 from sharebench.core.capabilities import KINDS, has_own_python, resolve_node
 from sharebench.core.files import SCRIPTS
-from sharebench.core.spec import MixSpec, NodeSpec, Spec, StrategySpec, WorkloadSpec, parse
+from sharebench.core.spec import LoadSpec, MixSpec, NodeSpec, Spec, StrategySpec, WorkloadSpec, parse
 from sharebench.core.strategies import Strategy, again, on_node
 from sharebench.core.study_config import NodeOptions, StudyConfig, WorkloadEntry, is_job
 from sharebench.study.cells import Cell, Plot, canonical, pair_name, without_excluded
@@ -267,7 +267,8 @@ class Study:
             "name": name,
             "kind": entry["kind"],
             "params": entry["params"],
-            "load": entry["load"],
+            # No other cell is stale for it.
+            "load": cast(LoadSpec, {k: v for k, v in entry["load"].items() if k != "concurrency" or v is not None}),
             "output_tolerance": entry["output_tolerance"],
         }
         if self.node_kind != "simulated" and programs.is_program(entry):
@@ -354,7 +355,11 @@ class Study:
     def calibration_spec(self, workload: str) -> str:
         """Canonical text of what the workload's calibration depends on: closed load, exclusive device."""
         spec = self.spec_of(self.calibration_cell(workload))
-        spec["workload"] = {**_as_loop(self._workload(workload)), "load": {"arrival": "closed"}}
+        alone = self._workload(workload)
+        load: LoadSpec = {"arrival": "closed"}
+        if "concurrency" in alone["load"]:
+            load["concurrency"] = alone["load"]["concurrency"]
+        spec["workload"] = {**_as_loop(alone), "load": load}
         # The study's window has no effect on jobs.
         entry = self.config["workload_catalogue"][workload]
         seconds = max(entry["min_window_seconds"], 1) if entry["kind"] == "job" else self.config["window_seconds"]

@@ -1,0 +1,124 @@
+"""Sweeps of a load: one entry of the config, a workload for each value."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from unit.studies import W, refusal, study, study_of
+
+from sharebench.cell.cell import planned_load
+from sharebench.config.load import load
+from sharebench.core.spec import parse, workload_of
+from sharebench.study.cells import Cell
+from sharebench.study.study import Study
+
+SERVER = {"kind": "http", "command": ["serve", "{port}"]}
+CHAT = SERVER | {"load": {"concurrency": [1, 4, 16]}}
+NAMES = ["chat-concurrency-1", "chat-concurrency-4", "chat-concurrency-16"]
+
+
+def swept(entry: dict[str, Any] = CHAT, **keys: Any) -> Study:
+    return study_of({f"{W}.chat": entry, "workloads": ["chat"], "null_cells": False} | keys)
+
+
+def test_each_value_is_a_workload_that_differs_in_it_alone() -> None:
+    config = swept().config
+    assert config["workloads"] == NAMES
+    assert "chat" not in config[W]
+    plain = study_of({f"{W}.chat": SERVER, "workloads": ["chat"]}).config[W]["chat"]
+    for name, value in zip(NAMES, (1, 4, 16), strict=True):
+        sweep = {"of": "chat", "by": "concurrency", "value": value}
+        assert config[W][name] == plain | {"load": plain["load"] | {"concurrency": value}, "sweep": sweep}
+    assert config[W]["matmul"]["sweep"] is None
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ({"arrival": "poisson", "rate_hz": [20, 2.5]}, ["chat-rate_hz-20", "chat-rate_hz-2.5"]),
+        ({"arrival": "constant", "rate_of_capacity": [0.5]}, ["chat-rate_of_capacity-0.5"]),
+        ({"arrival": "poisson", "rate_hz": 5, "concurrency": ["8", 16]}, ["chat-concurrency-8", "chat-concurrency-16"]),
+    ],
+)
+def test_any_of_the_three_may_be_swept(given: dict[str, Any], names: list[str]) -> None:
+    assert swept(SERVER | {"load": given}).config["workloads"] == names
+
+
+def test_any_workload_has_sweeps_of_its_rate() -> None:
+    entry = {"module": "matmul", "load": {"arrival": "poisson", "rate_of_capacity": [0.2, 0.8]}}
+    assert swept(entry).config["workloads"] == ["chat-rate_of_capacity-0.2", "chat-rate_of_capacity-0.8"]
+
+
+def test_a_normalised_config_is_read_again_and_knows_its_sweeps() -> None:
+    config = swept().config
+    again = load(config)
+    assert again == config
+    assert load({**config, "workloads": ["chat"]})["workloads"] == NAMES
+    assert load({**config, "workloads": ["matmul", NAMES[1], "chat"]})["workloads"] == [
+        "matmul",
+        NAMES[1],
+        NAMES[0],
+        NAMES[2],
+    ]
+
+
+def test_a_cell_depends_on_its_value_and_on_no_other() -> None:
+    planned, fewer = swept(), swept(SERVER | {"load": {"concurrency": [4]}})
+    cell = Cell("mps", NAMES[1], 2, 1)
+    spec = parse(planned.spec(cell))
+    assert workload_of(spec, 0)["load"]["concurrency"] == 4
+    assert "sweep" not in workload_of(spec, 0)
+    assert planned.spec(cell) == fewer.spec(cell)
+    assert planned_load(workload_of(spec, 0), None)["concurrency"] == 4
+
+
+def test_its_capacity_is_that_with_as_many_requests_in_flight() -> None:
+    entry = SERVER | {"load": {"arrival": "poisson", "rate_of_capacity": 0.5, "concurrency": [1, 8]}}
+    calibrated = [json.loads(swept(entry).calibration_spec(f"chat-concurrency-{n}"))["workload"] for n in (1, 8)]
+    assert [each["load"] for each in calibrated] == [{"arrival": "closed", "concurrency": n} for n in (1, 8)]
+
+
+def test_some_of_its_cells_can_be_left_out() -> None:
+    planned = swept(exclude=["mps/chat-concurrency-16/n4", "time-slicing/chat-*"], replicas=[4])
+    sizes = {(cell.strategy, cell.workload) for cell in planned.requested}
+    assert ("mps", NAMES[1]) in sizes
+    assert ("mps", NAMES[2]) not in sizes
+    assert "time-slicing" not in {strategy for strategy, _ in sizes}
+
+
+def test_one_of_a_sweep_is_in_a_mix_or_a_pair() -> None:
+    config = study({f"{W}.chat": CHAT, f"{W}.both.tenants": ["matmul", NAMES[1]], "workloads": ["both"]})
+    assert load(config)[W]["both"]["tenants"] == ["matmul", NAMES[1]]
+    paired = study_of({f"{W}.chat": CHAT, "interference": ["matmul", NAMES[1]], "workloads": []})
+    assert f"{NAMES[1]}+matmul" in paired.interference
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({f"{W}.both.tenants": ["matmul", "chat"], "workloads": ["both"]}, f"{W}.both.tenants:"),
+        ({"interference": ["matmul", "chat"]}, "interference:"),
+        ({"faults": ["oom"], "fault_victims": ["chat"]}, "fault_victims:"),
+    ],
+)
+def test_a_whole_sweep_is_refused_where_one_workload_is_asked_for(changes: dict[str, Any], key: str) -> None:
+    line = refusal({f"{W}.chat": CHAT, "workloads": ["matmul"]} | changes)
+    assert key in line
+    assert "'chat' is a sweep; name one of its workloads: [chat-concurrency-1," in line
+
+
+def test_a_name_that_is_taken_is_refused() -> None:
+    line = refusal({f"{W}.chat": CHAT, f"{W}.{NAMES[0]}": SERVER, "workloads": ["chat"]})
+    assert line.startswith(f"config: {W}.{NAMES[0]}: the sweep 'chat' makes")
+
+
+def test_the_simulator_serves_one_request_at_a_time() -> None:
+    changes = {f"{W}.chat": CHAT | {"simulated": {"serial_seconds": 1}}, "workloads": ["chat"], "node": "simulated"}
+    assert "'chat-concurrency-4' has several requests in flight" in refusal(changes)
+
+
+def test_a_mistake_in_a_sweep_is_shown_where_it_was_written() -> None:
+    entry = {"module": "matmul", "load": {"concurrency": [1, 2]}}
+    assert refusal({f"{W}.chat": entry}).startswith(f"config: {W}.chat.load.concurrency: 1 has no effect on kind: loop")
