@@ -2,6 +2,8 @@
 
 import csv
 import io
+import subprocess
+import sys
 import time
 from collections import namedtuple
 from pathlib import Path
@@ -11,7 +13,7 @@ import psutil
 import pytest
 
 from sharebench.nodes.host import host_cpu
-from sharebench.nodes.host.host_cpu import HostCounters, HostSampler
+from sharebench.nodes.host.host_cpu import HostCounters, HostSampler, cpu_seconds
 from sharebench.records.telemetry import COLUMNS, NOTHING_KNOWN, to_csv
 
 # As psutil has them on Linux: seconds in each state since boot.
@@ -70,7 +72,16 @@ def counters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Counters:
         def cpu_times(self) -> Any:
             if self.pid not in fake.tenants:
                 raise psutil.NoSuchProcess(self.pid)
-            return ZERO._replace(user=fake.tenants[self.pid] - 0.25, system=0.25)
+            spent = {
+                "user": fake.tenants[self.pid] - 0.25,
+                "system": 0.25,
+                "children_user": 0.0,
+                "children_system": 0.0,
+            }
+            return namedtuple("Spent", spent)(**spent)
+
+        def children(self, recursive: bool) -> list[Any]:
+            return []
 
     monkeypatch.setattr(psutil, "Process", Process)
     monkeypatch.setattr(psutil, "cpu_times", fake.cpu_times)
@@ -199,6 +210,35 @@ def test_sampling_this_very_process(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 <= summary["foreign_cpu_percent"] <= 100
     text = to_csv(rows)
     assert len(text.splitlines()) == len(rows) + 1
+
+
+BURNS = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
+STARTS = f"""
+import subprocess, sys
+input()
+subprocess.run([sys.executable, "-c", {BURNS!r}])
+worker = subprocess.Popen([sys.executable, "-c", {BURNS!r} + "\\nprint(flush=True); input()"], stdin=subprocess.PIPE)
+input()
+worker.communicate()
+"""
+
+
+def test_what_a_tenant_starts_within_the_window_is_not_foreign() -> None:
+    with subprocess.Popen([sys.executable, "-c", STARTS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdin is not None and server.stdout is not None
+        # One that has ended by now is not missed.
+        host = HostCounters([0], [server.pid, 2**22 + 1])
+        host.start()
+        server.stdin.write(b"\n")
+        server.stdin.flush()
+        server.stdout.readline()
+        host.stop()
+        server_alone, with_workers = cpu_seconds([psutil.Process(server.pid)]), cpu_seconds(host.processes)
+        assert len(host.processes) == 2
+        # The one that has ended counts for the server, the other one for itself; clocks tick every 10 ms.
+        assert server_alone >= 0.25
+        assert with_workers >= server_alone + 0.25
+        server.communicate(b"\n")
 
 
 @pytest.mark.parametrize(

@@ -72,12 +72,12 @@ def _cpu_numbers() -> list[int] | None:
 
 
 def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
-    """CPU time that those that live have used so far."""
+    """CPU time so far of those that live, and of what they started and saw end."""
     total = 0.0
     for process in processes:
         with contextlib.suppress(psutil.Error):
             spent = process.cpu_times()
-            total += spent.user + spent.system
+            total += spent.user + spent.system + spent.children_user + spent.children_system
     return total
 
 
@@ -90,11 +90,18 @@ class HostUse(TypedDict):
 
 
 class HostCounters:
-    """What else ran on these cores between `start` and `stop`: a hypervisor, a quota, programs that are not `pids`."""
+    """What else ran on these cores between `start` and `stop`: a hypervisor, a quota, programs that are not `pids`.
+
+    What these start is theirs.
+    """
 
     def __init__(self, cores: Sequence[int], pids: Iterable[int]) -> None:
         self.cores = cores
-        self.processes = [psutil.Process(pid) for pid in sorted(set(pids))]
+        self.processes: list[psutil.Process] = []
+        for pid in sorted(set(pids)):
+            # A server may have processes that come and go.
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self.processes.append(psutil.Process(pid))
         self._numbers = _cpu_numbers()
 
     def busy(self) -> tuple[float, float]:
@@ -125,6 +132,9 @@ class HostCounters:
 
     def stop(self) -> HostUse:
         host, busy, ours, throttled, began = self._first
+        for process in self.processes.copy():
+            with contextlib.suppress(psutil.Error):
+                self.processes += (each for each in process.children(recursive=True) if each not in self.processes)
         host_now, busy_now, ours_now, throttled_now, ended = self._now()
         total = sum(host_now[:8]) - sum(host[:8])
         stolen = getattr(host_now, "steal", None)
