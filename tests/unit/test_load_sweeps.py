@@ -11,6 +11,7 @@ from unit.studies import W, refusal, study, study_of
 from sharebench.cell.cell import planned_load
 from sharebench.config.load import load
 from sharebench.core.spec import parse, workload_of
+from sharebench.report import words
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
@@ -122,3 +123,19 @@ def test_the_simulator_serves_one_request_at_a_time() -> None:
 def test_a_mistake_in_a_sweep_is_shown_where_it_was_written() -> None:
     entry = {"module": "matmul", "load": {"concurrency": [1, 2]}}
     assert refusal({f"{W}.chat": entry}).startswith(f"config: {W}.chat.load.concurrency: 1 has no effect on kind: loop")
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({}, "closed: the next iteration begins when the last has ended"),
+        ({"concurrency": 16}, "closed: always 16 requests in flight"),
+        ({"arrival": "poisson", "rate_hz": 3}, "open: poisson arrivals, 3 per second"),
+        (
+            {"arrival": "constant", "rate_hz": 3, "concurrency": 8},
+            "open: constant arrivals, 3 per second, at most 8 in flight",
+        ),
+    ],
+)
+def test_the_report_has_the_load_as_text(given: Any, text: str) -> None:
+    assert words.load(given) == text

@@ -11,12 +11,16 @@ SIGNIFICANT_DIGITS = 3
 
 def load(entry: LoadSpec) -> str:
     """The load of a workload."""
-    if entry.get("arrival", "closed") == "closed":
+    most = entry.get("concurrency")
+    if entry.get("arrival", "closed") == "closed" and most in (None, 1):
         return "closed: the next iteration begins when the last has ended"
+    if entry.get("arrival", "closed") == "closed":
+        return f"closed: always {most} requests in flight"
     rate = f"{words(entry.get('rate_hz'))} per second"
     if entry.get("rate_of_capacity") is not None:
         rate = f"{words(entry['rate_of_capacity'])} of what one exclusive tenant can do"
-    return f"open: {entry['arrival']} arrivals, {rate}"
+    limit = "" if most is None else f", at most {most} in flight"
+    return f"open: {entry['arrival']} arrivals, {rate}{limit}"
 
 
 def digits(value: float) -> str:
