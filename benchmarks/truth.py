@@ -32,7 +32,7 @@ from scipy import stats
 from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.multiprogram import group_metrics
 from sharebench.analysis.cells.rows import MeasuredCell, reduced
-from sharebench.analysis.cells.slowdown import group_slowdown, latency_ratio
+from sharebench.analysis.cells.slowdown import group_slowdown, ratio_of
 from sharebench.analysis.decide import scaling
 from sharebench.analysis.decide.shares import Device, parts
 from sharebench.analysis.tables.summary import summary_table
@@ -290,7 +290,7 @@ def intervals(study: Planted, cells: Sequence[MeasuredCell]) -> Iterator[Interva
     over, under = (
         [cell for cell in cells if (cell.strategy, cell.replicas) == (s, 4)] for s in ("time-slicing", "mps")
     )
-    ratio = latency_ratio(over, under)
+    ratio = ratio_of(over, under)
     assert ratio is not None and ratio.low is not None and ratio.high is not None
     truth = study.mean_seconds("time-slicing", 4) / study.mean_seconds("mps", 4)
     yield Interval("time-slicing/mps", "× 4", ratio.low, ratio.high, truth)
@@ -350,7 +350,8 @@ def finds(seed: int) -> bool:
     """Whether a difference of 3 % is found (p < 0.05) where pairs scatter by 1.5 %."""
     points = (("time-slicing", 2), ("mps", 2))
     cells = simulate(planted_difference(seed, 0.03, 0.015), points, REPEATS)
-    ratio = latency_ratio(*([cell for cell in cells if cell.strategy == name] for name, _ in points))
+    over, under = ([cell for cell in cells if cell.strategy == name] for name, _ in points)
+    ratio = ratio_of(over, under)
     assert ratio is not None and ratio.probability is not None
     return ratio.probability < 0.05 and ratio.value > 1
 

@@ -11,7 +11,7 @@ from sharebench.core.files import SCRIPTS
 from sharebench.study.opened import open_study
 from sharebench.study.cells import canonical, cell_of
 from sharebench.core.spec import PARTS, part_in_words
-from sharebench.core.study_config import has_jobs
+from sharebench.core.study_config import has_jobs, has_streams
 from sharebench.core.prometheus_options import is_on
 
 if not {"{", "}"}.isdisjoint(workflow.basedir):

@@ -78,7 +78,7 @@ rule aggregate:
         asks=canonical(
             [
                 STUDY.config["slo"],
-                STUDY.config["price_per_hour"] if STUDY.streams else None,
+                STUDY.config["price_per_hour"] if has_streams(STUDY.config) else None,
             ]
         ),
         code=lambda _: code.of_stage("tables"),

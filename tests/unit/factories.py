@@ -165,20 +165,22 @@ def streamed(
     Every event has one token, and nothing follows the last one; its latencies are to be those of the requests.
     """
 
+    sent, first = np.asarray(starts).tolist(), np.asarray(ttft).tolist()
+
     def timed(seconds: Sequence[float]) -> dict[str, Any]:
         counts = np.bincount(bucket_index(np.rint(np.array(seconds) * 1e9).astype(np.int64)), minlength=BUCKET_COUNT)
         return {"count": len(seconds), "sum_seconds": sum(seconds), "histogram": to_sparse(counts)}
 
     tpot = [sum(own) / len(own) if own else None for own in gaps]
     requests = {
-        "start_seconds": list(starts),
-        "ttft_seconds": list(ttft),
+        "start_seconds": sent,
+        "ttft_seconds": first,
         "tpot_seconds": tpot,
         "itl_max_seconds": [max(own, default=None) for own in gaps],
-        "latency_seconds": [first + sum(own) for first, own in zip(ttft, gaps, strict=True)],
+        "latency_seconds": [token + sum(own) for token, own in zip(first, gaps, strict=True)],
         "output_tokens": [1 + len(own) for own in gaps],
     }
-    stages = {"ttft": list(ttft), "itl": [gap for own in gaps for gap in own], "tpot": [t for t in tpot if t]}
+    stages = {"ttft": first, "itl": [gap for own in gaps for gap in own], "tpot": [t for t in tpot if t]}
     return {
         **served(tenant),
         "stages": {name: timed(seconds) for name, seconds in stages.items()},

@@ -13,6 +13,7 @@ import pandas as pd
 
 from sharebench.analysis import text
 from sharebench.analysis.cells.baseline import Baseline
+from sharebench.analysis.cells.metrics import kinds_of
 from sharebench.analysis.cells.rows import by_workload, reduced
 from sharebench.analysis.checker import Checker, Refused, refusal
 from sharebench.analysis.pairing import jobs_by_device, paired_by_device, remark
@@ -30,7 +31,7 @@ from sharebench.core import prometheus_options, run_record
 from sharebench.core.files import read_json, replace_atomically, write_json
 from sharebench.core.study_config import KubernetesOptions, StudyConfig, has_jobs
 from sharebench.datasets import dataset
-from sharebench.records.tables import SLO, STREAMS, TableRow, frame
+from sharebench.records.tables import TableRow, frame
 from sharebench.records.types import NodeFacts
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
@@ -159,11 +160,6 @@ def _own_tables(study: Study) -> dict[str, bool]:
     }
 
 
-def kinds_of_study(study: Study) -> set[str]:
-    """Which of `records.tables.OF_STUDIES` it is."""
-    return {kind for kind, holds in ((STREAMS, study.streams), (SLO, limits(study.config["slo"]))) if holds}
-
-
 def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
     """The tables that come from the records, by name."""
     study = checker.study
@@ -175,7 +171,7 @@ def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
     watched: list[TableRow] = []
     switches = _switches(checker)
     slo = limits(study.config["slo"])
-    studies = kinds_of_study(study)
+    studies = kinds_of(study.config)
     for record in checker.records(study.tabled()):
         key = record["cell"]
         cell = Cell(key["strategy"], key["workload"], key["replicas"], key["repeat"])
@@ -197,7 +193,7 @@ def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
     tables = {
         "cells": cells_table(cells, baseline, studies),
         "summary": summary,
-        "contrasts": contrasts_table(by_tenants, study, baseline),
+        "contrasts": contrasts_table(by_tenants, study, baseline, studies),
         "devices": devices_table(by_tenants, baseline, always_busy(study.config)),
         "stages": frame("stages", stages),
         "startup": startup_table(started, switches, [(cell.strategy, name, cell.replicas) for cell, name in expected]),

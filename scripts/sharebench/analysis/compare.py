@@ -10,15 +10,17 @@ from pathlib import Path
 import pandas as pd
 
 from sharebench.analysis.cells.baseline import Baseline
+from sharebench.analysis.cells.metrics import MEAN, kinds_of, of_kinds, value_of
 from sharebench.analysis.cells.rows import GROUP, Group, MeasuredCell, by_workload, grouped, reduced
 from sharebench.analysis.cells.separability import Separability
 from sharebench.analysis.cells.slowdown import cell_slowdowns
+from sharebench.analysis.slo import limits
 from sharebench.analysis.statistics.intervals import log_interval, welch_ratio, with_holm
 from sharebench.analysis.text import device_name
 from sharebench.core.spec import Spec, parse
 from sharebench.datasets import dataset
 from sharebench.gates.judged import read
-from sharebench.records.tables import TableRow, frame
+from sharebench.records.tables import OF_STUDIES, SLO, TableRow, frame
 from sharebench.records.types import Record
 from sharebench.study.study import Study
 
@@ -62,9 +64,10 @@ def load(path: Path, name: str | None = None) -> MeasuredData:
     parts: list[MeasuredCell] = []
     specs: dict[Group, Spec] = {}
     facts: dict[str, set[str]] = defaultdict(set)
+    slo = limits(study.config["slo"])
     for cell in study.tabled():
         record = read(folder / cell.raw)
-        parts += (own := by_workload(record, reduced(record)))
+        parts += (own := by_workload(record, reduced(record, limits=slo), slo))
         specs |= dict.fromkeys((part.group for part in own), parse(record["spec"]))
         for key, text in _facts(record).items():
             facts[key].add(text)
@@ -94,8 +97,23 @@ def compare(before: MeasuredData, after: MeasuredData) -> pd.DataFrame:
         raise NotComparable(f"not comparable: {before.name} and {after.name} have no cells in common")
     for group in groups:
         refuse_difference(before, after, group)
-    by_metric = [with_holm([_row(before, after, group, metric) for group in groups]) for metric in METRICS]
-    return frame("compare", (row for of_group in zip(*by_metric, strict=True) for row in of_group))
+    rows: dict[Group, list[TableRow]] = {group: [] for group in groups}
+    for metric in (*METRICS, *_of_both(before, after)):
+        those = [
+            group
+            for group in groups
+            if metric in METRICS or any(_values(each, group, metric) for each in (before, after))
+        ]
+        for group, row in zip(those, with_holm([_row(before, after, group, metric) for group in those]), strict=True):
+            rows[group].append(row)
+    return frame("compare", (row for of_group in rows.values() for row in of_group))
+
+
+def _of_both(before: MeasuredData, after: MeasuredData) -> list[str]:
+    """The metrics that only studies of their kind have; goodput is one where both have the same SLO."""
+    one, other = before.study.config, after.study.config
+    kinds = kinds_of(one) & kinds_of(other)
+    return of_kinds(kinds if one["slo"] == other["slo"] else kinds - {SLO})
 
 
 def refuse_difference(before: MeasuredData, after: MeasuredData, group: Group) -> None:
@@ -156,14 +174,7 @@ def _values(data: MeasuredData, group: Group, metric: str) -> list[float]:
     cells = data.cells.get(group, [])
     if metric == "slowdown":
         return cell_slowdowns(cells, data.baseline)
-    if metric == "latency_mean_seconds":
-        return [cell.latency_mean_seconds for cell in cells if cell.latency_mean_seconds]
-    if metric == "throughput_total_hz":
-        totals = (sum(row.throughput_hz or 0.0 for row in cell.rows) for cell in cells)
-        return [total for total in totals if total > 0]
-    name = metric.removeprefix("latency_").removesuffix("_seconds")
-    found = (cell.percentiles[name].value_seconds for cell in cells if name in cell.percentiles)
-    return [seconds for seconds in found if seconds is not None]
+    return [value for cell in cells if (value := value_of(cell, metric))]
 
 
 def _row(before: MeasuredData, after: MeasuredData, group: Group, metric: str) -> TableRow:
@@ -181,7 +192,8 @@ def _row(before: MeasuredData, after: MeasuredData, group: Group, metric: str) -
         reasons = (f"no value in {data.name}: {data.reasons.get(group, 'too few iterations')}" for data in without)
         return row | {"reason": "; ".join(reasons)}
     ratio = welch_ratio(new, old)
-    verdicts = {data.separability.verdict(group[2], ratio) for data in (before, after)} - {None}
+    of = metric if metric in of_kinds(OF_STUDIES) else MEAN
+    verdicts = {data.separability.verdict(group[2], ratio, of) for data in (before, after)} - {None}
     return row | {
         **ratio.columns("ratio"),
         "p": ratio.probability,

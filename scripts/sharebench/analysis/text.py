@@ -10,6 +10,7 @@ import pandas as pd
 from sharebench.analysis.statistics.intervals import CONFIDENCE
 from sharebench.core.spec import in_words
 from sharebench.core.strategies import is_again
+from sharebench.records.tables import OF_STUDIES, columns
 
 BLANK = "-"
 SIGNIFICANT_FIGURES = 3
@@ -177,8 +178,7 @@ def _value(row: Mapping[Hashable, Any], shown: Shown) -> str:
 def comparison(table: pd.DataFrame, before: str, after: str, differences: Sequence[tuple[str, str, str]]) -> str:
     """compare.md: mean latencies of two data sets, the ratios beyond chance, and what else differs."""
     means = table[table["metric"] == "latency_mean_seconds"]
-    sure = means[(means["p_holm"] < 1 - CONFIDENCE) & (means["separable"] != "no")]
-    slower, faster = int((sure["ratio"] > 1).sum()), int((sure["ratio"] < 1).sum())
+    slower, faster = _beyond_chance(means)
     untested = int(means["p"].isna().sum())
     head = f"{after} against {before}, {len(means)} mean latencies: {slower} longer and {faster} shorter"
     head += " beyond chance and beyond what the baseline differs from itself"
@@ -197,9 +197,19 @@ def comparison(table: pd.DataFrame, before: str, after: str, differences: Sequen
         for row in means.to_dict("records")
     ]
     body = pd.DataFrame(rows).to_markdown(index=False, disable_numparse=True)
+    special = [metric for metric in columns("metrics", OF_STUDIES) if metric not in columns("metrics")]
+    for metric, own in table[table["metric"].isin(special)].groupby("metric", sort=False):
+        more, less = _beyond_chance(own)
+        body += f"\n\n`{metric}`: beyond the same {more} of {len(own)} above 1, and {less} below."
     different = [f"- {name}: {one} → {other}" for name, one, other in differences] or ["- nothing"]
     best = ["Shortest mean latency, as measured:", "", *_shortest(means, before, after)]
     return "\n".join([head, "", body, "", *best, "", "What else differs:", "", *different, ""])
+
+
+def _beyond_chance(rows: pd.DataFrame) -> tuple[int, int]:
+    """How many ratios are above 1, and below, beyond chance and beyond what the baseline differs from itself."""
+    sure = rows[(rows["p_holm"] < 1 - CONFIDENCE) & (rows["separable"] != "no")]
+    return int((sure["ratio"] > 1).sum()), int((sure["ratio"] < 1).sum())
 
 
 def _shortest(means: pd.DataFrame, before: str, after: str) -> list[str]:

@@ -263,7 +263,7 @@ def is_stream(config: StudyConfig, workload: str) -> bool:
 
 def has_streams(config: StudyConfig) -> bool:
     """Whether the study has a workload whose answers come in pieces."""
-    return any(is_stream(config, workload) for workload in config["workloads"])
+    return any(is_stream(config, workload) for workload in (*config["workloads"], *config["interference"]))
 
 
 class Sweep(NamedTuple):

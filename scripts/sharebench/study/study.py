@@ -206,11 +206,6 @@ class Study:
         """The workloads that tenants run, sorted: those that need a calibration."""
         return sorted({name for cell in self.cells for name in self.components(cell)})
 
-    @property
-    def streams(self) -> bool:
-        """Whether a tenant is a server that streams."""
-        return any(self.config["workload_catalogue"][name]["stream"] for name in self.calibrated())
-
     def node_options(self) -> NodeOptions:
         """The config section of the node; in a cluster also the study's accesses, and numbers of tenants by mechanism.
 

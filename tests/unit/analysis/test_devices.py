@@ -12,7 +12,7 @@ from unit.factories import record
 from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.multiprogram import group_metrics
 from sharebench.analysis.cells.rows import MeasuredCell, reduced
-from sharebench.analysis.cells.slowdown import group_slowdown, latency_ratio
+from sharebench.analysis.cells.slowdown import group_slowdown, ratio_of
 from sharebench.analysis.pairing import ALONE, jobs_by_device, paired_by_device, remark
 from sharebench.analysis.tables.devices import always_busy, devices_table, spread
 from sharebench.analysis.tables.jobs import job_cell, speedup
@@ -70,9 +70,9 @@ def test_a_cell_without_its_baseline_is_excluded_and_not_held_against_another_de
 def test_contrasts_are_of_the_blocks_that_both_have() -> None:
     found = paired_by_device(cells(strategies=("mps", "time-slicing")), "exclusive")
     mps = [cell for cell in of(found, "mps") if cell.block != 2]
-    ratio = latency_ratio(mps, of(found, "time-slicing"))
+    ratio = ratio_of(mps, of(found, "time-slicing"))
     assert ratio is not None and (ratio.n, ratio.value) == (2, pytest.approx(1))
-    assert latency_ratio(mps[:1], [cell for cell in of(found, "time-slicing") if cell.block == 2]) is None
+    assert ratio_of(mps[:1], [cell for cell in of(found, "time-slicing") if cell.block == 2]) is None
 
 
 def test_one_device_changes_nothing() -> None:

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 from unit.factories import Load, back_to_back, record, scraped, streamed, tenant
+from unit.studies import W, study, study_of
 
 from sharebench.analysis import slo
 from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.rows import reduced
+from sharebench.analysis.compare import METRICS, compare, load
 from sharebench.analysis.statistics.intervals import log_interval
 from sharebench.analysis.tables.cells import cells_table
+from sharebench.analysis.tables.contrasts import contrasts_table
 from sharebench.analysis.tables.summary import summary_table
+from sharebench.analysis.text import comparison
+from sharebench.config.load import load as load_config
+from sharebench.records import record as records
 from sharebench.records.tables import OF_STUDIES
 from sharebench.study.cells import Cell
+from sharebench.study.study import Study
 
 WINDOW_SECONDS = 20.0
 GAPS = 4
@@ -157,3 +167,61 @@ def test_who_counted_the_tokens_and_what_of_the_slo_applies_is_a_note() -> None:
     assert row["goodput_total_hz"] == pytest.approx(400 / WINDOW_SECONDS)
     assert "no part of the SLO applies" in summarised([loop], {"ttft": 0.1})["notes"]
     assert not any(word in row["notes"] for word in ("TTFT", "token"))
+
+
+MPS, SLICED = (0.100, 0.108, 0.103), (0.150, 0.166, 0.151)
+
+
+def test_strategies_are_compared_in_each_metric_and_tested_within_it() -> None:
+    made = [
+        of(stream(0, ttft=ttft), stream(1, ttft=ttft), repeat=k, strategy=strategy)
+        for strategy, planted in (("mps", MPS), ("time-slicing", SLICED))
+        for k, ttft in enumerate(planted, 1)
+    ]
+    cells = [reduced(each, limits={"ttft": 0.2}) for each in made]
+    planned = study_of(
+        {"node": "simulated", "strategies": ["mps", "time-slicing"], "replicas": [2], "workloads": ["matmul"]}
+    )
+    table = contrasts_table(cells, planned, Baseline(cells, None), OF_STUDIES).set_index("metric")
+    of_cells = [cell.percentiles["ttft_p50"].value_seconds for cell in cells]
+    ratios = np.divide(of_cells[3:], of_cells[:3])
+    assert table.loc["ttft_p50_seconds", "ratio"] == pytest.approx(stats.gmean(ratios))
+    assert table.loc["ttft_p50_seconds", "p"] == pytest.approx(stats.ttest_1samp(np.log(ratios), 0).pvalue)
+    assert table.loc["ttft_p50_seconds", "p_holm"] == table.loc["ttft_p50_seconds", "p"], "one of each metric"
+    assert bool(table.loc["ttft_p50_seconds", "paired"]) and table.loc["goodput_total_hz", "ratio"] == 1
+    plain = contrasts_table(cells, planned, Baseline(cells, None))
+    assert "metric" not in plain and plain["ratio"].tolist() == [table.loc["latency_mean_seconds", "ratio"]]
+
+
+CHAT = {"kind": "http", "url": "http://127.0.0.1:9", "stream": True, "request": {"path": "/"}}
+
+
+def data_set(folder: Path, planted: Sequence[float], slo: Mapping[str, float]) -> Path:
+    """A streaming server under MPS for two, which takes this time to the first token in each repeat."""
+    keys = {"strategies": ["mps"], "replicas": [2], "workloads": ["chat"], f"{W}.chat": CHAT, "null_cells": False}
+    made = Study(load_config(study(keys | {"repeats": len(planted), "baseline": "none", "slo": slo})))
+    for cell in made.cells:
+        tenants = [stream(index, ttft=planted[cell.repeat - 1]) | {"workload": "chat"} for index in range(2)]
+        one = of(*tenants, repeat=cell.repeat)
+        one["cell"]["workload"] = "chat"
+        records.write((folder / cell.raw), one | {"spec": made.spec(cell)})  # type: ignore[arg-type]
+    for file in ("nodes/device.json", "calibration/chat.json", "cells/mps/chat/histograms.csv"):
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text("{}")
+    (folder / "manifest.json").write_text(json.dumps({"config": made.config, "node_kind": "cpu"}))
+    return folder
+
+
+def test_two_data_sets_are_compared_in_what_streams_have(tmp_path: Path) -> None:
+    slo = {"ttft_ms": 500.0, "tpot_ms": 50.0}
+    before, after = (load(data_set(tmp_path / name, own, slo)) for name, own in (("one", MPS), ("two", SLICED)))
+    table = compare(before, after).set_index("metric")
+    assert set(table.index) > {*METRICS, "ttft_p99_seconds", "tpot_p50_seconds", "output_tokens_total_hz"}
+    row = table.loc["ttft_p50_seconds"]
+    assert row["ratio"] == pytest.approx(stats.gmean(SLICED) / stats.gmean(MPS), rel=0.01)
+    assert row["ratio_low"] > 1 and row["p_holm"] == row["p"] < 0.01
+    said = comparison(compare(before, after), "one", "two", [])
+    assert "`ttft_p50_seconds`: beyond the same 1 of 1 above 1, and 0 below." in said
+    assert table.loc["tpot_p50_seconds", "ratio"] == table.loc["goodput_total_hz", "ratio"] == 1
+    other = load(data_set(tmp_path / "three", SLICED, {"ttft_ms": 400.0}))
+    assert "goodput_total_hz" not in set(compare(before, other)["metric"]), "by another SLO it is something else"

@@ -92,6 +92,11 @@ class MeasuredCell:
         """Whose repeat it is; a whole mix is in none."""
         return self.strategy, self.workload, str(self.tenant_workload), self.replicas
 
+    def total(self, column: str) -> float | None:
+        """Sum of a number over its rows; None where none has it."""
+        known = [value for row in self.rows if (value := getattr(row, column)) is not None]
+        return sum(known) if known else None
+
 
 def by_workload(record: Record, whole: MeasuredCell, limits: Limits = NO_SLO) -> list[MeasuredCell]:
     """The cell `whole`, or a cell for each workload of a mix, with the tenants that run it."""

@@ -1,12 +1,12 @@
 """Which effects a study can distinguish: they must exceed the difference between two measurements of the same thing."""
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable
 
 from sharebench.analysis.cells.baseline import Baseline
-from sharebench.analysis.cells.rows import MeasuredCell
-from sharebench.analysis.cells.slowdown import group_slowdown
+from sharebench.analysis.cells.metrics import MEAN
+from sharebench.analysis.cells.rows import MeasuredCell, grouped
+from sharebench.analysis.cells.slowdown import group_slowdown, ratio_of
 from sharebench.analysis.statistics.intervals import Estimate, combined
 from sharebench.core.strategies import is_again
 
@@ -18,13 +18,28 @@ class Separability:
     """The A/A ratios of a study, by workload: the control over the baseline, which is then without its control."""
 
     def __init__(self, cells: Iterable[MeasuredCell], baseline: Baseline) -> None:
-        control: dict[str, list[MeasuredCell]] = defaultdict(list)
-        for cell in cells:
-            if cell.valid and cell.tenant_workload and is_again(cell.strategy):
-                control[cell.tenant_workload].append(cell)
-        self._ratio = {workload: group_slowdown(own, baseline)[0] for workload, own in control.items()}
+        of_one = [cell for cell in cells if cell.valid and cell.tenant_workload]
+        control = grouped((cell for cell in of_one if is_again(cell.strategy)), lambda cell: str(cell.tenant_workload))
+        self._ratio = {(name, MEAN): group_slowdown(own, baseline)[0] for name, own in control.items()}
+        self._pairs = {
+            name: (
+                own,
+                [
+                    cell
+                    for cell in of_one
+                    if baseline.includes(cell.strategy, cell.replicas) and cell.tenant_workload == name
+                ],
+            )
+            for name, own in control.items()
+        }
 
-    def verdict(self, tenant_workload: str, ratio: Estimate | None) -> str | None:
+    def _control(self, tenant_workload: str, metric: str) -> Estimate | None:
+        """The A/A ratio of a metric."""
+        if (tenant_workload, metric) not in self._ratio and tenant_workload in self._pairs:
+            self._ratio[tenant_workload, metric] = ratio_of(*self._pairs[tenant_workload], metric)
+        return self._ratio.get((tenant_workload, metric))
+
+    def verdict(self, tenant_workload: str, ratio: Estimate | None, metric: str = MEAN) -> str | None:
         """`yes` where the ratio differs from 1, and by more than the A/A ratio of the workload does; else `no`.
 
         The first where the ratio's interval leaves 1 out. The second where the interval (Welch) of the ratio over the
@@ -32,7 +47,7 @@ class Separability:
         is chance. Both have the noise of the baseline in them, but a baseline that is the mean of both measurements
         does not correlate with their ratio. None where one of the two has no interval.
         """
-        control = self._ratio.get(tenant_workload)
+        control = self._control(tenant_workload, metric)
         if ratio is None or control is None or ratio.low is None or ratio.high is None or control.low is None:
             return None
         beyond = abs(math.log(ratio.value)) - abs(math.log(control.value))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from sharebench.analysis.cells.baseline import Baseline
+from sharebench.analysis.cells.metrics import MEAN, value_of
 from sharebench.analysis.cells.rows import MeasuredCell
 from sharebench.analysis.statistics.intervals import Estimate, log_interval, welch_ratio
 
@@ -45,32 +46,30 @@ def cell_slowdowns(cells: Sequence[MeasuredCell], baseline: Baseline) -> list[fl
     return _paired_slowdowns(cells, seen) or _slowdowns(cells, lambda _, workload: seen.mean_seconds(workload))
 
 
-def latency_ratio(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell]) -> Estimate | None:
-    """Mean latency of one group of valid repeats over that of another; None where one of them has none.
+def ratio_of(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell], metric: str = MEAN) -> Estimate | None:
+    """A metric of one group of valid repeats over that of another; None where one of them has none.
 
     The pairs (`are_paired`) are tested, else the groups (Welch). Of cells of several devices only the pairs count,
     however many there are.
     """
-    tops, bottoms = _by_block(over), _by_block(under)
+    tops, bottoms = _by_block(over, metric), _by_block(under, metric)
     is_split = len({cell.device for cell in (*over, *under)}) > 1
-    if is_split or are_paired(over, under):
+    if is_split or are_paired(over, under, metric):
         ratios = [tops[block] / bottoms[block] for block in tops.keys() & bottoms.keys()]
         return log_interval(ratios) if ratios else None
-    all_tops, all_bottoms = (
-        [seconds for cell in cells if (seconds := cell.latency_mean_seconds)] for cells in (over, under)
-    )
+    all_tops, all_bottoms = ([value for cell in cells if (value := value_of(cell, metric))] for cells in (over, under))
     return welch_ratio(all_tops, all_bottoms) if all_tops and all_bottoms else None
 
 
-def are_paired(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell]) -> bool:
+def are_paired(over: Sequence[MeasuredCell], under: Sequence[MeasuredCell], metric: str = MEAN) -> bool:
     """Whether each cell has exactly one partner of its own run and block in the other group."""
-    tops, bottoms = _by_block(over), _by_block(under)
+    tops, bottoms = _by_block(over, metric), _by_block(under, metric)
     return bool(tops) and tops.keys() == bottoms.keys() and (len(tops), len(bottoms)) == (len(over), len(under))
 
 
-def _by_block(cells: Sequence[MeasuredCell]) -> dict[tuple[str, int], float]:
-    """Mean latency in seconds by run and block, of the cells that have one."""
-    return {(cell.pairs_within, cell.block): cell.latency_mean_seconds for cell in cells if cell.latency_mean_seconds}
+def _by_block(cells: Sequence[MeasuredCell], metric: str) -> dict[tuple[str, int], float]:
+    """A metric by run and block, of the cells that have it."""
+    return {(cell.pairs_within, cell.block): value for cell in cells if (value := value_of(cell, metric))}
 
 
 def _workload(cell: MeasuredCell) -> str:

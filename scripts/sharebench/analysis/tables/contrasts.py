@@ -1,32 +1,38 @@
 """tables/contrasts.csv: the comparisons that a study is for, tested together."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import pandas as pd
 
 from sharebench.analysis.cells.baseline import Baseline
+from sharebench.analysis.cells.metrics import MEAN, of_kinds, value_of
 from sharebench.analysis.cells.rows import GROUP, MeasuredCell, grouped
 from sharebench.analysis.cells.separability import Separability
-from sharebench.analysis.cells.slowdown import are_paired, latency_ratio
+from sharebench.analysis.cells.slowdown import are_paired, ratio_of
 from sharebench.analysis.statistics.intervals import with_holm
 from sharebench.records.tables import TableRow, frame
 from sharebench.study.study import Study
 
 
-def contrasts_table(cells: Iterable[MeasuredCell], study: Study, baseline: Baseline) -> pd.DataFrame:
-    """One row per comparison and workload; `cells` are those of `rows.by_workload`.
+def contrasts_table(
+    cells: Iterable[MeasuredCell], study: Study, baseline: Baseline, studies: Collection[str] = ()
+) -> pd.DataFrame:
+    """One row per comparison and workload, and per metric; `cells` are those of `rows.by_workload`.
 
-    Holm's adjustment counts the comparisons that could be tested: with an interval.
+    Metrics that no cell of a workload has give it no row. Holm's adjustment counts, of each metric by itself, the
+    comparisons that could be tested: with an interval.
     """
     found = grouped(cells, lambda cell: cell.group)
     separability = Separability((cell for own in found.values() for cell in own), baseline)
-    rows: list[TableRow] = []
+    rows: dict[str, list[TableRow]] = {metric: [] for metric in (MEAN, *of_kinds(studies))}
     for strategy, reference in declared(study):
         for point in _points(study, strategy, reference):
             over, under = (found[name, *point] for name in (strategy, reference))
-            row: TableRow = dict(zip(GROUP, (strategy, *point), strict=True)) | {"reference": reference}
-            rows.append(row | _compared(over, under, separability, point[1]))
-    return frame("contrasts", with_holm(rows))
+            for metric, own in rows.items():
+                row: TableRow = dict(zip(GROUP, (strategy, *point), strict=True)) | {"reference": reference}
+                if metric == MEAN or any(value_of(cell, metric) for cell in (*over, *under)):
+                    own.append(row | {"metric": metric} | _compared(over, under, separability, point[1], metric))
+    return frame("contrasts", (row for own in rows.values() for row in with_holm(own)), studies=studies)
 
 
 def declared(study: Study) -> list[tuple[str, str]]:
@@ -53,18 +59,22 @@ def _points(study: Study, strategy: str, reference: str) -> Iterator[tuple[str, 
 
 
 def _compared(
-    over: Sequence[MeasuredCell], under: Sequence[MeasuredCell], separability: Separability, tenant_workload: str
+    over: Sequence[MeasuredCell],
+    under: Sequence[MeasuredCell],
+    separability: Separability,
+    tenant_workload: str,
+    metric: str,
 ) -> TableRow:
     valid_over, valid_under = ([cell for cell in cells if cell.valid] for cells in (over, under))
     counts: TableRow = {"n": len(valid_over), "n_reference": len(valid_under)}
-    ratio = latency_ratio(valid_over, valid_under)
+    ratio = ratio_of(valid_over, valid_under, metric)
     if ratio is None:
         without = [cells for cells, valid in ((over, valid_over), (under, valid_under)) if not valid]
         reasons = [cell.reason or cell.status for cells in without for cell in cells] or ["not measured"]
         return counts | {"reason": "; ".join(dict.fromkeys(reasons))}
     return counts | {
         **ratio.columns("ratio"),
-        "paired": are_paired(valid_over, valid_under),
+        "paired": are_paired(valid_over, valid_under, metric),
         "p": ratio.probability,
-        "separable": separability.verdict(tenant_workload, ratio),
+        "separable": separability.verdict(tenant_workload, ratio, metric),
     }

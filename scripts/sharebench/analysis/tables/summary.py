@@ -16,7 +16,7 @@ from sharebench.analysis.cells.multiprogram import FORMULAS, group_metrics
 from sharebench.analysis.cells.percentiles import QUANTILES, group_percentile, note_on_percentile
 from sharebench.analysis.cells.rows import GROUP, Group, MeasuredCell, grouped, outcome
 from sharebench.analysis.cells.separability import Separability
-from sharebench.analysis.cells.slowdown import group_slowdown, latency_ratio
+from sharebench.analysis.cells.slowdown import group_slowdown, ratio_of
 from sharebench.analysis.slo import dollars_per_million
 from sharebench.analysis.statistics.intervals import Estimate, log_interval, rate_interval
 from sharebench.core.strategies import is_again
@@ -157,9 +157,9 @@ def isolation_index(loud: Sequence[MeasuredCell], quiet: Sequence[MeasuredCell])
     """1 - (T_loud - T_quiet) / T_quiet, with the mean latencies T next to neighbours and, same strategy, without any.
 
     1 if neighbours do not show, 0 if they double the latency, negative beyond. Ends of the interval are those of the
-    ratio of the latencies (`slowdown.latency_ratio`). None where either has no valid cell.
+    ratio of the latencies (`slowdown.ratio_of`). None where either has no valid cell.
     """
-    ratio = latency_ratio(loud, quiet)
+    ratio = ratio_of(loud, quiet)
     if ratio is None or ratio.low is None or ratio.high is None:
         return ratio and Estimate(2 - ratio.value, n=ratio.n)
     return Estimate(2 - ratio.value, 2 - ratio.high, 2 - ratio.low, ratio.n)

@@ -10,6 +10,11 @@ from sharebench.figures.data import DrawnStudy, Row, rows_of
 
 TOGETHER = ("antt", "stp", "harmonic_speedup", "jain_index", "worst_slowdown", "isolation_index")
 """Metrics of the summary that are about all tenants of a cell."""
+NAMES = {
+    "latency_mean_seconds": "Mean latency",
+    "output_tokens_total_hz": "Output tokens per second",
+    "goodput_total_hz": "Goodput",
+}
 COMPARED = ("p50", "p95", "p99")
 WORST = ("prometheus_count_difference_percent", "prometheus_increase_difference_percent", "longest_gap_seconds")
 MEANS = (
@@ -22,10 +27,17 @@ STEPS = ("publish", "pending", "cut", "plugin", "follow", "stable")
 LEAST_SECONDS = 0.1
 
 
-def contrasts(study: DrawnStudy) -> list[Row]:
-    """The rows of tables/contrasts.csv; none where the study has no comparison."""
+def contrasts(study: DrawnStudy) -> dict[str, list[Row]]:
+    """The rows of tables/contrasts.csv by what they compare; none where the study has no comparison."""
     rows = rows_of(study.table("contrasts"))
-    return [row | {"runs": in_words(row["workload"], row["tenant_workload"])} for row in rows]
+    named = [row | {"runs": in_words(row["workload"], row["tenant_workload"])} for row in rows]
+    found: dict[str, list[Row]] = {}
+    for row in named:
+        metric = row.get("metric", "latency_mean_seconds")
+        # Such as ttft_p50_seconds.
+        name = NAMES.get(metric) or f"{metric[: metric.index('_')].upper()} {metric.split('_')[1]}"
+        found.setdefault(name, []).append(row)
+    return found
 
 
 def controls(rows: dict[str, list[Row]]) -> list[tuple[str, Row]]:
