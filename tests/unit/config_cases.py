@@ -81,6 +81,23 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         KUBERNETES | {"strategies": ["mps-limited-200"]},
         ["'mps-limited-200'", "'kubernetes'", "caps every tenant at 100/N, no other thread_percent"],
     ),
+    "limits of each tenant by the device plugin": (
+        {**KUBERNETES, "strategies": ["mps-limited"], f"{S}.mps-limited.thread_percent": [60, 20, 20]},
+        ["'mps-limited'", "'kubernetes'", "caps every tenant at 100/N", "one that can: nvidia, simulated"],
+    ),
+    "limits of each tenant by one claim": (
+        {
+            **KUBERNETES,
+            "kubernetes.access": "dra",
+            "strategies": ["mps"],
+            f"{S}.mps.thread_percent": [60, 20, 20],
+        },
+        ["'mps'", "'kubernetes'", "limits all tenants alike and by shares", "no list of limits"],
+    ),
+    "an amount of memory by a claim": (
+        {**KUBERNETES, "kubernetes.access": "dra", "strategies": ["mps"], f"{S}.mps.memory_limit": "5Gi"},
+        ["'mps'", "no memory_limit", "one that can: nvidia, simulated"],
+    ),
     "namespace": (
         KUBERNETES | {"kubernetes.namespace": "My Space"},
         ["kubernetes.namespace:", "'My Space'", "cannot be a namespace"],

@@ -69,6 +69,29 @@ CATALOGUES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "limit of nothing": ({f"{S}.mps.memory_percent": 0}, [f"{S}.mps.memory_percent:", "0", "not above 0"]),
     "limit as text": ({f"{S}.mps.thread_percent": "half"}, ["'half'", "neither a number", "such as 100/N"]),
     "limit by M": ({f"{S}.mps.thread_percent": "100/M"}, ["'100/M'", "such as 100/N"]),
+    "limits for other tenants than there are": (
+        {f"{S}.mps.replicas": [2, 3], f"{S}.mps.thread_percent": [60, 20, 20]},
+        [f"{S}.mps.thread_percent:", "[60, 20, 20] is for 3 tenants", "replicas are [2, 3]", "give each tenant one"],
+    ),
+    "limits for different numbers of tenants": (
+        {f"{S}.mps.thread_percent": [60, 20, 20], f"{S}.mps.priority": [0, 1]},
+        [f"{S}.mps.priority:", "[0, 1] is for 2 tenants", "replicas are [3]"],
+    ),
+    "one of several limits too large": (
+        {f"{S}.mps.thread_percent": [60, 120]},
+        [f"{S}.mps.thread_percent:", "120", "use 100 or less"],
+    ),
+    "a share among limits of each": ({f"{S}.mps.thread_percent": ["100/N", 20]}, ["100/N", "is not a number"]),
+    "a memory limit in other units": (
+        {f"{S}.mps.memory_limit": "5 GB"},
+        [f"{S}.mps.memory_limit:", "'5 GB'", "such as 5Gi or 512Mi"],
+    ),
+    "two limits of the memory": (
+        {f"{S}.mps-limited.memory_limit": "5Gi"},
+        [f"{S}.mps-limited.memory_limit:", "'5Gi'", "no effect next to memory_percent", "remove one"],
+    ),
+    "no such priority": ({f"{S}.mps.priority": [0, 2]}, [f"{S}.mps.priority:", "2", "use 1 or less"]),
+    "priority without mps": ({f"{S}.mig.priority": [0]}, [f"{S}.mig.priority:", "[0]", "no effect without mps"]),
     "exclusive for two": (
         {f"{S}.exclusive.replicas": [1, 2]},
         [f"{S}.exclusive.replicas:", "[1, 2]", "one tenant", "set [1]"],

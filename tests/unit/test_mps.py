@@ -148,3 +148,14 @@ def test_a_command_that_the_daemon_does_not_know_is_refused(daemon: MpsDaemon) -
     daemon.start("GPU-1", None, None)
     with pytest.raises(NodeError, match="Unknown command"):
         daemon.command("lspart")
+
+
+def test_variables_are_those_that_a_process_was_started_with() -> None:
+    ours = {"CUDA_MPS_CLIENT_PRIORITY": "1", "OTHER": "2"}
+    process = subprocess.Popen(["sleep", "60"], env=ours)
+    try:
+        assert mps.variables_of(process.pid, mps.CLIENT_VARIABLES) == {"CUDA_MPS_CLIENT_PRIORITY": "1"}
+    finally:
+        process.kill()
+        process.wait()
+    assert mps.variables_of(process.pid, mps.CLIENT_VARIABLES) == {}

@@ -9,6 +9,8 @@ import pytest
 
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Grant
+from sharebench.nodes.host import nvidia_evidence
+from sharebench.nodes.host.mps import PRIORITY_VARIABLE as PRIORITY
 from sharebench.nodes.host.nvidia_evidence import collect
 from sharebench.nodes.host.nvml import Occupant
 from tenant.contract import device_digest
@@ -227,3 +229,38 @@ def test_limits_hold_from_inside_and_outside(answer: str, changes: dict[str, Any
     daemon = Daemon([1, 2, 3, 4], threads=25.0, memory=answer)
     found = evidence("mps", records, {"mps": [1, 2, 3, 4]}, [daemon], threads="100/N", memory="100/N")
     assert broken(found) == names
+
+
+UNEQUAL = Strategy("own", ("mps",), thread_percent=(60.0, 20.0), memory_limit=("70Gi", "20Gi"), priority=(0, 1))
+
+
+@pytest.mark.parametrize(
+    "changes, started, names",
+    [
+        ({}, {}, set()),
+        ({"sm_count": 78}, {}, {"SMs"}),
+        ({"memory_free_bytes": 21 * GIB}, {}, {"free memory in bytes"}),
+        ({"over_limit_refused": False}, {}, {"allocation beyond the limit refused"}),
+        ({}, {22: {"CUDA_MPS_CLIENT_PRIORITY": "0"}}, {"MPS variables of the client"}),
+        ({}, {22: {}}, {"MPS variables of the client"}),
+    ],
+)
+def test_each_tenants_own_limits_are_proven(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], started: dict[int, dict[str, str]], names: set[str]
+) -> None:
+    """Two tenants, `changes` being of the second one's view, and `started` what processes were started with instead."""
+    variables = [
+        {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": share, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": limit} | {PRIORITY: priority}
+        for share, limit, priority in (("60", "0=71680M", "0"), ("20", "0=20480M", "1"))
+    ]
+    seen = dict(enumerate(variables, 21)) | started
+    monkeypatch.setattr(nvidia_evidence, "variables_of", lambda pid, names: seen[pid])
+    grants = [Grant(index, 0, environment=own | {"OTHER": "1"}) for index, own in enumerate(variables)]
+    first = view(21, sm_count=78, memory_free_bytes=69 * GIB, over_limit_refused=True)
+    second = view(22, **{"sm_count": 26, "memory_free_bytes": 19 * GIB, "over_limit_refused": True} | changes)
+    occupants = [Occupant(pid, "mps", GIB) for pid in (21, 22)]
+    found = collect(UNEQUAL, [Gpu()], grants, [first, second], occupants, [Daemon([21, 22])])
+    assert broken(found) == names
+    clients = [item for item in found if item["name"] == "MPS variables of the client"]
+    assert [item["expected"] for item in clients] == variables
+    assert [item["source"] for item in clients] == ["tenant 0", "tenant 1"]

@@ -172,6 +172,44 @@ def test_a_memory_limit_is_probed_beyond_its_share(node: NvidiaNode) -> None:
     assert int(grant.environment["SHAREBENCH_PROBE_BYTES"]) > node.gpu.memory_bytes / 4
 
 
+def test_limits_of_each_tenant_are_in_its_own_environment(node: NvidiaNode) -> None:
+    strategy = replace(
+        mechanism("mps"),
+        thread_percent=(60.0, 20.0, 20.0),
+        memory_limit=("20Gi", "512Mi", "5Gi"),
+        priority=(0, 1, 1),
+    )
+    assert node.infeasible(strategy, 3) is None
+    own = [grant.environment for grant in node.grants(strategy, 3)]
+    assert [each["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] for each in own] == ["60", "20", "20"]
+    assert [each["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] for each in own] == ["0=20480M", "0=512M", "0=5120M"]
+    assert [each["CUDA_MPS_CLIENT_PRIORITY"] for each in own] == ["0", "1", "1"]
+    assert [int(each["SHAREBENCH_PROBE_BYTES"]) for each in own] == [21 << 30, 3 << 29, 6 << 30]
+    # The server's own default would be a ceiling for all.
+    node.ensure(State(strategy, None, 1))
+    server = node._daemons()[0].server()
+    assert server is not None
+    assert (node._daemons()[0].thread_percent(server), node._daemons()[0].memory_limit(server)) == (100.0, "")
+
+
+def test_an_amount_of_memory_for_all_is_the_servers(node: NvidiaNode) -> None:
+    strategy = replace(mechanism("mps"), memory_limit="5Gi", thread_percent=(60.0, 40.0))
+    node.ensure(State(strategy, None, 1))
+    process = node._daemons()[0].server()
+    assert process is not None
+    assert node._daemons()[0].memory_limit(process) == "5120M"
+    environment = node.grants(strategy, 2)[1].environment
+    assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" not in environment
+    assert int(environment["SHAREBENCH_PROBE_BYTES"]) == 6 << 30
+    assert node.infeasible(replace(strategy, memory_limit="200Gi"), 2) == (
+        "a memory_limit of 204800Mi is more than the GPU has, 143771Mi"
+    )
+    server: Any = {"name": "llm", "kind": "http", "port": None, "command": ["serve", "--memory={fraction}"]}
+    assert node.infeasible(strategy, 2, [server]) == (
+        "llm is given its {fraction} of the memory; use memory_percent, no memory_limit"
+    )
+
+
 def test_each_tenant_gets_a_mig_instance_of_its_own(node: NvidiaNode, mock_nvml: Path) -> None:
     mock_nvml.write_text("gpu 0: 1g.18gb@6 3g.71gb@0 1g.18gb@5\n")
     grants = node.grants(STRATEGIES["mig"], 2)

@@ -2,9 +2,9 @@
 
 # The annotations are what pydantic reads: no `from __future__ import annotations`, which would hand it text.
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from sharebench.config.values import (
     Count,
@@ -26,8 +26,10 @@ from sharebench.config.values import (
     Text,
     Unique,
     as_number,
+    is_list,
 )
 from sharebench.core.programs import OF_KIND
+from sharebench.core.strategies import LIMITS, MPS_CLIENTS
 from sharebench.core.study_config import Access, Interval, Mechanism, SweptKey
 
 
@@ -62,12 +64,22 @@ Argument = Annotated[
     ),
 ]
 Module = Annotated[str, Matching("[a-z][a-z0-9_]*", "is not the name of a Python module")]
+Percent = Numeric[Annotated[float, Field(gt=0, le=100)]]
+Each = Field(min_length=1, max_length=MPS_CLIENTS)
 Share = Annotated[
-    Annotated[Numeric[Annotated[float, Field(gt=0, le=100)]], Tag("number")]
+    Annotated[Percent, Tag("number")]
     | Annotated[
         str, Matching("[1-9][0-9]{0,3}/N", "is neither a number of percent nor a share such as 100/N"), Tag("text")
-    ],
-    Discriminator(lambda value: "text" if isinstance(as_number(value), str) else "number"),
+    ]
+    | Annotated[list[Percent], Each, Tag("each")],
+    Discriminator(
+        lambda value: "each" if is_list(value) else "text" if isinstance(as_number(value), str) else "number"
+    ),
+]
+Amount = Annotated[str, Matching("[1-9][0-9]{0,6}(Mi|Gi)", "is not an amount of memory such as 5Gi or 512Mi")]
+Memory = Annotated[
+    Annotated[Amount, Tag("amount")] | Annotated[list[Amount], Each, Tag("each")],
+    Discriminator(lambda value: "each" if is_list(value) else "amount"),
 ]
 
 
@@ -125,10 +137,26 @@ class Strategy(Section):
     instances: Maybe[Count] = None
     """MIG instances that the tenants share; `null` makes one per tenant. Layers need it."""
     thread_percent: Maybe[Share] = None
-    """Share of the SMs that a tenant may use under `mps`, or `100/N` where N is the number of tenants; at most 100."""
+    """Share of the SMs that a tenant may use under `mps`, or `100/N` where N is the number of tenants; at most 100. A
+    list such as `[60, 20, 20]` has each tenant's own, and sets the number of tenants."""
     memory_percent: Maybe[Share] = None
     """The same of the memory."""
+    memory_limit: Maybe[Memory] = None
+    """Memory that a tenant may use under `mps`, such as `5Gi`, in place of `memory_percent`; or a list."""
+    priority: Maybe[Annotated[List[Numeric[Annotated[int, Field(ge=0, le=1)]]], Each]] = None
+    """Priority of each tenant under `mps`: 0 is normal, 1 below normal."""
     pod: Maybe[Pod] = None
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """The limits of which each tenant has its own, and for how many tenants they are."""
+        return {name: len(own) for name in LIMITS if isinstance(own := getattr(self, name), list)}
+
+    @model_validator(mode="after")
+    def _has_tenants_for_lists(self) -> Self:
+        if self.replicas is None and self.lengths:
+            self.replicas = [next(iter(self.lengths.values()))]
+        return self
 
 
 class Job(Section):

@@ -18,7 +18,7 @@ from sharebench.config.words import shown, unknown
 from sharebench.core import faults
 from sharebench.core.capabilities import KINDS, KNOWN_LAYERS, can, kinds_that_can, resolve_node
 from sharebench.core.pod_template import PLACEHOLDERS, names_in, texts
-from sharebench.core.strategies import AGAIN, catalogue
+from sharebench.core.strategies import AGAIN, LIMITS, catalogue
 from sharebench.core.study_config import has_jobs
 
 # Files next to nodes/{strategy}.json, and the config's word for no baseline.
@@ -82,11 +82,12 @@ def _strategy_entry(key: str, name: str, entry: Strategy) -> Iterator[str]:
     if "exclusive" in mechanisms and entry.replicas != [1]:
         yield f"{key}.replicas: {shown(entry.replicas)} is not possible, exclusive means one tenant; set [1]"
     needs = dict.fromkeys(("profile", "profiles", "instances", "claim_per"), "mig")
-    needs |= dict.fromkeys(("thread_percent", "memory_percent"), "mps") | {"interval": "time-slicing"}
+    needs |= dict.fromkeys(LIMITS, "mps") | {"interval": "time-slicing"}
     for option, mechanism in needs.items():
         is_schedulers = entry.pod is not None and mechanism == "mps"
         if getattr(entry, option) is not None and mechanism not in mechanisms and not is_schedulers:
             yield f"{key}.{option}: {shown(getattr(entry, option))} has no effect without {mechanism}; remove it"
+    yield from _limits(key, entry)
     if entry.pod is not None:
         yield from _pod_template(key, entry, entry.pod)
     if entry.interval is not None and "mig" in mechanisms:
@@ -100,6 +101,18 @@ def _strategy_entry(key: str, name: str, entry: Strategy) -> Iterator[str]:
         yield f"{key}.profile: null is not enough for mig; give a profile such as 1g, or several as profiles"
     if len(mechanisms) == 2 and entry.instances is None:
         yield f"{key}.instances: null is not enough for layers; set the number that the tenants share, such as 2"
+
+
+def _limits(key: str, entry: Strategy) -> Iterator[str]:
+    """Limits of each tenant that are for different numbers of tenants, and two limits of the memory."""
+    for name, number in entry.lengths.items():
+        if entry.replicas != [number]:
+            yield (
+                f"{key}.{name}: {shown(getattr(entry, name))} is for {number} tenants, replicas are "
+                f"{shown(entry.replicas)}; give each tenant one, as in all lists of the entry"
+            )
+    if entry.memory_limit is not None and entry.memory_percent is not None:
+        yield f"{key}.memory_limit: {shown(entry.memory_limit)} has no effect next to memory_percent; remove one"
 
 
 def _pod_template(key: str, entry: Strategy, pod: Pod) -> Iterator[str]:

@@ -89,13 +89,18 @@ def _scalar(value: Any) -> Any:
     raise PydanticCustomError(REFUSED, "is not true or false or a number or text")
 
 
+def is_list(value: Any) -> bool:
+    """Whether it is a list as it stands."""
+    return isinstance(value, list | tuple)
+
+
 def as_list(value: Any) -> Any:
     """`a,b` and one bare value are lists, too."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",")] if value.strip() else []
     if value is None:
         return []
-    return list(value) if isinstance(value, list | tuple) else value if isinstance(value, dict) else [value]
+    return list(value) if is_list(value) else value if isinstance(value, dict) else [value]
 
 
 def _none(value: Any) -> Any:

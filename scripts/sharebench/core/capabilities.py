@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sharebench.core.files import REPOSITORY
-from sharebench.core.strategies import MECHANISMS, Strategy
+from sharebench.core.strategies import LIMITS, MECHANISMS, Strategy
 from sharebench.core.study_config import Kind, StudyConfig
 
 # Layers that make sense, outer first: only MIG partitions a device into parts that can be shared again.
@@ -25,6 +25,8 @@ class Capability:
     limits: bool = True
     only_even_limits: bool = False
     """A share other than the even one of 100/N is out of reach."""
+    own_limits: bool = False
+    """Each tenant may have its own, the memory's may be an amount, and MPS clients have a priority."""
     claims: bool = False
     """What only a resource claim can ask for: the length of a time slice, and which instances belong together."""
 
@@ -49,8 +51,8 @@ class NodeKind:
 KINDS: Mapping[str, NodeKind] = {
     # A stand-in shares cores by affinity: nothing caps a share of threads or memory, there are no streams.
     "cpu": NodeKind("host.cpu.CpuNode", 1.5, Capability(frozenset(MECHANISMS) - {"streams"}, limits=False)),
-    "nvidia": NodeKind("host.nvidia.NvidiaNode", 10.0, has_gpus=True),
-    "simulated": NodeKind("simulated.node.SimulatedNode", 0.2, is_virtual=True),
+    "nvidia": NodeKind("host.nvidia.NvidiaNode", 10.0, Capability(own_limits=True), has_gpus=True),
+    "simulated": NodeKind("simulated.node.SimulatedNode", 0.2, Capability(own_limits=True), is_virtual=True),
     "kubernetes": NodeKind("kubernetes.node.ClusterNode", 15.0, None, has_gpus=True, is_slow_to_switch=True),
 }
 IN_PODS = frozenset(MECHANISMS) - {"streams", "sequential"}
@@ -97,13 +99,13 @@ def can(kind: str, strategy: Strategy, access: str | None) -> str | None:
         return "nothing sets the length of a time slice there but access: dra"
     if strategy.claim_per is not None and not capability.claims:
         return "nothing claims its instances there but access: dra"
-    limits = {
-        key: limit for key in ("thread_percent", "memory_percent") if (limit := getattr(strategy, key)) is not None
-    }
+    limits = {key: limit for key in LIMITS if (limit := getattr(strategy, key)) is not None}
     if limits and not capability.limits:
         return f"it cannot enforce {' and '.join(limits)}"
     if capability.only_even_limits and any(limit != "100/N" for limit in limits.values()):
         return f"its device plugin caps every tenant at 100/N, no other {' or '.join(limits)}"
+    if (strategy.is_unequal or strategy.memory_limit is not None) and not capability.own_limits:
+        return "it limits all tenants alike and by shares: no list of limits, no memory_limit, no priority"
     return None
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from string import Template
 from typing import Literal, get_args
 
-from sharebench.core.spec import Limits, PodSpec
+from sharebench.core.spec import PodSpec, TenantLimits
 
 # What each stands for, and the limit of the entry that it is made from.
 PLACEHOLDERS: Mapping[str, str | None] = {
@@ -42,16 +42,16 @@ def needs_memory(template: PodSpec) -> bool:
     return any("memory_mib" in names_in(text) for _, text in texts(template))
 
 
-def filled(template: PodSpec, replicas: int, limits: Limits, memory_mib: int | None) -> PodSpec:
+def filled(template: PodSpec, replicas: int, limits: TenantLimits, memory_mib: int | None) -> PodSpec:
     """A strategy's template for `replicas` tenants with these limits (`Strategy.limits`, in percent).
 
     `memory_mib` is the GPU's memory; None, where it is not known, is enough for a template without `memory_mib`.
     """
     values = {"replicas": str(replicas), "fraction": f"{100 // replicas / 100:.2f}"}
-    percents = {"thread_percent": limits["thread_percent"], "memory_percent": limits["memory_percent"]}
+    percents = {"thread_percent": limits.thread_percent, "memory_percent": limits.memory_percent}
     values |= {name: f"{int(percent)}" for name, percent in percents.items() if percent is not None}
-    if memory_mib is not None and limits["memory_percent"] is not None:
-        values["memory_mib"] = str(int(memory_mib * limits["memory_percent"] / 100))
+    if memory_mib is not None and limits.memory_percent is not None:
+        values["memory_mib"] = str(int(memory_mib * limits.memory_percent / 100))
 
     def fill(part: Filled) -> dict[str, str]:
         return {name: Template(text).substitute(values) for name, text in template[part].items()}

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, NotRequired, TypedDict, final
+from typing import Any, Literal, NotRequired, TypedDict, cast, final
 
 Limit = float | str
 """Percent, or a share such as 100/N where N is the number of tenants."""
@@ -17,10 +18,46 @@ Scalar = bool | int | float | str
 
 
 class Limits(TypedDict):
-    """Limits of one tenant in percent of the device; None where there are none."""
+    """Limits of a cell's tenants: one for all, or a list with each tenant's own; None where there are none.
 
-    thread_percent: float | None
-    memory_percent: float | None
+    Percent is of the device; `memory_limit` is an amount such as 5Gi, `priority` is that of MPS clients.
+    """
+
+    thread_percent: float | list[float] | None
+    memory_percent: float | list[float] | None
+    memory_limit: NotRequired[str | list[str]]
+    priority: NotRequired[list[int]]
+
+
+@dataclass(frozen=True)
+class TenantLimits:
+    """Limits of one tenant; None where there are none."""
+
+    thread_percent: float | None = None
+    memory_percent: float | None = None
+    memory_limit: str | None = None
+    priority: int | None = None
+
+    def memory_bytes(self, whole_bytes: int) -> int | None:
+        """The memory that it may use, of a device with that much."""
+        if self.memory_limit is not None:
+            return in_bytes(self.memory_limit)
+        return None if self.memory_percent is None else int(whole_bytes * self.memory_percent / 100)
+
+    def besides(self, others: TenantLimits) -> TenantLimits:
+        """Those that the others are not."""
+        return TenantLimits(**{key: own for key, own in vars(self).items() if own != getattr(others, key)})
+
+
+def limits_of(limits: Limits, index: int) -> TenantLimits:
+    """Those of tenant `index`."""
+    own = {key: value[index] if isinstance(value, list) else value for key, value in limits.items()}
+    return TenantLimits(**cast(dict[str, Any], own))
+
+
+def in_bytes(amount: str) -> int:
+    """An amount of memory such as 5Gi or 512Mi."""
+    return int(amount[:-2]) << {"Mi": 20, "Gi": 30}[amount[-2:]]
 
 
 class PodSpec(TypedDict):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
-from sharebench.core.spec import Limit, Limits, PodSpec, StrategySpec
+from sharebench.core.spec import Limit, Limits, PodSpec, StrategySpec, TenantLimits
 from sharebench.core.study_config import Mechanism, StudyConfig
 
 # What NVIDIA's device plugin sets as each MPS client's share of the SMs, whatever else is asked for.
@@ -24,6 +24,7 @@ WHOLE_GPU: PodSpec = {
     "shows": {},
 }
 MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)
+LIMITS = ("thread_percent", "memory_percent", "memory_limit", "priority")
 AGAIN = "-again"
 # Clients of one MPS server up to CUDA 13.0 (60 from 13.1 on).
 MPS_CLIENTS = 48
@@ -39,6 +40,12 @@ def is_again(strategy: str) -> bool:
     return strategy.endswith(AGAIN)
 
 
+def _effective(limit: Limit | tuple[float, ...] | None, replicas: int) -> float | list[float] | None:
+    if isinstance(limit, tuple):
+        return [parse_limit(own, replicas) for own in limit]
+    return None if limit is None else parse_limit(limit, replicas)
+
+
 def parse_limit(limit: Limit, replicas: int) -> float:
     """A tenant's share in percent, at most 100; `limit` is a number of percent, or 100/N with N = `replicas`.
 
@@ -51,8 +58,10 @@ def parse_limit(limit: Limit, replicas: int) -> float:
     return min(100.0, float(limit))
 
 
-def in_whole_percent(limit: Limit | None) -> Limit | None:
+def in_whole_percent(limit: Limit | tuple[float, ...] | None) -> Limit | tuple[float, ...] | None:
     """The limit rounded down to whole percent: 100//N for 100/N."""
+    if isinstance(limit, tuple):
+        return tuple(float(int(own)) for own in limit)
     if isinstance(limit, str):
         return limit if "//" in limit else limit.replace("/", "//")
     return None if limit is None else float(int(limit))
@@ -83,8 +92,11 @@ class Strategy:
     """One mechanism, or two layers, the outer one first."""
     profile: str | None = None
     instances: int | None = None
-    thread_percent: Limit | None = None
-    memory_percent: Limit | None = None
+    thread_percent: Limit | tuple[float, ...] | None = None
+    """Of a tuple, here and below, each tenant has its own."""
+    memory_percent: Limit | tuple[float, ...] | None = None
+    memory_limit: str | tuple[str, ...] | None = None
+    priority: tuple[int, ...] | None = None
     replicas: tuple[int, ...] | None = None
     """Numbers of tenants for this strategy, in place of the study's; None takes the study's."""
     profiles: tuple[str, ...] | None = None
@@ -99,11 +111,29 @@ class Strategy:
     """`instance` for a resource claim for each MIG instance; None for one claim, which all tenants of a cell name."""
 
     def limits(self, replicas: int) -> Limits:
-        """Effective limits of one of `replicas` tenants, in percent; None where there is none."""
-        return {
-            "thread_percent": None if self.thread_percent is None else parse_limit(self.thread_percent, replicas),
-            "memory_percent": None if self.memory_percent is None else parse_limit(self.memory_percent, replicas),
+        """Effective limits of `replicas` tenants; a key that specs did not always have only where it is given."""
+        limits: Limits = {
+            "thread_percent": _effective(self.thread_percent, replicas),
+            "memory_percent": _effective(self.memory_percent, replicas),
         }
+        if self.memory_limit is not None:
+            limits["memory_limit"] = (
+                list(self.memory_limit) if isinstance(self.memory_limit, tuple) else self.memory_limit
+            )
+        if self.priority is not None:
+            limits["priority"] = list(self.priority)
+        return limits
+
+    def shared_limits(self, replicas: int) -> TenantLimits:
+        """The limits that all tenants have alike."""
+        limits = self.limits(replicas)
+        alike = {key: limit for key, limit in limits.items() if not isinstance(limit, list)}
+        return TenantLimits(**cast(dict[str, Any], alike))
+
+    @property
+    def is_unequal(self) -> bool:
+        """Whether each tenant has limits or a priority of its own."""
+        return any(isinstance(getattr(self, name), tuple) for name in LIMITS)
 
     def groups(self, replicas: int) -> int:
         """Into how many parts the device is cut for `replicas` tenants: one, or as many as there are MIG instances."""

@@ -42,8 +42,10 @@ class StrategyEntry(TypedDict):
     profile: str | None
     profiles: list[str] | None
     instances: int | None
-    thread_percent: Limit | None
-    memory_percent: Limit | None
+    thread_percent: Limit | list[float] | None
+    memory_percent: Limit | list[float] | None
+    memory_limit: str | list[str] | None
+    priority: list[int] | None
     pod: PodSpec | None
 
 

@@ -1,6 +1,6 @@
 """A tenant's limits under MPS: the memory that it may use, and whether what it saw is within them."""
 
-from sharebench.core.spec import Limits
+from sharebench.core.spec import TenantLimits
 from sharebench.nodes.contract import Evidence, item
 from tenant.contract import PROBE_VARIABLE, View
 
@@ -10,10 +10,9 @@ PROBE_BEYOND_BYTES = 1 << 30
 SM_TOLERANCE = 2
 
 
-def memory_limit(memory_bytes: int | None, limits: Limits) -> int | None:
+def memory_limit(memory_bytes: int | None, limits: TenantLimits) -> int | None:
     """A tenant's memory in bytes; None where it has no limit, or the size of the device's is not known."""
-    percent = limits["memory_percent"]
-    return None if percent is None or memory_bytes is None else int(memory_bytes * percent / 100)
+    return None if memory_bytes is None else limits.memory_bytes(memory_bytes)
 
 
 def probe(limit_bytes: int | None) -> dict[str, str]:
@@ -22,10 +21,10 @@ def probe(limit_bytes: int | None) -> dict[str, str]:
 
 
 def within_limits(
-    limits: Limits, sm_count: int | None, memory_bytes: int | None, view: View | None, source: str
+    limits: TenantLimits, sm_count: int | None, memory_bytes: int | None, view: View | None, source: str
 ) -> Evidence:
     """Evidence from what a tenant saw of a device with that number of SMs and that memory; None is not compared."""
-    threads, evidence = limits["thread_percent"], Evidence()
+    threads, evidence = limits.thread_percent, Evidence()
     sms = view and view["sm_count"]
     if sm_count is not None and threads is None:
         evidence.append(item("SMs", sm_count, sms, source))

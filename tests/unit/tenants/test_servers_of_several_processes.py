@@ -137,6 +137,7 @@ def test_a_staggered_tenant_that_takes_too_long_is_hung_and_the_next_one_never_s
     [
         ("time-slicing", {}, 4, 0.25),
         ("mps", {f"{S}.mps.memory_percent": "80/N"}, 4, 0.2),
+        ("mps", {f"{S}.mps.memory_percent": [60, 30]}, 2, 0.3),
         ("mig", {}, 4, 1),
         ("mig-mps", {}, 4, 0.5),
         ("exclusive", {}, 1, 1),
@@ -146,7 +147,7 @@ def test_a_tenant_knows_its_part_of_the_memory_that_it_sees(
     strategy: str, changes: dict[str, Any], replicas: int, fraction: float
 ) -> None:
     spec = simulated(changes).spec_of(Cell(strategy, "matmul", replicas, 1))
-    assert memory_fraction(spec) == pytest.approx(fraction)
+    assert memory_fraction(spec, replicas - 1) == pytest.approx(fraction)
 
 
 def test_number_and_share_of_the_tenants_are_filled_in(tmp_path: Path) -> None:

@@ -94,7 +94,8 @@ def tenants_that_fit(record: Record) -> int | None:
     if not tenants or len(tenants) < len(by_tenant) or used_mib is None:
         return None
     mechanisms = parse(record["spec"])["strategy"]["mechanisms"]
-    if MEMORY_NOT_FREE.intersection(mechanisms) or record["limits"]["memory_percent"] is not None:
+    has_limit = record["limits"]["memory_percent"] is not None or "memory_limit" in record["limits"]
+    if has_limit or MEMORY_NOT_FREE.intersection(mechanisms):
         return None
     besides_mib = max(0.0, used_mib - sum(tenants))
     return math.floor((total_bytes / MIB - besides_mib) / max(tenants))

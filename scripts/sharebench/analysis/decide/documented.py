@@ -6,7 +6,7 @@ Where a study has measured the same thing, that counts instead.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sharebench.core.strategies import Strategy
+from sharebench.core.strategies import LIMITS, Strategy
 
 MEASURED, DOCUMENTED, UNKNOWN = "measured", "documented", "unknown"
 MIG_GUIDE = "NVIDIA MIG user guide"
@@ -78,4 +78,4 @@ def effort(strategy: Strategy) -> tuple[int, str]:
 
 def limited(strategy: Strategy) -> bool:
     """Whether it caps what each tenant gets of the SMs or of the memory."""
-    return strategy.thread_percent is not None or strategy.memory_percent is not None
+    return any(getattr(strategy, limit) is not None for limit in LIMITS)

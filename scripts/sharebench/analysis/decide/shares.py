@@ -78,6 +78,9 @@ def parts(strategy: Strategy, replicas: int, device: Device) -> tuple[Part, ...]
     if strategy.mechanisms[-1] == "time-slicing" and strategy.thread_percent is not None:
         # Another scheduler's library delays them besides.
         return None
+    if strategy.is_unequal:
+        # The parts know tenants that are alike.
+        return None
     groups = strategy.groups(replicas)
     known = [device.units] * groups
     if strategy.mechanisms[0] == "mig":
@@ -97,7 +100,7 @@ def _part(strategy: Strategy, replicas: int, tenants: int, units: int, kind: str
         return Part(tenants, tenants, 1, 1 / units)
     if inner not in ("mps", "streams"):
         return Part(tenants, 1, 1, 1 / units)
-    share, percent = tenants / units, strategy.limits(replicas)["thread_percent"]
+    share, percent = tenants / units, strategy.shared_limits(replicas).thread_percent
     if percent is not None:
         # The simulated node rounds down to SMs; a GPU takes whole percents and rounds down to pairs of SMs.
         allowed = units * percent / 100 if kind == "simulated" else units * math.floor(percent) / 100 // 2 * 2

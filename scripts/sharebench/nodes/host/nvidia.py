@@ -20,9 +20,10 @@ import sharebench.nodes.host.mps as mps
 from sharebench.config.workloads import is_one_launch
 from sharebench.core.capabilities import gpu_python
 from sharebench.core.files import Damaged, read_json, write_json
-from sharebench.core.spec import Spec, WorkloadSpec
+from sharebench.core.spec import Spec, WorkloadSpec, limits_of
 from sharebench.core.strategies import MPS_CLIENTS, Strategy, profile_matches
 from sharebench.core.study_config import NvidiaOptions
+from sharebench.core.units import MEBIBYTE
 from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
 from sharebench.nodes.host import host_cpu
 from sharebench.nodes.host.gpu_telemetry import NvmlSampler, idle_power_watts
@@ -32,7 +33,7 @@ from sharebench.nodes.host.nvidia_evidence import Target, collect
 from sharebench.nodes.host.nvml import Gpu
 from sharebench.nodes.host.processes import ProcessTenants
 from sharebench.nodes.host.programs.tenants import infeasible
-from sharebench.nodes.limits import memory_limit, probe
+from sharebench.nodes.limits import probe
 from sharebench.nodes.node import UNKNOWN, Characteristics, Node
 from sharebench.records.types import NodeFacts
 from tenant.contract import PIPE_VARIABLE, TenantReport
@@ -169,6 +170,20 @@ class NvidiaNode(Node):
             return self._mig_infeasible(strategy, replicas)
         if self.gpu.mig_is_on():
             return "MIG mode is on, so that only MIG instances can be used"
+        return self._limit_infeasible(strategy, replicas, workloads)
+
+    def _limit_infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec]) -> str | None:
+        if strategy.memory_limit is None:
+            return None
+        limits, has = strategy.limits(replicas), self.gpu.memory_bytes
+        most = max(limits_of(limits, index).memory_bytes(has) or 0 for index in range(replicas))
+        if most > has:
+            return f"a memory_limit of {most // MEBIBYTE}Mi is more than the GPU has, {has // MEBIBYTE}Mi"
+        for workload in workloads:
+            if any("{fraction}" in word for word in workload.get("command") or ()):
+                return (
+                    f"{workload['name']} is given its {{fraction}} of the memory; use memory_percent, no memory_limit"
+                )
         return None
 
     def not_attempted(self, strategy: Strategy, workloads: Sequence[WorkloadSpec]) -> str | None:
@@ -208,7 +223,7 @@ class NvidiaNode(Node):
     def grants(self, strategy: Strategy, replicas: int) -> list[Grant]:
         """Device, pipe directory and memory probe of each tenant; under `streams` all are in one process."""
         targets = self.targets(strategy, replicas)
-        limits = strategy.limits(replicas)
+        limits, shared = strategy.limits(replicas), strategy.shared_limits(replicas)
         process = 0 if strategy.mechanisms == ("streams",) else None
         grants = []
         for index in range(replicas):
@@ -219,7 +234,9 @@ class NvidiaNode(Node):
                 # Without MPS a directory where no daemon is: nothing that runs on this host can be met by accident.
                 PIPE_VARIABLE: str(self._daemon_folder(group) / "pipe"),
             }
-            variables |= probe(memory_limit(targets[group].memory_bytes, limits))
+            own, memory_bytes = limits_of(limits, index), targets[group].memory_bytes
+            variables |= mps.client_variables(own.besides(shared), memory_bytes)
+            variables |= probe(own.memory_bytes(memory_bytes))
             grants.append(Grant(index, group, environment=variables, process=process))
         return grants
 
@@ -290,10 +307,10 @@ class NvidiaNode(Node):
         self.host_folder.mkdir(mode=0o700, exist_ok=True)
         if state.strategy.mechanisms[0] == "mig" and self.may_change_mig:
             self._partition(state.strategy)
-        limits = state.strategy.limits(state.replicas or MPS_CLIENTS)
+        limits = state.strategy.shared_limits(state.replicas or MPS_CLIENTS)
         for group, target in enumerate(self._shared(state)):
-            memory_bytes = memory_limit(target.memory_bytes, limits)
-            mps.MpsDaemon(self._daemon_folder(group)).start(target.uuid, limits["thread_percent"], memory_bytes)
+            memory_bytes = limits.memory_bytes(target.memory_bytes)
+            mps.MpsDaemon(self._daemon_folder(group)).start(target.uuid, limits.thread_percent, memory_bytes)
 
     @property
     def _layout_file(self) -> Path:

@@ -3,11 +3,11 @@
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sharebench.core.spec import Limits
+from sharebench.core.spec import TenantLimits, limits_of
 from sharebench.core.strategies import Strategy
 from sharebench.core.units import MEBIBYTE
 from sharebench.nodes.contract import Evidence, Grant, is_external_server, item
-from sharebench.nodes.host.mps import MpsDaemon
+from sharebench.nodes.host.mps import CLIENT_VARIABLES, MpsDaemon, variables_of
 from sharebench.nodes.host.nvml import Occupant
 from sharebench.nodes.limits import within_limits
 from tenant.contract import ProcessView, TenantReport, View, device_digest
@@ -35,7 +35,7 @@ def collect(
     daemons: Sequence[MpsDaemon],
 ) -> Evidence:
     """The record's `evidence`: one item per fact. No process id is written down, only how they agree."""
-    limits = strategy.limits(len(grants))
+    limits, shared = strategy.limits(len(grants)), strategy.shared_limits(len(grants))
     # An external server is not on this GPU.
     both = [pair for pair in zip(grants, records, strict=True) if not is_external_server(pair[1])]
     grants, records = [grant for grant, _ in both], [record for _, record in both]
@@ -44,7 +44,8 @@ def collect(
     evidence: Evidence = []
     for grant, record in both:
         if "measured_by" not in record:
-            evidence += _from_inside(targets[grant.group], limits, grant, record["view"])
+            own = limits_of(limits, grant.index)
+            evidence += _from_inside(targets[grant.group], own, grant, record["view"])
         elif (outside := record.get("outside")) is not None:
             evidence += _from_outside(targets[grant.group], grant, outside, kinds)
     # Streams are tenants of one process.
@@ -56,9 +57,11 @@ def collect(
     )
     if under_mps:
         for group, target in enumerate(targets):
-            members = [family for grant, family in zip(grants, families, strict=True) if grant.group == group]
+            members = [pair for pair in zip(grants, families, strict=True) if pair[0].group == group]
             daemon = daemons[group] if group < len(daemons) else None
-            evidence += _from_daemon(daemon, target, limits, members)
+            evidence += _from_daemon(daemon, target, shared, [family for _, family in members])
+            if daemon is not None and strategy.is_unequal:
+                evidence += _from_clients(daemon, members)
     else:
         evidence.append(item("our MPS daemons", 0, len(daemons), "node"))
     return evidence
@@ -92,14 +95,14 @@ def _from_outside(target: Target, grant: Grant, outside: ProcessView, on_gpu: Co
     ]
 
 
-def _from_inside(target: Target, limits: Limits, grant: Grant, view: View | None) -> Evidence:
+def _from_inside(target: Target, limits: TenantLimits, grant: Grant, view: View | None) -> Evidence:
     source = f"tenant {grant.index}"
     evidence = [item("device", device_digest(target.uuid), view and view["device"], source)]
     return evidence + within_limits(limits, target.sm_count, target.memory_bytes, view, source)
 
 
 def _from_daemon(
-    daemon: MpsDaemon | None, target: Target, limits: Limits, members: Sequence[Sequence[int | None]]
+    daemon: MpsDaemon | None, target: Target, limits: TenantLimits, members: Sequence[Sequence[int | None]]
 ) -> Evidence:
     server = daemon.server() if daemon is not None else None
     if daemon is None or server is None:
@@ -109,15 +112,29 @@ def _from_daemon(
     found = {"tenants": sum(not clients.isdisjoint(family) for family in members)}
     found["others"] = len(clients.difference(*members))
     evidence = [item("clients of the MPS server", {"tenants": len(members), "others": 0}, found, "node")]
-    threads = 100.0 if limits["thread_percent"] is None else limits["thread_percent"]
+    threads = 100.0 if limits.thread_percent is None else limits.thread_percent
     observed = daemon.thread_percent(server)
     close = abs(observed - threads) <= PERCENT_TOLERANCE
     evidence.append(item("share of the SMs by the MPS server, percent", round(threads, 2), observed, "node", close))
-    if (memory := limits["memory_percent"]) is not None:
-        limit = int(target.memory_bytes * memory / 100) // MEBIBYTE * MEBIBYTE
+    if (memory_bytes := limits.memory_bytes(target.memory_bytes)) is not None:
+        limit = memory_bytes // MEBIBYTE * MEBIBYTE
         told = daemon.memory_limit(server)
         text = f"{limit // MEBIBYTE}M"
         evidence.append(item("memory limit by the MPS server", text, told, "node", _is_limit(told, limit)))
+    return evidence
+
+
+def _from_clients(daemon: MpsDaemon, members: Sequence[tuple[Grant, Sequence[int | None]]]) -> Evidence:
+    """The limits that each tenant was started with. What the server makes of a priority, no one can ask it."""
+    server = daemon.server()
+    clients = [] if server is None else daemon.clients(server)
+    evidence: Evidence = []
+    for grant, family in members:
+        wanted = {name: grant.environment[name] for name in CLIENT_VARIABLES if name in grant.environment}
+        seen = [variables_of(pid, CLIENT_VARIABLES) for pid in clients if pid in family]
+        holds = bool(seen) and all(each == wanted for each in seen)
+        observed = next((each for each in seen if each != wanted), seen[0] if seen else {})
+        evidence.append(item("MPS variables of the client", wanted, observed, f"tenant {grant.index}", holds))
     return evidence
 
 

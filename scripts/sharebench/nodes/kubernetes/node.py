@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from sharebench.core.files import read_json, write_json
-from sharebench.core.spec import Spec, WorkloadSpec
+from sharebench.core.spec import Spec, WorkloadSpec, limits_of
 from sharebench.core.strategies import Strategy
 from sharebench.core.study_config import ClusterOptions, PrometheusOptions
 from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
@@ -179,7 +179,7 @@ class ClusterNode(Node):
         evidence = access.evidence(strategy, grants, records)
         if not self.is_mock:
             views = [view_of(record) for record in records]
-            limits = strategy.limits(len(grants))
+            limits = limits_of(strategy.limits(len(grants)), 0)
             if strategy.mechanisms[0] != "mig" and strategy.pod is None:
                 memory_bytes = self._memory_bytes(self.cluster.read())
                 for grant, view in zip(grants, views, strict=True):

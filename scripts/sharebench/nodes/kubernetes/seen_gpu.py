@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sharebench.core.files import read_json, write_json
-from sharebench.core.spec import Limits
+from sharebench.core.spec import TenantLimits
 from tenant.contract import View
 
 
@@ -21,7 +21,7 @@ class SeenGpu:
             known = read_json(self._file, "device", "sm_count")
             self.device, self.sm_count = known["device"], known["sm_count"]
 
-    def look(self, views: Sequence[View], limits: Limits) -> None:
+    def look(self, views: Sequence[View], limits: TenantLimits) -> None:
         """Learn from what the tenants of a cell saw of their device."""
         devices = {view.get("device") for view in views if view.get("is_mig") is False}
         if len(devices) != 1 or None in devices:
@@ -30,6 +30,6 @@ class SeenGpu:
         if device != self.device:
             self.sm_count = None
         self.device = device
-        if limits["thread_percent"] is None and self.sm_count is None:
+        if limits.thread_percent is None and self.sm_count is None:
             self.sm_count = max((view["sm_count"] or 0 for view in views), default=0) or None
         write_json(self._file, {"device": self.device, "sm_count": self.sm_count})

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sharebench.core.files import replace_atomically, write_json
-from sharebench.core.strategies import Strategy
+from sharebench.core.strategies import LIMITS, Strategy
 from sharebench.nodes.contract import Grant, NodeError, State
 from sharebench.nodes.host.launch import environment
 from sharebench.nodes.host.nvidia import NvidiaNode
@@ -49,8 +49,7 @@ def probed(study: Study) -> list[Strategy]:
         if name in asked
         and entry.mechanisms[0] in MECHANISMS
         and len(entry.mechanisms) == 1
-        and entry.thread_percent is None
-        and entry.memory_percent is None
+        and all(getattr(entry, limit) is None for limit in LIMITS)
     ]
 
 

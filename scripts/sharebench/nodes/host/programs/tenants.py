@@ -11,7 +11,7 @@ from typing import Any
 
 from sharebench.core.files import SCRIPTS
 from sharebench.core.programs import CLIENT, FILES, is_program, texts_of_request
-from sharebench.core.spec import Spec, WorkloadSpec, workload_of
+from sharebench.core.spec import Spec, WorkloadSpec, limits_of, workload_of
 from sharebench.core.strategies import of_spec
 from sharebench.nodes.contract import Grant, NodeError
 from sharebench.nodes.host.launch import (
@@ -72,12 +72,12 @@ def refuse_taken(port: int) -> None:
             raise NodeError(f"port {port} is in use by another program on this host; end that, or use another port")
 
 
-def memory_fraction(spec: Spec) -> float:
-    """What a tenant may take of the memory that it sees: its limit, else an even part with those it shares that with.
+def memory_fraction(spec: Spec, index: int) -> float:
+    """What tenant `index` may take of the memory that it sees: its limit, else an even part with those that share it.
 
     A MIG instance is all that its tenants see.
     """
-    if (percent := spec["strategy"]["limits"]["memory_percent"]) is not None:
+    if (percent := limits_of(spec["strategy"]["limits"], index).memory_percent) is not None:
         return percent / 100
     return 1 / math.ceil(spec["replicas"] / of_spec(spec["strategy"]).groups(spec["replicas"]))
 
@@ -104,7 +104,7 @@ class ProgramTenant(TenantKind):
             "port": self.port,
             "index": self.index,
             "replicas": self.context.spec["replicas"],
-            "fraction": f"{memory_fraction(self.context.spec):.6g}",
+            "fraction": f"{memory_fraction(self.context.spec, self.index):.6g}",
             "here": Path.cwd(),
             "python": self.context.python,
         }

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from sharebench.core import pod_template
-from sharebench.core.spec import Limits, PodSpec, Spec
+from sharebench.core.spec import PodSpec, Spec, TenantLimits, limits_of
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Evidence, Grant, NodeError, State, item
 from sharebench.nodes.kubernetes.access.base import Access, PodNeeds, view_of
@@ -121,12 +121,13 @@ class Static(Access):
     def pod(self, spec: Spec, grant: Grant) -> PodNeeds:
         """The template, filled in for this number of tenants."""
         strategy, replicas = spec["strategy"], spec["replicas"]
-        made = pod_template.filled(strategy["pod"], replicas, strategy["limits"], self._memory_mib())
+        limits = limits_of(strategy["limits"], grant.index)
+        made = pod_template.filled(strategy["pod"], replicas, limits, self._memory_mib())
         self._companions = made["companions"]
         environment = dict(made["environment"])
         if made["shows"]:
             environment[SHOWN_VARIABLE] = ",".join(made["shows"])
-        environment |= probe(memory_limit(self._memory_bytes(), strategy["limits"]))
+        environment |= probe(memory_limit(self._memory_bytes(), limits))
         return PodNeeds(
             limits=made["resources"],
             annotations=made["annotations"],
@@ -161,7 +162,7 @@ class Static(Access):
         What is not shown is not claimed: without CUDA in the tenants nothing is known of memory.
         """
         assert strategy.pod is not None
-        limits = strategy.limits(len(grants))
+        limits = limits_of(strategy.limits(len(grants)), 0)
         made = pod_template.filled(strategy.pod, len(grants), limits, self._memory_mib())
         evidence = self._from_pods(made, len(grants))
         views = [view_of(record) for record in records]
@@ -189,7 +190,7 @@ class Static(Access):
             evidence.append(item(f"pods with the annotation {made['allocated']}", replicas, given, "pods"))
         return evidence
 
-    def _of_memory(self, limits: Limits, view: View, source: str) -> Evidence:
+    def _of_memory(self, limits: TenantLimits, view: View, source: str) -> Evidence:
         limit_bytes, total = memory_limit(self._memory_bytes(), limits), view.get("memory_total_bytes")
         if limit_bytes is None or total is None:
             return []

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from sharebench.core.spec import Spec
+from sharebench.core.spec import Spec, limits_of
 from sharebench.core.strategies import Strategy, of_spec
 from sharebench.nodes.contract import Evidence, Grant, NodeError, item
 from sharebench.nodes.kubernetes.access.base import Access, GpuDescription, PodNeeds, view_of
@@ -115,7 +115,7 @@ class Dra(Access):
         memory_bytes = None
         if strategy.mechanisms[0] != "mig":
             memory_bytes = self.describe().get("memory_bytes")
-        limit_bytes = memory_limit(memory_bytes, spec["strategy"]["limits"])
+        limit_bytes = memory_limit(memory_bytes, limits_of(spec["strategy"]["limits"], grant.index))
         return PodNeeds(
             claims={dra_claims.claim_of(strategy, grant.group): dra_claims.request_of(grant.group)},
             environment={SHOWN_VARIABLE: ",".join(nvidia.VARIABLES), **probe(limit_bytes)},

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from sharebench.core.spec import limits_of
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.claims_api import Device
@@ -162,12 +163,12 @@ def parameters(strategy: Strategy, device: Device) -> Json | None:
 
 
 def _mps_config(strategy: Strategy, device: Device) -> Json:
-    limits = strategy.limits(1)
+    limits = limits_of(strategy.limits(1), 0)
     config: Json = {}
-    if limits["thread_percent"] is not None:
-        config["defaultActiveThreadPercentage"] = int(limits["thread_percent"])
-    if limits["memory_percent"] is not None:
-        quantity = f"{int(device.capacity_bytes['memory'] * limits['memory_percent'] / 100) >> 20}Mi"
+    if limits.thread_percent is not None:
+        config["defaultActiveThreadPercentage"] = int(limits.thread_percent)
+    if (limit_bytes := limits.memory_bytes(device.capacity_bytes["memory"])) is not None:
+        quantity = f"{limit_bytes >> 20}Mi"
         if is_whole(device):
             config["defaultPerDevicePinnedMemoryLimit"] = {device.attributes["uuid"]: quantity}
         else:
