@@ -6,8 +6,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from unit.figures import fabricated
+from unit.figures import fabricated, serving
 
+from sharebench.core.study_config import Sweep
+from sharebench.figures import draw
 from sharebench.report import page, words
 from sharebench.report.sections.advice import Advice
 from sharebench.report.sections.cards import Card, cards
@@ -38,7 +40,7 @@ def plan(strategy: str, **changes: Any) -> dict[str, Any]:
 
 def card(plans: list[dict[str, Any]], summary: list[dict[str, Any]], *reasons: str) -> Card:
     advised = Advice("", {"w": ("no strategy serves 4 tenants.", list(reasons))}, {"w": plans}, has_price=False)
-    (found,) = cards(advised, {"w": summary}, ["w"])
+    (found,) = cards(advised, {"w": summary}, ["w"], {})
     return found
 
 
@@ -78,9 +80,43 @@ def test_what_is_missing_is_said_in_a_line(plans: list[Any], summary: list[Any],
     assert any(line.startswith(said) for line in card(plans, summary).why)
 
 
+def test_a_stream_is_described_by_its_tokens_and_what_was_within_the_slo() -> None:
+    served = {"ttft_p50_seconds": 0.0612, "ttft_p99_seconds": NAN, "tpot_p50_seconds": 0.0211, "tpot_p99_seconds": 0.03}
+    tokens = {"output_tokens_total_hz": 812.4, "goodput_total_hz": 7.5}
+    said = card([plan("mps")], [BASELINE, SHARED | served | tokens]).why[0]
+    assert said == (
+        "First token after 61.2 ms, then one every 21.1 ms (p99 30.0 ms). "
+        "812 output tokens/s of all tenants; 7.50 requests/s within the SLO."
+    )
+    assert card([plan("mps", judged_with_tenants=5.0)], [BASELINE, SHARED | served]).why == [NO_OTHER], "predicted"
+
+
+def test_a_sweep_is_one_card_with_a_row_for_each_load() -> None:
+    rows = {"w-1": [BASELINE, SHARED | {"ttft_p50_seconds": 0.06}], "w-9": [row("mps", 4, n=0, reason="no room")]}
+    advised = Advice("", {"w-1": ("x", [])}, {"w-1": [plan("mps")]}, has_price=False)
+    (found,) = cards(advised, rows, [*rows], {"w": Sweep("rate_hz", {"w-9": 9, "w-1": 1})})
+    assert (found.workload, found.by, found.best) == ("w", "requests/s per tenant", None)
+    assert [(load.value, load.best and load.best["strategy"]) for load in found.loads] == [(1, "mps"), (9, None)]
+    assert found.loads[1].why == "No valid cell. mps: no room."
+    assert [metric.name for metric in found.metrics] == ["ttft_p50_seconds", "throughput_total_hz"], "those with values"
+
+
+def test_the_page_has_the_curve_of_a_sweep_with_its_card_and_once(tmp_path: Path) -> None:
+    study = serving.study(tmp_path / "results")
+    draw.figure("load-curve", study.data, study.results)
+    page.write(study.data, study.results)
+    html = (study.results / "report.html").read_text(encoding="utf-8")
+    section = html.split('<section id="cards">')[1].split("</section>")[0]
+    assert section.count("<article") == 1 and "<h3>llm</h3>" in section
+    assert "Requests in flight per tenant" in section and "Within the SLO" in section
+    assert html.count("<strong>Load and latency.</strong>") == section.count("<strong>Load and latency.</strong>") == 1
+    assert 'alt="Load and latency.' in section
+    assert "No workload by itself" not in section
+
+
 def test_a_workload_that_leaves_no_choice_has_a_card_too() -> None:
     rows = {"w": [BASELINE, row("exclusive-again", 1)], "other": [BASELINE, SHARED], "mix": [BASELINE]}
-    (found,) = cards(Advice("", {}, {}, has_price=False), rows, ["w", "other"])
+    (found,) = cards(Advice("", {}, {}, has_price=False), rows, ["w", "other"], {})
     assert (found.workload, found.best) == ("w", None)
     assert found.why == ["Only exclusive has a valid cell: there is nothing to choose from."]
 

@@ -147,6 +147,7 @@ def test_figures_that_are_too_large_together_are_png_or_left_out(tmp_path: Path)
     assert kinds(3_500) == ["svg+xml", "svg+xml", "png", None]
     assert kinds(1_500) == ["svg+xml", "svg+xml", None, None]
     assert kinds(300) == ["svg+xml", "png", None, None]
+    assert embedded.images(tmp_path, names, 3_200, first=["huge"])["huge"], "what matters most is given up last"
     image = embedded.images(tmp_path, ["large"], 300)["large"]
     assert image and (image.words, image.width_pixels) == ("said", 190), "as the svg says"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, TypedDict, cast
+from typing import Literal, NamedTuple, TypedDict
 
 from sharebench.core.spec import (
     JobSpec,
@@ -279,6 +279,6 @@ def sweeps(config: StudyConfig) -> dict[str, Sweep]:
     """The sweeps of the study by their names."""
     found: dict[str, Sweep] = {}
     for name in config["workloads"]:
-        if sweep := cast(Any, config["workload_catalogue"][name]).get("sweep"):
+        if sweep := config["workload_catalogue"][name].get("sweep"):
             found.setdefault(sweep["of"], Sweep(sweep["by"], {})).values[name] = sweep["value"]
     return found

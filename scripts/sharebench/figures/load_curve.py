@@ -25,7 +25,7 @@ from sharebench.figures.panels import (
 from sharebench.figures.style import Look, looks
 
 WHOLE = {"latency": "latency"}
-BY = {
+LOADS = {
     "concurrency": "requests in flight per tenant",
     "rate_hz": "requests/s per tenant",
     "rate_of_capacity": "load over the capacity of one tenant",
@@ -68,7 +68,7 @@ def load_curve(study: DrawnStudy) -> Sheet:
         "load-curve",
         len(panels),
         "the summary has no rows",
-        more=[f"at each point: {' or '.join(dict.fromkeys(BY[sweep.by] for sweep in found.values()))}"],
+        more=[f"at each point: {' or '.join(dict.fromkeys(LOADS[sweep.by] for sweep in found.values()))}"],
         x_label="Output tokens/s of all tenants" if streams else "Requests/s of all tenants",
         y_label="Time (ms)",
         legend=[*legend_of(style, names), *percentile_keys(), *slo_keys(slo, parts)],

@@ -16,7 +16,7 @@ import yaml
 
 from sharebench.core.files import read_json, replace_atomically
 from sharebench.core.strategies import again
-from sharebench.core.study_config import StrategyEntry, is_job
+from sharebench.core.study_config import StrategyEntry, is_job, sweeps
 from sharebench.figures import catalogue
 from sharebench.figures.data import DrawnStudy, Row, load, rows_of
 from sharebench.figures.style import looks
@@ -54,7 +54,9 @@ SECTIONS = {
 """Template and heading of each section, the answers first."""
 OPEN = ("cards", "curves", "matrix", "interference", "isolation", "jobs")
 """Sections that are there to look at; the others are opened to be read."""
-CURVES = ("latency", "throughput")
+CURVES = ("latency", "throughput", "serving")
+SWEPT = ("load-curve",)
+"""Figures next to the cards of sweeps."""
 UNITS_NOT_KNOWN = "not known: neither the node nor a tenant says"
 LISTED = 100
 """Cells that are listed under each heading; the rest is counted, and tables/cells.csv has them all."""
@@ -125,14 +127,18 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
         details.add(record)
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
     names = catalogue.names_for(study.config, study.node["kind"], results / "tables" / "summary.csv")
-    shown = images(results / "figures", names, suffix=suffix)
+    shown = images(results / "figures", names, suffix=suffix, first=(*CURVES, *SWEPT))
     advised = advice.advice(study)
     return {
         "sections": SECTIONS,
         "open": OPEN,
         "cards": cards.cards(
-            advised, rows, [name for name in shared if not (study.is_mix(name) or is_job(study.config, name))]
+            advised,
+            rows,
+            [name for name in shared if not (study.is_mix(name) or is_job(study.config, name))],
+            sweeps(study.config),
         ),
+        "swept": [name for name in SWEPT if name in names],
         "css": (TEMPLATES / "report.css").read_text(encoding="utf-8"),
         "config": study.config,
         "config_text": yaml.safe_dump(study.config, sort_keys=False, allow_unicode=True),

@@ -186,12 +186,12 @@ def write(root: Path, label: str = LABEL, strategies: list[str] | None = None) -
     return root
 
 
-def decide_again(root: Path, data: Path | None = None) -> None:
-    """Write the tables of the model and of the decision from those of the cells, for five tenants within 20 ms."""
+def decide_again(root: Path, data: Path | None = None, latency_ms: float = 20.0) -> None:
+    """Write the tables of the model and of the decision from those of the cells, for five tenants."""
     results = decide.read(data or root, root)
     decide.write_model(results, {})
     question: Question = {
-        "slo": {"latency_ms": 20.0, "ttft_ms": None, "itl_ms": None, "tpot_ms": None},
+        "slo": {"latency_ms": latency_ms, "ttft_ms": None, "itl_ms": None, "tpot_ms": None},
         "tenants": 5,
         "isolation": "none",
         "price_per_hour": 4.0,

@@ -31,12 +31,12 @@ def _metrics(strategy: str, in_flight: int, replicas: int) -> dict[str, float]:
 
 
 def write(root: Path, with_activity: bool = True) -> Path:
-    """Turn the made-up study at `root` into this one: its summary, and its config."""
+    """Turn the made-up study at `root` into this one: its tables, and its config; cells are those of matmul."""
     path = root / "tables" / "summary.csv"
-    of_matmul = pd.read_csv(path).query("workload == 'matmul'")
+    summary = pd.read_csv(path).query("workload == 'matmul'")
     rows: list[dict[str, Any]] = []
     for workload, in_flight in SWEEP.items():
-        for row in of_matmul.to_dict("records"):
+        for row in summary.to_dict("records"):
             own: dict[str, Any] = {str(name): value for name, value in row.items()}
             own |= {"workload": workload, "tenant_workload": workload}
             for name, value in _metrics(own["strategy"], in_flight, own["replicas"]).items():
@@ -46,9 +46,16 @@ def write(root: Path, with_activity: bool = True) -> Path:
     table = pd.DataFrame(rows)
     gone = [] if with_activity else [name for name in table if str(name).startswith((*ACTIVITY,))]
     table.drop(columns=gone).to_csv(path, index=False)
+    cells = pd.read_csv(root / "tables" / "cells.csv").query("workload == 'matmul'")
+    renamed = [cells.assign(workload=name, tenant_workload=name) for name in SWEEP]
+    pd.concat(renamed).to_csv(root / "tables" / "cells.csv", index=False)
+    for of_matmul in root.glob("cells/*/matmul"):
+        for name in SWEEP:
+            of_matmul.with_name(name).symlink_to(of_matmul)
     manifest = json.loads((root / "manifest.json").read_text())
     manifest["config"] |= config()
     (root / "manifest.json").write_text(json.dumps(manifest))
+    fabricated.decide_again(root, latency_ms=2500.0)
     return root
 
 

@@ -1,13 +1,17 @@
 """The answer for each workload as a card, from tables/advice.csv, advice.md and the summary."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from sharebench.core.strategies import is_again
+from sharebench.core.study_config import Sweep
 from sharebench.figures.data import Row, absence
+from sharebench.figures.load_curve import LOADS
 from sharebench.report.sections.advice import Advice
-from sharebench.report.words import estimate
+from sharebench.report.sections.statements import BASELINE
+from sharebench.report.words import digits, estimate
 
 MEASURED = "measured"
 CHANGES = "What would change it: "
@@ -16,8 +20,37 @@ HOW_SURE = ("How sure", "Of the ")
 """How the reasons of advice.md begin that a card shows; the others are in its table of advice too."""
 
 
+class Metric(NamedTuple):
+    """A column of a sweep's table: of the summary, with its heading and unit, and the factor to that unit."""
+
+    name: str
+    heading: tuple[str, str]
+    factor: float = 1.0
+
+
+METRICS = (
+    Metric("ttft_p50_seconds", ("TTFT p50", "ms"), 1e3),
+    Metric("ttft_p99_seconds", ("TTFT p99", "ms"), 1e3),
+    Metric("tpot_p50_seconds", ("TPOT p50", "ms"), 1e3),
+    Metric("latency_p50_seconds", ("Latency p50", "ms"), 1e3),
+    Metric("latency_p99_seconds", ("Latency p99", "ms"), 1e3),
+    Metric("output_tokens_total_hz", ("Output", "tokens/s")),
+    Metric("throughput_total_hz", ("Answers", "requests/s")),
+    Metric("goodput_total_hz", ("Within the SLO", "requests/s")),
+)
+
+
+class Load(NamedTuple):
+    """One load of a sweep: its value, the best row of tables/advice.csv with the one it was judged by, or why none."""
+
+    value: float
+    best: Row | None
+    judged: Row | None
+    why: str
+
+
 class Card(NamedTuple):
-    """One workload: the best row of tables/advice.csv, or else None and why there is none."""
+    """One workload: the best row of tables/advice.csv, or else None and why there is none; of a sweep one per load."""
 
     workload: str
     best: Row | None
@@ -26,19 +59,40 @@ class Card(NamedTuple):
     certainty: list[str]
     rivals: list[tuple[str, int, float, float]]
     """Strategies with a measured plan, the best first: devices, throughput of one, and in percent of the largest."""
+    by: str = ""
+    """The key that a sweep varies, as text."""
+    loads: Sequence[Load] = ()
+    metrics: Sequence[Metric] = ()
 
 
-def cards(advised: Advice, summary: Mapping[str, list[Row]], plain: Iterable[str]) -> list[Card]:
+def cards(
+    advised: Advice, summary: Mapping[str, list[Row]], plain: Iterable[str], sweeps: Mapping[str, Sweep]
+) -> list[Card]:
     """A card for each workload of the advice, then for each other one of `plain` that leaves no choice.
 
-    `summary` has the rows of every workload.
+    The workloads of a sweep have one together. `summary` has the rows of every workload.
     """
     found = [
         _answered(name, sentence, reasons, advised.rows.get(name, []), summary.get(name, []))
         for name, (sentence, reasons) in advised.answers.items()
     ]
     others = (name for name in plain if name not in advised.answers)
-    return found + [Card(name, None, [why], [], [], []) for name in others if (why := _no_choice(summary[name]))]
+    found += [Card(name, None, [why], [], [], []) for name in others if (why := _no_choice(summary[name]))]
+    in_sweeps = {workload for sweep in sweeps.values() for workload in sweep.values}
+    one_by_one = {card.workload: card for card in found}
+    swept = [_swept(name, sweep, one_by_one, summary) for name, sweep in sweeps.items()]
+    return [*swept, *(card for card in found if card.workload not in in_sweeps)]
+
+
+def _swept(name: str, sweep: Sweep, found: Mapping[str, Card], summary: Mapping[str, list[Row]]) -> Card:
+    loads = []
+    for workload, value in sorted(sweep.values.items(), key=itemgetter(1)):
+        card = found.get(workload, Card(workload, None, ["not measured"], [], [], []))
+        judged = None if card.best is None else _judged(card.best, summary.get(workload, []))
+        loads.append(Load(value, card.best, judged, "" if card.best else card.why[0]))
+    known = [load.judged for load in loads if load.judged]
+    metrics = [each for each in METRICS if any(not math.isnan(row.get(each.name, math.nan)) for row in known)]
+    return Card(name, None, [], [], [], [], LOADS[sweep.by], loads, metrics)
 
 
 def _answered(name: str, sentence: str, reasons: list[str], plans: list[Row], summary: list[Row]) -> Card:
@@ -47,7 +101,12 @@ def _answered(name: str, sentence: str, reasons: list[str], plans: list[Row], su
         return Card(name, None, [_no_choice(summary) or sentence, *reasons], [], [], [])
     best = plans[0]
     measured = [row for row in plans if row["rank"] > 0 and row["basis"] == MEASURED]
-    why = [_against_one_alone(best, summary), *(each for each in reasons if each.startswith(WHY))]
+    own = _judged(best, summary)
+    why = [
+        "" if own is None else served(own),
+        _against_one_alone(best, summary),
+        *(each for each in reasons if each.startswith(WHY)),
+    ]
     if [row["strategy"] for row in measured] == [best["strategy"]]:
         why.append(f"Only {best['strategy']} was measured: there is nothing to compare it with.")
     listed = next((each.removeprefix(CHANGES) for each in reasons if each.startswith(CHANGES)), "")
@@ -64,10 +123,31 @@ def _answered(name: str, sentence: str, reasons: list[str], plans: list[Row], su
     return Card(name, best, [each for each in why if each], changes, certainty, rivals if len(rivals) > 1 else [])
 
 
+def _judged(best: Row, summary: list[Row]) -> Row | None:
+    """The row of the summary that a row of the advice was judged by; None where that is a prediction."""
+    key = (best["strategy"], best["judged_with_tenants"])
+    return next((row for row in summary if (row["strategy"], row["replicas"]) == key and row["n"] > 0), None)
+
+
+def served(row: Row) -> str:
+    """What a server of streams gives, from a row of the summary; empty for other workloads."""
+
+    def known(metric: str, words: str, factor: float = 1.0) -> str:
+        value = factor * row.get(metric, math.nan)
+        return "" if math.isnan(value) else words.format(digits(value))
+
+    first = known("ttft_p50_seconds", "First token after {} ms", 1e3) + known("ttft_p99_seconds", " (p99 {} ms)", 1e3)
+    then = known("tpot_p50_seconds", "then one every {} ms", 1e3) + known("tpot_p99_seconds", " (p99 {} ms)", 1e3)
+    rate = known("output_tokens_total_hz", "{} output tokens/s of all tenants")
+    good = known("goodput_total_hz", "{} requests/s within the SLO")
+    sentences = (", ".join(filter(None, (first, then))), "; ".join(filter(None, (rate, good))))
+    return " ".join(f"{each}." for each in sentences if each)
+
+
 def _against_one_alone(best: Row, summary: list[Row]) -> str:
     """Throughput and mean latency of the best over those of one exclusive tenant."""
-    valid = {(row["strategy"], row["replicas"]): row for row in summary if row["n"] > 0}
-    alone, own = valid.get(("exclusive", 1)), valid.get((best["strategy"], best["judged_with_tenants"]))
+    alone = next((row for row in summary if (row["strategy"], row["replicas"], row["n"] > 0) == BASELINE), None)
+    own = _judged(best, summary)
     if best["tenants_per_device"] == 1 or own is None:
         return ""
     if alone is None or math.isnan(own["slowdown"]):
