@@ -4,10 +4,10 @@ import re
 from itertools import groupby
 from pathlib import Path
 
-from sharebench.records.tables import ENDS, SLO, STREAMS, Column, described
+from sharebench.records.tables import ACTIVITY, ENDS, SLO, STREAMS, Column, described
 
 MANUAL = Path(__file__).resolve().parent.parent / "results" / "README.md"
-WHERE = {STREAMS: "where a tenant streams", SLO: "with an `slo`"}
+WHERE = {STREAMS: "where a tenant streams", SLO: "with an `slo`", ACTIVITY: "on a GPU that counts it"}
 TABLE = re.compile(r"(<!-- columns of (\w+), by `make docs` -->\n).*?(<!-- end of columns -->)", re.DOTALL)
 
 

@@ -135,6 +135,23 @@ def test_it_is_made_of_whole_records(name: str, tmp_path: Path) -> None:
     assert (summary["n"] > 0).all(), summary[["strategy", "workload", "replicas", "status", "reason", "notes"]]
 
 
+@pytest.mark.parametrize("has_counters", [True, False])
+def test_activity_is_in_the_tables_of_a_device_that_counts_it(has_counters: bool, tmp_path: Path) -> None:
+    seen = {"sm_active_mean_percent": 60.0, "sm_occupancy_mean_percent": 20.0, "dram_active_mean_percent": 30.0}
+
+    def counted(record: Json) -> Json:
+        if record["telemetry"] and has_counters:
+            record["telemetry"] |= seen
+        return record
+
+    of = study("GPU of this host", tmp_path)
+    summary = made(tmp_path, of, counted, ("utilisation",) if has_counters else ())
+    cells = pd.read_csv(tmp_path / "results/tables/cells.csv")
+    for table in (summary, cells):
+        assert ("sm_active_percent" in table) == ("dram_active_percent" in table) == has_counters
+    assert not has_counters or summary["sm_active_percent"].dropna().unique() == pytest.approx([60.0])
+
+
 # Of a cell that went well: without them it would contradict itself.
 NEVER_NULL = frozenset(
     {

@@ -31,7 +31,7 @@ from sharebench.core import prometheus_options, run_record
 from sharebench.core.files import read_json, replace_atomically, write_json
 from sharebench.core.study_config import KubernetesOptions, StudyConfig, has_jobs
 from sharebench.datasets import dataset
-from sharebench.records.tables import TableRow, frame
+from sharebench.records.tables import ACTIVITY, TableRow, frame
 from sharebench.records.types import NodeFacts
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
@@ -187,6 +187,8 @@ def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
             by_tenants += by_workload(record, cells[-1], slo)
             stages += stage_rows(record)
     cells, by_tenants = (paired_by_device(some, study.baseline) for some in (cells, by_tenants))
+    if any(cell.of_device["sm_active_percent"] is not None for cell in cells):
+        studies.add(ACTIVITY)
     baseline = Baseline(cells, study.baseline)
     expected = [(cell, name) for cell in study.tabled() if study.is_compared(cell) for name in study.components(cell)]
     summary = summary_table(by_tenants, expected, baseline, studies, study.config["price_per_hour"])

@@ -14,9 +14,9 @@ SCHEMA = Path(__file__).with_name("columns.csv")
 SHARED = "all"
 """The name in SCHEMA of what several tables have: there is the meaning of a column that has none of its own."""
 ENDS = ("_low", "_high")
-STREAMS, SLO = "streams", "slo"
-OF_STUDIES = {STREAMS, SLO}
-"""Studies in which a tenant streams, or whose config has an SLO."""
+STREAMS, SLO, ACTIVITY = "streams", "slo", "activity"
+OF_STUDIES = {STREAMS, SLO, ACTIVITY}
+"""Studies in which a tenant streams, whose config has an SLO, or with a cell on a GPU that counts its activity."""
 
 
 class Column(NamedTuple):

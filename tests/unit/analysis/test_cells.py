@@ -11,7 +11,7 @@ from unit.factories import back_to_back, record
 from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.rows import reduced
 from sharebench.analysis.tables.cells import cells_table
-from sharebench.records.tables import columns
+from sharebench.records.tables import ACTIVITY, columns
 
 HEADER = ",".join(columns("cells"))
 
@@ -166,6 +166,18 @@ def test_power_and_energy_are_the_devices_and_so_in_each_of_its_rows():
     measured["tenants"][1]["device_histogram"] = {"count": 50, "sum_seconds": 0.8, "histogram": {"894": 50}}
     rows = table([measured])
     assert rows["device_mean_seconds"][1] == pytest.approx(0.016) and pd.isna(rows["device_to_host_ratio"][1])
+
+
+def test_activity_is_the_devices_and_only_in_studies_that_have_it():
+    measured = record("mps", [[0.005] * 400] * 2, is_gpu=True)
+    measured["telemetry"] |= {
+        "sm_active_mean_percent": 62.5, "sm_occupancy_mean_percent": 31.25, "dram_active_mean_percent": None
+    }  # fmt: skip
+    cells = [reduced(measured), reduced(record("mps", is_gpu=True))]
+    made = cells_table(cells, Baseline(cells, None), {ACTIVITY})
+    assert made["sm_active_percent"].tolist()[:2] == [62.5, 62.5] and pd.isna(made["sm_active_percent"][2])
+    assert made["sm_occupancy_percent"][0] == 31.25 and made["dram_active_percent"].isna().all()
+    assert "sm_active_percent" not in cells_table(cells, Baseline(cells, None))
 
 
 def test_power_is_that_of_the_energy_where_samples_missed_a_part_of_each_iteration():

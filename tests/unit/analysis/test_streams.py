@@ -25,7 +25,7 @@ from sharebench.analysis.tables.summary import summary_table
 from sharebench.analysis.text import comparison
 from sharebench.config.load import load as load_config
 from sharebench.records import record as records
-from sharebench.records.tables import OF_STUDIES
+from sharebench.records.tables import OF_STUDIES, SLO, STREAMS
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
@@ -76,7 +76,7 @@ def test_what_was_planted_is_in_the_summary_with_intervals() -> None:
 
 def test_each_tenant_has_its_own_in_the_cells() -> None:
     cells = [reduced(of(stream(0, ttft=0.1, slow=100), stream(1, ttft=0.2)), limits={"ttft": 0.5})]
-    table = cells_table(cells, Baseline(cells, None), OF_STUDIES)
+    table = cells_table(cells, Baseline(cells, None), {STREAMS, SLO})
     assert table["ttft_p50_seconds"].tolist() == [within_a_bucket(0.1), within_a_bucket(0.2)]
     assert table["itl_p50_seconds"].tolist() == table["tpot_p50_seconds"].tolist() == [within_a_bucket(0.02)] * 2
     assert table["output_tokens_hz"].tolist() == [pytest.approx(100.0)] * 2

@@ -11,22 +11,22 @@ from unit.factories import record
 from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.rows import by_workload, reduced
 from sharebench.analysis.tables.summary import METRICS, summary_table
-from sharebench.records.tables import OF_STUDIES
+from sharebench.records.tables import ACTIVITY, OF_STUDIES
 from sharebench.study.cells import Cell
 
-OF_SOME_STUDIES = ("ttft_", "itl_", "tpot_", "output_tokens_", "goodput_", "cost_per_million_tokens")
+OF_SOME_STUDIES = ("ttft_", "itl_", "tpot_", "output_tokens_", "goodput_", "cost_per_million_tokens", "sm_", "dram_")
 # Of all cells here.
 FEW = "p99.9 needs 2995 independent iterations"
 
 
-def summarise(records, expected=None, baseline="exclusive"):
+def summarise(records, expected=None, baseline="exclusive", studies=()):
     """The table over these records; by default exactly they are expected."""
     cells = [part for each in records for part in by_workload(each, reduced(each))]
     if expected is None:
         expected = [
             (Cell(part.strategy, part.workload, part.replicas, part.repeat), part.tenant_workload) for part in cells
         ]
-    return summary_table(cells, expected, Baseline(cells, baseline))
+    return summary_table(cells, expected, Baseline(cells, baseline), studies)
 
 
 def row_of(records, strategy="mps", **more):
@@ -368,3 +368,16 @@ def test_throughput_per_watt_is_the_cells_rate_over_the_devices_power():
     mixed = record("mps", [np.full(400, 0.002)] * 2, workload="both", tenants_run=["light", "heavy"], is_gpu=True)
     rows = summarise([mixed])
     assert rows["throughput_per_watt"].isna().all() and rows["power_mean_watts"].notna().all()
+
+
+def test_activity_is_a_mean_over_the_cells_with_its_interval():
+    records = [of_mean("mps", 0.005, 0.005, repeat=repeat, is_gpu=True) for repeat in (1, 2, 3)]
+    for made, busy in zip(records, (40.0, 50.0, 62.5), strict=True):
+        made["telemetry"] |= {"sm_active_mean_percent": busy, "dram_active_mean_percent": 0.0}
+    row = row_of(records, studies={ACTIVITY})
+    assert row["sm_active_percent"] == pytest.approx(50)
+    assert row["sm_active_percent_low"] < 40 < 62.5 < row["sm_active_percent_high"]
+    assert (row["sm_active_percent_n"], row["dram_active_percent_n"]) == (3, 0)
+    assert "active memory not above 0 in 3 of 3 cells" in row["notes"]
+    assert "occupancy" not in row["notes"]
+    assert "sm_active_percent" not in row_of(records)

@@ -21,6 +21,9 @@ class DeviceColumns(TypedDict):
     energy_per_iteration_joules: float | None
     energy_above_idle_per_iteration_joules: float | None
     sm_clock_mean_mhz: float | None
+    sm_active_percent: float | None
+    sm_occupancy_percent: float | None
+    dram_active_percent: float | None
     temperature_max_celsius: float | None
 
 
@@ -54,6 +57,9 @@ def device_columns(record: Record, count: int) -> DeviceColumns:
         "energy_per_iteration_joules": None,
         "energy_above_idle_per_iteration_joules": None,
         "sm_clock_mean_mhz": telemetry["sm_clock_mean_mhz"] if telemetry else None,
+        "sm_active_percent": telemetry.get("sm_active_mean_percent") if telemetry else None,
+        "sm_occupancy_percent": telemetry.get("sm_occupancy_mean_percent") if telemetry else None,
+        "dram_active_percent": telemetry.get("dram_active_mean_percent") if telemetry else None,
         "temperature_max_celsius": telemetry["temperature_max_celsius"] if telemetry else None,
     }
     energy = columns["energy_joules"]

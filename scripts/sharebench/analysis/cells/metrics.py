@@ -6,7 +6,7 @@ from sharebench.analysis.cells.percentiles import QUANTILES
 from sharebench.analysis.cells.rows import MeasuredCell
 from sharebench.analysis.slo import limits
 from sharebench.core.study_config import StudyConfig, has_streams
-from sharebench.records.tables import SLO, STREAMS, columns
+from sharebench.records.tables import ACTIVITY, SLO, STREAMS, columns
 
 MEAN, COST = "latency_mean_seconds", "cost_per_million_tokens"
 TOTALS = {"throughput_total_hz": "throughput_hz", "output_tokens_total_hz": "output_tokens_hz"}
@@ -20,8 +20,12 @@ def kinds_of(config: StudyConfig) -> set[str]:
 
 
 def of_kinds(studies: Collection[str]) -> list[str]:
-    """The metrics that only these kinds of study have; a cost compares no more than its tokens do."""
-    return [metric for metric in columns("metrics", studies) if metric not in (*columns("metrics"), COST)]
+    """The metrics that only these kinds of study have.
+
+    A cost compares no more than its tokens do, and activity is neither good nor bad.
+    """
+    every = columns("metrics", {*studies} - {ACTIVITY})
+    return [metric for metric in every if metric not in (*columns("metrics"), COST)]
 
 
 def value_of(cell: MeasuredCell, metric: str) -> float | None:

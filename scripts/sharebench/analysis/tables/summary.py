@@ -7,7 +7,8 @@ and energy are the device's, and what several programs make of it (`multiprogram
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import cast
 
 import pandas as pd
 
@@ -27,11 +28,18 @@ METRICS = columns("metrics", OF_STUDIES)
 """Each has COLUMNS_OF_METRIC, percentiles one more; some are of some studies only."""
 COLUMNS_OF_METRIC = ("", "_low", "_high", "_n", "_n_excluded")
 OF_PERCENTILE = "_bucket_error_percent"
-# Known on a GPU or of streams only, the last with a price; elsewhere they need no note.
-OF_SOME = (
+# Of the device, as its columns in cells.csv.
+OF_DEVICE = (
     "power_mean_watts",
     "energy_per_iteration_joules",
     "energy_above_idle_per_iteration_joules",
+    "sm_active_percent",
+    "sm_occupancy_percent",
+    "dram_active_percent",
+)
+# Known on a GPU or of streams only, the last with a price; elsewhere they need no note.
+OF_SOME = (
+    *OF_DEVICE,
     "throughput_per_watt",
     "output_tokens_total_hz",
     "cost_per_million_tokens",
@@ -48,6 +56,9 @@ WORDS = {
     "energy_per_iteration_joules": "energy",
     "energy_above_idle_per_iteration_joules": "energy above idle",
     "throughput_per_watt": "throughput per watt",
+    "sm_active_percent": "active SMs",
+    "sm_occupancy_percent": "occupancy",
+    "dram_active_percent": "active memory",
     GOODPUT: "goodput",
 }
 
@@ -173,17 +184,15 @@ def _cell_values(cells: Sequence[MeasuredCell], price_per_hour: float | None) ->
         memory = [row.memory_mib for row in cell.rows if row.memory_mib is not None]
         tokens, every = ([row.output_tokens_hz for row in rows] for rows in (cell.rows, cell.all_rows))
         good = [row.goodput_hz for row in cell.rows if row.goodput_hz is not None]
-        device, watts = cell.of_device, cell.of_device["power_mean_watts"]
+        watts = cell.of_device["power_mean_watts"]
         # The power of a mix belongs to no workload.
         is_comparable = len({row.tenant_workload for row in cell.all_rows}) == 1
-        of_cell = {
+        of_device = cast(Mapping[str, float | None], cell.of_device)
+        of_cell = {name: of_device[name] for name in OF_DEVICE} | {
             "latency_mean_seconds": cell.latency_mean_seconds,
             "throughput_per_tenant_hz": sum(rates) / len(rates) if rates else None,
             "throughput_total_hz": sum(rates) or None,
             "memory_per_tenant_mib": sum(memory) / len(memory) if memory else None,
-            "power_mean_watts": watts,
-            "energy_per_iteration_joules": device["energy_per_iteration_joules"],
-            "energy_above_idle_per_iteration_joules": device["energy_above_idle_per_iteration_joules"],
             "throughput_per_watt": sum(rates) / watts if rates and watts and is_comparable else None,
             "output_tokens_total_hz": sum(filter(None, tokens)) or None,
             GOODPUT: sum(good) if good else None,
