@@ -77,7 +77,7 @@ def read_table(
     neither True nor False.
     """
     words = dict.fromkeys(texts, str)
-    flags = {column.name for column in schema() if column.kind == "flag"}
+    flags = {column.name for column in schema() if "flag" in column.kind}
     kinds = words | dict.fromkeys(repeated, "category") | dict.fromkeys(flags, "boolean")
     table = pd.read_csv(path, usecols=columns, dtype=kinds, low_memory=False)
     is_there = [name for name in table if name in flags]

@@ -66,7 +66,7 @@ def test_rows() -> None:
     rows = [row("mps", n, 0.05 + 0.04 * n) for n in SIZES]
     rows += [row("mig", 1, 0.3), row("mig", 9, math.nan, n=0, status="infeasible")]
     rows += [row("time-slicing", 1, 0.1), row("time-slicing", 3, 0.3, latency_p99_seconds=math.nan)]
-    table = capacity_table(summary_rows(pd.DataFrame(rows)), CELLS, 200.0, ["matmul"]).set_index("strategy")
+    table = capacity_table(summary_rows(pd.DataFrame(rows)), CELLS, {"latency": 0.2}, ["matmul"]).set_index("strategy")
     mps = table.loc["mps"]
     assert mps["capacity_tenants"] == 3 and 3.5 < mps["capacity_interpolated"] < 3.8
     assert mps["capacity_interpolated_low"] < mps["capacity_interpolated"] < mps["capacity_interpolated_high"]
@@ -82,20 +82,66 @@ def test_rows() -> None:
 
 def test_what_never_exceeds_the_slo_has_at_least_that() -> None:
     rows = [row("mig", n, 0.1) for n in SIZES] + [row("mig", 8, math.nan, n=0, status="infeasible")]
-    [found] = capacity_table(summary_rows(pd.DataFrame(rows)), CELLS, 200.0, ["matmul"]).to_dict("records")
+    [found] = capacity_table(summary_rows(pd.DataFrame(rows)), CELLS, {"latency": 0.2}, ["matmul"]).to_dict("records")
     assert (found["capacity_tenants"], found["bound"], found["reason"]) == (7, "at least", "8 tenants: infeasible")
 
 
 def test_tenants_that_ran_but_could_not_be_judged_have_a_reason() -> None:
     growing = "queue_growth: tenant 0: requests came 60% faster than they were served"
     rows = [row("mps", 2, 0.1), row("mps", 4, math.nan, n=0, reason=growing)]
-    [found] = capacity_table(summary_rows(pd.DataFrame(rows)), CELLS, 200.0, ["matmul"]).to_dict("records")
+    [found] = capacity_table(summary_rows(pd.DataFrame(rows)), CELLS, {"latency": 0.2}, ["matmul"]).to_dict("records")
     assert (found["capacity_tenants"], found["bound"], found["reason"]) == (2, "at least", f"4 tenants: {growing}")
 
 
 def test_without_an_slo_memory_is_left() -> None:
-    [found] = capacity_table(summary_rows(pd.DataFrame([row("mps", 2, 0.1)])), CELLS, None, ["matmul"]).to_dict(
-        "records"
-    )
+    [found] = capacity_table(summary_rows(pd.DataFrame([row("mps", 2, 0.1)])), CELLS, {}, ["matmul"]).to_dict("records")
     assert pd.isna(found["capacity_tenants"]) and found["max_tenants_by_memory"] == 38
     assert found["reason"] == "no SLO is set (slo)"
+
+
+def streaming(workload: str, replicas: int, ttft: float, tpot: float, hz: float = 10.0) -> dict[str, Any]:
+    """A row of a server that streams ten tokens a request."""
+    made = row("mps", replicas, 1.0, workload=workload) | {"throughput_total_hz": hz, "output_tokens_total_hz": 10 * hz}
+    for metric, seconds in ((f"{part}_p99_seconds", own) for part, own in (("ttft", ttft), ("tpot", tpot))):
+        made |= {metric: seconds, f"{metric}_low": 0.98 * seconds, f"{metric}_high": 1.02 * seconds}
+    return made
+
+
+SLO = {"ttft": 0.5, "tpot": 0.05}
+
+
+def test_every_part_that_applies_must_hold_by_its_own_percentile() -> None:
+    rows = [streaming("chat", n, ttft=0.1 * n, tpot=0.02 * n, hz=9.0 - n) for n in (1, 2, 4)]
+    [found] = capacity_table(
+        summary_rows(pd.DataFrame(rows)), CELLS, SLO, ["chat"], studies=("streams", "slo")
+    ).to_dict("records")
+    # TTFT would allow all four.
+    assert (found["capacity_tenants"], found["capacity_interpolated"]) == (2, pytest.approx(2.5))
+    assert found["capacity_interpolated_low"] < 2.5 < found["capacity_interpolated_high"]
+    assert (found["percentile"], found["slo"]) == ("TTFT p99, TPOT p99", "TTFT 500 ms, TPOT 50 ms")
+    assert (found["capacity_hz"], found["capacity_tokens_hz"]) == (7.0, 70.0) and pd.isna(found["slo_ms"])
+
+
+def test_the_best_level_of_a_sweep_serves_most_within_the_slo() -> None:
+    levels = {"chat-1": (0.1, 5.0), "chat-4": (0.3, 15.0), "chat-16": (0.9, 40.0)}
+    rows = [streaming(name, n, ttft * n, 0.01, hz * n) for name, (ttft, hz) in levels.items() for n in (1, 2)]
+    sweeps = dict.fromkeys(levels, "chat")
+    table = capacity_table(
+        summary_rows(pd.DataFrame(rows)), CELLS, SLO, list(levels), sweeps, ("streams", "slo")
+    ).set_index("workload")
+    assert table["capacity_tenants"].tolist() == [2, 1, 0]
+    assert table["best_of_sweep"].tolist() == [False, True, False], "150 tokens a second for one against 100 for two"
+
+
+def test_a_part_that_a_workload_does_not_have_asks_nothing_of_it() -> None:
+    table = summary_rows(pd.DataFrame([row("mps", n, 0.1 * n) for n in (1, 2)]))
+    [found] = capacity_table(table, CELLS, {"latency": 0.15, "ttft": 0.01}, ["matmul"]).to_dict("records")
+    assert (found["capacity_tenants"], found["percentile"]) == (1, "p99")
+    [found] = capacity_table(table, CELLS, {"ttft": 0.01}, ["matmul"]).to_dict("records")
+    assert pd.isna(found["capacity_tenants"]) and found["reason"] == "no part of the SLO applies to it"
+
+
+def test_a_part_that_is_not_known_everywhere_has_no_capacity() -> None:
+    rows = [streaming("chat", 1, 0.1, 0.01), row("mps", 2, 1.0, workload="chat")]
+    [found] = capacity_table(summary_rows(pd.DataFrame(rows)), CELLS, SLO, ["chat"]).to_dict("records")
+    assert found["reason"] == "TTFT, TPOT: not known with every number of tenants"

@@ -1,13 +1,18 @@
 """Dollars and goodput: against a published example, hand-computed numbers, and exact counts."""
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from unit.factories import back_to_back, record, streamed, tenant, written
 
 from sharebench.analysis.decide.cost import (
+    Repeat,
+    by_buckets,
+    by_requests,
     cost_table,
     saving,
     with_lower_bounds,
@@ -92,6 +97,7 @@ def test_older_exports_have_the_records_buckets() -> None:
 
 def summary(**more: object) -> list[SummaryRow]:
     row: dict[str, object] = {
+        "latency_mean_seconds": 0.01,
         "strategy": "mps",
         "workload": "matmul",
         "replicas": 4,
@@ -104,10 +110,13 @@ def summary(**more: object) -> list[SummaryRow]:
     return summary_rows(pd.DataFrame([row | more]))
 
 
-def buckets(strategy: str, workload: str) -> pd.DataFrame:
-    assert (strategy, workload) == ("mps", "matmul")
+GAPS = [[0.02] * 4, [0.02] * 4, [0.02] * 4, []]
+BETWEEN_SECONDS = upper_seconds(850)
+
+
+def repeats(row: SummaryRow) -> Sequence[Repeat]:
     edges = [upper_seconds(800), upper_seconds(900)]
-    return pd.DataFrame(
+    buckets = pd.DataFrame(
         [
             {
                 **{"replicas": n, "repeat": repeat, "tenant": 0, "count": count},
@@ -122,11 +131,11 @@ def buckets(strategy: str, workload: str) -> pd.DataFrame:
             )
         ]
     )
+    return by_buckets(buckets[buckets["replicas"] == row.replicas], BETWEEN_SECONDS)
 
 
 def test_a_row_of_the_table() -> None:
-    between_ms = 1e3 * upper_seconds(850)
-    [row] = cost_table(summary(), 2.0, between_ms, 2.0, buckets).to_dict("records")
+    [row] = cost_table(summary(), 2.0, {"latency": BETWEEN_SECONDS}, 2.0, repeats).to_dict("records")
     assert row["stp"] == pytest.approx(4 / 2)
     assert row["dollars_per_million_iterations"] == pytest.approx(2 / (200 * 3600) * 1e6)
     assert row["dollars_per_million_iterations_low"] == pytest.approx(2 / (250 * 3600) * 1e6)
@@ -141,12 +150,26 @@ def test_a_row_of_the_table() -> None:
 
 
 def test_without_price_and_slo_their_columns_are_blank() -> None:
-    [row] = cost_table(summary(), None, None, 2.0, buckets).to_dict("records")
+    [row] = cost_table(summary(), None, {}, 2.0, repeats).to_dict("records")
     blank = {name for name, value in row.items() if pd.isna(value)}
     assert {name for name in row if "dollars" in name or "slo" in name or "goodput" in name} <= blank
     assert row["stp"] == 2
 
 
 def test_a_column_of_the_summary_counts_before_what_follows_from_the_slowdown() -> None:
-    table = cost_table(summary(stp=1.5, stp_low=1.4, stp_high=1.6), 2.0, None, 2.0, buckets)
+    table = cost_table(summary(stp=1.5, stp_low=1.4, stp_high=1.6), 2.0, {}, 2.0, repeats)
     assert table["stp"].tolist() == [1.5]
+
+
+def test_tokens_have_a_price() -> None:
+    tokens = {f"output_tokens_total_hz{end}": hz for end, hz in (("", 500.0), ("_low", 400.0), ("_high", 625.0))}
+    [row] = cost_table(summary(**tokens), 3.6, {}, 2.0, repeats, ("streams",)).to_dict("records")
+    found = [row[f"dollars_per_million_tokens{end}"] for end in ("", "_low", "_high")]
+    assert found == pytest.approx([2.0, 1.6, 2.5])
+
+
+def test_requests_of_a_stream_are_counted_one_by_one(tmp_path: Path) -> None:
+    made = streamed(tenant(0, back_to_back([0.18, 0.38, 0.18, 0.1])), [0, 0.2, 0.6, 0.8], [0.1, 0.3, 0.1, 0.1], GAPS)
+    written(tmp_path / "raw.json", record(tenants=[made]) | {"environment": None})
+    [(share, count)] = by_requests([tmp_path / "raw.json"], {"ttft": 0.2, "latency": 0.15})
+    assert (share, count) == ((0.25, 0.25, 0.25), 4)

@@ -1,20 +1,20 @@
 """tables/cost.csv: what a device costs per iteration and per tenant, and how many iterations are within the SLO."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from pathlib import Path
 
 import pandas as pd
 
-from sharebench.analysis.decide.rows import TOTAL, SummaryRow
-from sharebench.analysis.slo import dollars_per_million, within_slo
+from sharebench.analysis.decide.rows import TOKENS, TOTAL, SummaryRow, parts_of
+from sharebench.analysis.slo import LATENCY, dollars_per_million, good_count, in_words, within_slo
 from sharebench.analysis.statistics.intervals import Estimate, rate_interval
+from sharebench.gates import judged
+from sharebench.gates.gates import is_valid
 from sharebench.records.tables import TableRow, frame
 
 HOURS_PER_MONTH = 720
 """As in the published example: 30 days."""
-Buckets = Callable[[str, str], pd.DataFrame]
-"""The rows of histograms.csv of a strategy and workload."""
 Repeat = tuple[tuple[float, float, float], int]
 """`within_slo` of a repeat, and its number of iterations."""
 
@@ -52,39 +52,48 @@ def with_lower_bounds(buckets: pd.DataFrame) -> pd.DataFrame:
 def cost_table(
     summary: Sequence[SummaryRow],
     price_per_hour: float | None,
-    slo_ms: float | None,
+    limits: Mapping[str, float],
     window_seconds: float,
-    buckets: Buckets,
+    repeats: Callable[[SummaryRow], Sequence[Repeat]],
+    studies: Collection[str] = (),
 ) -> pd.DataFrame:
-    """One row per row of the summary with a throughput; `summary` holds plain workloads."""
-    buckets = cache(buckets)
-    return frame(
-        "cost",
-        (_row(row, price_per_hour, slo_ms, window_seconds, buckets) for row in summary if TOTAL in row.metrics),
-    )
+    """One row per row of the summary with a throughput; `summary` holds plain workloads, `limits` is the SLO."""
+    applying = {row.workload: parts_of([each for each in summary if each.workload == row.workload]) for row in summary}
+    rows = []
+    for row in (row for row in summary if TOTAL in row.metrics):
+        own = {part: seconds for part, seconds in limits.items() if part in applying[row.workload]}
+        rows.append(_row(row, price_per_hour, limits, own, window_seconds, repeats))
+    return frame("cost", rows, studies=studies)
 
 
 def _row(
-    row: SummaryRow, price_per_hour: float | None, slo_ms: float | None, window_seconds: float, buckets: Buckets
+    row: SummaryRow,
+    price_per_hour: float | None,
+    limits: Mapping[str, float],
+    applying: Mapping[str, float],
+    window_seconds: float,
+    repeats: Callable[[SummaryRow], Sequence[Repeat]],
 ) -> TableRow:
-    work = stp(row)
+    work, tokens = stp(row), row.metrics.get(TOKENS)
     found: TableRow = {
         "strategy": row.strategy,
         "workload": row.workload,
         "replicas": row.replicas,
         "throughput_total_hz": row.metrics[TOTAL].value,
+        TOKENS: tokens and tokens.value,
         "price_per_hour": price_per_hour,
-        "slo_ms": slo_ms,
+        "slo_ms": 1e3 * limits[LATENCY] if LATENCY in limits else None,
+        "slo": in_words(applying),
         "stp": work and work.value,
     }
     if price_per_hour is not None:
         found |= _dollars(row, work, price_per_hour)
-    if slo_ms is None:
+        found |= _per_million("dollars_per_million_tokens", tokens, price_per_hour) if tokens else {}
+    if not applying:
         return found
-    every = buckets(row.strategy, row.workload)
-    repeats = _repeats(every[every["replicas"] == row.replicas], slo_ms / 1e3)
-    found |= _within_slo(repeats)
-    if goodput := _goodput(repeats, window_seconds):
+    those = repeats(row)
+    found |= _within_slo(those)
+    if goodput := _goodput(those, window_seconds):
         found |= goodput.columns("goodput_hz")
         if price_per_hour is not None and goodput.value:
             found["dollars_per_million_good_iterations"] = dollars_per_million(price_per_hour, goodput.value)
@@ -101,8 +110,7 @@ def stp(row: SummaryRow) -> Estimate | None:
 def _dollars(row: SummaryRow, work: Estimate | None, price: float) -> TableRow:
     rate, n = row.metrics[TOTAL], row.replicas
     found: TableRow = {"dollars_per_tenant_month": price * HOURS_PER_MONTH / n}
-    for end, hz in (("", rate.value), ("_low", rate.high), ("_high", rate.low)):
-        found[f"dollars_per_million_iterations{end}"] = hz and dollars_per_million(price, hz)
+    found |= _per_million("dollars_per_million_iterations", rate, price)
     if n == 1:
         return found
     found["saving_before_loss_dollars_per_month"] = saving(n, price, stp=1.0).before_loss
@@ -112,7 +120,13 @@ def _dollars(row: SummaryRow, work: Estimate | None, price: float) -> TableRow:
     return found
 
 
-def _repeats(buckets: pd.DataFrame, slo_seconds: float) -> list[Repeat]:
+def _per_million(name: str, rate: Estimate, price: float) -> TableRow:
+    ends = (("", rate.value), ("_low", rate.high), ("_high", rate.low))
+    return {f"{name}{end}": hz and dollars_per_million(price, hz) for end, hz in ends}
+
+
+def by_buckets(buckets: pd.DataFrame, slo_seconds: float) -> list[Repeat]:
+    """The repeats in rows of a histograms.csv."""
     return [
         (
             within_slo(own["bucket_lower_seconds"], own["bucket_upper_seconds"], own["count"], slo_seconds),
@@ -120,6 +134,17 @@ def _repeats(buckets: pd.DataFrame, slo_seconds: float) -> list[Repeat]:
         )
         for _, own in buckets.groupby("repeat")
     ]
+
+
+def by_requests(paths: Iterable[Path], limits: Mapping[str, float]) -> list[Repeat]:
+    """The repeats of a server that streams, from their records."""
+    found: list[Repeat] = []
+    for record in map(judged.read, paths):
+        count = sum(tenant["count"] for tenant in record["tenants"])
+        good = sum(each[0] for tenant in record["tenants"] if (each := good_count(tenant, limits)))
+        if is_valid(record) and count:
+            found.append(((good / count,) * 3, count))
+    return found
 
 
 def _within_slo(repeats: Sequence[Repeat]) -> TableRow:

@@ -3,24 +3,27 @@
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
 
+from sharebench.analysis.cells.metrics import kinds_of
 from sharebench.analysis.decide import advice_text, model, rankings
 from sharebench.analysis.decide.advice import Question, confidence
 from sharebench.analysis.decide.advice_text import Answer
 from sharebench.analysis.decide.capacity import capacity_table
-from sharebench.analysis.decide.cost import cost_table, with_lower_bounds
+from sharebench.analysis.decide.cost import Repeat, by_buckets, by_requests, cost_table, with_lower_bounds
 from sharebench.analysis.decide.options import options
 from sharebench.analysis.decide.rows import SummaryRow, predicted_rows, summary_rows
 from sharebench.analysis.decide.shares import Device, device_of
+from sharebench.analysis.slo import LATENCY, limits
 from sharebench.analysis.text import device_name
 from sharebench.core.capabilities import can
 from sharebench.core.files import read_json, replace_atomically
 from sharebench.core.strategies import Strategy, catalogue, is_again, on_node
 from sharebench.core.study_config import Question as Asked
-from sharebench.core.study_config import StudyConfig
+from sharebench.core.study_config import StudyConfig, is_stream, sweeps
 from sharebench.records.references import read_device
 from sharebench.records.tables import TableRow, frame, read_table
 
@@ -132,20 +135,31 @@ def decide(results: Results, asked: Asked, decided: Path) -> str:
 
 def write_answer(results: Results, asked: Asked) -> str:
     """Write tables/cost.csv, capacity.csv and advice.csv and .md; returns the advice for people."""
-    folder, slo_ms = results.root / "tables", asked["slo"]["latency_ms"]
+    folder, slo = results.root / "tables", limits(asked["slo"])
+    studies = kinds_of({**results.config, "slo": asked["slo"]})
     question = Question(
         tenants=asked["tenants"] or max((row.replicas for row in results.summary), default=1),
-        slo_seconds=None if slo_ms is None else slo_ms / 1e3,
+        slo_seconds=slo.get(LATENCY),
         isolation=asked["isolation"],
         price_per_hour=asked["price_per_hour"],
     )
 
-    def buckets(strategy: str, workload: str) -> pd.DataFrame:
-        return with_lower_bounds(pd.read_csv(results.data / "cells" / strategy / workload / "histograms.csv"))
+    @cache
+    def buckets(folder: Path) -> pd.DataFrame:
+        return with_lower_bounds(pd.read_csv(folder / "histograms.csv"))
 
-    cost = cost_table(results.summary, question.price_per_hour, slo_ms, results.config["window_seconds"], buckets)
+    def repeats(row: SummaryRow) -> Sequence[Repeat]:
+        own = results.data / "cells" / row.strategy / row.workload
+        if is_stream(results.config, row.workload):
+            return by_requests(sorted(own.glob(f"n{row.replicas}/r*/raw.json")), slo)
+        every = buckets(own)
+        return by_buckets(every[every["replicas"] == row.replicas], slo[LATENCY])
+
+    window_seconds = results.config["window_seconds"]
+    cost = cost_table(results.summary, question.price_per_hour, slo, window_seconds, repeats, studies)
     replace_atomically(folder / "cost.csv", cost.to_csv(index=False))
-    capacity = capacity_table(results.summary, results.cells, slo_ms, results.workloads)
+    levels = {workload: name for name, sweep in sweeps(results.config).items() for workload in sweep.values}
+    capacity = capacity_table(results.summary, results.cells, slo, results.workloads, levels, studies)
     replace_atomically(folder / "capacity.csv", capacity.to_csv(index=False))
     made = advice(results, question, asked.get("workloads"))
     replace_atomically(folder / "advice.csv", made[0].to_csv(index=False))

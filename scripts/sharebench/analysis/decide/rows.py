@@ -10,15 +10,19 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from sharebench.analysis.slo import LATENCY, PARTS
 from sharebench.analysis.statistics.intervals import CONFIDENCE, Estimate
 from sharebench.records.tables import ENDS
 
 MEASURED, PREDICTED = "measured", "predicted, not measured"
 """Values of the column `basis`."""
-MEAN, TOTAL = "latency_mean_seconds", "throughput_total_hz"
+MEAN, TOTAL, TOKENS = "latency_mean_seconds", "throughput_total_hz", "output_tokens_total_hz"
 PERCENTILES = ("p99", "p95", "p50", "mean")
 """What an SLO is compared with: the first of these that is known."""
-METRICS = (*(f"latency_{name}_seconds" for name in PERCENTILES), TOTAL, "memory_per_tenant_mib", "slowdown", "stp")
+METRICS = (
+    *(f"{part}_{name}_seconds" for part in PARTS for name in PERCENTILES),
+    *(TOTAL, TOKENS, "memory_per_tenant_mib", "slowdown", "stp"),
+)
 """Columns of the summary that a decision reads."""
 DRAWS = 400
 
@@ -38,9 +42,9 @@ class SummaryRow:
     metrics: Mapping[str, Estimate]
     """Those of METRICS that are not blank."""
 
-    def percentile(self, name: str) -> Estimate | None:
-        """The latency of one of PERCENTILES."""
-        return self.metrics.get(column(name))
+    def percentile(self, name: str, part: str = LATENCY) -> Estimate | None:
+        """One of PERCENTILES of the latency, or of another part of an SLO."""
+        return self.metrics.get(column(name, part))
 
 
 @dataclass(frozen=True)
@@ -53,9 +57,9 @@ class Predicted:
     mean: Estimate
 
 
-def column(percentile: str) -> str:
-    """Column of the summary with this percentile of the latency."""
-    return f"latency_{percentile}_seconds"
+def column(percentile: str, part: str = LATENCY) -> str:
+    """Column of the summary with this percentile of the latency, or of another part of an SLO."""
+    return f"{part}_{percentile}_seconds"
 
 
 def summary_rows(table: pd.DataFrame) -> list[SummaryRow]:
@@ -108,9 +112,14 @@ def metric_draws(estimate: Estimate, rng: np.random.Generator, size: int = DRAWS
     return draws
 
 
-def percentile_of(rows: Sequence[SummaryRow]) -> str | None:
-    """The first of PERCENTILES that all rows know; None without rows or without any."""
-    return next((name for name in PERCENTILES if rows and all(row.percentile(name) for row in rows)), None)
+def percentile_of(rows: Sequence[SummaryRow], part: str = LATENCY) -> str | None:
+    """The first of PERCENTILES that all rows know of a part; None without rows or without any."""
+    return next((name for name in PERCENTILES if rows and all(row.percentile(name, part) for row in rows)), None)
+
+
+def parts_of(rows: Sequence[SummaryRow]) -> list[str]:
+    """The parts of an SLO that apply to a workload, by its rows: those of which any of them knows a percentile."""
+    return [part for part in PARTS if any(row.percentile(name, part) for row in rows for name in PERCENTILES)]
 
 
 def least_that_fit(rows: Iterable[SummaryRow]) -> int | None:
