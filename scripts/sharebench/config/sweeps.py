@@ -41,8 +41,9 @@ def expanded(config: Config) -> Config:
 
 
 def of_sweep(catalogue: dict[str, Workload], name: str) -> list[str]:
-    """The workloads of the sweep of this name."""
-    return [made for made, entry in catalogue.items() if entry.sweep and entry.sweep.of == name]
+    """The workloads of the sweep of this name; Snakemake sorts the keys of a mapping as text."""
+    made = {own: entry.sweep.value for own, entry in catalogue.items() if entry.sweep and entry.sweep.of == name}
+    return sorted(made, key=made.__getitem__)
 
 
 def named(catalogue: dict[str, Workload], name: str) -> str | None:

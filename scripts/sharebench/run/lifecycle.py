@@ -117,12 +117,12 @@ def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str
         of_sizes = f"replicas {', '.join(map(str, sizes))}" + (f"  ({'; '.join(without)})" if without else "")
         lines += console.wrapped(of_sizes, count, " " * len(count))
         changes.setdefault(node.plan(study.strategies[name]), []).append(name)
-    swept: dict[str, list[str]] = {}
+    swept: dict[str, list[float]] = {}
     for name, entry in study.config["workload_catalogue"].items():
         if (sweep := entry["sweep"]) is not None and name in study.calibrated():
-            swept.setdefault(f"  {sweep['of']} by {sweep['by']}: ", []).append(f"{sweep['value']:g}")
+            swept.setdefault(f"  {sweep['of']} by {sweep['by']}: ", []).append(sweep["value"])
     for sweep_of, values in swept.items():
-        lines += console.wrapped(", ".join(values), sweep_of, "    ")
+        lines += console.wrapped(", ".join(map(str, sorted(values))), sweep_of, "    ")
     for change, names in changes.items():
         lines += console.wrapped(f"{', '.join(names)}: {change}", "  ", "    ")
     lines.append(f"  order: {study.order}; `snakemake restore` brings the node back at any time")
