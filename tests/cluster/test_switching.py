@@ -57,7 +57,10 @@ def test_through_all_states_and_back(node: ClusterNode, study: Study, plugin: Cl
     node.ensure(state(study, "time-slicing"))
     assert shown(plugin)["allocatable"] == {"nvidia.com/gpu": 7}
     assert shown(plugin)["taints"] == [saved_state.TAINT]
+    assert sidecar_ends(plugin) == ended_before, "a sidecar ends when it does not see the key yet"
+    looked_in_vain = uids(plugin, "nvidia-device-plugin")
     node.ensure(state(study, "mps", 3))
+    assert not uids(plugin, "nvidia-device-plugin") & looked_in_vain, "or it looks again after 30 s"
     assert plugin.labels()["gpu.sharing-strategy"] == "mps"
     (first,) = plugin.plugin_pods("mps-control-daemon")
     node.ensure(state(study, "mps", 7))
@@ -69,7 +72,6 @@ def test_through_all_states_and_back(node: ClusterNode, study: Study, plugin: Cl
     assert node.restore()
     assert shown(plugin) == before
     assert plugin.labels().get("device-plugin.config") == label
-    assert sidecar_ends(plugin) == ended_before, "a sidecar ends when it does not see the key yet"
 
 
 def uids(cluster: Cluster, name: str) -> set[str]:

@@ -84,6 +84,10 @@ class FakeCluster:
         """How many pods of the MPS daemon there have been."""
         self.meanwhile: Callable[[], None] = lambda: None
         """What others do whenever somebody sleeps."""
+        self._had_daemon = False
+        """Whether an MPS daemon ran when the label was set: the plugin looks at once."""
+        self._unseen: str | None = None
+        """What the plugin would offer, had it not looked for the MPS daemon before that was there."""
         self._due: tuple[float, Callable[[], None]] | None = None
 
     # Time.
@@ -116,12 +120,15 @@ class FakeCluster:
         shown = node(here["metadata"]["labels"].get(CONFIG), kind, count)
         here["metadata"]["labels"] |= shown["metadata"]["labels"]
         here["status"] = shown["status"]
+        had_daemon, self._had_daemon = self._had_daemon, False
         self.daemons.pop("mps", None)
+        self._unseen = None
         if kind == "mps":
             self.started_daemons += 1
             self.daemons["mps"] = daemon_pod("mps", "mps-control-daemon-ctr", uid=f"uid-{self.started_daemons}")
-            if self.idle_daemons:
-                self.idle_daemons -= 1
+            is_idle, self.idle_daemons = self.idle_daemons > 0, max(0, self.idle_daemons - 1)
+            if is_idle or not had_daemon:
+                self._unseen = None if is_idle else str(count)
                 here["status"]["allocatable"]["nvidia.com/gpu"] = "0"
 
     # The API.
@@ -170,12 +177,16 @@ class FakeCluster:
         self.store[path] = merged(self.store[path], body)
         if path == NODE and CONFIG in body.get("metadata", {}).get("labels", {}) and not self.is_stuck:
             self._due = (self.now + DELAY_SECONDS, self._switch)
+            self._had_daemon = "mps" in self.daemons
         return self.store[path]
 
     def delete(self, path: str, grace_seconds: int | None = None, **query: Any) -> None:
         self.log.append(("delete", path, None))
         self.store.pop(path, None)
         self.foreign = [each for each in self.foreign if not path.endswith(each["metadata"]["name"])]
+        if path == f"{PODS}plugin-x" and self._unseen is not None:
+            # A new one looks again.
+            self.store[NODE]["status"]["allocatable"]["nvidia.com/gpu"] = self._unseen
         if path == f"{PODS}mps-x":
             self.daemons.pop("mps", None)
             if self._due is None:

@@ -121,12 +121,25 @@ def test_mps_is_set_for_each_number(cluster: FakeCluster, tmp_path: Path) -> Non
     assert "mps" not in cluster.daemons
 
 
+def test_the_plugin_looks_again_as_soon_as_the_mps_daemon_runs(cluster: FakeCluster, tmp_path: Path) -> None:
+    """By itself it would do so only 30 s after it has looked in vain."""
+    node = opened(cluster, tmp_path)
+    node.ensure(state("mps", 3))
+    deleted = [path.removeprefix(PODS) for verb, path, _ in cluster.log if verb == "delete"]
+    assert deleted == ["plugin-x"]
+    before = len(cluster.log)
+    node.ensure(state("mps", 7))
+    # One that runs answers the plugin.
+    assert [path for verb, path, _ in cluster.log[before:] if verb == "delete"] == [f"{PODS}mps-x"]
+
+
 def test_an_mps_daemon_that_idles_though_it_looks_well_is_started_anew(cluster: FakeCluster, tmp_path: Path) -> None:
     """Seen with the chart's daemon, which had started with the default config before its sidecar had seen the label."""
     cluster.idle_daemons = 1
     began = cluster.now
     opened(cluster, tmp_path).ensure(state("mps", 3))
-    assert [each for each in cluster.log if each[0] == "delete"] == [("delete", f"{PODS}mps-x", None)]
+    deleted = [path.removeprefix(PODS) for verb, path, _ in cluster.log if verb == "delete"]
+    assert deleted == ["plugin-x", "mps-x", "plugin-x"]
     # Not before the plugin, which asks it every 30 s, has had the time to ask twice.
     assert cluster.now - began > 30
     assert cluster.store[NODE]["status"]["allocatable"]["nvidia.com/gpu"] == "3"

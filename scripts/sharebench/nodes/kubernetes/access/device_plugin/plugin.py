@@ -44,9 +44,10 @@ POLL_SECONDS = 1.0
 PACKED_SINCE = (0, 20)
 # Seen after an API server had been away: the master of NFD went on without noticing that it was back.
 LABELS_BEHIND_HINT = " (only labels are behind: GPU Feature Discovery or the master of NFD may hang; restart them)"
-# The plugin asks for a healthy MPS daemon every 30 s. When it has not found one by then, the daemon has started before
-# its sidecar had seen the label: the container before it takes the default config (config-manager 0.19 does not wait
-# for the label), and a sidecar that does not reach the daemon passes nothing on. It would stay idle for ever.
+# The plugin looks for a healthy MPS daemon when it starts and every 30 s, so it is restarted once the daemon runs. When
+# it has not found one long after, the daemon has started before its sidecar had seen the label: the container before it
+# takes the default config (config-manager 0.19 does not wait for the label), and a sidecar that does not reach the
+# daemon passes nothing on. It would stay idle for ever.
 MPS_IDLE_SECONDS = 40.0
 SYNC_ANNOTATION = "sharebench/configs-changed"
 # The kubelet looks at a pod's volumes every minute (syncFrequency), and up to half as much later.
@@ -181,11 +182,13 @@ class DevicePlugin(Access):
         key = expected.config
         is_changed = self._publish_keys(key, saved)
         before = self.cluster.labels().get(CONFIG_LABEL)
+        is_mps = expected.sharing == "mps"
+        is_mps_new = is_mps and bool(self._problems_of_mps())
         if self._mig.is_set(partitioning):
             self.cluster.set_labels({CONFIG_LABEL: key})
         else:
             self._mig.set(partitioning, saved, {CONFIG_LABEL: key})
-        if before != key and expected.sharing == "mps":
+        if before != key and is_mps:
             # Its sidecar may not reach a daemon that runs, which would go on with the shares of the key before.
             self._delete_pod_of(self._installed.mps)
         if before == key and is_changed:
@@ -193,7 +196,7 @@ class DevicePlugin(Access):
             for part in self._installed.readers:
                 self._delete_pod_of(part)
         what = f"the node did not become {state.setting}"
-        self._wait(lambda: self._problems(expected), what, waits_for_mps=expected.sharing == "mps")
+        self._wait(lambda: self._problems(expected), what, is_mps, is_mps_new)
 
     def restart_mps(self) -> None:
         """Restart the pods of the MPS daemon and then of the plugin, which looks for its daemon when it starts.
@@ -212,8 +215,11 @@ class DevicePlugin(Access):
             time.sleep(POLL_SECONDS)
         self._delete_pod_of(self._installed.plugin)
 
-    def _wait(self, problems: Callable[[], list[str]], what: str, waits_for_mps: bool = False) -> None:
-        """Until two polls, `stable_seconds` or more apart, and all in between have found no problem."""
+    def _wait(self, problems: Callable[[], list[str]], what: str, waits_for_mps: bool, is_mps_new: bool) -> None:
+        """Until two polls, `stable_seconds` or more apart, and all in between have found no problem.
+
+        With `is_mps_new` no MPS daemon ran before, and the plugin has looked for it in vain.
+        """
         limit, stable = self.cluster.options["switch_seconds"], self.cluster.options["stable_seconds"]
         began = ready = time.monotonic()
         since: float | None = None
@@ -224,9 +230,12 @@ class DevicePlugin(Access):
             since = None if found else (now if since is None else since)
             if is_about_pods(found):
                 ready = now
+            elif is_mps_new and found:
+                self._delete_pod_of(self._installed.plugin)
+                is_mps_new, ready = False, now
             elif waits_for_mps and found and now - ready > MPS_IDLE_SECONDS:
                 self._delete_pod_of(self._installed.mps)
-                ready = now
+                is_mps_new, ready = True, now
             if now > began + limit:
                 hint = LABELS_BEHIND_HINT if found and all(each.startswith("label ") for each in found) else ""
                 raise NodeError(f"{what} within {limit:g} s: {'; '.join(found) or 'it does not stay so'}{hint}")
@@ -306,9 +315,10 @@ class DevicePlugin(Access):
         """Restore label and ConfigMap, and wait until the node shows what it did."""
         api, saved = self.cluster.api, cast(PluginState, state)
         labels = plugin_state.label_patch(self.cluster.read(), saved)
+        is_mps = labels is not None and saved["shown"][SHARING_LABEL] == "mps"
+        is_mps_new = is_mps and bool(self._problems_of_mps())
         if not self._mig.restore(saved, labels or {}) and labels is not None:
             self.cluster.set_labels(labels)
-        is_mps = labels is not None and saved["shown"][SHARING_LABEL] == "mps"
         if is_mps:
             # As in `ensure`: it would go on with our shares.
             self._delete_pod_of(self._installed.mps)
@@ -318,7 +328,7 @@ class DevicePlugin(Access):
 
         # Without a plugin nothing reacts to the label any more.
         if labels is not None and self._installed.plugin is not None:
-            self._wait(problems, "the node did not get back to how it was found", waits_for_mps=is_mps)
+            self._wait(problems, "the node did not get back to how it was found", is_mps, is_mps_new)
         # Another node may need the map until its own layout is restored.
         if saved["mig"]["set"] is not None and not saved_state.others_in_use(self.cluster.nodes(), self.cluster.name):
             self._mig.clear_map()
