@@ -27,8 +27,8 @@ class Entry:
     """Whether there is nothing to draw in a study without a sweep of the load."""
     needs_gpu: bool = False
     """Whether there is nothing to draw on a node without a GPU."""
-    columns: tuple[str, ...] = ()
-    """Columns of tables/summary.csv of which it needs one, where not every study has them."""
+    column: str = ""
+    """Column of tables/summary.csv that it needs, where not every study has it."""
     has_own_rule: bool = False
     """Whether it explains something, without a result: drawn when it is asked for, or where Prometheus watches."""
 
@@ -46,7 +46,7 @@ class Entry:
             and (has_streams(config) or not self.is_of_streams)
             and (bool(sweeps(config)) or not self.is_of_sweeps)
             and (KINDS[node_kind].has_gpus or not self.needs_gpu)
-            and (columns is None or not self.columns or not set(self.columns).isdisjoint(columns))
+            and (columns is None or not self.column or self.column in columns)
             and not self.has_own_rule
         )
 
@@ -91,12 +91,11 @@ ENTRIES: dict[str, Entry] = {
     ),
     "utilisation": Entry(
         "How busy the device is",
-        "SMs active: the share of the SMs on which a warp was resident, on average over the window. Occupancy: how "
-        "many warps there were, of those that fit. DRAM active: the share of the time in which memory was read or "
-        "written. A device that counts none of these has NVML's coarse counter: the share of the time in which any "
-        "kernel ran, however small. Busy is not fast: compare with the throughput.",
+        "SMs active: the share of the SMs on which a warp was, on average over the window. Occupancy: how many warps "
+        "there were, of those that have room. DRAM traffic: what was moved, of what the memory's interface can move. "
+        "The device counts these for all tenants together. Busy is not fast: compare with the throughput.",
         needs_gpu=True,
-        columns=("sm_active_percent", "sm_occupancy_percent", "dram_active_percent", "gpu_util_percent"),
+        column="sm_active_percent",
     ),
     "distribution": Entry(
         "Latency distribution at the largest N",

@@ -36,10 +36,8 @@ MAKESPAN = "makespan_seconds"
 ACTIVITY = {
     "sm_active_percent": "SMs active",
     "sm_occupancy_percent": "occupancy",
-    "dram_active_percent": "DRAM active",
+    "dram_active_percent": "DRAM traffic",
 }
-"""Metrics of the device; one that only NVML's coarse counter knows stands in for all."""
-BUSY = {"gpu_util_percent": "a kernel runs"}
 NAME_INCHES = (0.85, 0.13)
 """Width and height of the ideal line's name, with some air."""
 MOST_ON_A_LINEAR_SCALE = 20
@@ -100,13 +98,10 @@ def serving(study: DrawnStudy) -> Sheet:
 
 
 def utilisation(study: DrawnStudy) -> Sheet:
-    """How busy the device is, in percent, by each counter that it has."""
-    table = study.plain_summary()
-    there = [name for name in ACTIVITY | BUSY if name in table]
-    known = [name for name in there if table[name].notna().any()]
-    metrics = [name for name in known if name in ACTIVITY] or known or there
-    shown = [_share(name, (ACTIVITY | BUSY)[name]) for name in metrics]
-    return _page(study, "utilisation", "Share (%)", shown, nothing="the device does not count how busy it is")
+    """Activity of the device, in percent, by each counter."""
+    known = study.plain_summary().columns
+    shown = [_share(name, title) for name, title in ACTIVITY.items() if name in known]
+    return _page(study, "utilisation", "Share (%)", shown, nothing="the device does not count its activity")
 
 
 def _share(metric: str, title: str) -> Shown:

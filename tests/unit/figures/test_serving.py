@@ -110,26 +110,21 @@ def test_utilisation_has_a_panel_for_each_counter(study: data.DrawnStudy) -> Non
     assert [ax.get_title(loc="left").split("\n")[1] for ax in page.axes[:3]] == [
         "SMs active",
         "occupancy",
-        "DRAM active",
+        "DRAM traffic",
     ]
     rows = rows_of(study, "mps").query("workload == 'llm-concurrency-1'")
     assert line_of(page.axes[1], "mps").get_ydata() == pytest.approx(rows["sm_occupancy_percent"])
     assert page.axes[0].get_ylim() == (0, 105) and page.axes[0].get_ylabel() == "Share (%)"
 
 
-def test_without_counters_the_coarse_one_stands_in_and_without_any_there_is_nothing(tmp_path: Path) -> None:
+def test_a_device_that_does_not_count_its_activity_has_no_figure_of_it(tmp_path: Path) -> None:
     root = serving.write(fabricated.write(tmp_path / "results"), with_activity=False)
-    assert (
-        "Nothing to draw: the device does not count how busy it is."
-        in over_replicas.utilisation(data.load(root, root)).words
-    )
+    page = over_replicas.utilisation(data.load(root, root))
+    assert "Nothing to draw: the device does not count its activity." in page.words
     path = root / "tables" / "summary.csv"
     assert "utilisation" not in catalogue.names_for(serving.config(), "nvidia", path)
-    table = pd.read_csv(path).copy()
-    table.assign(gpu_util_percent=80.0, gpu_util_percent_low=79.0, gpu_util_percent_high=81.0).to_csv(path, index=False)
-    page = over_replicas.utilisation(data.load(root, root))
-    assert [ax.get_title(loc="left") for ax in page.axes] == [f"{name}\na kernel runs" for name in serving.SWEEP]
-    assert "utilisation" in catalogue.names_for(serving.config(), "nvidia", path)
+    serving.write(fabricated.write(tmp_path / "other"))
+    assert "utilisation" in catalogue.names_for(serving.config(), "nvidia", tmp_path / "other/tables/summary.csv")
 
 
 def test_they_are_there_only_for_studies_with_their_data() -> None:
