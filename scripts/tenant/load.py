@@ -14,6 +14,8 @@ from tenant.parameters import Params, natural, one_of, positive_integer, positiv
 
 ARRIVALS: tuple[Arrival, ...] = ("closed", "constant", "poisson")
 BATCH = 1024
+# Stretches of a load, each with arrivals and requests of its own.
+BEFORE, WINDOW = 0, 1
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,11 @@ class Load:
     concurrency: int | None = None
     seed: int = 0
     before: int = 0
+
+    @property
+    def most_in_flight(self) -> int | None:
+        """At a server; None where nothing limits it."""
+        return self.concurrency or (1 if self.rate_hz is None else None)
 
     @classmethod
     def parse(cls, given: Params) -> Load:

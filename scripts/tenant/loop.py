@@ -11,17 +11,54 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from threading import Lock
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from tenant.buckets import IntArray
-from tenant.load import ArrivalQueue
+from tenant.load import ArrivalQueue, Load
 from tenant.recorder import Rows
 from tenant.workload import RequestError
 
 CAPACITY = 1 << 14
 # Open load folds when idle, rarely, because a fold makes a request that arrives in it wait.
 IDLE_ROWS = 1024
+
+
+class Loop(Protocol):
+    """A measuring loop."""
+
+    last_error: str | None
+
+    def run(self, until_ns: int, most: int | None = None) -> None:
+        """Run until that time or longer, or until there is much to fold; no more than `most` iterations if closed."""
+
+    def rows(self) -> Rows:
+        """What finished since the last `clear`, ascending by its intended start."""
+
+    def clear(self) -> None:
+        """Forget the finished rows."""
+
+    def peek(self, now_ns: int) -> Rows:
+        """`rows` for another thread: exact up to this moment."""
+
+    def unfinished(self, before_ns: int) -> list[int]:
+        """Intended starts before `before_ns` of the iterations that run or wait."""
+
+
+class OwnLoop(Loop, Protocol):
+    """One of a workload's own: of a closed load, until it has been opened."""
+
+    def open(self, queue: ArrivalQueue) -> None:
+        """From now on requests come when they are due."""
+
+
+@runtime_checkable
+class Overlapping(Protocol):
+    """A workload whose iterations overlap, so that it has a loop of its own."""
+
+    def loop(self, load: Load, tenant: int, lock: Lock, clock: Callable[[], int]) -> OwnLoop:
+        """The loop; `tenant` is its number among those that run the same."""
 
 
 class ClosedLoop:
@@ -133,8 +170,8 @@ class OpenLoop:
         self.last_error: str | None = None
         self._active_begin_ns = self._active_end_ns = 0
 
-    def run(self, until_ns: int) -> None:
-        """Run as ClosedLoop does; ends early when there is nothing to serve and much to fold."""
+    def run(self, until_ns: int, most: int | None = None) -> None:
+        """Run as ClosedLoop does, without a limit; ends early when there is nothing to serve and much to fold."""
         self._active_begin_ns = self._clock()
         while len(self._ended) < self._capacity:
             now_ns = self._clock()

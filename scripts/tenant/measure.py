@@ -10,13 +10,14 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from threading import Condition, Lock
 
 from tenant.contract import Digest, Rule, Steadiness, TenantReport
 from tenant.exposition import BUILT_IN, CONTENT_TYPE, Exposition, exposition
 from tenant.failures import RefusedError
-from tenant.load import ArrivalQueue, Load, arrival_times_ns
-from tenant.loop import ClosedLoop, OpenLoop
+from tenant.load import BEFORE, WINDOW, ArrivalQueue, Load, arrival_times_ns
+from tenant.loop import ClosedLoop, Loop, OpenLoop, Overlapping
 from tenant.record import Identity, Outcome, finite, tenant_record
 from tenant.recorder import Job, Recorder, Window
 from tenant.usage import CpuMeter, quieten_collector, sharpen_sleep
@@ -26,8 +27,6 @@ from tenant.workload import Workload
 CHUNK_NS = 50_000_000
 # A signal that comes just before the main thread begins to wait is seen when it wakes, not earlier.
 REST_SECONDS = 0.2
-# Stretches of an open load, each with arrivals of its own.
-BEFORE, WINDOW = 0, 1
 
 
 class Measurement:
@@ -56,8 +55,14 @@ class Measurement:
         self._recorder = Recorder()
         self._meter = CpuMeter(of_thread=identity.process_tenants > 1)
         self._begun_ns = clock()
+        self._own_loop = None
+        if isinstance(workload, Overlapping):
+            self._own_loop = workload.loop(load, identity.index - load.before, self._lock, clock)
+            # A batch has at least one request of each lane.
+            in_flight = 2 * (load.most_in_flight or 1)
+            self._rule = rule = replace(rule, min_iterations=max(rule.min_iterations, in_flight))
+        self._loop: Loop = self._own_loop or ClosedLoop(workload.step, clock)
         self._judge = Judge(rule, self._begun_ns)
-        self._loop: ClosedLoop | OpenLoop = ClosedLoop(workload.step, clock)
         # Of an open load, once it has begun.
         self._queue: ArrivalQueue | None = None
         self._first_verdict: Steadiness | None = None
@@ -78,7 +83,7 @@ class Measurement:
     # The loop thread.
 
     def warm_up(self) -> None:
-        """Run back to back, whatever the load, until steady or out of time; then start the load."""
+        """Run back to back, whatever the arrivals, until steady or out of time; then start the load."""
         while self._judge.verdict(self._clock()) is None:
             self.turn()
         self._warmup_seconds = (self._clock() - self._begun_ns) / 1e9
@@ -90,7 +95,10 @@ class Measurement:
             self._first_verdict = self._last_verdict = self._judge.verdict(self._clock())
             if self._load.rate_hz is not None:
                 self._queue = ArrivalQueue(self._arrivals_ns(self._clock(), BEFORE), self._load.queue_limit)
-                self._loop = OpenLoop(self._workload.step, self._queue, self._lock, self._clock, self._sleep)
+                if self._own_loop is not None:
+                    self._own_loop.open(self._queue)
+                else:
+                    self._loop = OpenLoop(self._workload.step, self._queue, self._lock, self._clock, self._sleep)
 
     def _arrivals_ns(self, start_ns: int, stretch: int) -> Iterator[int]:
         return arrival_times_ns(self._load, self._identity.index, start_ns, stretch)
@@ -141,7 +149,6 @@ class Measurement:
 
     def _work(self, job: Job, window: Window) -> None:
         """Run what is left of the job, or as much as the loop has room for; with its last iteration the window ends."""
-        assert isinstance(self._loop, ClosedLoop), "a job has a closed load"
         with self._lock:
             self._meet_window()
         self._loop.run(window.end_ns, job.left)

@@ -7,6 +7,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tenant import streams
 from tenant.buckets import quantile_seconds, to_sparse
 from tenant.contract import SLOTS, CompletedJob, CpuUse, Digest, Steadiness, TenantReport, Timed, View
 from tenant.load import Load
@@ -69,10 +70,10 @@ def finite(digest: Sequence[float]) -> Digest:
     return [value if math.isfinite(value) else None for value in digest]
 
 
-def _delay_p99_seconds(delays: Tally) -> float | None:
-    if not delays.count:
+def _p99_seconds(times: Tally) -> float | None:
+    if not times.count:
         return None
-    return min(quantile_seconds(delays.counts, 0.99), delays.max_ns / 1e9)
+    return min(quantile_seconds(times.counts, 0.99), times.max_ns / 1e9)
 
 
 def _timed(tally: Tally) -> Timed:
@@ -95,7 +96,8 @@ def tenant_record(
     # All tenants of a process do the same, so what it holds is theirs in equal parts.
     memory_bytes = workload.memory_bytes() if outcome.memory_bytes is None else outcome.memory_bytes
     timed = {kind: _timed(tally) for kind, tally in window.samples.items()}
-    return {
+    cpu = _cpu(outcome)
+    report: TenantReport = {
         "index": identity.index,
         "workload": identity.name,
         "view": identity.view,
@@ -128,7 +130,7 @@ def tenant_record(
             "arrival": load.arrival,
             "planned_rate_hz": load.rate_hz,
             "achieved_rate_hz": latencies.count / (window_ns / 1e9),
-            "delay_p99_seconds": _delay_p99_seconds(window.delays),
+            "delay_p99_seconds": None if load.rate_hz is None else _p99_seconds(window.delays),
             "in_flight_mean": window.in_flight_ns / window_ns,
             "drops": window.drops,
             "censored": outcome.censored,
@@ -136,7 +138,7 @@ def tenant_record(
         "job": job,
         "coverage_ratio": window.active_ns / window_ns,
         "drain_seconds": outcome.drain_seconds,
-        "cpu": _cpu(outcome),
+        "cpu": cpu,
         "memory_bytes": None if memory_bytes is None else memory_bytes // identity.process_tenants,
         "work": workload.work.entry(),
         "environment": {
@@ -146,3 +148,16 @@ def tenant_record(
             "packages": workload.packages(),
         },
     }
+    if workload.is_client:
+        report["load"]["concurrency"] = load.most_in_flight
+        report["generator"] = {
+            "cpu_seconds": None if cpu is None else cpu["cpu_seconds"],
+            "run_queue_seconds": None if cpu is None else cpu["run_queue_seconds"],
+            "lateness_p99_seconds": _p99_seconds(window.lateness),
+        }
+    if workload.is_stream:
+        good = streams.finished(window)
+        report["stages"] |= {kind: _timed(tally) for kind, tally in streams.stages(good).items()}
+        report["requests"] = streams.requests(good, window.start_ns)
+        report["output_tokens"] = streams.output_tokens(window)
+    return report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,12 +15,27 @@ from tenant.contract import BUCKET_COUNT, SLOTS, CompletedJob
 from tenant.workload import Sample
 
 
+class Stream(NamedTuple):
+    """The tokens of one answer: when each event with tokens came, in monotonic ns, and how many it had.
+
+    `ended_ns` is None while the answer is under way. `reported` is the number of tokens that the server counted itself,
+    None where it did not.
+    """
+
+    intended_ns: int
+    ended_ns: int | None
+    times_ns: array[int]
+    tokens: array[int]
+    reported: int | None
+
+
 class Rows(NamedTuple):
     """Finished iterations in the order of their start; times in monotonic ns, arrays of shape (n,).
 
     `begun` is None where iterations follow each other back to back, each beginning when it was intended to.
     `failed` holds positions, `dropped` the intended starts of requests that found the queue full, and
-    `active` the begin and end of the stretch in which the loop ran.
+    `active` the begin and end of the stretch in which the loop ran. Where requests overlap, `free` is when each could
+    have been sent, and `streams` has what came of those that did not fail.
     """
 
     intended: IntArray
@@ -28,6 +44,8 @@ class Rows(NamedTuple):
     failed: Sequence[int]
     dropped: Sequence[int]
     active: tuple[int, int]
+    free: IntArray | None = None
+    streams: Sequence[Stream] = ()
 
     def successful(self) -> Rows:
         """The same without the failed ones."""
@@ -35,7 +53,8 @@ class Rows(NamedTuple):
             return self
         keep = np.delete(np.arange(self.intended.size), self.failed)
         begun = None if self.begun is None else self.begun[keep]
-        return self._replace(intended=self.intended[keep], begun=begun, ended=self.ended[keep], failed=())
+        free = None if self.free is None else self.free[keep]
+        return self._replace(intended=self.intended[keep], begun=begun, ended=self.ended[keep], failed=(), free=free)
 
 
 class Tally:
@@ -80,6 +99,9 @@ class Window:
         self.edges = [start_ns + slot * (end_ns - start_ns) // SLOTS for slot in range(SLOTS + 1)]
         self.latencies = Tally()
         self.delays = Tally()
+        # How late requests were sent that were free to go, and the tokens of their answers.
+        self.lateness = Tally()
+        self.streams: list[Stream] = []
         # Times that the workload took itself, by kind.
         self.samples: dict[str, Tally] = {}
         self.errors = 0
@@ -162,6 +184,7 @@ class Recorder:
         if window is not None:
             window.add_samples(samples)
             window.add_presence(rows)
+            window.streams += (each for each in rows.streams if each.intended_ns < window.end_ns)
             window.errors += sum(window.holds(int(rows.intended[row])) for row in rows.failed)
         rows = rows.successful()
         if not rows.intended.size:
@@ -175,6 +198,8 @@ class Recorder:
         window.add(rows.intended[inside], latencies_ns[inside])
         if rows.begun is not None:
             window.delays.add(rows.begun[inside] - rows.intended[inside])
+            if rows.free is not None:
+                window.lateness.add(rows.begun[inside] - rows.free[inside])
         self._outside.add(latencies_ns[:low])
         self._outside.add(latencies_ns[high:])
 

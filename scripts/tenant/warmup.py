@@ -1,6 +1,6 @@
 """When a tenant is warm: the rule of steadiness.
 
-Iterations are put into batches in the order in which they ran. A batch is complete with the first iteration
+Iterations are put into batches in the order in which they ended. A batch is complete with the first iteration
 that brings it to half of `min_iterations` (rounded up) and to BATCH_SECONDS since the batch's first
 iteration began. The tenant is steady as soon as the medians of two consecutive batches differ by less than
 `tolerance_percent` of the earlier one; so at least `min_iterations` iterations and two batches' time have
@@ -28,9 +28,13 @@ class Judge(Batches):
         self._batch_begin_ns = 0
 
     def add(self, begun_ns: IntArray, ended_ns: IntArray) -> None:
-        """Take the next iterations, in order; arrays of shape (n,)."""
-        first = int(np.searchsorted(begun_ns, self.since_ns))
-        begun_ns, ended_ns = begun_ns[first:], ended_ns[first:]
+        """Take the next iterations; arrays of shape (n,)."""
+        if self.settled is not None:
+            return
+        # Where requests overlap, a later one may end first.
+        order = np.argsort(ended_ns, kind="stable")
+        order = order[begun_ns[order] >= self.since_ns]
+        begun_ns, ended_ns = begun_ns[order], ended_ns[order]
         while self.settled is None and begun_ns.size:
             if not self._held:
                 self._batch_begin_ns = int(begun_ns[0])

@@ -96,6 +96,9 @@ class Workload(ABC):
     captured = False
     # The modules that do the work, imported and with a version.
     modules: tuple[str, ...] = ()
+    # Whether the work is a server's, whose client this is, and whether its answers are streams of tokens.
+    is_client = False
+    is_stream = False
 
     @cached_property
     def samples(self) -> Samples:

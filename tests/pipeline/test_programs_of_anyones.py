@@ -119,14 +119,15 @@ def test_servers_are_measured_by_clients_and_may_die(untouched: Checkout) -> Non
     assert (opened["arrival"], opened["planned_rate_hz"]) == ("constant", 20)
 
     for tenant in records["chat"]["tenants"]:
-        first, gaps = tenant["stages"]["first_chunk"], tenant["stages"]["chunk_gap"]
+        first, gaps = tenant["stages"]["ttft"], tenant["stages"]["itl"]
         assert (first["count"], gaps["count"]) == (tenant["count"], 4 * tenant["count"])
-        # First chunk and gaps are parts of the answer.
+        # The first token and the gaps are parts of the answer.
         assert first["sum_seconds"] + gaps["sum_seconds"] <= tenant["sum_seconds"]
+        assert tenant["requests"]["output_tokens"] == [5] * tenant["count"]
 
     stages = rows(untouched.results / "tables/stages.csv")
     assert {(row["workload"], row["tenant"], row["stage"]) for row in stages} == {
-        ("chat", tenant, stage) for tenant in "01" for stage in ("first_chunk", "chunk_gap")
+        ("chat", tenant, stage) for tenant in "01" for stage in ("ttft", "itl", "tpot")
     }
 
     dead = records["dies"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sharebench.study.study import ENVS, tenant_environment
+from sharebench.study.study import ENVS, client_environment, tenant_environment
 
 LOCK = """#
 # made by a tool at some time
@@ -35,6 +35,11 @@ def test_the_tenants_environment_is_the_pins_of_the_lock(tmp_path: Path) -> None
     noise = LOCK.replace("some time", "another").replace("aaaa", "dddd").replace("    # via -r tenant.in\n", "")
     assert environment(tmp_path, noise) == environment(tmp_path, LOCK)
     assert environment(tmp_path, LOCK.replace("2.1.0", "2.1.1")) != environment(tmp_path, LOCK)
+
+
+def test_the_clients_environment_is_what_it_asks_with() -> None:
+    assert client_environment() in tenant_environment("sharebench.txt").split()
+    assert "\naiohttp" in (ENVS / "sharebench.in").read_text(), "nothing else brings it for certain"
 
 
 @pytest.mark.parametrize("lock", ["tenant-cpu.txt", "tenant-gpu.txt"])

@@ -14,7 +14,7 @@ from unit.studies import MIXED, SIMULATED, simulated, study, study_of
 from sharebench.config.load import load
 from sharebench.core import capabilities
 from sharebench.study.cells import Cell, canonical
-from sharebench.study.study import Study, tenant_environment
+from sharebench.study.study import Study, client_environment, tenant_environment
 
 # What is edited, and which cells of the default study it invalidates: their axes, or all, or none.
 ALL: dict[str, Any] = {}
@@ -182,6 +182,13 @@ def test_tenants_on_a_gpu_depend_on_a_lock_of_their_own(monkeypatch: pytest.Monk
     assert environment_of("auto") == tenant_environment("tenant-gpu.txt") != tenant_environment("tenant-cpu.txt")
     assert "torch==" in environment_of("auto")
     assert environment_of(sys.executable) == "own interpreter"
+
+
+def test_a_server_depends_on_what_its_client_asks_with() -> None:
+    entry = {"kind": "http", "command": ["serve"], "request": {"path": "/"}}
+    planned = study_of({"node": "cpu", "workload_catalogue.served": entry, "workloads": ["served"]})
+    environment = json.loads(planned.spec(planned.cells[0]))["environment"]
+    assert environment == f"{tenant_environment('tenant-cpu.txt')} client {client_environment()}"
 
 
 def test_the_spec_of_a_mix_holds_that_of_every_tenant() -> None:

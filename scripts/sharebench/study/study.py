@@ -12,7 +12,7 @@ from typing import cast
 from sharebench.core import faults, fingerprint, programs, prometheus_options
 from sharebench.core.capabilities import KINDS, has_own_python, resolve_node
 from sharebench.core.files import SCRIPTS
-from sharebench.core.spec import LoadSpec, MixSpec, NodeSpec, Spec, StrategySpec, WorkloadSpec, parse
+from sharebench.core.spec import LoadSpec, MixSpec, NodeSpec, Spec, StrategySpec, WorkloadSpec, parse, workload_of
 from sharebench.core.strategies import Strategy, again, on_node
 from sharebench.core.study_config import NodeOptions, StudyConfig, WorkloadEntry, is_job
 from sharebench.study.cells import Cell, Plot, canonical, pair_name, without_excluded
@@ -22,11 +22,16 @@ CALIBRATION_SECONDS = 10
 ENVS = SCRIPTS.parent / "envs"
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=3)
 def tenant_environment(lock: str) -> str:
     """What a tenant may import: the pins of its lock in envs/, without hashes and comments."""
     pins = re.findall(r"^([A-Za-z0-9_.-]+==[^\s;\\]+)", (ENVS / lock).read_text(), flags=re.MULTILINE)
     return " ".join(sorted(pins))
+
+
+def client_environment() -> str:
+    """The pin of what the client of servers asks with; it runs in the driver's environment."""
+    return next(pin for pin in tenant_environment("sharebench.txt").split() if pin.startswith("aiohttp=="))
 
 
 def _as_loop(workload: WorkloadSpec) -> WorkloadSpec:
@@ -317,6 +322,8 @@ class Study:
         if self.node_kind != "simulated":
             spec["warmup"] = self.config["warmup"]
             spec["environment"] = self._environment()
+            if any(workload_of(spec, index)["kind"] == "http" for index in range(cell.replicas)):
+                spec["environment"] += f" client {client_environment()}"
         if (watch := prometheus_options.in_spec(self.config, spec)) is not None:
             spec["prometheus"] = watch
         return spec

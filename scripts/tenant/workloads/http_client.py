@@ -1,122 +1,127 @@
-"""A request to an HTTP server, whose answer is read to its end: the measuring side of `kind: http`.
+"""Requests to an HTTP server, whose answers are read to their end: the measuring side of `kind: http`.
 
-Params: `url` (its root), `method`, `path`, `headers`, `body` or `body_file`, `expect_status`, `ready_path` (asked until
-it answers 200; without it the request itself is made until it succeeds), `stream` (time to the first chunk of an
-answer, stage `first_chunk`, and the gaps between chunks, stage `chunk_gap`), `note` (a file with the server's last
-answer, until it is ready). In `path`, `ready_path` and the values of `headers`, `{env:NAME}` is filled in here.
-
-One connection, kept alive, and one request at a time. A chunk is an event of a text/event-stream, or else what a read
-returns.
+Params: `url` (its root), `method`, `path`, `headers`, what `tenant.requests` makes bodies from, `expect_status`,
+`ready_path` (asked until it answers 200; without it the request itself is made until it succeeds), `stream` (the tokens
+of an answer are timed as they come: `tenant.streams`), `note` (a file with the server's last answer, until it is
+ready). In `path`, `ready_path` and the values of `headers`, `{env:NAME}` is filled in here.
 """
 
 from __future__ import annotations
 
-import http.client
+import asyncio
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from tenant.contract import described, filled, named, unusable
+from tenant import requests
+from tenant.client.connection import Client, Exchange, Selector
+from tenant.client.flight import Flight
+from tenant.contract import filled, named, unusable
+from tenant.load import BEFORE, WINDOW, Load
 from tenant.parameters import ParameterError, Params, boolean, optional_text, positive_integer, text, with_defaults
 from tenant.workload import RequestError, Work, Workload
 
 POLL_SECONDS = 0.05
-# Longer than any answer that is worth waiting for; the driver's deadlines are shorter.
-TIMEOUT_SECONDS = 600.0
 DEFAULTS: Params = {
     "url": None,
     "method": "GET",
     "path": "/",
     "headers": {},
-    "body": None,
-    "body_file": None,
+    **requests.DEFAULTS,
     "expect_status": 200,
     "ready_path": None,
     "stream": False,
     "note": None,
 }
-EVENT_STREAM = "text/event-stream"
-# How a stream of events in the manner of OpenAI ends: no answer, a mark.
-LAST_EVENT = b"data: [DONE]"
+BODY_METHODS = ("PATCH", "POST", "PUT")
+
+
+class Question(NamedTuple):
+    """What is asked, but for the body."""
+
+    method: str
+    path: str
+    host: str
+    headers: Mapping[str, str]
+
+    def content(self, body: bytes) -> bytes:
+        """The request as it is sent."""
+        given = {name.lower() for name in self.headers}
+        lines = [f"{self.method} {self.path} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in self.headers.items()]
+        if "host" not in given:
+            lines.append(f"Host: {self.host}")
+        if "accept-encoding" not in given:
+            lines.append("Accept-Encoding: identity")
+        if body or self.method in BODY_METHODS:
+            lines.append(f"Content-Length: {len(body)}")
+        return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
 
 class HttpClient(Workload):
-    """The same request again and again."""
+    """Requests to one server, as many at once as the load has in flight."""
 
     work = Work(flop=None, bytes=None, items=1)
+    modules = ("aiohttp",)
+    is_client = True
 
     def __init__(
         self,
         address: tuple[str, int],
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: bytes | None,
+        question: Question,
+        body: Params,
         expect_status: int,
         is_stream: bool,
         secrets: Sequence[str] = (),
     ) -> None:
-        self._connection = http.client.HTTPConnection(*address, timeout=TIMEOUT_SECONDS)
-        self._request = (method, path, body, dict(headers))
+        """`body` is what `tenant.requests` makes the bodies from. Raises ParameterError."""
+        selector = Selector()
+        self._client = Client(
+            address,
+            asyncio.SelectorEventLoop(selector),
+            lambda: selector.woken_ns,
+            is_head=question.method == "HEAD",
+            secrets=secrets,
+        )
+        self.is_stream = is_stream
+        self._question = question
+        self._body = body
+        self._requests = [requests.parse(body, seed=0, tenant=0)]
         self._expect_status = expect_status
-        self._is_stream = is_stream
-        self._secrets = secrets
+        self._flight: Flight | None = None
+
+    def loop(self, load: Load, tenant: int, lock: Lock, clock: Callable[[], int]) -> Flight:
+        self._requests = [requests.parse(self._body, load.seed, tenant, stretch) for stretch in (BEFORE, WINDOW)]
+        self._flight = Flight(self._client, self._exchange, load.most_in_flight, lock, clock)
+        return self._flight
+
+    def _exchange(self, stretch: int, number: int) -> Exchange:
+        content = self._question.content(self._requests[stretch].body(number))
+        return Exchange(content, self._expect_status, self.is_stream)
+
+    def window_set(self, start_ns: int, end_ns: int) -> None:
+        if self._flight is not None:
+            self._flight.restart(start_ns)
 
     def step(self) -> None:
-        self._ask(*self._request, expect_status=self._expect_status, is_stream=self._is_stream)
+        """One request, and its answer."""
+        self._client.ask(self._exchange(BEFORE, 0))
 
     def look(self, path: str) -> None:
         """A GET of this path. Raises RequestError unless it has status 200."""
-        self._ask("GET", path, expect_status=200)
-
-    def _ask(self, *request: Any, expect_status: int, is_stream: bool = False) -> None:
-        try:
-            begun_ns = time.monotonic_ns()
-            self._connection.request(*request)
-            response = self._connection.getresponse()
-            if is_stream and response.status == expect_status:
-                self._time_chunks(response, begun_ns)
-            # Also what is read to its end by pieces is not over for the connection before this.
-            response.read()
-        except (OSError, http.client.HTTPException) as error:
-            # The next request makes a new connection.
-            self._connection.close()
-            raise RequestError(described(error, self._secrets)) from error
-        if response.status != expect_status:
-            raise RequestError(f"status {response.status}")
-
-    def _time_chunks(self, response: http.client.HTTPResponse, begun_ns: int) -> None:
-        is_events = (response.getheader("Content-Type") or "").startswith(EVENT_STREAM)
-        before_ns = 0
-        for _ in _events(response) if is_events else iter(response.read1, b""):
-            now_ns = time.monotonic_ns()
-            if before_ns:
-                self.samples.add("chunk_gap", begun_ns, now_ns - before_ns)
-            else:
-                self.samples.add("first_chunk", begun_ns, now_ns - begun_ns)
-            before_ns = now_ns
+        self._client.ask(Exchange(self._question._replace(method="GET", path=path).content(b""), 200, is_stream=False))
 
     def connect(self) -> None:
         """Connect, where it is not. Raises RequestError."""
-        if self._connection.sock is None:
-            try:
-                self._connection.connect()
-            except OSError as error:
-                raise RequestError(described(error, self._secrets)) from error
+        self._client.connect()
 
     def output_digest(self) -> list[float]:
         """None: what a server answers may differ each time."""
         return []
-
-
-def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
-    """The lines with data as they come, one per event, without the mark at the end."""
-    while line := response.readline():
-        if line.startswith(b"data:") and not line.startswith(LAST_EVENT):
-            yield line
 
 
 def _headers(value: object) -> dict[str, str]:
@@ -137,26 +142,28 @@ def create(params: Params, device: str) -> HttpClient:
     method, path = text(values["method"], "http_client method"), text(values["path"], "http_client path")
     ready_path = optional_text(values["ready_path"], "http_client ready_path")
     headers = _headers(values["headers"])
-    body = optional_text(values["body"], "http_client body")
-    body_file = optional_text(values["body_file"], "http_client body_file")
-    content = None if body is None else body.encode()
-    if body_file is not None:
-        content = Path(body_file).read_bytes()
     texts = [path, ready_path or "", *headers.values()]
     if why := unusable(texts, os.environ):
         raise ParameterError(f"http_client: {why}")
-    client = HttpClient(
-        address=(url.hostname, url.port or 80),
+    question = Question(
         method=method,
         path=filled(path, os.environ),
+        host=url.netloc.rpartition("@")[2],
         headers={name: filled(given, os.environ) for name, given in headers.items()},
-        body=content,
+    )
+    if not all(each.isprintable() for each in (*question.headers, *question.headers.values())):
+        raise ParameterError("http_client headers must be of one line each")
+    if not all(each.isascii() and each.isprintable() and " " not in each for each in question[:2]):
+        raise ParameterError(f"http_client {method} {path} cannot be sent: write other characters as %XX")
+    client = HttpClient(
+        address=(url.hostname, url.port or 80),
+        question=question,
+        body={key: values[key] for key in requests.DEFAULTS},
         expect_status=positive_integer(values["expect_status"], "http_client expect_status"),
         is_stream=boolean(values["stream"], "http_client stream"),
         secrets=[os.environ[name] for name in named(texts)],
     )
     _wait(client, ready_path, f"{method} {path}", Note(optional_text(values["note"], "http_client note")))
-    client.samples.drain()
     return client
 
 
@@ -190,7 +197,7 @@ def _wait(client: HttpClient, ready_path: str | None, request: str, note: Note) 
                 client.look(filled(ready_path, os.environ))
         except RequestError as failure:
             note.say(f"{asked}: {failure}")
-            has_answered = not isinstance(failure.__cause__, ConnectionRefusedError)
+            has_answered = "refused" not in str(failure)
             time.sleep(POLL_SECONDS)
         else:
             note.say(f"{asked} is answered, but the warm-up with {request} has not ended")

@@ -7,11 +7,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pytest
 
+from tenant.contract import Rule
+from tenant.load import Load
+from tenant.measure import Measurement
 from tenant.parameters import ParameterError
+from tenant.record import Identity
 from tenant.workload import RequestError
 from tenant.workloads import http_client
 from tenant.workloads.http_client import create
@@ -85,14 +90,6 @@ def serve() -> Iterator[Callable[..., tuple[str, Seen]]]:
     for server in servers:
         server.shutdown()
         server.server_close()
-
-
-def stages(client: Any) -> dict[str, list[int]]:
-    """What the client timed apart, by stage, in ns."""
-    found: dict[str, list[int]] = {}
-    for sample in client.samples.drain():
-        found.setdefault(sample.kind, []).append(sample.duration_ns)
-    return found
 
 
 def test_a_request_is_made_as_it_was_asked_for(serve: Callable[..., tuple[str, Seen]], tmp_path: Path) -> None:
@@ -219,44 +216,107 @@ def test_another_status_is_an_error_and_the_connection_lives_on(serve: Callable[
     assert seen.connections == 1
 
 
-def test_a_connection_that_breaks_is_an_error_and_made_anew(serve: Callable[..., tuple[str, Seen]]) -> None:
-    def breaks(handler: http.server.BaseHTTPRequestHandler) -> None:
-        handler.close_connection = True
+def breaks(handler: http.server.BaseHTTPRequestHandler) -> None:
+    """The connection, instead of an answer."""
+    handler.close_connection = True
 
-    url, seen = serve(ok, breaks, ok)
+
+def closes(handler: http.server.BaseHTTPRequestHandler) -> None:
+    """The connection, after an answer that did not say so."""
+    ok(handler)
+    handler.close_connection = True
+
+
+def test_a_connection_that_breaks_is_made_anew_once(serve: Callable[..., tuple[str, Seen]]) -> None:
+    url, seen = serve(ok, breaks, ok, breaks, breaks, ok)
     client = create({"url": url}, "cpu")
-    with pytest.raises(RequestError):
+    client.step()
+    assert (len(seen.requests), seen.connections) == (3, 2), "the server may have closed it before"
+    with pytest.raises(RequestError, match="closed without an answer"):
         client.step()
     client.step()
-    assert seen.connections == 2
 
 
-def test_events_of_a_stream_are_timed(serve: Callable[..., tuple[str, Seen]]) -> None:
+def test_a_server_may_close_its_connections_between_requests(serve: Callable[..., tuple[str, Seen]]) -> None:
+    url, seen = serve(closes)
+    client = create({"url": url}, "cpu")
+    for _ in range(20):
+        client.step()
+    assert 21 <= seen.connections <= 42
+
+
+EVENTS = "text/event-stream; charset=utf-8"
+TEXT = b'data: {"choices": [{"text": "a"}]}\n\n'
+
+
+def drops(handler: http.server.BaseHTTPRequestHandler) -> None:
+    """An answer that breaks off."""
+    handler.send_response(200)
+    handler.send_header("Content-Type", EVENTS)
+    handler.send_header("Transfer-Encoding", "chunked")
+    handler.end_headers()
+    handler.wfile.write(b"%x\r\n%s\r\n" % (len(TEXT), TEXT))
+    handler.close_connection = True
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (drops, "the connection was closed in mid-answer"),
+        (garbage, "no HTTP answer, but '220 smtp ready'"),
+        (chunked(EVENTS, b"data: what?\n\n", gap_seconds=0), "an event is not a JSON object: what?"),
+        (chunked(EVENTS, TEXT, gap_seconds=0), r"the stream ended without \[DONE\]"),
+        (chunked(EVENTS, b"data: [DONE]\n\n", gap_seconds=0), "the answer has no token"),
+        (lambda handler: ok(handler, b""), "the answer has no token"),
+    ],
+    ids=["drop", "no-http", "garbage", "no-done", "no-token", "nothing"],
+)
+def test_a_stream_that_is_none_is_an_error(serve: Callable[..., tuple[str, Seen]], bad: Answer, said: str) -> None:
+    fine = chunked(EVENTS, TEXT, b"data: [DONE]\n\n", gap_seconds=0)
+    url, _ = serve(fine, bad, fine)
+    client = create({"url": url, "stream": True}, "cpu")
+    with pytest.raises(RequestError, match=said):
+        client.step()
+    client.step()
+
+
+def test_a_stream_is_timed_on_a_real_connection(serve: Callable[..., tuple[str, Seen]]) -> None:
     # One event in two pieces, two events in one piece, and the mark at the end, which is not counted.
-    pieces = (b"data: {1}\n\n", b"data: ", b"{2}\n\n", b"data: 3\n\ndata: 4\n\n", b"data: [DONE]\n\n")
-    url, _ = serve(ok, chunked("text/event-stream; charset=utf-8", *pieces))
+    split = TEXT[:6], TEXT[6:]
+    url, _ = serve(chunked(EVENTS, TEXT, *split, TEXT + TEXT, b"data: [DONE]\n\n", gap_seconds=0.01))
     client = create({"url": url, "stream": True}, "cpu")
-    client.samples.drain()
-    begun = time.monotonic_ns()
-    client.step()
-    whole = time.monotonic_ns() - begun
-    found = stages(client)
-    assert (len(found["first_chunk"]), len(found["chunk_gap"])) == (1, 3)
-    assert found["first_chunk"][0] >= 30e6
-    # Four pieces, each 30 ms after the one before, until the last event.
-    assert 120e6 <= sum(found["first_chunk"]) + sum(found["chunk_gap"]) <= whole
+    measurement = Measurement(client, Identity(0, "http", 0, 0, 0), Load(concurrency=3), Rule(max_seconds=0.2))
+    measurement.warm_up()
+    start_ns = time.monotonic_ns() + 50_000_000
+    measurement.set_window(start_ns, start_ns + 300_000_000)
+    while measurement._recorder.window is not None:
+        measurement.turn()
+    record = measurement.wait_record(0)
+    requests = record["requests"]
+    assert record["errors"] == 0 and record["count"] == len(requests["ttft_seconds"]) >= 1
+    assert record["load"]["in_flight_mean"] == pytest.approx(3)
+    for ttft, tpot, latency, tokens in zip(
+        requests["ttft_seconds"],
+        requests["tpot_seconds"],
+        requests["latency_seconds"],
+        requests["output_tokens"],
+        strict=True,
+    ):
+        assert tokens == 4 and tpot is not None
+        # Pieces 10 ms apart, as they were sent: the first, two that make an event, one with two, the mark.
+        assert ttft >= 0.01 and ttft + 3 * tpot <= latency
 
 
-def test_pieces_of_anything_else_are_timed_as_they_come(serve: Callable[..., tuple[str, Seen]]) -> None:
-    url, _ = serve(ok, chunked("application/x-ndjson", b"one\n", b"two\n", b"three\n"))
-    client = create({"url": url, "stream": True}, "cpu")
-    client.samples.drain()
-    client.step()
-    found = stages(client)
-    assert (len(found["first_chunk"]), len(found["chunk_gap"])) == (1, 2)
-    assert sum(found["first_chunk"]) + sum(found["chunk_gap"]) >= 90e6
+def test_a_silent_server_leaves_its_requests_in_flight(serve: Callable[..., tuple[str, Seen]]) -> None:
+    url, _ = serve(ok, silent)
+    client = create({"url": url}, "cpu")
+    loop = client.loop(Load(concurrency=2), 0, Lock(), time.monotonic_ns)
+    loop.run(time.monotonic_ns() + 50_000_000)
+    assert len(loop.unfinished(time.monotonic_ns())) == 2
+    assert loop.rows().intended.size == 0
 
 
-def test_what_was_asked_before_it_is_ready_is_not_timed(serve: Callable[..., tuple[str, Seen]]) -> None:
-    url, _ = serve(chunked("text/event-stream", b"data: 1\n\n", gap_seconds=0))
-    assert stages(create({"url": url, "stream": True}, "cpu")) == {}
+@pytest.mark.parametrize("params", [{"path": "/a b"}, {"headers": {"A": "b\r\nC: d"}}, {"method": "GET /"}])
+def test_what_no_request_can_have_is_refused(params: dict[str, Any]) -> None:
+    with pytest.raises(ParameterError, match="http_client"):
+        create({"url": "http://127.0.0.1:1", **params}, "cpu")

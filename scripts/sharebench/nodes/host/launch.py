@@ -116,9 +116,15 @@ class OwnTenant(TenantKind):
 
 
 def tenant_command(
-    context: Context, index: int, module: str, params: Mapping[str, Any], device: str, streams: int | None = None
+    context: Context,
+    index: int,
+    module: str,
+    params: Mapping[str, Any],
+    device: str,
+    streams: int | None = None,
+    python: str | None = None,
 ) -> list[str]:
-    """The command line of a process of scripts/tenant/."""
+    """The command line of a process of scripts/tenant/, by the tenants' interpreter or by another."""
     arguments = {
         "workload": module,
         "name": workload_of(context.spec, index)["name"],
@@ -134,7 +140,12 @@ def tenant_command(
         arguments["streams"] = str(streams)
     if context.exposition is not None:
         arguments["exposition"] = json.dumps(context.exposition)
-    return [str(context.python), "-m", "tenant", *(part for k, v in arguments.items() for part in (f"--{k}", v))]
+    return [
+        python or str(context.python),
+        "-m",
+        "tenant",
+        *(part for k, v in arguments.items() for part in (f"--{k}", v)),
+    ]
 
 
 def announced_ports(out: Path) -> list[int]:

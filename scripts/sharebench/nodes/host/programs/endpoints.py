@@ -224,14 +224,9 @@ class ServedEndpoint(HttpEndpoint):
         return taken
 
     def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
-        """The client's record; `cpu` and `memory_bytes` are the server's, `generator` is what the client used."""
+        """The client's record; `cpu` and `memory_bytes` are the server's, `generator` has what the client used."""
         report = super().record(deadline_seconds, ahead_seconds)
-        client = report["cpu"]
         report["measured_by"] = "client"
-        report["generator"] = {
-            "cpu_seconds": None if client is None else client["cpu_seconds"],
-            "run_queue_seconds": None if client is None else client["run_queue_seconds"],
-        }
         report["cpu"] = report["memory_bytes"] = report["work"] = report["outside"] = None
         if self.outside is not None:
             seen = self._edges.seen(LATE_SECONDS) if self._edges is not None else None

@@ -165,7 +165,8 @@ class HttpTenant(ProgramTenant):
             "note": str(self._note),
         }
         params |= {key: str(Path.cwd() / params[key]) for key in FILES if params.get(key)}
-        argv = tenant_command(self.context, self.index, CLIENT, params, device="cpu")
+        # With the driver's own packages: what the tenants have is theirs.
+        argv = tenant_command(self.context, self.index, CLIENT, params, device="cpu", python=sys.executable)
         # The client computes nothing on the device: it sees none, and runs wherever there is room.
         variables = {**environment(Grant(self.index, 0)), TOKEN_VARIABLE: self.context.token}
         return [*own, Program(argv, variables, None, self.out)]

@@ -1,0 +1,171 @@
+"""A server in memory, asked by the client under a clock that moves only when everybody waits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import selectors
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any, cast
+
+from tenant.client.connection import Client, Connection, Exchange
+from tenant.client.flight import Flight
+from tenant.contract import Rule, TenantReport
+from tenant.load import Load
+from tenant.measure import Measurement
+from tenant.record import Identity
+from tenant.workload import Work, Workload
+
+from .conftest import MS, FakeClock
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+ERROR = b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n"
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def event(said: object) -> bytes:
+    return chunk(f"data: {json.dumps(said)}\n\n".encode())
+
+
+def word(text: str = "word ", **more: object) -> bytes:
+    """An event of a completion."""
+    return event({"choices": [{"index": 0, "text": text, "finish_reason": None}], **more})
+
+
+DONE = chunk(b"data: [DONE]\n\n") + chunk(b"")
+Answer = Callable[[int], Sequence[tuple[int, bytes]]]
+"""What request number N is answered: pieces, each some ns after the one before. An empty one is a hang-up."""
+
+
+class Wire:
+    """The transport of one connection."""
+
+    def __init__(self, loop: MemoryLoop, connection: Connection) -> None:
+        self.loop, self.connection, self.is_closed = loop, connection, False
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def abort(self) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            self.loop.call_soon(self.connection.connection_lost, None)
+
+    def write(self, data: bytes) -> None:
+        if self.loop.gone:
+            self.abort()
+            return
+        number = len(self.loop.asked)
+        self.loop.asked.append((self.loop.clock.now_ns, data))
+        self.plan(self.loop.clock.now_ns, list(self.loop.answer(number)))
+
+    def plan(self, since_ns: int, pieces: list[tuple[int, bytes]]) -> None:
+        if pieces:
+            at_ns = since_ns + pieces[0][0]
+            self.loop.call_at(at_ns / 1e9, self.deliver, at_ns, pieces)
+
+    def deliver(self, at_ns: int, pieces: list[tuple[int, bytes]]) -> None:
+        (_, piece), *rest = pieces
+        if self.is_closed:
+            return
+        self.plan(at_ns, rest)
+        if piece:
+            self.connection.data_received(piece)
+        else:
+            self.abort()
+
+
+class Waits(selectors.SelectSelector):
+    """In place of waiting, moves the clock."""
+
+    clock: FakeClock
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        assert timeout is not None, "nothing will ever happen"
+        if timeout > 0:
+            self.clock.now_ns += math.ceil(timeout * 1e9)
+        return super().select(0)
+
+
+class MemoryLoop(asyncio.SelectorEventLoop):
+    """An event loop whose connections end in a server that gives these answers; it notes what it was asked and when."""
+
+    def __init__(self, clock: FakeClock, answer: Answer) -> None:
+        self.clock = clock
+        waits = Waits()
+        waits.clock = clock
+        super().__init__(waits)
+        self.answer = answer
+        self.asked: list[tuple[int, bytes]] = []
+        self.connections = 0
+        # Whether each further request finds its connection closed.
+        self.gone = False
+        self.is_refusing = False
+
+    def time(self) -> float:
+        return self.clock.now_ns / 1e9
+
+    async def create_connection(self, factory: Any, *_: Any, **__: Any) -> Any:  # type: ignore[override]
+        if self.is_refusing:
+            raise ConnectionRefusedError
+        self.connections += 1
+        self.gone = False
+        connection = factory()
+        connection.connection_made(cast(Any, Wire(self, connection)))
+        return connection.transport, connection
+
+
+class Served(Workload):
+    """A client of a server in memory."""
+
+    work = Work(None, None, 1)
+    is_client = True
+
+    def __init__(self, clock: FakeClock, answer: Answer, is_stream: bool = True) -> None:
+        self.is_stream = is_stream
+        self.server = MemoryLoop(clock, answer)
+        self.client = Client(("server", 80), self.server, clock)
+        self.flight: Flight | None = None
+        self.window_start_ns = 0
+
+    def loop(self, load: Load, tenant: int, lock: Lock, clock: Callable[[], int]) -> Flight:
+        self.flight = Flight(self.client, self._exchange, load.most_in_flight, lock, clock)
+        return self.flight
+
+    def _exchange(self, stretch: int, number: int) -> Exchange:
+        return Exchange(b"%d %d" % (stretch, number), 200, self.is_stream)
+
+    def window_set(self, start_ns: int, end_ns: int) -> None:
+        assert self.flight is not None
+        self.flight.restart(start_ns)
+        self.window_start_ns = start_ns
+
+    def step(self) -> None:
+        raise AssertionError("requests overlap")
+
+    def output_digest(self) -> list[float]:
+        return []
+
+
+def warmed(workload: Served, load: Load, clock: FakeClock, rule: Rule) -> Measurement:
+    """Ready to measure."""
+    measurement = Measurement(workload, Identity(0, "served", 0, 0, 0), load, rule, clock, clock.sleep)
+    measurement.warm_up()
+    return measurement
+
+
+def measured(workload: Served, load: Load, clock: FakeClock, seconds: float, waits_seconds: float = 60) -> TenantReport:
+    """The record of a window that begins 100 ms after warm-up; what lasts longer than it may is cut off."""
+    measurement = warmed(workload, load, clock, Rule(min_iterations=4, max_seconds=2, tolerance_percent=5))
+    start_ns = clock.now_ns + 100 * MS
+    end_ns = start_ns + round(seconds * 1e9)
+    measurement.set_window(start_ns, end_ns)
+    while measurement._recorder.window is not None and clock.now_ns < end_ns + round(waits_seconds * 1e9):
+        measurement.turn()
+    return measurement.wait_record(0)

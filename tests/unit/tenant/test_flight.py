@@ -1,0 +1,261 @@
+"""Requests in flight: what is planted in a server in memory is what the record says, to the nanosecond."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pytest
+
+from tenant.contract import BUCKETS_PER_DOUBLING, SMALLEST_SECONDS, TenantReport, Timed
+from tenant.load import Load
+
+from .conftest import MS, FakeClock
+from .served import DONE, ERROR, OK, STREAM, Answer, Served, chunk, event, measured, word
+
+TOKENS = 16
+
+
+@pytest.fixture
+def serve(clock: FakeClock) -> Iterator[Callable[..., Served]]:
+    """Makes clients of servers in memory."""
+    made = []
+
+    def start(answer: Answer, is_stream: bool = True) -> Served:
+        made.append(Served(clock, answer, is_stream))
+        return made[-1]
+
+    yield start
+    for workload in made:
+        workload.server.close()
+
+
+class Planted:
+    """Draws of the time to the first token and of the gaps, in ns, by a seed; one row per request."""
+
+    def __init__(self, seed: int) -> None:
+        generator = np.random.default_rng(seed)
+        self.first = (50 * MS * generator.lognormal(0, 0.3, 20_000)).astype(int)
+        self.gaps = (10 * MS * generator.lognormal(0, 0.3, (20_000, TOKENS - 1))).astype(int)
+
+    def __call__(self, number: int) -> Sequence[tuple[int, bytes]]:
+        first, gaps = int(self.first[number]), self.gaps[number].tolist()
+        return [(first, STREAM + word()), *((gap, word()) for gap in gaps), (MS, DONE)]
+
+
+def mean_seconds(timed: Timed) -> float:
+    return timed["sum_seconds"] / timed["count"]
+
+
+def median_seconds(timed: Timed) -> float:
+    """The geometric middle of its bucket."""
+    counts = {int(index): count for index, count in timed["histogram"].items()}
+    indices = [index for index, count in sorted(counts.items()) for _ in range(count)]
+    return SMALLEST_SECONDS * 2 ** ((indices[len(indices) // 2] - 0.5) / BUCKETS_PER_DOUBLING)
+
+
+@pytest.mark.parametrize("in_flight", [1, 16, 64])
+@pytest.mark.parametrize("arrival", ["closed", "poisson", "constant"])
+def test_what_is_planted_is_what_is_reported(
+    clock: FakeClock, serve: Callable[..., Served], in_flight: int, arrival: str
+) -> None:
+    planted = Planted(seed=in_flight)
+    served = serve(planted)
+    # Three quarters of what that many in flight could do, so that some requests wait for others.
+    rate_hz = None if arrival == "closed" else 0.75 * in_flight / 0.22
+    record = measured(served, Load(arrival, rate_hz, concurrency=in_flight), clock, 8)
+    requests = record["requests"]
+    first_sent = [content for _, content in served.server.asked].index(b"1 0")
+    numbers = list(range(first_sent, first_sent + record["count"]))
+    sent_ns = np.array([served.server.asked[number][0] for number in numbers])
+    first, gaps = planted.first[numbers] / 1e9, planted.gaps[numbers] / 1e9
+    # From when it was due, and that is later than this by what it waited for another to end.
+    waited = (sent_ns - served.window_start_ns) / 1e9 - np.array(requests["start_seconds"])
+    assert (waited >= -1e-6).all() and (arrival != "closed" or waited.max() < 1e-6)
+    exactly = {"rel": 0, "abs": 2e-6}
+    assert requests["ttft_seconds"] == pytest.approx((first + waited).tolist(), **exactly)
+    assert requests["tpot_seconds"] == pytest.approx(gaps.mean(axis=1).tolist(), **exactly)
+    assert requests["itl_max_seconds"] == pytest.approx(gaps.max(axis=1).tolist(), **exactly)
+    assert requests["latency_seconds"] == pytest.approx((waited + first + gaps.sum(axis=1) + 0.001).tolist(), **exactly)
+    assert requests["output_tokens"] == [TOKENS] * len(numbers)
+    stages = record["stages"]
+    assert stages.keys() == {"ttft", "itl", "tpot"}
+    assert mean_seconds(stages["ttft"]) == pytest.approx((first + waited).mean(), **exactly)
+    assert mean_seconds(stages["itl"]) == pytest.approx(gaps.mean(), **exactly)
+    assert mean_seconds(stages["tpot"]) == pytest.approx(gaps.mean(), **exactly)
+    assert median_seconds(stages["itl"]) == pytest.approx(np.median(gaps), rel=0.011)
+    good = (first + waited < 0.06) & (gaps.mean(axis=1) < 0.0105)
+    reported = zip(requests["ttft_seconds"], requests["tpot_seconds"], strict=True)
+    assert sum(ttft < 0.06 and tpot is not None and tpot < 0.0105 for ttft, tpot in reported) == good.sum()
+    load = record["load"]
+    assert (load["arrival"], load["concurrency"], load["censored"], load["drops"]) == (arrival, in_flight, 0, 0)
+    assert record["coverage_ratio"] == pytest.approx(1)
+    assert record["generator"]["lateness_p99_seconds"] == pytest.approx(0, abs=2e-6)
+    if arrival == "closed":
+        assert load["in_flight_mean"] == pytest.approx(in_flight)
+        assert load["delay_p99_seconds"] is None
+
+
+def test_tokens_count_when_they_come_whenever_their_request_was_sent(
+    clock: FakeClock, serve: Callable[..., Served]
+) -> None:
+    # Answers of 3 s in a window of 1 s: no request that is sent in it is over, one token comes every 100 ms.
+    served = serve(lambda _: [(100 * MS, STREAM + word()), *((100 * MS, word()) for _ in range(29)), (0, DONE)])
+    record = measured(served, Load(concurrency=8), clock, 1)
+    assert record["output_tokens"] == {"count": pytest.approx(80, abs=8), "source": "chunks"}
+
+
+def test_a_server_that_is_too_slow_for_the_window_has_finished_nothing_and_its_tokens_count(
+    clock: FakeClock, serve: Callable[..., Served]
+) -> None:
+    served = serve(
+        lambda number: (
+            [(MS, STREAM + word() + DONE)]
+            if not served.window_start_ns
+            else [(100 * MS, STREAM + word()), *((100 * MS, word()) for _ in range(10_000))]
+        )
+    )
+    record = measured(served, Load("constant", rate_hz=4, concurrency=None), clock, 4, waits_seconds=5)
+    assert (record["count"], record["errors"], record["load"]["censored"]) == (0, 0, 16)
+    assert record["output_tokens"]["count"] > 10
+
+
+def test_requests_have_numbers_of_their_own_in_the_window(clock: FakeClock, serve: Callable[..., Served]) -> None:
+    for load in (Load(concurrency=3), Load("poisson", rate_hz=40, concurrency=3)):
+        served = serve(lambda _: [(20 * MS, OK)], is_stream=False)
+        record = measured(served, load, clock, 1)
+        contents = [content for _, content in served.server.asked]
+        start = contents.index(b"1 0")
+        assert start > 0 and contents[:start] == [b"0 %d" % number for number in range(start)]
+        assert contents[start:] == [b"1 %d" % number for number in range(len(contents) - start)]
+        assert len(contents) - start >= record["count"]
+
+
+def test_an_open_load_sends_when_it_is_due_and_no_more_at_once_than_it_may(
+    clock: FakeClock, serve: Callable[..., Served]
+) -> None:
+    def in_flight(concurrency: int | None) -> tuple[TenantReport, int]:
+        served = serve(lambda _: [(95 * MS, OK)], is_stream=False)
+        record = measured(served, Load("constant", rate_hz=100, concurrency=concurrency), clock, 1, waits_seconds=2)
+        return record, served.server.connections
+
+    record, connections = in_flight(None)
+    assert (record["count"], connections) == (100, 10), "one after another, 10 of them would be sent"
+    assert record["max_seconds"] == pytest.approx(0.095, abs=1e-6)
+    assert record["load"]["in_flight_mean"] == pytest.approx(9.5, abs=0.6)
+    record, connections = in_flight(4)
+    assert connections == 4
+    # Four at once make 42 a second: requests wait for more than half of the time since the window's start.
+    assert record["max_seconds"] is not None and record["max_seconds"] > 1
+    assert record["generator"]["lateness_p99_seconds"] == pytest.approx(0, abs=1e-6), "they were not free to go"
+    delay = record["load"]["delay_p99_seconds"]
+    assert delay is not None and delay > 0.9
+
+
+def test_a_client_that_is_held_up_says_so(clock: FakeClock, serve: Callable[..., Served]) -> None:
+    served = serve(lambda number: held_up(number) or [(MS, OK)], is_stream=False)
+
+    def held_up(number: int) -> None:
+        if number % 4 == 0:
+            clock.advance_ns(30 * MS)
+
+    record = measured(served, Load("constant", rate_hz=100), clock, 1)
+    late = record["generator"]["lateness_p99_seconds"]
+    assert late is not None and 0.01 < late < 0.04
+    assert record["stages"] == {} and "requests" not in record
+
+
+def test_rows_ascend_by_their_intended_start_whatever_ends_first(
+    clock: FakeClock, serve: Callable[..., Served]
+) -> None:
+    waits = np.random.default_rng(1).integers(1, 80, 10_000)
+    served = serve(lambda number: [(int(waits[number]) * MS, ERROR if number % 7 == 0 else OK)], is_stream=False)
+    record = measured(served, Load(concurrency=9), clock, 2)
+    assert record["timeline"] is not None
+    assert record["errors"] > 0 and record["count"] == sum(record["timeline"]["count"]) > 300
+    assert record["load"]["in_flight_mean"] == pytest.approx(9)
+    assert record["last_error"] == "status 500"
+
+
+# Servers that do not behave.
+
+FEW = [(10 * MS, STREAM + word()), (10 * MS, word())]
+FINE = [*FEW, (0, DONE)]
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ([(MS, ERROR)], "status 500"),
+        ([(MS, b"220 smtp ready\r\n")], "no HTTP answer, but '220 smtp ready'"),
+        ([*FEW, (MS, b"")], "the connection was closed in mid-answer"),
+        ([*FEW, (MS, b"what?\r\n")], "broken HTTP in mid-answer"),
+        ([*FEW, (MS, chunk(b"data: what?\n\n"))], "an event is not a JSON object: what?"),
+        ([*FEW, (MS, chunk(b"data: \xff\n\n"))], "an event is not a JSON object"),
+        ([*FEW, (MS, event({"error": {"message": "engine died"}}))], "the server says in its stream: "),
+        ([*FEW, (MS, chunk(b""))], "the stream ended without [DONE]"),
+        ([(MS, STREAM + DONE)], "the answer has no token"),
+    ],
+    ids=["500", "no-http", "drop", "bad-chunk", "garbage", "bytes", "error", "no-done", "no-token"],
+)
+def test_what_a_bad_server_did_is_said_and_the_others_go_on(
+    clock: FakeClock, serve: Callable[..., Served], bad: Sequence[tuple[int, bytes]], said: str
+) -> None:
+    served = serve(lambda number: bad if number % 5 == 0 else FINE)
+    record = measured(served, Load(concurrency=4), clock, 1)
+    assert record["last_error"] is not None and record["last_error"].startswith(said)
+    assert record["errors"] == pytest.approx(record["count"] / 4, abs=4)
+    assert len(record["requests"]["ttft_seconds"]) == record["count"] > 50
+    assert record["load"]["in_flight_mean"] == pytest.approx(4)
+
+
+def test_one_that_hangs_up_on_a_fresh_connection_too_has_not_answered(
+    clock: FakeClock, serve: Callable[..., Served]
+) -> None:
+    served = serve(lambda number: [(MS, OK if number < 60 else b"")], is_stream=False)
+    record = measured(served, Load(concurrency=4), clock, 1)
+    assert (record["count"], record["last_error"]) == (0, "the connection was closed without an answer")
+    assert record["errors"] > 100
+
+
+def test_a_server_that_never_answers_is_cut_off(clock: FakeClock, serve: Callable[..., Served]) -> None:
+    served = serve(lambda number: [(MS, OK)] if number < 40 else [], is_stream=False)
+    record = measured(served, Load("constant", rate_hz=20, concurrency=4), clock, 2, waits_seconds=3)
+    assert (record["count"], record["errors"]) == (0, 0)
+    assert record["load"]["censored"] == 40
+    assert record["load"]["in_flight_mean"] is not None and record["load"]["in_flight_mean"] > 4
+
+
+def test_nor_does_one_that_went_away_keep_the_client_busy(clock: FakeClock, serve: Callable[..., Served]) -> None:
+    def answer(number: int) -> Sequence[tuple[int, bytes]]:
+        served.server.is_refusing = number >= 60
+        return [(MS, b"" if number >= 60 else OK)]
+
+    served = serve(answer, is_stream=False)
+    record = measured(served, Load(concurrency=4), clock, 1)
+    assert record["last_error"] == "connection refused"
+    assert 40 <= record["errors"] <= 4 * 22
+
+
+def test_a_connection_that_was_closed_between_requests_is_no_error(
+    clock: FakeClock, serve: Callable[..., Served]
+) -> None:
+    def answer(number: int) -> Sequence[tuple[int, bytes]]:
+        # The next request finds its connection closed.
+        served.server.gone = number % 3 == 0
+        return [(10 * MS, OK)]
+
+    served = serve(answer, is_stream=False)
+    record = measured(served, Load(concurrency=2), clock, 1)
+    assert (record["errors"], record["count"] > 150) == (0, True)
+    assert served.server.connections > 50
+
+
+@pytest.mark.parametrize(
+    "head", [b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", b"HTTP/1.0 200 OK\r\n\r\nok"]
+)
+def test_an_answer_may_end_with_its_connection(clock: FakeClock, serve: Callable[..., Served], head: bytes) -> None:
+    served = serve(lambda _: [(10 * MS, head), (0, b"")], is_stream=False)
+    record = measured(served, Load(concurrency=2), clock, 1)
+    assert (record["errors"], record["count"]) == (0, pytest.approx(200, abs=2))
+    assert served.server.connections == len(served.server.asked)
