@@ -30,8 +30,9 @@ pytestmark = [
 ]
 
 WORKLOAD = "matmul-256-graph"
-STRATEGIES = ["time-slicing", "mps", "mps-limited", "streams"]
+STRATEGIES = ["time-slicing", "mps", "mps-limited", "mps-unequal", "streams"]
 TENANTS = 2
+UNEQUAL = {"mechanism": "mps", "thread_percent": [75, 25], "memory_limit": ["20Gi", "10Gi"], "priority": [0, 1]}
 STUDY = {
     "node": "nvidia",
     "nvidia": {"python": str(gpu_python("auto") or sys.executable)},
@@ -63,8 +64,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     nothing_is_left()
     folder = tmp_path_factory.mktemp("gpu") / "study"
     folder.mkdir()
-    window = {"workload_catalogue": {WORKLOAD: {"min_window_seconds": 1}}}
-    (folder / "study.yaml").write_text(yaml.safe_dump(STUDY | window))
+    entries = {
+        "workload_catalogue": {WORKLOAD: {"min_window_seconds": 1}},
+        "strategy_catalogue": {"mps-unequal": UNEQUAL},
+    }
+    (folder / "study.yaml").write_text(yaml.safe_dump(STUDY | entries))
     before = settings()
     assert run(folder) == 0, said(folder)
     return Finished(folder, before)
@@ -91,6 +95,14 @@ def test_a_limit_is_what_a_tenant_sees(finished: Finished) -> None:
     for tenant in finished.record("mps-limited")["tenants"]:
         assert tenant["view"]["sm_count"] == pytest.approx(units / TENANTS, abs=2)
         assert tenant["view"]["over_limit_refused"] is True
+
+
+def test_unequal_limits_are_what_each_tenant_sees(finished: Finished) -> None:
+    units = finished.record("mps")["node"]["units"]
+    views = [tenant["view"] for tenant in finished.record("mps-unequal")["tenants"]]
+    assert [view["sm_count"] for view in views] == pytest.approx([0.75 * units, 0.25 * units], abs=2)
+    assert all(view["over_limit_refused"] for view in views)
+    assert [view["memory_free_bytes"] < limit << 30 for view, limit in zip(views, (20, 10), strict=True)] == [True] * 2
 
 
 def test_mps_is_faster_than_taking_turns_with_a_kernel_that_cannot_fill_the_gpu(finished: Finished) -> None:
