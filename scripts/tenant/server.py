@@ -15,6 +15,7 @@ from socketserver import TCPServer, ThreadingMixIn
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
+from tenant import FIRST_LINE_NS
 from tenant.contract import boot_id
 from tenant.failures import RefusedError
 
@@ -93,7 +94,7 @@ def _metrics(state: State, _request: Request) -> Reply:
 
 def _clock(_state: State, _request: Request) -> Reply:
     times = {"monotonic_ns": time.monotonic_ns(), "realtime_ns": time.time_ns()}
-    return _json({"boot_id": boot_id(), **times})
+    return _json({"boot_id": boot_id(), "first_line_ns": FIRST_LINE_NS, **times})
 
 
 def _window(state: State, request: Request) -> Reply:

@@ -106,6 +106,7 @@ def test_a_study_with_only_the_rights_of_the_manifests(plugin: Cluster, account:
         assert all(item["holds"] for item in record["evidence"])
         assert record["node"]["label"] == "mock GPU, CPU work in pods"
         assert min(tenant["count"] for tenant in record["tenants"]) > 10
+        assert min(tenant["startup"]["process_seconds"] for tenant in record["tenants"]) > 0
     report = (run.folder / "results" / "report.html").read_text()
     assert "mock GPU, CPU work in pods" in report
     assert left(plugin, NAMESPACE) == []

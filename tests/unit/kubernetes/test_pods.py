@@ -16,6 +16,7 @@ from sharebench.nodes.kubernetes.access.base import PodNeeds
 from sharebench.nodes.kubernetes.cluster import api as api_module
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused, Json
 from sharebench.nodes.kubernetes.pods import tenants as tenants_module
+from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
 from sharebench.nodes.kubernetes.pods.manifest import Place
 from sharebench.nodes.kubernetes.pods.tenants import PodTenants
 from sharebench.nodes.kubernetes.pods.watch import wait_until_gone
@@ -178,6 +179,27 @@ def test_logs_are_not_waited_for_when_the_api_server_stays_away(make: Make, monk
     monkeypatch.setattr(tenants, "access", type("Nothing", (), {"clean": lambda self: None})())
     tenants.stop()
     assert api.asked == []
+
+
+def test_a_pod_starts_when_its_code_runs(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both times by the node's clock, which is 1000 s ahead of the driver's here."""
+    tenants = make(1, OnePodList([pod(0)]))
+    endpoint = PodEndpoint("10.0.0.1", "token", None)
+    given: Any = {0: endpoint}
+    tenants._endpoints, tenants._created = given, time.monotonic() - 5.0
+    ahead_ns = 1000 * 10**9
+    first_line_ns = int((tenants._created + 3.0) * 1e9) + ahead_ns
+    startup = {"process_seconds": 0.0}
+
+    def call(self: Any, method: str, path: str, *_: Any, **__: Any) -> tuple[int, Json]:
+        if path == "/clock":
+            now_ns = time.monotonic_ns() + ahead_ns
+            return 200, {"boot_id": "this", "monotonic_ns": now_ns, "first_line_ns": first_line_ns}
+        return 200, {"startup": startup}
+
+    monkeypatch.setattr(PodEndpoint, "_call", call)
+    tenants._same_clock()
+    assert endpoint.record(1.0)["startup"] == {"process_seconds": pytest.approx(3.0, abs=1e-3)}
 
 
 @pytest.mark.parametrize("ends", [True, False])

@@ -120,7 +120,7 @@ def test_readiness_has_the_verdict(loaded: Client) -> None:
 def test_the_clock_is_the_node_s(client: Client) -> None:
     status, answer = client.ask("GET", "/clock")
     assert status == 200
-    assert set(answer) == {"boot_id", "monotonic_ns", "realtime_ns"}
+    assert set(answer) == {"boot_id", "first_line_ns", "monotonic_ns", "realtime_ns"}
     assert client.ask("GET", "/clock")[1]["monotonic_ns"] > answer["monotonic_ns"]
 
 

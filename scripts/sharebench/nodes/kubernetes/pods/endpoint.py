@@ -6,7 +6,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from sharebench.nodes.contract import TenantUnreachable
 from sharebench.nodes.kubernetes.cluster.api import Json
@@ -14,7 +14,17 @@ from sharebench.nodes.kubernetes.pods.forward import PodUnreachable
 from sharebench.nodes.kubernetes.pods.manifest import PORT
 from sharebench.nodes.tenant_http import READY_TIMEOUT_SECONDS, TIMEOUT_SECONDS, HttpEndpoint
 from sharebench.records.telemetry import NOTHING_KNOWN, Row, Telemetry
-from tenant.contract import GpuSample
+from tenant.contract import GpuSample, TenantReport
+
+
+class Reading(NamedTuple):
+    """A tenant's clock, the driver's before and after, and when the tenant's own code began to run."""
+
+    boot_id: str | None
+    node_ns: int
+    before_ns: int
+    after_ns: int
+    first_line_ns: int
 
 
 class _Forwarded(http.client.HTTPConnection):
@@ -45,6 +55,8 @@ class PodEndpoint(HttpEndpoint):
         self._forward = forward
         self._kept: http.client.HTTPConnection | None = None
         self._is_closed = False
+        self.process_seconds: float | None = None
+        """From the pod's creation to the first line of its code, which only the driver can know."""
         # The sampler asks from a thread of its own.
         self._lock = threading.Lock()
 
@@ -151,12 +163,19 @@ class PodEndpoint(HttpEndpoint):
         monotonic_ns, realtime_ns, _ = super().clock()
         return monotonic_ns, realtime_ns, 0.0
 
-    def reading(self) -> tuple[str | None, int, int, int]:
-        """The name of the kernel's start, its monotonic time, and this process's before and after the question."""
+    def reading(self) -> Reading:
+        """Its clock."""
         before_ns = time.monotonic_ns()
         answer = self._answer("GET", "/clock")
         after_ns = time.monotonic_ns()
-        return answer["boot_id"], int(answer["monotonic_ns"]), before_ns, after_ns
+        return Reading(answer["boot_id"], answer["monotonic_ns"], before_ns, after_ns, answer["first_line_ns"])
+
+    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
+        """As of any tenant, with what only the driver knows of its start."""
+        report = super().record(deadline_seconds, ahead_seconds)
+        if self.process_seconds is not None and report["startup"] is not None:
+            report["startup"]["process_seconds"] = self.process_seconds
+        return report
 
     def begin_telemetry(self) -> str | None:
         """Have the pod's GPU sampled; why it cannot be, or None."""

@@ -238,10 +238,13 @@ class PodTenants:
     def _same_clock(self) -> None:
         """Learn the node's clock. Raises NodeError when the tenants are not under one kernel."""
         readings = _of_each(PodEndpoint.reading, self.endpoints())
-        if len({boot for boot, *_ in readings}) != 1:
+        if len({each.boot_id for each in readings}) != 1:
             raise NodeError("the tenants do not run under one kernel, so that they share no clock and no GPU")
-        _, node_ns, before_ns, after_ns = min(readings, key=lambda reading: reading[3] - reading[2])
-        self._offset_ns = node_ns - (before_ns + after_ns) // 2
+        best = min(readings, key=lambda each: each.after_ns - each.before_ns)
+        self._offset_ns = best.node_ns - (best.before_ns + best.after_ns) // 2
+        created_ns = int(self._created * NS) + self._offset_ns
+        for endpoint, reading in zip(self.endpoints(), readings, strict=True):
+            endpoint.process_seconds = (reading.first_line_ns - created_ns) / NS
 
     # What a cell asks.
 
