@@ -9,7 +9,7 @@ from matplotlib.ticker import EngFormatter
 
 from sharebench.core.study_config import sweeps
 from sharebench.figures.data import OF_ROW, DrawnStudy, absences
-from sharebench.figures.page import Sheet, study_sheet
+from sharebench.figures.page import Sheet, say, study_sheet
 from sharebench.figures.panels import (
     STREAMED,
     THIN,
@@ -76,8 +76,12 @@ def load_curve(study: DrawnStudy) -> Sheet:
         columns=min(MOST_COLUMNS, table["replicas"].nunique()) or 1,
     )
     for ax, panel in zip(page.axes, panels, strict=False):
+        metrics = [total, f"{panel.part}_p50_seconds"]
+        page.words.extend(absences(panel.rows, metrics))
+        if panel.of_sweep[metrics].isna().any(axis="columns").all():
+            say(page, ax, f"{panel.title}: no valid measurement".replace("\n", ", "))
+            continue
         ax.set_title(panel.title)
-        page.words.extend(absences(panel.rows, [total, f"{panel.part}_p50_seconds"]))
         times_axis(ax, panel.of_sweep, panel.part, slo.get(panel.part))
         ax.set_xlim(0, 1.12 * panel.of_sweep[total].max())
         if ax.get_xlim()[1] >= 1e4:

@@ -141,6 +141,17 @@ def test_they_are_there_only_for_studies_with_their_data() -> None:
 
 
 @pytest.mark.parametrize("name", NEW)
+def test_without_a_valid_cell_they_say_so(study: data.DrawnStudy, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    table = study.table("summary").assign(n=0, status="hung")
+    table = table.assign(**dict.fromkeys(table.columns[table.columns.str.contains("seconds|_hz|percent")], np.nan))
+    monkeypatch.setattr(data.DrawnStudy, "table", lambda *_: table)
+    page = draw.DRAWERS[name](study)
+    texts = [text.get_text() for ax in page.axes for text in ax.texts]
+    assert len(page.axes) > 1 and sum("no valid" in text.replace("\n", " ") for text in texts) == len(page.axes)
+    assert any("mps at 4 tenants is hung" in words for words in page.words)
+
+
+@pytest.mark.parametrize("name", NEW)
 def test_they_are_the_same_bytes_twice_and_fit_a_paper(study: data.DrawnStudy, tmp_path: Path, name: str) -> None:
     for folder in ("one", "two"):
         draw.for_paper(name, study.data, study.results, tmp_path / folder, ("svg",))
