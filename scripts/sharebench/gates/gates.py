@@ -137,6 +137,9 @@ def _nothing_finished(record: CellRecord) -> Verdict:
     if tenant["errors"]:
         last = f", the last with {tenant['last_error']}" if tenant.get("last_error") else ""
         why = f"all of {tenant['errors']} {what}s failed{last}"
+    elif what == "request" and load_of(tenant)["censored"]:
+        unanswered = load_of(tenant)["censored"]
+        why = f"none of {unanswered} requests was answered in time; the server is silent, or too slow for this load"
     else:
         seconds = window_seconds(record)
         why = f"no {what} began in the window of {seconds:g} s and ended; set a longer one (window_seconds)"
@@ -278,6 +281,7 @@ INVALID = _by_name(
     _censored,
     programs.scrape_error,
     programs.generator_bound,
+    load.generator_late,
 )
 WARNING = _by_name(
     _errors,
