@@ -134,7 +134,7 @@ def _from_clients(daemon: MpsDaemon, members: Sequence[tuple[Grant, Sequence[int
         seen = [variables_of(pid, CLIENT_VARIABLES) for pid in clients if pid in family]
         holds = bool(seen) and all(each == wanted for each in seen)
         observed = next((each for each in seen if each != wanted), seen[0] if seen else {})
-        evidence.append(item("MPS variables of the client", wanted, observed, f"tenant {grant.index}", holds))
+        evidence.append(item(f"MPS variables of tenant {grant.index}", wanted, observed, "node", holds))
     return evidence
 
 
