@@ -151,6 +151,7 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
         "colors": {name: look.color for name, look in looks(study.catalogue, study.strategies(summary)).items()},
         "summary": rows,
         "common": common,
+        "served": {workload: cards.known_of(of_workload, cards.SERVED) for workload, of_workload in rows.items()},
         "mixes": {workload for workload in rows if study.is_mix(workload)},
         "findings": statements.findings(shared),
         "advice": advised,
