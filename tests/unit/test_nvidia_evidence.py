@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -77,6 +77,7 @@ def evidence(
     on_gpu: dict[str, list[int]],
     daemons: Sequence[Daemon] = (),
     devices: Sequence[Gpu] = (Gpu(),),
+    sampled: dict[int, dict[str, Any]] | None = None,
     **limits: str,
 ) -> list[dict[str, Any]]:
     """Evidence for tenants, one after another over the devices; `on_gpu` are the processes by kind."""
@@ -86,7 +87,17 @@ def evidence(
     process = 0 if mechanisms == "streams" else None
     grants = [Grant(index, index % len(devices), process=process) for index in range(len(records))]
     occupants = [Occupant(pid, kind, GIB) for kind, pids in on_gpu.items() for pid in pids]
-    return collect(strategy, devices, grants, records, occupants, daemons)
+    return collect(strategy, devices, grants, records, occupants, daemons, cast(Any, sampled or {}))
+
+
+def exited(*pids: int) -> list[dict[str, Any]]:
+    """The records of programs that have run to their end."""
+    return [program(pid) | {"measured_by": "exit"} for pid in pids]
+
+
+def saw(kind: str, *pids: int) -> dict[int, dict[str, Any]]:
+    """What the sampler saw: a worker of each of these processes, with that kind of context."""
+    return {pid + 100: {"kind": kind, "memory": [], "ancestors": [pid, 1]} for pid in pids}
 
 
 def case(*given: Any, **limits: Any) -> Callable[[], list[dict[str, Any]]]:
@@ -112,6 +123,20 @@ CASES: dict[str, tuple[Callable[[], list[dict[str, Any]]], set[str]]] = {
     "distinct contexts without MPS": (case("time-slicing", TWO, {"compute": [1, 2]}), set()),
     "a client of a server": (case("time-slicing", TWO, {"compute": [1], "mps": [2]}), {CONTEXTS}),
     "a context for graphics": (case("time-slicing", TWO, {"compute": [1], "graphics": [2]}), {CONTEXTS}),
+    "programs that have exited": (case("time-slicing", exited(1, 2), {}, sampled=saw("compute", 1, 2)), set()),
+    "a program that has exited as a client": (case("exclusive", exited(1), {}, sampled=saw("mps", 1)), {CONTEXTS}),
+    "programs that have exited under MPS": (
+        case("mps", exited(1, 2), {}, [Daemon([])], sampled=saw("mps", 1, 2)),
+        set(),
+    ),
+    "one that has exited outside of MPS": (
+        case("mps", exited(1, 2), {}, [Daemon([])], sampled=saw("mps", 1) | saw("compute", 2)),
+        {CONTEXTS, CLIENTS},
+    ),
+    "a tenant with a loop that only the sampler saw under MPS": (
+        case("mps", TWO, {"mps": [1, 2]}, [Daemon([1])], sampled={2: {"kind": "mps", "memory": [], "ancestors": []}}),
+        {CLIENTS},
+    ),
     "a tenant that NVML does not see": (case("exclusive", ONE, {}), {CONTEXTS}),
     "a daemon next to time-slicing": (
         case("time-slicing", ONE, {"compute": [1]}, [Daemon([])]),
@@ -264,3 +289,17 @@ def test_each_tenants_own_limits_are_proven(
     clients = [item for item in found if item["name"].startswith("MPS variables of tenant")]
     assert [item["expected"] for item in clients] == variables
     assert {item["source"] for item in clients} == {"node"}
+
+
+@pytest.mark.parametrize("mechanism", ["time-slicing", "mps"])
+def test_a_program_that_was_over_before_it_was_seen_has_shown_nothing(mechanism: str) -> None:
+    """Which excludes the cell, and contradicts nothing."""
+    daemons = [Daemon([])] if mechanism == "mps" else []
+    found = evidence(mechanism, exited(1, 2), {}, daemons, sampled=saw("compute", 1))
+    unseen = [item for item in found if not item["holds"]]
+    assert {item["name"] for item in unseen} == {
+        CONTEXTS,
+        "processes of tenant 1 on the GPU",
+        *([CLIENTS] if daemons else []),
+    }
+    assert [item["observed"] for item in unseen] == [None] * len(unseen)

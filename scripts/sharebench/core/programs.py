@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sharebench.core.spec import WorkloadSpec
+from sharebench.core.spec import WorkloadSpec, runs_to_its_end
 from sharebench.core.study_config import WorkloadEntry
 
 KINDS = ("command", "http")
@@ -24,6 +24,8 @@ OF_KIND: Mapping[str, tuple[str, ...]] = {
 FILES = ("body_file", "body_lines")
 # Left out of specs where they are so: cells from before these keys stay as they are.
 LATER = {"start": "together", "body_lines": None, "tokens": None}
+# The same of a command that runs to its end.
+TO_ITS_END = ("command", "port", "until", "job")
 
 
 def is_program(entry: WorkloadEntry | WorkloadSpec) -> bool:
@@ -41,7 +43,8 @@ def spec_of(entry: WorkloadEntry) -> dict[str, Any]:
 
     Only files below the folder that snakemake runs in count: those of the study, not those of the system.
     """
-    kept = _without_defaults({key: value for key, value in entry.items() if key in OF_KIND[entry["kind"]]})
+    keys = TO_ITS_END if runs_to_its_end(entry) else OF_KIND[entry["kind"]]
+    kept = _without_defaults({key: value for key, value in entry.items() if key in keys})
     named = [word.removeprefix(HERE) for word in entry["command"] or () if word.startswith(HERE)]
     if entry["kind"] == "http":
         kept["request"] = _without_defaults(kept["request"])

@@ -95,6 +95,8 @@ class Slow(ProcessTenants):
             complaint=lambda: None,
             waiting_for=lambda: None,
             has_exit_codes=False,
+            code=lambda popens: None,
+            overdue=lambda: None,
         )
 
 

@@ -21,6 +21,7 @@ from sharebench.analysis.slo import LATENCY, limits
 from sharebench.analysis.text import device_name
 from sharebench.core.capabilities import can
 from sharebench.core.files import read_json, replace_atomically
+from sharebench.core.spec import runs_to_its_end
 from sharebench.core.strategies import Strategy, catalogue, is_again, on_node
 from sharebench.core.study_config import Question as Asked
 from sharebench.core.study_config import StudyConfig, is_stream, sweeps
@@ -96,7 +97,9 @@ def read(data: Path, root: Path) -> Results:
 
 def _is_plain(workload: str, config: StudyConfig) -> bool:
     entry = config["workload_catalogue"].get(workload)
-    is_mix_or_job = entry is not None and (entry.get("tenants") is not None or entry.get("kind") == "job")
+    is_mix_or_job = entry is not None and (
+        entry.get("tenants") is not None or entry.get("kind") == "job" or runs_to_its_end(entry)
+    )
     return "+" not in workload and not is_mix_or_job
 
 
