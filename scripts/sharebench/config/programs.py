@@ -101,6 +101,8 @@ def _server_problems(key: str, entry: Workload) -> Iterator[str]:
         yield f"{key}.url: {url!r} is not the root of an HTTP server; write http://host:port, the rest in request.path"
     if url is not None and entry.port is not None:
         yield f"{key}.port: {entry.port} has no effect next to a url; remove it"
+    if url is not None and entry.start != "together":
+        yield f"{key}.start: {entry.start} has no effect next to a url, whose server runs already; remove it"
     given = [name for name in ("body", *FILES) if getattr(request, name) is not None]
     if len(given) > 1:
         yield f"{key}.request: {' and '.join(given)} are both given; keep one"

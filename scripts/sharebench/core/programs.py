@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,8 @@ def spec_of(entry: WorkloadEntry) -> dict[str, Any]:
     if entry["kind"] == "http":
         kept["request"] = _without_defaults(kept["request"])
         named += [name for key in FILES if (name := kept["request"].get(key))]
-    digests = {name: _digest(Path(name)) for name in named if Path(name).is_file()}
+    there = [name for name in named if Path(name).is_file()]
+    digests = {name: _digest(Path(name).resolve(), Path(name).stat().st_mtime_ns) for name in there}
     return kept | {"files": digests}
 
 
@@ -57,8 +59,11 @@ def _without_defaults(section: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in section.items() if key not in LATER or value != LATER[key]}
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+@cache
+def _digest(path: Path, _changed_ns: int) -> str:
+    """Of a file as it was changed then; bodies may be many, and every cell of a study asks."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def texts_of_request(entry: WorkloadEntry | WorkloadSpec) -> list[str]:
