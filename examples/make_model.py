@@ -64,7 +64,12 @@ def files(shape: str) -> dict[str, object]:
     }
 
 
-folder = Path(sys.argv[2])
-folder.mkdir(parents=True, exist_ok=True)
-for name, content in files(sys.argv[1]).items():
-    (folder / name).write_text(json.dumps(content))
+def make(shape: str, folder: Path) -> None:
+    """Write them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files(shape).items():
+        (folder / name).write_text(json.dumps(content))
+
+
+if __name__ == "__main__":
+    make(sys.argv[1], Path(sys.argv[2]))

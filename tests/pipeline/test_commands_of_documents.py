@@ -96,7 +96,7 @@ class Copy:
         for name in ("python", "snakemake", "pytest", "ruff", "snakefmt", "mypy", "lint-imports"):
             self.stand_in(root / ".venv/bin" / name)
         self.stand_in(root / ".venv-gpu/bin/python")
-        for folder in (".venv-triton", "torch"):
+        for folder in (".venv-triton", ".venv-vllm", "torch"):
             for name in ("pip", "python"):
                 self.stand_in(root / folder / "bin" / name)
         self.stand_in(root / "loads/1/unpack")

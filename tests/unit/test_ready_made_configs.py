@@ -11,7 +11,7 @@ import pytest
 import yaml
 from unit.studies import study_of
 
-from sharebench.config import nodes
+from sharebench.config import nodes, programs
 from sharebench.core import capabilities
 from sharebench.run import lifecycle
 
@@ -40,8 +40,7 @@ def claims(name: str) -> Iterator[tuple[str, int]]:
 
 def planned(given: dict[str, Any]) -> int:
     """Seconds in the first line of the plan, before anything is measured."""
-    own = {f"workload_catalogue.{name}": entry for name, entry in given.pop("workload_catalogue", {}).items()}
-    study = study_of(given | own | ({"allow_faults": True} if given.get("faults") else {}))
+    study = study_of(given | ({"allow_faults": True} if given.get("faults") else {}))
     calibrations = {"calibrate": len({cell.workload for cell in study.cells})}
     return seconds(lifecycle.headline(study, {}, study.cells, calibrations).rpartition("about ")[2])
 
@@ -57,6 +56,8 @@ def test_the_time_that_a_config_names_is_that_of_the_plan(
     (tmp_path / "nvidia0").touch()
     monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", tmp_path / "nvidia0")
     monkeypatch.setattr(nodes, "gpu_python", lambda _: tmp_path / "nvidia0")
+    # Environments that their users make.
+    monkeypatch.setattr(programs, "missing_files", lambda *_: ())
     for where, named in said.items():
         node = kind if kind != "auto" else {"one GPU": "nvidia", "two idle cores": "cpu"}[where]
         assert named == pytest.approx(planned(given | {"node": node}), rel=TOLERANCE), where
@@ -75,3 +76,16 @@ def test_a_study_of_a_cluster_has_workloads_that_tell_strategies_apart(name: str
     """Only a workload that leaves most of the GPU empty alone gains by MPS; all are the same on one that fills it."""
     workloads = set(yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))["workloads"])
     assert workloads > {"matmul-16384"}
+
+
+def test_the_laptop_has_the_study_of_servers_with_shorter_requests() -> None:
+    names = ("llm.yaml", "llm_laptop.yaml")
+    gpu, laptop = (yaml.safe_load((FOLDER / name).read_text(encoding="utf-8")) for name in names)
+    assert (laptop["replicas"], laptop["slo"]) == (gpu["replicas"], gpu["slo"])
+    assert set(laptop["strategies"]) < set(gpu["strategies"])
+    (stand_in,) = laptop["workload_catalogue"].values()
+    shorter = stand_in["request"].pop("tokens")
+    for server in gpu["workload_catalogue"].values():
+        tokens = server["request"].pop("tokens", None)
+        assert tokens is None or all(shorter[key]["mean"] < tokens[key]["mean"] for key in tokens)
+        assert all(server[key] == stand_in[key] for key in ("request", "load", "stream"))
