@@ -15,7 +15,6 @@ from sharebench.core.spec import (
     RequestSpec,
     Scalar,
     WarmupSpec,
-    runs_to_its_end,
 )
 
 Kind = Literal["cpu", "nvidia", "simulated", "kubernetes"]
@@ -65,7 +64,6 @@ class WorkloadEntry(_Class):
     tenants: list[str] | None
     kind: Literal["loop", "job", "command", "http"]
     job: JobSpec | None
-    until: Literal["exit"] | None
     module: str | None
     command: list[str] | None
     url: str | None
@@ -251,8 +249,7 @@ class StudyConfig(_From, QuestionKeys):
 def is_job(config: StudyConfig, workload: str) -> bool:
     """Whether all tenants of an entry of the config's workload catalogue run jobs."""
     catalogue = config["workload_catalogue"]
-    entries = (catalogue[name] for name in catalogue[workload].get("tenants") or [workload])
-    return all(entry["kind"] == "job" or runs_to_its_end(entry) for entry in entries)
+    return all(catalogue[name]["kind"] == "job" for name in catalogue[workload].get("tenants") or [workload])
 
 
 def has_jobs(config: StudyConfig) -> bool:

@@ -123,8 +123,7 @@ class CpuNode(Node):
 
     def sampler(self, tenants: Tenants) -> Sampler:
         assert isinstance(tenants, ProcessTenants)
-        pids = [pid for family in tenants.families() for pid in family]
-        return HostSampler(self.cores, pids, tenants.cpu_seconds_at_end)
+        return HostSampler(self.cores, [pid for family in tenants.families() for pid in family])
 
     def switch(self, state: State | None) -> None:
         """Nothing on the host changes: affinity belongs to the tenants."""
