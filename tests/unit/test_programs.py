@@ -205,11 +205,12 @@ def test_its_code_is_that_of_programs_and_of_no_loop() -> None:
     assert digests[2] == digests[3]
 
 
-PAGE = (Path(__file__).parents[2] / "docs" / "your-own-workload.md").read_text()
+PAGES = [Path(__file__).parents[2] / page for page in ("README.md", "docs/your-own-workload.md")]
+TEXT = "\n".join(page.read_text() for page in PAGES)
 
 
-@pytest.mark.parametrize("block", re.findall(r"^```yaml\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL))
-def test_yaml_of_the_page_works(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("block", re.findall(r"^```yaml\n(.*?)^```", TEXT, flags=re.MULTILINE | re.DOTALL))
+def test_yaml_of_the_pages_works(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").touch()
     (tmp_path / "examples").symlink_to(Path(__file__).parents[2] / "examples")
