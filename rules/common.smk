@@ -94,10 +94,10 @@ def cell_code(wildcards):
 
 
 def cell_calibrations(wildcards):
-    """What a cell refers to: the calibration of each workload that its tenants run."""
+    """What a cell refers to: the calibration of each workload that its tenants run, if it has one."""
     return [
         f"<results>/calibration/{name}.json"
-        for name in STUDY.components(the_cell(wildcards))
+        for name in STUDY.calibrated(the_cell(wildcards))
     ]
 
 

@@ -286,7 +286,7 @@ class Measured(TypedDict):
     errors: int
     last_error: NotRequired[str | None]
     histogram: Histogram
-    measured_by: NotRequired[Literal["scrape", "client"]]
+    measured_by: NotRequired[Literal["scrape", "client", "exit"]]
     foreign_histogram: NotRequired[ForeignBuckets | None]
     scrape: NotRequired[Scrape]
     generator: NotRequired[Generator]

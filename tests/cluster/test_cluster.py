@@ -7,13 +7,24 @@ import urllib.request
 
 import pytest
 from cluster.harness import Cluster, eventually, pod
-from cluster.testbed import lifecycle
+from cluster.testbed import cgroups, lifecycle
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 SERVER = """
 import http.server
 http.server.HTTPServer(("", 8000), http.server.SimpleHTTPRequestHandler).serve_forever()
+"""
+# Version of the cgroups, memory in bytes, and how many hundredths of a core.
+LIMITS = """
+from pathlib import Path
+root = Path("/sys/fs/cgroup")
+if (root / "cgroup.controllers").exists():
+    quota, period = (root / "cpu.max").read_text().split()
+    print(2, (root / "memory.max").read_text().strip(), 100 * int(quota) // int(period))
+else:
+    quota, period = ((root / "cpu" / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+    print(1, (root / "memory/memory.limit_in_bytes").read_text().strip(), 100 * int(quota) // int(period))
 """
 SERVER_POD = {"workingDir": "/etc", "ports": [{"containerPort": 8000}]}
 
@@ -23,6 +34,18 @@ def test_a_restricted_pod_computes_and_its_log_is_readable(cluster: Cluster, nam
     cluster.start(namespace, "sum", "print(sum(range(10)))")
     cluster.wait_for_phase(namespace, "sum", "Succeeded", 120.0)
     assert cluster.core.read_namespaced_pod_log("sum", namespace) == "45\n"
+
+
+def test_a_pod_has_its_limits_by_whatever_cgroups_the_machine_has(cluster: Cluster, namespace: str) -> None:
+    resources = {"limits": {"memory": "64Mi", "cpu": "300m"}}
+    cluster.start(namespace, "limited", LIMITS, resources=resources)
+    cluster.wait_for_phase(namespace, "limited", "Succeeded", 120.0)
+    version = "2" if cgroups.is_v2() else "1"
+    assert cluster.core.read_namespaced_pod_log("limited", namespace).split() == [version, str(64 << 20), "30"]
+    cluster.start(namespace, "greedy", "bytearray(200 << 20)", resources=resources)
+    cluster.wait_for_phase(namespace, "greedy", "Failed", 120.0)
+    (status,) = cluster.core.read_namespaced_pod("greedy", namespace).status.container_statuses
+    assert status.state.terminated.reason == "OOMKilled"
 
 
 @pytest.mark.existing

@@ -147,6 +147,41 @@ def test_cgroups_are_checked_before_anything_starts(
     assert "cgroup" not in str(requirements.missing())
 
 
+@pytest.fixture
+def version_2(tmp_path: Path) -> Iterator[Path]:
+    """Where a hierarchy of v2 is mounted: also on a machine with v1, but then without most controllers."""
+    folder = tmp_path / "v2"
+    folder.mkdir()
+    done = subprocess.run(["mount", "-t", "cgroup2", "none", str(folder)], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no cgroup v2 here: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_node_has_one_cgroup_of_v2(machine: None, version_2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes in a folder of their own below it: one that hands controllers down may have none itself."""
+    monkeypatch.setattr(cgroups, "ROOT", version_2)
+    name = f"sharebench-testbed-trial-{os.getpid()}"
+    process = subprocess.Popen(["sleep", "600"])
+    try:
+        cgroups.make(name)
+        assert cgroups.folders(name) == [version_2 / name]
+        handed = [
+            (folder / "cgroup.controllers").read_text() for folder in (version_2 / name, version_2 / name / "node")
+        ]
+        assert handed[0] == handed[1] == (version_2 / "cgroup.controllers").read_text()
+        cgroups.enter(name, process.pid)
+        assert cgroups.processes(name) == {process.pid}
+        cgroups.kill(name)
+        assert process.wait() == -signal.SIGKILL
+        eventually("no process", lambda: not cgroups.processes(name))
+        cgroups.remove(name)
+        assert not (version_2 / name).exists()
+    finally:
+        process.kill()
+
+
 def test_a_real_gpu_is_asked_for_where_there_is_none(machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(real, "CONTROL_DEVICE", Path("/nonexistent"))
     assert str(requirements.missing("real")).startswith("no NVIDIA driver here: there is no /nonexistent")

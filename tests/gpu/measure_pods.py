@@ -28,6 +28,7 @@ from cluster.testbed import gpu, lifecycle, programs  # noqa: E402
 from cluster.testbed.instance import Gpu  # noqa: E402
 
 from sharebench.core.capabilities import gpu_python  # noqa: E402
+from sharebench.core.study_config import StudyConfig  # noqa: E402
 from sharebench.records.tables import read_table  # noqa: E402
 from sharebench.study.opened import open_study  # noqa: E402
 from sharebench.study.study import Study  # noqa: E402
@@ -110,14 +111,24 @@ def bed(kind: Gpu | None) -> Iterator[dict[str, str]]:
         lifecycle.down(BED)
 
 
+def block_of(given: StudyConfig, workload: str, repeat: int) -> dict[str, Any]:
+    """The config of a block. A mix brings what its tenants run, which is measured by then, a victim its faults."""
+    tenants = given["workload_catalogue"][workload]["tenants"] or []
+    return {
+        "repeats": repeat,
+        "workloads": [workload, *tenants],
+        "faults": given["faults"] if workload in given["fault_victims"] else [],
+        "fault_repeats": min(repeat, given["fault_repeats"]),
+    }
+
+
 def measure(ways: Sequence[str], changes: dict[str, Any], until: float) -> bool:
     """Measure the missing cells, block by block; whether all are there. Nothing is begun after `until`."""
-    given = {name: study_of(WAYS[name], changes).config for name in ways}
-    workloads = given[ways[0]]["workloads"]
-    for repeat in range(1, given[ways[0]]["repeats"] + 1):
-        for workload in workloads:
+    given = study_of(WAYS[ways[0]], changes).config
+    for repeat in range(1, given["repeats"] + 1):
+        for workload in given["workloads"]:
             for name in ways:
-                way, block = WAYS[name], {"repeats": repeat, "workloads": [workload]}
+                way, block = WAYS[name], block_of(given, workload, repeat)
                 if not (count := lacks(way, changes, block)):
                     continue
                 if time.monotonic() > until:

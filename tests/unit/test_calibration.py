@@ -73,6 +73,12 @@ def test_the_capacity_does_not_depend_on_where_the_window_opens(seed: int) -> No
     assert capacity_hz(tenant(0, load)) == pytest.approx(1 / 0.27, rel=0.002)
 
 
+def test_with_several_requests_in_flight_it_is_as_much_more() -> None:
+    alone = tenant(0, closed_load(np.random.default_rng(1), 0.1, 0.001, 2.0))
+    alone["load"]["concurrency"] = 8
+    assert capacity_hz(alone) == pytest.approx(80, rel=0.002)
+
+
 def test_of_a_program_that_measures_itself_it_is_the_rate() -> None:
     measured = scraped(tenant(0, closed_load(np.random.default_rng(1), 0.1, 0.1, 2.0)), [0.25, None], [80, 0])
     measured["load"]["achieved_rate_hz"] = 40.0

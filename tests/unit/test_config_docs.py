@@ -89,7 +89,7 @@ def test_every_key_has_a_meaning_and_a_default_that_it_may_have(name: str) -> No
 def test_only_the_mechanism_is_required() -> None:
     required = {name for name, (section, key) in KEYS.items() if keys(section)[key].is_required()}
     written_by_us = {"Sweep.of", "Sweep.by", "Sweep.value"}
-    assert required == {"Strategy.mechanism", "Job.iterations"} | written_by_us
+    assert required == {"Strategy.mechanism"} | written_by_us
 
 
 def test_every_pattern_says_what_it_wants() -> None:

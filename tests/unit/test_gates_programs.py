@@ -18,6 +18,7 @@ from sharebench.gates import gates
 from sharebench.records import record as records
 from sharebench.records.histogram import ForeignHistogram, merged_foreign
 from sharebench.study.cells import Cell
+from tenant.contract import nearest_index
 
 UPPERS = [0.01, 0.1, 0.25, None]
 
@@ -105,6 +106,36 @@ def test_the_clients_own_time(cpu_seconds: float | None, broken: set[str]) -> No
     assert {name for name in names if not found[name]["passed"]} == broken
     assert found["generator_bound"]["severity"] == "invalid"
     assert found["generator_cost"]["severity"] == "warning"
+
+
+@pytest.mark.parametrize(("late_seconds", "passed"), [(0.0005, True), (0.0014, True), (0.0016, False)])
+def test_a_client_that_sends_late_is_measured_itself(late_seconds: float, passed: bool) -> None:
+    late = served(of(*[0.005] * 95, *[0.006] * 5))
+    late["generator"]["lateness_p99_seconds"] = late_seconds
+    found = verdicts(served(of(0.005)), late)["generator_late"]
+    assert (found["passed"], found["severity"]) == (passed, "invalid")
+    assert found["value"] == pytest.approx(late_seconds / 0.006, rel=0.02)
+    # Of a stream, against the first token.
+    late["stages"] = {"ttft": {"count": 1, "sum_seconds": 0.003, "histogram": {str(nearest_index(0.003)): 1}}}
+    found = verdicts(late)["generator_late"]
+    assert found["passed"] == (late_seconds < 0.00075)
+    assert found["passed"] or "the client of tenant 0 was late by" in found["message"]
+    assert "generator_late" not in verdicts(served(of(0.005))), "older records do not say"
+
+
+def test_requests_that_nobody_answered_are_named() -> None:
+    silent = served(of()) | {"count": 0, "sum_seconds": 0.0, "histogram": {}}
+    silent["load"] = silent["load"] | {"censored": 16}
+    failed = verdicts(silent)["nothing_finished"]
+    assert not failed["passed"]
+    assert failed["message"].startswith("tenant 0: none of 16 requests was answered in time")
+
+
+def test_many_in_flight_share_the_client() -> None:
+    """What it computes for one is not part of the others' latencies, yet it may be all that it can do."""
+    found = verdicts(served(of(0.5), client_cpu_seconds=1.5))
+    assert found["generator_cost"]["value"] == pytest.approx(1.5 / (400 * 0.5))
+    assert found["generator_cost"]["passed"] and not found["generator_bound"]["passed"]
 
 
 def test_a_queue_does_not_hide_the_client() -> None:

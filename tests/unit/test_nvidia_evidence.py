@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -77,6 +77,7 @@ def evidence(
     on_gpu: dict[str, list[int]],
     daemons: Sequence[Daemon] = (),
     devices: Sequence[Gpu] = (Gpu(),),
+    sampled: dict[int, dict[str, Any]] | None = None,
     **limits: str,
 ) -> list[dict[str, Any]]:
     """Evidence for tenants, one after another over the devices; `on_gpu` are the processes by kind."""
@@ -86,7 +87,17 @@ def evidence(
     process = 0 if mechanisms == "streams" else None
     grants = [Grant(index, index % len(devices), process=process) for index in range(len(records))]
     occupants = [Occupant(pid, kind, GIB) for kind, pids in on_gpu.items() for pid in pids]
-    return collect(strategy, devices, grants, records, occupants, daemons)
+    return collect(strategy, devices, grants, records, occupants, daemons, cast(Any, sampled or {}))
+
+
+def exited(*pids: int) -> list[dict[str, Any]]:
+    """The records of programs that have run to their end."""
+    return [program(pid) | {"measured_by": "exit"} for pid in pids]
+
+
+def saw(kind: str, *pids: int) -> dict[int, dict[str, Any]]:
+    """What the sampler saw: a worker of each of these processes, with that kind of context."""
+    return {pid + 100: {"kind": kind, "memory": [], "ancestors": [pid, 1]} for pid in pids}
 
 
 def case(*given: Any, **limits: Any) -> Callable[[], list[dict[str, Any]]]:
@@ -112,6 +123,20 @@ CASES: dict[str, tuple[Callable[[], list[dict[str, Any]]], set[str]]] = {
     "distinct contexts without MPS": (case("time-slicing", TWO, {"compute": [1, 2]}), set()),
     "a client of a server": (case("time-slicing", TWO, {"compute": [1], "mps": [2]}), {CONTEXTS}),
     "a context for graphics": (case("time-slicing", TWO, {"compute": [1], "graphics": [2]}), {CONTEXTS}),
+    "programs that have exited": (case("time-slicing", exited(1, 2), {}, sampled=saw("compute", 1, 2)), set()),
+    "a program that has exited as a client": (case("exclusive", exited(1), {}, sampled=saw("mps", 1)), {CONTEXTS}),
+    "programs that have exited under MPS": (
+        case("mps", exited(1, 2), {}, [Daemon([])], sampled=saw("mps", 1, 2)),
+        set(),
+    ),
+    "one that has exited outside of MPS": (
+        case("mps", exited(1, 2), {}, [Daemon([])], sampled=saw("mps", 1) | saw("compute", 2)),
+        {CONTEXTS, CLIENTS},
+    ),
+    "a tenant with a loop that only the sampler saw under MPS": (
+        case("mps", TWO, {"mps": [1, 2]}, [Daemon([1])], sampled={2: {"kind": "mps", "memory": [], "ancestors": []}}),
+        {CLIENTS},
+    ),
     "a tenant that NVML does not see": (case("exclusive", ONE, {}), {CONTEXTS}),
     "a daemon next to time-slicing": (
         case("time-slicing", ONE, {"compute": [1]}, [Daemon([])]),
@@ -241,8 +266,8 @@ UNEQUAL = Strategy("own", ("mps",), thread_percent=(60.0, 20.0), memory_limit=("
         ({"sm_count": 78}, {}, {"SMs"}),
         ({"memory_free_bytes": 21 * GIB}, {}, {"free memory in bytes"}),
         ({"over_limit_refused": False}, {}, {"allocation beyond the limit refused"}),
-        ({}, {22: {"CUDA_MPS_CLIENT_PRIORITY": "0"}}, {"MPS variables of the client"}),
-        ({}, {22: {}}, {"MPS variables of the client"}),
+        ({}, {22: {"CUDA_MPS_CLIENT_PRIORITY": "0"}}, {"MPS variables of tenant 1"}),
+        ({}, {22: {}}, {"MPS variables of tenant 1"}),
     ],
 )
 def test_each_tenants_own_limits_are_proven(
@@ -261,6 +286,20 @@ def test_each_tenants_own_limits_are_proven(
     occupants = [Occupant(pid, "mps", GIB) for pid in (21, 22)]
     found = collect(UNEQUAL, [Gpu()], grants, [first, second], occupants, [Daemon([21, 22])])
     assert broken(found) == names
-    clients = [item for item in found if item["name"] == "MPS variables of the client"]
+    clients = [item for item in found if item["name"].startswith("MPS variables of tenant")]
     assert [item["expected"] for item in clients] == variables
-    assert [item["source"] for item in clients] == ["tenant 0", "tenant 1"]
+    assert {item["source"] for item in clients} == {"node"}
+
+
+@pytest.mark.parametrize("mechanism", ["time-slicing", "mps"])
+def test_a_program_that_was_over_before_it_was_seen_has_shown_nothing(mechanism: str) -> None:
+    """Which excludes the cell, and contradicts nothing."""
+    daemons = [Daemon([])] if mechanism == "mps" else []
+    found = evidence(mechanism, exited(1, 2), {}, daemons, sampled=saw("compute", 1))
+    unseen = [item for item in found if not item["holds"]]
+    assert {item["name"] for item in unseen} == {
+        CONTEXTS,
+        "processes of tenant 1 on the GPU",
+        *([CLIENTS] if daemons else []),
+    }
+    assert [item["observed"] for item in unseen] == [None] * len(unseen)

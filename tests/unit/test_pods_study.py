@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from gpu import measure_pods
-from gpu.measure_pods import SAME, WAYS, study_of
+from gpu.measure_pods import SAME, WAYS, block_of, study_of
 
 from sharebench.config import nodes
 
@@ -34,10 +34,27 @@ def test_the_same_strategy_has_the_same_limits_in_all_ways() -> None:
 
 def test_both_studies_measure_alike() -> None:
     host, pods = study_of(WAYS["host"]).config, study_of(WAYS["plugin"]).config
-    for key in ("replicas", "workloads", "repeats", "window_seconds", "warmup", "timeouts", "order"):
+    alike = ("replicas", "workloads", "repeats", "window_seconds", "warmup", "timeouts", "order", "faults")
+    for key in (*alike, "fault_victims", "fault_repeats"):
         assert host[key] == pods[key]
-    a_block = {name: Counter(cell.repeat for cell in study_of(way).cells)[1] / 4 for name, way in WAYS.items()}
-    assert a_block == {"host": 10, "plugin": 7, "claims": 9}
+    for name, (loop, mix, fault) in {"host": (10, 6, 3), "plugin": (7, 4, 2), "claims": (9, 6, 3)}.items():
+        first = Counter(cell.workload for cell in study_of(WAYS[name]).cells if cell.repeat == 1)
+        faults = {f"fault-{kind}+matmul-256-graph": fault for kind in host["faults"]}
+        loops = dict.fromkeys(set(host["workloads"]) - {"yolos-next-to-matmul"}, loop)
+        assert first == {"yolos-next-to-matmul": mix, **loops, **faults}
+
+
+def test_the_blocks_are_the_study() -> None:
+    for way in WAYS.values():
+        study = study_of(way)
+        given, whole = study.config, {cell.raw for cell in study.cells}
+        blocks = [block_of(given, name, repeat) for repeat in range(1, 4) for name in given["workloads"]]
+        measured: set[str] = set()
+        for block in blocks:
+            before = len(measured)
+            measured |= {cell.raw for cell in study_of(way, block).cells}
+            assert len(measured) - before < 20, "interleaved, faults too"
+        assert measured == whole
 
 
 @pytest.fixture

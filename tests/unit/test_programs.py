@@ -71,6 +71,10 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         [".url:", "'http://a:1/v1'", "http://host:port", "request.path"],
     ),
     "https": ({"kind": "http", "url": "https://a"}, [".url:", "http://host:port"]),
+    "a start of a url": (
+        {"kind": "http", "url": "http://a:1", "start": "staggered"},
+        [".start:", "staggered has no effect next to a url", "remove it"],
+    ),
     "a port of a url": ({"kind": "http", "url": "http://a:1", "port": 3}, [".port:", "no effect next to a url"]),
     "two bodies": (HTTP | {"request": {"body": "a", "body_file": "README.md"}}, [".request:", "keep one"]),
     "a body that is not there": (

@@ -40,7 +40,8 @@ def claims(name: str) -> Iterator[tuple[str, int]]:
 
 def planned(given: dict[str, Any]) -> int:
     """Seconds in the first line of the plan, before anything is measured."""
-    study = study_of(given | ({"allow_faults": True} if given.get("faults") else {}))
+    own = {f"workload_catalogue.{name}": entry for name, entry in given.pop("workload_catalogue", {}).items()}
+    study = study_of(given | own | ({"allow_faults": True} if given.get("faults") else {}))
     calibrations = {"calibrate": len({cell.workload for cell in study.cells})}
     return seconds(lifecycle.headline(study, {}, study.cells, calibrations).rpartition("about ")[2])
 

@@ -112,6 +112,8 @@ def test_the_page_has_the_curve_of_a_sweep_with_its_card_and_once(tmp_path: Path
     assert html.count("<strong>Load and latency.</strong>") == section.count("<strong>Load and latency.</strong>") == 1
     assert 'alt="Load and latency.' in section
     assert "No workload by itself" not in section
+    numbers = html.split('<section id="numbers">')[1].split("</section>")[0]
+    assert numbers.count(">TPOT p50<small>ms</small>") == len(serving.SWEEP)
 
 
 def test_a_workload_that_leaves_no_choice_has_a_card_too() -> None:

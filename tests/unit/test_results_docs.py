@@ -177,7 +177,9 @@ def evaluated() -> dict[str, dict[str, object]]:
     load: Load = poisson_load(rng, 0.005, 0.1, 20.0, 0.3)
     own, other = (tenant(index, load, 20.0) for index in range(2))
     third = tenant(2, closed_load(rng, 0.005, 0.1, 20.0), 20.0)
-    everyone = [own, scraped(other, [0.01, None], [400, 0]), served(third)]
+    asked = served(third)
+    asked["generator"]["lateness_p99_seconds"] = 0.0001
+    everyone = [own, scraped(other, [0.01, None], [400, 0]), asked]
     measured = watched(record(tenants=everyone, window_seconds=20.0, is_gpu=True))
     found = gates.evaluate(measured)
     return {gate["name"]: gate for gate in found}

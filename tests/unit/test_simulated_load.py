@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from unit.test_simulated import DEVICE, SILENT
 
-from sharebench.nodes.contract import Grant
-from sharebench.nodes.simulated.load import Noise, SimulatedTenant, bucket
+from sharebench.nodes.contract import Grant, bucket
+from sharebench.nodes.simulated.load import Noise, SimulatedTenant
 from sharebench.nodes.simulated.tenants import NS, SimulatedTenants
 from tenant.buckets import bucket_index
 

@@ -107,11 +107,11 @@ class Checker:
     def _is_outdated(self, record: Record, workload: str) -> bool:
         """Whether a record used another reference of the workload than its calibration has now.
 
-        On another device than the calibration's, than the first cell there used. False without a readable calibration.
+        On another device than the calibration's, than the first cell there used. False without one that is readable.
         """
         calibration, device = record["calibration"], record["node"]["device"]
         used: dict[str, object] = {**(calibration or {}), **reference(calibration, workload)}
-        current = self.calibrations[workload]
+        current = self.calibrations.get(workload)
         if current is None:
             return False
         now: Mapping[str, object] = current

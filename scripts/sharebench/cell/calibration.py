@@ -56,12 +56,15 @@ def spoiling(gates: Sequence[GateVerdict]) -> list[GateVerdict]:
 def capacity_hz(tenant: TenantRecord) -> float:
     """Iterations per second of a tenant that runs alone: back to back, one over their mean latency.
 
-    The number of iterations that began in the window would be off by up to one: of ten, by a tenth.
+    With several requests always in flight it is that number of times as much (Little's law). The number of iterations
+    that began in the window would be off by up to one: of ten, by a tenth.
     """
-    if tenant.get("measured_by") == "scrape" and tenant["load"]:
+    load = tenant["load"]
+    if tenant.get("measured_by") == "scrape" and load:
         # How many it works on at once is not known.
-        return tenant["load"]["achieved_rate_hz"]
-    return tenant["count"] / tenant["sum_seconds"]
+        return load["achieved_rate_hz"]
+    in_flight = (load.get("concurrency") if load else None) or 1
+    return in_flight * tenant["count"] / tenant["sum_seconds"]
 
 
 def calibrated(

@@ -9,7 +9,16 @@ from typing import cast
 
 from sharebench import SCHEMA_VERSION
 from sharebench.cell.window import measure, noticing_death, settle
-from sharebench.core.spec import Calibration, Spec, WorkloadSpec, aggressor_of, job_iterations, parse, tenant_workloads
+from sharebench.core.spec import (
+    Calibration,
+    Spec,
+    WorkloadSpec,
+    aggressor_of,
+    job_iterations,
+    parse,
+    runs_to_its_end,
+    tenant_workloads,
+)
 from sharebench.core.strategies import Strategy
 from sharebench.gates import gates
 from sharebench.nodes.contract import (
@@ -126,7 +135,9 @@ def finished(record: TenantReport, steady: Steadiness, outcome: Outcome) -> Tena
     if reason is not None and outcome["status"] == "ok":
         outcome = {"status": "hung", "exit": {"code": None, "reason": reason, "log_tail": ""}}
     kept = {key: value for key, value in record.items() if key not in ("environment", "outside")}
-    return cast(TenantRecord, {**kept, "steady": steady, **outcome})
+    # A program that runs to its end has no warm-up.
+    judged = None if record.get("measured_by") == "exit" else steady
+    return cast(TenantRecord, {**kept, "steady": judged, **outcome})
 
 
 def refuse_contradiction(strategy: Strategy, evidence: Evidence) -> None:
@@ -189,7 +200,8 @@ def used_calibration(spec: Spec, calibrations: Mapping[str, Calibration]) -> Use
     A mix has digests and capacities by workload.
     """
     aggressor, used = aggressor_of(spec), dict[str, WorkloadReference]()
-    workloads = [workload for index, workload in enumerate(tenant_workloads(spec)) if index != aggressor]
+    tenants = [workload for index, workload in enumerate(tenant_workloads(spec)) if index != aggressor]
+    workloads = [workload for workload in tenants if not runs_to_its_end(workload)]
     for workload in workloads:
         alone = calibrations[workload["name"]]
         needs_capacity = workload["load"].get("rate_of_capacity") is not None

@@ -160,10 +160,10 @@ class Strategy(Section):
 
 
 class Job(Section):
-    """The fixed work of a workload of kind `job`, which needs it."""
+    """The fixed work of a workload of kind `job`, which needs it, and the deadline of one that runs `until: exit`."""
 
-    iterations: Numeric[Annotated[int, Field(ge=1, le=10_000_000)]]
-    """How many iterations make one job."""
+    iterations: Numeric[Annotated[int, Field(ge=1, le=10_000_000)]] = 1
+    """How many iterations make one job, which a `job` must say; a program that runs `until: exit` is one."""
     max_seconds: Positive = 60
     """Deadline after the start: a job that is not done by then is `hung`."""
 
@@ -299,6 +299,9 @@ class Workload(Section):
     """`loop` runs one iteration after another for a window; [`job`](#jobs) is a fixed number of them; `command` is any
     program with Prometheus metrics, `http` any HTTP server ([your own workload](../docs/your-own-workload.md))."""
     job: Maybe[Job] = None
+    until: Maybe[Literal["exit"]] = None
+    """Of kind `command`: `exit` makes it a [job](../docs/jobs.md#a-program-as-it-is), begun when the program starts
+    and done when that exits with 0; `null` measures a window."""
     module: Maybe[Module] = None
     """File in `scripts/tenant/workloads/` without `.py`; needed on every node but the simulated one."""
     command: Maybe[Annotated[List[Text], Field(min_length=1)]] = None
@@ -334,6 +337,12 @@ class Workload(Section):
     output_tolerance: NotNegative = 1e-6
     """Largest relative difference between a tenant's output and that of the workload alone."""
     simulated: Maybe[Model] = None
+
+    @model_validator(mode="after")
+    def _one_iteration(self) -> Self:
+        if self.kind == "command" and self.until is not None and self.job is None:
+            self.job = Job()
+        return self
 
     @property
     def is_program(self) -> bool:

@@ -29,6 +29,7 @@ RESERVED_STRATEGIES = {
 }
 NOT_THERE = "is not in the catalogue"
 A_MIX = "is a mix itself; name workloads that are none"
+ONCE = "runs once, until it exits"
 OF_A_MIX = "has no effect on a mix; remove it, its tenants have their own"
 # Snakemake would take them for wildcards of its own.
 BRACES = re.compile(r"\{\w+\}")
@@ -152,7 +153,9 @@ def _workload_entry(key: str, entry: Workload) -> Iterator[str]:
         yield f"{key}.load.concurrency: {value} has no effect on kind: {entry.kind}; remove it, or set kind: http"
     if entry.kind == "job" and entry.job is None:
         yield f"{key}.job: null is not enough for a job; set its work, such as {{iterations: 1000}}"
-    if entry.kind != "job" and entry.job is not None:
+    if entry.kind == "job" and entry.job is not None and "iterations" not in entry.job.model_fields_set:
+        yield f"{key}.job: iterations is missing; add it"
+    if entry.kind != "job" and entry.job is not None and not (entry.kind == "command" and entry.until):
         yield f"{key}.job: {shown(entry.job.plain())} has no effect on a {entry.kind}; remove it or set kind: job"
     if entry.kind == "job" and arrival != "closed":
         yield f"{key}.load.arrival: {arrival!r} is not possible, a job's iterations follow each other; remove it"
@@ -177,6 +180,10 @@ def _mix_entry(key: str, entry: Workload, catalogue: dict[str, Workload]) -> Ite
             yield f"{key}.tenants: {unknown(tenant, plain, NOT_THERE)}"
         elif catalogue[tenant].tenants is not None:
             yield f"{key}.tenants: {tenant!r} {A_MIX}"
+        elif catalogue[tenant].until is not None:
+            lasting = [name for name in entry.tenants if name in catalogue and catalogue[name].job is None]
+            if lasting:
+                yield f"{key}.tenants: {tenant!r} {ONCE}, and {lasting[0]!r} goes on; mix it with jobs only"
 
 
 def _names(config: Config) -> Iterator[str]:
@@ -196,6 +203,8 @@ def _names(config: Config) -> Iterator[str]:
     for name in config.interference:
         if workloads[name].tenants is not None:
             yield f"interference: {name!r} {A_MIX}"
+        if workloads[name].until is not None:
+            yield f"interference: {name!r} {ONCE}, and pairs have a window; leave it out, or mix it with jobs (tenants)"
     if len(config.interference) == 1:
         yield f"interference: {shown(config.interference)} is one workload; name at least two, or leave it empty"
     if config.baseline not in (*strategies, "none"):
@@ -330,6 +339,8 @@ def _used_workloads(config: Config, kind: str) -> Iterator[str]:
                 "so far; leave it out, or set node to one that can: cpu, nvidia"
             )
             continue
+        if kind == "simulated" and entry.until is not None:
+            yield f"{asked}: {name!r} {ONCE}, which 'simulated' cannot model; leave it out, or use a kind: job"
         if kind == "simulated" and entry.simulated is None:
             yield f"{asked}: {name!r} has no model for the node 'simulated'; add {key}.simulated"
         if kind == "simulated" and (entry.load.concurrency or 1) > 1:

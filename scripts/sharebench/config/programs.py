@@ -26,9 +26,9 @@ SECRET_PARAMETERS = ("key", "api_key", "api-key", "apikey", "token", "access_tok
 def problems(key: str, entry: Workload) -> Iterator[str]:
     """What is wrong with a catalogue entry, whatever its kind; each a line for a person."""
     own = OF_KIND.get(entry.kind, ())
-    for other, options in OF_KIND.items():
+    for other, options in {**OF_KIND, "command": (*OF_KIND["command"], "until")}.items():
         for option in options:
-            if option not in own and _is_given(option, getattr(entry, option)):
+            if option not in own and other != entry.kind and _is_given(option, getattr(entry, option)):
                 yield f"{key}.{option}: has no effect on kind: {entry.kind}; remove it, or set kind: {other}"
     if not entry.is_program or entry.tenants is not None:
         return
@@ -36,7 +36,9 @@ def problems(key: str, entry: Workload) -> Iterator[str]:
         if value := getattr(entry, option):
             yield f"{key}.{option}: {shown(value)} has no effect on kind: {entry.kind}; remove it"
     yield from _command_problems(key, entry)
-    if entry.kind == "command":
+    if entry.kind == "command" and entry.until is not None:
+        yield from _ending_problems(key, entry)
+    elif entry.kind == "command":
         yield from _metrics_problems(key, entry)
     else:
         yield from _server_problems(key, entry)
@@ -70,6 +72,14 @@ def _command_problems(key: str, entry: Workload) -> Iterator[str]:
         yield f"{key}.port: {entry.port} is fixed, but the command has '{{port}}'; remove one of the two"
 
 
+def _ending_problems(key: str, entry: Workload) -> Iterator[str]:
+    for option in ("port", "ready", "metrics", "start", "load"):
+        if getattr(entry, option) != type(entry).model_fields[option].get_default(call_default_factory=True):
+            yield f"{key}.{option}: has no effect with until: exit, a program as it is; remove it"
+    if entry.job is not None and entry.job.iterations != 1:
+        yield f"{key}.job.iterations: {entry.job.iterations} has no effect with until: exit; remove it"
+
+
 def _metrics_problems(key: str, entry: Workload) -> Iterator[str]:
     given = [name for name in (entry.metrics.histogram, entry.metrics.summary) if name is not None]
     if len(given) != 1:
@@ -91,6 +101,8 @@ def _server_problems(key: str, entry: Workload) -> Iterator[str]:
         yield f"{key}.url: {url!r} is not the root of an HTTP server; write http://host:port, the rest in request.path"
     if url is not None and entry.port is not None:
         yield f"{key}.port: {entry.port} has no effect next to a url; remove it"
+    if url is not None and entry.start != "together":
+        yield f"{key}.start: {entry.start} has no effect next to a url, whose server runs already; remove it"
     given = [name for name in ("body", *FILES) if getattr(request, name) is not None]
     if len(given) > 1:
         yield f"{key}.request: {' and '.join(given)} are both given; keep one"

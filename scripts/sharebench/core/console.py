@@ -74,7 +74,7 @@ def script(
 
     A damaged file of the pipeline's own, or one of these refusals, is one line. Each parameter of `main` is an option
     of the same name, required where it has no default. Its annotation is what the option's text becomes: a type of one
-    argument, a list of such (one or more values), `Annotated[..., function]`, or one of these `| None`. With `opening`
+    argument, a list of such (any number), `Annotated[..., function]`, or one of these `| None`. With `opening`
     the first parameter is what that makes of the option `--results`.
     """
     parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
@@ -85,7 +85,7 @@ def script(
     for name, parameter in parameters[1:] if opening else parameters:
         values, annotation = None, annotations[name]
         if get_origin(annotation) is list:
-            values, (annotation,) = "+", get_args(annotation)
+            values, (annotation,) = "*", get_args(annotation)
         elif get_origin(annotation) is UnionType:
             annotation, _ = get_args(annotation)
         if get_origin(annotation) is Annotated:

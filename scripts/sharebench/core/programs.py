@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sharebench.core.spec import WorkloadSpec
+from sharebench.core.spec import WorkloadSpec, runs_to_its_end
 from sharebench.core.study_config import WorkloadEntry
 
 KINDS = ("command", "http")
@@ -24,6 +25,8 @@ OF_KIND: Mapping[str, tuple[str, ...]] = {
 FILES = ("body_file", "body_lines")
 # Left out of specs where they are so: cells from before these keys stay as they are.
 LATER = {"start": "together", "body_lines": None, "tokens": None}
+# The same of a command that runs to its end.
+TO_ITS_END = ("command", "port", "until", "job")
 
 
 def is_program(entry: WorkloadEntry | WorkloadSpec) -> bool:
@@ -41,12 +44,14 @@ def spec_of(entry: WorkloadEntry) -> dict[str, Any]:
 
     Only files below the folder that snakemake runs in count: those of the study, not those of the system.
     """
-    kept = _without_defaults({key: value for key, value in entry.items() if key in OF_KIND[entry["kind"]]})
+    keys = TO_ITS_END if runs_to_its_end(entry) else OF_KIND[entry["kind"]]
+    kept = _without_defaults({key: value for key, value in entry.items() if key in keys})
     named = [word.removeprefix(HERE) for word in entry["command"] or () if word.startswith(HERE)]
     if entry["kind"] == "http":
         kept["request"] = _without_defaults(kept["request"])
         named += [name for key in FILES if (name := kept["request"].get(key))]
-    digests = {name: _digest(Path(name)) for name in named if Path(name).is_file()}
+    there = [name for name in named if Path(name).is_file()]
+    digests = {name: _digest(Path(name).resolve(), Path(name).stat().st_mtime_ns) for name in there}
     return kept | {"files": digests}
 
 
@@ -54,8 +59,11 @@ def _without_defaults(section: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in section.items() if key not in LATER or value != LATER[key]}
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+@cache
+def _digest(path: Path, _changed_ns: int) -> str:
+    """Of a file as it was changed then; bodies may be many, and every cell of a study asks."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def texts_of_request(entry: WorkloadEntry | WorkloadSpec) -> list[str]:

@@ -176,6 +176,7 @@ class WorkloadSpec(TypedDict):
     load: LoadSpec
     output_tolerance: float
     job: NotRequired[JobSpec]
+    until: NotRequired[Literal["exit"]]
     module: NotRequired[str]
     simulated: NotRequired[ModelSpec]
     command: NotRequired[list[str] | None]
@@ -300,6 +301,11 @@ def components(spec: Spec) -> list[str]:
     if (aggressor := aggressor_of(spec)) is not None:
         del tenants[aggressor]
     return list(dict.fromkeys(tenants))
+
+
+def runs_to_its_end(workload: Mapping[str, object]) -> bool:
+    """Whether it is a program that is done when it exits, by its spec or its entry in the config."""
+    return workload.get("until") == "exit"
 
 
 def runs_jobs(spec: Spec) -> bool:

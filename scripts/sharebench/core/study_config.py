@@ -15,6 +15,7 @@ from sharebench.core.spec import (
     RequestSpec,
     Scalar,
     WarmupSpec,
+    runs_to_its_end,
 )
 
 Kind = Literal["cpu", "nvidia", "simulated", "kubernetes"]
@@ -64,6 +65,7 @@ class WorkloadEntry(_Class):
     tenants: list[str] | None
     kind: Literal["loop", "job", "command", "http"]
     job: JobSpec | None
+    until: Literal["exit"] | None
     module: str | None
     command: list[str] | None
     url: str | None
@@ -249,7 +251,8 @@ class StudyConfig(_From, QuestionKeys):
 def is_job(config: StudyConfig, workload: str) -> bool:
     """Whether all tenants of an entry of the config's workload catalogue run jobs."""
     catalogue = config["workload_catalogue"]
-    return all(catalogue[name]["kind"] == "job" for name in catalogue[workload].get("tenants") or [workload])
+    entries = (catalogue[name] for name in catalogue[workload].get("tenants") or [workload])
+    return all(entry["kind"] == "job" or runs_to_its_end(entry) for entry in entries)
 
 
 def has_jobs(config: StudyConfig) -> bool:

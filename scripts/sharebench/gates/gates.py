@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Literal
+from typing import Literal, cast
 
 from sharebench.core.spec import parse, reference, workload_of
 from sharebench.gates import drift, gpu, load, programs, prometheus
@@ -49,6 +49,8 @@ STALL_RATIO = 0.05
 STALL_MEDIANS = 10.0
 # More than that and the measurement is also one of other programs.
 FOREIGN_PERCENT = 10.0
+# Not of programs that run to their end: they have no iterations, and no window but their own.
+OF_ITERATIONS = ("window_coverage", "censored", "errors", "steady", "drift")
 # A fault in mid-window changes the window, and no process has the CPU time of one that has died.
 NOT_WITH_A_FAULT = ("window_length", "drift", "level_shift", "stall", "foreign_cpu", "queue_growth")
 
@@ -84,8 +86,11 @@ def evaluate(record: CellRecord) -> list[GateVerdict]:
 def _verdicts(
     record: CellRecord, severity: Literal["invalid", "warning"], checks: Mapping[str, Check], skipped: tuple[str, ...]
 ) -> Iterator[GateVerdict]:
+    iterating = [tenant for tenant in record["tenants"] if tenant.get("measured_by") != "exit"]
     for name, check in checks.items():
-        verdict = None if name in skipped else check(record)
+        is_of_all = name not in OF_ITERATIONS
+        judged = record if is_of_all else cast(CellRecord, {**record, "tenants": iterating})
+        verdict = None if name in skipped or not (is_of_all or iterating) else check(judged)
         if verdict is not None:
             is_quiet = verdict.passed and verdict.value is not None
             yield {
@@ -137,6 +142,9 @@ def _nothing_finished(record: CellRecord) -> Verdict:
     if tenant["errors"]:
         last = f", the last with {tenant['last_error']}" if tenant.get("last_error") else ""
         why = f"all of {tenant['errors']} {what}s failed{last}"
+    elif what == "request" and load_of(tenant)["censored"]:
+        unanswered = load_of(tenant)["censored"]
+        why = f"none of {unanswered} requests was answered in time; the server is silent, or too slow for this load"
     else:
         seconds = window_seconds(record)
         why = f"no {what} began in the window of {seconds:g} s and ended; set a longer one (window_seconds)"
@@ -278,6 +286,7 @@ INVALID = _by_name(
     _censored,
     programs.scrape_error,
     programs.generator_bound,
+    load.generator_late,
 )
 WARNING = _by_name(
     _errors,

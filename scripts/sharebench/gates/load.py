@@ -1,4 +1,4 @@
-"""Gates of open loads: whether the load was the one that was asked for, and whether the tenants could serve it.
+"""Gates of loads: whether it was the one that was asked for, sent in time, and whether the tenants could serve it.
 
 Every measuring job starts this module, so it imports nothing heavy.
 """
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from sharebench.gates.verdict import Verdict, at_most, load_of, window_seconds, worst_of
 from sharebench.records.types import CellRecord, TenantRecord
-from tenant.contract import Timeline
+from tenant.contract import LAST_FINITE_INDEX, Histogram, Timeline, upper_seconds
 
 # Parts of the window, the last of which is compared with the first.
 GROWTH_PARTS = 4
@@ -24,6 +24,9 @@ SHORT_QUEUE = 3.0
 LITTLES_LAW_RATIO = 0.05
 # Standard deviations by which Poisson arrivals may miss their plan (1 clean tenant in 16 000 misses by more).
 POISSON_DEVIATIONS = 4.0
+# What is sent late seems to be answered late. If the latest requests are also the slowest, quantiles add: then a 99th
+# percentile is reported too high by this share, as much as two scrapes may leave open; a median or a mean by less.
+LATE_RATIO = 0.25
 # A window's edges take or give one request; the half keeps rounding out of it.
 EDGE_REQUESTS = 1.5
 
@@ -36,6 +39,31 @@ def _planned_rate_hz(tenant: TenantRecord) -> float:
     rate_hz = load_of(tenant)["planned_rate_hz"]
     assert rate_hz is not None
     return rate_hz
+
+
+def generator_late(record: CellRecord) -> Verdict | None:
+    """How late our client sent what it was free to send, against the time to the first token, or else the latency."""
+    judged = []
+    for tenant in record["tenants"]:
+        late_seconds = tenant.get("generator", {}).get("lateness_p99_seconds")
+        first = tenant["stages"].get("ttft")
+        histogram = tenant["histogram"] if first is None else first["histogram"]
+        if late_seconds is not None and histogram:
+            judged.append((late_seconds / _p99_seconds(histogram), LATE_RATIO, tenant["index"]))
+    message = (
+        "the client of tenant {tenant} was late by {value:.0%} of what it measured (p99): give it cores of its own"
+    )
+    return worst_of(judged, message)
+
+
+def _p99_seconds(histogram: Histogram) -> float:
+    """Upper bound of the bucket that holds it, or the lower one of the last, which has none."""
+    left = 0.01 * sum(histogram.values())
+    for index in sorted(map(int, histogram), reverse=True):
+        left -= histogram[str(index)]
+        if left < 0:
+            break
+    return upper_seconds(min(index, LAST_FINITE_INDEX))
 
 
 def queue_growth(record: CellRecord) -> Verdict | None:

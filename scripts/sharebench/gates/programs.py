@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from sharebench.gates.verdict import UNKNOWN, Verdict, at_most, known_at_most, window_seconds
 from sharebench.records.types import CellRecord, TenantRecord
 from tenant.contract import Scrape
@@ -57,25 +59,27 @@ def _errors(scrape: Scrape) -> list[float]:
     return [error for error in (scrape["rate_error_ratio"], scrape["mean_error_ratio"]) if error is not None]
 
 
-def _generator(record: CellRecord, limit: float, message: str) -> Verdict | None:
+def _generator(record: CellRecord, limit: float, most_seconds: float, message: str) -> Verdict | None:
     clients = [tenant for tenant in record["tenants"] if tenant.get("measured_by") == "client"]
     if not clients:
         return None
-    shares = [share for tenant in clients if (share := _client_share(tenant, window_seconds(record))) is not None]
+    shares = [share for tenant in clients if (share := _client_share(tenant, most_seconds)) is not None]
     return known_at_most(max(shares, default=None), limit, message)
 
 
-def _client_share(tenant: TenantRecord, seconds: float) -> float | None:
-    """CPU time of the client over the time that requests were under way, at most the window."""
-    spent, under_way = tenant["generator"]["cpu_seconds"], min(tenant["sum_seconds"], seconds)
+def _client_share(tenant: TenantRecord, most_seconds: float) -> float | None:
+    """CPU time of the client over that of its requests, which counts up to a limit."""
+    spent, under_way = tenant["generator"]["cpu_seconds"], min(tenant["sum_seconds"], most_seconds)
     return spent / under_way if spent is not None and under_way > 0 else None
 
 
 def generator_bound(record: CellRecord) -> Verdict | None:
-    """Whether the client is what was measured."""
-    return _generator(record, GENERATOR_BOUND_RATIO, "the client computed for {:.0%} of the time of its requests")
+    """Whether the client is what was measured: the share of the time in which requests were under way, however many."""
+    message = "the client computed for {:.0%} of the time of its requests"
+    return _generator(record, GENERATOR_BOUND_RATIO, window_seconds(record), message)
 
 
 def generator_cost(record: CellRecord) -> Verdict | None:
-    """Whether the client's own time is a visible part of the latencies."""
-    return _generator(record, GENERATOR_COST_RATIO, "of the latencies {:.0%} may be the client's own time")
+    """Whether the client's own time is a visible part of the latencies, each of which has its own share."""
+    message = "of the latencies {:.0%} may be the client's own time"
+    return _generator(record, GENERATOR_COST_RATIO, math.inf, message)

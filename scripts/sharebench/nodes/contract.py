@@ -1,5 +1,7 @@
 """What the driver asks of a kind of node: grants, tenants, endpoints, samplers, and how they fail."""
 
+import math
+import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,9 +11,20 @@ from sharebench.core.strategies import Strategy
 from sharebench.core.study_config import PrometheusOptions, Timeouts
 from sharebench.records.telemetry import Row, Telemetry
 from sharebench.records.types import EvidenceItem, Outcome, TenantStatus
-from tenant.contract import EXIT_OUT_OF_MEMORY, Arrival, Measured, Steadiness, TenantReport
+from tenant.contract import (
+    BUCKETS_PER_DOUBLING,
+    EXIT_OUT_OF_MEMORY,
+    OVERFLOW_INDEX,
+    SMALLEST_SECONDS,
+    Arrival,
+    Measured,
+    Steadiness,
+    TenantReport,
+)
 
 Evidence = list[EvidenceItem]
+# Last words of CUDA, torch, Python, C++ and the C library.
+NO_MEMORY = re.compile(r"out[ _]of[ _]memory|OutOfMemory|MemoryError|bad_alloc|Cannot allocate memory", re.IGNORECASE)
 
 
 def item(name: str, expected: object, observed: object, source: str, holds: bool | None = None) -> EvidenceItem:
@@ -20,18 +33,25 @@ def item(name: str, expected: object, observed: object, source: str, holds: bool
     return {"name": name, "expected": expected, "observed": observed, "holds": holds, "source": source}
 
 
-def classify(code: int, has_exit_codes: bool = True) -> tuple[TenantStatus, str]:
+def classify(code: int, has_exit_codes: bool = True, said: str = "") -> tuple[TenantStatus, str]:
     """Status and reason of a tenant that ended with this exit code before it was asked to.
 
-    Without `has_exit_codes` it is a user program, whose codes have no known meaning.
+    Without `has_exit_codes` it is a user program, whose codes have no known meaning: what it `said` last counts.
     """
-    if code == EXIT_OUT_OF_MEMORY and has_exit_codes:
+    if (code == EXIT_OUT_OF_MEMORY) if has_exit_codes else NO_MEMORY.search(said) is not None:
         return "oom", "ran out of memory"
     if code < 0:
         names = {known.value: known.name for known in signal.Signals}
         name = names.get(-code, f"signal {-code}")
         return ("killed" if name in ("SIGKILL", "SIGTERM") else "crashed"), f"ended by {name}"
     return "crashed", f"ended by itself with exit code {code}"
+
+
+def bucket(seconds: float) -> int:
+    """Index of the bucket that holds a latency (as tenant.buckets counts, without numpy's start-up time)."""
+    if seconds <= SMALLEST_SECONDS:
+        return 0
+    return min(OVERFLOW_INDEX, math.ceil(BUCKETS_PER_DOUBLING * math.log2(seconds / SMALLEST_SECONDS)))
 
 
 def unmeasured(index: int, workload: str) -> Measured:

@@ -15,6 +15,7 @@ import pandas as pd
 import yaml
 
 from sharebench.core.files import read_json, replace_atomically
+from sharebench.core.spec import runs_to_its_end
 from sharebench.core.strategies import again
 from sharebench.core.study_config import StrategyEntry, is_job, sweeps
 from sharebench.figures import catalogue
@@ -99,6 +100,10 @@ def _template() -> jinja2.Template:
     return environment.get_template("report.html.j2")
 
 
+def _load(entry: Mapping[str, Any]) -> str:
+    return "once, from its start to its exit" if runs_to_its_end(entry) else words.load(entry.get("load", {}))
+
+
 def repeating(manifest: Mapping[str, Any], data: Path) -> str:
     """The command that measures the study again: that of a data set, where the tables were made from one."""
     source = manifest["config"]["from"]
@@ -128,7 +133,7 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
     names = catalogue.names_for(study.config, study.node["kind"], results / "tables" / "summary.csv")
     shown = images(results / "figures", names, suffix=suffix, first=(*CURVES, *SWEPT))
-    advised = advice.advice(study)
+    advised, entries = advice.advice(study), study.config["workload_catalogue"]
     return {
         "sections": SECTIONS,
         "open": OPEN,
@@ -151,6 +156,7 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
         "colors": {name: look.color for name, look in looks(study.catalogue, study.strategies(summary)).items()},
         "summary": rows,
         "common": common,
+        "served": {workload: cards.known_of(of_workload, cards.SERVED) for workload, of_workload in rows.items()},
         "mixes": {workload for workload in rows if study.is_mix(workload)},
         "findings": statements.findings(shared),
         "advice": advised,
@@ -160,6 +166,7 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
         "interference": statements.interference(study),
         "jobs": statements.jobs(study),
         "job_facts": study.job_facts,
+        "has_programs": any(runs_to_its_end(entries.get(name, {})) for name in summary["tenant_workload"]),
         "isolation": statements.isolation(study),
         "prometheus": comparisons.prometheus(study),
         "switches": comparisons.switches(study),
@@ -205,7 +212,7 @@ def _described(study: DrawnStudy, summary: pd.DataFrame, requested: list[str]) -
     return {
         "strategies": [(name, *_strategy(strategies.get(name))) for name in names],
         "workloads": [
-            (name, entry["description"], words.words(entry.get("params", {})), words.load(entry.get("load", {})))
+            (name, entry["description"], words.words(entry.get("params", {})), _load(entry))
             for name, entry in workloads.items()
             if name in of_tenants
         ],

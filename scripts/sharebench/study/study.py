@@ -12,7 +12,17 @@ from typing import cast
 from sharebench.core import faults, fingerprint, programs, prometheus_options
 from sharebench.core.capabilities import KINDS, has_own_python, resolve_node
 from sharebench.core.files import SCRIPTS
-from sharebench.core.spec import LoadSpec, MixSpec, NodeSpec, Spec, StrategySpec, WorkloadSpec, parse, workload_of
+from sharebench.core.spec import (
+    LoadSpec,
+    MixSpec,
+    NodeSpec,
+    Spec,
+    StrategySpec,
+    WorkloadSpec,
+    parse,
+    runs_to_its_end,
+    tenant_workloads,
+)
 from sharebench.core.strategies import Strategy, again, on_node
 from sharebench.core.study_config import NodeOptions, StudyConfig, WorkloadEntry, is_job
 from sharebench.study.cells import Cell, Plot, canonical, pair_name, without_excluded
@@ -172,7 +182,7 @@ class Study:
         """All cells in the order in which people read them: by workload, strategy and replicas."""
         config, strategies = self.config, list(self.strategies)
         named = [*config["workloads"], *config["interference"]]
-        workloads = [*named, *self.calibrated(), *self.interference, *self.faults]
+        workloads = [*named, *self._run(), *self.interference, *self.faults]
         return sorted(
             self.cells,
             key=lambda c: (workloads.index(c.workload), strategies.index(c.strategy), c.replicas, c.repeat),
@@ -207,9 +217,17 @@ class Study:
         """The workloads and mixes that have cells, sorted."""
         return sorted({cell.workload for cell in self.cells})
 
-    def calibrated(self) -> list[str]:
-        """The workloads that tenants run, sorted: those that need a calibration."""
+    def _run(self) -> list[str]:
+        """The workloads that tenants run, sorted."""
         return sorted({name for cell in self.cells for name in self.components(cell)})
+
+    def calibrated(self, cell: Cell | None = None) -> list[str]:
+        """Those of them, or of a cell's, that need a calibration: a program that runs to its end has nothing to take.
+
+        Neither its output nor a capacity is known.
+        """
+        names = self._run() if cell is None else self.components(cell)
+        return [name for name in names if not runs_to_its_end(self._entry(name))]
 
     def node_options(self) -> NodeOptions:
         """The config section of the node; in a cluster also the study's accesses, and numbers of tenants by mechanism.
@@ -296,7 +314,7 @@ class Study:
         """Length of the window; of jobs, their deadline."""
         if not self.is_job(workload):
             return self.config["window_seconds"]
-        jobs = (self.config["workload_catalogue"][name]["job"] for name in self._cycle(workload))
+        jobs = (self._entry(name)["job"] for name in self._cycle(workload))
         return max(job["max_seconds"] for job in jobs if job is not None)
 
     def _environment(self) -> str:
@@ -320,9 +338,11 @@ class Study:
         if (kind := faults.kind_of(cell.workload)) is not None:
             spec["fault"] = {"kind": kind, "at_fraction": faults.AT_FRACTION, "aggressor": cell.replicas - 1}
         if self.node_kind != "simulated":
-            spec["warmup"] = self.config["warmup"]
+            tenants = tenant_workloads(spec)
+            if not all(map(runs_to_its_end, tenants)):
+                spec["warmup"] = self.config["warmup"]
             spec["environment"] = self._environment()
-            if any(workload_of(spec, index)["kind"] == "http" for index in range(cell.replicas)):
+            if any(tenant["kind"] == "http" for tenant in tenants):
                 spec["environment"] += f" client {client_environment()}"
         if (watch := prometheus_options.in_spec(self.config, spec)) is not None:
             spec["prometheus"] = watch

@@ -114,6 +114,9 @@ class Activity:
         try:
             if not pynvml.nvmlGpmQueryDeviceSupport(gpu).isSupportedDevice:
                 self.reason = "the GPU has no GPM counters, which came with Hopper"
+            elif (mode := known(pynvml.nvmlDeviceGetMigMode, gpu)) is not None and mode[0]:
+                # Whether the sum of instances is what NVML would give for the GPU has not been seen on one.
+                self.reason = "MIG mode is on: GPM counts by instance, and is not read"
             self._last, self._next = pynvml.nvmlGpmSampleAlloc(), pynvml.nvmlGpmSampleAlloc()
         except pynvml.NVMLError as error:
             self.reason = f"the driver has no GPM counters: {error}"

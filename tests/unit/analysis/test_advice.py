@@ -135,7 +135,7 @@ def test_a_device_for_each_is_judged_with_one_tenant() -> None:
 
 
 def test_the_margin_has_an_interval() -> None:
-    margin = plan(MPS, Question(3, 0.2)).margin_percent(0.2)
+    margin = plan(MPS, Question(3, 0.2)).margin_percent(Question(3, 0.2))
     assert margin is not None
     ends = (margin.value, margin.low, margin.high)
     assert ends == pytest.approx((100 * (0.2 / 0.17 - 1), 100 * (0.2 / 0.1717 - 1), 100 * (0.2 / 0.17 * 1.01 - 1)))
@@ -144,7 +144,7 @@ def test_the_margin_has_an_interval() -> None:
 def test_a_latency_that_may_be_zero_leaves_the_margin_without_an_upper_bound() -> None:
     """As a quantile in the first bucket of a program's own histogram."""
     coarse = option("mps", replace(level(3, 0.17, 20), latency=Estimate(0.1, 0.0, 0.2, 3)))
-    margin = plan(coarse, Question(3, 0.2)).margin_percent(0.2)
+    margin = plan(coarse, Question(3, 0.2)).margin_percent(Question(3, 0.2))
     assert margin is not None and (margin.low, margin.high) == (0.0, None)
 
 

@@ -53,6 +53,14 @@ def test_activity_that_cannot_be_read_any_more_has_the_reason(mock_nvml: Path, m
     assert nvml.Activity(nvml.granted_gpu({})).reason == "the GPU has no GPM counters, which came with Hopper"
 
 
+def test_activity_is_not_read_in_mig_mode(mock_nvml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOCK_READINGS", "1")
+    mock_nvml.write_text("gpu 0: 1g.18gb\n")
+    activity = nvml.Activity(nvml.granted_gpu({}))
+    assert activity.reason == "MIG mode is on: GPM counts by instance, and is not read"
+    assert activity.read(time.monotonic()) == {}
+
+
 def test_the_gpu_is_the_one_that_the_pod_was_given(mock_nvml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOCK_GPUS", "2")
     pynvml.nvmlInit()

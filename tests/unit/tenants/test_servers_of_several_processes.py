@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import types
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -24,6 +25,8 @@ from sharebench.nodes.host.processes import ProcessTenants
 from sharebench.nodes.host.programs.process_tree import ProcessTree
 from sharebench.nodes.host.programs.tenants import memory_fraction
 from sharebench.study.cells import Cell
+from tenant import requests
+from tenant.load import BEFORE, WINDOW
 
 SERVER = {"kind": "http", "command": ["serve", "{port}"], "start": "staggered"}
 # Notes its first moment and the one before it can be asked.
@@ -92,6 +95,8 @@ class Slow(ProcessTenants):
             complaint=lambda: None,
             waiting_for=lambda: None,
             has_exit_codes=False,
+            code=lambda popens: None,
+            overdue=lambda: None,
         )
 
 
@@ -183,3 +188,44 @@ def test_the_workers_of_a_server_are_its_own(server: ProcessTenants) -> None:
     found = collect(strategy, [Target("GPU-1", 132, 1 << 36)], [Grant(0, 0)], [record], on_gpu, [])
     assert all(item["holds"] for item in found)
     assert {item["name"]: item["observed"] for item in found}["processes of tenant 0 on the GPU"] == worker.name()
+
+
+NOTED = """
+import http.server, os, sys
+class Noting(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        with open(sys.argv[2], "ab") as notes:
+            notes.write(body + b"\\n")
+        time.sleep(0.01)
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+    def log_message(self, *_): pass
+import time
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Noting).serve_forever()
+"""
+
+
+@pytest.mark.parametrize("strategy", ["time-slicing", "mps"])
+def test_every_strategy_gets_the_same_requests(tmp_path: Path, strategy: str) -> None:
+    tokens = {"prompt": {"min": 4, "max": 9}, "output": {"mean": 8, "spread": 2}}
+    body = '{"prompt": {prompt_ids}, "max_tokens": {output_tokens}}'
+    entry = {
+        "kind": "http",
+        "command": ["{python}", "-c", NOTED, "{port}", f"{tmp_path}/{{index}}"],
+        "request": {"method": "POST", "body": body, "tokens": tokens},
+        "min_window_seconds": 0.1,
+    }
+    measured = run(tmp_path, entry, replicas=2, strategy=strategy)
+    assert measured["status"] == "ok"
+    # The seed is of the workload and the repeat.
+    seed = zlib.crc32(b"mine/1")
+    for index in (0, 1):
+        seen = (tmp_path / str(index)).read_bytes().splitlines()
+        for stretch in (BEFORE, WINDOW):
+            planned = requests.parse({"body": body, "tokens": tokens}, seed, index, stretch)
+            first = seen.index(planned.body(0))
+            assert seen[first : first + 4] == [planned.body(number) for number in range(4)]

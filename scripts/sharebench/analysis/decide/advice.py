@@ -11,9 +11,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from sharebench.analysis.cells.rows import grouped
 from sharebench.analysis.decide.documented import Evidence
+from sharebench.analysis.slo import LATENCY, PARTS
 from sharebench.analysis.statistics.intervals import Estimate
 
 ISOLATIONS = ("none", "performance", "fault")
@@ -31,6 +33,33 @@ class Question:
     slo_seconds: float | None = None
     isolation: str = "none"
     price_per_hour: float | None = None
+    stream_slo: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of the parts of the SLO that are of streams only; `slo_seconds` is that of the latency."""
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """Seconds by part of the SLO."""
+        return ({} if self.slo_seconds is None else {LATENCY: self.slo_seconds}) | dict(self.stream_slo)
+
+    def with_limit(self, part: str, seconds: float) -> Question:
+        """The question with another limit of this part."""
+        if part == LATENCY:
+            return replace(self, slo_seconds=seconds)
+        return replace(self, stream_slo={**self.stream_slo, part: seconds})
+
+
+class Judged(NamedTuple):
+    """A part of an SLO, the percentile that is compared with it, and its limit; None where there is no SLO."""
+
+    part: str
+    percentile: str
+    time: Estimate
+    limit_seconds: float | None
+
+    @property
+    def name(self) -> str:
+        """Such as `p99`, which is of the latency, or `TTFT p99`."""
+        return self.percentile if self.part == LATENCY else f"{PARTS[self.part]} {self.percentile}"
 
 
 @dataclass(frozen=True)
@@ -45,6 +74,20 @@ class Level:
     performance: Evidence
     promptness: Estimate | None = None
     """Of an open load one over the mean latency, 1/s: its throughput is what was asked for, with every strategy."""
+    stream: Mapping[str, tuple[str, Estimate]] = field(default_factory=dict)
+    """Of a server that streams the other parts of an SLO, each with its percentile."""
+    tokens: Estimate | None = None
+    """Of these output tokens per second."""
+
+    def parts(self, question: Question) -> list[Judged]:
+        """All that the SLO is checked against."""
+        known = {LATENCY: (self.percentile, self.latency), **self.stream}
+        return [Judged(part, *known[part], limit) for part, limit in question.limits.items() if part in known]
+
+    def judged(self, question: Question) -> Judged:
+        """The part that is nearest to its limit or furthest beyond it; the latency where there is no SLO."""
+        parts = self.parts(question) or [Judged(LATENCY, self.percentile, self.latency, None)]
+        return max(parts, key=lambda each: each.time.value / (each.limit_seconds or 1.0))
 
     @property
     def merit(self) -> Estimate | None:
@@ -54,7 +97,8 @@ class Level:
     @property
     def estimates(self) -> list[Estimate]:
         """All that are known."""
-        return [each for each in (self.latency, self.throughput, self.promptness) if each is not None]
+        streams = (time for _, time in self.stream.values())
+        return [each for each in (self.latency, self.throughput, self.promptness, *streams) if each is not None]
 
     def drawn(self, index: int) -> Level:
         """The level as draw number `index` of each estimate has it."""
@@ -63,6 +107,7 @@ class Level:
             latency=self.latency.drawn(index),
             throughput=self.throughput and self.throughput.drawn(index),
             promptness=self.promptness and self.promptness.drawn(index),
+            stream={part: (name, time.drawn(index)) for part, (name, time) in self.stream.items()},
         )
 
 
@@ -78,6 +123,8 @@ class Option:
     infeasible: Mapping[int, str] = field(default_factory=dict)
     """Why these numbers of tenants are impossible."""
     most_by_memory: int | None = None
+    streams: bool = False
+    """Whether parts of an SLO that are of streams only apply to the workload."""
 
     def level(self, replicas: int, is_measured: bool) -> Level | None:
         """What was measured with this number of tenants, or else with the next more; or what is predicted of it."""
@@ -117,11 +164,12 @@ class Plan:
         """What plans of one rank are ordered by, more being better."""
         return (self.level and self.level.merit) or Estimate(0.0)
 
-    def margin_percent(self, slo_seconds: float | None) -> Estimate | None:
-        """By how much the latency may grow until it exceeds the SLO; negative where it does."""
-        if self.level is None or slo_seconds is None:
+    def margin_percent(self, question: Question) -> Estimate | None:
+        """By how much what is judged may grow until it exceeds the SLO; negative where it does."""
+        judged = self.level.judged(question) if self.level else None
+        if judged is None or judged.limit_seconds is None:
             return None
-        ratio = self.level.latency.under(slo_seconds)
+        ratio = judged.time.under(judged.limit_seconds)
         low, high = (None if end is None else 100 * (end - 1) for end in (ratio.low, ratio.high))
         return Estimate(100 * (ratio.value - 1), low, high, ratio.n)
 
@@ -136,7 +184,7 @@ def best_of(option: Option, question: Question, is_measured: bool) -> Plan | Non
     for devices, replicas in _splits(option, question.tenants):
         level = option.level(replicas, is_measured)
         if level is not None and _problem(option, replicas, level, question) is None:
-            is_typical = question.slo_seconds is not None and level.percentile not in TAILS
+            is_typical = any(each.percentile not in TAILS for each in level.parts(question))
             return Plan(option, devices, replicas, level, "", is_typical)
     return None
 
@@ -167,12 +215,13 @@ def _problem(option: Option, replicas: int, level: Level | None, question: Quest
         return f"fault isolation: {option.fault.text}"
     if question.isolation == "performance" and replicas > 1 and not level.performance.holds:
         return f"performance isolation: {level.performance.text}"
-    if question.slo_seconds is not None and level.latency.value > question.slo_seconds:
-        return (
-            f"{level.percentile} of {level.replicas} tenant{'s' * (level.replicas != 1)} is "
-            f"{1e3 * level.latency.value:.3g} ms, "
-            f"more than {1e3 * question.slo_seconds:g} ms"
-        )
+    tenants = f"{level.replicas} tenant{'s' * (level.replicas != 1)}"
+    if option.streams and (unknown := [PARTS[part] for part in question.stream_slo if part not in level.stream]):
+        return f"{', '.join(unknown)} of {tenants}: no data"
+    judged = level.judged(question)
+    if judged.limit_seconds is not None and judged.time.value > judged.limit_seconds:
+        found, limit = f"{1e3 * judged.time.value:.3g} ms", f"{1e3 * judged.limit_seconds:g} ms"
+        return f"{judged.name} of {tenants} is {found}, more than {limit}"
     return None
 
 
@@ -232,11 +281,12 @@ def answer_of(plans: Sequence[Plan]) -> Answer | None:
 
 @dataclass(frozen=True)
 class TurningPoint:
-    """Another question with another answer; `what` was changed: slo below, slo above, tenants or isolation."""
+    """Another question with another answer; `what` was changed: slo below or above (of `part`), tenants, isolation."""
 
     what: str
     question: Question
     answer: Answer | None
+    part: str = LATENCY
 
 
 def turning_points(options: Sequence[Option], question: Question) -> list[TurningPoint]:
@@ -249,27 +299,29 @@ def turning_points(options: Sequence[Option], question: Question) -> list[Turnin
     here = answer_of(plans)
     same = {(each.option.strategy, each.devices) for each in plans if each.is_alike and each.rank == plans[0].rank}
 
-    def nearest(what: str, changed: Iterable[Question]) -> Iterable[TurningPoint]:
+    def nearest(what: str, changed: Iterable[Question], part: str = LATENCY) -> Iterable[TurningPoint]:
         for other in changed:
             there = answer_of(advise(options, other))
             is_same = there == here or there in same
             if what == "tenants" and there is not None:
                 is_same = there[0] in {name for name, _ in same}
             if not is_same:
-                yield TurningPoint(what, other, there)
+                yield TurningPoint(what, other, there, part)
                 return
 
-    marks = sorted({level.latency.value for option in options for level in option.levels.values()})
     sizes = range(1, max((n for option in options for n in option.levels), default=1) + 1)
-    slo, tenants = question.slo_seconds, question.tenants
+    tenants = question.tenants
     changes: list[tuple[str, Iterable[Question]]] = [
         ("tenants", (replace(question, tenants=n) for n in reversed(sizes) if n < tenants)),
         ("tenants", (replace(question, tenants=n) for n in sizes if n > tenants)),
         *(("isolation", [replace(question, isolation=each)]) for each in ISOLATIONS if each != question.isolation),
     ]
-    if slo is not None:
-        # Just below a latency its level no longer meets the SLO; at it, it does.
-        below = (replace(question, slo_seconds=math.nextafter(mark, 0.0)) for mark in reversed(marks) if mark <= slo)
-        above = (replace(question, slo_seconds=mark) for mark in marks if mark > slo)
-        changes = [("slo below", below), ("slo above", above), *changes]
-    return [point for what, questions in changes for point in nearest(what, questions)]
+    found = []
+    for part, limit in question.limits.items():
+        judged = (each for option in options for level in option.levels.values() for each in level.parts(question))
+        marks = sorted({each.time.value for each in judged if each.part == part})
+        # Just below a time its level no longer meets the SLO; at it, it does.
+        lower = [question.with_limit(part, math.nextafter(mark, 0.0)) for mark in reversed(marks) if mark <= limit]
+        higher = [question.with_limit(part, mark) for mark in marks if mark > limit]
+        found += [*nearest("slo below", lower, part), *nearest("slo above", higher, part)]
+    return [*found, *(point for what, questions in changes for point in nearest(what, questions))]

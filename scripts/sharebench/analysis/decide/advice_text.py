@@ -3,6 +3,7 @@
 tables/advice.csv has all columns; the terminal shows five, in 100 characters.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from sharebench.analysis.decide.advice import (
 )
 from sharebench.analysis.decide.cost import HOURS_PER_MONTH
 from sharebench.analysis.decide.rows import MEASURED, PERCENTILES, PREDICTED
-from sharebench.analysis.slo import dollars_per_million
+from sharebench.analysis.slo import LATENCY, PARTS, dollars_per_million, in_words
 from sharebench.core.console import wrapped
 from sharebench.core.strategies import Strategy
 from sharebench.records.tables import TableRow
@@ -48,7 +49,7 @@ class Answer(NamedTuple):
 def asked(question: Question) -> str:
     """The question as text."""
     parts = [_count(question.tenants, "tenant")]
-    parts.append("no SLO" if question.slo_seconds is None else f"SLO {1e3 * question.slo_seconds:g} ms")
+    parts.append(f"SLO {in_words(question.limits)}" if question.limits else "no SLO")
     parts += [] if question.isolation == "none" else [f"{question.isolation} isolation"]
     parts += [] if question.price_per_hour is None else [f"${question.price_per_hour:g} per device and hour"]
     return ", ".join(parts)
@@ -86,20 +87,24 @@ def _row(plan: Plan, question: Question, strategy: Strategy) -> TableRow:
         "effort": documented.effort(strategy)[1],
         "reason": plan.reason,
         "slo_ms": None if question.slo_seconds is None else 1e3 * question.slo_seconds,
+        "slo": in_words(question.limits),
         "tenants": question.tenants,
         "isolation": question.isolation,
         "price_per_hour": price,
     }
     if level is None:
         return row
-    hz, margin = level.throughput and level.throughput.value, plan.margin_percent(question.slo_seconds)
+    hz, margin = level.throughput and level.throughput.value, plan.margin_percent(question)
+    judged, tokens = level.judged(question), level.tokens and level.tokens.value
     return row | {
         "basis": MEASURED if level.is_measured else PREDICTED,
-        "percentile": level.percentile,
+        "percentile": judged.name,
         "judged_with_tenants": level.replicas,
-        **level.latency.times(1e3).columns("latency_ms"),
+        **judged.time.times(1e3).columns("latency_ms"),
         **(margin.columns("margin_percent") if margin else {}),
         "throughput_per_device_hz": hz,
+        "output_tokens_per_device_hz": tokens,
+        "dollars_per_million_tokens": dollars_per_million(price, tokens) if price is not None and tokens else None,
         "dollars_per_million_iterations": dollars_per_million(price, hz) if price is not None and hz else None,
         "dollars_per_month": None if price is None else plan.devices and plan.devices * price * HOURS_PER_MONTH,
     }
@@ -108,11 +113,12 @@ def _row(plan: Plan, question: Question, strategy: Strategy) -> TableRow:
 def _verdict(plan: Plan, question: Question) -> str:
     if plan.devices is None:
         return "no"
-    if question.slo_seconds is None or plan.level is None:
+    parts = plan.level.parts(question) if plan.level else []
+    if plan.level is None or not parts:
         return "possible"
-    high, by = plan.level.latency.high, plan.level.percentile
-    by_what = "" if by == PERCENTILES[0] else f" by its {by}"
-    is_sure = high is not None and high <= question.slo_seconds
+    coarse = next((each.name for each in parts if each.percentile != PERCENTILES[0]), None)
+    by_what = "" if coarse is None else f" by its {coarse}"
+    is_sure = all((each.time.high or math.inf) <= (each.limit_seconds or math.inf) for each in parts)
     return f"meets the SLO{by_what}{'' if is_sure else NOT_SURELY}"
 
 
@@ -121,7 +127,7 @@ def answer(workload: str, options: Sequence[Option], question: Question, shares:
     plans = advise(options, question)
     no_plan = _no_plan([each for each in plans if each.devices is None])
     if answer_of(plans) is None:
-        within = "" if question.slo_seconds is None else f" within {1e3 * question.slo_seconds:g} ms"
+        within = f" within {in_words(question.limits)}" if question.limits else ""
         isolation = "" if question.isolation == "none" else f" with {question.isolation} isolation"
         serves = f"serves {_count(question.tenants, 'tenant')}{within}{isolation}"
         sentence = f"{workload}: no strategy, measured or predicted, {serves}."
@@ -129,7 +135,8 @@ def answer(workload: str, options: Sequence[Option], question: Question, shares:
     best, *others = plans
     reasons = []
     if best.is_typical and best.level:
-        reasons.append(f"Of what meets the SLO, only the {best.level.percentile} is known: the sample has no tail.")
+        coarse = next(each.name for each in best.level.parts(question) if each.percentile not in TAILS)
+        reasons.append(f"Of what meets the SLO, only the {coarse} is known: the sample has no tail.")
     if alike := [each.option.strategy for each in others if each.is_alike and each.rank == best.rank]:
         more = f" and {len(alike) - SHOWN} more" if len(alike) > SHOWN else ""
         what = "mean latency" if best.level and best.level.promptness else "throughput"
@@ -160,8 +167,9 @@ def _fewer(plans: Sequence[Plan], question: Question) -> list[str]:
     all_on_one = best.option.level(question.tenants, True)
     if best.devices > 1:
         what = f"Nothing that was measured serves {_count(question.tenants, 'tenant')} on fewer devices"
-        if all_on_one is not None and question.slo_seconds is not None:
-            latency = f"{all_on_one.percentile} {quantity(1e3 * all_on_one.latency.value)} ms"
+        if all_on_one is not None and question.limits:
+            judged = all_on_one.judged(question)
+            latency = f"{judged.name} {quantity(1e3 * judged.time.value)} ms"
             what += f" ({best.option.strategy} with {all_on_one.replicas} on one device: {latency})"
         found.append(f"{what}.")
     predicted = [other for each in plans if (other := best_of(each.option, question, False))]
@@ -183,16 +191,19 @@ def quantity(value: float) -> str:
 
 def _which(workload: str, best: Plan, question: Question) -> str:
     assert best.devices is not None and best.level is not None
-    level, ms = best.level, best.level.latency.times(1e3)
+    level, judged = best.level, best.level.judged(question)
+    ms = judged.time.times(1e3)
     text = f"{workload}: take {best.option.strategy} on {_count(best.devices, 'device')}"
     if best.devices > 1:
         text += f", {f'at most {best.per_device} tenants' if best.per_device > 1 else 'one tenant'} on each"
-    text += f": {level.percentile} {quantity(ms.value)} ms"
+    text += f": {judged.name} {quantity(ms.value)} ms"
     if ms.low is not None and ms.high is not None:
         text += f" ({quantity(ms.low)} to {quantity(ms.high)})"
     text += f" with {_count(level.replicas, 'tenant')}"
     if level.throughput:
         text += f", {quantity(level.throughput.value)}/s per device"
+    if level.tokens:
+        text += f", {quantity(level.tokens.value)} tokens/s"
     if question.price_per_hour is not None:
         text += f", ${best.devices * question.price_per_hour * HOURS_PER_MONTH:,.2f} a month"
     return f"{text}." if level.is_measured else f"{text} (predicted, not measured: measure it first)."
@@ -203,11 +214,16 @@ def _change(point: TurningPoint, strategy: str) -> str:
     if point.answer is not None:
         name, number = point.answer
         what = f"it is {'still ' if name == strategy else ''}{name} on {_count(number, 'device')}"
+    limit = quantity(1e3 * other.limits.get(point.part, 0.0))
     match point.what:
+        case "slo below" if point.part == LATENCY:
+            return f"with an SLO below {limit} ms {what}"
+        case "slo above" if point.part == LATENCY:
+            return f"with one of {limit} ms {what}"
         case "slo below":
-            return f"with an SLO below {quantity(1e3 * (other.slo_seconds or 0.0))} ms {what}"
+            return f"with {PARTS[point.part]} below {limit} ms {what}"
         case "slo above":
-            return f"with one of {quantity(1e3 * (other.slo_seconds or 0.0))} ms {what}"
+            return f"with {PARTS[point.part]} of {limit} ms {what}"
         case "tenants":
             return f"with {_count(other.tenants, 'tenant')} {what}"
         case _:
@@ -265,7 +281,11 @@ def _shown(row: Mapping[Any, Any]) -> dict[str, str]:
 def _short_verdict(row: Mapping[Any, Any]) -> str:
     """As advice.csv's, whose percentile has a column of its own."""
     is_measured = row["basis"] == MEASURED
-    if row["slo_ms"] is None:
+    slo = row.get("slo") or ("" if row["slo_ms"] is None else f"{row['slo_ms']:g} ms")
+    if not slo:
         return MEASURED if is_measured else "predicted"
-    of_what = "" if row["percentile"] in TAILS else f"only its {row['percentile']} " if is_measured else "predicted, "
-    return f"{of_what}{'may meet' if row['verdict'].endswith(NOT_SURELY) else 'meets'} {row['slo_ms']:g} ms"
+    # Several parts are in the caption.
+    slo = slo if slo[0].isdigit() else "the SLO"
+    judged = row["percentile"]
+    of_what = "" if judged.split()[-1] in TAILS else f"only its {judged} " if is_measured else "predicted, "
+    return f"{of_what}{'may meet' if row['verdict'].endswith(NOT_SURELY) else 'meets'} {slo}"

@@ -129,5 +129,18 @@ def _row(found: Sequence[SummaryRow], limits: Mapping[str, float], applying: Map
     return row
 
 
+def capacity_in_words(table: pd.DataFrame, workload: str) -> list[str]:
+    """A sentence on who serves how many within the SLO on one device, and on levels of a sweep that serve most."""
+    own = table[(table["workload"] == workload) & (table["capacity_tenants"] > 0)]
+    served = [
+        f"{row['strategy']} {row['capacity_tenants']} ({row['capacity_hz']:.3g} requests/s, "
+        f"{row['capacity_tokens_hz']:.4g} tokens/s)"
+        for row in own.sort_values("capacity_hz", ascending=False, kind="stable").to_dict("records")
+    ]
+    best = own.loc[own["best_of_sweep"], "strategy"].tolist()
+    found = [f"Tenants of one device within the SLO: {'; '.join(served)}."] if served else []
+    return found + ([f"Of the sweep this level serves most within it under {', '.join(best)}."] if best else [])
+
+
 def _in_words(part: str, percentile: str) -> str:
     return percentile if part == LATENCY else f"{PARTS[part]} {percentile}"

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from sharebench.analysis.cells.metrics import kinds_of
 from sharebench.analysis.decide import advice_text, model, rankings
 from sharebench.analysis.decide.advice import Question, confidence
 from sharebench.analysis.decide.advice_text import Answer
-from sharebench.analysis.decide.capacity import capacity_table
+from sharebench.analysis.decide.capacity import capacity_in_words, capacity_table
 from sharebench.analysis.decide.cost import Repeat, by_buckets, by_requests, cost_table, with_lower_bounds
 from sharebench.analysis.decide.options import options
 from sharebench.analysis.decide.rows import SummaryRow, predicted_rows, summary_rows
@@ -21,6 +21,7 @@ from sharebench.analysis.slo import LATENCY, limits
 from sharebench.analysis.text import device_name
 from sharebench.core.capabilities import can
 from sharebench.core.files import read_json, replace_atomically
+from sharebench.core.spec import runs_to_its_end
 from sharebench.core.strategies import Strategy, catalogue, is_again, on_node
 from sharebench.core.study_config import Question as Asked
 from sharebench.core.study_config import StudyConfig, is_stream, sweeps
@@ -96,7 +97,9 @@ def read(data: Path, root: Path) -> Results:
 
 def _is_plain(workload: str, config: StudyConfig) -> bool:
     entry = config["workload_catalogue"].get(workload)
-    is_mix_or_job = entry is not None and (entry.get("tenants") is not None or entry.get("kind") == "job")
+    is_mix_or_job = entry is not None and (
+        entry.get("tenants") is not None or entry.get("kind") == "job" or runs_to_its_end(entry)
+    )
     return "+" not in workload and not is_mix_or_job
 
 
@@ -140,6 +143,7 @@ def write_answer(results: Results, asked: Asked) -> str:
     question = Question(
         tenants=asked["tenants"] or max((row.replicas for row in results.summary), default=1),
         slo_seconds=slo.get(LATENCY),
+        stream_slo={part: seconds for part, seconds in slo.items() if part != LATENCY},
         isolation=asked["isolation"],
         price_per_hour=asked["price_per_hour"],
     )
@@ -161,14 +165,18 @@ def write_answer(results: Results, asked: Asked) -> str:
     levels = {workload: name for name, sweep in sweeps(results.config).items() for workload in sweep.values}
     capacity = capacity_table(results.summary, results.cells, slo, results.workloads, levels, studies)
     replace_atomically(folder / "capacity.csv", capacity.to_csv(index=False))
-    made = advice(results, question, asked.get("workloads"))
+    made = advice(results, question, capacity, asked.get("workloads"), studies)
     replace_atomically(folder / "advice.csv", made[0].to_csv(index=False))
     replace_atomically(folder / "advice.md", advice_text.markdown(*made))
     return f"{advice_text.terminal(*made)}\n\nMore columns: {folder / 'advice.csv'}"
 
 
 def advice(
-    results: Results, question: Question, workloads: Collection[str] | None = None
+    results: Results,
+    question: Question,
+    capacity: pd.DataFrame,
+    workloads: Collection[str] | None = None,
+    studies: Collection[str] = (),
 ) -> tuple[pd.DataFrame, list[Answer], str]:
     """The table of the advice, what it says of each of these workloads (None: of all), and its caption."""
     path = results.root / "tables" / "predictions.csv"
@@ -181,14 +189,21 @@ def advice(
             continue
         is_open = results.config["workload_catalogue"][workload]["load"]["arrival"] != "closed"
         found = options(workload, results.summary, predictions, results.strategies, results.device, faults, is_open)
-        shares = confidence(found, question)
-        rows += advice_text.rows(workload, found, question, results.strategies, shares)
+        streams = any(option.streams for option in found)
+        own_question = question if streams else replace(question, stream_slo={})
+        shares = confidence(found, own_question)
+        rows += advice_text.rows(workload, found, own_question, results.strategies, shares)
         own = [row for row in results.summary if row.workload == workload]
         cells, warnings = (sum(numbers) for numbers in zip(*((row.n, row.warnings) for row in own), strict=True))
-        answer = advice_text.answer(workload, found, question, shares)
+        answer = advice_text.answer(workload, found, own_question, shares)
+        more = capacity_in_words(capacity, workload) if streams and question.limits else []
+        if own_question != question:
+            what = "only the latency" if question.slo_seconds is not None else "no part"
+            more = [f"Of the SLO {what} applies to it: it does not stream."]
+        answer = answer._replace(reasons=[*answer.reasons, *more])
         if warnings:
             disturbed = f"Of the {cells} cells behind this, {warnings} carry a warning: see tables/summary.md."
             answer = answer._replace(reasons=[*answer.reasons, disturbed])
         answers.append(answer)
     caption = f"Advice for {advice_text.asked(question)}, from {device_name(results.product, results.label)}"
-    return frame("advice", rows), answers, caption
+    return frame("advice", rows, studies=studies), answers, caption

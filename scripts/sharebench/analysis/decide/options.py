@@ -13,15 +13,18 @@ from sharebench.analysis.decide.documented import MEASURED, Evidence
 from sharebench.analysis.decide.rows import (
     DRAWS,
     MEAN,
+    TOKENS,
     TOTAL,
     Predicted,
     SummaryRow,
     column,
     least_that_fit,
     metric_draws,
+    parts_of,
     percentile_of,
 )
 from sharebench.analysis.decide.shares import Device
+from sharebench.analysis.slo import LATENCY, PARTS
 from sharebench.analysis.statistics.intervals import Estimate
 from sharebench.core.strategies import Strategy
 
@@ -53,6 +56,7 @@ def options(
             continue
         measured = [row for row in summary if (row.strategy, row.workload) == (name, workload)]
         predicted = (row for row in predictions if (row.strategy, row.workload) == (name, workload))
+        streams = any(part != LATENCY for part in parts_of([row for row in summary if row.workload == workload]))
         levels = {row.replicas: _predicted(row, strategy) for row in predicted}
         levels |= {
             row.replicas: level for row in measured if (level := _measured(row, measured, strategy, is_open_load))
@@ -69,6 +73,7 @@ def options(
                     is_sharing=strategy.mechanisms != ("exclusive",),
                     infeasible=infeasible | _invalid(measured),
                     most_by_memory=least_that_fit(measured),
+                    streams=streams,
                 )
             )
     return found
@@ -103,6 +108,8 @@ def _measured(row: SummaryRow, rows: Sequence[SummaryRow], strategy: Strategy, i
         text = f"{row.replicas} tenants have {growth:.2f} × the latency of one with this strategy"
         isolation = Evidence(growth <= MOST_GROWTH, MEASURED, text)
     mean = _with_draws(row, MEAN, 4) if is_open_load else None
+    names = {part: name for part in PARTS if part != LATENCY and (name := percentile_of([row], part))}
+    times = {part: _with_draws(row, column(name, part), 5) for part, name in names.items()}
     return Level(
         replicas=row.replicas,
         is_measured=True,
@@ -111,6 +118,8 @@ def _measured(row: SummaryRow, rows: Sequence[SummaryRow], strategy: Strategy, i
         throughput=_with_draws(row, TOTAL, 2),
         performance=isolation,
         promptness=mean and mean.under(1),
+        stream={part: (names[part], time) for part, time in times.items() if time is not None},
+        tokens=row.metrics.get(TOKENS),
     )
 
 

@@ -1,7 +1,8 @@
 """tables/jobs.csv: how long jobs take side by side and one after another, from the records of cells of jobs.
 
 The *makespan* is the time from the moment at which all jobs of a cell begin to the end of the last. In a queue it is
-the sum of the jobs' own times, without the start-up of each, which `makespan_with_startup_seconds` has in it.
+the sum of the jobs' own times, without the start-up of each, which `makespan_with_startup_seconds` has in it. Of a
+program that runs until it exits, start-up is part of the work, and the two are the same.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from sharebench.analysis.statistics.intervals import Estimate, log_interval, wel
 from sharebench.core.spec import parse, runs_jobs
 from sharebench.gates.gates import is_valid
 from sharebench.records.tables import TableRow, frame
-from sharebench.records.types import Record
+from sharebench.records.types import Record, TenantRecord
 from sharebench.study.cells import Cell
 
 Group = tuple[str, str, int]
@@ -70,12 +71,7 @@ def job_cell(record: Record) -> JobCell | None:
 def _values(record: Record, completions: Sequence[float]) -> dict[str, float]:
     tenants, telemetry, window = record["tenants"], record["telemetry"], record["window"]
     is_queue = window is not None and "turns" in window
-    # Warming up is the measurement's, not the job's.
-    startups = [
-        own["process_seconds"] + own["import_seconds"] + own["context_seconds"] + own["load_seconds"]
-        for tenant in tenants
-        if (own := tenant["startup"])
-    ]
+    startups = [seconds for tenant in tenants if (seconds := _startup_seconds(tenant)) is not None]
     in_all = sum(startups) if is_queue else max(startups, default=0.0)
     makespan = sum(completions) if is_queue else max(completions)
     memory = [mib for mib in tenant_memory_mib(record) if mib is not None]
@@ -91,6 +87,15 @@ def _values(record: Record, completions: Sequence[float]) -> dict[str, float]:
         "energy_per_job_joules": device["energy_joules"] / len(tenants) if device["energy_joules"] else None,
     }
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _startup_seconds(tenant: TenantRecord) -> float | None:
+    """What comes before a job: not the warm-up, which is the measurement's; of a program, nothing that is not in it."""
+    if tenant.get("measured_by") == "exit":
+        return 0.0
+    if (own := tenant["startup"]) is None:
+        return None
+    return own["process_seconds"] + own["import_seconds"] + own["context_seconds"] + own["load_seconds"]
 
 
 def jobs_table(cells: Iterable[JobCell], expected: Iterable[Cell], queues: Iterable[str]) -> pd.DataFrame:

@@ -123,7 +123,8 @@ class CpuNode(Node):
 
     def sampler(self, tenants: Tenants) -> Sampler:
         assert isinstance(tenants, ProcessTenants)
-        return HostSampler(self.cores, [pid for family in tenants.families() for pid in family])
+        pids = [pid for family in tenants.families() for pid in family]
+        return HostSampler(self.cores, pids, tenants.cpu_seconds_at_end)
 
     def switch(self, state: State | None) -> None:
         """Nothing on the host changes: affinity belongs to the tenants."""

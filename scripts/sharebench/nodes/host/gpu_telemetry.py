@@ -6,7 +6,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sharebench.core.files import SCRIPTS
 from sharebench.nodes.contract import NodeError
@@ -15,7 +15,7 @@ from sharebench.nodes.host.host_cpu import HostCounters
 from sharebench.nodes.host.nvml import Gpu
 from sharebench.nodes.host.nvml_sampler import PERIOD_SECONDS
 from sharebench.records.telemetry import Row, Telemetry
-from tenant.contract import GpuSample, GpuSamples
+from tenant.contract import GpuProcess, GpuSample, GpuSamples
 from tenant.gpu.nvml import power_watts
 
 # Starting Python and NVML takes a quarter of a second; on a busy host it may take seconds.
@@ -41,6 +41,8 @@ class NvmlSampler:
         self.families = [tuple(family) for family in families]
         self.server_pids = list(server_pids)
         self.host = host
+        self.processes: Mapping[int, GpuProcess] = {}
+        """Every process that was seen on the GPU, by pid, once it has stopped."""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "sharebench.nodes.host.nvml_sampler", uuid],
             env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
@@ -69,9 +71,10 @@ class NvmlSampler:
             self._process.kill()
             self._process.wait()
             raise NodeError("the sampler of the GPU gave no answer; see the log of the cell") from None
+        self.processes = {int(pid): process for pid, process in seen["processes"].items()}
         rows, summary = summarise(
             [GpuSample(*values) for values in seen["samples"]],
-            {int(pid): process for pid, process in seen["processes"].items()},
+            self.processes,
             self.families,
             self.server_pids,
             window_start_seconds,

@@ -9,7 +9,7 @@ import platform
 import re
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -92,16 +92,17 @@ class HostUse(TypedDict):
 class HostCounters:
     """What else ran on these cores between `start` and `stop`: a hypervisor, a quota, programs that are not `pids`.
 
-    What these start is theirs.
+    What these start is theirs. `at_end` are the CPU seconds of those of them that have ended, which the host forgets.
     """
 
-    def __init__(self, cores: Sequence[int], pids: Iterable[int]) -> None:
+    def __init__(self, cores: Sequence[int], pids: Iterable[int], at_end: Callable[[], float] = float) -> None:
         self.cores = cores
         self.processes: list[psutil.Process] = []
         for pid in sorted(set(pids)):
             # A server may have processes that come and go.
             with contextlib.suppress(psutil.NoSuchProcess):
                 self.processes.append(psutil.Process(pid))
+        self._at_end = at_end
         self._numbers = _cpu_numbers()
 
     def busy(self) -> tuple[float, float]:
@@ -127,7 +128,7 @@ class HostCounters:
         self._first = self._now()
 
     def _now(self) -> tuple[Any, tuple[float, float], float, int | None, float]:
-        ours = cpu_seconds(self.processes)
+        ours = cpu_seconds(self.processes) + self._at_end()
         return psutil.cpu_times(), self.busy(), ours, _throttled_usec(), time.monotonic()
 
     def stop(self) -> HostUse:
@@ -158,8 +159,8 @@ class HostSampler:
 
     PERIOD_SECONDS = 0.5
 
-    def __init__(self, cores: Sequence[int], pids: Sequence[int]) -> None:
-        self.counters = HostCounters(cores, pids)
+    def __init__(self, cores: Sequence[int], pids: Sequence[int], at_end: Callable[[], float] = float) -> None:
+        self.counters = HostCounters(cores, pids, at_end)
         self.rows: list[tuple[float, float, float]] = []
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)

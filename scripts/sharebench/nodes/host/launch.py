@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -69,6 +70,8 @@ class TenantKind(ABC):
 
     # Whether it says by its exit code that it ran out of memory or cannot do what it was asked to.
     has_exit_codes = True
+    # Whether it is done when it exits, so that its record has how it did.
+    ends_itself = False
 
     def __init__(self, context: Context, grants: Sequence[Grant], out: Path, log: Path) -> None:
         self.context = context
@@ -86,6 +89,18 @@ class TenantKind(ABC):
     @abstractmethod
     def endpoints(self) -> Sequence[HostEndpoint]:
         """How each of its tenants is asked; nothing as long as that is not known."""
+
+    def code(self, popens: Sequence[subprocess.Popen[bytes]]) -> int | None:
+        """Exit code of the first of its processes that ended and should not have, None without one."""
+        return next((code for popen in popens if (code := popen.poll()) is not None), None)
+
+    def cpu_seconds_at_end(self) -> float:
+        """What it used, if it is done."""
+        return 0.0
+
+    def overdue(self) -> str | None:
+        """Why it should be done by now, if it is not."""
+        return None
 
     def complaint(self) -> str | None:
         """Why it will never be ready, once time is up; None where the reason may be sharing."""

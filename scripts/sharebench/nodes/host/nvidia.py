@@ -20,7 +20,7 @@ import sharebench.nodes.host.mps as mps
 from sharebench.config.workloads import is_one_launch
 from sharebench.core.capabilities import gpu_python
 from sharebench.core.files import Damaged, read_json, write_json
-from sharebench.core.spec import Spec, WorkloadSpec, limits_of
+from sharebench.core.spec import Spec, WorkloadSpec, limits_of, runs_to_its_end
 from sharebench.core.strategies import MPS_CLIENTS, Strategy, profile_matches
 from sharebench.core.study_config import NvidiaOptions
 from sharebench.core.units import MEBIBYTE
@@ -58,6 +58,7 @@ class NvidiaNode(Node):
     kind = "nvidia"
     options: NvidiaOptions
     state_outlives_run = False
+    _sampler: NvmlSampler | None = None
 
     @cached_property
     def gpu(self) -> Gpu:
@@ -188,6 +189,8 @@ class NvidiaNode(Node):
 
     def not_attempted(self, strategy: Strategy, workloads: Sequence[WorkloadSpec]) -> str | None:
         """Streams are measured as threads of one Python process, which suits few workloads."""
+        if strategy.is_unequal and any(map(runs_to_its_end, workloads)):
+            return "the limits of each tenant are proven while it runs, and a program that exits may be over"
         if strategy.mechanisms[-1] != "streams":
             return None
         if not all(map(is_one_launch, workloads)):
@@ -248,13 +251,14 @@ class NvidiaNode(Node):
         servers = [server for daemon in self._daemons() if (server := daemon.server()) is not None]
         families = tenants.families()
         ours = {*itertools.chain(*families), *servers}
-        return NvmlSampler(self.gpu.uuid, families, servers, HostCounters(sorted(os.sched_getaffinity(0)), ours))
+        counters = HostCounters(sorted(os.sched_getaffinity(0)), ours, tenants.cpu_seconds_at_end)
+        self._sampler = NvmlSampler(self.gpu.uuid, families, servers, counters)
+        return self._sampler
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
-        """What NVML, the MPS daemons and the tenants themselves saw, while the tenants still run."""
-        return collect(
-            strategy, self.targets(strategy, len(grants)), grants, records, self.gpu.occupants(), self._daemons()
-        )
+        """What NVML, MPS daemons and tenants themselves see while the tenants run, and the sampler saw before."""
+        targets, sampled = self.targets(strategy, len(grants)), self._sampler.processes if self._sampler else {}
+        return collect(strategy, targets, grants, records, self.gpu.occupants(), self._daemons(), sampled)
 
     # States.
 

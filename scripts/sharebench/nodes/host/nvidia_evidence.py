@@ -1,7 +1,8 @@
 """Evidence that a strategy was active on a GPU: from NVML, the MPS daemons, and the tenants themselves."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from sharebench.core.spec import TenantLimits, limits_of
 from sharebench.core.strategies import Strategy
@@ -10,7 +11,7 @@ from sharebench.nodes.contract import Evidence, Grant, is_external_server, item
 from sharebench.nodes.host.mps import CLIENT_VARIABLES, MpsDaemon, variables_of
 from sharebench.nodes.host.nvml import Occupant
 from sharebench.nodes.limits import within_limits
-from tenant.contract import ProcessView, TenantReport, View, device_digest
+from tenant.contract import GpuProcess, ProcessView, TenantReport, View, device_digest
 
 # MPS writes a share with one decimal.
 PERCENT_TOLERANCE = 0.1
@@ -33,33 +34,44 @@ def collect(
     records: Sequence[TenantReport],
     occupants: Iterable[Occupant],
     daemons: Sequence[MpsDaemon],
+    sampled: Mapping[int, GpuProcess] = MappingProxyType({}),
 ) -> Evidence:
-    """The record's `evidence`: one item per fact. No process id is written down, only how they agree."""
+    """The record's `evidence`: one item per fact. No process id is written down, only how they agree.
+
+    A program that runs to its end has left the GPU; it is among those that were `sampled` there.
+    """
     limits, shared = strategy.limits(len(grants)), strategy.shared_limits(len(grants))
     # An external server is not on this GPU.
     both = [pair for pair in zip(grants, records, strict=True) if not is_external_server(pair[1])]
     grants, records = [grant for grant, _ in both], [record for _, record in both]
-    kinds: dict[int | None, str] = {occupant.pid: occupant.kind for occupant in occupants}
-    families = [_pids(record) for record in records]
+    families = [_pids(record, sampled) for record in records]
+    exited = [family for record, family in zip(records, families, strict=True) if record.get("measured_by") == "exit"]
+    ours = {pid for family in exited for pid in family}
+    kinds: dict[int | None, str] = {pid: process["kind"] for pid, process in sampled.items() if pid in ours}
+    were_clients: set[int | None] | None = {pid for pid, kind in kinds.items() if kind == "mps"}
+    kinds |= {occupant.pid: occupant.kind for occupant in occupants}
+    # What was over before it could be sampled has shown nothing.
+    if are_unseen := any(kinds.keys().isdisjoint(family) for family in exited):
+        were_clients = None
     evidence: Evidence = []
-    for grant, record in both:
+    for grant, record, family in zip(grants, records, families, strict=True):
         if "measured_by" not in record:
             own = limits_of(limits, grant.index)
             evidence += _from_inside(targets[grant.group], own, grant, record["view"])
         elif (outside := record.get("outside")) is not None:
-            evidence += _from_outside(targets[grant.group], grant, outside, kinds)
+            on_gpu = [pid for pid in family if pid in kinds]
+            evidence += _from_outside(targets[grant.group], grant, outside, on_gpu, family in exited)
     # Streams are tenants of one process.
     seen = sorted(_kind(family, kinds) for family in set(families))
     under_mps = strategy.mechanisms[-1] == "mps"
     processes = 1 if strategy.mechanisms[-1] == "streams" else len(grants)
-    evidence.append(
-        item("kinds of the tenants' contexts", ["mps" if under_mps else "compute"] * processes, seen, "node")
-    )
+    expected = ["mps" if under_mps else "compute"] * processes
+    evidence.append(item("kinds of the tenants' contexts", expected, None if are_unseen else seen, "node"))
     if under_mps:
         for group, target in enumerate(targets):
             members = [pair for pair in zip(grants, families, strict=True) if pair[0].group == group]
             daemon = daemons[group] if group < len(daemons) else None
-            evidence += _from_daemon(daemon, target, shared, [family for _, family in members])
+            evidence += _from_daemon(daemon, target, shared, [family for _, family in members], were_clients)
             if daemon is not None and strategy.is_unequal:
                 evidence += _from_clients(daemon, members)
     else:
@@ -67,12 +79,15 @@ def collect(
     return evidence
 
 
-def _pids(record: TenantReport) -> tuple[int | None, ...]:
-    """The tenant's processes: its own, of a user program also those that it started."""
+def _pids(record: TenantReport, sampled: Mapping[int, GpuProcess]) -> tuple[int | None, ...]:
+    """The tenant's processes: its own, of a user program also those that it started; of one that has exited sampled."""
     if "measured_by" not in record:
         return (None if record["view"] is None else record["view"]["pid"],)
     outside = record.get("outside")
-    return () if outside is None else tuple(outside["pids"])
+    known = set() if outside is None else {*outside["pids"]}
+    if record["measured_by"] != "exit":
+        return tuple(known)
+    return (*known, *(pid for pid, process in sampled.items() if pid not in known and known & {*process["ancestors"]}))
 
 
 def _kind(family: Iterable[int | None], kinds: Mapping[int | None, str]) -> str:
@@ -80,15 +95,19 @@ def _kind(family: Iterable[int | None], kinds: Mapping[int | None, str]) -> str:
     return "+".join(sorted({kinds[pid] for pid in family if pid in kinds})) or "not on the GPU"
 
 
-def _from_outside(target: Target, grant: Grant, outside: ProcessView, on_gpu: Container[int | None]) -> Evidence:
+def _from_outside(
+    target: Target, grant: Grant, outside: ProcessView, on_gpu: Sequence[int | None], has_exited: bool
+) -> Evidence:
     """The device in a user program's environment, and which of its processes compute; MPS alone knows its limits.
 
     A server may compute in a process that another one of its own has started.
     """
     visible = outside["visible_devices"]
     observed = None if visible is None else device_digest(visible)
-    names = [name for pid, name in zip(outside["pids"], outside["names"], strict=True) if pid in on_gpu]
-    computing = ", ".join(sorted(names)) or "none"
+    # What is not named has been started and has ended since.
+    named = dict(zip(outside["pids"], outside["names"], strict=True))
+    names = [named.get(pid, "ended") for pid in on_gpu if pid is not None]
+    computing = ", ".join(sorted(names)) or (None if has_exited else "none")
     return [
         item("device by its environment", device_digest(target.uuid), observed, "node"),
         item(f"processes of tenant {grant.index} on the GPU", "its own", computing, "node", bool(names)),
@@ -102,16 +121,22 @@ def _from_inside(target: Target, limits: TenantLimits, grant: Grant, view: View 
 
 
 def _from_daemon(
-    daemon: MpsDaemon | None, target: Target, limits: TenantLimits, members: Sequence[Sequence[int | None]]
+    daemon: MpsDaemon | None,
+    target: Target,
+    limits: TenantLimits,
+    members: Sequence[Sequence[int | None]],
+    were_clients: Collection[int | None] | None,
 ) -> Evidence:
+    """What MPS says; `were_clients` are processes that have exited (None where some of them are not known)."""
     server = daemon.server() if daemon is not None else None
     if daemon is None or server is None:
         return [item("MPS server", "running", "none", "node")]
-    clients = set(daemon.clients(server))
+    clients = {*daemon.clients(server), *(pid for family in members for pid in family if pid in (were_clients or ()))}
     # A tenant of several processes may have several clients.
     found = {"tenants": sum(not clients.isdisjoint(family) for family in members)}
     found["others"] = len(clients.difference(*members))
-    evidence = [item("clients of the MPS server", {"tenants": len(members), "others": 0}, found, "node")]
+    expected = {"tenants": len(members), "others": 0}
+    evidence = [item("clients of the MPS server", expected, None if were_clients is None else found, "node")]
     threads = 100.0 if limits.thread_percent is None else limits.thread_percent
     observed = daemon.thread_percent(server)
     close = abs(observed - threads) <= PERCENT_TOLERANCE
@@ -134,7 +159,7 @@ def _from_clients(daemon: MpsDaemon, members: Sequence[tuple[Grant, Sequence[int
         seen = [variables_of(pid, CLIENT_VARIABLES) for pid in clients if pid in family]
         holds = bool(seen) and all(each == wanted for each in seen)
         observed = next((each for each in seen if each != wanted), seen[0] if seen else {})
-        evidence.append(item("MPS variables of the client", wanted, observed, f"tenant {grant.index}", holds))
+        evidence.append(item(f"MPS variables of tenant {grant.index}", wanted, observed, "node", holds))
     return evidence
 
 

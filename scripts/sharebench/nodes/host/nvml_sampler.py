@@ -35,12 +35,15 @@ def ancestors(pid: int) -> list[int]:
 
 
 def note(gpu: Gpu, by_pid: dict[str, GpuProcess]) -> None:
-    """Add the processes that are on the GPU now; kind and ancestors are those at first sight."""
+    """Add the processes that are on the GPU now; ancestors are those at first sight."""
     occupants, t_seconds = gpu.occupants(), time.monotonic()
     for occupant in occupants:
         pid = str(occupant.pid)
         if pid not in by_pid:
             by_pid[pid] = {"kind": occupant.kind, "memory": [], "ancestors": ancestors(occupant.pid)}
+        if occupant.kind == "mps":
+            # The lists are read one after another: one that came in between was in the other only.
+            by_pid[pid]["kind"] = "mps"
         if occupant.memory_bytes is not None:
             by_pid[pid]["memory"].append((t_seconds, occupant.memory_bytes))
 

@@ -22,12 +22,12 @@ from sharebench.core.run_record import RUN_ID_VARIABLE, STOP_SIGNALS, scratch_fo
 from sharebench.core.spec import Spec, workload_of
 from sharebench.core.units import NS
 from sharebench.nodes.contract import Grant, NodeError, Settings, TenantsFailed, TenantUnreachable, classify
-from sharebench.nodes.host.launch import Context, HostEndpoint, OwnTenant, Program, TenantKind
+from sharebench.nodes.host.launch import Context, HostEndpoint, Program, TenantKind
 from sharebench.nodes.host.logs import cut, last_of
 from sharebench.nodes.host.programs.process_tree import Orphans, ProcessTree
-from sharebench.nodes.host.programs.tenants import KINDS
-from sharebench.records.types import Exit, Outcome
-from tenant.contract import EXIT_OUT_OF_MEMORY, EXIT_USAGE
+from sharebench.nodes.host.programs.tenants import kind_of
+from sharebench.records.types import Exit, Outcome, TenantStatus
+from tenant.contract import EXIT_USAGE
 
 TENANT_VARIABLE = "SHAREBENCH_TENANT"
 GRACE_SECONDS = 2.0
@@ -83,8 +83,8 @@ class TenantProcess:
         return self.popens[0].pid
 
     def code(self) -> int | None:
-        """Exit code of the first of its processes that has ended, None while all run."""
-        return next((code for popen in self.popens if (code := popen.poll()) is not None), None)
+        """Exit code of the first of its processes that ended and should not have, None without one."""
+        return self.kind.code(self.popens)
 
 
 def by_process(grants: Sequence[Grant]) -> list[tuple[Grant, ...]]:
@@ -160,8 +160,8 @@ class ProcessTenants:
                     process.wait(GRACE_SECONDS)
 
     def _kind(self, number: int, grants: Sequence[Grant]) -> TenantKind:
-        kind = workload_of(self.context.spec, grants[0].index).get("kind", "loop")
-        return KINDS.get(kind, OwnTenant)(self.context, grants, self.scratch / f"{number}.out", self._log(number))
+        kind = kind_of(workload_of(self.context.spec, grants[0].index))
+        return kind(self.context, grants, self.scratch / f"{number}.out", self._log(number))
 
     def start(self, grants: Sequence[Grant]) -> None:
         """Launch one tenant per grant, or one process per group of grants with the same process.
@@ -237,7 +237,7 @@ class ProcessTenants:
         waiting = set(range(len(self.processes)))
         while waiting and time.monotonic() < self._deadline:
             codes = [process.code() for process in self.processes]
-            if any(code is not None and not self._is_out_of_memory(i, code) for i, code in enumerate(codes)):
+            if any(code is not None and self._judged(i, code)[0] != "oom" for i, code in enumerate(codes)):
                 break
             waiting = {i for i in waiting if codes[i] is None and not self._is_ready(i, connected)}
             self._bound_logs()
@@ -262,8 +262,12 @@ class ProcessTenants:
             raise TenantsFailed("not every tenant got ready")
         self._endpoints = [endpoint for number in range(len(codes)) for endpoint in connected[number]]
 
-    def _is_out_of_memory(self, number: int, code: int) -> bool:
-        return code == EXIT_OUT_OF_MEMORY and self.processes[number].kind.has_exit_codes
+    def _judged(self, number: int, code: int) -> tuple[TenantStatus, str]:
+        return classify(code, self.processes[number].kind.has_exit_codes, last_of(self._log(number)))
+
+    def cpu_seconds_at_end(self) -> float:
+        """What those used that are done."""
+        return sum(process.kind.cpu_seconds_at_end() for process in self.processes)
 
     def endpoints(self) -> Sequence[HostEndpoint]:
         return self._endpoints
@@ -277,7 +281,9 @@ class ProcessTenants:
         for number, process in enumerate(self.processes):
             code = process.code()
             if code is not None:
-                status, reason = classify(code, process.kind.has_exit_codes)
+                status, reason = self._judged(number, code)
+            elif late := process.kind.overdue():
+                status, reason = "hung", late
             elif number in self._hung:
                 status, reason = "hung", f"not ready after {self.start_seconds:g} s"
                 reason += f": {lacking}" if (lacking := process.kind.waiting_for()) else ""
@@ -296,7 +302,7 @@ class ProcessTenants:
         while (left := monotonic_ns - time.monotonic_ns()) > 0:
             time.sleep(min(left / NS, WATCH_SECONDS))
             self._bound_logs()
-            if any(process.code() is not None for process in self.processes):
+            if any(process.code() is not None for process in self.processes if not process.kind.ends_itself):
                 raise TenantsFailed("a tenant ended early")
 
     def watch_until(self, monotonic_ns: int) -> dict[int, int]:

@@ -10,12 +10,9 @@ from sharebench.core.spec import ModelSpec, StrategySpec
 from sharebench.core.strategies import slices_of
 from sharebench.core.study_config import Noise as Planted
 from sharebench.core.study_config import SimulatedOptions
-from sharebench.nodes.contract import PlannedLoad, unmeasured
+from sharebench.nodes.contract import PlannedLoad, bucket, unmeasured
 from tenant.contract import (
-    BUCKETS_PER_DOUBLING,
-    OVERFLOW_INDEX,
     SLOTS,
-    SMALLEST_SECONDS,
     AchievedLoad,
     CompletedJob,
     TenantReport,
@@ -103,13 +100,6 @@ class Noise:
         if self.drift_per_second:
             factor *= 1 + self.drift_per_second * (start_seconds - self.middle)
         return factor
-
-
-def bucket(seconds: float) -> int:
-    """Index of the bucket that holds a latency (as tenant.buckets counts, without numpy's start-up time)."""
-    if seconds <= SMALLEST_SECONDS:
-        return 0
-    return min(OVERFLOW_INDEX, math.ceil(BUCKETS_PER_DOUBLING * math.log2(seconds / SMALLEST_SECONDS)))
 
 
 class SimulatedTenant:

@@ -40,6 +40,10 @@ METRICS = (
 )
 
 
+SERVED = tuple(each for each in METRICS if not each.name.startswith(("latency_", "throughput_")))
+"""Those that only streams or an SLO have."""
+
+
 class Load(NamedTuple):
     """One load of a sweep: its value, the best row of tables/advice.csv with the one it was judged by, or why none."""
 
@@ -90,8 +94,7 @@ def _swept(name: str, sweep: Sweep, found: Mapping[str, Card], summary: Mapping[
         card = found.get(workload, Card(workload, None, ["not measured"], [], [], []))
         judged = None if card.best is None else _judged(card.best, summary.get(workload, []))
         loads.append(Load(value, card.best, judged, "" if card.best else card.why[0]))
-    known = [load.judged for load in loads if load.judged]
-    metrics = [each for each in METRICS if any(not math.isnan(row.get(each.name, math.nan)) for row in known)]
+    metrics = known_of(load.judged for load in loads if load.judged)
     return Card(name, None, [], [], [], [], LOADS[sweep.by], loads, metrics)
 
 
@@ -121,6 +124,12 @@ def _answered(name: str, sentence: str, reasons: list[str], plans: list[Row], su
     most = max((hz for *_, hz in rates), default=0.0)
     rivals = [(strategy, devices, hz, round(100 * hz / most, 1)) for strategy, devices, hz in rates]
     return Card(name, best, [each for each in why if each], changes, certainty, rivals if len(rivals) > 1 else [])
+
+
+def known_of(rows: Iterable[Row], metrics: Iterable[Metric] = METRICS) -> list[Metric]:
+    """The metrics that have a value in one of the rows of the summary."""
+    rows = list(rows)
+    return [each for each in metrics if any(not math.isnan(row.get(each.name, math.nan)) for row in rows)]
 
 
 def _judged(best: Row, summary: list[Row]) -> Row | None:

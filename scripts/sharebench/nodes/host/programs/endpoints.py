@@ -13,10 +13,19 @@ from sharebench.nodes.host.logs import Search
 from sharebench.nodes.host.programs.metrics import MissingSeries, Scrape, between, scrape
 from sharebench.nodes.host.programs.process_tree import AtEdges, ProcessTree
 from sharebench.nodes.tenant_http import READY_TIMEOUT_SECONDS, HttpEndpoint
-from tenant.contract import BATCH_SECONDS, Batches, Rule, Steadiness, TenantReport, described
+from tenant.contract import BATCH_SECONDS, Batches, Environment, Rule, Steadiness, TenantReport, described
 
 # Beyond the record's deadline: a scrape that has begun is waited for.
 LATE_SECONDS = 10.0
+
+
+def environment() -> Environment:
+    """What is known of that of a program: this host's."""
+    return {
+        "python": platform.python_version(),
+        "platform": "-".join((platform.system(), platform.release(), platform.machine())),
+        "packages": {},
+    }
 
 
 class MeansJudge(Batches):
@@ -194,11 +203,7 @@ class ScrapedEndpoint:
             "memory_bytes": self.outside.peak_resident_bytes(),
             "outside": self.outside.seen(),
             "output_digest": None,
-            "environment": {
-                "python": platform.python_version(),
-                "platform": "-".join((platform.system(), platform.release(), platform.machine())),
-                "packages": {},
-            },
+            "environment": environment(),
         }
 
     def output_digest(self, deadline_seconds: float) -> None:

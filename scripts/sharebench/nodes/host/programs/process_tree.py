@@ -44,11 +44,14 @@ class ProcessTree:
         return 0.0
 
     def cpu_use(self, cpu_seconds: float) -> CpuUse:
-        """The record's `cpu`, with the CPUs that the process may run on (None where the system has no answer)."""
-        affinity = None
+        """The record's `cpu`."""
+        return {"cpu_seconds": cpu_seconds, "run_queue_seconds": None, "affinity": self.affinity()}
+
+    def affinity(self) -> list[int] | None:
+        """The CPUs that the process may run on; None where the system has no answer, or it has ended."""
         with contextlib.suppress(psutil.Error, AttributeError):
-            affinity = sorted(psutil.Process(self.pid).cpu_affinity())
-        return {"cpu_seconds": cpu_seconds, "run_queue_seconds": None, "affinity": affinity}
+            return sorted(psutil.Process(self.pid).cpu_affinity())
+        return None
 
     def peak_resident_bytes(self) -> int | None:
         """Sum of the largest resident sets of those that live; None where the system has no answer."""

@@ -1,22 +1,26 @@
 """Tenants that are user programs: one that measures itself, or a server that a client of the driver's measures."""
 
+import errno
 import math
 import os
+import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sharebench.core.files import SCRIPTS
 from sharebench.core.programs import CLIENT, FILES, is_program, texts_of_request
-from sharebench.core.spec import Spec, WorkloadSpec, limits_of, workload_of
+from sharebench.core.spec import Spec, WorkloadSpec, limits_of, runs_to_its_end, workload_of
 from sharebench.core.strategies import of_spec
 from sharebench.nodes.contract import Grant, NodeError
 from sharebench.nodes.host.launch import (
     Context,
     HostEndpoint,
+    OwnTenant,
     Program,
     TenantKind,
     announced_ports,
@@ -26,6 +30,7 @@ from sharebench.nodes.host.launch import (
 )
 from sharebench.nodes.host.programs.endpoints import ScrapedEndpoint, ServedEndpoint
 from sharebench.nodes.host.programs.process_tree import ProcessTree
+from sharebench.nodes.host.programs.to_its_end import LAUNCHER, Ending, ExitEndpoint
 from tenant.contract import TOKEN_VARIABLE, Rule, unusable
 
 PORT_VARIABLE = "SHAREBENCH_PORT"
@@ -147,6 +152,39 @@ class CommandTenant(ProgramTenant):
         return [self._endpoint]
 
 
+class ExitTenant(ProgramTenant):
+    """A program that runs to its end."""
+
+    ends_itself = True
+    _endpoint: ExitEndpoint | None = None
+
+    @property
+    def _ended(self) -> Ending | None:
+        return None if self._endpoint is None else self._endpoint.ended
+
+    def programs(self) -> list[Program]:
+        """The program behind its launcher. Raises NodeError where it is not there: the launcher always is."""
+        own = self.program()
+        if shutil.which(own.argv[0], path=own.environment.get("PATH")) is None:
+            raise NodeError(f"cannot start {own.argv[0]!r}: {os.strerror(errno.ENOENT)}")
+        return [replace(own, argv=[*LAUNCHER, *own.argv])]
+
+    def started(self, pids: Sequence[int]) -> None:
+        self._endpoint = ExitEndpoint(self.index, self.workload, self.port, self.log, pids[0])
+
+    def code(self, popens: Sequence[subprocess.Popen[bytes]]) -> int | None:
+        return None if self._ended is None else self._ended.code or None
+
+    def cpu_seconds_at_end(self) -> float:
+        return 0.0 if self._ended is None else self._ended.cpu_seconds
+
+    def overdue(self) -> str | None:
+        return None if self._endpoint is None else self._endpoint.overdue
+
+    def endpoints(self) -> Sequence[HostEndpoint]:
+        return [] if self._endpoint is None else [self._endpoint]
+
+
 class HttpTenant(ProgramTenant):
     """A server, and the driver's client in a process of its own, without a grant; or the client alone."""
 
@@ -186,4 +224,9 @@ class HttpTenant(ProgramTenant):
         return [ServedEndpoint(port, self.context.token, self._outside) for port in announced_ports(self.out)]
 
 
-KINDS: Mapping[str, type[TenantKind]] = {"command": CommandTenant, "http": HttpTenant}
+def kind_of(workload: WorkloadSpec) -> type[TenantKind]:
+    """How the host runs and asks what runs this workload."""
+    if runs_to_its_end(workload):
+        return ExitTenant
+    kinds: Mapping[str, type[TenantKind]] = {"command": CommandTenant, "http": HttpTenant}
+    return kinds.get(workload.get("kind", "loop"), OwnTenant)

@@ -1,0 +1,157 @@
+"""A program that runs to its end: it waits, stopped, until all are there, begins with the others, and exits."""
+
+import contextlib
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from sharebench.core.spec import WorkloadSpec
+from sharebench.core.units import NS
+from sharebench.nodes.contract import NodeError, TenantsFailed, bucket, classify, unmeasured
+from sharebench.nodes.host.logs import last_of
+from sharebench.nodes.host.programs.endpoints import environment
+from sharebench.nodes.host.programs.process_tree import ProcessTree
+from tenant.contract import ProcessView, Steadiness, TenantReport
+
+# Stops itself, and once it is continued becomes the program, under the same process id.
+LAUNCHER = ["/bin/sh", "-c", 'kill -STOP $$; exec "$@"', "sh"]
+# How often it is looked at while it runs.
+LOOK_SECONDS = 0.5
+# Unit of the largest resident set.
+RSS_BYTES = 1 if sys.platform == "darwin" else 1024
+NOTHING_TO_SETTLE: Steadiness = {"is_steady": True, "batches": 0, "change_percent": None}
+
+
+@dataclass(frozen=True)
+class Ending:
+    """When a program exited, with which code, and what it and all that it waited for had used."""
+
+    at_ns: int
+    code: int
+    usage: resource.struct_rusage
+
+    @property
+    def cpu_seconds(self) -> float:
+        return self.usage.ru_utime + self.usage.ru_stime
+
+
+class ExitEndpoint:
+    """A program that runs to its end; `log` is what it prints. A thread waits for its exit."""
+
+    def __init__(self, index: int, workload: WorkloadSpec, port: int, log: Path, pid: int) -> None:
+        self.index = index
+        self.workload = workload
+        self.port = port
+        self.log = log
+        self.ended: Ending | None = None
+        self.overdue: str | None = None
+        self._tree = ProcessTree(pid)
+        self._has_ended = threading.Event()
+        self._released_ns: int | None = None
+        self._window = (0, 0)
+        threading.Thread(target=self._wait, daemon=True).start()
+
+    def _wait(self) -> None:
+        # Where the cell was given up, Popen may have waited first.
+        with contextlib.suppress(ChildProcessError):
+            # In its place, for what the program has used.
+            _, status, usage = os.wait4(self._tree.pid, 0)
+            self.ended = Ending(time.monotonic_ns(), os.waitstatus_to_exitcode(status), usage)
+        self._has_ended.set()
+
+    def ready(self) -> bool:
+        # One that died shows in its exit code.
+        with contextlib.suppress(psutil.Error):
+            return psutil.Process(self._tree.pid).status() == psutil.STATUS_STOPPED
+        return False
+
+    def settled(self, since_ns: int | None) -> Steadiness:
+        """There is no warm-up: starting is part of the work."""
+        return NOTHING_TO_SETTLE
+
+    def clock(self) -> tuple[int, int, float]:
+        return time.monotonic_ns(), time.time_ns(), 0.0
+
+    def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
+        """Let it begin at the window's start, or as soon as that is over; the end is its deadline."""
+        if self._window != (0, 0):
+            raise NodeError(f"{self.workload['name']} has begun in a window that a neighbour refused")
+        self._window = (start_ns, end_ns)
+        threading.Thread(target=self._release, args=(start_ns,), daemon=True).start()
+        return True
+
+    def _release(self, start_ns: int) -> None:
+        time.sleep(max(0, start_ns - time.monotonic_ns()) / NS)
+        self._released_ns = time.monotonic_ns()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._tree.pid, signal.SIGCONT)
+
+    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
+        """How long it took, once it has exited or its deadline is over.
+
+        Raises TenantsFailed when it did not end well, unless it had no memory: how many others have is a result.
+        """
+        start_ns, end_ns = self._window
+        seen = self._tree.seen()
+        # The launcher will be the program.
+        outside: ProcessView = {**seen, "names": [Path((self.workload["command"] or [""])[0]).name] * len(seen["pids"])}
+        affinity = None
+        while not self._has_ended.is_set() and (left := (end_ns - time.monotonic_ns()) / NS) > 0:
+            # While it runs: afterwards there is nothing to look at.
+            affinity = self._tree.affinity() or affinity
+            self._has_ended.wait(min(left, LOOK_SECONDS))
+        ended = self.ended
+        if ended is None:
+            self.overdue = f"it had not exited {(end_ns - start_ns) / NS:g} s after its start"
+        elif ended.code and classify(ended.code, False, last_of(self.log))[0] != "oom":
+            raise TenantsFailed("a program did not end well")
+        seconds = (ended.at_ns - start_ns) / NS if ended is not None and ended.code == 0 else None
+        return self._report(seconds, affinity, outside)
+
+    def _report(self, seconds: float | None, affinity: list[int] | None, outside: ProcessView) -> TenantReport:
+        ended = self.ended
+        return {
+            **unmeasured(self.index, self.workload["name"]),
+            "measured_by": "exit",
+            "steady": None,
+            "job": {
+                "iterations": 1,
+                "completed": 0 if seconds is None else 1,
+                "start_delay_seconds": ((self._released_ns or self._window[0]) - self._window[0]) / NS,
+                "completion_seconds": seconds,
+            },
+            "count": 0 if seconds is None else 1,
+            "sum_seconds": seconds or 0.0,
+            "min_seconds": seconds,
+            "max_seconds": seconds,
+            "histogram": {} if seconds is None else {str(bucket(seconds)): 1},
+            "load": {
+                "arrival": "own",
+                "planned_rate_hz": None,
+                "achieved_rate_hz": 1 / seconds if seconds else 0.0,
+                "delay_p99_seconds": None,
+                "in_flight_mean": None,
+                "drops": 0,
+                "censored": 0,
+            },
+            "coverage_ratio": 1.0,
+            "cpu": {
+                "cpu_seconds": ended.cpu_seconds if ended else self._tree.cpu_seconds(),
+                "run_queue_seconds": None,
+                "affinity": affinity,
+            },
+            "memory_bytes": ended.usage.ru_maxrss * RSS_BYTES if ended else None,
+            "outside": outside,
+            "output_digest": None,
+            "environment": environment(),
+        }
+
+    def output_digest(self, deadline_seconds: float) -> None:
+        """None: what a program computes is not known."""

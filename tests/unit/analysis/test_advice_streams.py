@@ -1,0 +1,114 @@
+"""Advice on servers that stream: every part of an SLO must hold, and the nearest to its limit is what is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from sharebench.analysis.decide.advice import Level, Option, Question, advise, answer_of, plan, turning_points
+from sharebench.analysis.decide.advice_text import answer, rows
+from sharebench.analysis.decide.capacity import capacity_in_words
+from sharebench.analysis.decide.documented import DOCUMENTED, Evidence
+from sharebench.analysis.statistics.intervals import Estimate
+from sharebench.core.strategies import Strategy
+
+NO = Evidence(False, DOCUMENTED, "documented")
+
+
+def near(value: float) -> Estimate:
+    return Estimate(value, 0.99 * value, 1.01 * value, 3)
+
+
+def server(name: str, ttft: float, tpot: float, percentile: str = "p99") -> Option:
+    """A strategy whose times grow in proportion to one, two and four tenants; a request takes a second for each."""
+    levels = {
+        n: Level(
+            replicas=n,
+            is_measured=True,
+            percentile="p99",
+            latency=near(1.0 * n),
+            throughput=near(10.0),
+            performance=NO,
+            stream={"ttft": (percentile, near(ttft * n)), "tpot": (percentile, near(tpot * n))},
+            tokens=near(1000.0),
+        )
+        for n in (1, 2, 4)
+    }
+    return Option(name, levels, NO, 1, streams=True)
+
+
+MPS, SLICING = server("mps", 0.1, 0.01), server("time-slicing", 0.05, 0.02)
+SLO = {"ttft": 0.3, "tpot": 0.03}
+
+
+def asked(tenants: int, **stream_slo: float) -> Question:
+    return Question(tenants, stream_slo=stream_slo or SLO, price_per_hour=3.6)
+
+
+def test_each_part_decides_where_it_is_the_nearest_to_its_limit() -> None:
+    assert plan(MPS, asked(4)).devices == 2, "TTFT of four is 400 ms, TPOT 40 ms"
+    assert plan(MPS, asked(4, ttft=0.5)).devices == 1 and plan(SLICING, asked(4, ttft=0.5)).devices == 1
+    assert plan(MPS, asked(4, tpot=0.05)).devices == 1 and plan(SLICING, asked(4, tpot=0.05)).devices == 2
+    strict = plan(SLICING, replace(asked(2, ttft=0.5), slo_seconds=1.5))
+    assert strict.reason == "p99 of 2 tenants is 2e+03 ms, more than 1500 ms"
+    assert plan(SLICING, asked(2)).reason == "TPOT p99 of 2 tenants is 40 ms, more than 30 ms"
+    margin = plan(MPS, asked(4)).margin_percent(asked(4))
+    assert margin is not None and margin.value == pytest.approx(50), "200 of 300 ms, and 20 of 30 ms"
+
+
+def test_what_is_not_known_of_a_stream_does_not_hold() -> None:
+    predicted = replace(MPS.levels[4], is_measured=False, stream={})
+    only = replace(MPS, levels={4: predicted})
+    assert plan(only, asked(4)).reason == "TTFT, TPOT of 4 tenants: no data"
+    assert plan(only, Question(4)).devices == 1
+
+
+def test_an_slo_of_streams_asks_nothing_of_a_loop() -> None:
+    loop = replace(MPS, streams=False, levels={4: replace(MPS.levels[4], stream={})})
+    assert plan(loop, asked(4, ttft=1e-6)).devices == 1
+
+
+def test_a_median_of_any_part_goes_after_a_tail() -> None:
+    coarse = server("coarse", 0.05, 0.005, "p50")
+    assert [each.option.strategy for each in advise([coarse, MPS], asked(2))] == ["mps", "coarse"]
+    found = answer("chat", [coarse], asked(2), None)
+    assert "Of what meets the SLO, only the TTFT p50 is known: the sample has no tail." in found.reasons
+
+
+def test_the_answer_names_part_tokens_and_what_would_change_it() -> None:
+    found = answer("chat", [MPS, SLICING], asked(4, ttft=0.45, tpot=0.05), None)
+    assert found.sentence.startswith("chat: take mps on 1 device: TTFT p99 400 ms (396 to 404) with 4 tenants, ")
+    assert "10/s per device, 1,000 tokens/s, $" in found.sentence
+    changes = next(each for each in found.reasons if each.startswith("What would change it"))
+    assert "with TTFT below 400 ms it is" in changes and "with TPOT below 40 ms it is" in changes
+
+
+def test_turning_points_are_of_the_part_that_they_name() -> None:
+    question = asked(4, ttft=0.45, tpot=0.05)
+    parts = set()
+    for point in turning_points([MPS, SLICING], question):
+        assert answer_of(advise([MPS, SLICING], point.question)) == point.answer
+        if point.what.startswith("slo"):
+            parts.add(point.part)
+            other = {part for part, limit in point.question.limits.items() if limit != question.limits[part]}
+            assert other == {point.part}
+    assert parts == {"ttft", "tpot"}
+
+
+def test_rows_have_the_slo_that_applies_and_the_price_of_tokens() -> None:
+    [row] = rows("chat", [MPS], asked(4, ttft=0.5), {"mps": Strategy("mps", ("mps",))}, None)
+    assert (row["slo"], row["slo_ms"], row["percentile"]) == ("TTFT 500 ms", None, "TTFT p99")
+    assert row["verdict"] == "meets the SLO" and row["latency_ms"] == pytest.approx(400)
+    assert row["dollars_per_million_tokens"] == pytest.approx(1.0) and row["output_tokens_per_device_hz"] == 1000
+
+
+def test_capacity_is_a_sentence() -> None:
+    row = {"workload": "chat-16", "strategy": "mps", "capacity_tenants": 4, "best_of_sweep": True}
+    table = pd.DataFrame([row | {"capacity_hz": 12.5, "capacity_tokens_hz": 1250.0}])
+    assert capacity_in_words(table, "chat-16") == [
+        "Tenants of one device within the SLO: mps 4 (12.5 requests/s, 1250 tokens/s).",
+        "Of the sweep this level serves most within it under mps.",
+    ]
+    assert capacity_in_words(table, "chat-1") == []

@@ -1,0 +1,205 @@
+"""Programs that run to their end: real processes on the stand-in, timed by their exit."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from unit import factories
+from unit.studies import W, refusal, study_of
+from unit.tenants.host import CORES, wait_for
+
+from sharebench.cell.cell import run_cell
+from sharebench.gates.gates import is_valid
+from sharebench.nodes.contract import NodeError, classify
+from sharebench.nodes.host.cpu import CpuNode
+from sharebench.study.cells import Cell
+
+BATCH = {"kind": "job", "job": {"iterations": 20}, "module": "matmul", "params": {"size": 64}}
+
+
+def exiting(text: str, seconds: float = 60, **more: Any) -> dict[str, Any]:
+    """An entry that runs this text to its end."""
+    command = ["{python}", "-c", text, "{index}"]
+    return {"kind": "command", "command": command, "until": "exit", "job": {"max_seconds": seconds}} | more
+
+
+def run(tmp_path: Path, entry: dict[str, Any], replicas: int = 2, **others: Any) -> dict[str, Any]:
+    """The record of a cell of such programs, after writing it."""
+    known = {f"{W}.{name}": other for name, other in others.items()}
+    planned = study_of({f"{W}.mine": entry, "workloads": ["mine"], "node": "cpu"} | known)
+    node = CpuNode(planned.config["cpu"], tmp_path / "node")
+    settings: Any = {"timeouts": {"start_seconds": 30, "record_seconds": 10}, "cell_folder": "cells/here"}
+    cell = Cell("time-slicing", "mine", replicas, 1)
+    references: Any = {
+        name: {"output_digest": None, "capacity_hz": 1.0, "roofs": None, "idle_power_watts": None}
+        for name in planned.calibrated(cell)
+    }
+    measured, _ = run_cell(node, planned.strategies[cell.strategy], planned.spec(cell), 1, settings, references)
+    return factories.written(tmp_path / "raw.json", measured)
+
+
+def test_all_begin_together_and_are_timed_by_their_exit(tmp_path: Path) -> None:
+    noted = tmp_path / "noted"
+    text = f"""
+import sys, time
+with open({str(noted)!r} + sys.argv[1], "w") as file: print(time.monotonic(), file=file)
+time.sleep(0.2 + 0.2 * int(sys.argv[1]))
+"""
+    measured = run(tmp_path, exiting(text))
+    assert (measured["status"], measured["reason"]) == ("ok", None)
+    start = measured["window"]["start_monotonic_seconds"]
+    begun = [float(Path(f"{noted}{index}").read_text()) for index in range(2)]
+    assert min(begun) > start, "none begins before the others are there"
+    jobs = [tenant["job"] for tenant in measured["tenants"]]
+    for job, at, nap in zip(jobs, begun, (0.2, 0.4), strict=True):
+        assert job["completion_seconds"] >= at - start + nap
+    assert measured["window"]["end_monotonic_seconds"] - start == pytest.approx(
+        max(job["completion_seconds"] for job in jobs)
+    )
+    assert [tenant["cpu"]["affinity"] for tenant in measured["tenants"]] == [CORES[:1]] * 2
+
+
+def test_what_needs_iterations_is_not_judged(tmp_path: Path) -> None:
+    measured = run(tmp_path, exiting("pass"))
+    judged = {gate["name"] for gate in measured["gates"]}
+    assert {"evidence", "nothing_finished", "foreign_cpu", "cpu_stolen"} <= judged
+    assert not judged & {"window_coverage", "window_length", "output_digest", "steady", "drift", "errors", "censored"}
+    assert [tenant["steady"] for tenant in measured["tenants"]] == [None, None]
+
+
+def test_its_cpu_time_is_not_that_of_others(tmp_path: Path) -> None:
+    """Also of what it started and waited for, though all of it is gone when the host is asked."""
+    busy = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'for _ in range(9000000): pass'])"
+    measured = run(tmp_path, exiting(busy), replicas=1)
+    (tenant,) = measured["tenants"]
+    seconds = measured["window"]["end_monotonic_seconds"] - measured["window"]["start_monotonic_seconds"]
+    assert 0.1 < tenant["cpu"]["cpu_seconds"] <= seconds
+    own_percent = 100 * tenant["cpu"]["cpu_seconds"] / (seconds * len(CORES))
+    assert measured["telemetry"]["foreign_cpu_percent"] < 100 - own_percent + 15
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "reason"),
+    [
+        ("print('bad'); sys.exit(3)", "crashed", "1 of 2 tenants crashed: ended by itself with exit code 3"),
+        ("os.kill(os.getpid(), 9)", "killed", "1 of 2 tenants killed: ended by SIGKILL"),
+        ("os.abort()", "crashed", "1 of 2 tenants crashed: ended by SIGABRT"),
+        ("raise MemoryError", "oom", "1 of 2 tenants fit into memory"),
+        ("time.sleep(600)", "hung", "1 of 2 tenants hung: it had not exited 1.5 s after its start"),
+    ],
+    ids=["code", "signal", "abort", "memory", "deadline"],
+)
+def test_how_it_may_end(tmp_path: Path, text: str, status: str, reason: str) -> None:
+    # What it put into a session of its own goes with it.
+    text = f"""
+import os, subprocess, sys, time
+if sys.argv[1] == "1":
+    subprocess.Popen(["sleep", "986"], start_new_session=True)
+    {text}
+"""
+    measured = run(tmp_path, exiting(text, 1.5 if status == "hung" else 60))
+    assert (measured["status"], measured["reason"]) == (status, reason)
+    left = [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", "986"]]
+    assert [each for each in left if each.status() != psutil.STATUS_ZOMBIE] == []
+    if status == "oom":
+        assert measured["tenants"][0]["job"]["completed"] == 1, "the other one goes on: how many fit is the result"
+    if status == "crashed":
+        assert measured["tenants"][0]["status"] == "not-measured"
+
+
+def test_the_others_do_not_wait_for_one_that_fails(tmp_path: Path) -> None:
+    began = time.monotonic()
+    text = "import sys, time\nif sys.argv[1] == '1': sys.exit(1)\ntime.sleep(600)"
+    assert run(tmp_path, exiting(text, 600))["status"] == "crashed"
+    # Nor does the process at its end, for a thread that still does.
+    wait_for(lambda: not any("ThreadPool" in each.name for each in threading.enumerate()), 300)
+    assert time.monotonic() - began < 300
+
+
+def test_a_program_that_is_not_there_is_no_result(tmp_path: Path) -> None:
+    with pytest.raises(NodeError, match=r"^cannot start 'gpu-burn-x': No such file or directory$"):
+        run(tmp_path, exiting("", command=["gpu-burn-x", "60"]))
+
+
+def test_it_starts_as_it_is(tmp_path: Path) -> None:
+    """No signal is ignored that is not ignored elsewhere, and no word is read by a shell."""
+    text = """
+import os, signal, sys
+print(signal.getsignal(signal.SIGPIPE) is signal.SIG_IGN, sys.argv[1:], sys.stdin.read() == "")
+sys.exit(1)
+"""
+    words = ["{python}", "-c", text, "$HOME", "a  b; c"]
+    measured = run(tmp_path, exiting("", command=words), replicas=1)
+    plain = [sys.executable, "-c", "import signal; print(signal.getsignal(signal.SIGPIPE) is signal.SIG_IGN)"]
+    said = measured["tenants"][0]["exit"]["log_tail"]
+    assert "['$HOME', 'a  b; c'] True" in said
+    assert said.startswith(subprocess.check_output(plain, text=True).strip())
+
+
+def test_next_to_a_job_of_ours(tmp_path: Path) -> None:
+    measured = run(
+        tmp_path, {"tenants": ["train", "batch"]}, train=exiting("pass"), batch=BATCH | {"min_window_seconds": 0.1}
+    )
+    assert measured["status"] == "ok"
+    assert [tenant["job"]["completed"] for tenant in measured["tenants"]] == [1, 20]
+    assert measured["calibration"]["workloads"].keys() == {"batch"}
+    assert "window_coverage" in {gate["name"] for gate in measured["gates"]}, "the job has one"
+    assert isinstance(is_valid(measured), bool)  # type: ignore[arg-type]
+
+
+def test_its_spec_has_what_it_depends_on_and_no_more() -> None:
+    planned = study_of({f"{W}.mine": exiting("pass", 7), "workloads": ["mine"], "node": "cpu"})
+    spec = json.loads(planned.spec(Cell("mps", "mine", 2, 1)))
+    assert spec["workload"].keys() >= {"command", "until", "job", "files"}
+    assert not spec["workload"].keys() & {"metrics", "ready"}
+    assert (spec["workload"]["job"], spec["window_seconds"]) == ({"iterations": 1, "max_seconds": 7}, 7)
+    assert "warmup" not in spec
+    assert planned.calibrated() == []
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "oom"),
+        ("CUDA error: CUDA_ERROR_OUT_OF_MEMORY", "oom"),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", "oom"),
+        ("no data", "crashed"),
+    ],
+)
+def test_what_a_program_said_last_tells_that_it_had_no_memory(said: str, status: str) -> None:
+    assert classify(1, False, said)[0] == status
+    assert classify(1, True, said)[0] == "crashed", "ours say it by their code"
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({f"{W}.mine": exiting("", metrics={"histogram": "x"})}, "mine.metrics: has no effect with until: exit"),
+        ({f"{W}.mine": exiting("", ready={"log": "x"})}, "mine.ready: has no effect with until: exit"),
+        ({f"{W}.mine": exiting("", port=80)}, "mine.port: has no effect with until: exit"),
+        ({f"{W}.mine": exiting("", job={"iterations": 2})}, "mine.job.iterations: 2 has no effect with until: exit"),
+        ({f"{W}.matmul.until": "exit"}, "matmul.until: has no effect on kind: loop; remove it, or set kind: command"),
+        ({f"{W}.mine": exiting(""), "interference": "matmul,mine"}, "interference: 'mine' runs once, until it exits"),
+        (
+            {f"{W}.mine": exiting(""), f"{W}.mix": {"tenants": ["mine", "matmul"]}},
+            "mix.tenants: 'mine' runs once, until it exits, and 'matmul' goes on; mix it with jobs only",
+        ),
+        (
+            {f"{W}.mine": exiting(""), "workloads": ["mine"], "node": "simulated"},
+            "workloads: 'mine' runs once, until it exits, which 'simulated' cannot model",
+        ),
+        (
+            {f"{W}.mine": exiting(""), "workloads": ["mine"], "node": "kubernetes"},
+            "'mine' is impossible on the node 'kubernetes': kind: command runs on a host only",
+        ),
+    ],
+    ids=["metrics", "ready", "port", "iterations", "loop", "pair", "mix", "simulated", "kubernetes"],
+)
+def test_what_has_no_meaning_for_it_is_refused(changes: dict[str, Any], line: str) -> None:
+    assert line in refusal(changes)

@@ -1,0 +1,109 @@
+"""A sweep of servers that stream, from records to tables, advice and report, by an SLO of two parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from unit import factories, measured
+from unit.studies import W, study_of
+
+from sharebench.analysis import aggregate
+from sharebench.analysis.decide import decide
+from sharebench.core.files import read_json, write_json
+from sharebench.report import page
+
+WINDOW_SECONDS = 10
+SLO = {"latency_ms": None, "ttft_ms": 500.0, "itl_ms": None, "tpot_ms": 50.0}
+# Seconds of the first token and of each of four others, and requests in the window of one tenant alone, by level.
+LEVELS = {"chat-concurrency-1": (0.10, 0.010, 300), "chat-concurrency-8": (0.24, 0.011, 900)}
+
+
+def streaming(record: dict[str, Any]) -> dict[str, Any]:
+    """The record with tenants that stream: under time-slicing in proportion to their number slower, under MPS less."""
+    workload, n = record["cell"]["workload"], record["cell"]["replicas"]
+    if workload not in LEVELS or not record["tenants"]:
+        return record
+    slower = n if record["cell"]["strategy"] == "time-slicing" else 1 + 0.5 * (n - 1)
+    slower *= 1 + 0.002 * record["cell"]["repeat"]
+    ttft, gap, count = LEVELS[workload]
+    starts = np.linspace(0, WINDOW_SECONDS, int(count / slower), endpoint=False)
+    first, gaps = np.full(starts.size, ttft * slower), [[gap * slower] * 4] * starts.size
+    for index, tenant in enumerate(record["tenants"]):
+        load = factories.Load(starts, first + 4 * gap * slower)
+        made = factories.tenant(index, load, WINDOW_SECONDS, workload)
+        record["tenants"][index] = factories.streamed(tenant | made, starts, first, gaps)
+    return record
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("chat")
+    entry = {"kind": "http", "url": "http://127.0.0.1:9", "stream": True, "request": {"path": "/"}}
+    study = study_of(
+        {
+            **{"strategies": ["exclusive", "time-slicing", "mps"], "replicas": [1, 2, 4], "workloads": ["chat"]},
+            **{"window_seconds": WINDOW_SECONDS, "slo": SLO, "price_per_hour": 3.6, "null_cells": False},
+            f"{W}.chat": entry | {"load": {"concurrency": [1, 8]}},
+        }
+    )
+    run = measured.write(root, study, streaming)
+    study.config["from"] = str(root)
+    folder = root / "results"
+    aggregate.table(study, root, folder, dict(run))  # type: ignore[arg-type]
+    write_json(root / "manifest.json", read_json(folder / "manifest.json"))
+    found = decide.read(root, folder)
+    decide.write_model(found, {})
+    asked = {"slo": SLO, "tenants": 2, "isolation": "none", "price_per_hour": 3.6}
+    decide.write_answer(found, asked)  # type: ignore[arg-type]
+    page.write(root, folder)
+    return folder
+
+
+def rows(results: Path, table: str) -> pd.DataFrame:
+    return pd.read_csv(results / f"tables/{table}.csv").set_index(["strategy", "workload"])
+
+
+def test_capacity_is_by_both_parts_and_the_sweep_has_a_best_level(results: Path) -> None:
+    table = rows(results, "capacity")
+    mps = table.loc["mps"]
+    # TPOT of four is 25 and 27.5 ms; TTFT is 250 ms, and 600 ms at the higher level.
+    assert mps["capacity_tenants"].to_dict() == {"chat-concurrency-1": 4, "chat-concurrency-8": 2}
+    assert mps["percentile"].to_dict() == {
+        "chat-concurrency-1": "TTFT p50, TPOT p50",
+        "chat-concurrency-8": "TTFT p99, TPOT p99",
+    }, "four tenants at the lower level have too few requests for a p99"
+    assert mps["best_of_sweep"].to_dict() == {"chat-concurrency-1": False, "chat-concurrency-8": True}
+    best = mps.loc["chat-concurrency-8"]
+    assert best["capacity_tokens_hz"] == pytest.approx(5 * best["capacity_hz"], rel=0.01)
+
+
+def test_cost_counts_requests_and_tokens(results: Path) -> None:
+    table = rows(results, "cost").set_index("replicas", append=True)
+    four, two = (table.loc["time-slicing", "chat-concurrency-8", n] for n in (4, 2))
+    assert (four["within_slo_ratio"], two["within_slo_ratio"]) == (0, 1) and four["goodput_hz"] == 0
+    assert two["goodput_hz"] == pytest.approx(two["throughput_total_hz"], rel=0.01)
+    assert two["dollars_per_million_tokens"] == pytest.approx(1000 / two["output_tokens_total_hz"], rel=1e-6)
+    summary = rows(results, "summary").set_index("replicas", append=True)
+    of_summary = summary.loc["time-slicing", "chat-concurrency-8", 2]
+    assert of_summary["goodput_total_hz"] == pytest.approx(two["goodput_hz"])
+    assert of_summary["cost_per_million_tokens"] == pytest.approx(two["dollars_per_million_tokens"])
+
+
+def test_the_advice_speaks_of_the_slo_and_of_capacity(results: Path) -> None:
+    said = (results / "tables/advice.md").read_text()
+    assert "Advice for 2 tenants, SLO TTFT 500 ms, TPOT 50 ms, $3.6 per device and hour" in said
+    assert "chat-concurrency-8: take mps on 1 device: TTFT p99 36" in said and "tokens/s" in said
+    assert "Tenants of one device within the SLO: mps 2 (" in said
+    assert "Of the sweep this level serves most within it under " in said
+
+
+def test_contrasts_and_the_report_have_each_metric(results: Path) -> None:
+    table = rows(results, "contrasts")
+    assert {"ttft_p50_seconds", "tpot_p50_seconds", "output_tokens_total_hz"} < set(table["metric"])
+    report = (results / "report.html").read_text()
+    assert "TTFT p50 under a strategy over that under another" in report
+    assert "TTFT p50" in (results / "tables/summary.md").read_text()
