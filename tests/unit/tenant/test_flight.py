@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import cast
 
 import numpy as np
 import pytest
 
+from sharebench.gates.load import _littles_law_of
+from sharebench.records.types import TenantRecord
 from tenant.contract import BUCKETS_PER_DOUBLING, SMALLEST_SECONDS, TenantReport, Timed
 from tenant.load import Load
 
@@ -91,7 +94,12 @@ def test_what_is_planted_is_what_is_reported(
     assert (load["arrival"], load["concurrency"], load["censored"], load["drops"]) == (arrival, in_flight, 0, 0)
     assert record["coverage_ratio"] == pytest.approx(1)
     assert record["generator"]["lateness_p99_seconds"] == pytest.approx(0, abs=2e-6)
-    if arrival == "closed":
+    if rate_hz is not None:
+        assert load["in_flight_mean"] is not None
+        # Little's law, but for the requests that cross an edge of the window.
+        share, limit = _littles_law_of(cast(TenantRecord, record), load["in_flight_mean"], 8)
+        assert share < min(limit, 0.35 if in_flight == 1 else 0.15)
+    else:
         assert load["in_flight_mean"] == pytest.approx(in_flight)
         assert load["delay_p99_seconds"] is None
 
