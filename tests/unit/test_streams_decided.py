@@ -106,4 +106,5 @@ def test_contrasts_and_the_report_have_each_metric(results: Path) -> None:
     assert {"ttft_p50_seconds", "tpot_p50_seconds", "output_tokens_total_hz"} < set(table["metric"])
     report = (results / "report.html").read_text()
     assert "TTFT p50 under a strategy over that under another" in report
+    assert "serves most of its sweep" in report and "Million tokens" in report
     assert "TTFT p50" in (results / "tables/summary.md").read_text()

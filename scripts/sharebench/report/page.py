@@ -17,7 +17,7 @@ import yaml
 from sharebench.core.files import read_json, replace_atomically
 from sharebench.core.spec import runs_to_its_end
 from sharebench.core.strategies import again
-from sharebench.core.study_config import StrategyEntry, is_job, sweeps
+from sharebench.core.study_config import StrategyEntry, has_streams, is_job, sweeps
 from sharebench.figures import catalogue
 from sharebench.figures.data import DrawnStudy, Row, load, rows_of
 from sharebench.figures.style import looks
@@ -161,6 +161,7 @@ def context(data: Path, results: Path, suffix: str = "") -> dict[str, Any]:
         "findings": statements.findings(shared),
         "advice": advised,
         "model": advice.model(study),
+        "has_streams": has_streams(study.config),
         "capacity": advice.capacity(study, shared),
         "cost": advice.cost(study),
         "interference": statements.interference(study),
