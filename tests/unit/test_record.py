@@ -184,6 +184,18 @@ def test_whatever_was_counted_fits_its_own_histogram(path, latencies):
     assert record.read(path) == made
 
 
+def test_columns_of_requests_have_one_length(path):
+    made = factories.streamed(
+        factories.tenant(0, factories.back_to_back([0.1] * 3)), [0, 0.1, 0.2], [0.1] * 3, [[]] * 3
+    )
+    record.write(path, factories.record(tenants=[made]))
+    assert record.read(path)["tenants"][0]["requests"]["ttft_seconds"] == [0.1] * 3
+    made["requests"]["ttft_seconds"].pop()
+    record.write(path, factories.record(tenants=[made]))
+    with pytest.raises(RecordError, match="tenant 0: the columns of its requests differ in length"):
+        record.read(path)
+
+
 def test_an_old_record_has_no_squares(path, sound):
     del sound["tenants"][0]["sum_squares_seconds2"]
     record.write(path, sound)

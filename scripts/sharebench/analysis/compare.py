@@ -14,7 +14,7 @@ from sharebench.analysis.cells.metrics import MEAN, kinds_of, of_kinds, value_of
 from sharebench.analysis.cells.rows import GROUP, Group, MeasuredCell, by_workload, grouped, reduced
 from sharebench.analysis.cells.separability import Separability
 from sharebench.analysis.cells.slowdown import cell_slowdowns
-from sharebench.analysis.slo import limits
+from sharebench.analysis.slo import in_words, limits
 from sharebench.analysis.statistics.intervals import log_interval, welch_ratio, with_holm
 from sharebench.analysis.text import device_name
 from sharebench.core.spec import Spec, parse
@@ -74,6 +74,7 @@ def load(path: Path, name: str | None = None) -> MeasuredData:
     valid = [part for part in parts if part.valid]
     baseline = Baseline(valid, study.baseline)
     joined = {key: ", ".join(sorted(texts)) for key, texts in facts.items()} | {"repeats": str(study.config["repeats"])}
+    joined |= {"SLO": in_words(slo)} if slo else {}
     return MeasuredData(
         name=name or dataset.names([str(path)]),
         study=study,

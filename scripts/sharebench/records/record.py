@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import jsonschema_rs
 
@@ -78,8 +78,8 @@ def read(path: Path) -> Record:
     Its `gates` are the verdicts of the code that measured it; `gates.judged.read` has those of today.
 
     Raises RecordError when it is missing, unreadable, cut off, of another schema version, in breach of the
-    schema, when a tenant's histogram or timeline does not fit its count, its sums, or its extremes, or when there are
-    iterations without what all iterations have.
+    schema, when a tenant's histogram or timeline does not fit its count, its sums, or its extremes, when columns of its
+    requests differ in length, or when there are iterations without what all iterations have.
     """
     try:
         stored: Any = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
@@ -125,6 +125,8 @@ def _check_sums(path: Path, tenant: TenantRecord) -> None:
         if total != tenant["count"]:
             where = f"{path}: tenant {tenant['index']}"
             raise RecordError(f"{where}: its {name} holds {total} iterations, its count says {tenant['count']}")
+    if len({len(cast(list[object], column)) for column in tenant.get("requests", {}).values()}) > 1:
+        raise RecordError(f"{path}: tenant {tenant['index']}: the columns of its requests differ in length")
     needed: dict[str, object] = {"load": tenant["load"]}
     if tenant.get("measured_by") != "scrape":
         needed |= {"min_seconds": tenant["min_seconds"], "max_seconds": tenant["max_seconds"]}

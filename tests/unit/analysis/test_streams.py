@@ -17,7 +17,7 @@ from unit.studies import W, study, study_of
 from sharebench.analysis import slo
 from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.rows import reduced
-from sharebench.analysis.compare import METRICS, compare, load
+from sharebench.analysis.compare import METRICS, changes, compare, load
 from sharebench.analysis.statistics.intervals import log_interval
 from sharebench.analysis.tables.cells import cells_table
 from sharebench.analysis.tables.contrasts import contrasts_table
@@ -225,3 +225,4 @@ def test_two_data_sets_are_compared_in_what_streams_have(tmp_path: Path) -> None
     assert table.loc["tpot_p50_seconds", "ratio"] == table.loc["goodput_total_hz", "ratio"] == 1
     other = load(data_set(tmp_path / "three", SLICED, {"ttft_ms": 400.0}))
     assert "goodput_total_hz" not in set(compare(before, other)["metric"]), "by another SLO it is something else"
+    assert ("SLO", "TTFT 500 ms, TPOT 50 ms", "TTFT 400 ms") in changes(before, other)
