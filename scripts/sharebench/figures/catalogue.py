@@ -169,10 +169,10 @@ ENTRIES: dict[str, Entry] = {
     "jobs": Entry(
         "Makespan of jobs by their number",
         "How long N jobs take, from the moment at which all begin to the end of the last, with the 95 % "
-        "interval over the repeats. Start-up is not in it. The line of the queue is the jobs one after "
-        "another, each alone on the device: a strategy below it saves time, one above it costs time. Where "
-        "no queue was measured, the dashed grey line is N times one exclusive job. A cross below the axis "
-        "is a combination without a value, with its reason.",
+        "interval over the repeats. Start-up before that moment is not in it. The line of the queue is the "
+        "jobs one after another, each alone on the device: a strategy below it saves time, one above it "
+        "costs time. Where no queue was measured, the dashed grey line is N times one exclusive job. A cross "
+        "below the axis is a combination without a value, with its reason.",
         is_of_jobs=True,
     ),
     "startup": Entry(
