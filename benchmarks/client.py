@@ -130,12 +130,20 @@ def goodput_hz(ttfts: list[float], tpots: list[float]) -> float:
     return sum(ttft <= SLO_TTFT_SECONDS and tpot <= SLO_TPOT_SECONDS for ttft, tpot in pairs) / WINDOW_SECONDS
 
 
+def asked_for(sent: list[list[int]], starts_ns: list[int]) -> list[list[int]]:
+    """What the server noted of these requests: for each, in order, the first that reached it afterwards."""
+    left, found = iter(sorted(sent)), []
+    for start_ns in starts_ns:
+        found.append(next(times for times in left if times[0] >= start_ns))
+    return found
+
+
 def errors(in_flight: int) -> dict[str, tuple[float, float]]:
-    """By metric what the server did and what was reported, of the requests that it got in the window."""
+    """By metric what the server did and what was reported."""
     record, start_ns, sent = measured(Load(concurrency=in_flight), is_stream=True)
     requests, stages = record["requests"], record["stages"]
-    end_ns = start_ns + int(WINDOW_SECONDS * 1e9)
-    times = np.array([each for each in sent if len(each) == TOKENS + 1 and start_ns <= each[0] < end_ns]) / 1e9
+    starts_ns = [start_ns + round(1e9 * seconds) for seconds in requests["start_seconds"]]
+    times = np.array(asked_for(sent, starts_ns)) / 1e9
     ttft, gaps = times[:, 1] - times[:, 0], np.diff(times[:, 1:])
     tpots = [tpot or 0.0 for tpot in requests["tpot_seconds"]]
     found = {
