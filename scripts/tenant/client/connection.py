@@ -7,6 +7,7 @@ only after all others of the moment were received, so that with many in flight t
 from __future__ import annotations
 
 import asyncio
+import errno
 import select
 import selectors
 import time
@@ -230,7 +231,9 @@ class Client:
         try:
             return (await self.loop.create_connection(lambda: Connection(self), *self._address))[1]
         except OSError as error:
-            raise RequestError(described(error, self._secrets)) from error
+            # Of a name with several addresses, such as localhost, asyncio joins what it says of each.
+            is_refused = f"[Errno {errno.ECONNREFUSED}]" in str(error)
+            raise RequestError(described(ConnectionRefusedError() if is_refused else error, self._secrets)) from error
 
     def finish(self, exchange: Exchange, why: str | None) -> None:
         """It has ended, well where there is no reason why not."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import http.server
 import threading
 import time
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tenant.client.connection import Client
 from tenant.contract import Rule
 from tenant.load import Load
 from tenant.measure import Measurement
@@ -198,6 +201,18 @@ def test_until_it_is_ready_a_note_has_the_reason(
     with pytest.raises(StopAsking):
         create({"url": url, "method": "POST", "path": "/infer", "ready_path": ready_path}, "cpu")
     assert said[-1] == line
+
+
+def test_a_name_of_several_addresses_is_refused_in_few_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refused(*_: object, **__: object) -> None:
+        said = f"[Errno {errno.ECONNREFUSED}] Connect call failed"
+        raise OSError(f"Multiple exceptions: {said}, {said}")
+
+    client = Client(("localhost", 1), asyncio.new_event_loop(), time.monotonic_ns)
+    monkeypatch.setattr(client.loop, "create_connection", refused)
+    with pytest.raises(RequestError, match=r"^connection refused$"):
+        client.connect()
+    client.loop.close()
 
 
 def test_once_it_is_ready_only_the_warm_up_is_missing(serve: Callable[..., tuple[str, Seen]], tmp_path: Path) -> None:
