@@ -154,3 +154,13 @@ def test_each_strategy_has_the_steps_of_its_switch_and_what_is_left_of_the_whole
     assert cells == ["2", "12.5", DASH, "0.5", "5.2", "3.0", "1.0", "2.0", "0.8", "4.0"]
     (other,) = [line for line in found.split("<tr>") if "</i>exclusive</th>" in line]
     assert other.count(DASH) == 9
+
+
+def test_a_study_without_an_slo_says_how_many_tenants_its_memory_holds(tmp_path: Path) -> None:
+    root = fabricated.write(tmp_path / "results")
+    path = root / "tables" / "capacity.csv"
+    table = pd.read_csv(path).drop(columns=["best_of_sweep", "capacity_hz"], errors="ignore")
+    table.assign(max_tenants_by_memory=57).to_csv(path, index=False)
+    page.write(root, root)
+    section = (root / "report.html").read_text(encoding="utf-8").split('<section id="advice">')[1]
+    assert '<td class="number">57</td>' in section.split("</section>")[0]
