@@ -77,7 +77,7 @@ ENTRIES: dict[str, Entry] = {
         "TTFT is the time from the moment at which a request was to be sent to its first token, TPOT the mean time "
         "between two tokens after that. Thick lines with filled markers are the median over the requests of all "
         "tenants with its 95 % interval over the repeats; thin lines with hollow markers are the 99th percentile. "
-        "Lower is better. A grey line is the SLO.",
+        "Lower is better. A dashed line is the SLO.",
         is_of_streams=True,
     ),
     "load-curve": Entry(
@@ -85,8 +85,9 @@ ENTRIES: dict[str, Entry] = {
         "Each line goes through the loads of a sweep, whose values stand at its points. Across: what all tenants "
         "together give, output tokens or requests per second. Up: how long a request waits for it. Thick lines are "
         "medians with their 95 % intervals over the repeats, thin ones the 99th percentile. A line that turns up has "
-        "reached what the device can give. One exclusive tenant stands in every panel, for comparison. A grey line is "
-        "the SLO: what lies above it does not count.",
+        "reached what the device can give. One exclusive tenant stands in every panel, for comparison. A dashed line "
+        "is the SLO: what lies above it does not count. A bar that leaves its panel reaches beyond three times the "
+        "largest value, or a third of the smallest.",
         is_of_sweeps=True,
     ),
     "utilisation": Entry(

@@ -19,6 +19,7 @@ from sharebench.figures.data import OF_ROW, DrawnStudy, absence, rows_of
 from sharebench.figures.page import Sheet, study_sheet
 from sharebench.figures.panels import (
     DASHED,
+    MOST_OF_BARS,
     STREAMED,
     THIN,
     ends_of,
@@ -84,7 +85,7 @@ class Shown:
 
 def latency(study: DrawnStudy) -> Sheet:
     """p50 with its interval, p99 as a thin line where it exists; log scale."""
-    return _page(study, "latency", "Latency (ms)", [_percentiles("latency")], percentile_keys())
+    return _page(study, "latency", "Latency (ms)", [_percentiles("latency", most_of_bars=math.inf)], percentile_keys())
 
 
 def serving(study: DrawnStudy) -> Sheet:
@@ -113,14 +114,14 @@ def _share(metric: str, title: str) -> Shown:
     return Shown(metric, draw, title)
 
 
-def _percentiles(stem: str, title: str = "", slo_ms: float | None = None) -> Shown:
+def _percentiles(stem: str, title: str = "", slo_ms: float | None = None, most_of_bars: float = MOST_OF_BARS) -> Shown:
     p50, p99 = f"{stem}_p50_seconds", f"{stem}_p99_seconds"
 
     def draw(ax: Axes, panel: Panel) -> None:
         for line in panel.lines:
             ax.plot(line.x, 1e3 * line.rows[p99], **line.look.line | THIN)
             _with_interval(ax, line, p50, 1e3)
-        times_axis(ax, panel.rows, stem, slo_ms)
+        times_axis(ax, panel.rows, stem, slo_ms, most_of_bars)
 
     return Shown(p50, draw, title)
 

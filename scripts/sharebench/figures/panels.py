@@ -17,6 +17,8 @@ DASHED: dict[str, Any] = {"color": GREY, "lw": 0.8, "ls": (0, (4, 3)), "zorder":
 
 THIN: dict[str, Any] = {"lw": 0.6, "ms": 3.0, "mfc": "white", "mew": 0.6}
 """The line of a p99, next to that of a median."""
+MOST_OF_BARS = 3
+"""How many times the largest and smallest value an axis reaches for intervals; longer ones leave the panel."""
 STREAMED = {"ttft": "TTFT", "tpot": "TPOT"}
 """The parts of a streamed answer that figures show, as the columns of the summary begin with them."""
 
@@ -37,16 +39,22 @@ def percentile_keys() -> list[Line2D]:
 def slo_keys(slo_ms: Mapping[str, float], parts: Mapping[str, str]) -> list[Line2D]:
     """An entry for the line of an SLO, where one of these parts of a request has one."""
     limits = ", ".join(f"{name} {slo_ms[part]:g} ms" for part, name in parts.items() if part in slo_ms)
-    return [Line2D([], [], color=GREY, lw=0.8, label=f"SLO: {limits}")] if limits else []
+    return [Line2D([], [], label=f"SLO: {limits}", **DASHED)] if limits else []
 
 
-def times_axis(ax: Axes, rows: pd.DataFrame, stem: str, slo_ms: float | None) -> None:
+def times_axis(
+    ax: Axes, rows: pd.DataFrame, stem: str, slo_ms: float | None, most_of_bars: float = MOST_OF_BARS
+) -> None:
     """A log scale in ms for the p50 and p99 of a part of a request, and the line of its SLO."""
     shown = 1e3 * rows[percentile_columns(stem)]
-    ends = [shown.min().min(), shown.max().max(), *([] if slo_ms is None else [slo_ms])]
-    log_axis(ax, "y", min(ends) / 1.25, max(ends) * 1.25)
+    points = 1e3 * rows[[f"{stem}_p50_seconds", f"{stem}_p99_seconds"]]
+    # Two repeats that differ have an interval over decades, in which nothing else could be seen.
+    low = max(shown.min().min(), points.min().min() / most_of_bars)
+    high = min(shown.max().max(), points.max().max() * most_of_bars)
+    slo = [] if slo_ms is None else [slo_ms]
+    log_axis(ax, "y", min([low, *slo]) / 1.25, max([high, *slo]) * 1.25)
     if slo_ms is not None:
-        ax.axhline(slo_ms, color=GREY, lw=0.8, zorder=1)
+        ax.axhline(slo_ms, **DASHED)
 
 
 def intervals(rows: pd.DataFrame, metric: str) -> list[pd.Series[float]]:

@@ -140,6 +140,14 @@ def test_they_are_there_only_for_studies_with_their_data() -> None:
     assert sweeps(serving.config()) == {"llm": ("concurrency", serving.SWEEP)}
 
 
+def test_an_interval_over_decades_leaves_the_panel(study: data.DrawnStudy, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = study.table("summary")
+    wide = table["ttft_p50_seconds"] * 1e4
+    monkeypatch.setattr(data.DrawnStudy, "table", lambda *_: table.assign(ttft_p50_seconds_high=wide))
+    for page in (over_replicas.serving(study), load_curve.load_curve(study)):
+        assert page.axes[0].get_ylim()[1] <= 4 * 1e3 * table["ttft_p99_seconds"].max()
+
+
 @pytest.mark.parametrize("name", NEW)
 def test_without_a_valid_cell_they_say_so(study: data.DrawnStudy, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     table = study.table("summary").assign(n=0, status="hung")
