@@ -143,6 +143,24 @@ def test_it_is_not_kept_beyond_the_end(endpoint: PodEndpoint, forwarder: Forward
     assert len(forwarder.opened) == 2
 
 
+def test_a_question_that_the_end_cuts_off_is_not_asked_again(
+    endpoint: PodEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As to a tenant that is stopped: it answers when it is ended, by the end of its connection."""
+    endpoint.reading()
+    asked = []
+
+    def cut_off(connection: Any, *_: Any) -> Any:
+        asked.append(connection)
+        endpoint.close()
+        raise ConnectionResetError
+
+    monkeypatch.setattr(endpoint, "_ask", cut_off)
+    with pytest.raises(TenantUnreachable, match="GET /record"):
+        endpoint.record(1.0)
+    assert len(asked) == 1
+
+
 @pytest.fixture
 def mute() -> Iterator[OnceMute]:
     server = OnceMute(1)
