@@ -20,7 +20,8 @@ def test_activity_is_that_of_the_work() -> None:
         pytest.skip(reason)
     seen = all_of(gpu, str(gpu_python("auto") or sys.executable))
     assert seen["idle"] == pytest.approx({"sm_active": 0, "sm_occupancy": 0, "dram_active": 0}, abs=1)
-    assert seen["matmul"]["sm_active"] > 90
+    # 90.05 was seen on an H200.
+    assert seen["matmul"]["sm_active"] > 80
     assert 0 < seen["matmul"]["sm_occupancy"] < seen["matmul"]["sm_active"]
     assert seen["copy"]["dram_active"] > 60 > seen["matmul"]["dram_active"]
     assert seen["reading_ms"] < 10
