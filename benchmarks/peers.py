@@ -60,13 +60,20 @@ def ours(concurrency: int, folder: Path) -> Numbers:
         "stream": True,
     }
     study = {
-        **{"node": "cpu", "results": "results", "strategies": ["exclusive"], "replicas": [1], "repeats": 1},
+        **{
+            "node": "cpu",
+            "results": "results",
+            "strategies": ["exclusive"],
+            "replicas": [1],
+            "repeats": 1,
+            "null_cells": False,
+        },
         **{"workloads": ["peers"], "window_seconds": SECONDS, "workload_catalogue": {"peers": workload}},
     }
     (folder / "study.yaml").write_text(yaml.safe_dump(study))
     command = [str(Path(sys.executable).parent / "snakemake"), "--snakefile", str(ROOT / "Snakefile"), "--cores", "1"]
     run(folder, *command, "--profile", str(ROOT / "profiles" / "default"), "--configfile", "study.yaml")
-    (path,) = folder.glob("results/**/record.json")
+    (path,) = folder.glob("results/cells/**/raw.json")
     record = json.loads(path.read_text())
     (tenant,) = record["tenants"]
     itl, asked = tenant["stages"]["itl"], tenant["requests"]
