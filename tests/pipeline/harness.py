@@ -65,7 +65,7 @@ def make_checkout(root: Path) -> None:
 
 
 # What a busy machine does to a measurement, besides the truth.
-BUSY = {"cpu_throttled", "window_coverage"}
+BUSY = {"cpu_throttled", "generator_late", "window_coverage"}
 
 
 def is_spoilt(record: dict[str, Any]) -> bool:

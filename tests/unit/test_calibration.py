@@ -118,7 +118,7 @@ def test_steal_that_stays_leaves_the_digest_and_no_capacity(capsys: pytest.Captu
     assert "calibrated with a warning, without capacity: cpu_stolen: 8.9 % gone" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("gate", ["scrape_error", "generator_bound", "cpu_throttled"])
+@pytest.mark.parametrize("gate", ["scrape_error", "generator_bound", "generator_late", "cpu_throttled"])
 def test_what_concerns_the_rate_alone_stops_no_study(gate: str) -> None:
     taken, asked = from_attempts(*[disturbed(gate)] * 3)
     assert (len(asked), taken["capacity_hz"]) == (3, None)

@@ -16,7 +16,7 @@ NOT_JUDGED = ("output_digest", "window_length")
 # What makes its rate doubtful and leaves its output as it is: the digest holds, the capacity does not.
 OF_THE_RATE = (
     *("cpu_stolen", "cpu_throttled", "cpu_contention", "gpu_slowdown", "window_coverage", "clock_error"),
-    *("scrape_error", "generator_bound"),
+    *("scrape_error", "generator_bound", "generator_late"),
 )
 
 

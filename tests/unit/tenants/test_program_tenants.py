@@ -243,7 +243,7 @@ sys.exit(1)
 @pytest.mark.parametrize("load_", [{"arrival": "closed"}, {"arrival": "constant", "rate_of_capacity": 0.2}], ids=str)
 def test_a_server_and_its_client(tmp_path: Path, load_: dict[str, Any]) -> None:
     measured = run(tmp_path, server(load=load_), replicas=2, strategy="time-slicing")
-    assert (measured["status"], failed(measured) - {"generator_bound"}) == ("ok", set())
+    assert (measured["status"], failed(measured) - {"generator_bound", "generator_late"}) == ("ok", set())
     for tenant in measured["tenants"]:
         assert tenant["measured_by"] == "client"
         assert tenant["count"] == sum(tenant["histogram"].values()) > 3
