@@ -20,8 +20,10 @@ from tenant.parameters import ParameterError, Params, optional_text, with_defaul
 
 DEFAULTS: Params = {"body": None, "body_file": None, "body_lines": None, "tokens": None}
 PLACEHOLDER = re.compile(r"\{(prompt|prompt_ids|output_tokens)\}")
-# Tokens by chance, of which every prompt is a part. A prime: prompts of one length begin anywhere before they repeat.
+# Tokens by chance, of which every prompt is a part. A prime: prompts begin anywhere before two begin at one place.
 POOL = 262_147
+# From the beginning of one prompt to that of the next. Were it the prompt's length, some would begin where others did.
+STEP = 161_803
 # As many lengths are drawn.
 DRAWN = 1 << 16
 # One token each, with the space before it, in the vocabularies of today's models.
@@ -97,7 +99,6 @@ class Template:
         lengths = {name: Lengths(**cast(dict[str, int], values[name] or {})) for name in ("prompt", "output")}
         # Each in the same order, whatever is filled in.
         self._prompts, self._outputs = (lengths[name].drawn(generator) for name in ("prompt", "output"))
-        self._ends = np.cumsum(self._prompts)
         ids = generator.integers(0, cast(int, values["vocabulary"]), POOL + cast(int, values["shared_prefix"])).tolist()
         prefix, rest = ids[POOL:], ids[:POOL]
         parts = PLACEHOLDER.split(template)
@@ -111,10 +112,8 @@ class Template:
             self._pools["prompt_ids"] = shared.encode(), _Pool([str(each) for each in rest], ", ")
 
     def body(self, number: int) -> bytes:
-        # After as many as there are lengths the same come again, one token further on.
-        turn, index = divmod(number, DRAWN)
+        index, first = number % DRAWN, number * STEP % POOL
         count = int(self._prompts[index])
-        first = int(self._ends[index] - count + turn * (self._ends[-1] + 1)) % POOL
         found = [self._texts[0]]
         for name, text in zip(self._names, self._texts[1:], strict=True):
             if name == "output_tokens":

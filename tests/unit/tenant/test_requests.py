@@ -82,6 +82,12 @@ def test_prompts_share_their_prefix_and_nothing_else(body: str) -> None:
     assert len({tuple(each[10:18]) for each in prompts}) == 200
 
 
+def test_no_prompt_begins_as_one_of_another_length_does() -> None:
+    requests = template({"prompt": {"min": 50, "max": 150}}, '{"p": {prompt_ids}}')
+    prompts = [requests.body(number).decode() for number in range(5000)]
+    assert len({tuple(each.split(", ", 50)[:49]) for each in prompts}) == 5000
+
+
 def test_prompts_do_not_come_again_when_all_lengths_have_been_used() -> None:
     requests = template({"prompt": {"mean": 64}})
     assert requests.body(3) != requests.body(3 + DRAWN)
