@@ -240,6 +240,8 @@ class Client:
         # What fails at once ends after the loop woke.
         exchange.ended_ns = max(exchange.begun_ns, self.now_ns())
         exchange.error = None if why is None else self.shown(why)
+        # It may be long, and what has ended is kept until it is folded.
+        exchange.content = b""
         exchange.done(exchange)
 
     def connect(self) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from sharebench.gates.load import _littles_law_of
 from sharebench.records.types import TenantRecord
+from tenant.client.connection import Exchange
 from tenant.contract import BUCKETS_PER_DOUBLING, SMALLEST_SECONDS, TenantReport, Timed
 from tenant.load import Load
 
@@ -243,6 +244,20 @@ def test_nor_does_one_that_went_away_keep_the_client_busy(clock: FakeClock, serv
     record = measured(served, Load(concurrency=4), clock, 1)
     assert record["last_error"] == "connection refused"
     assert 40 <= record["errors"] <= 4 * 22
+
+
+def test_what_has_ended_does_not_keep_its_request(
+    clock: FakeClock, serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, made = serve(lambda number: [(10 * MS, OK if number % 2 else ERROR)], is_stream=False), list[Exchange]()
+
+    def make(stretch: int, number: int) -> Exchange:
+        made.append(Exchange(b"long", 200, is_stream=False))
+        return made[-1]
+
+    monkeypatch.setattr(served, "_exchange", make)
+    measured(served, Load(concurrency=2), clock, 1)
+    assert {each.content for each in made if each.ended_ns is not None} == {b""}
 
 
 def test_a_connection_that_was_closed_between_requests_is_no_error(
