@@ -9,7 +9,9 @@ ready). In `path`, `ready_path` and the values of `headers`, `{env:NAME}` is fil
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -130,6 +132,14 @@ def _headers(value: object) -> dict[str, str]:
     return {name: text(given, f"http_client header {name}") for name, given in value.items()}
 
 
+def _allow_connections() -> None:
+    """As many at once as this process may have: by habit a shell allows 1024 files, for programs that use select()."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    # macOS has a lower limit than it says.
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def create(params: Params, device: str) -> HttpClient:
     """A client once the server is ready, however long that takes: whoever waits has a deadline.
 
@@ -155,6 +165,7 @@ def create(params: Params, device: str) -> HttpClient:
         raise ParameterError("http_client headers must be of one line each")
     if not all(each.isascii() and each.isprintable() and " " not in each for each in question[:2]):
         raise ParameterError(f"http_client {method} {path} cannot be sent: write other characters as %XX")
+    _allow_connections()
     client = HttpClient(
         address=(url.hostname, url.port or 80),
         question=question,

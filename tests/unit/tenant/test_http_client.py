@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import http.server
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -320,6 +321,16 @@ def test_a_stream_is_timed_on_a_real_connection(serve: Callable[..., tuple[str, 
         assert tokens == 4 and tpot is not None
         # Pieces 10 ms apart, as they were sent: the first, two that make an event, one with two, the mark.
         assert ttft >= 0.01 and ttft + 3 * tpot <= latency
+
+
+def test_as_many_connections_may_be_open_as_the_system_allows(serve: Callable[..., tuple[str, Seen]]) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, hard - 1), hard))
+    try:
+        create({"url": serve(ok)[0]}, "cpu")
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_silent_server_leaves_its_requests_in_flight(serve: Callable[..., tuple[str, Seen]]) -> None:
