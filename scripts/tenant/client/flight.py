@@ -94,7 +94,9 @@ class Flight:
 
     def _taken_up(self, intended_ns: int, free_ns: int) -> Exchange:
         if self._restart_ns is not None and intended_ns >= self._restart_ns:
-            self._stretch, self._number, self._restart_ns = WINDOW, 0, None
+            # A window that a neighbour refused has begun all the same, and a server's cache would know its requests.
+            self._number = 0 if self._stretch == BEFORE else self._number
+            self._stretch, self._restart_ns = WINDOW, None
         exchange = self._make(self._stretch, self._number)
         self._number += 1
         exchange.done = self._ended

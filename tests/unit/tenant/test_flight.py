@@ -11,11 +11,11 @@ import pytest
 from sharebench.gates.load import _littles_law_of
 from sharebench.records.types import TenantRecord
 from tenant.client.connection import Exchange
-from tenant.contract import BUCKETS_PER_DOUBLING, SMALLEST_SECONDS, TenantReport, Timed
+from tenant.contract import BUCKETS_PER_DOUBLING, SMALLEST_SECONDS, Rule, TenantReport, Timed
 from tenant.load import Load
 
 from .conftest import MS, FakeClock
-from .served import DONE, ERROR, OK, STREAM, Answer, Served, chunk, event, measured, word
+from .served import DONE, ERROR, OK, STREAM, Answer, Served, chunk, event, measured, warmed, word
 
 TOKENS = 16
 
@@ -138,6 +138,20 @@ def test_requests_have_numbers_of_their_own_in_the_window(clock: FakeClock, serv
         assert start > 0 and contents[:start] == [b"0 %d" % number for number in range(start)]
         assert contents[start:] == [b"1 %d" % number for number in range(len(contents) - start)]
         assert len(contents) - start >= record["count"]
+
+
+@pytest.mark.parametrize("load", [Load(concurrency=3), Load("poisson", rate_hz=40, concurrency=3)])
+def test_a_window_that_comes_after_a_refused_one_has_other_requests(
+    clock: FakeClock, serve: Callable[..., Served], load: Load
+) -> None:
+    served = serve(lambda _: [(20 * MS, OK)], is_stream=False)
+    measurement = warmed(served, load, clock, Rule(min_iterations=4, max_seconds=2, tolerance_percent=5))
+    for _ in range(2):
+        measurement.set_window(clock.now_ns + 100 * MS, clock.now_ns + 600 * MS)
+        while measurement._recorder.window is not None:
+            measurement.turn()
+    contents = [content for _, content in served.server.asked]
+    assert contents.count(b"1 0") == 1 and len(set(contents)) == len(contents)
 
 
 def test_an_open_load_sends_when_it_is_due_and_no_more_at_once_than_it_may(
