@@ -166,6 +166,8 @@ class Connection(asyncio.Protocol):
             return
         try:
             if self._head is None:
+                # As behind a proxy whose server has died: asked again at once, it hangs up again at once.
+                exchange.is_unreachable = True
                 raise RequestError("the connection was closed without an answer")
             # Of an answer that ends with its connection.
             self._parser.feed_eof()

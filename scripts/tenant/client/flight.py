@@ -18,7 +18,7 @@ from tenant.load import BEFORE, WINDOW, ArrivalQueue
 from tenant.loop import CAPACITY
 from tenant.recorder import Rows
 
-# Before a lane of a closed load tries again to reach a server that could not be reached.
+# Before a lane of a closed load tries again to reach a server that could not be reached, or hung up at once.
 PAUSE_SECONDS = 0.05
 Make = Callable[[int, int], Exchange]
 """The request of a stretch and a number, which counts from the stretch's start."""
