@@ -25,7 +25,8 @@ LITTLES_LAW_RATIO = 0.05
 # Standard deviations by which Poisson arrivals may miss their plan (1 clean tenant in 16 000 misses by more).
 POISSON_DEVIATIONS = 4.0
 # What is sent late seems to be answered late. If the latest requests are also the slowest, quantiles add: then a 99th
-# percentile is reported too high by this share, as much as two scrapes may leave open; a median or a mean by less.
+# percentile is reported too high by this share, as much as two scrapes may leave open. A median or a mean has a larger
+# share of error where all are late and few are slow.
 LATE_RATIO = 0.25
 # A window's edges take or give one request; the half keeps rounding out of it.
 EDGE_REQUESTS = 1.5
