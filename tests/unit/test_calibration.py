@@ -79,6 +79,14 @@ def test_with_several_requests_in_flight_it_is_as_much_more() -> None:
     assert capacity_hz(alone) == pytest.approx(80, rel=0.002)
 
 
+def test_requests_that_fail_are_no_capacity() -> None:
+    alone = tenant(0, closed_load(np.random.default_rng(1), 0.1, 0.001, 2.0))
+    # Half of the lanes are refused, each at once.
+    alone["load"] |= {"concurrency": 16, "achieved_rate_hz": 80.0}
+    alone["errors"] = 5000
+    assert capacity_hz(alone) == 80
+
+
 def test_of_a_program_that_measures_itself_it_is_the_rate() -> None:
     measured = scraped(tenant(0, closed_load(np.random.default_rng(1), 0.1, 0.1, 2.0)), [0.25, None], [80, 0])
     measured["load"]["achieved_rate_hz"] = 40.0

@@ -60,8 +60,8 @@ def capacity_hz(tenant: TenantRecord) -> float:
     that began in the window would be off by up to one: of ten, by a tenth.
     """
     load = tenant["load"]
-    if tenant.get("measured_by") == "scrape" and load:
-        # How many it works on at once is not known.
+    if load and (tenant.get("measured_by") == "scrape" or tenant["errors"]):
+        # How many it works on at once is not known; nor for how long it has worked on those that failed.
         return load["achieved_rate_hz"]
     in_flight = (load.get("concurrency") if load else None) or 1
     return in_flight * tenant["count"] / tenant["sum_seconds"]
