@@ -35,7 +35,7 @@ class Rows(NamedTuple):
     `begun` is None where iterations follow each other back to back, each beginning when it was intended to.
     `failed` holds positions, `dropped` the intended starts of requests that found the queue full, and
     `active` the begin and end of the stretch in which the loop ran. Where requests overlap, `free` is when each could
-    have been sent, and `streams` has what came of those that did not fail.
+    have been sent, and `streams` gives, once, what came of those that did not fail.
     """
 
     intended: IntArray
@@ -45,7 +45,7 @@ class Rows(NamedTuple):
     dropped: Sequence[int]
     active: tuple[int, int]
     free: IntArray | None = None
-    streams: Sequence[Stream] = ()
+    streams: Iterable[Stream] = ()
 
     def successful(self) -> Rows:
         """The same without the failed ones."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import chain
 from threading import Lock
 
 import numpy as np
@@ -144,10 +145,11 @@ class Flight:
         """`rows` for another thread, with the tokens of what is in flight."""
         rows = self._rows(now_ns)
         under_way = (exchange.stream() for exchange in list(self._out))
-        return rows._replace(streams=[*rows.streams, *(each for each in under_way if each is not None)])
+        return rows._replace(streams=chain(rows.streams, (each for each in under_way if each is not None)))
 
     def _rows(self, active_end_ns: int) -> Rows:
         done = sorted(self._done, key=lambda exchange: exchange.intended_ns)
+        # Made when they are asked for: a scrape asks for none, and holds the lock.
         good = (exchange.stream() for exchange in done if exchange.error is None)
         return Rows(
             np.array([exchange.intended_ns for exchange in done], dtype=np.int64),
@@ -157,7 +159,7 @@ class Flight:
             [] if self._queue is None else self._queue.dropped.copy(),
             (self._active_begin_ns, active_end_ns),
             np.array([exchange.free_ns for exchange in done], dtype=np.int64),
-            [each for each in good if each is not None],
+            (each for each in good if each is not None),
         )
 
     def unfinished(self, before_ns: int) -> list[int]:

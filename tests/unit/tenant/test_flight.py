@@ -12,6 +12,7 @@ from sharebench.gates.load import _littles_law_of
 from sharebench.records.types import TenantRecord
 from tenant.client.connection import Exchange
 from tenant.contract import BUCKETS_PER_DOUBLING, SMALLEST_SECONDS, Rule, TenantReport, Timed
+from tenant.exposition import Exposition
 from tenant.load import Load
 
 from .conftest import MS, FakeClock
@@ -258,6 +259,23 @@ def test_nor_does_one_that_went_away_keep_the_client_busy(clock: FakeClock, serv
     record = measured(served, Load(concurrency=4), clock, 1)
     assert record["last_error"] == "connection refused"
     assert 40 <= record["errors"] <= 4 * 22
+
+
+def test_a_scrape_in_the_window_copies_no_tokens(
+    clock: FakeClock, serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = serve(lambda _: [(5 * MS, STREAM + word()), (5 * MS, word()), (MS, DONE)])
+    measurement = warmed(served, Load(concurrency=2), clock, Rule(min_iterations=4, max_seconds=2, tolerance_percent=5))
+    measurement._shown = Exposition(cell="watched")
+    measurement.set_window(clock.now_ns + 100 * MS, clock.now_ns + 600 * MS)
+    scraped: list[object] = []
+    served.server.call_later(0.3, lambda: scraped.append(measurement.metrics()))
+    with monkeypatch.context() as patched:
+        served.server.call_later(0.29, lambda: patched.setattr(Exchange, "stream", None))
+        served.server.call_later(0.31, patched.undo)
+        while measurement._recorder.window is not None:
+            measurement.turn()
+    assert scraped and measurement.wait_record(0)["output_tokens"]["count"] == pytest.approx(180, abs=6)
 
 
 def test_what_has_ended_does_not_keep_its_request(
