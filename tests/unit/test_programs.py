@@ -108,10 +108,26 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         HTTP | {"request": {"body": "{prompt} {output_tokens}", "tokens": {"prompt": 5}}},
         [".tokens.output:", "'{output_tokens}'", "give a number"],
     ),
+    "a length for no placeholder": (
+        HTTP | {"request": {"body": "{promt} {output_tokens}", "tokens": {"prompt": 5, "output": 5}}},
+        [".tokens.prompt:", "no effect without '{prompt}' or '{prompt_ids}'"],
+    ),
+    "ids as a text": (
+        HTTP | {"request": {"body": '{"prompt": "{prompt_ids}"}', "tokens": {"prompt": 5}}},
+        [".request.body:", "'{prompt_ids}' between quotes", "remove the quotes"],
+    ),
     "half a range": (length({"min": 5}), [".tokens.prompt:", "is not a length", "{min, max}"]),
     "a spread of nothing": (length({"spread": 5, "min": 1, "max": 9}), [".tokens.prompt:", "{mean, spread}"]),
     "a range of one number": (length({"mean": 5, "max": 9}), [".tokens.prompt:", "no effect on a mean", "add one"]),
     "a range upside down": (length({"min": 9, "max": 5}), [".tokens.prompt:", "min 9 is above max 5"]),
+    "a mean above the range": (
+        length({"mean": 9, "spread": 1, "max": 5}),
+        [".tokens.prompt:", "mean 9 is above max 5"],
+    ),
+    "a mean below the range": (
+        length({"mean": 5, "spread": 1, "min": 9}),
+        [".tokens.prompt:", "mean 5 is below min 9"],
+    ),
     "too many tokens": (length(500000), [".tokens.prompt.mean:", "500000", "200000 or less"]),
     "text for a length": (length("long"), [".tokens.prompt:", "'long'", "not a mapping"]),
     "a start of a loop": ({"module": "matmul", "start": "staggered"}, [".start:", "kind: loop"]),

@@ -132,12 +132,17 @@ def _template_problems(key: str, request: Request) -> Iterator[str]:
     if request.body_file is None and not found:
         known = "{prompt}, {prompt_ids} or {output_tokens}"
         yield f"{key}.tokens: has no effect without a placeholder in the body; write {known} there, or remove it"
+    if '"{prompt_ids}"' in (request.body or ""):
+        yield f"{key}.body: '{{prompt_ids}}' between quotes is a text, not a list of ids; remove the quotes"
     for name, users in (("prompt", {"prompt", "prompt_ids"}), ("output", {"output_tokens"})):
         length: Length | None = getattr(tokens, name)
         if length is None:
             if used := found & users:
                 yield f"{key}.tokens.{name}: null fills in no '{{{min(used)}}}'; give a number, or {{min, max}}"
         else:
+            if found and not found & users:
+                where = " or ".join(f"'{{{each}}}'" for each in sorted(users))
+                yield f"{key}.tokens.{name}: has no effect without {where} in the body; write it there, or remove this"
             yield from _length_problems(f"{key}.tokens.{name}", length)
 
 
@@ -149,6 +154,10 @@ def _length_problems(key: str, length: Length) -> Iterator[str]:
         yield f"{key}: min and max have no effect on a mean without a spread; add one, or remove the mean"
     elif least is not None and most is not None and least > most:
         yield f"{key}: min {least} is above max {most}; exchange them"
+    elif length.mean is not None and least is not None and length.mean < least:
+        yield f"{key}: mean {length.mean:g} is below min {least}, so nearly all would be {least}; change one"
+    elif length.mean is not None and most is not None and length.mean > most:
+        yield f"{key}: mean {length.mean:g} is above max {most}, so nearly all would be {most}; change one"
 
 
 def missing_files(key: str, entry: Workload) -> Iterator[str]:
