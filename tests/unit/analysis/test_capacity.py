@@ -133,6 +133,13 @@ def test_the_best_level_of_a_sweep_serves_most_within_the_slo() -> None:
     assert table["best_of_sweep"].tolist() == [False, True, False], "150 tokens a second for one against 100 for two"
 
 
+def test_one_level_alone_is_the_best_of_no_sweep() -> None:
+    rows = summary_rows(pd.DataFrame([streaming("chat-4", n, 0.1, 0.01) for n in (1, 2)]))
+    asked = {"chat-4": "chat"}, ("streams", "slo")
+    [found] = capacity_table(rows, CELLS, SLO, ["chat-4"], *asked).to_dict("records")
+    assert found["capacity_tenants"] == 2 and not found["best_of_sweep"]
+
+
 def test_a_part_that_a_workload_does_not_have_asks_nothing_of_it() -> None:
     table = summary_rows(pd.DataFrame([row("mps", n, 0.1 * n) for n in (1, 2)]))
     [found] = capacity_table(table, CELLS, {"latency": 0.15, "ttft": 0.01}, ["matmul"]).to_dict("records")

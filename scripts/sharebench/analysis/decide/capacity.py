@@ -60,9 +60,12 @@ def capacity_table(
         own = {part: seconds for part, seconds in limits.items() if part in applying[workload]}
         row = _row(sorted(groups[strategy, workload], key=lambda row: row.replicas), limits, own)
         rows.append(row | {"memory_overhead_mib": overhead.get((strategy, workload), math.nan)})
-    of_sweeps = (row for row in rows if row["workload"] in sweeps and row.get("capacity_hz"))
+    of_sweeps = (row for row in rows if row["workload"] in sweeps)
     for levels in grouped(of_sweeps, lambda row: (row["strategy"], sweeps[str(row["workload"])])).values():
-        max(levels, key=_served)["best_of_sweep"] = True
+        serving = [row for row in levels if row.get("capacity_hz")]
+        # A level that was measured alone is the best of nothing.
+        if serving and len(levels) > 1:
+            max(serving, key=_served)["best_of_sweep"] = True
     return frame("capacity", rows, studies=studies)
 
 
