@@ -74,7 +74,12 @@ def test_a_median_of_any_part_goes_after_a_tail() -> None:
     coarse = server("coarse", 0.05, 0.005, "p50")
     assert [each.option.strategy for each in advise([coarse, MPS], asked(2))] == ["mps", "coarse"]
     found = answer("chat", [coarse], asked(2), None)
-    assert "Of what meets the SLO, only the TTFT p50 is known: the sample has no tail." in found.reasons
+    of = "Of what meets the SLO, only the TTFT p50"
+    assert f"{of} and the TPOT p50 are known: the sample has no tail." in found.reasons
+    alone = answer("chat", [coarse], asked(2, ttft=0.3), None)
+    assert f"{of} is known: the sample has no tail." in alone.reasons
+    [row] = rows("chat", [coarse], asked(2), {"coarse": Strategy("coarse", ("mps",))}, None)
+    assert row["verdict"] == "meets the SLO by its TTFT p50 and TPOT p50"
 
 
 def test_the_answer_names_part_tokens_and_what_would_change_it() -> None:

@@ -116,8 +116,8 @@ def _verdict(plan: Plan, question: Question) -> str:
     parts = plan.level.parts(question) if plan.level else []
     if plan.level is None or not parts:
         return "possible"
-    coarse = next((each.name for each in parts if each.percentile != PERCENTILES[0]), None)
-    by_what = "" if coarse is None else f" by its {coarse}"
+    coarse = [each.name for each in parts if each.percentile != PERCENTILES[0]]
+    by_what = f" by its {' and '.join(coarse)}" if coarse else ""
     is_sure = all((each.time.high or math.inf) <= (each.limit_seconds or math.inf) for each in parts)
     return f"meets the SLO{by_what}{'' if is_sure else NOT_SURELY}"
 
@@ -135,8 +135,9 @@ def answer(workload: str, options: Sequence[Option], question: Question, shares:
     best, *others = plans
     reasons = []
     if best.is_typical and best.level:
-        coarse = next(each.name for each in best.level.parts(question) if each.percentile not in TAILS)
-        reasons.append(f"Of what meets the SLO, only the {coarse} is known: the sample has no tail.")
+        coarse = [each.name for each in best.level.parts(question) if each.percentile not in TAILS]
+        known = f"the {' and the '.join(coarse)} {'is' if len(coarse) == 1 else 'are'}"
+        reasons.append(f"Of what meets the SLO, only {known} known: the sample has no tail.")
     if alike := [each.option.strategy for each in others if each.is_alike and each.rank == best.rank]:
         more = f" and {len(alike) - SHOWN} more" if len(alike) > SHOWN else ""
         what = "mean latency" if best.level and best.level.promptness else "throughput"
