@@ -140,6 +140,10 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a sweep of nothing": (HTTP | {"load": {"concurrency": []}}, [".load.concurrency:", "empty", "at least one"]),
     "a sweep with none in it": (HTTP | {"load": {"concurrency": [1, 0]}}, [".load.concurrency:", "0", "1 or more"]),
     "a sweep with one twice": (HTTP | {"load": {"concurrency": [4, 4]}}, [".load.concurrency:", "4", "listed twice"]),
+    "a sweep with nothing in it": (
+        HTTP | {"load": {"concurrency": [1, None]}},
+        [".load.concurrency:", "null is not a whole number ("],
+    ),
     "two sweeps": (
         HTTP | {"load": {"arrival": "poisson", "rate_hz": [1, 2], "concurrency": [1, 2]}},
         [".load:", "concurrency and rate_hz", "keep one number"],

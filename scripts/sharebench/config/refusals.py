@@ -157,7 +157,8 @@ def _problem(details: ErrorDetails, place: _Place) -> str:
             problem = details["msg"]
         case _ if kind.removesuffix("_type").removesuffix("_error") in WANTED:
             problem = f"is not {WANTED[kind.rpartition('_')[0]]}"
-            if place.rules and not place.is_item and NoneType in types_in(place.rules.annotation):
+            can_be_null = place.rules and not place.is_item and NoneType in types_in(place.rules.annotation)
+            if can_be_null and value is not None:
                 problem += " or null"
             if kind in ("model_type", "dict_type"):
                 problem += "; write it as {key: value} with a space after the colon"
