@@ -229,8 +229,15 @@ def test_its_code_is_that_of_programs_and_of_no_loop() -> None:
     assert digests[2] == digests[3]
 
 
+BLOCKS_OF_VLLM = r"^```yaml\n((?:(?!^```).)*vllm, serve.*?)^```"
 PAGES = [Path(__file__).parents[2] / page for page in ("README.md", "docs/your-own-workload.md")]
 TEXT = "\n".join(page.read_text() for page in PAGES)
+
+
+@pytest.mark.parametrize("block", re.findall(BLOCKS_OF_VLLM, TEXT, flags=re.MULTILINE | re.DOTALL))
+def test_no_vllm_of_the_pages_takes_a_neighbour_that_starts_for_its_own_memory(block: str) -> None:
+    (server,) = yaml.safe_load(block)[W].values()
+    assert server.get("start") == "staggered" or "--kv-cache-memory-bytes" in server["command"]
 
 
 @pytest.mark.parametrize("block", re.findall(r"^```yaml\n(.*?)^```", TEXT, flags=re.MULTILINE | re.DOTALL))
