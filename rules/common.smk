@@ -36,6 +36,7 @@ try:
         dataset.check_whole(STUDY)
     # What the command line and its config files say, with the defaults too.
     QUESTION = dataset.question(ASKED, config_given(), config_of_command(), STUDY)
+    STUDY = dataset.with_question(STUDY, QUESTION)
     NOT_SHOWN = dataset.not_shown(STUDY, config_of_files())
 except (configuration.ConfigError, dataset.DataSetError) as error:
     sys.exit(str(error))

@@ -72,5 +72,6 @@ def test_advise_on_a_data_set_tables_it_first(finished: Checkout) -> None:
     assert "alpha: take mps on 1 device: " in asked.out and "beta: " in asked.out
     assert tabled(set()).keys() - asked.jobs.keys() == {"decide", "figures", "report"}
     assert (finished.root / "results/from/theirs/tables/advice.md").exists()
+    assert "goodput_hz" in rows(finished.root / "results/from/theirs/tables/cells.csv")[0], "by the SLO that is asked"
     asked = finished.run("advise", config=[f"from={data}", "slo={latency_ms: 12}", "tenants=2", "workloads=alpha"]).ok()
     assert "alpha: take mps on 1 device: " in asked.out and "beta: " not in asked.out

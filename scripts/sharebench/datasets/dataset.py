@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from sharebench.config import load as configuration
 from sharebench.core import run_record
@@ -187,6 +187,12 @@ def question(asked: StudyConfig, given: Collection[str], typed: Collection[str],
             f"config: workloads: {', '.join(missing)}: not in {study.config['from']}; it has {', '.join(there)}"
         )
     return {**about, "workloads": asked["workloads"]}
+
+
+def with_question(study: Study, question: Question) -> Study:
+    """The study with the SLO and the price that are asked for now: its tables have goodput and costs by them."""
+    by = {"slo": question["slo"], "price_per_hour": question["price_per_hour"]}
+    return Study(cast(StudyConfig, {**study.config, **by}))
 
 
 def asked(question: Question, study: Study) -> str:
