@@ -19,7 +19,8 @@ def test_a_clean_cell_passes_everything_without_a_word():
     found = gates.evaluate(factories.record("mps", [[0.005] * 400, [0.006] * 333]))
     assert all(each["passed"] and each["message"] == "" for each in found)
     assert {each["name"] for each in found} == {
-        "evidence", "window_coverage", "window_length", "nothing_finished", "output_digest", "drained_queue",
+        "evidence", "window_coverage", "window_length", "nothing_finished", "failed_share", "output_digest",
+        "drained_queue",
         "cpu_stolen", "cpu_throttled", "clock_error", "censored", "errors", "steady", "drift", "level_shift", "stall",
         "foreign_cpu",
     }  # fmt: skip
@@ -90,6 +91,16 @@ def test_each_gate_fails_alone_and_says_why(changes, name, severity, value, mess
     assert failed[0]["value"] == value
     assert re.search(message, failed[0]["message"])
     assert gates.is_valid(record) == (severity == "warning")
+
+
+def test_what_survives_many_failures_is_no_measurement():
+    for errors, is_valid in ((17, True), (18, False)):
+        record = changed(factories.record("mps", [[0.005] * 400, [0.006] * 333]), {"tenants.1.errors": errors})
+        record["gates"] = gates.evaluate(record)
+        assert gates.is_valid(record) == is_valid
+    found = gate(record, "failed_share")
+    assert (found["value"], found["severity"]) == (pytest.approx(18 / 351), "invalid")
+    assert found["message"] == "5.1% of what tenant 1 began failed, and has no latency"
 
 
 def test_another_limit_of_steal_is_in_the_record(monkeypatch):

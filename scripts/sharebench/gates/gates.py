@@ -41,6 +41,8 @@ THROTTLED_PERCENT = 1.0
 # Whether an iteration that is longer than the window begins in it is chance, and tenants without one are left out:
 # those that are left would seem twice as fast, or more. Half the window is far enough from that.
 ITERATION_RATIO = 0.5
+# If more fails, the 95th percentile of all that began is not known.
+FAILED_RATIO = 0.05
 # The tenants' windows may be shifted against each other by no more than this share of their length.
 CLOCK_RATIO = 0.01
 # An iteration that takes this share of the window, and this multiple of the median, is an outlier: the mean is longer
@@ -52,7 +54,7 @@ FOREIGN_PERCENT = 10.0
 # Not of programs that run to their end: they have no iterations, and no window but their own.
 OF_ITERATIONS = ("window_coverage", "censored", "errors", "steady", "drift")
 # A fault in mid-window changes the window, and no process has the CPU time of one that has died.
-NOT_WITH_A_FAULT = ("window_length", "drift", "level_shift", "stall", "foreign_cpu", "queue_growth")
+NOT_WITH_A_FAULT = ("window_length", "drift", "level_shift", "stall", "foreign_cpu", "queue_growth", "failed_share")
 
 Check = Callable[[CellRecord], Verdict | None]
 
@@ -149,6 +151,17 @@ def _nothing_finished(record: CellRecord) -> Verdict:
         seconds = window_seconds(record)
         why = f"no {what} began in the window of {seconds:g} s and ended; set a longer one (window_seconds)"
     return at_most(len(idle), 0, f"tenant {tenant['index']}: {why}")
+
+
+def _failed_share(record: CellRecord) -> Verdict | None:
+    """What failed has no latency, so that those of the others, which may be the quick ones, would stand for it."""
+    shares = [
+        (tenant["errors"] / (tenant["errors"] + tenant["count"]), FAILED_RATIO, tenant["index"])
+        for tenant in record["tenants"]
+        if tenant["errors"]
+    ]
+    none = Verdict(0, FAILED_RATIO, True, "")
+    return worst_of(shares, "{value:.1%} of what tenant {tenant} began failed, and has no latency", none)
 
 
 def _output_digest(record: CellRecord) -> Verdict | None:
@@ -273,6 +286,7 @@ INVALID = _by_name(
     _window_coverage,
     _window_length,
     _nothing_finished,
+    _failed_share,
     _output_digest,
     _drained_queue,
     _cpu_stolen,
