@@ -152,10 +152,14 @@ def test_a_command_that_the_daemon_does_not_know_is_refused(daemon: MpsDaemon) -
 
 def test_variables_are_those_that_a_process_was_started_with() -> None:
     ours = {"CUDA_MPS_CLIENT_PRIORITY": "1", "OTHER": "2"}
-    process = subprocess.Popen(["sleep", "60"], env=ours)
+    # Until its first word, /proc may show no variables yet.
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", "echo; read end"], env=ours, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     try:
+        assert process.stdout is not None and process.stdout.readline() == b"\n"
         assert mps.variables_of(process.pid, mps.CLIENT_VARIABLES) == {"CUDA_MPS_CLIENT_PRIORITY": "1"}
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
     assert mps.variables_of(process.pid, mps.CLIENT_VARIABLES) == {}

@@ -79,7 +79,8 @@ def test_its_cpu_time_is_not_that_of_others(tmp_path: Path) -> None:
     measured = run(tmp_path, exiting(busy), replicas=1)
     (tenant,) = measured["tenants"]
     seconds = measured["window"]["end_monotonic_seconds"] - measured["window"]["start_monotonic_seconds"]
-    assert 0.1 < tenant["cpu"]["cpu_seconds"] <= seconds
+    # Some of it is from before its release, when it was not itself yet.
+    assert 0.1 < tenant["cpu"]["cpu_seconds"] <= seconds + 0.1
     own_percent = 100 * tenant["cpu"]["cpu_seconds"] / (seconds * len(CORES))
     assert measured["telemetry"]["foreign_cpu_percent"] < 100 - own_percent + 15
 
