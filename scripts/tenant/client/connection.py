@@ -93,6 +93,8 @@ class Connection(asyncio.Protocol):
 
     # For the parser, whose output is taken at once.
     connected = True
+    # Of aiohttp before 3.9.
+    _reading_paused = False
 
     def pause_reading(self) -> None:
         """Never needed."""

@@ -1,7 +1,7 @@
 """Container images without Docker or a registry: one archive in the format of `docker save`.
 
 containerd (`ctr images import`) and kind (`kind load image-archive`) read it. All images but `pause` stand on one root
-file system: Debian with Python, numpy and prometheus_client, which is what a tenant needs.
+file system: Debian with Python, numpy and prometheus_client, which is what a tenant needs, and aiohttp for clients.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from cluster.testbed.errors import TestbedError
 from cluster.testbed.instance import cache, locked
 
 SUITE = "bookworm"
-PACKAGES = "python3,python3-numpy,python3-prometheus-client,mount"  # mount: for `mps-control-daemon mount-shm`
+# mount: for `mps-control-daemon mount-shm`
+PACKAGES = "python3,python3-numpy,python3-prometheus-client,python3-aiohttp,mount"
 REGISTRY = "testbed.local"  # does not exist, so that nothing is ever pulled
 NAMES = ("pause", "python", "nvidia", "mig", "dra")
 PAUSE, PYTHON, GPU, MIG, DRA = (f"{REGISTRY}/{name}:1" for name in NAMES)
