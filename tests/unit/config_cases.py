@@ -72,6 +72,10 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["'streams'", "'cpu'", "no streams", "can: nvidia, simulated"],
     ),
     "baseline on the stand-in": ({"baseline": "streams"}, ["baseline:", "'streams'", "can: nvidia, simulated"]),
+    "a library for launches on the stand-in": (
+        {"strategies": ["hami-core"]},
+        ["strategies:", "'hami-core'", "'cpu'", "no hami-core", "one that can: nvidia"],
+    ),
     "nvidia": ({"node": "nvidia"}, ["node:", "'nvidia'", "no NVIDIA GPU", "use cpu for the stand-in, or simulated"]),
     "streams in a cluster": (
         KUBERNETES | {"strategies": ["streams"]},

@@ -61,6 +61,10 @@ CATALOGUES: dict[str, tuple[dict[str, Any], list[str]]] = {
         {f"{S}.time-slicing.thread_percent": 50},
         [f"{S}.time-slicing.thread_percent:", "50", "no effect without mps", "remove it"],
     ),
+    "priority under a library": (
+        {f"{S}.hami-core": {"mechanism": "hami-core", "priority": [0, 1]}},
+        [f"{S}.hami-core.priority:", "[0, 1]", "no effect without mps", "remove it"],
+    ),
     "memory limit without mps": (
         {f"{S}.mig.memory_percent": "100/N"},
         [f"{S}.mig.memory_percent:", "'100/N'", "without mps"],

@@ -33,7 +33,7 @@ def test_in_mig_mode_it_is_the_largest_instance_of_the_study(
     mock_nvml.write_text(f"{layout}\n")
     asked = load(study({"node": "simulated", "strategies": ["mig", "mig-mps"], "workloads": ["matmul"]}))
     asked["strategy_catalogue"]["mig-mps"]["instances"] = 1
-    node = NvidiaNode({"gpu": "0", "python": "auto", "may_change": []}, tmp_path)
+    node = NvidiaNode({"gpu": "0", "python": "auto", "hami_core": None, "may_change": []}, tmp_path)
     strategies = Study(asked).strategies
     assert alone(strategies, ["mig", "mig-mps"], node, {"params": {}}).name == chosen
 

@@ -205,7 +205,7 @@ def test_from_an_existing_folder_asks_nothing_of_this_node(tmp_path: Path) -> No
 def test_every_built_in_strategy_runs_somewhere() -> None:
     for strategy in catalogue(load(study({}))).values():
         able = capabilities.kinds_that_can(strategy, "device-plugin")
-        assert ("kubernetes" if strategy.access else "simulated") in able
+        assert ("kubernetes" if strategy.access else "nvidia") in able
 
 
 @pytest.mark.parametrize("name", [name for name, entry in files()[W].items() if "tenants" not in entry])

@@ -33,7 +33,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, may_change: tuple[str,
     (tmp_path / "host").mkdir(exist_ok=True)
     folder = tmp_path / "node"
     folder.mkdir(exist_ok=True)
-    return NvidiaNode({"gpu": "0", "python": "auto", "may_change": list(may_change)}, folder)
+    return NvidiaNode({"gpu": "0", "python": "auto", "hami_core": None, "may_change": list(may_change)}, folder)
 
 
 def state(name: str, replicas: int | None = None, block: int = 1) -> State:

@@ -65,7 +65,7 @@ def published(config: StudyConfig) -> dict[str, Any]:
         "results": dataset.portable(config["results"]),
         "from": dataset.portable(config["from"]) if config["from"] else None,
         **{key: [dataset.portable(folder) for folder in config[key]] for key in ("datasets", "parts")},
-        "nvidia": nvidia | {"python": dataset.portable(nvidia["python"]), "gpu": gpu},
+        "nvidia": nvidia | {"python": dataset.portable(nvidia["python"]), "gpu": gpu, "hami_core": None},
         "kubernetes": cluster,
     }
 

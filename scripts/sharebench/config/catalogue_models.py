@@ -117,8 +117,8 @@ class Strategy(Section):
     description: Text = ""
     """One sentence for a person."""
     mechanism: Annotated[Unique[Mechanism], Field(min_length=1, max_length=2)]
-    """What is done to the device; two mechanisms are layers, the outer one first. `exclusive`, `time-slicing`, `mps`,
-    `mig`, `streams`, `sequential`, `[mig, time-slicing]` or `[mig, mps]`."""
+    """What is done to the device; two mechanisms are layers, the outer one first. `exclusive`, `time-slicing`,
+    `hami-core`, `mps`, `mig`, `streams`, `sequential`, `[mig, time-slicing]` or `[mig, mps]`."""
     replicas: Maybe[Annotated[Unique[Tenants], Field(min_length=1)]] = None
     """Numbers of tenants for this strategy, in place of the study's; `[1]` for `exclusive`."""
     access: Maybe[Access] = None
@@ -137,12 +137,14 @@ class Strategy(Section):
     instances: Maybe[Count] = None
     """MIG instances that the tenants share; `null` makes one per tenant. Layers need it."""
     thread_percent: Maybe[Share] = None
-    """Share of the SMs that a tenant may use under `mps`, or `100/N` where N is the number of tenants; at most 100. A
-    list such as `[60, 20, 20]` has each tenant's own, and sets the number of tenants."""
+    """Share of the SMs that a tenant may use under `mps`, of their time under `hami-core`, or `100/N` where N is the
+    number of tenants; at most 100. A list such as `[60, 20, 20]` has each tenant's own, and sets the number of
+    tenants."""
     memory_percent: Maybe[Share] = None
     """The same of the memory."""
     memory_limit: Maybe[Memory] = None
-    """Memory that a tenant may use under `mps`, such as `5Gi`, in place of `memory_percent`; or a list."""
+    """Memory that a tenant may use under `mps` or `hami-core`, such as `5Gi`, in place of `memory_percent`; or a
+    list."""
     priority: Maybe[Annotated[List[Numeric[Annotated[int, Field(ge=0, le=1)]]], Each]] = None
     """Priority of each tenant under `mps`: 0 is normal, 1 below normal."""
     pod: Maybe[Pod] = None

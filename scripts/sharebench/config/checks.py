@@ -18,7 +18,7 @@ from sharebench.config.words import shown, unknown
 from sharebench.core import faults
 from sharebench.core.capabilities import KINDS, KNOWN_LAYERS, can, kinds_that_can, resolve_node
 from sharebench.core.pod_template import PLACEHOLDERS, names_in, texts
-from sharebench.core.strategies import AGAIN, LIMITS, catalogue
+from sharebench.core.strategies import AGAIN, HAMI_CORE, LIMITS, catalogue
 from sharebench.core.study_config import has_jobs
 
 # Files next to nodes/{strategy}.json, and the config's word for no baseline.
@@ -85,8 +85,9 @@ def _strategy_entry(key: str, name: str, entry: Strategy) -> Iterator[str]:
     needs = dict.fromkeys(("profile", "profiles", "instances", "claim_per"), "mig")
     needs |= dict.fromkeys(LIMITS, "mps") | {"interval": "time-slicing"}
     for option, mechanism in needs.items():
-        is_schedulers = entry.pod is not None and mechanism == "mps"
-        if getattr(entry, option) is not None and mechanism not in mechanisms and not is_schedulers:
+        is_limited = entry.pod is not None or (HAMI_CORE in mechanisms and option != "priority")
+        has_effect = mechanism in mechanisms or (mechanism == "mps" and is_limited)
+        if getattr(entry, option) is not None and not has_effect:
             yield f"{key}.{option}: {shown(getattr(entry, option))} has no effect without {mechanism}; remove it"
     yield from _limits(key, entry)
     if entry.pod is not None:

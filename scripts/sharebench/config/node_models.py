@@ -102,6 +102,8 @@ class Nvidia(Section):
     """Which GPU is shared, by its index or UUID (`nvidia-smi -L`); tenants do not see the others."""
     python: Name = "auto"
     """Interpreter with the frameworks that tenants need; `auto` takes `.venv-gpu`, made by `make gpu-env`."""
+    hami_core: Maybe[Name] = None
+    """Path of HAMi-core's `libvgpu.so`, for the mechanism [`hami-core`](../docs/strategies/schedulers.md)."""
     may_change: Unique[Literal["mig"]] = []
     """What the pipeline may change and restore: `mig` makes and removes MIG instances (MIG mode must be on already)."""
 

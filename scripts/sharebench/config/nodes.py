@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 from sharebench.config.models import Config
 from sharebench.config.node_models import Kubernetes, Nvidia, StandIn
@@ -52,6 +53,8 @@ def _gpu_host(options: Nvidia) -> Iterator[str]:
         )
     elif not python.is_file():
         yield f"nvidia.python: {str(python)!r} is not a file; give the path of a Python interpreter"
+    if options.hami_core is not None and not Path(options.hami_core).is_file():
+        yield f"nvidia.hami_core: {options.hami_core!r} is not a file; give the path of HAMi-core's libvgpu.so"
 
 
 def _cluster(options: Kubernetes) -> Iterator[str]:

@@ -48,14 +48,18 @@ class NodeKind:
     """Whether its windows take no time, and its tenants run no code."""
 
 
+ELSEWHERE_TOO = frozenset(MECHANISMS) - {"hami-core"}
+"""What not only an NVIDIA GPU of this host can do."""
 KINDS: Mapping[str, NodeKind] = {
     # A stand-in shares cores by affinity: nothing caps a share of threads or memory, there are no streams.
-    "cpu": NodeKind("host.cpu.CpuNode", 1.5, Capability(frozenset(MECHANISMS) - {"streams"}, limits=False)),
+    "cpu": NodeKind("host.cpu.CpuNode", 1.5, Capability(ELSEWHERE_TOO - {"streams"}, limits=False)),
     "nvidia": NodeKind("host.nvidia.NvidiaNode", 10.0, Capability(own_limits=True), has_gpus=True),
-    "simulated": NodeKind("simulated.node.SimulatedNode", 0.2, Capability(own_limits=True), is_virtual=True),
+    "simulated": NodeKind(
+        "simulated.node.SimulatedNode", 0.2, Capability(ELSEWHERE_TOO, own_limits=True), is_virtual=True
+    ),
     "kubernetes": NodeKind("kubernetes.node.ClusterNode", 15.0, None, has_gpus=True, is_slow_to_switch=True),
 }
-IN_PODS = frozenset(MECHANISMS) - {"streams", "sequential"}
+IN_PODS = ELSEWHERE_TOO - {"streams", "sequential"}
 # What a cluster can do depends on how tenants reach the GPU.
 OF_ACCESS: Mapping[str, Capability] = {
     # Its MPS always caps a tenant at its even share, and is refused on MIG instances, with that as the cell's reason.

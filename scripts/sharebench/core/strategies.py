@@ -25,6 +25,7 @@ WHOLE_GPU: PodSpec = {
 }
 MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)
 LIMITS = ("thread_percent", "memory_percent", "memory_limit", "priority")
+HAMI_CORE = "hami-core"
 AGAIN = "-again"
 # Clients of one MPS server up to CUDA 13.0 (60 from 13.1 on).
 MPS_CLIENTS = 48
@@ -194,6 +195,13 @@ def by_template(strategy: Strategy) -> Strategy:
     return replace(strategy, thread_percent=threads, memory_percent=memory, pod=pod)
 
 
+def by_library(strategy: Strategy) -> Strategy:
+    """The strategy as HAMi-core does it, which knows whole percent of a GPU's time."""
+    if strategy.mechanisms != (HAMI_CORE,):
+        return strategy
+    return replace(strategy, thread_percent=in_whole_percent(strategy.thread_percent))
+
+
 def by_claims(strategy: Strategy) -> Strategy:
     """The strategy as a DRA driver does it: it takes shares of the SMs in whole percent."""
     if strategy.access != "dra":
@@ -226,7 +234,7 @@ def on_node(config: StudyConfig, kind: str) -> dict[str, Strategy]:
     """The strategies of `catalogue` as this kind of node does them."""
     known = catalogue(config)
     if kind != "kubernetes":
-        return known
+        return {name: by_library(strategy) for name, strategy in known.items()}
     default = config["kubernetes"]["access"]
     placed = {name: replace(strategy, access=strategy.access or default) for name, strategy in known.items()}
     return {name: by_claims(by_template(by_device_plugin(strategy))) for name, strategy in placed.items()}

@@ -20,7 +20,7 @@ from sharebench.core.spec import (
 
 Kind = Literal["cpu", "nvidia", "simulated", "kubernetes"]
 """A kind of node."""
-Mechanism = Literal["exclusive", "time-slicing", "mps", "mig", "streams", "sequential"]
+Mechanism = Literal["exclusive", "time-slicing", "hami-core", "mps", "mig", "streams", "sequential"]
 Access = Literal["device-plugin", "dra", "static"]
 Interval = Literal["default", "short", "medium", "long"]
 """How a DRA driver is asked for the length of a time slice."""
@@ -117,6 +117,7 @@ class NvidiaOptions(TypedDict):
 
     gpu: str
     python: str
+    hami_core: str | None
     may_change: list[Literal["mig"]]
 
 

@@ -6,7 +6,7 @@ Where a study has measured the same thing, that counts instead.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sharebench.core.strategies import LIMITS, Strategy
+from sharebench.core.strategies import HAMI_CORE, LIMITS, Strategy
 
 MEASURED, DOCUMENTED, UNKNOWN = "measured", "documented", "unknown"
 MIG_GUIDE = "NVIDIA MIG user guide"
@@ -37,6 +37,8 @@ def performance_isolation(strategy: Strategy) -> Evidence:
         reason = f"not between tenants of one instance ({MIG_GUIDE})"
     elif strategy.mechanisms[0] == "time-slicing":
         reason = f"every tenant waits for the turns of the others ({KUBECON})"
+    elif strategy.mechanisms == (HAMI_CORE,):
+        reason = "launches are delayed to keep a share on average, and the GPU is time-sliced (HAMi-core README)"
     elif limited(strategy):
         reason = f"limits on SMs are ceilings, cache and bandwidth are shared ({MPS_GUIDE})"
     return Evidence(False, DOCUMENTED, reason)
@@ -59,6 +61,8 @@ def fault_isolation(strategy: Strategy) -> Evidence:
 EFFORTS: Mapping[tuple[str, ...], str] = {
     ("exclusive",): "none",
     ("time-slicing",): "none: what a GPU does by itself",
+    (HAMI_CORE,): "a library built and preloaded into each tenant",
+    (HAMI_CORE, "limits"): "a library built and preloaded into each tenant, and its limits to be chosen",
     ("mps",): "a daemon next to the tenants",
     ("mps", "limits"): "a daemon, and limits to be chosen per tenant",
     ("mig",): "instances made in advance, on an idle GPU",

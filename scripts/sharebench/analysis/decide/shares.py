@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sharebench.core.strategies import MPS_CLIENTS, Strategy, slices_of
+from sharebench.core.strategies import HAMI_CORE, MPS_CLIENTS, Strategy, slices_of
 from sharebench.core.study_config import StudyConfig
 from sharebench.records.types import NodeFacts
 
@@ -75,8 +75,10 @@ class Part:
 
 def parts(strategy: Strategy, replicas: int, device: Device) -> tuple[Part, ...] | None:
     """The parts that `replicas` tenants have; None where the size of one, or what slows them, is not known."""
-    if strategy.mechanisms[-1] == "time-slicing" and strategy.thread_percent is not None:
-        # Another scheduler's library delays them besides.
+    if HAMI_CORE in strategy.mechanisms or (
+        strategy.mechanisms[-1] == "time-slicing" and strategy.thread_percent is not None
+    ):
+        # A library delays them besides.
         return None
     if strategy.is_unequal:
         # The parts know tenants that are alike.

@@ -15,13 +15,14 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
+import sharebench.nodes.host.hami_core as hami_core
 import sharebench.nodes.host.mig as mig
 import sharebench.nodes.host.mps as mps
 from sharebench.config.workloads import is_one_launch
 from sharebench.core.capabilities import gpu_python
 from sharebench.core.files import Damaged, read_json, write_json
 from sharebench.core.spec import Spec, WorkloadSpec, limits_of, runs_to_its_end
-from sharebench.core.strategies import MPS_CLIENTS, Strategy, profile_matches
+from sharebench.core.strategies import HAMI_CORE, MPS_CLIENTS, Strategy, profile_matches
 from sharebench.core.study_config import NvidiaOptions
 from sharebench.core.units import MEBIBYTE
 from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
@@ -159,7 +160,7 @@ class NvidiaNode(Node):
             return why
         if compute_mode == "PROHIBITED":
             return "the GPU's compute mode is PROHIBITED; its owner can set it: nvidia-smi -c DEFAULT"
-        if compute_mode.startswith("EXCLUSIVE") and inner == "time-slicing" and replicas > 1:
+        if compute_mode.startswith("EXCLUSIVE") and inner in ("time-slicing", HAMI_CORE) and replicas > 1:
             return f"the GPU's compute mode is {compute_mode}, one process only; its owner can set DEFAULT"
         if inner == "mps":
             per_daemon = -(-replicas // strategy.groups(replicas))
@@ -167,6 +168,8 @@ class NvidiaNode(Node):
                 return why
             if per_daemon > MPS_CLIENTS:
                 return f"{per_daemon} clients of one MPS server are more than {MPS_CLIENTS}"
+        if inner == HAMI_CORE and (why := hami_core.missing(self.options["hami_core"], self.gpu.index)) is not None:
+            return why
         if strategy.mechanisms[0] == "mig":
             return self._mig_infeasible(strategy, replicas)
         if self.gpu.mig_is_on():
@@ -238,7 +241,11 @@ class NvidiaNode(Node):
                 PIPE_VARIABLE: str(self._daemon_folder(group) / "pipe"),
             }
             own, memory_bytes = limits_of(limits, index), targets[group].memory_bytes
-            variables |= mps.client_variables(own.besides(shared), memory_bytes)
+            if strategy.mechanisms == (HAMI_CORE,):
+                region = self._regions / str(index)
+                variables |= hami_core.variables(str(self.options["hami_core"]), region, own, memory_bytes)
+            else:
+                variables |= mps.client_variables(own.besides(shared), memory_bytes)
             variables |= probe(own.memory_bytes(memory_bytes))
             grants.append(Grant(index, group, environment=variables, process=process))
         return grants
@@ -274,6 +281,13 @@ class NvidiaNode(Node):
         running = sum(daemon.pid is not None for daemon in self._daemons())
         if self.current() != state.key or running != len(self._shared(state)):
             self._move(state)
+        if state.strategy.mechanisms == (HAMI_CORE,):
+            hami_core.begin(self._regions)
+
+    @property
+    def _regions(self) -> Path:
+        """A file for each tenant, in which HAMi-core counts what all its processes use."""
+        return self.host_folder / HAMI_CORE
 
     def mark_dirty(self) -> None:
         """Restart the MPS daemons: one whose client died may fail the next (NVIDIA, Multi-Process Service)."""
@@ -353,6 +367,8 @@ class NvidiaNode(Node):
                 changes.append("uses the MIG instances that exist")
         if strategy.mechanisms[-1] == "mps":
             changes.append("starts an MPS daemon of its own, stopped at the next switch and when the run ends")
+        if strategy.mechanisms == (HAMI_CORE,):
+            changes.append("changes nothing on this GPU; HAMi-core is loaded into the tenants")
         return "; ".join(changes) or "changes nothing on this GPU; tenants end with their cell"
 
 

@@ -1,11 +1,12 @@
 """Evidence that a strategy was active on a GPU: from NVML, the MPS daemons, and the tenants themselves."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+import sharebench.nodes.host.hami_core as hami_core
 from sharebench.core.spec import TenantLimits, limits_of
-from sharebench.core.strategies import Strategy
+from sharebench.core.strategies import HAMI_CORE, Strategy
 from sharebench.core.units import MEBIBYTE
 from sharebench.nodes.contract import Evidence, Grant, is_external_server, item
 from sharebench.nodes.host.mps import CLIENT_VARIABLES, MpsDaemon, variables_of
@@ -54,10 +55,18 @@ def collect(
     if are_unseen := any(kinds.keys().isdisjoint(family) for family in exited):
         were_clients = None
     evidence: Evidence = []
+    by_library = strategy.mechanisms == (HAMI_CORE,)
     for grant, record, family in zip(grants, records, families, strict=True):
+        if by_library:
+            evidence += hami_core.evidence(grant, family)
         if "measured_by" not in record:
-            own = limits_of(limits, grant.index)
-            evidence += _from_inside(targets[grant.group], own, grant, record["view"])
+            own, target, view = limits_of(limits, grant.index), targets[grant.group], record["view"]
+            if by_library:
+                total, limit = view and view["memory_total_bytes"], own.memory_bytes(target.memory_bytes)
+                evidence += hami_core.shown_memory(limit, target.memory_bytes, total, f"tenant {grant.index}")
+                # It delays launches; SMs it does not hide.
+                own = replace(own, thread_percent=None)
+            evidence += _from_inside(target, own, grant, view)
         elif (outside := record.get("outside")) is not None:
             on_gpu = [pid for pid in family if pid in kinds]
             evidence += _from_outside(targets[grant.group], grant, outside, on_gpu, family in exited)

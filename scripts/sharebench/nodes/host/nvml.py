@@ -77,6 +77,11 @@ class Gpu:
     def digest(self) -> str:
         return device_digest(self.uuid)
 
+    @property
+    def index(self) -> int:
+        """NVML's, from 0."""
+        return int(pynvml.nvmlDeviceGetIndex(self.handle))
+
     @cached_property
     def sm_count(self) -> int:
         """Streaming multiprocessors of the whole GPU: its CUDA cores over those of one SM. Raises NodeError."""

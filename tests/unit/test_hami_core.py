@@ -1,0 +1,152 @@
+"""HAMi-core on a host: what tenants are started with, and what proves that the library was in them."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.studies import study
+from unit.test_nvidia_evidence import GIB, Gpu, broken, view
+
+from sharebench.config.load import load
+from sharebench.core.strategies import Strategy, on_node
+from sharebench.nodes.contract import Grant, State
+from sharebench.nodes.host import hami_core, nvidia
+from sharebench.nodes.host.nvidia import NvidiaNode
+from sharebench.nodes.host.nvidia_evidence import collect
+from sharebench.nodes.host.nvml import Gpu as RealGpu
+from sharebench.nodes.host.nvml import Occupant
+
+HAMI_CORE = on_node(load(study({"node": "simulated"})), "nvidia")["hami-core"]
+SHARED_REGION = "CUDA_DEVICE_MEMORY_SHARED_CACHE"
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    """A library that does nothing."""
+    built = tmp_path / "libvgpu.so"
+    subprocess.run(["gcc", "-shared", "-x", "c", "/dev/null", "-o", str(built)], check=True)
+    return built
+
+
+@pytest.fixture
+def node(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mock_nvml: Path) -> NvidiaNode:
+    monkeypatch.setattr(nvidia, "HOST_FOLDER", tmp_path)
+    return NvidiaNode({"gpu": "0", "python": "auto", "hami_core": str(library), "may_change": []}, tmp_path)
+
+
+def test_each_tenant_has_its_limits_and_a_region_of_its_own(node: NvidiaNode, library: Path) -> None:
+    own = [grant.environment for grant in node.grants(HAMI_CORE, 3)]
+    assert node.infeasible(HAMI_CORE, 3) is None
+    assert {each["LD_PRELOAD"] for each in own} == {str(library)}
+    assert [each["CUDA_DEVICE_SM_LIMIT"] for each in own] == ["33"] * 3
+    assert [each["CUDA_DEVICE_MEMORY_LIMIT"] for each in own] == ["47923m"] * 3
+    assert {each["GPU_CORE_UTILIZATION_POLICY"] for each in own} == {"force"}
+    assert len({each[SHARED_REGION] for each in own}) == 3
+    assert "LD_PRELOAD" not in node.grants(nvidia.EXCLUSIVE, 1)[0].environment
+
+
+def test_no_cell_finds_the_regions_of_another(node: NvidiaNode) -> None:
+    state = State(HAMI_CORE, 2, 1)
+    node.ensure(state)
+    region = Path(node.grants(HAMI_CORE, 2)[0].environment[SHARED_REGION])
+    region.write_text("limits of an earlier cell")
+    node.ensure(state)
+    assert region.parent.is_dir() and not region.exists()
+    assert node.restore() and not region.parent.exists()
+
+
+def test_limits_of_each_tenant(node: NvidiaNode) -> None:
+    strategy = replace(HAMI_CORE, thread_percent=(70.0, 30.0), memory_percent=None, memory_limit=("100Gi", "512Mi"))
+    own = [grant.environment for grant in node.grants(strategy, 2)]
+    assert [each["CUDA_DEVICE_SM_LIMIT"] for each in own] == ["70", "30"]
+    assert [each["CUDA_DEVICE_MEMORY_LIMIT"] for each in own] == ["102400m", "512m"]
+
+
+def without_a_library(node: NvidiaNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.options["hami_core"] = None
+
+
+def on_another_gpu(node: NvidiaNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RealGpu, "index", 1)
+
+
+def one_process_only(node: NvidiaNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOCK_COMPUTE_MODE", "3")
+
+
+@pytest.mark.parametrize(
+    "happens, reason",
+    [
+        (without_a_library, "nvidia.hami_core names no library"),
+        (on_another_gpu, "would watch GPU 0 and not GPU 1"),
+        (one_process_only, "compute mode is EXCLUSIVE_PROCESS"),
+    ],
+)
+def test_what_is_infeasible_and_why(
+    node: NvidiaNode,
+    monkeypatch: pytest.MonkeyPatch,
+    happens: Callable[[NvidiaNode, pytest.MonkeyPatch], None],
+    reason: str,
+) -> None:
+    happens(node, monkeypatch)
+    assert reason in (node.infeasible(HAMI_CORE, 2) or "")
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[dict[str, str]], int]]:
+    """Processes that do nothing until the test is over, started with more variables."""
+    started = []
+
+    def one(variables: dict[str, str]) -> int:
+        argv = [sys.executable, "-c", "print(flush=True); input()"]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        started.append(process := subprocess.Popen(argv, env=os.environ | variables, **pipes))
+        assert process.stdout is not None
+        process.stdout.readline()
+        return process.pid
+
+    yield one
+    for process in started:
+        process.communicate(b"\n")
+
+
+def found(strategy: Strategy, grant: Grant, pid: int, **seen: Any) -> set[str]:
+    """Names of the evidence of a tenant that does not hold."""
+    tenant: Any = view(pid, **{"memory_free_bytes": 69 * GIB, "over_limit_refused": True} | seen)
+    two: Any = [Gpu()]
+    return broken(collect(strategy, two, [grant], [tenant], [Occupant(pid, "compute", GIB)], []))
+
+
+def test_evidence_is_in_the_process_and_in_what_cuda_shows_it(
+    library: Path, start: Callable[[dict[str, str]], int]
+) -> None:
+    strategy = replace(HAMI_CORE, thread_percent=50.0, memory_percent=50.0)
+    limits = strategy.shared_limits(1)
+    variables = hami_core.variables(str(library), library.with_name("region"), limits, 140 * GIB)
+    grant = Grant(0, 0, environment=variables)
+    limited = start(variables)
+    assert found(strategy, grant, limited, memory_total_bytes=70 * GIB) == set()
+    assert found(strategy, grant, limited) == {"memory that CUDA shows, in bytes"}
+    assert found(strategy, grant, limited, memory_total_bytes=70 * GIB, over_limit_refused=False) == {
+        "allocation beyond the limit refused"
+    }
+    in_none = {"library in tenant 0", "limits in the environment of tenant 0"}
+    assert found(strategy, grant, start({}), memory_total_bytes=70 * GIB) == in_none
+    others = start(variables | {"CUDA_DEVICE_SM_LIMIT": "90"})
+    assert found(strategy, grant, others, memory_total_bytes=70 * GIB) == {"limits in the environment of tenant 0"}
+
+
+@pytest.mark.parametrize(
+    "limit_bytes, total_bytes, holds",
+    [(70 * GIB, 70 * GIB, True), (70 * GIB, 69 * GIB, False), (140 * GIB, 139 * GIB, True), (70 * GIB, None, False)],
+)
+def test_a_limit_that_is_the_whole_device_shows_what_cuda_leaves_of_it(
+    limit_bytes: int, total_bytes: int | None, holds: bool
+) -> None:
+    (seen,) = hami_core.shown_memory(limit_bytes, 140 * GIB, total_bytes, "tenant 0")
+    assert seen["holds"] is holds
