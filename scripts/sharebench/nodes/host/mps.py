@@ -73,7 +73,9 @@ def _is_daemon(process: psutil.Process) -> bool:
     """Whether it is an MPS daemon or server; not a command line that asks one, as a study on another GPU often does."""
     if not process.name().startswith(PROCESS_PREFIX) or process.status() == psutil.STATUS_ZOMBIE:
         return False
-    words = process.cmdline()
+    # One that is just being started has none yet.
+    if not (words := process.cmdline()):
+        return False
     return CONTROL not in {Path(word).name for word in words} or not {"-d", "-f"}.isdisjoint(words)
 
 
