@@ -20,6 +20,7 @@ if not FROM:
 
     include: "rules/node.smk"
     include: "rules/cluster.smk"
+    include: "rules/survey.smk"
     include: "rules/probe.smk"
     include: "rules/measure.smk"
     include: "rules/join.smk"

@@ -14,7 +14,7 @@ MADE = (".venv", ".venv-gpu", ".snakemake", ".pytest_cache", ".mypy_cache", ".ru
 ROOMS = ("scripts", "tests", "benchmarks")
 RESULTS = (
     *(".sharebench", "calibration", "cells", "compare", "figures", "from", "logs", "nodes", "paper", "paper-print"),
-    *("partial", "tables", "archive.zip", "manifest.json", "report.html", "report-of-snakemake.html"),
+    *("partial", "survey", "tables", "archive.zip", "manifest.json", "report.html", "report-of-snakemake.html"),
 )
 
 

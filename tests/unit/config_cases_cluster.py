@@ -130,6 +130,11 @@ CLUSTER: dict[str, tuple[dict[str, Any], list[str]]] = {
     "node by its device": ({"node": "gpu"}, ["node:", "'gpu'", "did you mean 'nvidia'?", "Known: auto, cpu, nvidia"]),
     "node by a short name": ({"node": "k8s"}, ["node:", "'k8s'", "did you mean 'kubernetes'?"]),
     "device by its kind": (KUBERNETES | {"kubernetes.device": "gpu"}, ["kubernetes.device:", "did you mean 'cuda'?"]),
+    # survey
+    "a survey of no url": ({"survey.url": "localhost:9090"}, ["survey.url:", "'localhost:9090'", "http://"]),
+    "namespaces of a host": ({"survey.namespaces": ["team"]}, ["survey.namespaces:", "no effect", "set survey.url"]),
+    "more than filled": ({"survey.empty_percent": 90}, ["survey.empty_percent:", "90", "survey.filled_percent, 80"]),
+    "one workload on a GPU": ({"survey.tenants": 1}, ["survey.tenants:", "1"]),
     # prometheus
     "prometheus typo": ({"prometheus.ulr": "x"}, ["prometheus:", "'ulr'", "did you mean 'url'?"]),
     "no url": ({"prometheus.url": "localhost:9090"}, ["prometheus.url:", "'localhost:9090'", "http://localhost:9090"]),

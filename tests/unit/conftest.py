@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import mock_nvml as mock_nvml_library
 import psutil
 import pytest
 
@@ -18,7 +17,6 @@ from sharebench.core import capabilities
 from sharebench.nodes.host import mps
 
 STANDINS = Path(__file__).resolve().parents[1] / "standins"
-NVML = "libnvidia-ml.so.1"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -42,14 +40,7 @@ def two_cores_for_configs() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The mock in place of the driver's library, for this process; the folder that it is in, for others."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("needs a C compiler for the mock NVML")
-    built = tmp_path_factory.mktemp("nvml") / NVML
-    source = STANDINS / "mocknvml.c"
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", f"-Wl,-soname,{NVML}", "-o", str(built), str(source), "-lpthread"], check=True
-    )
+    built = mock_nvml_library.build(tmp_path_factory.mktemp("nvml"))
     # A library of that name is then loaded, and asking for it again gives the same one.
     ctypes.CDLL(str(built), mode=ctypes.RTLD_GLOBAL)
     return built.parent

@@ -222,6 +222,13 @@ def test_neither_address_nor_folder_nor_labels_are_published(tmp_path: Path) -> 
     load(study({"prometheus": told, "from": str(tmp_path), "window_seconds": 5}))
 
 
+def test_a_survey_of_a_cluster_is_not_published() -> None:
+    config = load(study({"survey": {"url": "http://secret:9090", "labels": {"cluster": "eu"}, "namespaces": ["team"]}}))
+    assert published(config)["survey"] == load(study({}))["survey"]
+    words = ["survey={url: http://secret:9090, labels: {cluster: eu}, namespaces: [team]}"]
+    assert unnamed(words, config) == ["survey={url: …, labels: {cluster: …}, namespaces: […]}"]
+
+
 def test_no_name_of_a_cluster_is_published() -> None:
     mine = {
         "context": "prod",

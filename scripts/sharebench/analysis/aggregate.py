@@ -61,6 +61,8 @@ def published(config: StudyConfig) -> dict[str, Any]:
         prometheus = prometheus | {"url": "http://prometheus", "folder": None, "labels": {}, "dcgm": None}
     return config | {
         "prometheus": prometheus,
+        # It measures nothing here, and names a cluster's own.
+        "survey": config["survey"] | {"url": None, "labels": {}, "namespaces": []},
         "workload_catalogue": workloads,
         "results": dataset.portable(config["results"]),
         "from": dataset.portable(config["from"]) if config["from"] else None,
@@ -77,6 +79,7 @@ def unnamed(argv: list[str], config: StudyConfig) -> list[str]:
     names += [name for each in cluster["tolerations"] for name in (each["key"], each["value"]) if name != "true"]
     names += [*prometheus["labels"].values(), *(prometheus["dcgm"] or {}).values()]
     names += [prometheus["url"], prometheus["folder"]]
+    names += [config["survey"]["url"], *config["survey"]["labels"].values(), *config["survey"]["namespaces"]]
     for name in sorted(filter(None, names), key=len, reverse=True):
         # A short name may be a part of other words.
         argv = [re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", "…", word) for word in argv]

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, model_validator
 
 from sharebench.config.catalogue_models import Strategy, Workload
-from sharebench.config.node_models import Kubernetes, Nvidia, Prometheus, Simulated, StandIn
+from sharebench.config.node_models import Kubernetes, Nvidia, Prometheus, Simulated, StandIn, Survey
 from sharebench.config.values import (
     Count,
     Flag,
@@ -170,6 +170,7 @@ class Config(Section):
     nvidia: Nvidia = Field(default_factory=Nvidia)
     kubernetes: Kubernetes = Field(default_factory=Kubernetes)
     prometheus: Prometheus = Field(default_factory=Prometheus)
+    survey: Survey = Field(default_factory=Survey)
     strategy_catalogue: Free[StrategyName, Strategy] = {}
     """[Strategies](#strategies) by name, added to those of `strategies.yaml`, or changed."""
     workload_catalogue: Free[WorkloadName, Workload] = {}

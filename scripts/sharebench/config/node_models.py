@@ -1,4 +1,4 @@
-"""Sections of a config about the nodes that are shared, and about the Prometheus that watches."""
+"""Sections of a config about the nodes that are shared, the Prometheus that watches, and the survey."""
 
 # The annotations are what pydantic reads: no `from __future__ import annotations`, which would hand it text.
 
@@ -40,6 +40,8 @@ Namespace = Annotated[
         "cannot be a namespace: use lower-case letters, digits and -, at most 63 in all",
     ),
 ]
+Url = Annotated[str, Matching("https?://.+", "is not a URL; write it as http://localhost:9090")]
+Percent = Numeric[Annotated[float, Field(gt=0, le=100)]]
 Image = Annotated[str, Field(min_length=1), Matching(r"\S*", "cannot be an image: it holds a space")]
 Cpus = Annotated[str, Matching(r"[0-9]+(\.[0-9]+)?m?", "is not a number of CPUs; write 2, 0.5 or 500m")]
 Memory = Annotated[
@@ -195,3 +197,28 @@ class Prometheus(Section):
     dcgm: Maybe[Free[PrometheusLabel, Text]] = None
     """Labels of the shared device's series from dcgm-exporter, such as `{Hostname: gpu-node, gpu: "0"}`; `null` finds
     it by the node's name."""
+
+
+class Survey(Section):
+    """What [`snakemake survey`](../docs/survey.md) looks at, and what it calls empty."""
+
+    url: Maybe[Url] = None
+    """Address of the Prometheus that scrapes dcgm-exporter, such as `http://localhost:9090`; `null` watches the GPUs of
+    this host by NVML."""
+    labels: Free[PrometheusLabel, Text] = {}
+    """Labels of the series that count, such as `{cluster: eu-1}`."""
+    namespaces: Unique[Name] = []
+    """Namespaces whose workloads are judged; empty takes all."""
+    hours: Maybe[Positive] = None
+    """How much of the past Prometheus is asked for, or how long this host is watched; `null` is 24 of the one and 1 of
+    the other."""
+    empty_percent: Percent = 40
+    """A workload leaves its GPU empty whose mean activity, of SMs and of memory, is at most this: two of them fit below
+    `filled_percent`."""
+    filled_percent: Percent = 80
+    """Largest sum of the mean activities of workloads on one GPU, of SMs and of memory each; a fifth is left
+    for moments in which all have work."""
+    memory_percent: Percent = 90
+    """Largest sum of their memory, of that of the GPU: each process has a context in addition."""
+    tenants: Numeric[Annotated[int, Field(ge=2, le=48)]] = 4
+    """Most workloads on one GPU. Each one more is harmed by each fault of another."""

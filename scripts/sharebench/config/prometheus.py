@@ -1,4 +1,4 @@
-"""What can be wrong with the section `prometheus`."""
+"""What can be wrong with the sections `prometheus` and `survey`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from sharebench.config.models import Config
+from sharebench.config.node_models import Survey
+from sharebench.config.words import shown
 from sharebench.core.prometheus_options import (
     BUCKET_RATIO,
     HIGHEST_SECONDS,
@@ -18,6 +20,7 @@ from sharebench.core.prometheus_options import (
 
 def problems(config: Config, node_kind: str) -> Iterator[str]:
     """What is wrong with the section, a line each."""
+    yield from _survey(config.survey)
     section = config.prometheus
     yield from _buckets(section.buckets)
     if section.url is None:
@@ -44,6 +47,17 @@ def problems(config: Config, node_kind: str) -> Iterator[str]:
         yield (
             f"prometheus.scrape_seconds: {section.scrape_seconds} gives a window of {config.window_seconds} s "
             f"fewer than {SCRAPES_PER_WINDOW} scrapes; set window_seconds to {needed:g} or more, or scrape more often"
+        )
+
+
+def _survey(section: Survey) -> Iterator[str]:
+    for key in ("labels", "namespaces"):
+        if section.url is None and (given := getattr(section, key)):
+            yield f"survey.{key}: {shown(given)} has no effect on this host's GPUs; set survey.url, or remove it"
+    if section.empty_percent > section.filled_percent:
+        yield (
+            f"survey.empty_percent: {section.empty_percent} is above survey.filled_percent, {section.filled_percent}; "
+            "make it half of that, so that two fit together"
         )
 
 

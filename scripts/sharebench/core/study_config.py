@@ -184,6 +184,19 @@ class PrometheusOptions(TypedDict):
     dcgm: dict[str, str] | None
 
 
+class SurveyOptions(TypedDict):
+    """The section `survey`."""
+
+    url: str | None
+    labels: dict[str, str]
+    namespaces: list[str]
+    hours: float | None
+    empty_percent: float
+    filled_percent: float
+    memory_percent: float
+    tenants: int
+
+
 class Timeouts(TypedDict):
     """The section `timeouts`."""
 
@@ -245,6 +258,7 @@ class StudyConfig(_From, QuestionKeys):
     nvidia: NvidiaOptions
     kubernetes: KubernetesOptions
     prometheus: PrometheusOptions
+    survey: SurveyOptions
     strategy_catalogue: dict[str, StrategyEntry]
     workload_catalogue: dict[str, WorkloadEntry]
 

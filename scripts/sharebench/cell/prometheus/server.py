@@ -46,7 +46,7 @@ def clock_offset(read_seconds: Callable[[], float]) -> tuple[float, float]:
 class Server:
     """A Prometheus at a URL. With a token in SHAREBENCH_PROMETHEUS_TOKEN it is asked as its bearer."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, answer_seconds: float = ANSWER_SECONDS) -> None:
         # Imported here: it takes a tenth of a second, and only cells that are watched need it.
         import requests
         from prometheus_api_client import PrometheusConnect
@@ -58,7 +58,7 @@ class Server:
             self._session.headers["Authorization"] = f"Bearer {token}"
         # Whoever asks decides how long to go on.
         never = Retry(total=0)
-        self._client = PrometheusConnect(self.url, retry=never, timeout=ANSWER_SECONDS, session=self._session)
+        self._client = PrometheusConnect(self.url, retry=never, timeout=answer_seconds, session=self._session)
 
     def _ask(self, query: str, at: float | None) -> Any:
         from prometheus_api_client.exceptions import PrometheusApiClientException
@@ -78,7 +78,14 @@ class Server:
 
     def samples(self, series: str, seconds: float, at: float) -> list[tuple[Labels, Samples]]:
         """The raw samples of each series in the seconds up to a moment (epoch), as they were scraped."""
-        found = self._ask(f"{series}[{duration(seconds)}]", at)
+        return self._ranges(f"{series}[{duration(seconds)}]", at)
+
+    def course(self, query: str, hours: float, step_seconds: float, at: float) -> list[tuple[Labels, Samples]]:
+        """The values of each series of a query in the hours up to a moment (epoch), at multiples of the step."""
+        return self._ranges(f"({query})[{duration(3600 * hours)}:{duration(step_seconds)}]", at)
+
+    def _ranges(self, query: str, at: float) -> list[tuple[Labels, Samples]]:
+        found = self._ask(query, at)
         return [(each["metric"], [(float(t), float(value)) for t, value in each["values"]]) for each in found]
 
     def clock(self) -> tuple[float, float]:

@@ -1,0 +1,255 @@
+"""Which workloads leave their GPU empty, and which of them would fit on one together."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import groupby
+
+import pandas as pd
+
+from sharebench.core.study_config import SurveyOptions
+from sharebench.records.tables import TableRow, frame
+from sharebench.records.usage import ACTIVITIES, DRAM, MEMORY, POWER, QUANTITIES, SM, Place, Seen, Usage
+
+# Below it a GPU does nothing: what tests/gpu/test_activity.py allows for one at rest.
+IDLE_PERCENT = 1.0
+# Fewer rows of a course say nothing of its 95th percentile.
+LEAST_STEPS = 20
+# Together they must not ask for more than there is, nineteen twentieths of the time.
+FULL_PERCENT = 100.0
+
+
+class Verdict(StrEnum):
+    CANDIDATE = "leaves its GPU empty"
+    BUSY = "uses its GPU"
+    SHARED = "shares its GPU already"
+    INSTANCE = "has a MIG instance"
+    SHORT = "seen too shortly"
+    NOBODY = "no workload"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A workload on a GPU, with the measure that it was judged by and what came out."""
+
+    usage: Usage
+    measure: str
+    verdict: Verdict
+    number: int = 0
+    """Of the group that it is in; 0 is none."""
+
+    @property
+    def activity(self) -> "pd.Series[float]":
+        return self.usage.course[self.measure]
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether the measure is for how long the GPU was in use, not how much of it."""
+        return self.measure != SM
+
+    @property
+    def name(self) -> str:
+        """The workload, or its GPU where none is known."""
+        return self.usage.workload or str(self.usage.place)
+
+    def mean(self, quantity: str) -> float | None:
+        return _known(float(self.usage.course[quantity].mean()))
+
+    def p95(self, quantity: str) -> float | None:
+        return _known(float(self.usage.course[quantity].quantile(0.95)))
+
+    @property
+    def memory_mib(self) -> float | None:
+        """The most that it had."""
+        return _known(self.usage.course[MEMORY].max())
+
+    @property
+    def busy_ratio(self) -> float:
+        """Share of the time in which the GPU was in use at all."""
+        return float((self.activity.dropna() >= IDLE_PERCENT).mean())
+
+
+def _known(value: float) -> float | None:
+    return None if pd.isna(value) else float(value)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Workloads that would fit on one GPU."""
+
+    members: tuple[Judged, ...]
+
+    @property
+    def activity_mean(self) -> float:
+        """The sum of what each has while it is there."""
+        return sum(float(each.activity.mean()) for each in self.members)
+
+    @property
+    def activity_p95(self) -> float:
+        return float(pd.concat([each.activity for each in self.members]).groupby(level=0).sum().quantile(0.95))
+
+    @property
+    def dram_mean(self) -> float | None:
+        """None where that of a member is not known."""
+        known = [mean for each in self.members if (mean := each.mean(DRAM)) is not None]
+        return sum(known) if len(known) == len(self.members) else None
+
+    @property
+    def memory_mib(self) -> float | None:
+        """The sum of the most that each had; None where that of a member is not known."""
+        known = [memory for each in self.members if (memory := each.memory_mib) is not None]
+        return sum(known) if len(known) == len(self.members) else None
+
+    @property
+    def place(self) -> Place:
+        """The GPU of the first."""
+        return self.members[0].usage.place
+
+    def fits(self, limits: SurveyOptions) -> bool:
+        """Whether a GPU of their kind has room for all of them."""
+        memory, total, dram = self.memory_mib, self.place.memory_mib, self.dram_mean
+        return (
+            len(self.members) <= limits["tenants"]
+            and self.activity_mean <= limits["filled_percent"]
+            and (dram is None or dram <= limits["filled_percent"])
+            and self.activity_p95 <= FULL_PERCENT
+            # Memory does not give: what is not known does not fit.
+            and memory is not None
+            and total is not None
+            and memory <= total * limits["memory_percent"] / 100
+        )
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was seen, judged."""
+
+    seen: Seen
+    judged: list[Judged]
+    """In the order in which people read them: candidates by their groups, then the others."""
+    groups: list[Group]
+    """Of two and more, those that free most GPUs first; the group of number 1 is the first."""
+
+    def of(self, *verdicts: Verdict) -> list[Judged]:
+        return [each for each in self.judged if each.verdict in verdicts]
+
+
+def judge(seen: Seen, limits: SurveyOptions) -> Survey:
+    """Judge each workload, and group those that leave their GPU empty."""
+    wanted = set(limits["namespaces"])
+    judged = [
+        _judged(usage, limits)
+        for usage in seen.usages
+        if not wanted or usage.workload is None or usage.workload.partition("/")[0] in wanted
+    ]
+    groups = list(_grouped([each for each in judged if each.verdict is Verdict.CANDIDATE], limits))
+    groups.sort(key=lambda group: (-len(group.members), group.activity_p95))
+    number_of = {id(each): number for number, group in enumerate(groups, 1) for each in group.members}
+    numbered = {id(each): replace(each, number=number_of.get(id(each), 0)) for each in judged}
+    order = list(Verdict)
+
+    def rank(each: Judged) -> tuple[int, float, float]:
+        return order.index(each.verdict), each.number or float("inf"), -(each.mean(each.measure) or 0.0)
+
+    return Survey(
+        seen,
+        sorted(numbered.values(), key=rank),
+        [Group(tuple(numbered[id(each)] for each in group.members)) for group in groups],
+    )
+
+
+def _judged(usage: Usage, limits: SurveyOptions) -> Judged:
+    course = usage.course
+    measure = next((name for name in ACTIVITIES if course[name].notna().sum() >= LEAST_STEPS), ACTIVITIES[-1])
+    if usage.workload is None:
+        verdict = Verdict.NOBODY
+    elif usage.is_shared:
+        verdict = Verdict.SHARED
+    elif usage.place.instance:
+        verdict = Verdict.INSTANCE
+    elif course[measure].notna().sum() < LEAST_STEPS:
+        verdict = Verdict.SHORT
+    else:
+        means = course[measure].mean(), course[DRAM].mean()
+        verdict = Verdict.BUSY if any(mean > limits["empty_percent"] for mean in means) else Verdict.CANDIDATE
+    return Judged(usage, measure, verdict)
+
+
+def _grouped(candidates: Iterable[Judged], limits: SurveyOptions) -> Iterable[Group]:
+    """Groups of two and more by first fit, the most active first; only GPUs of one kind stand for each other."""
+
+    def kind(each: Judged) -> tuple[str, str]:
+        # Activity by different measures cannot be added.
+        return each.usage.place.product, each.measure
+
+    for _, alike in groupby(sorted(candidates, key=kind), key=kind):
+        made: list[Group] = []
+        for each in sorted(alike, key=lambda one: -one.activity.mean()):
+            larger = ((index, Group((*group.members, each))) for index, group in enumerate(made))
+            fitting = next(((index, group) for index, group in larger if group.fits(limits)), None)
+            if fitting is None:
+                made.append(Group((each,)))
+            else:
+                made[fitting[0]] = fitting[1]
+        yield from (group for group in made if len(group.members) > 1)
+
+
+def workload_table(survey: Survey) -> pd.DataFrame:
+    """What workloads.csv holds."""
+    return frame("survey_workloads", (_row(each, survey.seen.step_seconds) for each in survey.judged))
+
+
+def _row(each: Judged, step_seconds: float) -> TableRow:
+    place, course = each.usage.place, each.usage.course
+    row: TableRow = {
+        "workload": each.usage.workload,
+        "node": place.node,
+        "gpu": place.gpu,
+        "product": place.product,
+        "instance": place.profile or place.instance or None,
+        "verdict": each.verdict.value,
+        "group": each.number or None,
+        "judged_by": each.measure,
+        "hours": round(len(course) * step_seconds / 3600, 3),
+        "idle_percent": _rounded(100 * (1 - each.busy_ratio)) if each.activity.notna().any() else None,
+        "memory_max_mib": each.memory_mib,
+        "memory_total_mib": place.memory_mib,
+        "power_mean_watts": _rounded(each.mean(POWER)),
+        "image": each.usage.image,
+    }
+    for quantity in (each for each in QUANTITIES if each.endswith("_percent")):
+        stem = quantity.removesuffix("_percent")
+        row[f"{stem}_mean_percent"] = _rounded(each.mean(quantity))
+        row[f"{stem}_p95_percent"] = _rounded(each.p95(quantity))
+    return row
+
+
+def group_table(survey: Survey) -> pd.DataFrame:
+    """What groups.csv holds."""
+    rows: list[TableRow] = [
+        {
+            "group": number,
+            "workloads": ";".join(each.name for each in group.members),
+            "product": group.place.product,
+            "judged_by": group.members[0].measure,
+            "gpus_freed": len(group.members) - 1,
+            "activity_mean_percent": _rounded(group.activity_mean),
+            "activity_p95_percent": _rounded(group.activity_p95),
+            "dram_active_mean_percent": _rounded(group.dram_mean),
+            "memory_max_mib": group.memory_mib,
+            "memory_total_mib": group.place.memory_mib,
+        }
+        for number, group in enumerate(survey.groups, 1)
+    ]
+    return frame("survey_groups", rows)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)
+
+
+def kinds_of_gpu(judged: Sequence[Judged]) -> str:
+    """`4 NVIDIA H200, 3 NVIDIA A100-SXM4-80GB`."""
+    places = {(each.usage.place.node, each.usage.place.gpu): each.usage.place.product for each in judged}
+    counts = pd.Series(list(places.values()), dtype=str).value_counts()
+    return ", ".join(f"{count} {product or 'GPUs'}" for product, count in counts.items())

@@ -1,0 +1,118 @@
+"""The study of which workloads to put together: a config file with a stand-in for each."""
+
+import json
+from collections.abc import Iterator
+
+from sharebench.analysis.survey.judge import Judged, Survey
+from sharebench.records.usage import DRAM, SM
+
+# More groups than that are hours of measuring; the first ones free most GPUs.
+MOST_GROUPS = 4
+# While the GPU is in use: from here on a workload is bound by its memory, or fills its SMs.
+BOUND_PERCENT = 50.0
+# What an open load can keep up with; from there on the next iteration begins when the last is done.
+LEAST_RATE, MOST_RATE = 0.01, 0.9
+HEAD = """\
+# Written by `snakemake survey`: which of these workloads can share a GPU, and under which strategy?
+#
+# It measures STAND-INS, not your workloads: each one copies memory, fills the SMs or has small kernels, whichever is
+# nearest to what was seen, as often as its workload was at work. Their memory is their own. For a decision replace
+# them by your own containers or programs (docs/your-own-workload.md), as the comments below begin to.
+# Names of your workloads are in comments alone: nothing of them gets into results.
+#
+#   snakemake plan --configfile {path}
+#   snakemake --cores 1 --configfile {path}
+
+results: {results}
+# A GPU of this host, or without one CPU cores. In a cluster write `kubernetes` (docs/cluster/quickstart.md).
+node: auto
+strategies: [exclusive, time-slicing, mps]
+"""
+TAIL = """\
+repeats: 3
+window_seconds: 30
+warmup: {max_seconds: 30}
+timeouts: {start_seconds: 180, record_seconds: 60}
+"""
+OWN = """\
+  # Its own container in place of the stand-in, where strategies run in pods. Fill in port and path:
+  #   kind: http
+  #   image: {image}
+  #   port: 8000
+  #   request: {{path: /}}
+"""
+STANDINS = {
+    "memory": "module: memcopy\n    params: {mebibytes: 256}",
+    "sms": "module: matmul\n    params: {size: 4096, dtype: float32}",
+    "small": "module: matmul\n    params: {size: 512, dtype: float64}",
+}
+WORDS = {
+    "memory": "copies of memory, bound by bandwidth",
+    "sms": "large matmuls, which fill the SMs",
+    "small": "small matmuls, which leave most SMs empty",
+}
+
+
+def standin(judged: Judged) -> str:
+    """Which of STANDINS is nearest to the workload while it is at work."""
+    at_work = judged.usage.course[judged.activity >= 1]
+    if at_work[DRAM].mean() >= BOUND_PERCENT:
+        return "memory"
+    # How much of the GPU a kernel fills is not known without SM activity: the careful guess is all of it.
+    return "small" if at_work[SM].mean() < BOUND_PERCENT else "sms"
+
+
+def study(survey: Survey, path: str, results: str) -> str:
+    """The file's text, for its first groups; there is at least one."""
+    groups = survey.groups[:MOST_GROUPS]
+    names = [f"survey-group-{number}" for number in range(1, len(groups) + 1)]
+    sizes = sorted({len(group.members) for group in groups})
+    # A group is as large as it is.
+    others = [
+        f"*/{name}/n{size}"
+        for name, group in zip(names, groups, strict=True)
+        for size in sizes
+        if size != len(group.members)
+    ]
+    lines = [HEAD.format(path=path, results=results)]
+    lines += [f"replicas: {sizes}\n", f"workloads: {_flow(names)}\n"]
+    lines += [f"exclude: {_flow(others)}\n"] if others else []
+    lines += [TAIL, "\nworkload_catalogue:\n"]
+    number = 0
+    for name, group in zip(names, groups, strict=True):
+        own = []
+        for member in group.members:
+            number += 1
+            own.append(f"survey-{number}")
+            lines += _entry(own[-1], member)
+        lines.append(f"  {name}:\n    description: Stand-ins of group {groups.index(group) + 1} of the survey.\n")
+        lines.append(f"    tenants: {_flow(own)}\n")
+    return "".join(lines)
+
+
+def _flow(names: list[str]) -> str:
+    return json.dumps(names)
+
+
+def _entry(name: str, judged: Judged) -> Iterator[str]:
+    kind, ratio = standin(judged), judged.busy_ratio
+    memory = "" if judged.memory_mib is None else f", {judged.memory_mib / 1024:.1f} GiB"
+    yield f"\n  # {one_line(judged.name)}: at work {100 * ratio:.0f} % of the time, {measured(judged)}{memory}.\n"
+    yield f"  {name}:\n"
+    yield f"    description: Stand-in for a workload of the survey, {WORDS[kind]}.\n"
+    yield f"    {STANDINS[kind]}\n"
+    if ratio < MOST_RATE:
+        yield f"    load: {{arrival: poisson, rate_of_capacity: {max(LEAST_RATE, ratio):.2f}}}\n"
+    if judged.usage.image is not None:
+        yield OWN.format(image=one_line(judged.usage.image))
+
+
+def one_line(text: str) -> str:
+    """Somebody else's name as a comment can hold it."""
+    return "".join(each if each.isprintable() else "?" for each in text)
+
+
+def measured(judged: Judged) -> str:
+    """`SM activity 12 % (p95 40 %)`."""
+    label = {SM: "SM activity"}.get(judged.measure, judged.measure.removesuffix("_percent"))
+    return f"{label} {judged.mean(judged.measure):.0f} % (p95 {judged.p95(judged.measure):.0f} %)"

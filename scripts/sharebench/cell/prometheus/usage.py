@@ -1,0 +1,142 @@
+"""What a Prometheus has of dcgm-exporter about the GPUs of a cluster: a course for each workload on each GPU."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from sharebench.cell.prometheus.dcgm import BLANK, GAUGES, INSTANCE, PROFILE, Key, device_of
+from sharebench.cell.prometheus.server import Labels, PrometheusSilent, Server, duration, selector
+from sharebench.core.counters import Samples
+from sharebench.records.usage import ACTIVITIES, MEMORY, QUANTITIES, Place, Seen, Usage
+
+FREE = "DCGM_FI_DEV_FB_FREE"
+METRICS = {name: column for name, (column, _) in GAUGES.items() if column in QUANTITIES} | {FREE: "memory_free_mib"}
+FACTORS = {name: factor for name, (_, factor) in GAUGES.items()}
+# A course of a day has 1440 rows, and an answer for a hundred GPUs a few megabytes; the exporter's interval is 30 s.
+MOST_STEPS, LEAST_STEP_SECONDS = 1440, 30.0
+HOURS = 24.0
+# A day of a large cluster takes a busy server some seconds.
+ANSWER_SECONDS = 120
+# The end of a pod's name by its ReplicaSet and by itself, in the letters that Kubernetes draws from.
+LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"
+DRAWN = re.compile(f"(-{LETTERS}{{6,10}})?-{LETTERS}{{5}}$")
+# A mean over a step may have one blank value in it.
+UNBELIEVABLE = BLANK / 100
+EXPORTER = "dcgm-exporter"
+# Where a pod ends and the next one begins, both are in one step.
+SHARED_RATIO = 0.1
+NO_METRICS = (
+    "has no metric of dcgm-exporter in the last {hours:g} h{labels}; is this the Prometheus that scrapes it? See "
+    "docs/survey.md"
+)
+
+
+def owner(pod: str) -> str:
+    """The workload of a pod, by its name: what a Deployment, a DaemonSet or a Job calls its pods after."""
+    return DRAWN.sub("", pod)
+
+
+def pod_of(labels: Labels, is_renamed: bool) -> tuple[str, str] | None:
+    """Namespace and name of the pod that has the GPU; None where none has it.
+
+    Where Prometheus does not honour the exporter's labels (`is_renamed`), the pod's own begin with `exported_`, and the
+    plain ones are of the exporter.
+    """
+    prefix = "exported_" if is_renamed else ""
+    pod = labels.get(f"{prefix}pod", "")
+    if not pod or (EXPORTER in pod and not is_renamed):
+        return None
+    return labels.get(f"{prefix}namespace", ""), pod
+
+
+def step_of(hours: float) -> float:
+    """Seconds from one row of a course to the next."""
+    return max(LEAST_STEP_SECONDS, round(3600 * hours / MOST_STEPS))
+
+
+def seen(server: Server, labels: Labels, hours: float, now: float) -> Seen:
+    """What the server knows of the hours before a moment (epoch seconds). Raises PrometheusSilent."""
+    step_seconds = step_of(hours)
+    step = duration(step_seconds)
+    found = {
+        metric: server.course(f"avg_over_time({selector(metric, labels)}[{step}])", hours, step_seconds, now)
+        for metric in METRICS
+    }
+    if not any(METRICS[metric] in ACTIVITIES and series for metric, series in found.items()):
+        chosen = "".join(f" with {name}={value}" for name, value in labels.items())
+        raise PrometheusSilent("Prometheus " + NO_METRICS.format(hours=hours, labels=chosen))
+    return Seen("Prometheus", hours, step_seconds, usages(found, images(server, hours, now)))
+
+
+def images(server: Server, hours: float, now: float) -> dict[tuple[str, str], str]:
+    """The image of each pod, where kube-state-metrics is scraped too; of several containers, one."""
+    known = server.vector(f"last_over_time(kube_pod_container_info[{duration(3600 * hours)}])", now)
+    return {(labels.get("namespace", ""), labels.get("pod", "")): labels.get("image", "") for labels, _ in known}
+
+
+def usages(
+    found: Mapping[str, Sequence[tuple[Labels, Samples]]], image_of: Mapping[tuple[str, str], str]
+) -> list[Usage]:
+    """A course for each workload on each GPU or MIG instance, from the series of each metric."""
+    everything = [labels for series in found.values() for labels, _ in series]
+    is_renamed = any("exported_pod" in labels for labels in everything)
+    # Outside of Kubernetes what runs has no name: then the GPU stands for it.
+    knows_pods = any(pod_of(labels, is_renamed) for labels in everything)
+    courses: dict[tuple[Key, str], dict[tuple[str, str] | None, dict[str, pd.Series[float]]]] = {}
+    about: dict[tuple[Key, str], Labels] = {}
+    for metric, series in found.items():
+        for labels, samples in series:
+            key = device_of(labels), labels.get(INSTANCE, "")
+            about[key] = labels
+            pods = courses.setdefault(key, {}).setdefault(pod_of(labels, is_renamed), {})
+            course = _series(samples, FACTORS.get(metric, 1.0))
+            # A pod of several containers has a series for each, all of the same GPU.
+            pods[METRICS[metric]] = pods[METRICS[metric]].combine_first(course) if METRICS[metric] in pods else course
+    found_usages = [
+        usage
+        for key, pods in courses.items()
+        for usage in _of_place(key, about[key], {pod: pd.DataFrame(own) for pod, own in pods.items()}, image_of)
+    ]
+    return found_usages if knows_pods else [replace(usage, workload=str(usage.place)) for usage in found_usages]
+
+
+def _series(samples: Samples, factor: float) -> "pd.Series[float]":
+    known = {at: factor * value for at, value in samples if value == value and abs(value) < UNBELIEVABLE}
+    return pd.Series(known, dtype=float)
+
+
+def _of_place(
+    key: tuple[Key, str],
+    labels: Labels,
+    pods: Mapping[tuple[str, str] | None, pd.DataFrame],
+    image_of: Mapping[tuple[str, str], str],
+) -> Iterable[Usage]:
+    (node, _), instance = key
+    memory = pd.concat([_total(course) for course in pods.values()]).max()
+    place = Place(
+        node,
+        labels.get("gpu") or labels.get("UUID", ""),
+        labels.get("modelName", ""),
+        None if pd.isna(memory) else float(memory),
+        instance,
+        labels.get(PROFILE, ""),
+    )
+    at_once = pd.concat([pd.Series(1, course.index) for pod, course in pods.items() if pod] or [pd.Series(dtype=int)])
+    is_crowded = at_once.groupby(level=0).sum() > 1
+    workloads: dict[str | None, list[tuple[str, str] | None]] = {}
+    for pod in pods:
+        workloads.setdefault(None if pod is None else f"{pod[0]}/{owner(pod[1])}", []).append(pod)
+    for workload, own in workloads.items():
+        course = pd.concat([pods[pod] for pod in own]).groupby(level=0).mean().reindex(columns=list(QUANTITIES))
+        is_shared = workload is not None and is_crowded.reindex(course.index, fill_value=False).mean() > SHARED_RATIO
+        image = next((image_of[pod] for pod in own if pod and pod in image_of), None)
+        yield Usage(place, workload, course, bool(is_shared), image)
+
+
+def _total(course: pd.DataFrame) -> "pd.Series[float]":
+    """The GPU's memory, from what of it is used and what is free."""
+    if not {MEMORY, METRICS[FREE]} <= set(course):
+        return pd.Series(dtype=float)
+    return course[MEMORY] + course[METRICS[FREE]]

@@ -1,0 +1,144 @@
+"""What the programs on this host's GPUs use of them, by NVML: a course for each program on each GPU."""
+
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pynvml
+
+from sharebench.core.units import MEBIBYTE
+from sharebench.nodes.host.nvml import Gpu, Occupant
+from sharebench.records.usage import DRAM, MEMORY, POWER, QUANTITIES, SM, UTIL, Place, Seen, Usage
+from tenant.contract import GpuSample
+from tenant.gpu.nvml import Activity, known, sample
+
+PERIOD_SECONDS = 1.0
+HOURS = 1.0
+POD = Path("root/etc/hostname")
+"""Of a process in a container, below its folder of /proc: the name of its pod, which only root reads."""
+PROGRAM_WORDS = 3
+# Two programs that follow one another may both be there when processes are listed.
+SHARED_RATIO = 0.1
+Row = dict[str, float]
+
+
+def program(pid: int, proc: Path = Path("/proc")) -> str:
+    """What a process is called: its pod, or its program and, of an interpreter, its script or module.
+
+    No further argument is read: they may hold secrets.
+    """
+    folder = proc / str(pid)
+    with suppress(OSError):
+        if "kubepods" in (folder / "cgroup").read_text():
+            return (folder / POD).read_text().strip()
+    try:
+        words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return f"process {pid}"
+    name = Path(words[0]).name or f"process {pid}"
+    match words[1:PROGRAM_WORDS]:
+        case ["-m", module, *_] if name.startswith("python"):
+            return f"{name} {module}"
+        case [script, *_] if name.startswith("python") and script and not script.startswith("-"):
+            return f"{name} {Path(script).name}"
+    return name
+
+
+class Watch:
+    """One GPU, watched."""
+
+    def __init__(self, index: int) -> None:
+        self.gpu = Gpu(str(index))
+        self.index = index
+        self.activity = Activity(self.gpu.handle)
+        self.names: dict[int, str] = {}
+        self.rows: dict[str | None, dict[float, Row]] = {}
+        """By program, then by moment; None is the GPU while it has no process."""
+        self.crowded: set[float] = set()
+        self._last: GpuSample | None = None
+        self._asked_us = 0
+
+    def look(self, at: float) -> None:
+        """Add what there is at a moment (epoch seconds)."""
+        now, last = sample(self.gpu.handle, self.activity), self._last
+        self._last = now
+        own_util, device = self._utilisation(), _device(now, last)
+        programs: dict[str, list[Occupant]] = {}
+        for each in self.gpu.occupants():
+            name = self.names.setdefault(each.pid, program(each.pid))
+            programs.setdefault(name, []).append(each)
+        if len(programs) > 1:
+            self.crowded.add(at)
+        if not programs:
+            self.rows.setdefault(None, {})[at] = device
+        for name, own in programs.items():
+            row = dict(device)
+            known_bytes = [each.memory_bytes for each in own if each.memory_bytes is not None]
+            if known_bytes:
+                row[MEMORY] = sum(known_bytes) / MEBIBYTE
+            if len(programs) > 1 and own_util:
+                row[UTIL] = sum(own_util.get(each.pid, 0.0) for each in own)
+            self.rows.setdefault(name, {})[at] = row
+
+    def _utilisation(self) -> Mapping[int, float]:
+        """Percent of time with a kernel of each process since it was last asked; empty where NVML does not say."""
+        found: list[Any] = known(pynvml.nvmlDeviceGetProcessUtilization, self.gpu.handle, self._asked_us) or []
+        self._asked_us = max((int(each.timeStamp) for each in found), default=self._asked_us)
+        by_pid: dict[int, list[float]] = {}
+        for each in found:
+            by_pid.setdefault(int(each.pid), []).append(float(each.smUtil))
+        return {pid: sum(values) / len(values) for pid, values in by_pid.items()}
+
+    def usages(self, node: str) -> list[Usage]:
+        total = known(lambda: self.gpu.memory_bytes / MEBIBYTE)
+        place = Place(node, str(self.index), self.gpu.product, total)
+        return [
+            Usage(
+                place,
+                name,
+                pd.DataFrame.from_dict(rows, orient="index").reindex(columns=list(QUANTITIES)).astype(float),
+                name is not None and len(self.crowded & rows.keys()) > SHARED_RATIO * len(rows),
+            )
+            for name, rows in self.rows.items()
+        ]
+
+
+def _device(now: GpuSample, last: GpuSample | None) -> Row:
+    nothing = float("nan")
+
+    def share(field: str) -> float:
+        before, after = getattr(last, field, None), getattr(now, field)
+        if last is None or before is None or after is None:
+            return nothing
+        return 100 * float(after - before) / (now.t_seconds - last.t_seconds)
+
+    return {
+        SM: share("sm_active_seconds"),
+        DRAM: share("dram_active_seconds"),
+        UTIL: nothing if now.gpu_util_percent is None else now.gpu_util_percent,
+        MEMORY: nothing if now.memory_used_bytes is None else now.memory_used_bytes / MEBIBYTE,
+        POWER: nothing if now.power_watts is None else now.power_watts,
+    }
+
+
+def watch(hours: float, is_over: threading.Event) -> Seen:
+    """Watch all GPUs of this host for so long, or until the event. Raises NodeError."""
+    Gpu("0")
+    watched = [Watch(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    begin = time.monotonic()
+    epoch, end, steps = round(time.time()), begin + 3600 * hours, 0
+    while True:
+        for each in watched:
+            each.look(epoch + steps * PERIOD_SECONDS)
+        steps += 1
+        due = begin + steps * PERIOD_SECONDS
+        if due >= end or is_over.wait(max(0.0, due - time.monotonic())):
+            break
+    lasted_hours = steps * PERIOD_SECONDS / 3600
+    usages = [usage for each in watched for usage in each.usages(socket.gethostname())]
+    return Seen("NVML", round(lasted_hours, 3), PERIOD_SECONDS, usages)

@@ -1,0 +1,63 @@
+"""Find workloads that leave their GPU empty, which of them may fit on one, and write a study of that."""
+
+import json
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Annotated
+
+from sharebench.analysis.survey import judge, study, text
+from sharebench.cell.prometheus import usage as of_prometheus
+from sharebench.cell.prometheus.server import PrometheusSilent, Server
+from sharebench.core import console
+from sharebench.core.files import replace_atomically
+from sharebench.core.study_config import SurveyOptions
+from sharebench.figures import survey as figure
+from sharebench.figures.page import save
+from sharebench.figures.style import theme
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.host import usage as of_host
+from sharebench.records.usage import Seen
+from sharebench.run.live import shown
+
+
+def seen(options: SurveyOptions) -> Seen:
+    """What Prometheus knows, or what NVML shows until time is up or someone ends it by Ctrl-C."""
+    if options["url"] is not None:
+        hours = options["hours"] or of_prometheus.HOURS
+        server = Server(options["url"], of_prometheus.ANSWER_SECONDS)
+        try:
+            return of_prometheus.seen(server, options["labels"], hours, time.time())
+        except PrometheusSilent as silence:
+            raise PrometheusSilent(f"{silence}; survey.url is {server.url}") from None
+    hours, is_over = options["hours"] or of_host.HOURS, threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: is_over.set())
+    with shown("Watching this host's GPUs; Ctrl-C ends it with what was seen", 3600 * hours):
+        try:
+            return of_host.watch(hours, is_over)
+        except NodeError as error:
+            raise NodeError(f"{error}; for a cluster set survey.url to its Prometheus: docs/survey.md") from None
+
+
+def main(out: Path, options: Annotated[SurveyOptions, json.loads]) -> None:
+    survey = judge.judge(seen(options), options)
+    workloads, groups = judge.workload_table(survey), judge.group_table(survey)
+    for name, table in (("workloads", workloads), ("groups", groups)):
+        replace_atomically(out / f"{name}.csv", table.to_csv(index=False))
+    with theme():
+        save(figure.draw(workloads, text.facts(survey)), out, "survey")
+    said = text.lines(survey)
+    said.append(f"figure: {out / 'survey.svg'}; tables: {out / 'workloads.csv'}, {out / 'groups.csv'}")
+    path = out / "study.yaml"
+    path.unlink(missing_ok=True)
+    if survey.groups:
+        replace_atomically(path, study.study(survey, str(path), f"{out}-study"))
+        said.append(f"study: snakemake --cores 1 --configfile {path}")
+    replace_atomically(out / "survey.md", "\n".join(said) + "\n")
+    print("\n".join(said), flush=True)
+
+
+if __name__ == "__main__":
+    console.script(main, PrometheusSilent, NodeError)

@@ -1,0 +1,121 @@
+"""`snakemake survey`: of a day that a real Prometheus has, and of this host's GPUs; a mock NVML has them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import mock_nvml
+import pytest
+import yaml
+from pipeline.harness import Checkout
+from planted_gpus import PROFILING, PROMTOOL, backfill, cluster, metrics
+from tables import rows
+from watching import MISSING, PROGRAM, prometheus
+
+needs_prometheus = pytest.mark.skipif(PROGRAM is None or PROMTOOL is None, reason=MISSING)
+HOURS = 3
+
+
+@pytest.fixture
+def url(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Of a Prometheus that has seen the planted cluster, without the metrics of the parameter."""
+    folder = tmp_path / "prometheus"
+    backfill(folder, metrics(cluster(), time.time(), 60 * HOURS, without=getattr(request, "param", ())))
+    with prometheus(folder) as server:
+        yield server.url
+
+
+def survey(checkout: Checkout, url: str, **more: str) -> str:
+    section = {"url": url, "hours": str(HOURS), **more}
+    result = checkout.run(
+        "survey", study="cpu.yaml", config=["survey={" + ", ".join(f"{k}: {v}" for k, v in section.items()) + "}"]
+    )
+    assert result.code == 0 and result.jobs == {"survey": {""}}, result.out
+    return " ".join(result.out.split())
+
+
+@pytest.mark.prometheus
+@needs_prometheus
+def test_a_cluster_of_which_half_is_empty(untouched: Checkout, url: str) -> None:
+    said = survey(untouched, url)
+    assert "3 of 6 workloads leave their GPU empty; together they may need 2 GPUs less" in said
+    folder = untouched.results / "survey"
+    verdicts = {row["workload"]: row["verdict"] for row in rows(folder / "workloads.csv")}
+    assert verdicts == {
+        **dict.fromkeys(("team/llm", "team/api", "team/notebook-0"), "leaves its GPU empty"),
+        "team/train-0": "uses its GPU",
+        **dict.fromkeys(("team/left-0", "team/right-0"), "shares its GPU already"),
+        "": "no workload",
+    }
+    (group,) = rows(folder / "groups.csv")
+    assert set(group["workloads"].split(";")) == {"team/llm", "team/api", "team/notebook-0"}
+    assert (folder / "survey.svg").exists() and (folder / "survey.md").exists()
+    # The study says whom its stand-ins are for in comments alone, and can be run as it is.
+    text = (folder / "study.yaml").read_text()
+    assert "# team/llm:" in text and "image: vllm/vllm:1" in text
+    assert "team" not in yaml.safe_dump(yaml.safe_load(text))
+    planned = untouched.run("plan", study=str(folder / "study.yaml")).ok()
+    assert "cells to measure on node" in planned.out
+    # Asked again it looks again.
+    assert "no two fit" in survey(untouched, url, memory_percent="10")
+    assert not (folder / "study.yaml").exists()
+
+
+@pytest.mark.prometheus
+@needs_prometheus
+@pytest.mark.parametrize("url", [PROFILING], indirect=True)
+def test_utilisation_alone_says_less_and_that_is_said(untouched: Checkout, url: str) -> None:
+    said = survey(untouched, url)
+    assert "judged by gpu_util, without SM activity" in said and "DCGM_FI_PROF_SM_ACTIVE" in said
+    verdicts = {row["workload"]: row["verdict"] for row in rows(untouched.results / "survey/workloads.csv")}
+    # The GPU was at work half of the time, if only with a third of it.
+    assert verdicts["team/llm"] == "uses its GPU" and verdicts["team/api"] == "leaves its GPU empty"
+
+
+@pytest.mark.prometheus
+@needs_prometheus
+def test_a_prometheus_without_dcgm_exporter_is_one_line(untouched: Checkout, tmp_path: Path) -> None:
+    with prometheus(tmp_path / "prometheus") as server:
+        result = untouched.run("survey", study="cpu.yaml", config=[f"survey={{url: {server.url}}}"])
+    assert result.code == 1
+    assert "Prometheus has no metric of dcgm-exporter in the last 24 h" in result.out
+    assert not (untouched.results / "survey").exists()
+
+
+def test_no_server_there_is_one_line(untouched: Checkout) -> None:
+    result = untouched.run("survey", study="cpu.yaml", config=["survey={url: http://127.0.0.1:9}"])
+    assert result.code == 1
+    assert "Prometheus does not answer (ConnectionError); survey.url is http://127.0.0.1:9" in result.out
+
+
+def test_a_host_without_a_gpu_is_one_line(untouched: Checkout) -> None:
+    result = untouched.run("survey", study="cpu.yaml", environment={"LD_LIBRARY_PATH": "", "MOCK_GPUS": "0"})
+    assert result.code == 1 and "set survey.url" in result.out
+
+
+def test_what_was_seen_until_ctrl_c_is_written(untouched: Checkout, tmp_path: Path) -> None:
+    library = mock_nvml.build(tmp_path)
+    (processes := tmp_path / "processes").write_text(f"compute {os.getpid()} 710\n")
+    running = untouched.start(
+        "survey",
+        study="cpu.yaml",
+        environment={
+            "LD_LIBRARY_PATH": str(library.parent),
+            "MOCK_GPUS": "2",
+            "MOCK_GPU_NAME": "NVIDIA H200",
+            "MOCK_READINGS": "1",
+            "MOCK_PROCESSES": str(processes),
+        },
+    )
+    running.wait_for(lambda: "Watching this host's GPUs" in running.text(), "watching")
+    time.sleep(2.5)
+    running.signal(signal.SIGINT, group=True)
+    running.wait()
+    busy, idle = rows(untouched.results / "survey/workloads.csv")
+    assert busy["workload"].startswith("python") and busy["verdict"] == "seen too shortly"
+    assert float(busy["sm_active_mean_percent"]) == pytest.approx(62.5) and float(busy["memory_max_mib"]) == 710
+    assert idle["verdict"] == "no workload"

@@ -1,0 +1,143 @@
+"""Who leaves a GPU empty, who would fit with whom, and the study of it: from courses that were planted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from planted_gpus import H200_MIB, PROFILING, Planted, bursts, cluster, series, steady
+from snakemake.utils import update_config
+from unit.studies import study
+
+from sharebench.analysis.survey import text
+from sharebench.analysis.survey.judge import Survey, Verdict, group_table, judge, workload_table
+from sharebench.analysis.survey.study import study as study_of_survey
+from sharebench.cell.prometheus.usage import usages
+from sharebench.config.load import load
+from sharebench.core.study_config import SurveyOptions
+from sharebench.records.usage import Seen
+from sharebench.study.opened import open_study
+
+
+def limits(**changes: Any) -> SurveyOptions:
+    return load(study({f"survey.{key}": value for key, value in {"url": "http://x", **changes}.items()}))["survey"]
+
+
+def surveyed(planted: list[Planted], without: tuple[str, ...] = (), minutes: int = 240, **changes: Any) -> Survey:
+    found = Seen("Prometheus", 4.0, 60.0, usages(series(planted, minutes, without), {("team", "api-0"): "api:1"}))
+    return judge(found, limits(**changes))
+
+
+def verdicts(survey: Survey) -> dict[str, Verdict]:
+    return {each.name: each.verdict for each in survey.judged}
+
+
+def groups(survey: Survey) -> list[set[str]]:
+    return [{each.name.removeprefix("team/") for each in group.members} for group in survey.groups]
+
+
+def said(survey: Survey) -> str:
+    return " ".join(" ".join(text.lines(survey)).split())
+
+
+def idle(name: str, **more: Any) -> Planted:
+    return Planted(**{"gpu": name, "pod": name, "sm": steady(0.1), "memory_mib": 1000, **more})
+
+
+def test_a_day_of_a_cluster() -> None:
+    survey = surveyed(cluster())
+    assert groups(survey) == [{"llm", "api", "notebook-0"}]
+    assert [each.number for each in survey.judged] == [1, 1, 1, 0, 0, 0, 0]
+    (group,) = group_table(survey).to_dict("records")
+    assert group["gpus_freed"] == 2 and group["memory_max_mib"] == 99_000
+    # 15 + 6 + 1.9, and nine tenths of the time one of them at most.
+    assert group["activity_mean_percent"] == pytest.approx(22.9, abs=0.1)
+    table = workload_table(survey).set_index("workload")
+    assert table.loc["team/api", "idle_percent"] == pytest.approx(90)
+    assert table.loc["team/api", "sm_active_p95_percent"] == 60
+    assert text.lines(survey)[0].startswith("Prometheus, 4 h, 6 NVIDIA H200: 3 of 6 workloads leave their GPU empty")
+
+
+def test_a_memory_bound_workload_does_not_leave_its_gpu_empty() -> None:
+    assert verdicts(surveyed([idle("a", dram=steady(0.6))])) == {"team/a": Verdict.BUSY}
+
+
+def test_bursts_that_coincide_do_not_fit_and_others_do() -> None:
+    # Half as much again as there is, in a tenth of the time; or never.
+    together = [idle(name, sm=bursts(0.75, 20, 2)) for name in ("a", "b")]
+    apart = [idle(name, sm=bursts(0.75, 20, 2, shift)) for name, shift in (("a", 0), ("b", 10))]
+    assert groups(surveyed(together)) == []
+    assert groups(surveyed(apart)) == [{"a", "b"}]
+
+
+@pytest.mark.parametrize(
+    "planted, changes",
+    [
+        ([idle("a", memory_mib=100_000), idle("b", memory_mib=40_000)], {}),
+        ([idle("a"), idle("b", product="NVIDIA A100")], {}),
+        ([idle("a", sm=steady(0.3)), idle("b", sm=steady(0.3))], {"filled_percent": 50}),
+        ([idle("a", dram=steady(0.3)), idle("b", dram=steady(0.3))], {"filled_percent": 50}),
+    ],
+    ids=["memory", "another product", "activity", "traffic"],
+)
+def test_what_does_not_fit_together(planted: list[Planted], changes: dict[str, Any]) -> None:
+    survey = surveyed(planted, **changes)
+    assert set(verdicts(survey).values()) == {Verdict.CANDIDATE} and groups(survey) == []
+    assert "no two fit on one" in said(survey)
+
+
+def test_no_more_on_a_gpu_than_asked_for() -> None:
+    assert sorted(map(len, groups(surveyed([idle(str(i)) for i in range(7)], tenants=3)))) == [3, 3]
+
+
+def test_memory_that_is_not_known_does_not_fit() -> None:
+    assert groups(surveyed([idle("a"), idle("b")], without=("DCGM_FI_DEV_FB_FREE",))) == []
+
+
+def test_a_short_time_says_nothing() -> None:
+    assert verdicts(surveyed([idle("a"), idle("b")], minutes=19)) == dict.fromkeys(("team/a", "team/b"), Verdict.SHORT)
+
+
+def test_namespaces_that_are_asked_for() -> None:
+    survey = surveyed([idle("a"), idle("b", namespace="other"), Planted("2")], namespaces=["other"])
+    assert verdicts(survey) == {"other/b": Verdict.CANDIDATE, "GPU 2 of node-a": Verdict.NOBODY}
+
+
+def test_a_weak_measure_is_said() -> None:
+    survey = surveyed(cluster(), without=PROFILING)
+    assert "6 of 6 are judged by gpu_util, without SM activity" in said(survey)
+
+
+def opened(planted: list[Planted], **changes: Any) -> tuple[str, Any]:
+    """The written study, and it as the pipeline has it on the CPU stand-in."""
+    written = study_of_survey(surveyed(planted, **changes), "results/survey/study.yaml", "results/survey-study")
+    config = study({})
+    update_config(config, yaml.safe_load(written))
+    return written, open_study(config | {"node": "cpu"})
+
+
+def test_the_written_study_is_one_of_standins_next_to_each_other() -> None:
+    written, found = opened(cluster())
+    assert "It measures STAND-INS, not your workloads" in written
+    assert found.config["results"] == "results/survey-study"
+    shared = {(cell.workload, cell.replicas) for cell in found.cells if cell.strategy == "mps"}
+    assert shared == {("survey-group-1", 3)}
+    entries = {name: found.config["workload_catalogue"][name] for name in ("survey-1", "survey-2")}
+    # The language model's traffic is high while it is at work, half of the time; the other fills the SMs.
+    assert entries["survey-1"]["module"] == "memcopy" and entries["survey-1"]["load"]["rate_of_capacity"] == 0.5
+    assert entries["survey-2"]["params"]["size"] == 4096
+
+
+def test_groups_of_several_sizes_are_measured_at_their_own() -> None:
+    big = [idle(f"big-{i}", memory_mib=H200_MIB // 3) for i in range(2)]
+    small = [idle(f"small-{i}", product="NVIDIA A100") for i in range(3)]
+    _, found = opened([*big, *small])
+    shared = {(cell.workload, cell.replicas) for cell in found.cells if cell.strategy == "mps"}
+    assert shared == {("survey-group-1", 3), ("survey-group-2", 2)}
+
+
+def test_names_of_others_are_text_and_stay_in_comments() -> None:
+    written, found = opened([idle("a", pod="a\nworkloads: [x]"), idle("b", pod="api-0")])
+    assert "team/a?workloads: [x]" in written and "image: api:1" in written
+    assert "team" not in str(yaml.safe_load(written)) and found.config["workloads"] == ["survey-group-1"]

@@ -1,0 +1,134 @@
+"""Answers of a Prometheus about dcgm-exporter's GPUs, as courses of workloads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import pytest
+from planted_gpus import Planted, Series, cluster, series, steady
+
+from sharebench.cell.prometheus.server import PrometheusSilent, Server
+from sharebench.cell.prometheus.usage import owner, seen, usages
+from sharebench.records.usage import DRAM, MEMORY, SM, UTIL, Usage
+
+
+def by_workload(found: Series) -> dict[str | None, Usage]:
+    courses = usages(found, {})
+    assert len({each.workload for each in courses}) == len(courses)
+    return {each.workload: each for each in courses}
+
+
+def relabelled(found: Series, **labels: str | None) -> Series:
+    """With other labels, each made of the old ones; None removes one."""
+
+    def changed(old: dict[str, str]) -> dict[str, str]:
+        new = {name: None if text is None else text.format(**old) for name, text in labels.items()}
+        return {name: text for name, text in (old | new).items() if text is not None}
+
+    return {metric: [(changed(old), samples) for old, samples in each] for metric, each in found.items()}
+
+
+@pytest.mark.parametrize(
+    "pod, workload",
+    [
+        ("api-6d4cf56db6-x2x5k", "api"),
+        ("exporter-x2x5k", "exporter"),
+        ("train-0", "train-0"),
+        ("web", "web"),
+        ("two-words", "two-words"),
+    ],
+)
+def test_a_workload_is_called_as_its_pods_are(pod: str, workload: str) -> None:
+    assert owner(pod) == workload
+
+
+def test_a_course_for_each_workload_on_each_gpu() -> None:
+    found = by_workload(series(cluster()))
+    assert set(found) == {f"team/{n}" for n in ("api", "notebook-0", "llm", "train-0", "left-0", "right-0")} | {None}
+    train = found["team/train-0"]
+    assert (train.place.node, train.place.gpu, train.place.product) == ("node-a", "3", "NVIDIA H200")
+    assert train.place.memory_mib == 143_771
+    assert train.course[SM].mean() == pytest.approx(93) and train.course[DRAM].mean() == pytest.approx(40)
+    assert train.course[UTIL].mean() == 100 and train.course[MEMORY].max() == 120_000
+    assert {name for name, each in found.items() if each.is_shared} == {"team/left-0", "team/right-0"}
+
+
+def test_pods_under_renamed_labels() -> None:
+    """Prometheus without honor_labels: what the exporter calls a pod is not the exporter's own."""
+    exporter = {"namespace": "monitoring", "pod": "dcgm-exporter-abcde", "container": "exporter"}
+    named = relabelled(
+        series([Planted("0", "api-6d4cf56db6-x2x5k", steady(0.5))]),
+        exported_pod="{pod}",
+        exported_namespace="{namespace}",
+        **exporter,
+    )
+    nameless = relabelled(series([Planted("1")]), **exporter)
+    found = by_workload({metric: named[metric] + nameless[metric] for metric in named})
+    assert set(found) == {"team/api", None}
+
+
+def test_the_exporters_own_pod_is_no_workload() -> None:
+    busy = series([Planted("0", "api-0", steady(0.5))])
+    idle = relabelled(series([Planted("1")]), namespace="monitoring", pod="dcgm-exporter-abcde")
+    assert set(by_workload({metric: busy[metric] + idle[metric] for metric in busy})) == {"team/api-0", None}
+
+
+def test_without_any_pods_each_gpu_stands_for_its_workload() -> None:
+    found = by_workload(series([Planted("0"), Planted("1", node="node-b")]))
+    assert set(found) == {"GPU 0 of node-a", "GPU 1 of node-b"}
+
+
+def test_pods_of_one_deployment_that_follow_one_another_are_one_workload() -> None:
+    pods = [Planted("0", f"api-6d4cf56db6-{drawn}", steady(0.5)) for drawn in ("x2x5k", "bbbbb")]
+    first, second = (series([pod]) for pod in pods)
+    both = {
+        metric: [(labels, samples[:120]) for labels, samples in first[metric]]
+        + [(labels, samples[118:]) for labels, samples in second[metric]]
+        for metric in first
+    }
+    (found,) = by_workload(both).values()
+    assert found.workload == "team/api" and not found.is_shared and len(found.course) == 240
+
+
+def test_instances_are_places_of_their_own_and_blank_values_none() -> None:
+    one = relabelled(series([Planted("0", "a-0", steady(0.5))]), GPU_I_ID="1", GPU_I_PROFILE="3g.71gb")
+    other = relabelled(series([Planted("0", "b-0", steady(9.2e18))]), GPU_I_ID="2", GPU_I_PROFILE="3g.71gb")
+    found = by_workload({metric: one[metric] + other[metric] for metric in one})
+    assert (found["team/a-0"].place.instance, found["team/a-0"].place.profile) == ("1", "3g.71gb")
+    assert not found["team/a-0"].is_shared and not found["team/b-0"].is_shared
+    assert found["team/b-0"].course[SM].isna().all()
+
+
+@dataclass
+class FakeServer:
+    """Answers every question from the same series, and notes it."""
+
+    found: Series
+    asked: list[str] = field(default_factory=list)
+
+    def course(self, query: str, hours: float, step_seconds: float, at: float) -> list[Any]:
+        self.asked.append(query)
+        return next((each for metric, each in self.found.items() if f"({metric}{{" in query), [])
+
+    def vector(self, query: str, at: float | None = None) -> list[Any]:
+        return [({"namespace": "team", "pod": "train-0", "image": "trainer:2"}, 1.0)]
+
+
+def asked(found: Series, labels: dict[str, str] | None = None) -> tuple[list[str], list[Usage]]:
+    server = FakeServer(found)
+    answer = seen(cast(Server, server), labels or {}, 48.0, 14_400.0)
+    assert answer.step_seconds == 120
+    return server.asked, answer.usages
+
+
+def test_questions_are_means_over_a_step_of_the_chosen_series() -> None:
+    questions, found = asked(series(cluster()), {"cluster": "eu-1"})
+    assert 'avg_over_time(DCGM_FI_PROF_SM_ACTIVE{cluster="eu-1"}[120000ms])' in questions
+    assert {each.image for each in found if each.workload == "team/train-0"} == {"trainer:2"}
+
+
+@pytest.mark.parametrize("found", [{}, series([replace(cluster()[0])], minutes=0)], ids=["no series", "empty ones"])
+def test_no_metrics_of_the_exporter_is_one_line(found: Series) -> None:
+    with pytest.raises(PrometheusSilent, match=r"no metric of dcgm-exporter in the last 48 h with cluster=eu-1"):
+        asked({metric: [each for each in own if each[1]] for metric, own in found.items()}, {"cluster": "eu-1"})
