@@ -92,8 +92,10 @@ def test_no_server_there_is_one_line(untouched: Checkout) -> None:
     assert "Prometheus does not answer (ConnectionError); survey.url is http://127.0.0.1:9" in result.out
 
 
-def test_a_host_without_a_gpu_is_one_line(untouched: Checkout) -> None:
-    result = untouched.run("survey", study="cpu.yaml", environment={"LD_LIBRARY_PATH": "", "MOCK_GPUS": "0"})
+def test_a_host_without_a_gpu_is_one_line(untouched: Checkout, tmp_path: Path) -> None:
+    library = mock_nvml.build(tmp_path)
+    mocked = {"LD_LIBRARY_PATH": str(library.parent), "MOCK_GPUS": "0"}
+    result = untouched.run("survey", study="cpu.yaml", environment=mocked)
     assert result.code == 1 and "set survey.url" in result.out
 
 

@@ -10,6 +10,7 @@ import pynvml
 import pytest
 
 from sharebench.nodes.host import usage
+from sharebench.nodes.host.nvml import Occupant
 from sharebench.records.usage import MEMORY, POWER, SM, UTIL
 
 pytestmark = pytest.mark.usefixtures("mock_nvml")
@@ -79,6 +80,13 @@ def test_two_programs_on_a_gpu_have_their_own_memory_and_utilisation(
     assert first.is_shared and second.is_shared
     assert first.course[UTIL].tolist() == [40.0, 40.0] and second.course[UTIL].tolist() == [0.0, 0.0]
     assert (first.course[MEMORY].max(), second.course[MEMORY].max()) == (710, 100)
+
+
+@pytest.mark.usefixtures("steps")
+def test_a_process_on_two_gpus_is_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOCK_GPUS", "2")
+    monkeypatch.setattr(usage.Gpu, "occupants", lambda gpu: [Occupant(641, "compute", None)])
+    assert [each.is_spread for each in usage.watch(0.5 / 3600, threading.Event()).usages] == [True, True]
 
 
 @pytest.mark.usefixtures("steps")

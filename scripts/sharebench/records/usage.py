@@ -41,6 +41,8 @@ class Usage:
     workload: str | None
     course: pd.DataFrame
     is_shared: bool = False
+    is_spread: bool = False
+    """Whether one pod or process of it has other GPUs too."""
     image: str | None = None
 
 

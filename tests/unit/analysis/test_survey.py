@@ -87,6 +87,12 @@ def test_what_does_not_fit_together(planted: list[Planted], changes: dict[str, A
     assert "no two fit on one" in said(survey)
 
 
+def test_a_pod_of_several_gpus_cannot_be_put_with_another() -> None:
+    survey = surveyed([idle("0", pod="a"), idle("1", pod="a"), idle("2", pod="b-0"), idle("3", pod="b-1")])
+    assert verdicts(survey)["team/a"] is Verdict.SPREAD and groups(survey) == [{"b-0", "b-1"}]
+    assert "has several GPUs: 2" in said(survey)
+
+
 def test_no_more_on_a_gpu_than_asked_for() -> None:
     assert sorted(map(len, groups(surveyed([idle(str(i)) for i in range(7)], tenants=3)))) == [3, 3]
 

@@ -23,6 +23,7 @@ class Verdict(StrEnum):
     CANDIDATE = "leaves its GPU empty"
     BUSY = "uses its GPU"
     SHARED = "shares its GPU already"
+    SPREAD = "has several GPUs"
     INSTANCE = "has a MIG instance"
     SHORT = "seen too shortly"
     NOBODY = "no workload"
@@ -165,6 +166,8 @@ def _judged(usage: Usage, limits: SurveyOptions) -> Judged:
         verdict = Verdict.NOBODY
     elif usage.is_shared:
         verdict = Verdict.SHARED
+    elif usage.is_spread:
+        verdict = Verdict.SPREAD
     elif usage.place.instance:
         verdict = Verdict.INSTANCE
     elif course[measure].notna().sum() < LEAST_STEPS:

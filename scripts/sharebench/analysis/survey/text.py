@@ -50,8 +50,8 @@ def _said(survey: Survey) -> Iterator[list[str]]:
         )
     if len(survey.groups) > MOST_LINES:
         yield [f"  … and {len(survey.groups) - MOST_LINES} groups more in groups.csv"]
-    for verdict in (Verdict.BUSY, Verdict.SHARED, Verdict.INSTANCE, Verdict.SHORT, Verdict.NOBODY):
-        if those := survey.of(verdict):
+    for verdict in Verdict:
+        if verdict is not Verdict.CANDIDATE and (those := survey.of(verdict)):
             yield console.wrapped(f"{verdict.value}: {len(those)}", "  ", "    ")
     if weak := [each for each in workloads if each.is_weak]:
         measures = " or ".join(sorted({each.measure.removesuffix("_percent") for each in weak}))

@@ -1,7 +1,8 @@
 """What a Prometheus has of dcgm-exporter about the GPUs of a cluster: a course for each workload on each GPU."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 import pandas as pd
@@ -94,10 +95,13 @@ def usages(
             course = _series(samples, FACTORS.get(metric, 1.0))
             # A pod of several containers has a series for each, all of the same GPU.
             pods[METRICS[metric]] = pods[METRICS[metric]].combine_first(course) if METRICS[metric] in pods else course
+    gpus = Counter(pod for pods in courses.values() for pod in pods if pod)
+    spread = {pod for pod, count in gpus.items() if count > 1}
     found_usages = [
         usage
         for key, pods in courses.items()
-        for usage in _of_place(key, about[key], {pod: pd.DataFrame(own) for pod, own in pods.items()}, image_of)
+        for frames in [{pod: pd.DataFrame(own) for pod, own in pods.items()}]
+        for usage in _of_place(key, about[key], frames, spread, image_of)
     ]
     return found_usages if knows_pods else [replace(usage, workload=str(usage.place)) for usage in found_usages]
 
@@ -111,6 +115,7 @@ def _of_place(
     key: tuple[Key, str],
     labels: Labels,
     pods: Mapping[tuple[str, str] | None, pd.DataFrame],
+    spread: Set[tuple[str, str]],
     image_of: Mapping[tuple[str, str], str],
 ) -> Iterable[Usage]:
     (node, _), instance = key
@@ -132,7 +137,7 @@ def _of_place(
         course = pd.concat([pods[pod] for pod in own]).groupby(level=0).mean().reindex(columns=list(QUANTITIES))
         is_shared = workload is not None and is_crowded.reindex(course.index, fill_value=False).mean() > SHARED_RATIO
         image = next((image_of[pod] for pod in own if pod and pod in image_of), None)
-        yield Usage(place, workload, course, bool(is_shared), image)
+        yield Usage(place, workload, course, bool(is_shared), not spread.isdisjoint(filter(None, own)), image)
 
 
 def _total(course: pd.DataFrame) -> "pd.Series[float]":

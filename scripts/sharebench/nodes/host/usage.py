@@ -3,7 +3,7 @@
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,9 @@ class Watch:
             by_pid.setdefault(int(each.pid), []).append(float(each.smUtil))
         return {pid: sum(values) / len(values) for pid, values in by_pid.items()}
 
-    def usages(self, node: str) -> list[Usage]:
+    def usages(self, node: str, elsewhere: Set[int]) -> list[Usage]:
+        """What was seen; `elsewhere` are the processes that other GPUs had."""
+        spread = {name for pid, name in self.names.items() if pid in elsewhere}
         total = known(lambda: self.gpu.memory_bytes / MEBIBYTE)
         place = Place(node, str(self.index), self.gpu.product, total)
         return [
@@ -103,6 +105,7 @@ class Watch:
                 name,
                 pd.DataFrame.from_dict(rows, orient="index").reindex(columns=list(QUANTITIES)).astype(float),
                 name is not None and len(self.crowded & rows.keys()) > SHARED_RATIO * len(rows),
+                name in spread,
             )
             for name, rows in self.rows.items()
         ]
@@ -140,5 +143,11 @@ def watch(hours: float, is_over: threading.Event) -> Seen:
         if due >= end or is_over.wait(max(0.0, due - time.monotonic())):
             break
     lasted_hours = steps * PERIOD_SECONDS / 3600
-    usages = [usage for each in watched for usage in each.usages(socket.gethostname())]
+    usages = [
+        usage
+        for each in watched
+        for usage in each.usages(
+            socket.gethostname(), {pid for other in watched if other is not each for pid in other.names}
+        )
+    ]
     return Seen("NVML", round(lasted_hours, 3), PERIOD_SECONDS, usages)
