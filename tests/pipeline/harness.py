@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from pipeline.prefork import Forked
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
@@ -81,6 +82,13 @@ def draw_really(checkout: Checkout, *names: str) -> None:
         shutil.copy(REPOSITORY / f"scripts/{name}.py", checkout.root / "scripts")
 
 
+def draw(results: Path, *names: str, data: Path | None = None) -> None:
+    """Draw these figures of a study and no others, which takes seconds each."""
+    command = [sys.executable, REPOSITORY / "scripts/plot_figures.py", "--data", data or results, "--results", results]
+    subprocess.run([*command, "--figures", *names], check=True)
+    assert all((results / f"figures/{name}.svg").stat().st_size > 10_000 for name in names)
+
+
 def decide_really(checkout: Checkout) -> None:
     """Undo those of the model and the decision."""
     draw_really(checkout, "fit_model", "decide")
@@ -109,11 +117,10 @@ class Result:
 
 
 @dataclass
-class Running:
-    """A run of snakemake in progress."""
+class Traces:
+    """What a run of snakemake leaves to be read."""
 
     checkout: Checkout
-    process: subprocess.Popen[bytes]
     output: Path
     ledger: Path
     moves_before: int
@@ -123,22 +130,10 @@ class Running:
         """What was printed so far."""
         return self.output.read_text(errors="replace")
 
-    def wait_for(self, condition: Callable[[], bool], what: str, seconds: float = TIMEOUT_SECONDS) -> None:
-        """Until the condition holds; fails when the run ends before."""
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert self.process.poll() is None, f"the run ended before {what}:\n{self.text()}"
-            assert time.monotonic() < deadline, f"no {what} in {seconds} s:\n{self.text()}"
-            time.sleep(0.02)
-
-    def signal(self, number: int, group: bool = False) -> None:
-        """To snakemake alone, or to its process group as a terminal's Ctrl-C is."""
-        os.killpg(self.process.pid, number) if group else self.process.send_signal(number)
-
-    def wait(self, seconds: float = TIMEOUT_SECONDS) -> Result:
-        """Until it ends; killed with all its processes when that takes longer."""
+    def ended(self, wait: Callable[[float], int], seconds: float) -> Result:
+        """The result of a run that `wait` waits for; killed with all its processes when that takes longer."""
         try:
-            code = self.process.wait(seconds)
+            code = wait(seconds)
         except subprocess.TimeoutExpired:
             end(self.checkout.processes())
             raise AssertionError(f"still running after {seconds} s:\n{self.text()}") from None
@@ -154,6 +149,29 @@ class Running:
 
 
 @dataclass
+class Running(Traces):
+    """A run of snakemake in progress, in a process of its own from the first."""
+
+    process: subprocess.Popen[bytes]
+
+    def wait_for(self, condition: Callable[[], bool], what: str, seconds: float = TIMEOUT_SECONDS) -> None:
+        """Until the condition holds; fails when the run ends before."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert self.process.poll() is None, f"the run ended before {what}:\n{self.text()}"
+            assert time.monotonic() < deadline, f"no {what} in {seconds} s:\n{self.text()}"
+            time.sleep(0.02)
+
+    def signal(self, number: int, group: bool = False) -> None:
+        """To snakemake alone, or to its process group as a terminal's Ctrl-C is."""
+        os.killpg(self.process.pid, number) if group else self.process.send_signal(number)
+
+    def wait(self, seconds: float = TIMEOUT_SECONDS) -> Result:
+        """Until it ends."""
+        return self.ended(self.process.wait, seconds)
+
+
+@dataclass
 class Checkout:
     """A copy of the project; `study` is its default config file."""
 
@@ -166,7 +184,7 @@ class Checkout:
         """Default results root."""
         return self.root / "results"
 
-    def start(
+    def _asked(
         self,
         *targets: str,
         cores: int = 1,
@@ -175,20 +193,25 @@ class Checkout:
         options: Sequence[str] = (),
         results: Path | None = None,
         environment: dict[str, str] | None = None,
-    ) -> Running:
-        """`snakemake TARGETS --cores N --configfile STUDY OPTIONS --config CONFIG`, in the checkout's folder."""
+    ) -> tuple[list[str], dict[str, str], Traces]:
+        """`snakemake TARGETS --cores N --configfile STUDY OPTIONS --config CONFIG`, its environment and its traces."""
         number = next(self.numbers)
         output, ledger = self.root / f"tmp/run-{number}.out", self.root / f"tmp/run-{number}.ledger"
         results = results or self.results
         command = [str(SNAKEMAKE), *targets, "--cores", str(cores), "--logger", "ledger", *options]
         command += ["--configfile", study or self.study]
         command += ["--config", *config] if config else []
-        moves_before = len(self.journal(results))
-        with output.open("wb") as file:
+        traces = Traces(self, output, ledger, len(self.journal(results)), results)
+        return command, self.environment(ledger) | (environment or {}), traces
+
+    def start(self, *targets: str, **how: Any) -> Running:
+        """A run in the checkout's folder, in the background."""
+        command, environment, traces = self._asked(*targets, **how)
+        with traces.output.open("wb") as file:
             process = subprocess.Popen(
                 command,
                 cwd=self.root,
-                env=self.environment(ledger) | (environment or {}),
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -196,11 +219,12 @@ class Checkout:
                 # As in a terminal, even where whoever runs the tests ignores Ctrl-C.
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
-        return Running(self, process, output, ledger, moves_before, results)
+        return Running(**vars(traces), process=process)
 
     def run(self, *targets: str, seconds: float = TIMEOUT_SECONDS, **how: Any) -> Result:
-        """`start` and wait for its end."""
-        return self.start(*targets, **how).wait(seconds)
+        """A run in the checkout's folder to its end, by a process that has loaded snakemake before."""
+        command, environment, traces = self._asked(*targets, **how)
+        return traces.ended(Forked(command, self.root, environment, traces.output).wait, seconds)
 
     def environment(self, ledger: Path) -> dict[str, str]:
         """Of a run: a temporary folder of its own holds scratch folders and the host's lock."""

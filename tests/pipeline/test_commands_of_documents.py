@@ -20,9 +20,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pipeline.harness import REPOSITORY
+from pipeline.harness import REPOSITORY, SNAKEMAKE
+from pipeline.prefork import Forked
 
-SNAKEMAKE = Path(sys.executable).parent / "snakemake"
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 SHELLS = {"bash", "sh", "shell", "console"}
 DOCUMENTS = sorted(
@@ -139,13 +139,12 @@ class Copy:
             if is_shown:
                 (self.root / "gpu").touch()
             command = [str(SNAKEMAKE), *more, *call.arguments]
-            done = subprocess.run(
-                command, cwd=call.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS
-            )
+            code = Forked(command, call.folder, dict(os.environ), self.root / "said").wait(SECONDS)
+            said = (self.root / "said").read_text()
             (self.root / "gpu").unlink(missing_ok=True)
-            if done.returncode == 0 or not NEEDS_GPU.search(done.stdout):
+            if code == 0 or not NEEDS_GPU.search(said):
                 break
-        assert done.returncode == 0 or LACKS.search(done.stdout), f"{call}\n{done.stdout}"
+        assert code == 0 or LACKS.search(said), f"{call}\n{said}"
 
     def check(self, call: Call, shown: dict[str, str], is_dry: bool = True) -> None:
         """Try it, or what of it can be checked; `shown` has what the document shows before it, by language."""
@@ -272,6 +271,11 @@ def test_the_commands_of_a_document_are_ones_that_work(document: str, tmp_path: 
             copy.check(call, shown, is_dry=document != "README.md")
 
 
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    return Copy(tmp_path_factory.mktemp("wrong") / "copy")
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -288,8 +292,7 @@ def test_the_commands_of_a_document_are_ones_that_work(document: str, tmp_path: 
         "python tests/gpu/bare_loop.py --proceses 4",
     ],
 )
-def test_a_command_that_does_not_work_is_found(wrong: str, tmp_path: Path) -> None:
-    copy = Copy(tmp_path / "copy")
+def test_a_command_that_does_not_work_is_found(wrong: str, copy: Copy) -> None:
     with pytest.raises(AssertionError):
         for call in copy.bash(wrong, copy.root):
             copy.check(call, {})
