@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from pipeline.harness import Checkout, draw_really, measured, tabled
+from pipeline.harness import Checkout, draw, measured, tabled
 from tables import rows
 
 STUDY = "mixes.yaml"
@@ -105,14 +105,9 @@ def test_a_cell_of_another_calibration_than_a_tenants_is_refused(finished_mixes:
     assert "measured with another calibration" in (finished_mixes.results / "logs/tables.log").read_text()
 
 
-def test_figures_and_report_of_a_finished_data_set_are_rebuilt_with_the_pairs(finished_mixes: Checkout) -> None:
-    draw_really(finished_mixes)
-    finished_mixes.run(config=["from=results"], results=finished_mixes.root / "results/from/results").ok()
+def test_the_figure_of_pairs_of_a_finished_data_set_is_rebuilt(finished_mixes: Checkout) -> None:
     rebuilt = finished_mixes.root / "results/from/results"
-    assert (rebuilt / "tables/interference.csv").read_text() == (
-        finished_mixes.results / "tables/interference.csv"
-    ).read_text()
-    assert (rebuilt / "figures/interference.png").stat().st_size > 10_000
-    report = (rebuilt / "report.html").read_text()
-    assert 'id="interference"' in report and "Least alike: " in report
-    assert "gamma in blend" in report
+    finished_mixes.run(config=["from=results"], results=rebuilt).ok()
+    table = "tables/interference.csv"
+    assert (rebuilt / table).read_text() == (finished_mixes.results / table).read_text()
+    draw(rebuilt, "interference", data=finished_mixes.results)

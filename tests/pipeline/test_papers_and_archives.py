@@ -60,12 +60,6 @@ def test_what_is_published_is_drawn_for_papers(finished: Checkout) -> None:
     assert finished.run("paper", study="cpu.yaml").ok().jobs.keys() <= {"paper"}
     assert "A100" in (made / "report.html").read_text()
 
-    before = contents(made)
-    shutil.rmtree(made)
-    finished.run("paper", study="cpu.yaml", seconds=DRAWING_SECONDS).ok()
-    after = contents(made)
-    assert after == before
-
     result = finished.run("paper_print", study="cpu.yaml", seconds=DRAWING_SECONDS).ok()
     assert set(result.jobs) == {"paper_print"}
     printed = {path.name for path in (finished.results / "paper-print/small").glob("*-*.*")}
