@@ -66,7 +66,7 @@ findings: $(VENV)/run.stamp
 	@$(BIN)/python scripts/documents.py results/paper/together/repository --write
 
 test: lint
-	@$(BIN)/pytest --ignore=tests/pipeline --ignore=tests/cluster
+	@$(BIN)/pytest -n 2 --dist loadfile --ignore=tests/pipeline --ignore=tests/cluster
 	@$(BIN)/pytest -n 2 tests/pipeline
 
 lint: $(VENV)/dev.stamp
