@@ -81,7 +81,7 @@ def test_a_closed_terminal_removes_the_tenants(checkout: Checkout) -> None:
 
 def wait_until_all_have_ended(checkout: Checkout) -> None:
     """Snakemake did not wait for its job, which still cleans up."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while command_lines(checkout) and time.monotonic() < deadline:
         time.sleep(0.05)
 

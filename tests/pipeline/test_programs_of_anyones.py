@@ -38,7 +38,7 @@ class Dies(BaseHTTPRequestHandler):
     def do_GET(self):
         asked.append(1)
         status = 200
-        if sys.argv[2] == "1" and len(asked) >= 8:
+        if sys.argv[2] == "1" and len(asked) >= 3:
             if sys.argv[3] == "dies":
                 print("out of tokens", flush=True)
                 os._exit(3)
@@ -112,7 +112,7 @@ def test_servers_are_measured_by_clients_and_may_die(untouched: Checkout) -> Non
         "turns-bad": "ok",
     }
     for name in ("served", "served-open", "chat"):
-        assert all(tenant["count"] > 2 for tenant in records[name]["tenants"])
+        assert all(tenant["count"] > 0 for tenant in records[name]["tenants"])
         assert all(tenant["measured_by"] == "client" for tenant in records[name]["tenants"])
         assert all(item["holds"] for item in records[name]["evidence"])
     opened = records["served-open"]["tenants"][0]["load"]

@@ -68,6 +68,9 @@ def mps_control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     program.write_text((STANDINS / mps.CONTROL).read_text().replace("PYTHON", sys.executable, 1))
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    for limit in ("COMMAND_SECONDS", "START_SECONDS", "QUIT_SECONDS"):
+        # The stand-in is a Python that starts for every question, on however busy a machine.
+        monkeypatch.setattr(mps, limit, 120.0)
     on_this_machine = mps._daemons
 
     def of_this_test() -> Iterator[tuple[psutil.Process, Mapping[str, str]]]:

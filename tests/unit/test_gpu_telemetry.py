@@ -358,7 +358,7 @@ def test_the_sampling_process_ends_with_its_parent_and_not_by_ctrl_c(made_up: Pa
     assert sampling.is_running() and sampling.status() != psutil.STATUS_ZOMBIE
     parent.kill()
     parent.wait()
-    psutil.wait_procs([sampling], timeout=5)
+    psutil.wait_procs([sampling], timeout=60)
     assert not sampling.is_running() or sampling.status() == psutil.STATUS_ZOMBIE
 
 

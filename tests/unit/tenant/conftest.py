@@ -105,7 +105,7 @@ class Tenant:
 
     def call(self, method: str, path: str, body: Any = None, token: str | None = TOKEN) -> tuple[int, str]:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        connection = http.client.HTTPConnection("127.0.0.1", self.ports[self.number], timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.ports[self.number], timeout=120)
         try:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             response = connection.getresponse()
@@ -119,7 +119,7 @@ class Tenant:
         return json.loads(text)
 
     def wait_ready(self, path: str = "/readyz") -> Any:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             status, text = self.call("GET", path)
             if status == 200:
@@ -152,7 +152,7 @@ class Tenant:
 
     def end(self) -> tuple[int, str]:
         """Wait for its end; exit code and what it wrote to stderr."""
-        _, errors = self.process.communicate(timeout=20)
+        _, errors = self.process.communicate(timeout=120)
         return self.process.returncode, errors
 
 
