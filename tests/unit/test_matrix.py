@@ -56,6 +56,8 @@ def test_the_baseline_is_added_where_it_is_missing(
 def test_a_cell_knows_its_files_and_is_known_by_them() -> None:
     cell = Cell("mig-mps", "matmul", 12, 3)
     assert cell.raw == "cells/mig-mps/matmul/n12/r3/raw.json"
+    pair = Cell("mps", "detector+matmul", 2, 1)
+    assert pair.raw == "cells/mps/detector+matmul/n2/r1/raw.json" and cell_of(pair.raw) == pair
     assert cell_of(f"/elsewhere/{cell.raw}") == cell_of(f"{cell.folder}/telemetry.csv") == cell
     for path in ("cells/mps/matmul/n1/raw.json", "cells/mps/matmul/nx/r1/raw.json", "tables/cells.csv"):
         with pytest.raises(ValueError, match="not a cell's file"):
@@ -128,12 +130,6 @@ def test_pairs_are_two_tenants_of_every_two_workloads_beside_the_workloads() -> 
     # In whatever order they are named.
     assert simulated(config | {"interference": ["detector", "matmul"]}).cells == simulated(config).cells
     assert set(simulated(config | {"interference": []}).cells) == {cell for cell in plain if cell.workload == "yolos"}
-
-
-def test_a_cell_of_a_pair_knows_its_files() -> None:
-    cell = Cell("mps", "detector+matmul", 2, 1)
-    assert cell.raw == "cells/mps/detector+matmul/n2/r1/raw.json"
-    assert cell_of(cell.raw) == cell
 
 
 def test_tables_list_pairs_after_workloads() -> None:

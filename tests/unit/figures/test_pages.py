@@ -112,11 +112,6 @@ def test_the_script_refuses_an_unknown_figure(monkeypatch: pytest.MonkeyPatch) -
         runpy.run_path(str(SCRIPT), run_name="__main__")
 
 
-def test_asking_for_the_names_loads_no_plotting_library() -> None:
-    code = "import sys, sharebench.figures.catalogue; assert not {'matplotlib', 'pandas'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=SCRIPT.parent)
-
-
 @pytest.mark.parametrize("name", ["latency", "throughput"])
 def test_what_has_no_value_is_marked(results: Path, name: str) -> None:
     assert texts(results / "figures" / f"{name}.svg").count("mig infeasible") == 2
