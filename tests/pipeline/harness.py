@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import itertools
 import json
@@ -62,6 +63,8 @@ def make_checkout(root: Path) -> None:
         shutil.copy(workload, root / "scripts/tenant/workloads")
     for name in STUBBED:
         (root / f"scripts/{name}.py").write_text(STUB)
+    # Once for all copies, whatever PYTHONDONTWRITEBYTECODE says.
+    compileall.compile_dir(root / "scripts", quiet=1)
     (root / "tmp").mkdir()
 
 

@@ -23,6 +23,8 @@ import yaml
 from pipeline.harness import REPOSITORY, SNAKEMAKE
 from pipeline.prefork import Forked
 
+from sharebench.nodes.host.cpu import LOCK_FOLDER_VARIABLE
+
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 SHELLS = {"bash", "sh", "shell", "console"}
 DOCUMENTS = sorted(
@@ -139,7 +141,8 @@ class Copy:
             if is_shown:
                 (self.root / "gpu").touch()
             command = [str(SNAKEMAKE), *more, *call.arguments]
-            code = Forked(command, call.folder, dict(os.environ), self.root / "said").wait(SECONDS)
+            environment = os.environ | {LOCK_FOLDER_VARIABLE: str(self.root)}
+            code = Forked(command, call.folder, environment, self.root / "said").wait(SECONDS)
             said = (self.root / "said").read_text()
             (self.root / "gpu").unlink(missing_ok=True)
             if code == 0 or not NEEDS_GPU.search(said):
