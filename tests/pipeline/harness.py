@@ -24,7 +24,7 @@ from pipeline.prefork import Forked
 REPOSITORY = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 SNAKEMAKE = Path(sys.executable).parent / "snakemake"
-TIMEOUT_SECONDS = 120
+TIMEOUT_SECONDS = 900  # of what hangs, on however busy a machine
 
 # Drawing and deciding take most of the time of a rerun and are tested elsewhere: here these jobs only make files.
 STUBBED = ("plot_figures", "render_report", "fit_model", "decide")
@@ -87,8 +87,9 @@ def draw_really(checkout: Checkout, *names: str) -> None:
 
 def draw(results: Path, *names: str, data: Path | None = None) -> None:
     """Draw these figures of a study and no others, which takes seconds each."""
-    command = [sys.executable, REPOSITORY / "scripts/plot_figures.py", "--data", data or results, "--results", results]
-    subprocess.run([*command, "--figures", *names], check=True)
+    script = REPOSITORY / "scripts/plot_figures.py"
+    where = ["--data", str(data or results), "--results", str(results)]
+    subprocess.run([sys.executable, script, *where, "--figures", *names], check=True)
     assert all((results / f"figures/{name}.svg").stat().st_size > 10_000 for name in names)
 
 

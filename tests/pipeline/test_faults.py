@@ -18,7 +18,7 @@ ENDS = {
 
 def test_every_fault_is_a_measured_outcome_and_the_next_cell_is_clean(untouched: Checkout) -> None:
     untouched.study = "faults.yaml"
-    result = untouched.run(seconds=400).ok()
+    result = untouched.run().ok()
     assert untouched.processes() == []
     assert untouched.scratch() == []
     records = {cell.split("/")[1]: untouched.record(cell) for cell in result.cells}

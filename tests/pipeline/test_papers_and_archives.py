@@ -14,9 +14,6 @@ from tables import rows
 from sharebench.core.study_config import StudyConfig
 from sharebench.figures.catalogue import PAPER, names_for
 
-DRAWING_SECONDS = 600
-"""Far more than it takes: every figure is drawn, on however busy a machine."""
-
 
 def test_another_checkout_verifies_an_archive_and_rebuilds_from_it(finished: Checkout, another: Checkout) -> None:
     assert finished.run("archive").ok().jobs == {"archive": {""}}
@@ -46,7 +43,7 @@ def test_another_checkout_verifies_an_archive_and_rebuilds_from_it(finished: Che
 def test_what_is_published_is_drawn_for_papers(finished: Checkout) -> None:
     data = finished.root / "published/small"
     shutil.copytree(finished.results, data, ignore=shutil.ignore_patterns(".sharebench", "tables", "figures", "logs"))
-    result = finished.run("paper", study="cpu.yaml", seconds=DRAWING_SECONDS).ok()
+    result = finished.run("paper", study="cpu.yaml").ok()
     assert result.jobs.pop("paper") == {""}
     assert set(result.jobs) == {"paper_data_sets"}, "no cell of the study at hand is measured"
     made = finished.results / "paper/small"
@@ -60,7 +57,7 @@ def test_what_is_published_is_drawn_for_papers(finished: Checkout) -> None:
     assert finished.run("paper", study="cpu.yaml").ok().jobs.keys() <= {"paper"}
     assert "A100" in (made / "report.html").read_text()
 
-    result = finished.run("paper_print", study="cpu.yaml", seconds=DRAWING_SECONDS).ok()
+    result = finished.run("paper_print", study="cpu.yaml").ok()
     assert set(result.jobs) == {"paper_print"}
     printed = {path.name for path in (finished.results / "paper-print/small").glob("*-*.*")}
     assert printed == {f"{page}.{suffix}" for page in pages for suffix in ("pdf", "png")}

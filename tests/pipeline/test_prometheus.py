@@ -18,7 +18,6 @@ from sharebench.records.histogram import histogram_quantile
 pytestmark = [pytest.mark.prometheus, pytest.mark.skipif(PROGRAM is None, reason=MISSING)]
 
 CELL = "mps/paced/2/1"
-SECONDS = 300.0
 
 
 def watched(server: Prometheus, window_seconds: float, **more: str) -> list[str]:
@@ -37,7 +36,7 @@ def test_prometheus_says_what_the_tenants_say_within_its_buckets(untouched: Chec
     untouched.study = "watched.yaml"
     with exporter() as address, prometheus(tmp_path / "prometheus", address) as server:
         config = watched(server, 5, dcgm="{Hostname: node-a}", buckets="[0.001, 0.004, 0.01, 0.05, 1.0]")
-        result = untouched.run(config=config, seconds=SECONDS).ok()
+        result = untouched.run(config=config).ok()
         assert result.cells == {CELL}
         record = untouched.record(CELL)
         said = record["prometheus"]
@@ -89,12 +88,12 @@ def test_a_prometheus_that_is_killed_in_mid_window_costs_its_own_numbers_only(
     with prometheus(tmp_path / "prometheus") as server:
         running = untouched.start(config=watched(server, 10))
         # The driver's last question before the window; the next one comes after its end.
-        running.wait_for(lambda: server.answered("/api/v1/status/runtimeinfo") > 0, "the window", SECONDS)
+        running.wait_for(lambda: server.answered("/api/v1/status/runtimeinfo") > 0, "the window")
         time.sleep(3)
         server.kill()
         time.sleep(2.5)
         server.start()
-        running.wait(SECONDS).ok()
+        running.wait().ok()
         record = untouched.record(CELL)
         assert record["status"] == "ok"
         assert record["prometheus"]["restarted"] is True
