@@ -1,7 +1,7 @@
 """Snakemake without its imports, which are two thirds of a short run: a process that has them forks for each run.
 
 Run as a program it is that process: it reads a run as a line of JSON, forks, and answers with a line for the child's
-number and one for its exit code. A child ends as snakemake does, and tells what else it had to load.
+number and one for its exit code. A child ends as snakemake does, and reports what else it had to load.
 """
 
 from __future__ import annotations
@@ -103,19 +103,19 @@ def _serve() -> None:
     importlib.import_module("snakemake.cli")
     for line in sys.stdin:
         gc.freeze()
-        told, telling = os.pipe()
+        reported, reporting = os.pipe()
         child = os.fork()
         if not child:
-            os.close(told)
+            os.close(reported)
             try:
                 _run(json.loads(line))
             finally:
-                os.write(telling, json.dumps(_installed()).encode())
-                os.close(telling)
+                os.write(reporting, json.dumps(_installed()).encode())
+                os.close(reporting)
             return
         print(child, flush=True)
-        os.close(telling)
-        with os.fdopen(told) as loaded:
+        os.close(reporting)
+        with os.fdopen(reported) as loaded:
             names = loaded.read()
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
         _load(json.loads(names or "[]"))
