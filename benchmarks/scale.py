@@ -221,7 +221,8 @@ def main() -> None:
         results = large_data_set(folder, 10_000)
         there: list[str | Path] = ["--data", results, "--results", results]
         done = run(
-            folder, [sys.executable, SCRIPTS / "aggregate.py", *there, "--tabled", results / ".sharebench/tabled/x"]
+            folder,
+            [sys.executable, SCRIPTS / "job.py", "aggregate", *there, "--tabled", results / ".sharebench/tabled/x"],
         )
         report("aggregate 10000 cells", f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB", "≤ 30 s, 2 GiB")
         question = json.dumps(
@@ -234,16 +235,16 @@ def main() -> None:
         )
         decided = results / ".sharebench/decided/x"
         for what, command in {
-            "model of 10000 cells": ["fit_model.py", *there, "--classes", "{}"],
-            "advice from 10000 cells": ["decide.py", *there, "--question", question, "--decided", decided],
+            "model of 10000 cells": ["fit_model", *there, "--classes", "{}"],
+            "advice from 10000 cells": ["decide", *there, "--question", question, "--decided", decided],
         }.items():
-            done = run(folder, [sys.executable, SCRIPTS / command[0], *command[1:]])
+            done = run(folder, [sys.executable, SCRIPTS / "job.py", *command])
             report(what, f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB", "≤ 60 s, 2 GiB, with aggregate")
         no_pairs = cast(StudyConfig, {"interference": [], "faults": [], "workloads": []})
         for figure in names_for(no_pairs, "simulated"):
-            done = run(folder, [sys.executable, SCRIPTS / "plot_figures.py", *there, "--figures", figure])
+            done = run(folder, [sys.executable, SCRIPTS / "job.py", "figures", *there, "--figures", figure])
             report(f"figure {figure}, 10000 cells", f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB", "≤ 30 s, 2 GiB")
-        done = run(folder, [sys.executable, SCRIPTS / "render_report.py", *there])
+        done = run(folder, [sys.executable, SCRIPTS / "job.py", "report", *there])
         mib = (results / "report.html").stat().st_size / (1 << 20)
         size = f"{done.seconds:.1f} s, {done.peak_gib:.2f} GiB, {mib:.1f} MiB"
         report("report.html of 10000 cells", size, "≤ 60 s, 2 GiB, 5 MiB")

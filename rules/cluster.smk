@@ -11,10 +11,10 @@ rule preflight:
         "../envs/sharebench.yaml"
     params:
         python=PYTHON,
-        script=SCRIPTS / "preflight.py",
+        script=SCRIPTS / "job.py",
         # A function's text is taken as it is, braces too.
         config=lambda _: canonical(STUDY.config),
     message:
         "Looking at the cluster"
     shell:
-        "{params.python:q} {params.script:q} --config {params.config:q} 2> {log:q}"
+        "{params.python:q} {params.script:q} preflight --config {params.config:q} 2> {log:q}"

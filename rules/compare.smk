@@ -23,7 +23,7 @@ rule compare:
         "../envs/sharebench.yaml"
     params:
         python=PYTHON,
-        script=SCRIPTS / "compare.py",
+        script=SCRIPTS / "job.py",
         out=RESULTS / "compare" / dataset.names(STUDY.config["datasets"]),
         folders=STUDY.config["datasets"],
         contents=dataset.contents(STUDY.config["datasets"]),
@@ -31,5 +31,5 @@ rule compare:
     message:
         "Comparing two data sets"
     shell:
-        "{params.python:q} {params.script:q} --before {params.folders[0]:q} --after {params.folders[1]:q}"
+        "{params.python:q} {params.script:q} compare --before {params.folders[0]:q} --after {params.folders[1]:q}"
         " --out {params.out:q} 2> {log:q}"

@@ -32,7 +32,7 @@ rule model:
         "../envs/sharebench.yaml"
     params:
         python=PYTHON,
-        script=SCRIPTS / "fit_model.py",
+        script=SCRIPTS / "job.py",
         data=DATA,
         results=RESULTS,
         shows=presentation(),
@@ -46,7 +46,7 @@ rule model:
     message:
         "Fitting the scaling model"
     shell:
-        "{params.python:q} {params.script:q} --data {params.data:q} --results {params.results:q}"
+        "{params.python:q} {params.script:q} fit_model --data {params.data:q} --results {params.results:q}"
         " --classes {params.classes:q} > {log:q} 2>&1"
 
 
@@ -69,7 +69,7 @@ rule decide:
         "../envs/sharebench.yaml"
     params:
         python=PYTHON,
-        script=SCRIPTS / "decide.py",
+        script=SCRIPTS / "job.py",
         data=DATA,
         results=RESULTS,
         question=canonical(QUESTION),
@@ -77,7 +77,7 @@ rule decide:
     message:
         "Deciding"
     shell:
-        "{params.python:q} {params.script:q} --data {params.data:q} --results {params.results:q}"
+        "{params.python:q} {params.script:q} decide --data {params.data:q} --results {params.results:q}"
         " --question {params.question:q} --decided {output.decided:q} > {log:q} 2>&1"
 
 
@@ -90,7 +90,7 @@ rule advise:
         "../envs/sharebench.yaml"
     params:
         python=PYTHON,
-        script=SCRIPTS / "decide.py",
+        script=SCRIPTS / "job.py",
         data=DATA,
         results=RESULTS,
         question=canonical(QUESTION),
@@ -98,5 +98,5 @@ rule advise:
     message:
         "Advising"
     shell:
-        "{params.python:q} {params.script:q} --data {params.data:q} --results {params.results:q}"
+        "{params.python:q} {params.script:q} decide --data {params.data:q} --results {params.results:q}"
         " --question {params.question:q} --decided {params.decided:q} 2> {log:q}"

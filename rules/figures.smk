@@ -37,7 +37,7 @@ rule figures:
         "../envs/sharebench.yaml"
     params:
         python=PYTHON,
-        script=SCRIPTS / "plot_figures.py",
+        script=SCRIPTS / "job.py",
         data=DATA,
         results=RESULTS,
         figures=FIGURES,
@@ -46,5 +46,5 @@ rule figures:
     message:
         "Drawing the figures"
     shell:
-        "{params.python:q} {params.script:q} --data {params.data:q} --results {params.results:q}"
+        "{params.python:q} {params.script:q} figures --data {params.data:q} --results {params.results:q}"
         " --figures {params.figures:q} > {log:q} 2>&1"

@@ -16,11 +16,11 @@ rule join:
         "../envs/sharebench.yaml"
     params:
         python=PYTHON,
-        script=SCRIPTS / "join.py",
+        script=SCRIPTS / "job.py",
         # A function's text is taken as it is, braces too.
         config=lambda _: canonical(STUDY.config),
         results=RESULTS,
     message:
         "Putting the parts together"
     shell:
-        "{params.python:q} {params.script:q} --config {params.config:q} --results {params.results:q} 2> {log:q}"
+        "{params.python:q} {params.script:q} join --config {params.config:q} --results {params.results:q} 2> {log:q}"

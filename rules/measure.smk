@@ -24,14 +24,14 @@ rule calibrate:
     params:
         **parts(calibration_spec),
         python=PYTHON,
-        script=SCRIPTS / "calibrate.py",
+        script=SCRIPTS / "job.py",
         results=RESULTS,
         spec=lambda wildcards, input: calibration_spec(wildcards),
         code=lambda wildcards: STUDY.code(wildcards.workload),
     message:
         "Calibrating {wildcards.workload}"
     shell:
-        "exec {params.python:q} {params.script:q} --results {params.results:q} --workload {wildcards.workload:q}"
+        "exec {params.python:q} {params.script:q} calibrate --results {params.results:q} --workload {wildcards.workload:q}"
         " --spec {params.spec:q} --code {params.code:q} --device {input.device:q} --out {output:q} 2> {log:q}"
 
 
@@ -52,12 +52,12 @@ rule run_cell:
     params:
         **parts(cell_spec),
         python=PYTHON,
-        script=SCRIPTS / "run_cell.py",
+        script=SCRIPTS / "job.py",
         results=RESULTS,
         spec=lambda wildcards, input: cell_spec(wildcards),
         code=cell_code,
     message:
         "Measuring {wildcards.strategy} x {wildcards.replicas}, {wildcards.workload}, repeat {wildcards.repeat}"
     shell:
-        "exec {params.python:q} {params.script:q} --results {params.results:q} --spec {params.spec:q} --code {params.code:q}"
-        " --calibrations {input.calibrations:q} --raw {output.raw:q} --telemetry {output.telemetry:q} 2> {log:q}"
+        "exec {params.python:q} {params.script:q} run_cell --results {params.results:q} --spec {params.spec:q}"
+        " --code {params.code:q} --calibrations {input.calibrations:q} --raw {output.raw:q} --telemetry {output.telemetry:q} 2> {log:q}"

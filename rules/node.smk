@@ -19,13 +19,13 @@ rule characterise_node:
     params:
         **parts(lambda _: STUDY.node_spec()),
         python=PYTHON,
-        script=SCRIPTS / "characterise_node.py",
+        script=SCRIPTS / "job.py",
         results=RESULTS,
         code=lambda _: STUDY.node_code(),
     message:
         "Looking at the node"
     shell:
-        "{params.python:q} {params.script:q} --results {params.results:q} --out {output:q} 2> {log:q}"
+        "{params.python:q} {params.script:q} characterise_node --results {params.results:q} --out {output:q} 2> {log:q}"
 
 
 rule configure_node:
@@ -42,13 +42,13 @@ rule configure_node:
     params:
         **parts(lambda wildcards: STUDY.strategy_spec(wildcards.strategy)),
         python=PYTHON,
-        script=SCRIPTS / "configure_node.py",
+        script=SCRIPTS / "job.py",
         results=RESULTS,
         code=lambda _: STUDY.node_code(),
     message:
         "Setting the node to {wildcards.strategy}"
     shell:
-        "{params.python:q} {params.script:q} --results {params.results:q} --strategy {wildcards.strategy:q}"
+        "{params.python:q} {params.script:q} configure_node --results {params.results:q} --strategy {wildcards.strategy:q}"
         " --out {output:q} 2> {log:q}"
 
 
@@ -60,12 +60,12 @@ rule restore:
         "../envs/sharebench.yaml"
     params:
         python=PYTHON,
-        script=SCRIPTS / "restore.py",
+        script=SCRIPTS / "job.py",
         results=RESULTS,
     message:
         "Restoring the node"
     shell:
-        "{params.python:q} {params.script:q} --results {params.results:q} 2> {log:q}"
+        "{params.python:q} {params.script:q} restore --results {params.results:q} 2> {log:q}"
 
 
 rule plan:
@@ -75,7 +75,7 @@ rule plan:
         "../envs/sharebench.yaml"
     params:
         python=PYTHON,
-        script=SCRIPTS / "plan.py",
+        script=SCRIPTS / "job.py",
         results=RESULTS,
         # A function's text is taken as it is, braces too.
         config=lambda _: canonical(STUDY.config),
@@ -83,5 +83,5 @@ rule plan:
     message:
         "Planning"
     shell:
-        "{params.python:q} {params.script:q} --results {params.results:q} --config {params.config:q}"
+        "{params.python:q} {params.script:q} plan --results {params.results:q} --config {params.config:q}"
         " --argv {params.argv:q} 2> {log:q}"

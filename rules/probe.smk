@@ -28,7 +28,7 @@ rule measure_timeslice:
         "../envs/sharebench.yaml"
     params:
         python=PYTHON,
-        script=SCRIPTS / "probe_timeslice.py",
+        script=SCRIPTS / "job.py",
         results=RESULTS,
         tenants=2,
         seconds=2,
@@ -39,7 +39,7 @@ rule measure_timeslice:
     message:
         "Watching who is on the device"
     shell:
-        "{params.python:q} {params.script:q} --results {params.results:q} --device {input.device:q}"
+        "{params.python:q} {params.script:q} measure_timeslice --results {params.results:q} --device {input.device:q}"
         " --tenants {params.tenants} --seconds {params.seconds} --out {output.found:q} --table {output.table:q}"
         " 2> {log:q}"
 
@@ -56,11 +56,12 @@ rule probe_timeslice:
         "../envs/sharebench.yaml"
     params:
         python=PYTHON,
-        script=SCRIPTS / "plot_timeslice.py",
+        script=SCRIPTS / "job.py",
         results=RESULTS,
         catalogue=list(STUDY.strategies),
         code=lambda _: code.of_stage("figures"),
     message:
         "Drawing who was on the device"
     shell:
-        "{params.python:q} {params.script:q} --results {params.results:q} --catalogue {params.catalogue:q} > {log:q} 2>&1"
+        "{params.python:q} {params.script:q} draw_timeslice --results {params.results:q} --catalogue {params.catalogue:q}"
+        " > {log:q} 2>&1"

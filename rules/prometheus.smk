@@ -20,12 +20,13 @@ rule export_prometheus:
         "../envs/sharebench.yaml"
     params:
         python=PYTHON,
-        script=SCRIPTS / "export_histograms.py",
+        script=SCRIPTS / "job.py",
         code=lambda _: code.of_stage("export"),
     message:
         "Exporting what Prometheus saw of {wildcards.strategy}, {wildcards.workload}"
     shell:
-        "{params.python:q} {params.script:q} --source prometheus --out {output:q} --raw {input:q} > {log:q} 2>&1"
+        "{params.python:q} {params.script:q} export_histograms --source prometheus --out {output:q} --raw {input:q}"
+        " > {log:q} 2>&1"
 
 
 rule coarse_buckets:
@@ -40,7 +41,7 @@ rule coarse_buckets:
         "../envs/sharebench.yaml"
     params:
         python=PYTHON,
-        script=SCRIPTS / "plot_figures.py",
+        script=SCRIPTS / "job.py",
         data=DATA,
         results=RESULTS,
         shows=presentation(),
@@ -48,7 +49,7 @@ rule coarse_buckets:
     message:
         "Drawing what coarse buckets hide"
     shell:
-        "{params.python:q} {params.script:q} --data {params.data:q} --results {params.results:q} --figures buckets"
+        "{params.python:q} {params.script:q} figures --data {params.data:q} --results {params.results:q} --figures buckets"
         " > {log:q} 2>&1"
 
 

@@ -31,7 +31,7 @@ rule paper_data_sets:
     threads: 8
     params:
         python=PYTHON,
-        script=SCRIPTS / "paper.py",
+        script=SCRIPTS / "job.py",
         published=PUBLISHED,
         made=RESULTS / "paper",
         names=PUBLISHED_DATA_SETS,
@@ -39,7 +39,7 @@ rule paper_data_sets:
     message:
         f"Making {len(PUBLISHED_DATA_SETS)} data sets again"
     shell:
-        "{params.python:q} {params.script:q} --published {params.published:q} --out {params.made:q}"
+        "{params.python:q} {params.script:q} paper --published {params.published:q} --out {params.made:q}"
         " --workers {threads} --names {params.names:q} > {log:q} 2>&1"
 
 
@@ -58,7 +58,7 @@ rule paper_print:
     threads: 8
     params:
         python=PYTHON,
-        script=SCRIPTS / "paper.py",
+        script=SCRIPTS / "job.py",
         published=PUBLISHED,
         made=RESULTS / "paper",
         out=RESULTS / "paper-print",
@@ -66,7 +66,7 @@ rule paper_print:
     message:
         f"Drawing {len(PUBLISHED_DATA_SETS)} data sets for print"
     shell:
-        "{params.python:q} {params.script:q} --published {params.published:q} --made {params.made:q}"
+        "{params.python:q} {params.script:q} paper --published {params.published:q} --made {params.made:q}"
         " --out {params.out:q} --workers {threads} --names {params.names:q} > {log:q} 2>&1"
 
 
@@ -87,14 +87,14 @@ rule paper_together:
     threads: 8
     params:
         python=PYTHON,
-        script=SCRIPTS / "paper_together.py",
+        script=SCRIPTS / "job.py",
         root=ROOT,
         made=RESULTS / "paper",
         code=lambda _: code.of_stage("together"),
     message:
         "Writing findings"
     shell:
-        "{params.python:q} {params.script:q} --root {params.root:q} --made {params.made:q} --out {output:q}"
+        "{params.python:q} {params.script:q} paper_together --root {params.root:q} --made {params.made:q} --out {output:q}"
         " --workers {threads} 2> {log:q}"
 
 
@@ -125,14 +125,14 @@ rule publish:
         "../envs/sharebench.yaml"
     params:
         python=PYTHON,
-        script=SCRIPTS / "publish.py",
+        script=SCRIPTS / "job.py",
         data=DATA,
         results=RESULTS,
     message:
         "Publishing {output}"
     shell:
-        "{params.python:q} {params.script:q} --data {params.data:q} --results {params.results:q} --target {output:q}"
-        " 2> {log:q}"
+        "{params.python:q} {params.script:q} publish --data {params.data:q} --results {params.results:q}"
+        " --target {output:q} 2> {log:q}"
 
 
 rule archive:
@@ -146,12 +146,12 @@ rule archive:
         "../envs/sharebench.yaml"
     params:
         python=PYTHON,
-        script=SCRIPTS / "archive.py",
+        script=SCRIPTS / "job.py",
         data=DATA,
         results=RESULTS,
         code=lambda _: code.of_stage("archive"),
     message:
         "Packing {output}"
     shell:
-        "{params.python:q} {params.script:q} --data {params.data:q} --results {params.results:q} --target {output:q}"
-        " > {log:q} 2>&1"
+        "{params.python:q} {params.script:q} archive --data {params.data:q} --results {params.results:q}"
+        " --target {output:q} > {log:q} 2>&1"

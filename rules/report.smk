@@ -37,11 +37,11 @@ rule report:
         "../envs/sharebench.yaml"
     params:
         python=PYTHON,
-        script=SCRIPTS / "render_report.py",
+        script=SCRIPTS / "job.py",
         data=DATA,
         results=RESULTS,
         code=lambda _: code.of_stage("report"),
     message:
         "Writing the report"
     shell:
-        "{params.python:q} {params.script:q} --data {params.data:q} --results {params.results:q} > {log:q} 2>&1"
+        "{params.python:q} {params.script:q} report --data {params.data:q} --results {params.results:q} > {log:q} 2>&1"

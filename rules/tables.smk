@@ -22,12 +22,12 @@ rule export_histograms:
         "../envs/sharebench.yaml"
     params:
         python=PYTHON,
-        script=SCRIPTS / "export_histograms.py",
+        script=SCRIPTS / "job.py",
         code=lambda _: code.of_stage("export"),
     message:
         "Exporting histograms of {wildcards.strategy}, {wildcards.workload}"
     shell:
-        "{params.python:q} {params.script:q} --out {output:q} --raw {input:q} > {log:q} 2>&1"
+        "{params.python:q} {params.script:q} export_histograms --out {output:q} --raw {input:q} > {log:q} 2>&1"
 
 
 rule aggregate:
@@ -70,7 +70,7 @@ rule aggregate:
         "../envs/sharebench.yaml"
     params:
         python=PYTHON,
-        script=SCRIPTS / "aggregate.py",
+        script=SCRIPTS / "job.py",
         data=DATA,
         results=RESULTS,
         shows=presentation(),
@@ -85,5 +85,5 @@ rule aggregate:
     message:
         "Writing the tables"
     shell:
-        "{params.python:q} {params.script:q} --data {params.data:q} --results {params.results:q} --tabled {output.tabled:q}"
-        " > {log:q} 2>&1"
+        "{params.python:q} {params.script:q} aggregate --data {params.data:q} --results {params.results:q}"
+        " --tabled {output.tabled:q} > {log:q} 2>&1"

@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from publication.numbers import DataSet, NoNumber, Where
+from sharebench.core.files import Refusal
 
 SOURCE = Path("docs/findings.yaml")
 PAGE = Path("docs/findings.md")
@@ -26,7 +27,7 @@ Values = Mapping[str, object]
 """What `let` names."""
 
 
-class Contradicted(Exception):
+class Contradicted(Refusal):
     """A finding does not follow from the data, or is not written as one; one line."""
 
 

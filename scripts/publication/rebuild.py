@@ -10,7 +10,7 @@ from pathlib import Path
 from sharebench.analysis import aggregate
 from sharebench.analysis.checker import Refused
 from sharebench.analysis.decide import decide
-from sharebench.core.files import read_json
+from sharebench.core.files import Refusal, read_json
 from sharebench.core.run_record import RunRecord
 from sharebench.datasets import dataset
 from sharebench.figures.catalogue import names_for
@@ -25,17 +25,18 @@ PRINT_KINDS = ("pdf", "png")
 """What `draw` leaves to `draw_for_print`: a pdf's fonts cost more than all else, and the report shows none of them."""
 
 
-def draw_all(names: Sequence[str], published: Path, out: Path, made: Path | None, workers: int) -> list[str]:
+def draw_all(names: list[str], published: Path, out: Path, made: Path | None = None, workers: int = 1) -> None:
     """`draw` each of these data sets of the folder `published` into `out`/name, in `workers` processes.
 
-    Or, where `made` has what that gave, `draw_for_print`. Returns a line for each that was refused.
+    Or, where `made` has what that gave, `draw_for_print`. Raises Refusal with a line for each that was refused.
     """
     # The largest first, so that no process waits for it at the end.
     in_order = sorted(names, key=lambda name: -_size(published / name))
     jobs = [(published / name, made / name if made else None, out / name) for name in in_order]
     # What was imported above is there in each of them.
     with multiprocessing.get_context("fork").Pool(workers) as pool:
-        return [line for line in pool.starmap(_draw_one, jobs, chunksize=1) if line]
+        if refused := [line for line in pool.starmap(_draw_one, jobs, chunksize=1) if line]:
+            raise Refusal("\n".join(refused))
 
 
 def _size(folder: Path) -> int:

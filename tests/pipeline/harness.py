@@ -27,20 +27,23 @@ SNAKEMAKE = Path(sys.executable).parent / "snakemake"
 TIMEOUT_SECONDS = 900  # of what hangs, on however busy a machine
 
 # Drawing and deciding take most of the time of a rerun and are tested elsewhere: here these jobs only make files.
-STUBBED = ("plot_figures", "render_report", "fit_model", "decide")
-STUB = """import sys
+STUBBED = ("figures", "report", "fit_model", "decide")
+STUB = """import os, sys
 from pathlib import Path
-given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+name, *arguments = sys.argv[1:]
+if name not in {stubbed!r}:
+    os.execv(sys.executable, [sys.executable, str(Path(__file__).with_name("real_job.py")), name, *arguments])
+given = dict(zip(arguments[::2], arguments[1::2]))
 results = Path(given["--results"])
-if __file__.endswith("plot_figures.py"):
-    names = sys.argv[sys.argv.index("--figures") + 1 :]
-    made = [results / f"figures/{name}.{suffix}" for name in names for suffix in ("svg", "pdf", "png")]
-elif __file__.endswith("render_report.py"):
+if name == "figures":
+    names = arguments[arguments.index("--figures") + 1 :]
+    made = [results / f"figures/{{name}}.{{suffix}}" for name in names for suffix in ("svg", "pdf", "png")]
+elif name == "report":
     made = [results / "report.html"]
-elif __file__.endswith("fit_model.py"):
-    made = [results / f"tables/{name}.csv" for name in ("model", "predictions", "which", "rankings")]
+elif name == "fit_model":
+    made = [results / f"tables/{{name}}.csv" for name in ("model", "predictions", "which", "rankings")]
 else:
-    made = [results / f"tables/{name}" for name in ("cost.csv", "capacity.csv", "advice.csv", "advice.md")]
+    made = [results / f"tables/{{name}}" for name in ("cost.csv", "capacity.csv", "advice.csv", "advice.md")]
     made.append(Path(given["--decided"]))
 for path in made:
     path.parent.mkdir(exist_ok=True)
@@ -61,8 +64,8 @@ def make_checkout(root: Path) -> None:
         shutil.copy(study, root)
     for workload in (HERE / "workloads").glob("*.py"):
         shutil.copy(workload, root / "scripts/tenant/workloads")
-    for name in STUBBED:
-        (root / f"scripts/{name}.py").write_text(STUB)
+    (root / "scripts/job.py").rename(root / "scripts/real_job.py")
+    (root / "scripts/job.py").write_text(STUB.format(stubbed=STUBBED))
     # Once for all copies, whatever PYTHONDONTWRITEBYTECODE says.
     compileall.compile_dir(root / "scripts", quiet=1)
     (root / "tmp").mkdir()
@@ -81,15 +84,15 @@ def is_spoilt(record: dict[str, Any]) -> bool:
 
 def draw_really(checkout: Checkout, *names: str) -> None:
     """Undo the stubs of `make_checkout`, or those of these names."""
-    for name in names or STUBBED:
-        shutil.copy(REPOSITORY / f"scripts/{name}.py", checkout.root / "scripts")
+    stubbed = tuple(name for name in STUBBED if names and name not in names)
+    (checkout.root / "scripts/job.py").write_text(STUB.format(stubbed=stubbed))
 
 
 def draw(results: Path, *names: str, data: Path | None = None) -> None:
     """Draw these figures of a study and no others, which takes seconds each."""
-    script = REPOSITORY / "scripts/plot_figures.py"
     where = ["--data", str(data or results), "--results", str(results)]
-    subprocess.run([sys.executable, script, *where, "--figures", *names], check=True)
+    command = [sys.executable, REPOSITORY / "scripts/job.py", "figures", *where, "--figures", *names]
+    subprocess.run(command, check=True)
     assert all((results / f"figures/{name}.svg").stat().st_size > 10_000 for name in names)
 
 

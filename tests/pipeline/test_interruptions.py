@@ -32,11 +32,11 @@ def command_lines(checkout: Checkout) -> list[str]:
 
 
 def driver(checkout: Checkout) -> psutil.Process:
-    """The process of scripts/run_cell.py itself, not the shell around it."""
+    """The process of the job itself, not the shell around it."""
     found = []
     for process in checkout.processes():
         with contextlib.suppress(psutil.Error):
-            if "python" in process.name() and any(part.endswith("run_cell.py") for part in process.cmdline()):
+            if "python" in process.name() and "run_cell" in process.cmdline():
                 found.append(process)
     assert len(found) == 1, found
     return found[0]
@@ -104,7 +104,7 @@ def test_a_killed_snakemake_leaves_orphans_that_the_next_start_sweeps(checkout: 
     running.signal(signal.SIGKILL)
     assert running.wait().code == -signal.SIGKILL
     orphans = command_lines(checkout)
-    assert any("run_cell.py" in line for line in orphans), orphans
+    assert any("job.py run_cell " in line for line in orphans), orphans
     assert any("-m tenant" in line for line in orphans), orphans
     # The hold stays and binds no one but the orphans: tenants of the next run load at once.
     assert checkout.run(*RECORDS).ok().jobs == {"run_cell": BOTH}

@@ -1,60 +1,65 @@
-"""The options of scripts, from the parameters of their `main`."""
+"""The options of jobs, from the parameters of their functions."""
 
-import json
-import sys
 from contextlib import nullcontext
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TypedDict
 
 import pytest
 
+import job
 from sharebench.core import console
+from sharebench.core.files import Refusal
 
 
-def test_each_parameter_is_an_option_of_its_type(monkeypatch: pytest.MonkeyPatch) -> None:
+class Config(TypedDict):
+    d: int
+
+
+def test_each_parameter_is_an_option_of_its_type() -> None:
     taken: list[object] = []
 
-    def main(
-        out: Path,
-        names: list[str],
-        config: Annotated[dict[str, Any], json.loads],
-        made: Path | None = None,
-        workers: int = 1,
-    ) -> None:
+    def named(out: Path, names: list[str], config: Config, made: Path | None = None, workers: int = 1) -> None:
         taken.extend([out, names, config, made, workers])
 
     given = ["--out", "a", "--names", "b", "c", "--config", '{"d": 1}']
-    monkeypatch.setattr(sys, "argv", ["script", *given])
-    console.script(main)
-    monkeypatch.setattr(sys, "argv", ["script", *given, "--made", "e", "--workers", "2"])
-    console.script(main)
+    assert console.call(named, given) == 0
+    assert console.call(named, [*given, "--made", "e", "--workers", "2"]) == 0
     same = [Path("a"), ["b", "c"], {"d": 1}]
     assert taken == [*same, None, 1, *same, Path("e"), 2]
 
 
-class Refused(Exception):
-    pass
-
-
-def test_results_are_opened_for_main_and_a_refusal_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("failure", [Refusal, OSError])
+def test_results_are_opened_for_a_job_and_a_refusal_is_one_line(
+    failure: type[Exception], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def main(run: str, out: Path) -> None:
-        raise Refused(f"{run} has no {out}")
+    def refusing(run: str, out: Path) -> None:
+        raise failure(f"{run} has no {out}")
 
-    monkeypatch.setattr(sys, "argv", ["script", "--results", "here", "--out", "there"])
-    with pytest.raises(SystemExit, match=r"^1$"):
-        console.script(main, Refused, opening=lambda results: nullcontext(f"a run in {results}"))
-    assert capsys.readouterr().out == "  a run in here has no there\n"
+    def opening(results: Path) -> nullcontext[str]:
+        return nullcontext(f"a run in {results}")
+
+    assert console.call(refusing, ["--results", "here", "--out", "there"], opening) == 1
+    said = capfd.readouterr()
+    assert (said.out, said.err) == ("  a run in here has no there\n", "a run in here has no there\n")
 
 
-@pytest.mark.parametrize("given, code", [([], 2), (["--code", "three"], 2), (["--code", "3"], 3)])
-def test_a_script_ends_with_what_main_returns_and_wrong_options_with_2(
-    monkeypatch: pytest.MonkeyPatch, given: list[str], code: int
-) -> None:
-    def main(code: int) -> int:
+@pytest.mark.parametrize("given", [[], ["--code", "three"]])
+def test_wrong_options_end_with_2(given: list[str]) -> None:
+    def coded(code: int) -> int:
         return code
 
-    monkeypatch.setattr(sys, "argv", ["script", *given])
-    with pytest.raises(SystemExit, match=rf"^{code}$"):
-        console.script(main)
+    assert console.call(coded, ["--code", "3"]) == 3
+    with pytest.raises(SystemExit, match=r"^2$"):
+        console.call(coded, given)
+
+
+def test_a_text_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert console.call(lambda: "done", []) == 0
+    assert capsys.readouterr().out == "done\n"
+
+
+@pytest.mark.parametrize("name", job.JOBS)
+def test_every_job_has_a_function(name: str) -> None:
+    module, _, function = job.JOBS[name].rpartition(".")
+    assert callable(getattr(import_module(module), function))

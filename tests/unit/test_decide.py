@@ -207,9 +207,9 @@ def test_the_scripts_write_all_tables(root: Path, tmp_path: Path) -> None:
     for name in ("tables/cells.csv", "tables/summary.csv", "manifest.json"):
         shutil.copy(root / name, folder / name)
     where = ["--data", root, "--results", folder]
-    fit = [sys.executable, SCRIPTS / "fit_model.py", *where, "--classes", '{"matmul": "gpu-intensive"}']
+    fit = [sys.executable, SCRIPTS / "job.py", "fit_model", *where, "--classes", '{"matmul": "gpu-intensive"}']
     subprocess.run(fit, check=True)
-    answer = [sys.executable, SCRIPTS / "decide.py", *where, "--question", json.dumps(QUESTION)]
+    answer = [sys.executable, SCRIPTS / "job.py", "decide", *where, "--question", json.dumps(QUESTION)]
     answer += ["--decided", folder / ".sharebench/decided/x"]
     printed = subprocess.run(answer, check=True, capture_output=True, text=True).stdout
     written = (folder / "tables/advice.md").read_text()
@@ -235,9 +235,9 @@ def test_without_results_there_is_one_line(tmp_path: Path) -> None:
         "--decided",
         tmp_path / "x/y",
     ]
-    ended = subprocess.run([sys.executable, SCRIPTS / "decide.py", *where], capture_output=True, text=True)
-    assert ended.returncode == 1 and ended.stdout == ""
-    assert ended.stderr == f"no finished results in {tmp_path} ({tmp_path}/manifest.json is missing); measure first\n"
+    ended = subprocess.run([sys.executable, SCRIPTS / "job.py", "decide", *where], capture_output=True, text=True)
+    line = f"no finished results in {tmp_path} ({tmp_path}/manifest.json is missing); measure first\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, f"  {line}", line)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -101,8 +101,8 @@ def simulated() -> str:
         ("sharebench/report/templates/report.css", {"report"}),
         # above them
         ("publication/findings.py", {"together"}),
-        ("aggregate.py", {"tables"}),
-        ("run_cell.py", set()),
+        ("sharebench/analysis/aggregate.py", {"tables"}),
+        ("job.py", set()),
     ],
 )
 def test_an_edit_makes_stale_what_the_file_makes(file: str, stale: set[str]) -> None:

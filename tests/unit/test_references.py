@@ -49,7 +49,7 @@ def test_a_calibration_of_odd_types_is_named(tmp_path: Path, change: dict[str, A
 
 
 def test_a_terminal_that_cannot_show_a_character_fails_nothing() -> None:
-    script = r"from sharebench.core import console; console.script(lambda: print('mps \xd7 2'))"
+    script = r"from sharebench.core import console; console.call(lambda: 'mps \xd7 2', [])"
     environment = {"PYTHONPATH": str(SCRIPTS), "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     said = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
     assert (said.returncode, said.stdout) == (0, "mps ? 2\n")

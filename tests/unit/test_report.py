@@ -17,7 +17,7 @@ from sharebench.report import page as report
 from sharebench.report import words
 from sharebench.report.sections import statements
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "render_report.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "job.py"
 SVG = '<svg width="252pt" xmlns="http://www.w3.org/2000/svg"><dc:description>A &lt; B</dc:description></svg>'
 
 
@@ -204,8 +204,9 @@ def test_setup_and_provenance_are_told(page: Page) -> None:
 def test_the_script_writes_the_same_report_and_nothing_else(root: Path, html: str, monkeypatch: Any) -> None:
     before = sorted(root.iterdir())
     (root / "report.html").write_text("old")
-    monkeypatch.setattr(sys, "argv", ["render_report.py", "--data", str(root), "--results", str(root)])
-    runpy.run_path(str(SCRIPT), run_name="__main__")
+    monkeypatch.setattr(sys, "argv", ["job.py", "report", "--data", str(root), "--results", str(root)])
+    with pytest.raises(SystemExit, match=r"^0$"):
+        runpy.run_path(str(SCRIPT), run_name="__main__")
     assert (root / "report.html").read_text(encoding="utf-8") == html
     assert sorted(root.iterdir()) == before
 

@@ -10,7 +10,7 @@ from typing import NotRequired, TypedDict
 
 from sharebench.analysis.cells.gpu_columns import device_units
 from sharebench.core import run_record
-from sharebench.core.files import Damaged, read_json, replace_atomically
+from sharebench.core.files import Damaged, Refusal, read_json, replace_atomically
 from sharebench.core.spec import reference
 from sharebench.gates.judged import read
 from sharebench.records.record import RecordError, RecordMismatch, check
@@ -29,7 +29,7 @@ Block = tuple[int, str]
 """A block, and a workload in it."""
 
 
-class Refused(Exception):
+class Refused(Refusal):
     """The records must not be in one table; the message lists them with the reasons and the command that helps."""
 
 

@@ -16,9 +16,13 @@ from sharebench.analysis.cells.separability import Separability
 from sharebench.analysis.cells.slowdown import cell_slowdowns
 from sharebench.analysis.slo import in_words, limits
 from sharebench.analysis.statistics.intervals import log_interval, welch_ratio, with_holm
-from sharebench.analysis.text import device_name
+from sharebench.analysis.text import comparison, device_name
+from sharebench.core.files import Refusal, replace_atomically
 from sharebench.core.spec import Spec, parse
 from sharebench.datasets import dataset
+from sharebench.figures.compare import draw
+from sharebench.figures.page import save
+from sharebench.figures.style import theme
 from sharebench.gates.judged import read
 from sharebench.records.tables import OF_STUDIES, SLO, TableRow, frame
 from sharebench.records.types import Record
@@ -35,7 +39,7 @@ METRICS = (
 MAY_DIFFER = ("repeat", "environment")
 
 
-class NotComparable(Exception):
+class NotComparable(Refusal):
     """The data sets did not measure the same; one line with the difference."""
 
 
@@ -51,6 +55,19 @@ class MeasuredData:
     separability: Separability
     specs: Mapping[Group, Spec]
     facts: Mapping[str, str]
+
+
+def write(before: Path, after: Path, out: Path) -> str:
+    """Write `out`/compare.csv, .md and the figure of two data sets; what is said of them. Raises NotComparable."""
+    old, new = map(load, (before, after), dataset.labels([str(before), str(after)]))
+    table = compare(old, new)
+    text = comparison(table, old.name, new.name, changes(old, new))
+    replace_atomically(out / "compare.csv", table.to_csv(index=False))
+    replace_atomically(out / "compare.md", text)
+    with theme():
+        save(draw(table, old.name, new.name, [old.facts["device"], new.facts["device"]]), out, "compare")
+    head = text.split("\n\n")[0]
+    return f"{head}\ncomparison: {out / 'compare.md'}"
 
 
 def load(path: Path, name: str | None = None) -> MeasuredData:

@@ -1,22 +1,25 @@
-"""The command line of the scripts, the line of a job that fails, and output of programs as it is shown."""
+"""The command line of the jobs, the line of a job that fails, and output of programs as it is shown."""
 
 from __future__ import annotations
 
 import argparse
 import inspect
 import io
+import json
+import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, get_args, get_origin, get_type_hints
+from typing import get_args, get_origin, get_type_hints
 
-from sharebench.core.files import Damaged
+from sharebench.core.files import Refusal
 
 LINE_CHARACTERS = 500
+TEXTS = (Path, str, int, float)
 COLUMNS = 100
 """Of a terminal."""
 OPTIONS = {
@@ -29,7 +32,7 @@ OPTIONS = {
     "spec": "canonical text of what the result depends on",
     "workers": "processes that draw",
 }
-"""What options of several scripts mean."""
+"""What options of several jobs mean."""
 # ECMA-48: control sequences, strings such as window titles up to their end, and two-character escapes.
 ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 
@@ -52,9 +55,10 @@ def wrapped(text: str, mark: str = "", hang: str = "  ") -> list[str]:
 
 
 def failed(line: object) -> int:
-    """Print the reason to the job's log and at once to the terminal; returns the job's exit status."""
+    """Print the reason to the job's log and, where that does not get both, to the terminal; the job's exit status."""
     print(line, file=sys.stderr)
-    print(f"  {line}", flush=True)
+    if not os.path.sameopenfile(1, 2):
+        print(f"  {line}", flush=True)
     return 1
 
 
@@ -65,21 +69,20 @@ def accept_any_text() -> None:
             stream.reconfigure(errors="replace")
 
 
-def script(
-    main: Callable[..., int | None],
-    *refusals: type[Exception],
+def call(
+    job: Callable[..., int | str | None],
+    arguments: Sequence[str],
     opening: Callable[[Path], AbstractContextManager[object]] | None = None,
-) -> None:
-    """Call the `main` of a script with its options and exit with what it returns.
+) -> int:
+    """Call a job with these options; prints the text that it returns. The exit status, which it may return too.
 
-    A damaged file of the pipeline's own, or one of these refusals, is one line. Each parameter of `main` is an option
-    of the same name, required where it has no default. Its annotation is what the option's text becomes: a type of one
-    argument, a list of such (any number), `Annotated[..., function]`, or one of these `| None`. With `opening`
-    the first parameter is what that makes of the option `--results`.
+    What is refused is one line. Each parameter of the job is an option of the same name, required where it has no
+    default. Its annotation is what the option's text becomes: a type of TEXTS, a list of such (any number), one of
+    these `| None`, or else what its JSON is. With `opening` the first parameter is what that makes of `--results`.
     """
-    parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
-    annotations = get_type_hints(main, include_extras=True)
-    parameters = list(inspect.signature(main).parameters.items())
+    parser = argparse.ArgumentParser(description=job.__doc__)
+    annotations = get_type_hints(job)
+    parameters = list(inspect.signature(job).parameters.items())
     if opening:
         parser.add_argument("--results", type=Path, required=True, help=OPTIONS["results"])
     for name, parameter in parameters[1:] if opening else parameters:
@@ -88,24 +91,20 @@ def script(
             values, (annotation,) = "*", get_args(annotation)
         elif get_origin(annotation) is UnionType:
             annotation, _ = get_args(annotation)
-        if get_origin(annotation) is Annotated:
-            annotation = annotation.__metadata__[0]
+        of_text = annotation if annotation in TEXTS else json.loads
         is_required = parameter.default is parameter.empty
         default = None if is_required else parameter.default
         parser.add_argument(
-            f"--{name}", type=annotation, nargs=values, required=is_required, default=default, help=OPTIONS.get(name)
+            f"--{name}", type=of_text, nargs=values, required=is_required, default=default, help=OPTIONS.get(name)
         )
     accept_any_text()
-    given = vars(parser.parse_args())
+    given = vars(parser.parse_args(arguments))
     try:
-        if opening is None:
-            code = main(**given)
-        else:
-            with opening(given.pop("results")) as opened:
-                code = main(opened, **given)
-    except refusals as refusal:
-        code = failed(refusal)
-    except Damaged as damage:
-        sys.exit(str(damage))
-    if code:
-        sys.exit(code)
+        with opening(given.pop("results")) if opening else nullcontext() as opened:
+            returned = job(opened, **given) if opening else job(**given)
+    except (Refusal, OSError) as refusal:
+        return failed(refusal)
+    if isinstance(returned, str):
+        print(returned, flush=True)
+        return 0
+    return returned or 0

@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import Any
 
 
-class Damaged(Exception):
+class Refusal(Exception):
+    """What was asked for cannot be done: the message is for people, and says what helps."""
+
+
+class Damaged(Refusal):
     """A file that the pipeline made is not what it should be; one line, with the command to repair it."""
 
     def __init__(self, path: Path, what: object) -> None:

@@ -27,15 +27,15 @@ TENANT = ("tenant/__main__.py",)
 # Which columns tables have.
 COLUMNS = "sharebench/records/columns.csv"
 STAGES = {
-    "export": ("export_histograms.py",),
-    "tables": ("aggregate.py", COLUMNS),
-    "compare": ("compare.py", COLUMNS),
-    "decisions": ("fit_model.py", "decide.py", COLUMNS),
-    "figures": ("plot_figures.py",),
-    "report": ("render_report.py", "sharebench/report/templates/**/*"),
+    "export": ("sharebench/analysis/tables/histograms.py",),
+    "tables": ("sharebench/analysis/aggregate.py", COLUMNS),
+    "compare": ("sharebench/analysis/compare.py", COLUMNS),
+    "decisions": ("sharebench/analysis/decide/decide.py", COLUMNS),
+    "figures": ("sharebench/figures/draw.py",),
+    "report": ("sharebench/report/page.py", "sharebench/report/templates/**/*"),
     "timeslice": ("sharebench/run/timeslice/probe.py",),
     "archive": ("sharebench/datasets/archive.py", "sharebench/datasets/ro_crate.py"),
-    "together": ("paper_together.py",),
+    "together": ("publication/together.py",),
 }
 # What the config means is in the spec of a cell. How a run is driven and files are written changes no result.
 NOT_FOLLOWED = (

@@ -12,7 +12,7 @@ from typing import Any, Literal, cast, get_args
 from sharebench.config import load as configuration
 from sharebench.core import run_record
 from sharebench.core.capabilities import ELSEWHERE
-from sharebench.core.files import REPOSITORY, Damaged, read_json
+from sharebench.core.files import REPOSITORY, Damaged, Refusal, read_json
 from sharebench.core.study_config import Question, QuestionKeys, StudyConfig
 from sharebench.datasets import archive
 from sharebench.study.cells import canonical
@@ -46,7 +46,7 @@ NOTHING_TO_JOIN = (
 NOTHING_TO_COMPARE = "datasets: [] is nothing to compare; give two: --config 'datasets=[results/before, results/after]'"
 
 
-class DataSetError(Exception):
+class DataSetError(Refusal):
     """The folder is not a data set; one line."""
 
 

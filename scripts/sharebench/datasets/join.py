@@ -7,14 +7,26 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from sharebench.core.files import Refusal
+from sharebench.core.study_config import StudyConfig
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 
 OF_ALL = ("nodes", "calibration")
 
 
-class NotJoined(Exception):
+class NotJoined(Refusal):
     """The parts are not the study; one line with what to do."""
+
+
+def join_parts(config: StudyConfig, results: Path) -> str:
+    """`join` the parts that the config names; what is said of it."""
+    study, parts = Study(config), [Path(part) for part in config["parts"]]
+    join(study, parts, results)
+    return (
+        f"joined: {len(study.cells)} cells of {len(parts)} parts in {results}\n"
+        "tables, figures and report: the same command without `join`"
+    )
 
 
 def join(study: Study, parts: Sequence[Path], results: Path) -> None:

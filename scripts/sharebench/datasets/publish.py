@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from sharebench.core.files import SCRIPTS, read_json, replace_atomically
+from sharebench.core.files import SCRIPTS, Refusal, read_json, replace_atomically
 from sharebench.datasets import archive, ro_crate
 from sharebench.records.references import read_device
 from sharebench.records.types import NodeFacts
@@ -29,7 +29,7 @@ NAMED = 5
 DRAFTS = SCRIPTS / "sharebench" / "datasets" / "drafts"
 
 
-class Unpublishable(Exception):
+class Unpublishable(Refusal):
     """The study cannot be published there; one line."""
 
 

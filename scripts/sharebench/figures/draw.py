@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from sharebench.core.files import Refusal
 from sharebench.figures import (
     devices,
     distribution,
@@ -42,6 +43,14 @@ DRAWERS: dict[str, Callable[[DrawnStudy], Sheet]] = {
     if (drawer := vars(module).get(name.replace("-", "_"))) is not None
 }
 """Each is the function of that name."""
+
+
+def figures(data: Path, results: Path, figures: list[str]) -> None:
+    """Draw each `figure`."""
+    if unknown := sorted(set(figures) - set(ENTRIES)):
+        raise Refusal(f"no figure {unknown[0]!r}; use one of {', '.join(ENTRIES)}")
+    for name in figures:
+        figure(name, data, results)
 
 
 def figure(name: str, data: Path, results: Path) -> None:

@@ -11,8 +11,8 @@ from matplotlib.lines import Line2D
 
 from sharebench.core.files import read_json
 from sharebench.figures.data import DrawnStudy
-from sharebench.figures.page import PAGE_INCHES, Sheet, say, sheet
-from sharebench.figures.style import Look, log_axis, looks, shades
+from sharebench.figures.page import PAGE_INCHES, Sheet, save, say, sheet
+from sharebench.figures.style import Look, log_axis, looks, shades, theme
 
 TITLE = "Who is on the device when"
 LANE_SHARE = 0.78
@@ -22,6 +22,12 @@ LANE_SHARE = 0.78
 def timeslice(study: DrawnStudy) -> Sheet:
     """`draw` for a study whose data have a probe."""
     return draw(study.data, study.catalogue)
+
+
+def write(results: Path, catalogue: list[str]) -> None:
+    """Write `results`/figures/timeslice.svg, .pdf and .png."""
+    with theme():
+        save(draw(results, catalogue), results / "figures", "timeslice")
 
 
 def draw(results: Path, catalogue: Sequence[str]) -> Sheet:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, cast
 import jsonschema_rs
 
 from sharebench import SCHEMA_VERSION
-from sharebench.core.files import REPOSITORY, replace_atomically
+from sharebench.core.files import REPOSITORY, Refusal, replace_atomically
 from sharebench.records.types import Record, TenantRecord
 from tenant.contract import lower_seconds, upper_seconds
 
@@ -34,7 +34,7 @@ NEVER_ATTEMPTED = (
 )
 
 
-class RecordError(Exception):
+class RecordError(Refusal):
     """A record that cannot be written or trusted; the message is one line: the file and what is wrong."""
 
 

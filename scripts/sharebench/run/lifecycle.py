@@ -16,9 +16,10 @@ from operator import itemgetter
 from pathlib import Path
 
 from sharebench.core import console, run_record
-from sharebench.core.files import SCRIPTS
+from sharebench.core.files import SCRIPTS, Refusal
 from sharebench.core.spec import in_words, tenant_workloads
 from sharebench.core.strategies import is_again
+from sharebench.core.study_config import StudyConfig
 from sharebench.datasets import dataset
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.node import Node
@@ -92,6 +93,19 @@ def _without_tenants(node: Node, study: Study, strategy: str) -> list[str]:
             parts.append(", ".join(map(str, numbers)) + ("" if is_all else f" of {', '.join(of)}"))
         found += [f"{words}: {'; '.join(parts)}"] if parts else []
     return found
+
+
+def planned(config: StudyConfig, results: Path, argv: Sequence[str]) -> str:
+    """`plan` of what the command `argv` would do, as Snakemake itself sees it. Raises Refusal."""
+    # What is stale only Snakemake knows: the same command, of everything in place of the plan.
+    command = [sys.executable, "-m", "snakemake", *(word for word in argv if word != "plan"), "--summary"]
+    asked = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if asked.returncode != 0:
+        raise Refusal("failed: `snakemake --summary` with the same options fails; see the log")
+    try:
+        return plan(Study(config), results, pending(asked.stdout))
+    except NodeError as error:
+        raise Refusal(f"failed: {error}") from None
 
 
 def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str:
@@ -345,7 +359,7 @@ def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | No
         lines += [f"the node is down: {run['down']}"] if run["down"] else []
         lines += full_disk(results)
         if not study.config["from"]:
-            script = [sys.executable, str(SCRIPTS / "tables_of_failed_run.py"), "--results", str(results)]
+            script = [sys.executable, str(SCRIPTS / "job.py"), "table_failed_run", "--results", str(results)]
             try:
                 made = subprocess.run(script, capture_output=True, text=True, check=False)
                 lines += made.stdout.splitlines() or made.stderr.splitlines()[-1:]

@@ -13,7 +13,7 @@ from sharebench.analysis.tables.histograms import export_histograms
 from sharebench.records import record
 from tenant.contract import OVERFLOW_INDEX, upper_seconds
 
-SCRIPT = Path(record.__file__).resolve().parents[2] / "export_histograms.py"
+SCRIPT = Path(record.__file__).resolve().parents[2] / "job.py"
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_the_overflow_is_infinite(save, tmp_path):
 
 
 def run(*arguments):
-    return subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True)
+    return subprocess.run([sys.executable, SCRIPT, "export_histograms", *arguments], capture_output=True, text=True)
 
 
 def test_the_script_exports(save, tmp_path):

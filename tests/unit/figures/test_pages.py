@@ -2,7 +2,6 @@
 
 import os
 import re
-import runpy
 import shutil
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Annotation, Text
 from unit.figures import fabricated
 
+from sharebench.core.files import Refusal
 from sharebench.figures import (
     catalogue,
     data,
@@ -30,7 +30,7 @@ from sharebench.figures import page as sheet
 
 pytestmark = pytest.mark.usefixtures("themed")
 
-SCRIPT = Path(__file__).parents[3] / "scripts" / "plot_figures.py"
+SCRIPT = Path(__file__).parents[3] / "scripts" / "job.py"
 PLAIN = catalogue.names_for({"interference": [], "faults": [], "workloads": []}, "nvidia")
 IN_ALL_FORMATS = "throughput"
 LOOKS = style.looks(list(fabricated.MECHANISMS), [])
@@ -104,15 +104,14 @@ def test_a_rebuild_gives_the_same_bytes(root: Path, results: Path, name: str, tm
 def test_the_script_gives_the_same_bytes_in_another_process(root: Path, results: Path, tmp_path: Path) -> None:
     copy_of(root, tmp_path)
     arguments = ["--data", root, "--results", tmp_path, "--figures", "throughput"]
-    subprocess.run([sys.executable, SCRIPT, *arguments], check=True, env={"PYTHONHASHSEED": "11"})
+    subprocess.run([sys.executable, SCRIPT, "figures", *arguments], check=True, env={"PYTHONHASHSEED": "11"})
     drawn, expected = (folder / "figures" / "throughput.svg" for folder in (tmp_path, results))
     assert drawn.read_bytes() == expected.read_bytes()
 
 
-def test_the_script_refuses_an_unknown_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["plot_figures.py", "--data", ".", "--results", ".", "--figures", "pie"])
-    with pytest.raises(SystemExit, match="no figure 'pie'; use one of latency, "):
-        runpy.run_path(str(SCRIPT), run_name="__main__")
+def test_an_unknown_figure_is_refused() -> None:
+    with pytest.raises(Refusal, match="no figure 'pie'; use one of latency, "):
+        draw.figures(Path(), Path(), ["pie"])
 
 
 @pytest.mark.parametrize("name", ["latency", "throughput"])

@@ -21,7 +21,7 @@ from sharebench.figures import style, timeslice
 from sharebench.run.timeslice.probe import write_table
 from sharebench.run.timeslice.slices import analysed
 
-SCRIPT = Path(__file__).parents[3] / "scripts" / "plot_timeslice.py"
+SCRIPT = Path(__file__).parents[3] / "scripts" / "job.py"
 CATALOGUE = ["exclusive", "time-slicing", "mps", "streams"]
 LOOKS = style.looks(CATALOGUE, [])
 SWITCH_NS, SLICE_NS = 150_000, 2_000_000
@@ -130,7 +130,9 @@ def test_the_script_draws_the_same_bytes_again(root: Path, tmp_path: Path) -> No
     drawn = []
     for name in ("a", "b"):
         copy = write(tmp_path / name, watched())
-        subprocess.run([sys.executable, SCRIPT, "--results", copy, "--catalogue", *CATALOGUE], check=True)
+        subprocess.run(
+            [sys.executable, SCRIPT, "draw_timeslice", "--results", copy, "--catalogue", *CATALOGUE], check=True
+        )
         files = sorted((copy / "figures").iterdir())
         assert [file.name for file in files] == ["timeslice.pdf", "timeslice.png", "timeslice.svg"]
         drawn.append([file.read_bytes() for file in files])

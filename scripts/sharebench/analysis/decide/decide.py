@@ -20,7 +20,7 @@ from sharebench.analysis.decide.shares import Device, device_of
 from sharebench.analysis.slo import LATENCY, limits
 from sharebench.analysis.text import device_name
 from sharebench.core.capabilities import can
-from sharebench.core.files import read_json, replace_atomically
+from sharebench.core.files import Refusal, read_json, replace_atomically
 from sharebench.core.spec import runs_to_its_end
 from sharebench.core.strategies import Strategy, catalogue, is_again, on_node
 from sharebench.core.study_config import Question as Asked
@@ -32,7 +32,7 @@ TEXTS = ("strategy", "workload", "tenant_workload", "status", "reason", "notes")
 OF_PREDICTIONS = ("strategy", "workload", "basis", "reason")
 
 
-class Undecided(Exception):
+class Undecided(Refusal):
     """There are no results to decide from; one line."""
 
 
@@ -103,6 +103,11 @@ def _is_plain(workload: str, config: StudyConfig) -> bool:
     return "+" not in workload and not is_mix_or_job
 
 
+def fit_model(data: Path, results: Path, classes: dict[str, str]) -> None:
+    """`write_model` for the tables under `results`. Raises Undecided."""
+    write_model(read(data, results), classes)
+
+
 def write_model(results: Results, classes: Mapping[str, str]) -> None:
     """Write tables/model.csv, predictions.csv, which.csv and rankings.csv; `classes` are declared for workloads."""
     found = model.models(results.summary, results.cells, results.config, results.strategies, results.device)
@@ -125,6 +130,11 @@ def write_model(results: Results, classes: Mapping[str, str]) -> None:
 def _faults(results: Results) -> pd.DataFrame | None:
     path = results.root / "tables" / "isolation.csv"
     return read_table(path) if path.exists() else None
+
+
+def answer(data: Path, results: Path, question: Asked, decided: Path) -> str:
+    """`decide` from the tables under `results`. Raises Undecided."""
+    return decide(read(data, results), question, decided)
 
 
 def decide(results: Results, asked: Asked, decided: Path) -> str:

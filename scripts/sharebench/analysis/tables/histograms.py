@@ -2,14 +2,14 @@
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from sharebench.core.files import replace_atomically
 from sharebench.gates import judged
 from sharebench.gates.gates import is_valid
-from sharebench.records import record
 from sharebench.records.histogram import buckets_of, foreign_buckets
+from sharebench.records.record import RecordError
 from sharebench.records.tables import columns
 from sharebench.records.types import Record
 
@@ -31,21 +31,25 @@ def _prometheus(measured: Record) -> Iterator[OfTenant]:
 SOURCES: Mapping[str, Callable[[Record], Iterable[OfTenant]]] = {"tenants": _own, "prometheus": _prometheus}
 
 
-def export_histograms(raw_paths: Sequence[Path], out: Path, source: str = "tenants") -> None:
+def export_histograms(raw: list[Path], out: Path, source: str = "tenants") -> None:
     """Write the non-empty buckets of the host latencies, by replicas, repeat, tenant and bucket; atomically.
 
     `source` is a key of SOURCES. The overflow bucket's upper bound is `inf`. Raises RecordError for a damaged record,
-    and for one that is not of the first one's strategy and workload.
+    and for one that is not of the first one's strategy and workload, with the command that re-measures it.
     """
     rows: list[tuple[int, int, int, float, float, float]] = []
     first: tuple[str, str] | None = None
-    for path in raw_paths:
-        measured = judged.read(path)
-        cell = measured["cell"]
-        pair = (cell["strategy"], cell["workload"])
-        first = first or pair
-        if pair != first:
-            raise record.RecordError(f"{path}: is of {' and '.join(pair)}, not of {' and '.join(first)}")
+    for path in raw:
+        try:
+            measured = judged.read(path)
+            cell = measured["cell"]
+            pair = (cell["strategy"], cell["workload"])
+            first = first or pair
+            if pair != first:
+                raise RecordError(f"{path}: is of {' and '.join(pair)}, not of {' and '.join(first)}")
+        except RecordError as error:
+            remedy = f"re-measure it: snakemake --forcerun {path} (with the options of this run)"
+            raise RecordError(f"{error}; {remedy}") from None
         if is_valid(measured):
             rows += ((cell["replicas"], cell["repeat"], *bucket) for bucket in SOURCES[source](measured))
     text = io.StringIO()

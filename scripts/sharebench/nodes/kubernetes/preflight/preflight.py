@@ -4,7 +4,9 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from sharebench.core.files import Refusal
 from sharebench.core.strategies import Strategy
+from sharebench.core.study_config import StudyConfig
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.cluster import foreign_pods
 from sharebench.nodes.kubernetes.cluster.api import Api, is_in_cluster
@@ -92,6 +94,22 @@ def strategies(study: Study, node: ClusterNode) -> tuple[list[Row], bool]:
             which = ", ".join(str(n) for n in sizes if reasons[n] == reason)
             rows.append(Row("", f"not with {which}: {reason}"))
     return rows, is_any
+
+
+def show(config: StudyConfig) -> int:
+    """Print what `inspect` finds; 1 where the study could not run."""
+    study = Study(config)
+    if study.node_kind != "kubernetes":
+        raise Refusal(
+            f"preflight looks at a cluster, and the node is {study.node_kind!r}; add --configfile "
+            "config/kubernetes.yaml, or your own with node: kubernetes"
+        )
+    try:
+        lines, is_fit = inspect(study)
+    except NodeError as error:
+        raise Refusal(f"failed: {error}") from None
+    print("\n".join(lines), flush=True)
+    return 0 if is_fit else 1
 
 
 def inspect(study: Study) -> tuple[list[str], bool]:

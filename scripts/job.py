@@ -1,0 +1,44 @@
+"""A job of the pipeline: `job.py NAME --option …`, whose options are the parameters of its function."""
+
+import sys
+from importlib import import_module
+
+from sharebench.core import console
+
+# Of the run that owns the results, which is their first parameter.
+OF_A_RUN = {
+    "calibrate": "sharebench.run.jobs.calibrate",
+    "characterise_node": "sharebench.run.jobs.characterise_node",
+    "configure_node": "sharebench.run.jobs.configure_node",
+    "measure_timeslice": "sharebench.run.timeslice.probe.measure",
+    "restore": "sharebench.run.jobs.restore",
+    "run_cell": "sharebench.run.jobs.measure_cell",
+}
+JOBS = OF_A_RUN | {
+    "aggregate": "sharebench.analysis.aggregate.aggregate",
+    "archive": "sharebench.datasets.ro_crate.write",
+    "compare": "sharebench.analysis.compare.write",
+    "decide": "sharebench.analysis.decide.decide.answer",
+    "draw_timeslice": "sharebench.figures.timeslice.write",
+    "export_histograms": "sharebench.analysis.tables.histograms.export_histograms",
+    "figures": "sharebench.figures.draw.figures",
+    "fit_model": "sharebench.analysis.decide.decide.fit_model",
+    "join": "sharebench.datasets.join.join_parts",
+    "paper": "publication.rebuild.draw_all",
+    "paper_together": "publication.together.write",
+    "plan": "sharebench.run.lifecycle.planned",
+    "preflight": "sharebench.nodes.kubernetes.preflight.preflight.show",
+    "publish": "sharebench.datasets.publish.publish",
+    "report": "sharebench.report.page.write",
+    "table_failed_run": "sharebench.analysis.aggregate.partial",
+}
+
+
+def main(name: str, *arguments: str) -> int:
+    module, _, function = JOBS[name].rpartition(".")
+    opening = import_module("sharebench.run.jobs").of_run if name in OF_A_RUN else None
+    return console.call(getattr(import_module(module), function), arguments, opening)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
