@@ -35,7 +35,6 @@ def found(kinds: str, *arguments: str) -> list[Object]:
 
 
 def place(each: Object) -> list[str]:
-    """The argument that names its namespace."""
     namespace = each["metadata"].get("namespace")
     return ["--namespace", namespace] if namespace else []
 
@@ -85,7 +84,6 @@ def of_config_map(each: Object) -> list[list[str]]:
 
 
 def deletion(each: Object) -> list[str]:
-    """The command that deletes it."""
     return ["kubectl", "delete", *place(each), called(each), "--ignore-not-found"]
 
 

@@ -41,20 +41,17 @@ class _Schema(GenerateJsonSchema):
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of a whole config, for editors."""
     of_models = Config.model_json_schema(schema_generator=_Schema)
     head = {"$schema": _Schema.schema_dialect, "$id": "sharebench/config/1", "title": "Configuration of a study"}
     return head | {key: _without_links(value) for key, value in of_models.items() if key != "title"}
 
 
 def table(section: type[Section]) -> str:
-    """The keys of a section and of those in it, as a table in Markdown."""
     lines = [f"| `{key}` | {_default(rules)} | {meaning(rules)} |" for key, rules in rows(section)]
     return "\n".join(["| key | default | meaning |", "|---|---|---|", *lines]) + "\n"
 
 
 def manual() -> str:
-    """The manual with its tables as the models have them."""
     sections: dict[str, type[Section]] = {
         "config": Config,
         "strategy_catalogue": Strategy,
@@ -65,7 +62,6 @@ def manual() -> str:
 
 
 def names(catalogue: str) -> str:
-    """The entries of a built-in catalogue, by name."""
     known = ", ".join(f"`{name}`" for name in yaml.safe_load(BUILT_IN[catalogue].read_text("utf-8"))[catalogue])
     return textwrap.fill(f"Built in: {known}.", 120, break_on_hyphens=False) + "\n"
 
@@ -97,7 +93,6 @@ def _default(rules: FieldInfo) -> str:
 
 
 def made() -> dict[Path, str]:
-    """The text of each file that is made from the models."""
     return {SCHEMA: json.dumps(schema(), indent=2, ensure_ascii=False) + "\n", MANUAL: manual()}
 
 

@@ -22,13 +22,11 @@ def table(name: str) -> str:
 
 
 def _meaning(column: Column) -> str:
-    """Its meaning, with the studies that have the column where not all do."""
     where = " or ".join(WHERE[kind] for kind in WHERE if kind in column.studies)
     return f"{column.meaning} Only {where}." if where else column.meaning
 
 
 def manual() -> str:
-    """The manual with its lists as the schema has them."""
     return TABLE.sub(lambda found: f"{found[1]}{table(found[2])}{found[3]}", MANUAL.read_text("utf-8"))
 
 

@@ -32,8 +32,6 @@ class Contradicted(Refusal):
 
 
 class Entry(BaseModel):
-    """A part of the source."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -49,8 +47,6 @@ class FigureEntry(Entry):
 
 
 class FindingEntry(Entry):
-    """A finding as people write it."""
-
     name: str
     question: str
     data: list[str]
@@ -120,8 +116,6 @@ def read_source(path: Path) -> Source:
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding of the source with its texts filled in."""
-
     entry: FindingEntry
     question: str
     texts: Mapping[str, str] = field(default_factory=dict)
@@ -170,7 +164,6 @@ class Filler:
         self._environment.globals |= {**self.of, **source.names, "at": at, "times": times, "at_least": at_least}
 
     def add(self, **functions: Callable[..., object]) -> None:
-        """More that texts may call."""
         self._environment.globals.update(functions)
 
     def value(self, where: str, expression: str, known: Values) -> Any:

@@ -62,7 +62,6 @@ class Number:
         return Number(self.value)
 
     def times(self, factor: float) -> Number:
-        """The number in another unit."""
         return Number(factor * self.value, *(factor * end for end in self.ends))
 
     def in_words(self, unit: str = "") -> str:
@@ -77,7 +76,6 @@ class Number:
 
 
 def number_of(estimate: Estimate) -> Number:
-    """Of statistics over repeats."""
     return Number(estimate.value, estimate.low, estimate.high)
 
 
@@ -111,7 +109,6 @@ class DataSet:
 
     @property
     def window_seconds(self) -> float:
-        """Length of the windows of most workloads."""
         return float(self.manifest["config"]["window_seconds"])
 
     def table(self, name: str) -> pd.DataFrame:
@@ -147,11 +144,9 @@ class DataSet:
         return number_in(row, column)
 
     def text(self, column: str, table: str, **where: Any) -> str:
-        """The words in a column of the first row with these values."""
         return str(self.rows(table, where).iloc[0].get(column, ""))
 
     def total(self, column: str, table: str, **where: Any) -> int:
-        """Sum of a column of counts over the rows with these values."""
         return round(sum(float(count) for count in self.rows(table, where)[column]))
 
     def mentions(self, word: str, column: str, table: str, **where: Any) -> int:
@@ -226,11 +221,9 @@ class DataSet:
 
     @property
     def device_count(self) -> int:
-        """On how many devices the study was measured."""
         return int(self.table("cells")["device"].nunique())
 
     def devices(self, **where: Any) -> int:
-        """On how many devices the cells with these values were measured."""
         return int(self.rows("cells", where)["device"].nunique())
 
     @property
@@ -242,7 +235,6 @@ class DataSet:
 
     @property
     def baseline(self) -> str:
-        """The strategy that slowdowns are over."""
         return str(self.manifest["config"]["baseline"])
 
     def alone(self, workload: str) -> list[Number]:

@@ -100,7 +100,6 @@ def pairs(source: Source, filler: Filler) -> list[Pair]:
 
 
 def table(found: Sequence[Pair]) -> str:
-    """The pairs as a table for people."""
     return markdown(
         [
             {
@@ -159,8 +158,6 @@ def draw(found: Sequence[Pair], devices: Sequence[str]) -> Sheet:
 
 @dataclass(frozen=True)
 class Compared:
-    """Pairs of one strategy, workload and number of tenants."""
-
     strategy: str
     workload: str
     replicas: int
@@ -170,7 +167,6 @@ class Compared:
 
     @property
     def median(self) -> float:
-        """Of the ratios."""
         return float(self.ratios.median())
 
     @property
@@ -180,7 +176,6 @@ class Compared:
 
     @property
     def agrees(self) -> bool:
-        """Whether the median ratio is within the limit."""
         return abs(self.median - 1) <= LIMIT_RATIO
 
 
@@ -192,7 +187,6 @@ class BareLoop:
 
     @property
     def agreeing(self) -> int:
-        """In how many cells the two agree."""
         return sum(cell.agrees for cell in self.cells)
 
     @property
@@ -201,7 +195,6 @@ class BareLoop:
         return max(abs(100 * (cell.median - 1)) for cell in self.cells)
 
     def rows(self) -> list[dict[str, str]]:
-        """A table for people."""
         return [
             {
                 "strategy": cell.strategy,
@@ -218,7 +211,6 @@ class BareLoop:
         ]
 
     def table(self) -> str:
-        """The same as Markdown."""
         return markdown(self.rows())
 
 

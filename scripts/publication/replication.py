@@ -30,7 +30,6 @@ class Replication:
 
     @property
     def tested(self) -> int:
-        """How many groups."""
         return len(self.p)
 
     @property
@@ -51,7 +50,6 @@ class Replication:
 
     @property
     def words(self) -> str:
-        """The groups of `below`, for a text."""
         return ", ".join(f"`{workload}` under {strategy} × {count}" for strategy, workload, count in self.below)
 
     def ratio(self, strategy: str, workload: str, replicas: int) -> Number:
@@ -62,11 +60,9 @@ class Replication:
         return self.ratios[group]
 
     def largest_percent(self, workload: str) -> float:
-        """The largest change of a workload's groups, up or down."""
         return max(self._changes(workload))
 
     def middle_percent(self, workload: str) -> float:
-        """The median of these changes."""
         return statistics.median(self._changes(workload))
 
     def _changes(self, workload: str) -> list[float]:

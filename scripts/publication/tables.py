@@ -164,7 +164,6 @@ def _largest(errors: pd.Series[float]) -> str:
 
 
 def facts(datasets: Mapping[str, DataSet]) -> str:
-    """A table of the studies of a publication: what each measured, on which device, and when."""
     rows = [facts_row(name, data) for name, data in sorted(datasets.items())]
     return markdown(rows)
 
@@ -266,7 +265,6 @@ def measured_in(data: DataSet, root: str) -> str:
 
 
 def markdown(rows: list[dict[str, str]]) -> str:
-    """Rows with the same keys as a table."""
     if not rows:
         return "Nothing is published here yet."
     titles = list(rows[0])

@@ -164,7 +164,6 @@ def _own_tables(study: Study) -> dict[str, bool]:
 
 
 def _tables(checker: Checker) -> dict[str, pd.DataFrame]:
-    """The tables that come from the records, by name."""
     study = checker.study
     cells, by_tenants = [], []
     stages: list[TableRow] = []

@@ -22,7 +22,6 @@ from sharebench.study.study import Study
 # The most files that a refusal names; the list that its command reads has all.
 NAMED = 5
 REFERENCES = ("output_digest", "capacity_hz", "roofs", "idle_power_watts")
-"""What cells use of a calibration."""
 Identity = dict[str, str | None]
 """What must be the same in everything that a table comes from: the product, its driver, and the frameworks."""
 Block = tuple[int, str]
@@ -34,8 +33,6 @@ class Refused(Refusal):
 
 
 class Provenanced(TypedDict):
-    """The parts that records and calibrations share."""
-
     node: NodeFacts
     provenance: Provenance
 

@@ -29,7 +29,6 @@ def in_words(limits: Mapping[str, float]) -> str:
 
 
 def dollars_per_million(price_per_hour: float, hz: float) -> float:
-    """Dollars for a million iterations or tokens at this rate."""
     return price_per_hour / (3600 * hz) * 1e6
 
 

@@ -72,14 +72,12 @@ def device_name(product: str, label: str) -> str:
 
 
 def caption(*, product: str, label: str, window_seconds: float, repeats: int, remarks: Sequence[str] = ()) -> str:
-    """The caption of a table: device, window, repeats, more."""
     facts = f"{device_name(product, label)}, {window_seconds:g} s window, {repeats} repeat{'s' * (repeats != 1)}."
     method = "Geometric means over repeats, with 95 % intervals."
     return " ".join(part for part in (facts, method, *remarks) if part)
 
 
 def markdown(summary: pd.DataFrame, caption: str) -> str:
-    """The summary as a Markdown table, its caption above and its notes below."""
     table, notes = _readable(summary)
     table = table.map(lambda text: text.replace("|", r"\|"))
     body = table.to_markdown(index=False, disable_numparse=True, colalign=_alignment(table, "left", "right"))

@@ -63,8 +63,6 @@ class MeasuredCell(CellRecord):
 
 
 class Stopwatch:
-    """Seconds per part of a cell."""
-
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(Timing.__annotations__, 0.0)
         self._began = self._last = time.monotonic()
@@ -101,7 +99,6 @@ def planned_load(
 
 
 def empty_tenant(index: int, workload: str, outcome: Outcome) -> TenantRecord:
-    """A tenant that measured nothing."""
     return {
         **unmeasured(index, workload),
         "status": "not-measured" if outcome["status"] == "ok" else outcome["status"],
@@ -113,7 +110,6 @@ def empty_tenant(index: int, workload: str, outcome: Outcome) -> TenantRecord:
 
 
 def judge(tenants: Sequence[TenantRecord], why: str | None) -> tuple[Status, str | None]:
-    """Status and reason of a cell from its tenants'."""
     statuses = [tenant["status"] for tenant in tenants]
     for status in WORST_FIRST:
         if (count := statuses.count(status)) == 0:

@@ -19,7 +19,6 @@ from sharebench.core.prometheus_options import (
 
 
 def problems(config: Config, node_kind: str) -> Iterator[str]:
-    """What is wrong with the section, a line each."""
     yield from _survey(config.survey)
     section = config.prometheus
     yield from _buckets(section.buckets)

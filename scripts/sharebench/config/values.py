@@ -90,7 +90,6 @@ def _scalar(value: Any) -> Any:
 
 
 def is_list(value: Any) -> bool:
-    """Whether it is a list as it stands."""
     return isinstance(value, list | tuple)
 
 

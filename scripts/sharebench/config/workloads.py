@@ -19,7 +19,6 @@ WORKLOAD_MODULES = SCRIPTS / "tenant" / "workloads"
 
 
 def names() -> list[str]:
-    """The modules that there are."""
     return sorted(path.stem for path in WORKLOAD_MODULES.glob("[a-z]*.py"))
 
 

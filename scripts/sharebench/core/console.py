@@ -21,7 +21,6 @@ from sharebench.core.files import Refusal
 LINE_CHARACTERS = 500
 TEXTS = (Path, str, int, float)
 COLUMNS = 100
-"""Of a terminal."""
 OPTIONS = {
     "code": "fingerprint of the measuring code",
     "config": "the study's normalised config, as JSON",

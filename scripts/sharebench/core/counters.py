@@ -14,7 +14,6 @@ Samples = Sequence[tuple[float, float]]
 
 
 def resets(samples: Samples) -> int:
-    """How often the counter began again."""
     return sum(later < before for (_, before), (_, later) in pairwise(samples))
 
 
@@ -60,7 +59,6 @@ def longest_gap(samples: Samples, start: float, end: float) -> float | None:
 
 
 def inside(samples: Samples, start: float, end: float) -> int:
-    """How many samples lie in the window."""
     return sum(start <= at <= end for at, _ in samples)
 
 

@@ -26,14 +26,11 @@ class LockError(Exception):
 
 @dataclass
 class FileLock:
-    """A lock that this process holds."""
-
     path: Path
     descriptor: int
 
     @property
     def is_own(self) -> bool:
-        """Whether the file belongs to this user."""
         return os.fstat(self.descriptor).st_uid == os.getuid()
 
     @property

@@ -76,13 +76,11 @@ def of_stage(stage: str) -> str:
 
 @cache
 def node_files(kind: str) -> list[str]:
-    """The files that `of_node` is made of, below scripts/."""
     return closure((*CELL, *_node(kind)), _skipped(kind, has_programs=False))
 
 
 @cache
 def cell_files(kind: str, *modules: str, has_programs: bool = False, is_watched: bool = False) -> list[str]:
-    """The files that `of_cell` is made of."""
     workloads = [f"{WORKLOADS}{module}.py" for module in ("__init__", *modules)] if modules else []
     more = (
         *(FAULT if "fault" in modules else ()),
@@ -94,7 +92,6 @@ def cell_files(kind: str, *modules: str, has_programs: bool = False, is_watched:
 
 @cache
 def stage_files(stage: str) -> list[str]:
-    """The files that `of_stage` is made of."""
     return closure(STAGES[stage])
 
 

@@ -26,7 +26,6 @@ FILLED: tuple[Filled, ...] = get_args(Filled)
 
 
 def names_in(text: str) -> list[str]:
-    """The placeholders of a text, by name."""
     return Template(text).get_identifiers()
 
 

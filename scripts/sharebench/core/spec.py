@@ -50,7 +50,6 @@ class TenantLimits:
 
 
 def limits_of(limits: Limits, index: int) -> TenantLimits:
-    """Those of tenant `index`."""
     own = {key: value[index] if isinstance(value, list) else value for key, value in limits.items()}
     return TenantLimits(**cast(dict[str, Any], own))
 
@@ -104,23 +103,17 @@ class LoadSpec(TypedDict):
 
 
 class JobSpec(TypedDict):
-    """Fixed work, and its deadline."""
-
     iterations: int
     max_seconds: float
 
 
 class ReadySpec(TypedDict):
-    """When a program has started."""
-
     path: str | None
     count: int | None
     log: str | None
 
 
 class MetricsSpec(TypedDict):
-    """Where a program shows its latencies."""
-
     path: str
     histogram: str | None
     summary: str | None
@@ -147,8 +140,6 @@ class TemplateSpec(TypedDict):
 
 
 class RequestSpec(TypedDict):
-    """What an iteration of `kind: http` asks."""
-
     method: Literal["GET", "POST", "PUT"]
     path: str
     headers: dict[str, str]
@@ -192,8 +183,6 @@ class WorkloadSpec(TypedDict):
 
 @final
 class MixSpec(TypedDict):
-    """What each tenant of a mix runs, by index."""
-
     name: str
     tenants: list[WorkloadSpec]
 
@@ -214,16 +203,12 @@ class FaultSpec(TypedDict):
 
 
 class WarmupSpec(TypedDict):
-    """When a tenant counts as warm."""
-
     min_iterations: int
     max_seconds: float
     tolerance_percent: float
 
 
 class WatchSpec(TypedDict):
-    """How Prometheus scrapes the tenants."""
-
     scrape_seconds: float
     buckets: list[float] | None
 
@@ -280,13 +265,11 @@ def _in_words(value: Any) -> str:
 
 
 def workload_of(spec: Spec, index: int) -> WorkloadSpec:
-    """What tenant `index` of the cell runs."""
     workload = spec["workload"]
     return workload["tenants"][index] if "tenants" in workload else workload
 
 
 def tenant_workloads(spec: Spec) -> list[WorkloadSpec]:
-    """What each tenant of the cell runs, in order."""
     return [workload_of(spec, index) for index in range(spec["replicas"])]
 
 

@@ -32,8 +32,6 @@ _From = TypedDict("_From", {"from": str | None})
 
 
 class StrategyEntry(TypedDict):
-    """An entry of `strategy_catalogue`."""
-
     description: str
     mechanism: list[Mechanism]
     replicas: list[int] | None
@@ -59,8 +57,6 @@ class SweepEntry(TypedDict):
 
 
 class WorkloadEntry(_Class):
-    """An entry of `workload_catalogue`."""
-
     description: str
     tenants: list[str] | None
     kind: Literal["loop", "job", "command", "http"]
@@ -101,8 +97,6 @@ class Noise(TypedDict):
 
 
 class SimulatedOptions(TypedDict):
-    """The section `simulated`."""
-
     product: str
     sms: int
     memory_gib: float
@@ -113,8 +107,6 @@ class SimulatedOptions(TypedDict):
 
 
 class NvidiaOptions(TypedDict):
-    """The section `nvidia`."""
-
     gpu: str
     python: str
     hami_core: str | None
@@ -138,8 +130,6 @@ class Toleration(TypedDict):
 
 
 class KubernetesOptions(TypedDict):
-    """The section `kubernetes`."""
-
     context: str | None
     node: str
     namespace: str
@@ -173,8 +163,6 @@ NodeOptions = StandInOptions | SimulatedOptions | NvidiaOptions | ClusterOptions
 
 
 class PrometheusOptions(TypedDict):
-    """The section `prometheus`."""
-
     url: str | None
     discovery: Literal["auto", "file", "pod-monitor", "annotations"]
     folder: str | None
@@ -198,8 +186,6 @@ class SurveyOptions(TypedDict):
 
 
 class Timeouts(TypedDict):
-    """The section `timeouts`."""
-
     start_seconds: float
     record_seconds: float
 
@@ -271,7 +257,6 @@ def is_job(config: StudyConfig, workload: str) -> bool:
 
 
 def has_jobs(config: StudyConfig) -> bool:
-    """Whether the study has cells of jobs."""
     return any(is_job(config, workload) for workload in config["workloads"])
 
 
@@ -282,7 +267,6 @@ def is_stream(config: StudyConfig, workload: str) -> bool:
 
 
 def has_streams(config: StudyConfig) -> bool:
-    """Whether the study has a workload whose answers come in pieces."""
     return any(is_stream(config, workload) for workload in (*config["workloads"], *config["interference"]))
 
 

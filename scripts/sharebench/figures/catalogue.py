@@ -11,22 +11,19 @@ from sharebench.core.study_config import StudyConfig, has_jobs, has_streams, swe
 
 @dataclass(frozen=True)
 class Entry:
-    """What the rest of the pipeline needs to know about a figure without drawing it."""
+    """What the rest of the pipeline needs to know about a figure without drawing it.
+
+    A study without what it `is_of` has nothing to draw, nor has a node without the GPU that it needs.
+    """
 
     title: str
     caption: str
     is_of_pairs: bool = False
-    """Whether there is nothing to draw in a study without `interference`."""
     is_of_jobs: bool = False
-    """Whether there is nothing to draw in a study without jobs."""
     is_of_faults: bool = False
-    """Whether there is nothing to draw in a study without `faults`."""
     is_of_streams: bool = False
-    """Whether there is nothing to draw in a study without streamed answers."""
     is_of_sweeps: bool = False
-    """Whether there is nothing to draw in a study without a sweep of the load."""
     needs_gpu: bool = False
-    """Whether there is nothing to draw on a node without a GPU."""
     column: str = ""
     """Column of tables/summary.csv that it needs, where not every study has it."""
     has_own_rule: bool = False

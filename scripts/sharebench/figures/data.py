@@ -94,7 +94,6 @@ class DrawnStudy:
         return table[table["workload"].isin(self.only)] if self.only and name == "summary" else table
 
     def plain_summary(self) -> pd.DataFrame:
-        """tables/summary.csv `without_mixes`."""
         return self.without_mixes(self.table("summary"))
 
     def strategies(self, table: pd.DataFrame) -> list[str]:
@@ -119,7 +118,6 @@ class DrawnStudy:
         return "+" in workload or (entry is not None and entry.get("tenants") is not None)
 
     def is_stream(self, workload: str) -> bool:
-        """Whether its answers come in pieces."""
         return is_stream(self.config, workload)
 
     @property
@@ -144,7 +142,6 @@ class DrawnStudy:
         return " ".join(filter(None, [self.not_shown, mixes]))
 
     def cell_folder(self, strategy: str, workload: str, replicas: int, repeat: int) -> Path:
-        """Folder of one cell."""
         return self.data / "cells" / strategy / workload / f"n{replicas}" / f"r{repeat}"
 
 
@@ -163,7 +160,6 @@ def load(data: Path, results: Path) -> DrawnStudy:
 
 
 def rows_of(table: pd.DataFrame) -> list[Row]:
-    """The rows of a table, each with its values by column."""
     return [{str(column): value for column, value in row.items()} for row in table.to_dict("records")]
 
 

@@ -173,7 +173,6 @@ def save(page: Sheet, folder: Path, name: str, kinds: Sequence[str] = ("svg", "p
 
 
 def _inches(figure: Figure, artist: Artist) -> tuple[float, float]:
-    """Width and height of something on the page."""
     box = artist.get_window_extent()
     return box.width / figure.dpi, box.height / figure.dpi
 

@@ -24,12 +24,10 @@ STREAMED = {"ttft": "TTFT", "tpot": "TPOT"}
 
 
 def legend_of(style: dict[str, Look], names: Iterable[str]) -> list[Line2D]:
-    """One entry per strategy."""
     return [Line2D([], [], label=name, **style[name].line) for name in names]
 
 
 def percentile_keys() -> list[Line2D]:
-    """Entries for a median and its p99."""
     return [
         Line2D([], [], color=GREY, marker="o", label="p50, bars: 95 % interval"),
         Line2D([], [], color=GREY, marker="o", label="p99", **THIN),
@@ -65,12 +63,10 @@ def intervals(rows: pd.DataFrame, metric: str) -> list[pd.Series[float]]:
 
 
 def ends_of(metric: str) -> list[str]:
-    """Columns of a metric and of both ends of its interval."""
     return [metric, f"{metric}_low", f"{metric}_high"]
 
 
 def percentile_columns(stem: str) -> list[str]:
-    """Columns of the median of a part of a request, of both ends of its interval, and of its p99."""
     return [*ends_of(f"{stem}_p50_seconds"), f"{stem}_p99_seconds"]
 
 
@@ -89,8 +85,6 @@ def row_axis(ax: Axes, labels: Sequence[str], rows: float = 0) -> None:
 
 
 class Ratio(NamedTuple):
-    """A value of a row with the ends of its interval."""
-
     value: float
     low: float | None = None
     high: float | None = None
@@ -105,7 +99,6 @@ def ratio_axes(ax: Axes, labels: Sequence[str], low: float, high: float) -> None
 
 
 def draw_ratio(ax: Axes, y: float, ratio: Ratio) -> None:
-    """A mark and a bar, in a row."""
     if ratio.low is not None and ratio.high is not None:
         ax.plot([ratio.low, ratio.high], [y, y], color=ratio.color, lw=1.2, solid_capstyle="butt")
     ax.plot([ratio.value], [y], marker="o", ms=4, color=ratio.color)

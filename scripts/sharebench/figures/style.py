@@ -133,15 +133,12 @@ def log_axis(ax: Axes, which: Literal["x", "y"], low: float, high: float) -> Non
 
 @dataclass(frozen=True)
 class Look:
-    """Colour, marker and dashes of one strategy."""
-
     color: str
     marker: str
     dashes: Any
 
     @property
     def line(self) -> dict[str, Any]:
-        """Arguments of a line with markers."""
         return {"color": self.color, "marker": self.marker, "linestyle": self.dashes}
 
 

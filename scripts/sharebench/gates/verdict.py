@@ -46,14 +46,12 @@ def worst_of(
 
 
 def load_of(tenant: TenantRecord) -> AchievedLoad:
-    """The load of a tenant that measured something."""
     load = tenant["load"]
     assert load is not None
     return load
 
 
 def window_of(record: CellRecord) -> Window:
-    """The window of a cell that measured something."""
     window = record["window"]
     assert window is not None
     return window

@@ -143,7 +143,6 @@ class State:
 
     @property
     def key(self) -> str:
-        """Text that identifies a state."""
         return f"{self.setting} block {self.block}"
 
 

@@ -15,8 +15,6 @@ Status = Literal["ok", "infeasible", "not-measured", "oom", "crashed", "killed",
 
 
 class CellKey(TypedDict):
-    """Which cell of the matrix it is."""
-
     strategy: str
     workload: str
     replicas: int
@@ -105,8 +103,6 @@ class FaultOutcome(TypedDict):
 
 
 class Timing(TypedDict):
-    """Wall time of the parts of a cell."""
-
     configure_seconds: float
     start_seconds: float
     ready_seconds: float
@@ -128,8 +124,6 @@ class Window(TypedDict):
 
 
 class Exit(TypedDict):
-    """How a tenant ended that did not end well."""
-
     code: int | None
     reason: str
     log_tail: str

@@ -40,7 +40,6 @@ class Audit:
     """What (run, Python, a package …) → each of its values with the number of cells."""
 
     def add(self, record: Record) -> None:
-        """Count one record."""
         self.cells += 1
         cell = record["cell"]
         strategy, workload, replicas, repeat = cell["strategy"], cell["workload"], cell["replicas"], cell["repeat"]

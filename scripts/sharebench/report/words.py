@@ -10,7 +10,6 @@ SIGNIFICANT_DIGITS = 3
 
 
 def load(entry: LoadSpec) -> str:
-    """The load of a workload."""
     most = entry.get("concurrency")
     if entry.get("arrival", "closed") == "closed" and most in (None, 1):
         return "closed: the next iteration begins when the last has ended"

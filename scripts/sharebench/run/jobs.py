@@ -56,12 +56,10 @@ class Run:
 
     @cached_property
     def study(self) -> Study:
-        """The study of the config that the run began with."""
         return Study(self.record["config"])
 
     @cached_property
     def node(self) -> Node:
-        """The study's node."""
         return node_of(self.study, self.results)
 
     def origin(self) -> dict[str, Any]:

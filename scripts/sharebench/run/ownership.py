@@ -68,7 +68,6 @@ def new_run_id() -> str:
 
 
 def write_run(results: Path, record: RunRecord) -> None:
-    """Replace the run record."""
     write_json(state_folder(results) / "run.json", record)
 
 

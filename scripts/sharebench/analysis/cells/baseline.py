@@ -46,7 +46,6 @@ class Baseline:
         return self._alone if self._strategy is not None and strategy.removesuffix(AGAIN) == self._strategy else self
 
     def includes(self, strategy: str, replicas: int) -> bool:
-        """Whether such cells are the baseline."""
         return strategy == self._strategy and replicas == 1
 
     def latencies_seconds(self, workload: str) -> Sequence[float]:

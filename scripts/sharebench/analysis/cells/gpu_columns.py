@@ -13,8 +13,6 @@ MEMORY_NOT_FREE = {"mig", "streams"}
 
 
 class DeviceColumns(TypedDict):
-    """The columns of cells.csv that are the whole device's."""
-
     server_memory_mib: float | None
     power_mean_watts: float | None
     energy_joules: float | None

@@ -75,7 +75,6 @@ class MeasuredCell:
     """Those of the whole cell, whatever its tenants run."""
     count: int
     effective_count: float
-    """The effective sample size of the `count` iterations."""
     latency_mean_seconds: float | None
     percentiles: Mapping[str, Quantile]
     """Of all tenants' latencies together, and OF_STAGES; without those that their samples cannot carry."""
@@ -251,7 +250,6 @@ def bounded(histogram: Histogram | ForeignHistogram, count: float) -> dict[str, 
 
 
 def tenant_key(record: Record, tenant: TenantRecord) -> TableRow:
-    """The tenant and the cell of a row, as columns."""
     return {
         **record["cell"],
         "tenant": tenant["index"],
@@ -263,7 +261,6 @@ def tenant_key(record: Record, tenant: TenantRecord) -> TableRow:
 def outcome(
     statuses: Iterable[str], reasons: Iterable[str | None], n_expected: int, valid: Sequence[object]
 ) -> TableRow:
-    """The end of the cells of a row, as columns."""
     different = set(statuses) or {"missing"}
     return {
         "status": different.pop() if len(different) == 1 else "mixed",

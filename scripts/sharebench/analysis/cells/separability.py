@@ -34,7 +34,6 @@ class Separability:
         }
 
     def _control(self, tenant_workload: str, metric: str) -> Estimate | None:
-        """The A/A ratio of a metric."""
         if (tenant_workload, metric) not in self._ratio and tenant_workload in self._pairs:
             self._ratio[tenant_workload, metric] = ratio_of(*self._pairs[tenant_workload], metric)
         return self._ratio.get((tenant_workload, metric))

@@ -42,7 +42,6 @@ class Question:
         return ({} if self.slo_seconds is None else {LATENCY: self.slo_seconds}) | dict(self.stream_slo)
 
     def with_limit(self, part: str, seconds: float) -> Question:
-        """The question with another limit of this part."""
         if part == LATENCY:
             return replace(self, slo_seconds=seconds)
         return replace(self, stream_slo={**self.stream_slo, part: seconds})
@@ -80,7 +79,6 @@ class Level:
     """Of these output tokens per second."""
 
     def parts(self, question: Question) -> list[Judged]:
-        """All that the SLO is checked against."""
         known = {LATENCY: (self.percentile, self.latency), **self.stream}
         return [Judged(part, *known[part], limit) for part, limit in question.limits.items() if part in known]
 
@@ -96,12 +94,10 @@ class Level:
 
     @property
     def estimates(self) -> list[Estimate]:
-        """All that are known."""
         streams = (time for _, time in self.stream.values())
         return [each for each in (self.latency, self.throughput, self.promptness, *streams) if each is not None]
 
     def drawn(self, index: int) -> Level:
-        """The level as draw number `index` of each estimate has it."""
         return replace(
             self,
             latency=self.latency.drawn(index),
@@ -113,15 +109,12 @@ class Level:
 
 @dataclass(frozen=True)
 class Option:
-    """A strategy: its levels, and what is known of it."""
-
     strategy: str
     levels: Mapping[int, Level]
     fault: Evidence
     effort: int
     is_sharing: bool = True
     infeasible: Mapping[int, str] = field(default_factory=dict)
-    """Why these numbers of tenants are impossible."""
     most_by_memory: int | None = None
     streams: bool = False
     """Whether parts of an SLO that are of streams only apply to the workload."""
@@ -135,7 +128,6 @@ class Option:
         return None if exact is None or exact.is_measured else exact
 
     def drawn(self, index: int) -> Option:
-        """The option as draw number `index` has it."""
         return replace(self, levels={n: level.drawn(index) for n, level in self.levels.items()})
 
 

@@ -47,7 +47,6 @@ class Answer(NamedTuple):
 
 
 def asked(question: Question) -> str:
-    """The question as text."""
     parts = [_count(question.tenants, "tenant")]
     parts.append(f"SLO {in_words(question.limits)}" if question.limits else "no SLO")
     parts += [] if question.isolation == "none" else [f"{question.isolation} isolation"]
@@ -154,7 +153,6 @@ def answer(workload: str, options: Sequence[Option], question: Question, shares:
 
 
 def _no_plan(plans: Sequence[Plan]) -> list[str]:
-    """Why these strategies have none, each reason once."""
     names: dict[str, list[str]] = {}
     for each in plans:
         names.setdefault(each.reason, []).append(each.option.strategy)

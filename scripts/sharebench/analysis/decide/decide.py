@@ -38,8 +38,6 @@ class Undecided(Refusal):
 
 @dataclass(frozen=True)
 class Results:
-    """The tables of a study and what they are of."""
-
     data: Path
     root: Path
     config: StudyConfig
@@ -54,7 +52,6 @@ class Results:
 
     @property
     def workloads(self) -> list[str]:
-        """Plain workloads, in the order of the summary."""
         return list(dict.fromkeys(row.workload for row in self.summary))
 
     def is_shared(self, workload: str) -> bool:

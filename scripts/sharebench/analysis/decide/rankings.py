@@ -106,7 +106,6 @@ def which_table(
 
 
 def _members(strategies: Mapping[str, Strategy]) -> dict[str, list[str]]:
-    """The strategies of each family."""
     return {
         family: [name for name, strategy in strategies.items() if belongs(strategy)]
         for family, belongs in FAMILIES.items()
@@ -231,8 +230,6 @@ def _stp(row: SummaryRow, _: Sequence[SummaryRow]) -> float | None:
 
 
 class Ranked(NamedTuple):
-    """A measured number, and what it is of."""
-
     value: float
     source: str
 

@@ -29,8 +29,6 @@ DRAWS = 400
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """A row of the summary of a plain workload."""
-
     strategy: str
     workload: str
     replicas: int

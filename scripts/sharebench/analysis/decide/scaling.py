@@ -72,8 +72,6 @@ def seconds_of(fits: Sequence[Fit], points: Sequence[Sequence[Part]]) -> Floats:
 
 
 class _Design:
-    """The parts of some points as arrays."""
-
     def __init__(self, points: Sequence[Sequence[Part]]) -> None:
         flat = [(index, part) for index, parts in enumerate(points) for part in parts]
         self.index = np.array([index for index, _ in flat])

@@ -21,8 +21,6 @@ MIG_SLICES = {"A30": 4}
 
 @dataclass(frozen=True)
 class Device:
-    """What the model needs to know of a device."""
-
     kind: str
     units: int | None
     """Its SMs, or the cores of the stand-in; None where the number is not known, as of a GPU in a cluster may be."""

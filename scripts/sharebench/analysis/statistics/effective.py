@@ -51,7 +51,6 @@ class Series:
 
 
 def of_latency(tenant: TenantRecord, histogram: Histogram) -> Series:
-    """A tenant's latencies."""
     count, timeline = tenant["count"], tenant["timeline"]
     if not count or timeline is None:
         return Series(count, tenant["sum_seconds"], 0.0, None)

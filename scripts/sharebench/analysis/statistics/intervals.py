@@ -50,7 +50,6 @@ class Estimate:
         return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
     def times(self, factor: float) -> Estimate:
-        """The estimate in another unit."""
         return self._scaled(lambda number: number * factor)
 
     def over(self, denominator: float) -> Estimate:

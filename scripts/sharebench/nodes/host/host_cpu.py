@@ -22,7 +22,6 @@ ROOT = Path("/")
 
 
 def model() -> str:
-    """The CPU's name as the kernel has it."""
     found = re.search(r"^model name\s*:(.*)$", _text(ROOT / "proc/cpuinfo") or "", re.MULTILINE)
     return re.sub(r"\s+", " ", found[1]).strip() if found else platform.processor() or platform.machine()
 

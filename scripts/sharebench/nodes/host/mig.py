@@ -49,7 +49,6 @@ def _compute_profiles(gpu_instance: Any) -> Iterator[Any]:
 
 
 def profiles(gpu: Gpu) -> list[str]:
-    """Names of the profiles that this GPU has."""
     return [name for name, _ in _profiles(gpu)]
 
 

@@ -14,8 +14,6 @@ LEAST_FULL_SLOWDOWN = 2.0
 
 @dataclass(frozen=True)
 class Field:
-    """One cell of a matrix."""
-
     key: str
     """strategy/workload/replicas: names its details."""
     text: str

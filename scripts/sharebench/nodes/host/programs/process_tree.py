@@ -24,8 +24,6 @@ GRACE_SECONDS = 2.0
 
 
 class ProcessTree:
-    """A process and all that it started."""
-
     def __init__(self, pid: int) -> None:
         self.pid = pid
 

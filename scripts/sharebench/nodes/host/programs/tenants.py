@@ -88,8 +88,6 @@ def memory_fraction(spec: Spec, index: int) -> float:
 
 
 class ProgramTenant(TenantKind):
-    """A program with a port."""
-
     has_exit_codes = False
 
     def __init__(self, context: Context, grants: Sequence[Grant], out: Path, log: Path) -> None:
