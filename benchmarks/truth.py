@@ -29,10 +29,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 import numpy as np
 from scipy import stats
 
-from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.multiprogram import group_metrics
 from sharebench.analysis.cells.rows import MeasuredCell, reduced
-from sharebench.analysis.cells.slowdown import group_slowdown, ratio_of
+from sharebench.analysis.cells.slowdown import Baseline, group_slowdown, ratio_of
 from sharebench.analysis.decide import scaling
 from sharebench.analysis.decide.shares import Device, parts
 from sharebench.analysis.tables.summary import summary_table

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from unit.factories import back_to_back, record, scraped, served, tenant
 
-from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.rows import reduced
+from sharebench.analysis.cells.slowdown import Baseline
 from sharebench.analysis.tables.histograms import export_histograms
 from sharebench.analysis.tables.summary import summary_table
 from sharebench.gates import gates

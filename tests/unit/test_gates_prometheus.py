@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from unit.factories import record, watched
 
-from sharebench.analysis.tables.prometheus import bucket_error_percent, prometheus_rows
+from sharebench.analysis.tables.cells import bucket_error_percent, prometheus_rows
 from sharebench.gates import gates
 from sharebench.records.record import _validate  # the schema is what is tested
 

@@ -10,7 +10,7 @@ import pytest
 from unit import factories
 from unit.figures import fabricated
 
-from sharebench.analysis.tables.prometheus import prometheus_rows
+from sharebench.analysis.tables.cells import prometheus_rows
 from sharebench.records.tables import frame
 from sharebench.report import page
 from sharebench.report.sections.comparisons import together

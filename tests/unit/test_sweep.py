@@ -20,10 +20,9 @@ from sharebench.analysis import text as publish
 from sharebench.analysis.cells.gpu_columns import device_units
 from sharebench.analysis.cells.rows import reduced
 from sharebench.analysis.decide import decide
+from sharebench.analysis.tables.cells import prometheus_rows, stage_rows
 from sharebench.analysis.tables.isolation import cases
 from sharebench.analysis.tables.jobs import job_cell
-from sharebench.analysis.tables.prometheus import prometheus_rows
-from sharebench.analysis.tables.stages import stage_rows
 from sharebench.analysis.tables.startup import starts
 from sharebench.config import workloads
 from sharebench.core import capabilities

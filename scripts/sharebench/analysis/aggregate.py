@@ -12,19 +12,16 @@ from typing import Any, Literal, cast
 import pandas as pd
 
 from sharebench.analysis import text
-from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.metrics import kinds_of
 from sharebench.analysis.cells.rows import by_workload, reduced
+from sharebench.analysis.cells.slowdown import Baseline
 from sharebench.analysis.checker import Checker, Refused, refusal
-from sharebench.analysis.pairing import jobs_by_device, paired_by_device, remark
 from sharebench.analysis.slo import limits
-from sharebench.analysis.tables.cells import cells_table
+from sharebench.analysis.tables.cells import cells_table, prometheus_rows, stage_rows
 from sharebench.analysis.tables.contrasts import contrasts_table
-from sharebench.analysis.tables.devices import always_busy, devices_table
+from sharebench.analysis.tables.devices import always_busy, devices_table, jobs_by_device, paired_by_device, remark
 from sharebench.analysis.tables.isolation import Case, cases, isolation_table
 from sharebench.analysis.tables.jobs import JobCell, job_cell, jobs_table
-from sharebench.analysis.tables.prometheus import prometheus_rows
-from sharebench.analysis.tables.stages import stage_rows
 from sharebench.analysis.tables.startup import Start, Switches, starts, startup_table
 from sharebench.analysis.tables.summary import interference_table, summary_table
 from sharebench.core import prometheus_options, run_record

@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.metrics import MEAN, kinds_of, of_kinds, value_of
 from sharebench.analysis.cells.rows import GROUP, Group, MeasuredCell, by_workload, grouped, reduced
-from sharebench.analysis.cells.separability import Separability
-from sharebench.analysis.cells.slowdown import cell_slowdowns
+from sharebench.analysis.cells.slowdown import Baseline, Separability, cell_slowdowns
 from sharebench.analysis.slo import in_words, limits
 from sharebench.analysis.statistics.intervals import log_interval, welch_ratio, with_holm
 from sharebench.analysis.text import comparison, device_name

@@ -8,8 +8,8 @@ import pytest
 from unit import factories
 from unit.factories import back_to_back, record
 
-from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.rows import reduced
+from sharebench.analysis.cells.slowdown import Baseline
 from sharebench.analysis.tables.cells import cells_table
 from sharebench.records.tables import ACTIVITY, columns
 

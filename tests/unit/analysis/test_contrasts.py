@@ -9,8 +9,8 @@ from scipy import stats
 from unit.factories import record
 from unit.studies import W, study_of
 
-from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.rows import by_workload, reduced
+from sharebench.analysis.cells.slowdown import Baseline
 from sharebench.analysis.statistics.intervals import holm
 from sharebench.analysis.tables.contrasts import contrasts_table, declared
 

@@ -9,12 +9,18 @@ from scipy import stats
 from unit.analysis.test_jobs import job_record
 from unit.factories import record
 
-from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.multiprogram import group_metrics
 from sharebench.analysis.cells.rows import MeasuredCell, reduced
-from sharebench.analysis.cells.slowdown import group_slowdown, ratio_of
-from sharebench.analysis.pairing import ALONE, jobs_by_device, paired_by_device, remark
-from sharebench.analysis.tables.devices import always_busy, devices_table, spread
+from sharebench.analysis.cells.slowdown import Baseline, group_slowdown, ratio_of
+from sharebench.analysis.tables.devices import (
+    ALONE,
+    always_busy,
+    devices_table,
+    jobs_by_device,
+    paired_by_device,
+    remark,
+    spread,
+)
 from sharebench.analysis.tables.jobs import job_cell, speedup
 
 # Block → device, and mean latency in seconds alone and shared: the devices differ threefold, the slowdowns little.

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from unit.factories import record
 
-from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.rows import by_workload, reduced
+from sharebench.analysis.cells.slowdown import Baseline
 from sharebench.analysis.tables.summary import interference_table, summary_table
 from sharebench.records.tables import columns
 from sharebench.study.cells import Cell

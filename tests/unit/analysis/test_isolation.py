@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from unit import factories
 
-from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.rows import reduced
+from sharebench.analysis.cells.slowdown import Baseline
 from sharebench.analysis.decide.rankings import measured_faults
 from sharebench.analysis.tables.isolation import Case, Effect, cases, effect, isolation_table
 from sharebench.gates import gates

@@ -8,9 +8,9 @@ from scipy import stats
 from unit.factories import record
 
 from sharebench.analysis.cells import multiprogram
-from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.multiprogram import FORMULAS, group_metrics
 from sharebench.analysis.cells.rows import by_workload, reduced
+from sharebench.analysis.cells.slowdown import Baseline
 
 
 def of(name, *slowdowns):

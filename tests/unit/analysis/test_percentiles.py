@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from unit.factories import record
 
-from sharebench.analysis.cells.percentiles import group_percentile, note_on_percentile
+from sharebench.analysis.cells.metrics import group_percentile, note_on_percentile
 from sharebench.analysis.cells.rows import reduced
 from sharebench.analysis.statistics.intervals import log_interval
 from tenant.contract import upper_seconds

@@ -8,8 +8,8 @@ import pytest
 from unit.factories import record
 
 from sharebench.analysis import text as publish
-from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.rows import by_workload, reduced
+from sharebench.analysis.cells.slowdown import Baseline
 from sharebench.analysis.tables.summary import summary_table
 from sharebench.study.cells import Cell
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from unit.factories import back_to_back, record, tenant
 
-from sharebench.analysis.tables.stages import stage_rows
+from sharebench.analysis.tables.cells import stage_rows
 from sharebench.records.tables import frame
 from tenant.buckets import bucket_index, to_sparse
 from tenant.contract import BUCKET_COUNT

@@ -15,8 +15,8 @@ from unit.factories import Load, back_to_back, record, scraped, streamed, tenant
 from unit.studies import W, study, study_of
 
 from sharebench.analysis import slo
-from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.rows import reduced
+from sharebench.analysis.cells.slowdown import Baseline
 from sharebench.analysis.compare import METRICS, changes, compare, load
 from sharebench.analysis.statistics.intervals import log_interval
 from sharebench.analysis.tables.cells import cells_table

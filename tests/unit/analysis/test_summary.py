@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 from unit.factories import record
 
-from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.rows import by_workload, reduced
+from sharebench.analysis.cells.slowdown import Baseline
 from sharebench.analysis.tables.summary import METRICS, summary_table
 from sharebench.records.tables import ACTIVITY, OF_STUDIES
 from sharebench.study.cells import Cell

@@ -1,11 +1,13 @@
-"""The metrics in which cells are compared: those of a study, and the value of one in a cell."""
+"""The metrics in which cells are compared; of percentiles the buckets' error in the interval, and why one is blank."""
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Sequence
 
-from sharebench.analysis.cells.percentiles import QUANTILES
-from sharebench.analysis.cells.rows import MeasuredCell
-from sharebench.analysis.slo import limits
+from sharebench.analysis.cells.rows import NEEDED_COUNT, OF_STAGES, MeasuredCell
+from sharebench.analysis.slo import PARTS, limits
+from sharebench.analysis.statistics.intervals import Estimate, log_interval
 from sharebench.core.study_config import StudyConfig, has_streams
+from sharebench.records.histogram import Quantile
 from sharebench.records.tables import ACTIVITY, SLO, STREAMS, columns
 
 MEAN, COST = "latency_mean_seconds", "cost_per_million_tokens"
@@ -36,3 +38,60 @@ def value_of(cell: MeasuredCell, metric: str) -> float | None:
         quantile = cell.percentiles.get(QUANTILES[metric])
         return None if quantile is None else quantile.value_seconds
     return cell.latency_mean_seconds or None
+
+
+QUANTILES = {f"latency_{name}_seconds": name for name in NEEDED_COUNT} | {f"{name}_seconds": name for name in OF_STAGES}
+WORDS = {name: name for name in NEEDED_COUNT} | {"p999": "p99.9"}
+WORDS |= {name: f"{PARTS[stage]} {percentile}" for name, (stage, percentile) in OF_STAGES.items()}
+
+
+def group_percentile(name: str, cells: Sequence[MeasuredCell]) -> Estimate | None:
+    """Geometric mean of a percentile over the cells, Student's interval widened by the buckets' error.
+
+    None unless all of them have it: those that lack it are the disturbed ones, and a mean of the others would flatter.
+    Each cell's exact percentile is anywhere between the bounds of its bucket, all of them perhaps at the same side. So
+    the interval's ends are moved by the geometric mean of bound over value.
+    """
+    found = [cell.percentiles[name] for cell in cells if name in cell.percentiles]
+    if not cells or len(found) < len(cells):
+        return None
+    estimate = log_interval([_value(quantile) for quantile in found])
+    if estimate.low is None or estimate.high is None:
+        return estimate
+    lows = [quantile.low_seconds / _value(quantile) for quantile in found]
+    # The first bucket of a program's own histogram begins at 0.
+    below = log_interval(lows).value if min(lows) > 0 else 0.0
+    above = log_interval([quantile.high_seconds / _value(quantile) for quantile in found]).value
+    return Estimate(estimate.value, estimate.low * below, estimate.high * above, estimate.n)
+
+
+def note_on_percentile(name: str, cells: Sequence[MeasuredCell]) -> str | None:
+    """Why a percentile is blank in some of the valid cells; None if it is not."""
+    blank = [cell for cell in cells if name not in cell.percentiles]
+    if not blank or (name in OF_STAGES and not any(OF_STAGES[name][0] in cell.stages for cell in blank)):
+        return None
+    share = "" if len(blank) == len(cells) else f" in {len(blank)} of {len(cells)} cells"
+    if name in OF_STAGES:
+        stage, percentile = OF_STAGES[name]
+        best = max(
+            (cell.stages[stage] for cell in blank if stage in cell.stages), key=lambda each: each.effective_count
+        )
+        had = f"the {best.count} are worth {math.floor(best.effective_count)}"
+        return f"{WORDS[name]} needs {NEEDED_COUNT[percentile]} independent requests, {had}{share}"
+    needed, most = NEEDED_COUNT[name], max(blank, key=lambda cell: cell.effective_count)
+    if name == max(NEEDED_COUNT, key=lambda each: NEEDED_COUNT[each]) and most.effective_count < needed:
+        # Few windows are long enough: the same words in all rows are one note for people.
+        return f"{WORDS[name]} needs {needed} independent iterations{share}"
+    if most.count < needed:
+        return f"{WORDS[name]} needs {needed} iterations, had {most.count}{share}"
+    if most.effective_count < needed:
+        worth = math.floor(most.effective_count)
+        return f"{WORDS[name]} needs {needed} independent iterations, the {most.count} are worth {worth}{share}"
+    if any(row.scrape_error_percent is not None for cell in blank for row in cell.rows):
+        return f"{WORDS[name]} is not in the program's own metrics{share}"
+    return f"{WORDS[name]} is outside the buckets (1 µs to 1000 s){share}"
+
+
+def _value(quantile: Quantile) -> float:
+    assert quantile.value_seconds is not None, "a percentile without a value was kept"
+    return quantile.value_seconds

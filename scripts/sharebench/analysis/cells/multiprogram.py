@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.rows import MeasuredCell
+from sharebench.analysis.cells.slowdown import Baseline
 from sharebench.analysis.statistics.intervals import Estimate, combined, log_interval, mean_of_logs
 
 Floats = NDArray[np.float64]

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+import numpy as np
+
 from sharebench.analysis.cells.gpu_columns import DeviceColumns, device_columns, tenant_memory_mib, tenants_that_fit
-from sharebench.analysis.cells.streams import WORTH_OF, Sample, samples
-from sharebench.analysis.slo import LATENCY, good_count
-from sharebench.analysis.statistics.effective import effective_count, of_latency
+from sharebench.analysis.slo import LATENCY, columns, good_count
+from sharebench.analysis.statistics.effective import Series, effective_count, of_latency, of_values
 from sharebench.analysis.statistics.intervals import required_count
 from sharebench.core.spec import components, parse
 from sharebench.gates.gates import is_valid
@@ -17,6 +18,46 @@ from sharebench.gates.verdict import window_seconds
 from sharebench.records.histogram import ForeignHistogram, Histogram, Quantile, merged, merged_foreign
 from sharebench.records.tables import TableRow
 from sharebench.records.types import Record, TenantRecord
+
+WORTH_OF = {"ttft": "ttft", "itl": "tpot", "tpot": "tpot"}
+"""The stages that are metrics, each with the one whose sample size counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Times of one stage: their histogram, the number of requests that have any, and what these are worth."""
+
+    histogram: Histogram
+    count: int
+    effective_count: float
+
+
+def samples(tenants: Sequence[TenantRecord], window_seconds: float) -> Mapping[str, Sample]:
+    """The stages of these tenants together; none where none of them streams.
+
+    TTFT and TPOT have one value per request, and the record has them one by one: their effective sample size is found
+    as that of latencies. Gaps of a request are alike, and those of requests that a server decodes together are one and
+    the same step. So the sample of ITL is taken to be worth no more than the requests are, by their TPOT.
+    """
+    worth = {name: _series(tenants, name, window_seconds) for name in set(WORTH_OF.values())}
+    found = {}
+    for stage, by in WORTH_OF.items():
+        stored = [timed["histogram"] for tenant in tenants if (timed := tenant["stages"].get(stage))]
+        if stored and worth[by]:
+            together = merged(map(Histogram.from_sparse, stored))
+            found[stage] = Sample(together, sum(each.count for each in worth[by]), effective_count(worth[by]))
+    return found
+
+
+def _series(tenants: Sequence[TenantRecord], name: str, window_seconds: float) -> list[Series]:
+    known = [(requests, columns(requests)[name]) for tenant in tenants if (requests := tenant.get("requests"))]
+    found = []
+    for requests, times in known:
+        pairs = [(start, t) for start, t in zip(requests["start_seconds"], times, strict=True) if t is not None]
+        starts, seconds = np.array(pairs, dtype=np.float64).reshape(-1, 2).T
+        found.append(of_values(starts, seconds, window_seconds))
+    return found
+
 
 PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 OF_STAGES = {f"{stage}_{name}": (stage, name) for stage in WORTH_OF for name in ("p50", "p99")}

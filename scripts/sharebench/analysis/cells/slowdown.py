@@ -1,11 +1,74 @@
-"""Ratios of groups of repeats, slowdown first, with the interval that their pairing allows."""
+"""Ratios of groups of repeats, with the interval that their pairing allows, and which of them a study can distinguish.
 
-from collections.abc import Callable, Sequence
+A slowdown refers to the cells of the baseline strategy at one tenant. An effect must exceed the difference between two
+measurements of the same thing.
+"""
 
-from sharebench.analysis.cells.baseline import Baseline
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+
 from sharebench.analysis.cells.metrics import MEAN, value_of
-from sharebench.analysis.cells.rows import MeasuredCell
-from sharebench.analysis.statistics.intervals import Estimate, log_interval, welch_ratio
+from sharebench.analysis.cells.rows import MeasuredCell, grouped
+from sharebench.analysis.statistics.intervals import Estimate, combined, log_interval, welch_ratio
+from sharebench.core.strategies import AGAIN, again, is_again
+
+# Workload, run and block.
+Block = tuple[str, str, int]
+
+
+class Baseline:
+    """The valid cells of `strategy` at one tenant, by workload; empty when `strategy` is None.
+
+    Where a block has one valid cell of the A/A control too, the block's baseline is the geometric mean of the two. The
+    two themselves are compared without it (`seen_by`): a control in its own baseline would differ by half.
+    """
+
+    def __init__(self, cells: Iterable[MeasuredCell], strategy: str | None, has_control: bool = True) -> None:
+        self._strategy = strategy
+        self._devices: set[str] = set()
+        self._all: dict[str, list[float]] = defaultdict(list)
+        self._in_block: dict[Block, list[float]] = defaultdict(list)
+        known = [cell for cell in cells if cell.valid and cell.latency_mean_seconds and cell.replicas == 1]
+        own = [cell for cell in known if cell.strategy == strategy]
+        is_control = has_control and strategy is not None
+        control = grouped((cell for cell in known if is_control and cell.strategy == again(strategy or "")), _block)
+        for block, of_block in grouped(own, _block).items():
+            for cell in of_block:
+                seconds = cell.latency_mean_seconds or 0.0
+                if len(of_block) == len(control[block]) == 1:
+                    seconds = math.sqrt(seconds * (control[block][0].latency_mean_seconds or 0.0))
+                self._devices.add(cell.device)
+                self._all[cell.workload].append(seconds)
+                self._in_block[block].append(seconds)
+        self._mean = {workload: log_interval(values).value for workload, values in self._all.items()}
+        self._alone = Baseline(own, strategy, has_control=False) if has_control else self
+
+    def seen_by(self, strategy: str) -> Baseline:
+        """What cells of a strategy are compared with: without the control for the control and the baseline itself."""
+        return self._alone if self._strategy is not None and strategy.removesuffix(AGAIN) == self._strategy else self
+
+    def includes(self, strategy: str, replicas: int) -> bool:
+        return strategy == self._strategy and replicas == 1
+
+    def latencies_seconds(self, workload: str) -> Sequence[float]:
+        """Mean latency of each valid baseline cell of the workload, with its control."""
+        return self._all.get(workload, [])
+
+    def mean_seconds(self, workload: str) -> float | None:
+        """Their geometric mean; None when there is none, or when it would be one over several devices."""
+        return self._mean.get(workload) if len(self._devices) < 2 else None
+
+    def partner_seconds(self, cell: MeasuredCell, workload: str) -> float | None:
+        """Mean latency of the one baseline cell of that run and block; None if there are none or several."""
+        found = self._in_block.get((workload, cell.pairs_within, cell.block), [])
+        return found[0] if len(found) == 1 else None
+
+
+def _block(cell: MeasuredCell) -> Block:
+    return cell.workload, cell.pairs_within, cell.block
 
 
 def group_slowdown(cells: Sequence[MeasuredCell], baseline: Baseline) -> tuple[Estimate | None, str | None]:
@@ -93,3 +156,50 @@ def _slowdowns(
         if alone and all(means):
             found.append(sum(mean / alone for mean in means if mean) / len(means))
     return found
+
+
+# Logs that differ by less are equal but for rounding.
+ROUNDING = 1e-9
+
+
+class Separability:
+    """The A/A ratios of a study, by workload: the control over the baseline, which is then without its control."""
+
+    def __init__(self, cells: Iterable[MeasuredCell], baseline: Baseline) -> None:
+        of_one = [cell for cell in cells if cell.valid and cell.tenant_workload]
+        control = grouped((cell for cell in of_one if is_again(cell.strategy)), lambda cell: str(cell.tenant_workload))
+        self._ratio = {(name, MEAN): group_slowdown(own, baseline)[0] for name, own in control.items()}
+        self._pairs = {
+            name: (
+                own,
+                [
+                    cell
+                    for cell in of_one
+                    if baseline.includes(cell.strategy, cell.replicas) and cell.tenant_workload == name
+                ],
+            )
+            for name, own in control.items()
+        }
+
+    def _control(self, tenant_workload: str, metric: str) -> Estimate | None:
+        if (tenant_workload, metric) not in self._ratio and tenant_workload in self._pairs:
+            self._ratio[tenant_workload, metric] = ratio_of(*self._pairs[tenant_workload], metric)
+        return self._ratio.get((tenant_workload, metric))
+
+    def verdict(self, tenant_workload: str, ratio: Estimate | None, metric: str = MEAN) -> str | None:
+        """`yes` where the ratio differs from 1, and by more than the A/A ratio of the workload does; else `no`.
+
+        The first where the ratio's interval leaves 1 out. The second where the interval (Welch) of the ratio over the
+        A/A ratio does; the A/A ratio is turned to the same side of 1, for which of the two measurements was the control
+        is chance. Both have the noise of the baseline in them, but a baseline that is the mean of both measurements
+        does not correlate with their ratio. None where one of the two has no interval.
+        """
+        control = self._control(tenant_workload, metric)
+        if ratio is None or control is None or ratio.low is None or ratio.high is None or control.low is None:
+            return None
+        beyond = abs(math.log(ratio.value)) - abs(math.log(control.value))
+        parts = [(each.log_variance, each.degrees_of_freedom) for each in (ratio, control)]
+        apart = combined(beyond, parts, ratio.n)
+        if ratio.low <= 1 <= ratio.high or apart.low is None or math.log(apart.low) <= ROUNDING:
+            return "no"
+        return "yes"

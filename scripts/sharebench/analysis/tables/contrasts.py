@@ -4,11 +4,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import pandas as pd
 
-from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.metrics import MEAN, of_kinds, value_of
 from sharebench.analysis.cells.rows import GROUP, MeasuredCell, grouped
-from sharebench.analysis.cells.separability import Separability
-from sharebench.analysis.cells.slowdown import are_paired, ratio_of
+from sharebench.analysis.cells.slowdown import Baseline, Separability, are_paired, ratio_of
 from sharebench.analysis.statistics.intervals import with_holm
 from sharebench.records.tables import TableRow, frame
 from sharebench.study.study import Study

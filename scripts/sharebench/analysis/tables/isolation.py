@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from sharebench.analysis.cells.baseline import Baseline
 from sharebench.analysis.cells.rows import grouped
+from sharebench.analysis.cells.slowdown import Baseline
 from sharebench.gates.gates import is_valid
 from sharebench.records.tables import TableRow, frame
 from sharebench.records.types import FaultOutcome, Record, TenantRecord

@@ -12,12 +12,10 @@ from typing import cast
 
 import pandas as pd
 
-from sharebench.analysis.cells.baseline import Baseline
+from sharebench.analysis.cells.metrics import QUANTILES, group_percentile, note_on_percentile
 from sharebench.analysis.cells.multiprogram import FORMULAS, group_metrics
-from sharebench.analysis.cells.percentiles import QUANTILES, group_percentile, note_on_percentile
 from sharebench.analysis.cells.rows import GROUP, Group, MeasuredCell, grouped, outcome
-from sharebench.analysis.cells.separability import Separability
-from sharebench.analysis.cells.slowdown import group_slowdown, ratio_of
+from sharebench.analysis.cells.slowdown import Baseline, Separability, group_slowdown, ratio_of
 from sharebench.analysis.slo import dollars_per_million
 from sharebench.analysis.statistics.intervals import Estimate, log_interval, rate_interval
 from sharebench.core.strategies import is_again
