@@ -1,7 +1,5 @@
 """The documents that have blocks filled in from the data. Rules ask for them, so this imports nothing heavy."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Findings: sentences by people, numbers by the tables, and a check of each that the two agree."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

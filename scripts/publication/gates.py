@@ -1,7 +1,5 @@
 """Published records whose gates have changed since: which cells count no more, and which carry a warning now."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tables that lie ready in a published data set, compared with what the code makes of its records now."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io

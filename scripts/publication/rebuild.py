@@ -1,7 +1,5 @@
 """A published data set rebuilt for papers: its tables, its figures in the widths of papers, and its report."""
 
-from __future__ import annotations
-
 import multiprocessing
 import shutil
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Two published studies of the same cells: how many of them differ, and how many would by chance."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass

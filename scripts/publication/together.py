@@ -1,7 +1,5 @@
 """What all published data sets say together: findings, ours and theirs, and the documents with their numbers."""
 
-from __future__ import annotations
-
 import multiprocessing
 import re
 from collections.abc import Callable, Mapping

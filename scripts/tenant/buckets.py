@@ -1,7 +1,5 @@
 """Counting latencies in the buckets of `tenant.contract`."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How long the device itself was busy with an iteration: sampled, because asking costs time."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Protocol

@@ -1,7 +1,5 @@
 """What a tenant says, and with which exit code it ends, when it cannot go on."""
 
-from __future__ import annotations
-
 import re
 import sys
 import traceback

@@ -6,8 +6,6 @@ lock under which rows are cleared and, with open load, the queue changes. `last_
 last failed iteration.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from threading import Lock

@@ -5,8 +5,6 @@ guards the recorder, the judge, the window and the clearing of the loop's rows; 
 between chunks only, never during an iteration, so a tenant that hangs in one can still be asked.
 """
 
-from __future__ import annotations
-
 import copy
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Reading the JSON objects that describe what a tenant does. Every check raises ParameterError, which is one line."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import TypeVar
 

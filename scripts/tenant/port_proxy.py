@@ -5,8 +5,6 @@ nothing but a loopback, runs the command in it in place of this process, and han
 in there. No rights are needed where the kernel lets users make user namespaces. `--check` only reports whether it does.
 """
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import fcntl

@@ -1,7 +1,5 @@
 """A tenant's record of one window: what GET /record answers, every quantity with its unit in the name."""
 
-from __future__ import annotations
-
 import math
 import platform
 from collections.abc import Sequence

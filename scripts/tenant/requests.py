@@ -6,8 +6,6 @@ request N is, so that every strategy gets the same requests. No prompt begins as
 prefix.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

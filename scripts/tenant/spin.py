@@ -7,8 +7,6 @@ time of the device's clock, prints {"timelines": [one per stream]} and ends; it 
 when CUDA fails.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

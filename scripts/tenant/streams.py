@@ -5,8 +5,6 @@ the first to the last of them over the number of tokens less one. They count by 
 moment at which they came.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the process used of its machine, as its kernel counts it."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

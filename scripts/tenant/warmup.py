@@ -10,8 +10,6 @@ steady.
 What is judged is the time that an iteration took, not the time that a request waited before it.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tenant.buckets import IntArray

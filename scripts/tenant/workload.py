@@ -1,7 +1,5 @@
 """What a workload is: the base class, its declared work, and the times that it takes itself."""
 
-from __future__ import annotations
-
 import sys
 from abc import ABC, abstractmethod
 from functools import cached_property

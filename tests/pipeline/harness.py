@@ -28,11 +28,11 @@ TIMEOUT_SECONDS = 900  # of what hangs, on however busy a machine
 
 # Drawing and deciding take most of the time of a rerun and are tested elsewhere: here these jobs only make files.
 STUBBED = ("figures", "report", "fit_model", "decide")
-STUB = """import os, sys
+STUB = """import runpy, sys
 from pathlib import Path
 name, *arguments = sys.argv[1:]
 if name not in {stubbed!r}:
-    os.execv(sys.executable, [sys.executable, str(Path(__file__).with_name("real_job.py")), name, *arguments])
+    runpy.run_path(str(Path(__file__).with_name("real_job.py")), run_name="__main__")
 given = dict(zip(arguments[::2], arguments[1::2]))
 results = Path(given["--results"])
 if name == "figures":

@@ -3,8 +3,6 @@
 `models.py` has all keys; this module knows none of them by name. It runs at every parse of the Snakefile.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 

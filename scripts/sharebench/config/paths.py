@@ -1,7 +1,5 @@
 """What can be wrong with the paths of a config, each problem as one line."""
 
-from __future__ import annotations
-
 import contextlib
 import stat
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What pydantic finds wrong with a config, as one line for the person who wrote it: key, value, remedy."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

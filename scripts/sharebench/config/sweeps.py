@@ -1,7 +1,5 @@
 """Sweeps: an entry of the workload catalogue with a list in its `load` stands for one workload per value."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import get_args
 

@@ -1,7 +1,5 @@
 """How the lines about a config name values, and what they may have meant."""
 
-from __future__ import annotations
-
 import difflib
 import json
 from collections.abc import Iterable

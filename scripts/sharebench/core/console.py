@@ -1,7 +1,5 @@
 """The command line of the jobs, the line of a job that fails, and output of programs as it is shown."""
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import io

@@ -1,7 +1,5 @@
 """The faults of a study: their names as workloads, their cells, and the victims next to them."""
 
-from __future__ import annotations
-
 from sharebench.core.study_config import StudyConfig, WorkloadEntry
 from tenant.contract import FAULTS
 

@@ -4,8 +4,6 @@ The lock is the kernel's (flock): it ends with the process that holds it, howeve
 is enough to lock it. Only the owner of the file writes into it, and only while holding the lock.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

@@ -4,8 +4,6 @@ An edit that changes a file's syntax tree makes stale what is made by the roots 
 layout are not in the tree. A Python of another minor version may write trees differently; then all is stale once.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import re

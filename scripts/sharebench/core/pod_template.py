@@ -4,8 +4,6 @@ Texts of the template may hold placeholders, which are filled in for a number of
 that N of them fit on one GPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from string import Template
 from typing import Literal, get_args

@@ -1,7 +1,5 @@
 """What the config's `prometheus` section means: which cells Prometheus watches, and what is wrong with it."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from sharebench.core.spec import Spec, WatchSpec, tenant_workloads

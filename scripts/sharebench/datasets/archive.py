@@ -1,7 +1,5 @@
 """Archives of data sets: a zip with checksums of all that is in it, which another checkout verifies and opens."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Data sets: any folder with the layout of results/README.md, this study's own or somebody else's."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Parts of one study, measured in several folders, put together: on a host with several GPUs, a repeat on each."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Sequence

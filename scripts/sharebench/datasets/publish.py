@@ -1,7 +1,5 @@
 """A finished study laid out to be published: its records with checksums, packed where they are many."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """What goes into the archive of a study, described as a Workflow Run RO-Crate (w3id.org/ro/wfrun/workflow)."""
 
-from __future__ import annotations
-
 import json
 import mimetypes
 from collections.abc import Iterator

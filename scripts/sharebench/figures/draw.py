@@ -22,18 +22,7 @@ from sharebench.figures.data import DrawnStudy, load
 from sharebench.figures.page import Sheet, save
 from sharebench.figures.style import theme
 
-MODULES = (
-    devices,
-    distribution,
-    grids,
-    load_curve,
-    model,
-    over_replicas,
-    scatter_panels,
-    startup,
-    timeline,
-    timeslice,
-)
+MODULES = (devices, distribution, grids, load_curve, model, over_replicas, scatter_panels, startup, timeline, timeslice)
 NAMES = (*ENTRIES, "timeslice", "devices")
 """The last two are in no catalogue: only data ask for them, of a probe of time slices and of several devices."""
 DRAWERS: dict[str, Callable[[DrawnStudy], Sheet]] = {

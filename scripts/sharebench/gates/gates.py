@@ -4,8 +4,6 @@ A failed `invalid` gate keeps the cell out of every mean; a failed `warning` gat
 job starts this module, so it imports nothing heavy (no numpy, no pandas).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, cast

@@ -3,8 +3,6 @@
 Every measuring job starts this module, so it imports nothing heavy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import wraps
 

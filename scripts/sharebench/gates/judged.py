@@ -1,7 +1,5 @@
 """Records with the verdicts of today's gates, so that all data sets are held to the same limits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from sharebench.gates import gates

@@ -1,7 +1,5 @@
 """Gates of cells whose tenants are user programs: measured by two scrapes, or by our client."""
 
-from __future__ import annotations
-
 import math
 
 from sharebench.gates.verdict import UNKNOWN, Verdict, at_most, known_at_most, window_seconds

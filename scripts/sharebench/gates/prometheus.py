@@ -1,7 +1,5 @@
 """Gates of cells that Prometheus watched: whether what it says of them is worth reading. The record is not in doubt."""
 
-from __future__ import annotations
-
 from sharebench.gates.verdict import Verdict, at_most
 from sharebench.records.types import CellRecord
 

@@ -1,7 +1,5 @@
 """What the checks of a cell have in common: the verdict, and the parts that every cell with status `ok` has."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

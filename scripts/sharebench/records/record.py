@@ -3,8 +3,6 @@
 Every measuring job starts this module, so it imports nothing heavy (no numpy, no pandas).
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping

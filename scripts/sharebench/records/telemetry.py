@@ -1,7 +1,5 @@
 """telemetry.csv, one row per sample of the device, and the summary of a window that goes into the record."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """raw.json as types. Each key is described in config/schemas/record.schema.json, which these agree with (a test)."""
 
-from __future__ import annotations
-
 from typing import Any, Literal, NotRequired, TypedDict
 
 from sharebench.core.prometheus_options import Discovery

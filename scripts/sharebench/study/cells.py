@@ -1,7 +1,5 @@
 """A cell of the matrix, and the plot (one state of the node in one block) that it belongs to."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """A study from a config as it was given."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from sharebench.config.load import ConfigError, load

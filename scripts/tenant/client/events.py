@@ -12,8 +12,6 @@ first token. The `usage` at the end gives the number of tokens, if there is one.
 An event of another kind of JSON, and a piece of an answer of another type, is one token each.
 """
 
-from __future__ import annotations
-
 import json
 from array import array
 from typing import Any

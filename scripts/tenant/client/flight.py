@@ -5,8 +5,6 @@ in flight already: then it waits, and its latency counts from when it was due. T
 (`tenant.loop`), with the same rules about threads.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from itertools import chain

@@ -4,8 +4,6 @@ Everything happens in the device's primary context, which torch and the CUDA run
 is visible.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The GPU that this pod was given, through NVML, and readings of any GPU."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -4,8 +4,6 @@
 it can sample, goes on until its standard input closes, and then writes all that it saw.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

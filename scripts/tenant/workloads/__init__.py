@@ -5,8 +5,6 @@ that the module cannot run on. What it needs in addition to numpy it names
 in `FRAMEWORKS`, a literal dictionary of device to packages, which a config is checked against without importing it.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import sys

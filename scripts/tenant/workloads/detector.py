@@ -4,8 +4,6 @@ Params: `height` and `width` (pixels, multiples of 32), `batch` (images per iter
 The network is a file in rapidocr's wheel, of which nothing is imported; the image is drawn here.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import sys
 from pathlib import Path

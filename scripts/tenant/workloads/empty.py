@@ -3,8 +3,6 @@
 Params: none.
 """
 
-from __future__ import annotations
-
 import time
 
 from tenant.device_time import sampled

@@ -7,8 +7,6 @@ in which all is well. Nothing here is endless: what spins ends by itself, and me
 CUDA the device, or a limit of the strategy, is the limit). All memory is plain, none of it managed.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource

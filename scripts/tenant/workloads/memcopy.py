@@ -3,8 +3,6 @@
 Params: `mebibytes` (size of the buffer; source and copy together take twice that).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tenant.gpu.torch_device import TorchWorkload

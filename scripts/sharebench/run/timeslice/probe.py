@@ -4,8 +4,6 @@ Each of K tenants runs a kernel of one thread that reads the device's timer unti
 (`tenant.spin`). A gap means that the tenant was off the device; `slices` derives what follows from all together.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import select

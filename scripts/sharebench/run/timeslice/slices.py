@@ -4,8 +4,6 @@ A `run` is from the end of one gap to the begin of the next, a `switch` from the
 another's with no tenant on the device between. Times are in ns of the device's clock, which all tenants share.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
