@@ -29,12 +29,9 @@ def test_each_parameter_is_an_option_of_its_type() -> None:
     assert taken == [*same, None, 1, *same, Path("e"), 2]
 
 
-@pytest.mark.parametrize("failure", [Refusal, OSError])
-def test_results_are_opened_for_a_job_and_a_refusal_is_one_line(
-    failure: type[Exception], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_results_are_opened_for_a_job_and_a_refusal_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
     def refusing(run: str, out: Path) -> None:
-        raise failure(f"{run} has no {out}")
+        raise Refusal(f"{run} has no {out}")
 
     def opening(results: Path) -> nullcontext[str]:
         return nullcontext(f"a run in {results}")

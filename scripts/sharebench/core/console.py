@@ -19,17 +19,6 @@ from sharebench.core.files import Refusal
 LINE_CHARACTERS = 500
 TEXTS = (Path, str, int, float)
 COLUMNS = 100
-OPTIONS = {
-    "code": "fingerprint of the measuring code",
-    "config": "the study's normalised config, as JSON",
-    "data": "data set: has cells/ and nodes/",
-    "device": "nodes/device.json",
-    "made": "folder with what `paper` made of each data set",
-    "results": "results root: has tables/ and receives more there",
-    "spec": "canonical text of what the result depends on",
-    "workers": "processes that draw",
-}
-"""What options of several jobs mean."""
 # ECMA-48: control sequences, strings such as window titles up to their end, and two-character escapes.
 ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 
@@ -81,7 +70,7 @@ def call(
     annotations = get_type_hints(job)
     parameters = list(inspect.signature(job).parameters.items())
     if opening:
-        parser.add_argument("--results", type=Path, required=True, help=OPTIONS["results"])
+        parser.add_argument("--results", type=Path, required=True)
     for name, parameter in parameters[1:] if opening else parameters:
         values, annotation = None, annotations[name]
         if get_origin(annotation) is list:
@@ -91,15 +80,13 @@ def call(
         of_text = annotation if annotation in TEXTS else json.loads
         is_required = parameter.default is parameter.empty
         default = None if is_required else parameter.default
-        parser.add_argument(
-            f"--{name}", type=of_text, nargs=values, required=is_required, default=default, help=OPTIONS.get(name)
-        )
+        parser.add_argument(f"--{name}", type=of_text, nargs=values, required=is_required, default=default)
     accept_any_text()
     given = vars(parser.parse_args(arguments))
     try:
         with opening(given.pop("results")) if opening else nullcontext() as opened:
             returned = job(opened, **given) if opening else job(**given)
-    except (Refusal, OSError) as refusal:
+    except Refusal as refusal:
         return failed(refusal)
     if isinstance(returned, str):
         print(returned, flush=True)

@@ -20,7 +20,10 @@ class NotJoined(Refusal):
 def join_parts(config: StudyConfig, results: Path) -> str:
     """`join` the parts that the config names; what is said of it."""
     study, parts = Study(config), [Path(part) for part in config["parts"]]
-    join(study, parts, results)
+    try:
+        join(study, parts, results)
+    except OSError as error:
+        raise NotJoined(str(error)) from None
     return (
         f"joined: {len(study.cells)} cells of {len(parts)} parts in {results}\n"
         "tables, figures and report: the same command without `join`"
