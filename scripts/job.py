@@ -34,7 +34,10 @@ JOBS = OF_A_RUN | {
 }
 
 
-def main(name: str, *arguments: str) -> int:
+def main(name: str = "", *arguments: str) -> int:
+    if name not in JOBS:
+        print(f"there is no job {name!r}; name one of {', '.join(JOBS)}", file=sys.stderr)
+        return 2
     module, _, function = JOBS[name].rpartition(".")
     opening = import_module("sharebench.run.jobs").of_run if name in OF_A_RUN else None
     return console.call(getattr(import_module(module), function), arguments, opening)

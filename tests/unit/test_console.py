@@ -60,3 +60,8 @@ def test_a_text_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_job_has_a_function(name: str) -> None:
     module, _, function = job.JOBS[name].rpartition(".")
     assert callable(getattr(import_module(module), function))
+
+
+def test_an_unknown_job_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert job.main("nosuch") == 2
+    assert capsys.readouterr().err.startswith("there is no job 'nosuch'; name one of calibrate, ")
