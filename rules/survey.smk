@@ -13,11 +13,11 @@ rule survey:
         "../envs/sharebench.yaml"
     params:
         python=PYTHON,
-        script=SCRIPTS / "survey.py",
+        script=SCRIPTS / "job.py",
         out=RESULTS / "survey",
         # A function's text is taken as it is, braces too.
         options=lambda _: canonical(STUDY.config["survey"]),
     message:
         "Looking at what uses the GPUs"
     shell:
-        "{params.python:q} {params.script:q} --out {params.out:q} --options {params.options:q} 2> {log:q}"
+        "{params.python:q} {params.script:q} survey --out {params.out:q} --options {params.options:q} 2> {log:q}"

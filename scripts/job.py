@@ -30,6 +30,7 @@ JOBS = OF_A_RUN | {
     "preflight": "sharebench.nodes.kubernetes.preflight.preflight.show",
     "publish": "sharebench.datasets.publish.publish",
     "report": "sharebench.report.page.write",
+    "survey": "survey.survey",
     "table_failed_run": "sharebench.analysis.aggregate.partial",
 }
 

@@ -1,16 +1,13 @@
 """Find workloads that leave their GPU empty, which of them may fit on one, and write a study of that."""
 
-import json
 import signal
 import threading
 import time
 from pathlib import Path
-from typing import Annotated
 
 from sharebench.analysis.survey import judge, study, text
 from sharebench.cell.prometheus import usage as of_prometheus
 from sharebench.cell.prometheus.server import PrometheusSilent, Server
-from sharebench.core import console
 from sharebench.core.files import replace_atomically
 from sharebench.core.study_config import SurveyOptions
 from sharebench.figures import survey as figure
@@ -41,23 +38,20 @@ def seen(options: SurveyOptions) -> Seen:
             raise NodeError(f"{error}; for a cluster set survey.url to its Prometheus: docs/survey.md") from None
 
 
-def main(out: Path, options: Annotated[SurveyOptions, json.loads]) -> None:
-    survey = judge.judge(seen(options), options)
-    workloads, groups = judge.workload_table(survey), judge.group_table(survey)
+def survey(out: Path, options: SurveyOptions) -> str:
+    """Write the tables, the figure and the study of what was seen; what is said of it."""
+    found = judge.judge(seen(options), options)
+    workloads, groups = judge.workload_table(found), judge.group_table(found)
     for name, table in (("workloads", workloads), ("groups", groups)):
         replace_atomically(out / f"{name}.csv", table.to_csv(index=False))
     with theme():
-        save(figure.draw(workloads, text.facts(survey)), out, "survey")
-    said = text.lines(survey)
+        save(figure.draw(workloads, text.facts(found)), out, "survey")
+    said = text.lines(found)
     said.append(f"figure: {out / 'survey.svg'}; tables: {out / 'workloads.csv'}, {out / 'groups.csv'}")
     path = out / "study.yaml"
     path.unlink(missing_ok=True)
-    if survey.groups:
-        replace_atomically(path, study.study(survey, str(path), f"{out}-study"))
+    if found.groups:
+        replace_atomically(path, study.study(found, str(path), f"{out}-study"))
         said.append(f"study: snakemake --cores 1 --configfile {path}")
     replace_atomically(out / "survey.md", "\n".join(said) + "\n")
-    print("\n".join(said), flush=True)
-
-
-if __name__ == "__main__":
-    console.script(main, PrometheusSilent, NodeError)
+    return "\n".join(said)

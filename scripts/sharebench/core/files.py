@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Refusal(Exception):
-    """What was asked for cannot be done: the message is for people, and says what helps."""
+    """What was asked for cannot be done; the message is for people, and names the remedy."""
 
 
 class Damaged(Refusal):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NotRequired, Protocol, TypedDict, runtime_checkable
 
+from sharebench.core.files import Refusal
 from sharebench.core.strategies import Strategy
 from sharebench.core.study_config import PrometheusOptions, Timeouts
 from sharebench.records.telemetry import Row, Telemetry
@@ -116,7 +117,7 @@ def is_external_server(report: TenantReport) -> bool:
     return report.get("measured_by") == "client" and report.get("outside") is None
 
 
-class NodeError(Exception):
+class NodeError(Refusal):
     """The node did not do what was asked; a harness failure."""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sharebench.core.counters import Samples
+from sharebench.core.files import Refusal
 
 TOKEN_VARIABLE = "SHAREBENCH_PROMETHEUS_TOKEN"
 # An answer takes milliseconds; a server that reads its log after a restart takes seconds, and says 503 meanwhile.
@@ -15,7 +16,7 @@ CLOCK_READINGS = 3
 Labels = Mapping[str, str]
 
 
-class PrometheusSilent(Exception):
+class PrometheusSilent(Refusal):
     """The server cannot be reached or does not understand the question; the message is one line."""
 
 
