@@ -91,7 +91,7 @@ def draw_really(checkout: Checkout, *names: str) -> None:
 def draw(results: Path, *names: str, data: Path | None = None) -> None:
     """Draw these figures of a study and no others, which takes seconds each."""
     where = ["--data", str(data or results), "--results", str(results)]
-    command = [sys.executable, REPOSITORY / "scripts/job.py", "figures", *where, "--figures", *names]
+    command = [sys.executable, str(REPOSITORY / "scripts/job.py"), "figures", *where, "--figures", *names]
     subprocess.run(command, check=True)
     assert all((results / f"figures/{name}.svg").stat().st_size > 10_000 for name in names)
 
