@@ -155,3 +155,13 @@ def test_the_code_of_a_mix_is_that_of_all_its_workloads_in_any_order() -> None:
 def test_a_stage_is_labelled() -> None:
     """Two of them are params of one rule; a reader distinguishes them by the label."""
     assert fingerprint.of_stage("tables").startswith("tables code ")
+
+
+def test_each_version_of_python_has_the_same_digests(scripts: Path) -> None:
+    """What 3.11 says of a text with all that 3.12 and 3.13 write otherwise."""
+    text = 'def f(*, a=None):\n    width = 3\n    return f"{a:>{width}}", f("")\n'
+    (scripts / "tenant" / "versions.py").write_text(text)
+    assert fingerprint._source("tenant/versions.py").digest.startswith("fe0befde12eefcfe")
+    (scripts / "tenant" / "versions.py").write_text(text.replace('f("")', "f()"))
+    forget()
+    assert not fingerprint._source("tenant/versions.py").digest.startswith("fe0befde12eefcfe")

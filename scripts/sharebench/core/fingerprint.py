@@ -1,7 +1,7 @@
 """What code makes what: a digest of all that a root imports, directly or not.
 
 An edit that changes a file's syntax tree makes stale what is made by the roots that reach it. Comments, docstrings and
-layout are not in the tree. A Python of another minor version may write trees differently; then all is stale once.
+layout are not in the tree. Every Python from 3.11 to 3.13 has the same digests.
 """
 
 import ast
@@ -135,7 +135,7 @@ def _source(file: str) -> _Source:
                 names |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
             case ast.Module() | ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
                 node.body = [each for each in node.body if not _is_text(each)]
-    text_of_tree = ast.dump(tree)
+    text_of_tree = _text(tree)
     return _Source(hashlib.sha256(text_of_tree.encode()).hexdigest(), frozenset({*names, *NAMED.findall(text_of_tree)}))
 
 
@@ -147,6 +147,19 @@ def _statements(tree: ast.AST) -> Iterator[ast.AST]:
         yield node
         for part in ("body", "orelse", "finalbody", "handlers", "cases"):
             todo += getattr(node, part, ())
+
+
+def _text(node: object) -> str:
+    """`ast.dump` without what differs between versions of Python: empty fields, and empty ends of f-strings."""
+    match node:
+        case ast.JoinedStr(values=parts):
+            return f"JoinedStr({_text([part for part in parts if getattr(part, 'value', None) != ''])})"
+        case ast.AST():
+            fields = [f"{name}={_text(value)}" for name, value in ast.iter_fields(node) if value not in (None, [])]
+            return f"{type(node).__name__}({', '.join(fields)})"
+        case list():
+            return f"[{', '.join(map(_text, node))}]"
+    return repr(node)
 
 
 def _is_text(statement: ast.stmt) -> bool:
