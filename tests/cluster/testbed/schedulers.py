@@ -1,0 +1,68 @@
+"""Other people's GPU schedulers on the mock GPU of a test bed.
+
+Their programs come from a folder, SHAREBENCH_SCHEDULERS: the Go module proxy that was asked has none of their modules.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+
+from cluster.testbed import certificates, nvml, programs
+from cluster.testbed.errors import TestbedError
+from cluster.testbed.gpu import MANIFESTS
+from cluster.testbed.instance import NODE, Instance
+from cluster.testbed.lifecycle import run
+
+FOLDER = "SHAREBENCH_SCHEDULERS"
+# What each needs of the folder; the first is its device plugin, if it brings one.
+NEEDED = {
+    "hami": ("hami/nvidia", "hami/scheduler", "libvgpu.so"),
+}
+
+
+def missing(scheduler: str) -> str | None:
+    """What the folder lacks of a scheduler's programs, or None."""
+    given = os.environ.get(FOLDER)
+    if not given:
+        return f"{FOLDER} names no folder with the programs {', '.join(NEEDED[scheduler])}"
+    lacks = [name for name in NEEDED[scheduler] if not Path(given, name).is_file()]
+    return f"{FOLDER}={given} lacks {', '.join(lacks)}" if lacks else None
+
+
+def install(found: Instance, scheduler: str, *workloads: str) -> None:
+    """Apply its manifest and wait for these workloads of its namespace. Raises TestbedError.
+
+    What is made for it is in a folder of the instance: a certificate, and a mock NVML with all that its plugin links.
+    """
+    if (lack := missing(scheduler)) is not None:
+        raise TestbedError(lack)
+    folder = Path(os.environ[FOLDER]).absolute()
+    made = found.folder / scheduler
+    made.mkdir(exist_ok=True)
+    certificates.certificate(found.pki, scheduler, f"/CN={scheduler}", "IP:127.0.0.1")
+    for suffix in ("crt", "key"):
+        (made / f"{scheduler}.{suffix}").write_bytes((found.pki / f"{scheduler}.{suffix}").read_bytes())
+    nvml.build(made, [folder / NEEDED[scheduler][0]])
+    kube = programs.obtain(programs.KUBE)
+    values = {
+        "@KUBE@": str(kube["kube"].parent),
+        "@PROGRAMS@": str(folder),
+        "@MADE@": str(made),
+        "@CA@": base64.b64encode((found.pki / "ca.crt").read_bytes()).decode(),
+    }
+    text = (MANIFESTS / "schedulers" / f"{scheduler}.yaml").read_text()
+    for mark, value in values.items():
+        text = text.replace(mark, value)
+    command = (kube["kubectl"], f"--kubeconfig={found.kubeconfig}")
+    run(*command, "apply", "--filename=-", text=text)
+    for workload in workloads:
+        run(*command, f"--namespace={scheduler}", "rollout", "status", workload, "--timeout=120s")
+
+
+def replace_plugin(found: Instance) -> None:
+    """Take NVIDIA's device plugin away, whose resource another one registers, and mark the node as that one's."""
+    command = (programs.obtain(programs.KUBE)["kubectl"], f"--kubeconfig={found.kubeconfig}")
+    run(*command, "--namespace=nvidia-device-plugin", "delete", "daemonset", "nvidia-device-plugin", "--wait")
+    run(*command, "label", "node", NODE, "gpu=on")
