@@ -1,7 +1,5 @@
 """What can be wrong with the options of the node that a study measures, each problem as one line."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

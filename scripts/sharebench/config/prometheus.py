@@ -1,7 +1,5 @@
 """What can be wrong with the sections `prometheus` and `survey`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
