@@ -43,6 +43,10 @@ rule all:
         "Everything is there"
 
 
+if PLACES:
+    measure_at_once(PLACES)
+
+
 onstart:
     begin_run()
 

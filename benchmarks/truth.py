@@ -141,6 +141,7 @@ class Planted:
 def device(time_slicing_overhead: float, noise: Noise) -> SimulatedOptions:
     """An A100."""
     return {
+        "devices": 1,
         "product": "A100",
         "sms": 108,
         "memory_gib": 80,

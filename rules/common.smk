@@ -11,7 +11,7 @@ from sharebench.core.files import SCRIPTS
 from sharebench.study.opened import open_study
 from sharebench.study.cells import canonical, cell_of
 from sharebench.core.spec import PARTS, part_in_words
-from sharebench.core.study_config import has_jobs, has_streams
+from sharebench.core.study_config import has_jobs, has_streams, is_on_several
 from sharebench.core.prometheus_options import is_on
 
 if not {"{", "}"}.isdisjoint(workflow.basedir):
@@ -107,6 +107,9 @@ def cell_rank(wildcards):
 
 
 def strategy_rank(wildcards):
+    if is_on_several(STUDY.config, STUDY.node_kind):
+        # Before all cells, so that no device waits for another to set a strategy up.
+        return len(STUDY.cells) + 2
     return STUDY.strategy_rank(wildcards.strategy)
 
 

@@ -72,6 +72,30 @@ def lift_job_limit():
     workflow.scheduler.job_rate_limiter = None
 
 
+def take_one_of(count, about):
+    """Have jobs of the rules in `about` take the device whose number is found there; other jobs do not run meanwhile.
+
+    `handover` gives a job all that there is when its rule is read: such jobs take all devices as a whole, those that do
+    not measure a bit of each. Held by tests/pipeline/test_several_devices.py.
+    """
+    whole = 1000
+    for number in range(count):
+        workflow.register_resource(f"device{number}", whole)
+        for each in workflow.rules:
+            number_of = about.get(each.name)
+            each.resources[f"device{number}"] = (
+                (lambda wildcards, f=number_of, n=number: whole * (f(wildcards) == n))
+                if number_of
+                else (whole if each.is_handover else 1)
+            )
+    for each in workflow.rules:
+        if each.is_handover:
+            each.resources["_cores"] = 1
+    cores = max(workflow.cores or 1, count)
+    workflow.resource_settings.cores = cores
+    workflow.register_resource("_cores", cores)
+
+
 def jobs_to_run():
     """The first output of each job that this run will do ("" without), by rule; known from `onstart` on.
 

@@ -1,5 +1,23 @@
-# The start and the end of a run: who owns the results and the node. No rules here.
+# The start and the end of a run: who owns the results and the node, and on several devices what is done where. No
+# rules here.
 CLAIM = None
+PLACES = None
+if not FROM and is_on_several(STUDY.config, STUDY.node_kind):
+    from sharebench.run import placement
+
+    PLACES = placement.of_study(STUDY, RESULTS)
+
+
+def measure_at_once(places):
+    """Have each device measure its cells while others measure theirs."""
+    count = len(places.devices)
+    about = {
+        "run_cell": lambda wildcards: places.number(the_cell(wildcards)),
+        "configure_node": lambda wildcards: placement.gate_number(
+            STUDY, wildcards.strategy, places.devices
+        ),
+    }
+    take_one_of(count, about)
 
 
 def begin_run():
@@ -13,7 +31,7 @@ def begin_run():
     if set(needed) <= {"plan", "preflight", "compare", "survey"}:
         return
     try:
-        CLAIM = lifecycle.begin(STUDY, RESULTS, needed, sys.argv, NOT_SHOWN)
+        CLAIM = lifecycle.begin(STUDY, RESULTS, needed, sys.argv, NOT_SHOWN, PLACES)
     except ownership.OwnershipError as error:
         sys.exit(f"not started: {error}")
 

@@ -86,3 +86,4 @@ def with_a_finished_run_of(study: str) -> Callable[..., Iterator[Checkout]]:
 finished = with_a_finished_run_of("simulated.yaml")
 finished_on_cpu = with_a_finished_run_of("cpu.yaml")
 finished_mixes = with_a_finished_run_of("mixes.yaml")
+finished_on_two = with_a_finished_run_of("two_simulated.yaml")

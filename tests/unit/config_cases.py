@@ -31,6 +31,9 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "workload typo": ({f"{W}.matmul.modul": "x"}, [f"{W}.matmul:", "did you mean 'module'?"]),
     "load typo": ({f"{W}.matmul.load.rate": 5}, [f"{W}.matmul.load:", "'rate'", "rate_hz"]),
     "nested typo of a cluster": ({"kubernetes.nod": "x"}, ["kubernetes:", "'nod'", "did you mean 'node'?"]),
+    "no GPU at all": ({"nvidia.gpu": []}, ["nvidia.gpu:", "is empty"]),
+    "a GPU twice": ({"nvidia.gpu": ["0", "0"]}, ["nvidia.gpu:", "'0'", "listed twice"]),
+    "a GPU by its name in a list": ({"nvidia.gpu": ["0", "H100"]}, ["nvidia.gpu:", "'H100'", "nvidia-smi -L"]),
     "nested typo of a GPU": ({"nvidia.pyton": "x"}, ["nvidia:", "'pyton'", "did you mean 'python'?"]),
     "no space after the colon": ({"warmup": {"max_seconds:3": ""}}, ["warmup:", "space after the colon"]),
     # strategies
@@ -253,8 +256,11 @@ COMMAND_LINES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "nothing": (["from="], {"from": None}),
     "folder that is a number": (["results=2026"], {"results": "2026"}),
     "no baseline": (["baseline=none"], {"baseline": "none"}),
-    "cores": (["cpu={cores: [0, 1]}"], {"cpu": {"cores": [0, 1]}}),
-    "core": (["cpu={cores: 0}"], {"cpu": {"cores": [0]}}),
+    "cores": (["cpu={cores: [0, 1]}"], {"cpu": {"cores": [0, 1], "devices": 1}}),
+    "a GPU": (["nvidia={gpu: 1}"], {"nvidia": {"gpu": "1", "python": "auto", "may_change": []}}),
+    "GPUs": (["nvidia={gpu: [0, 3]}"], {"nvidia": {"gpu": ["0", "3"], "python": "auto", "may_change": []}}),
+    "all GPUs": (["nvidia={gpu: all}"], {"nvidia": {"gpu": "all", "python": "auto", "may_change": []}}),
+    "core": (["cpu={cores: 0}"], {"cpu": {"cores": [0], "devices": 1}}),
     "nested numbers": (
         ["warmup={max_seconds: 1.5, min_iterations: 5}"],
         {"warmup": {"min_iterations": 5, "max_seconds": 1.5, "tolerance_percent": 5}},

@@ -28,7 +28,7 @@ class FakeNode(Node):
     kind = "cpu"
 
     def __init__(self, folder: Path, fakes: FakeTenants) -> None:
-        super().__init__({"cores": "auto"}, folder)
+        super().__init__({"cores": "auto", "devices": 1}, folder)
         self.fakes = fakes
         self.given: list[Mapping[str, Any]] = []
         self.cannot: str | None = None

@@ -347,7 +347,7 @@ class Gpu(NvidiaNode):
 
 def probe_job(folder: Path, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     of = study(["time-slicing", "mps", "streams"])
-    monkeypatch.setattr(jobs, "node_of", lambda *_: gpu)
+    monkeypatch.setattr(jobs, "nodes_of", lambda *_: [gpu])
     write_json(folder / "device.json", {"node": fabricated.node(""), "roofs": None, "idle_power_watts": None})
     run = Run(folder, {"config": of.config, "run_id": "r", "git_commit": None, "git_dirty": None})
     return lambda: probe.measure(run, folder / "device.json", 2, 0.05, folder / "out.json", folder / "table.csv")

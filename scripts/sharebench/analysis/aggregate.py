@@ -47,7 +47,10 @@ CONFOUNDED = "Each strategy was set up once, so differences between strategies a
 def published(config: StudyConfig) -> dict[str, Any]:
     """The config without what is private to this host or cluster: paths, addresses, names, and which GPU it was."""
     nvidia = config["nvidia"]
-    gpu = nvidia["gpu"] if nvidia["gpu"].isdecimal() else "0"
+    which, known = nvidia["gpu"], ("all", *map(str, range(1000)))
+    gpu: str | list[str] = which if isinstance(which, str) and which in known else "0"
+    if isinstance(which, list):
+        gpu = [name if name in known else str(index) for index, name in enumerate(which)]
     workloads = {
         name: entry | {"command": entry["command"] and [dataset.portable(word) for word in entry["command"]]}
         for name, entry in config["workload_catalogue"].items()

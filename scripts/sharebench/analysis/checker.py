@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import NotRequired, TypedDict, cast
 
 from sharebench.analysis.cells.gpu_columns import device_units
 from sharebench.core import run_record
@@ -14,7 +14,7 @@ from sharebench.core.files import Damaged, Refusal, read_json, replace_atomicall
 from sharebench.core.spec import reference
 from sharebench.gates.judged import read
 from sharebench.records.record import RecordError, RecordMismatch, check
-from sharebench.records.references import read_device
+from sharebench.records.references import on_device, read_device
 from sharebench.records.types import NodeFacts, Provenance, Record, Switch
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
@@ -111,8 +111,8 @@ class Checker:
         current = self.calibrations.get(workload)
         if current is None:
             return False
-        now: Mapping[str, object] = current
-        if current["node"]["device"] != device:
+        now: Mapping[str, object] = on_device(current, device)
+        if cast(Calibration, now)["node"]["device"] != device:
             now = self._first.setdefault((workload, device), used)
         return any(now[key] != value for key, value in used.items() if key in now and value is not None)
 

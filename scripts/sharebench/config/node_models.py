@@ -21,6 +21,7 @@ from sharebench.config.values import (
     Section,
     Text,
     Unique,
+    is_list,
 )
 from sharebench.core.study_config import Access
 
@@ -32,6 +33,12 @@ Cores = Annotated[
 Gpu = Annotated[
     str,
     Matching("([0-9]{1,3}|GPU-[0-9a-fA-F-]+)", "is neither the index nor the UUID of a GPU, see `nvidia-smi -L`"),
+]
+Gpus = Annotated[
+    Annotated[Literal["all"], Tag("all")]
+    | Annotated[Gpu, Tag("one")]
+    | Annotated[Unique[Gpu], Field(min_length=1), Tag("list")],
+    Discriminator(lambda value: "all" if value == "all" else "list" if is_list(value) else "one"),
 ]
 Namespace = Annotated[
     str,
@@ -60,6 +67,8 @@ class StandIn(Section):
 
     cores: Cores = "auto"
     """Cores that stand in for the device: a list of core numbers, or `auto` for all that this process may use."""
+    devices: Count = 1
+    """Devices that these cores stand in for; each has its part of them, and they are measured at the same time."""
 
 
 class Noise(Section):
@@ -82,6 +91,8 @@ class Noise(Section):
 class Simulated(Section):
     """The device that the simulated node pretends to be; the defaults are an A100 80 GB."""
 
+    devices: Count = 1
+    """How many such devices there are; they are measured at the same time."""
     product: Name = "A100 80GB PCIe"
     """Product name in tables and figures, always with the word simulated."""
     sms: Count = 108
@@ -100,8 +111,9 @@ class Simulated(Section):
 class Nvidia(Section):
     """Options of an NVIDIA GPU of this host."""
 
-    gpu: Gpu = "0"
-    """Which GPU is shared, by its index or UUID (`nvidia-smi -L`); tenants do not see the others."""
+    gpu: Gpus = "0"
+    """Which GPU is shared, by its index or UUID (`nvidia-smi -L`); tenants do not see the others. A list, or `all`,
+    [measures on several at the same time](../docs/gpu-host.md#on-a-host-with-several-gpus)."""
     python: Name = "auto"
     """Interpreter with the frameworks that tenants need; `auto` takes `.venv-gpu`, made by `make gpu-env`."""
     hami_core: Maybe[Name] = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import tempfile
@@ -10,14 +11,23 @@ from pathlib import Path
 from typing import TypedDict
 
 from sharebench.core.files import Damaged, read_json
-from sharebench.core.study_config import StudyConfig
+from sharebench.core.study_config import NodeOptions, StudyConfig
 
 RUN_ID_VARIABLE = "SHAREBENCH_RUN_ID"
+DEVICE_VARIABLE = "SHAREBENCH_DEVICE"
+"""Number of the device that a job and what it starts are about, where a run measures on several."""
 RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,16}")
 STATE_FOLDER = ".sharebench"
 RUN_TYPES: dict[str, tuple[type, ...]] = {
     **{"run_id": (str,), "ended": (bool,), "done": (int,), "planned": (int,), "config": (dict,), "jobs": (dict,)},
-    **{"argv": (list,), "overhead": (dict, type(None)), "failure": (dict, type(None)), "down": (str, type(None))},
+    **{
+        "devices": (list,),
+        "placement": (dict,),
+        "argv": (list,),
+        "overhead": (dict, type(None)),
+        "failure": (dict, type(None)),
+        "down": (str, type(None)),
+    },
 }
 # Ctrl-C, a polite kill, and a terminal that is closed.
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -37,6 +47,18 @@ class Failure(TypedDict):
     count: int
 
 
+class DeviceEntry(TypedDict):
+    """One of several devices of a run: its number in the config, the section that would name it alone, its hashed
+    identity, the cores that go with it, and its failures as those of a whole run."""
+
+    number: int
+    options: NodeOptions
+    device: str
+    cores: list[int] | None
+    failure: Failure | None
+    down: str | None
+
+
 class RunRecord(TypedDict, total=False):
     """`.sharebench/run.json`; without keys where there was never a run."""
 
@@ -51,6 +73,10 @@ class RunRecord(TypedDict, total=False):
     overhead: Overhead | None
     failure: Failure | None
     down: str | None
+    devices: list[DeviceEntry]
+    """Where the study is measured on several at the same time."""
+    placement: dict[str, int]
+    """Number of the device by block and workload, as in 2/matmul."""
     config: StudyConfig
     node_kind: str
     order: str
@@ -83,10 +109,11 @@ def read_run(results: Path) -> RunRecord:
 
 
 def scratch_folders(run_id: str | None) -> Iterator[Path]:
-    """The scratch folders of that run's tenants that are still there."""
+    """The scratch folders of that run's tenants that are still there; in a job about a device, of the tenants there."""
     return Path(tempfile.gettempdir()).glob(f"{scratch_prefix(run_id)}*")
 
 
 def scratch_prefix(run_id: str | None) -> str:
     """How the names of scratch folders begin, so that a later run knows those of a dead one."""
-    return f"sharebench-{run_id}-"
+    number = os.environ.get(DEVICE_VARIABLE)
+    return f"sharebench-{run_id}-" + (f"device{number}-" if number else "")

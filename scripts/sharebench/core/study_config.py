@@ -83,6 +83,7 @@ class StandInOptions(TypedDict):
     """The section `cpu`."""
 
     cores: Literal["auto"] | list[int]
+    devices: int
 
 
 class Noise(TypedDict):
@@ -97,6 +98,7 @@ class Noise(TypedDict):
 
 
 class SimulatedOptions(TypedDict):
+    devices: int
     product: str
     sms: int
     memory_gib: float
@@ -107,7 +109,7 @@ class SimulatedOptions(TypedDict):
 
 
 class NvidiaOptions(TypedDict):
-    gpu: str
+    gpu: str | list[str]
     python: str
     hami_core: str | None
     may_change: list[Literal["mig"]]
@@ -247,6 +249,13 @@ class StudyConfig(_From, QuestionKeys):
     survey: SurveyOptions
     strategy_catalogue: dict[str, StrategyEntry]
     workload_catalogue: dict[str, WorkloadEntry]
+
+
+def is_on_several(config: StudyConfig, kind: Kind) -> bool:
+    """Whether the config names devices that measure at the same time, in place of one."""
+    if kind == "nvidia":
+        return config["nvidia"]["gpu"] == "all" or isinstance(config["nvidia"]["gpu"], list)
+    return kind in ("cpu", "simulated") and config[kind]["devices"] > 1
 
 
 def is_job(config: StudyConfig, workload: str) -> bool:

@@ -5,11 +5,26 @@ from pathlib import Path
 
 from sharebench.core.capabilities import KINDS
 from sharebench.core.study_config import NodeOptions
+from sharebench.nodes.contract import DeviceOptions
 from sharebench.nodes.node import Node
 
 
-def open_node(kind: str, options: NodeOptions, folder: Path) -> Node:
-    """The node of that kind; `options` is its config section, `folder` keeps its state. Imports only its driver."""
+def _driver(kind: str) -> type[Node]:
     module, _, name = KINDS[kind].driver.rpartition(".")
     driver: type[Node] = getattr(import_module(f"{__name__}.{module}"), name)
-    return driver(options, folder)
+    return driver
+
+
+def open_node(kind: str, options: NodeOptions, folder: Path, number: int | None = None) -> Node:
+    """The node of that kind; `options` is its config section, `folder` keeps its state. Imports only its driver.
+
+    `number` is that of the device, where a study measures on several.
+    """
+    node = _driver(kind)(options, folder)
+    node.number = number
+    return node
+
+
+def devices_of(kind: str, options: NodeOptions) -> list[DeviceOptions]:
+    """The devices that a config section of that kind names, each as a section of its own. Raises NodeError."""
+    return _driver(kind).devices(options)

@@ -5,11 +5,11 @@ import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NotRequired, Protocol, TypedDict, runtime_checkable
+from typing import NamedTuple, NotRequired, Protocol, TypedDict, runtime_checkable
 
 from sharebench.core.files import Refusal
 from sharebench.core.strategies import Strategy
-from sharebench.core.study_config import PrometheusOptions, Timeouts
+from sharebench.core.study_config import NodeOptions, PrometheusOptions, Timeouts
 from sharebench.records.telemetry import Row, Telemetry
 from sharebench.records.types import EvidenceItem, Outcome, TenantStatus
 from tenant.contract import (
@@ -159,6 +159,14 @@ class Grant:
     environment: Mapping[str, str] = field(default_factory=dict)
     cores: tuple[int, ...] | None = None
     process: int | None = None
+
+
+class DeviceOptions(NamedTuple):
+    """One device of several: the section of a config that would name it alone, and the cores of the host that go with
+    it (None where they are not pinned)."""
+
+    options: NodeOptions
+    cores: list[int] | None
 
 
 class Sampler(Protocol):

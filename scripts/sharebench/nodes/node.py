@@ -13,7 +13,7 @@ from sharebench.core.files import Damaged, read_json, write_json
 from sharebench.core.spec import Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy
 from sharebench.core.study_config import Kind, NodeOptions, PrometheusOptions
-from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
+from sharebench.nodes.contract import DeviceOptions, Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
 from sharebench.records.types import NodeFacts, Switch
 from tenant.contract import TenantReport
 
@@ -38,6 +38,8 @@ class Node(ABC):
     # Whether the node may stay in its last state when a run ends, until `restore`: false where a state is running
     # programs.
     state_outlives_run = True
+    number: int | None = None
+    """Of the device, where a study measures on several."""
 
     def __init__(self, options: NodeOptions, folder: Path) -> None:
         self.options = options
@@ -51,6 +53,16 @@ class Node(ABC):
     def host(self) -> str:
         """The machine's name, as monitoring knows it; in no record."""
         return platform.node()
+
+    @classmethod
+    def devices(cls, options: NodeOptions) -> list[DeviceOptions]:
+        """The devices that a section of a config names. Raises NodeError."""
+        return [DeviceOptions(options, None)]
+
+    @property
+    def device(self) -> str:
+        """Hashed identity of the device."""
+        return self.facts()["device"]
 
     @property
     def lock_path(self) -> Path | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict, TypeVar, cast
 
 import jsonschema_rs
 
@@ -19,6 +20,9 @@ OF_DEVICE = ("node", "roofs", "idle_power_watts")
 OF_CALIBRATION = (*OF_DEVICE, "workload", "output_digest", "capacity_hz")
 # A schema's message quotes the value.
 MESSAGE_LENGTH = 160
+
+
+Reference = TypeVar("Reference", bound=Mapping[str, Any])
 
 
 class DeviceReference(TypedDict):
@@ -37,6 +41,12 @@ def read_device(path: Path) -> DeviceReference:
 def read_calibration(path: Path) -> Calibration:
     """calibration/{workload}.json. Raises Damaged, OSError."""
     return cast(Calibration, _read(path, OF_CALIBRATION))
+
+
+def on_device(found: Reference, device: str) -> Reference:
+    """Of such a file the part of that device, where it has several; else what it has of the first."""
+    others = cast(Mapping[str, Reference], found.get("others", {}))
+    return others.get(device, found)
 
 
 def _read(path: Path, required: tuple[str, ...]) -> dict[str, Any]:

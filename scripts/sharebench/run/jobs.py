@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import platform
+import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -24,17 +26,17 @@ from sharebench.cell.prometheus.course import PrometheusCourse, settings_of
 from sharebench.cell.queue import run_queue
 from sharebench.core import console, run_record
 from sharebench.core.capabilities import KINDS
-from sharebench.core.files import Damaged, replace_atomically, write_json
+from sharebench.core.files import Damaged, read_json, replace_atomically, write_json
 from sharebench.core.spec import Spec, parse, workload_of
 from sharebench.gates.verdict import window_seconds
 from sharebench.nodes import open_node
 from sharebench.nodes.contract import NodeError, Settings, State, TenantUnreachable, Unrecoverable
 from sharebench.nodes.node import Node
 from sharebench.records import record
-from sharebench.records.references import read_calibration, read_device
+from sharebench.records.references import on_device, read_calibration, read_device
 from sharebench.records.telemetry import to_csv
 from sharebench.records.types import Record
-from sharebench.run import live, ownership
+from sharebench.run import live, ownership, placement
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
 from tenant.contract import Environment
@@ -53,6 +55,50 @@ class Run:
     def __init__(self, results: Path, record: run_record.RunRecord) -> None:
         self.results, self.record = results, record
         self.started_epoch_seconds = time.time()
+        self.devices = record.get("devices", [])
+        """Where the study is measured on several at the same time."""
+        number = os.environ.get(run_record.DEVICE_VARIABLE)
+        self.number = None if number is None else int(number)
+        """The one of them that the job is about."""
+
+    def take(self, number: int) -> None:
+        """Be about one of several devices, on its cores, with all that is started. Raises OwnershipError."""
+        entry = self.devices[number]
+        if entry["down"]:
+            raise ownership.OwnershipError(f"not tried, device {entry['number']} is down: {entry['down']}")
+        self.number = number
+        os.environ[run_record.DEVICE_VARIABLE] = str(number)
+        if entry["cores"] is not None:
+            os.sched_setaffinity(0, entry["cores"])
+
+    @property
+    def is_about_all(self) -> bool:
+        """Whether the job is about several devices and has to be done on each."""
+        return bool(self.devices) and self.number is None
+
+    def on_each(self, out: Path) -> None:
+        """Do this job on each of the devices, by a process for each; what the others made is in the file of the first.
+
+        One on which it fails is left out. Raises JobFailed when it fails on all.
+        """
+        parts = [out.with_name(f".{out.stem}-{number}.json") for number in range(len(self.devices))]
+        processes = []
+        try:
+            for number, part in enumerate(parts):
+                words = [str(part) if Path(word) == out else word for word in sys.argv]
+                about = {run_record.DEVICE_VARIABLE: str(number)}
+                processes.append(subprocess.Popen([sys.executable, *words], env=os.environ | about))
+            codes = [process.wait() for process in processes]
+            made = [read_json(part) for code, part in zip(codes, parts, strict=True) if not code]
+        finally:
+            for process in processes:
+                process.terminate()
+                process.wait()
+            for part in parts:
+                part.unlink(missing_ok=True)
+        if not made:
+            raise JobFailed("it failed on every device; see the log")
+        write_json(out, made[0] | {"others": {each["node"]["device"]: each for each in made[1:]}})
 
     @cached_property
     def study(self) -> Study:
@@ -60,7 +106,8 @@ class Run:
 
     @cached_property
     def node(self) -> Node:
-        return node_of(self.study, self.results)
+        """The study's node, or that of the device that the job is about."""
+        return nodes_of(self.study, self.results, self.devices)[self.number or 0]
 
     def origin(self) -> dict[str, Any]:
         """What every file of a job says of the run and the commit that made it."""
@@ -90,6 +137,8 @@ def of_run(results: Path) -> Iterator[Run]:
         with ownership.interruptible():
             run = Run(results, ownership.verify(results))
             try:
+                if run.number is not None:
+                    run.take(run.number)
                 yield run
             # Whoever lost the results to another run has nothing to note in its record.
             except (JobFailed, ownership.OwnershipError):
@@ -99,9 +148,9 @@ def of_run(results: Path) -> Iterator[Run]:
                     # Unforeseen: the log gets all there is to know.
                     traceback.print_exc()
                 line = f"{type(failure).__name__}: {in_words(failure)}"
-                ownership.report(results, line, is_final=isinstance(failure, Unrecoverable))
+                ownership.report(results, line, isinstance(failure, Unrecoverable), run.number)
                 raise JobFailed(in_words(failure)) from failure
-            ownership.report(results, None)
+            ownership.report(results, None, number=run.number)
     except (JobFailed, ownership.OwnershipError, OSError) as failure:
         # On a full disk not even the run record can be written: that OSError ends here, too.
         sys.exit(console.failed(f"failed: {failure}"))
@@ -110,9 +159,11 @@ def of_run(results: Path) -> Iterator[Run]:
         sys.exit(130)
 
 
-def node_of(study: Study, results: Path) -> Node:
-    """The study's node; its state lies in a folder of the results."""
-    return open_node(study.node_kind, study.node_options(), run_record.state_folder(results) / "node")
+def nodes_of(study: Study, results: Path, devices: Sequence[run_record.DeviceEntry] = ()) -> list[Node]:
+    """The study's node, or that of each device of several; their states lie in folders of the results."""
+    if not devices:
+        return [open_node(study.node_kind, study.node_options(), placement.node_folder(results))]
+    return [placement.node_on(study, results, devices, number) for number in range(len(devices))]
 
 
 def _provenance(run: Run, environment: Environment | None) -> dict[str, Any]:
@@ -126,6 +177,9 @@ def _settings(study: Study, cell_folder: str) -> Settings:
 
 def characterise_node(run: Run, out: Path) -> None:
     """Write the node's facts, its idle power and its peaks to `out` (nodes/device.json)."""
+    if run.is_about_all:
+        run.on_each(out)
+        return
     write_json(out, {"node": run.node.facts()} | run.node.characterise())
 
 
@@ -133,11 +187,15 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
     """Run the workload alone for a short closed loop: its capacity, output digest and work per iteration.
 
     `device` is nodes/device.json; its idle power and peaks are copied to `out`, so that a cell has one reference file.
-    Raises JobFailed when the workload does not even run alone.
+    On several devices the others' are in it too. Raises JobFailed when the workload does not even run alone.
     """
+    if run.is_about_all:
+        run.on_each(out)
+        return
     study, node = run.study, run.node
     cell = study.calibration_cell(workload)
     block = min(study.block(other) for other in study.cells)
+    here = node.device
     load = study.config["workload_catalogue"][workload]["load"]
     strategy = alone(study.strategies, study.config["strategies"], node, workload_of(parse(spec), 0))
     where = "the exclusive device" if strategy.name == "exclusive" else f"one tenant's part under {strategy.name}"
@@ -150,11 +208,11 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
         return run_cell(node, strategy, text, block, _settings(study, cell.folder), {})[0]
 
     try:
-        with live.shown(f"calibrating {workload} on {where}"):
+        with live.shown(f"calibrating {workload} on {where}{of_device(run)}", is_alone=not run.devices):
             measured, taken = calibrated(workload, measure, load.get("rate_of_capacity") is not None)
     except CalibrationError as failure:
         raise JobFailed(str(failure)) from None
-    facts = read_device(device)
+    facts = on_device(read_device(device), here)
     write_json(
         out,
         {
@@ -175,6 +233,8 @@ def calibrate(run: Run, workload: str, spec: str, code: str, device: Path, out: 
 
 def configure_node(run: Run, strategy: str, out: Path) -> None:
     """Set the state of the strategy's first feasible cell, so that a strategy that cannot be set up fails once."""
+    if run.devices:
+        run.take(placement.gate_number(run.study, strategy, run.devices))
     study, node = run.study, run.node
     entry = study.strategies[strategy]
     cells = [cell for cell in study.cells if cell.strategy == strategy]
@@ -200,14 +260,18 @@ def configure_node(run: Run, strategy: str, out: Path) -> None:
 
 def measure_cell(run: Run, spec: str, code: str, calibrations: list[Path], raw: Path, telemetry: Path) -> None:
     """Measure one cell into raw.json and telemetry.csv; `calibrations` are the files of its tenants' workloads."""
-    study, node = run.study, run.node
-    wanted = parse(spec)
+    study, wanted = run.study, parse(spec)
     strategy = study.strategies[wanted["strategy"]["name"]]
-    block = study.block(Cell(strategy.name, wanted["workload"]["name"], wanted["replicas"], wanted["repeat"]))
+    cell = Cell(strategy.name, wanted["workload"]["name"], wanted["replicas"], wanted["repeat"])
+    if run.devices:
+        run.take(run.record["placement"][placement.key(study, cell)])
+    node, block = run.node, study.block(cell)
     folder = str(raw.parent.relative_to(run.results))
-    references = {found["workload"]: found for found in map(read_calibration, calibrations)}
+    here = [on_device(read_calibration(path), node.device) for path in calibrations]
+    references = {found["workload"]: found for found in here}
     settings = _settings(study, folder)
-    with live.shown(*progress(ownership.count_cell(run.results), wanted, study)):
+    what, left_seconds = progress(ownership.count_cell(run.results), wanted, study)
+    with live.shown(what + of_device(run), left_seconds, is_alone=not run.devices):
         if strategy.is_queue:
             measured, rows = run_queue(node, strategy, spec, block, settings, references)
         else:
@@ -228,8 +292,13 @@ def measure_cell(run: Run, spec: str, code: str, calibrations: list[Path], raw: 
 
 def restore(run: Run) -> None:
     """Bring the node back to its saved state, and print what was done."""
-    restored = run.node.restore()
+    restored = any([node.restore() for node in nodes_of(run.study, run.results, run.devices)])
     print("the node is back in its original state" if restored else "nothing to restore", flush=True)
+
+
+def of_device(run: Run) -> str:
+    """What the terminal says of where a job is, if it may be on one of several devices."""
+    return "" if run.number is None else f", on device {run.devices[run.number]['number']}"
 
 
 def progress(run: run_record.RunRecord, wanted: Spec, study: Study) -> tuple[str, float]:
@@ -238,7 +307,7 @@ def progress(run: run_record.RunRecord, wanted: Spec, study: Study) -> tuple[str
     name = f"{wanted['strategy']['name']} × {wanted['replicas']}, {wanted['workload']['name']}"
     # The first cell is timed by what is known of earlier runs, the others by this run's pace.
     elapsed = time.time() - (run["first_cell_epoch_seconds"] or time.time())
-    each = elapsed / (number - 1) if number > 1 else seconds_per_cell(study, run)
+    each = elapsed / (number - 1) if number > 1 else seconds_per_cell(study, run) / max(1, len(run.get("devices", [])))
     return f"cell {number} of {planned}: {name}, repeat {wanted['repeat']}", (planned - number + 1) * each
 
 

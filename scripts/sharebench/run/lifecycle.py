@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import dropwhile, groupby
 from operator import itemgetter
 from pathlib import Path
@@ -19,13 +20,14 @@ from sharebench.core import console, run_record
 from sharebench.core.files import SCRIPTS, Refusal
 from sharebench.core.spec import in_words, tenant_workloads
 from sharebench.core.strategies import is_again
-from sharebench.core.study_config import StudyConfig
+from sharebench.core.study_config import StudyConfig, is_on_several
 from sharebench.datasets import dataset
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.node import Node
-from sharebench.run import ownership
-from sharebench.run.jobs import node_of, seconds_per_cell
+from sharebench.run import ownership, placement
+from sharebench.run.jobs import nodes_of, seconds_per_cell
 from sharebench.run.live import duration
+from sharebench.run.placement import Placement, by_device
 from sharebench.study.cells import Cell, cell_of
 from sharebench.study.study import Study
 
@@ -38,10 +40,10 @@ GATE = re.compile(r"(?:^|; )([a-z_]+): ")
 NODE_RULES = {"characterise_node", "calibrate", "configure_node", "run_cell", "restore", "measure_timeslice"}
 
 
-def switches(study: Study, cells: Collection[Cell]) -> int:
+def switches(study: Study, cells: Collection[Cell], places: Placement | None = None) -> int:
     """How often the node changes state while these cells run in their order: once for each run of equal plots."""
     in_order = [cell for cell in study.cells if cell in cells]
-    return sum(1 for _ in groupby(in_order, key=study.plot))
+    return sum(1 for own in by_device(in_order, places).values() for _ in groupby(own, key=study.plot))
 
 
 def count_of(number: int, one: str, many: str) -> str:
@@ -49,18 +51,25 @@ def count_of(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 
-def headline(study: Study, run: run_record.RunRecord, cells: Collection[Cell], jobs: Mapping[str, int]) -> str:
+def headline(
+    study: Study,
+    run: run_record.RunRecord,
+    cells: Collection[Cell],
+    jobs: Mapping[str, int],
+    places: Placement | None = None,
+) -> str:
     """The plan in one line: cells by strategy, switches, time."""
     if not cells:
         others = ", ".join(f"{name} {count}" for name, count in sorted(jobs.items()) if count and name != "all")
         return f"no cell to measure; to do: {others or 'nothing'}"
     by_strategy = Counter(cell.strategy for cell in cells)
     parts = ", ".join(f"{name} {by_strategy[name]}" for name in study.strategies if name in by_strategy)
-    count = len(cells) + jobs.get("calibrate", 0)
-    left = duration(count * seconds_per_cell(study, run))
+    longest = max(map(len, by_device(cells, places).values()))
+    left = duration((longest + jobs.get("calibrate", 0)) * seconds_per_cell(study, run))
+    on = f", {count_of(len(places.devices), 'device', 'devices at once')}" if places else ""
     return (
-        f"{len(cells)} of {len(study.cells)} cells to measure on node {study.node_kind}: {parts}; "
-        f"{count_of(switches(study, cells), 'node switch', 'node switches')}; about {left}"
+        f"{len(cells)} of {len(study.cells)} cells to measure on node {study.node_kind}{on}: {parts}; "
+        f"{count_of(switches(study, cells, places), 'node switch', 'node switches')}; about {left}"
     )
 
 
@@ -113,11 +122,14 @@ def plan(study: Study, results: Path, files: Mapping[str, Sequence[str]]) -> str
 
     `files` are those that Snakemake would make, by rule.
     """
-    node = node_of(study, results)
+    places = placement.of_study(study, results)
+    node = nodes_of(study, results, places.devices if places else ())[0]
     cells = {cell_of(path) for path in files.get("run_cell", ())}
     if cells:
         jobs = {"calibrate": len(files.get("calibrate", ()))}
-        lines = console.wrapped(headline(study, run_record.read_run(results), cells, jobs))
+        lines = console.wrapped(headline(study, run_record.read_run(results), cells, jobs, places))
+        if places:
+            lines += console.wrapped(places.shares(cells), "  devices at the same time  ", "    ")
     else:
         made = ", ".join(f"{rule} {len(paths)}" for rule, paths in sorted(files.items()))
         lines = [f"no cell to measure; files to make: {made or 'none'}"]
@@ -171,18 +183,26 @@ def _let_go(node: Node) -> None:
 
 
 def begin(
-    study: Study, results: Path, needed: Mapping[str, Sequence[str]], argv: Sequence[str], not_shown: str
+    study: Study,
+    results: Path,
+    needed: Mapping[str, Sequence[str]],
+    argv: Sequence[str],
+    not_shown: str,
+    places: Placement | None = None,
 ) -> ownership.Claim:
     """Claim the results, and the node when there is something to measure; prints the plan's first line.
 
-    `needed` maps the rules that will run to the first output of each of their jobs. Raises OwnershipError.
+    `needed` maps the rules that will run to the first output of each of their jobs. `places` are those of a study on
+    several devices. Raises OwnershipError.
     """
     cells = {cell_of(path) for path in needed.get("run_cell", ())}
     jobs = {name: len(outputs) for name, outputs in needed.items()}
     measuring = not NODE_RULES.isdisjoint(needed)
     try:
-        node = node_of(study, results) if measuring else None
-        lock_path = node.lock_path if node else None
+        if measuring and places is None and is_on_several(study.config, study.node_kind):
+            placement.devices(study, {})
+        nodes = nodes_of(study, results, places.devices if places else ()) if measuring else []
+        lock_paths = [node.lock_path for node in nodes]
     except NodeError as error:
         raise ownership.OwnershipError(str(error)) from None
     record: run_record.RunRecord = {
@@ -194,17 +214,20 @@ def begin(
         "planned": len(cells),
         "jobs": jobs,
     }
-    claim = ownership.claim(results, lock_path, record | git_state())
+    if places:
+        record |= {"devices": places.devices, "placement": dict(places.numbers)}
+    claim = ownership.claim(results, None, record | git_state(), [path for path in lock_paths if path])
     os.environ[run_record.RUN_ID_VARIABLE] = claim.run_id
-    if node is not None:
+    for node in nodes:
         try:
             node.claim(claim.run_id)
-            claim.endings.append(lambda: _let_go(node))
+            claim.endings.append(partial(_let_go, node))
             node.sweep()
         except (NodeError, OSError, KeyboardInterrupt) as error:
             claim.release()
             raise ownership.OwnershipError(str(error) or "interrupted") from None
-    print(*console.wrapped(headline(study, run_record.read_run(results), cells, jobs)), sep="\n", file=sys.stderr)
+    plan_line = headline(study, run_record.read_run(results), cells, jobs, places)
+    print(*console.wrapped(plan_line), sep="\n", file=sys.stderr)
     return claim
 
 
@@ -330,15 +353,16 @@ def full_disk(results: Path) -> list[str]:
     return [f"the disk is full: {free_bytes / 2**20:.1f} MiB are left for {results}; make room first"]
 
 
-def leave_node(study: Study, results: Path) -> str | None:
-    """Restore a node whose state must not outlast the run; a line when that fails."""
-    try:
-        node = node_of(study, results)
-        if not node.state_outlives_run:
-            node.restore()
-    except (NodeError, OSError) as error:
-        return f"the node could not be restored: {error}; `snakemake restore` tries again"
-    return None
+def leave_node(study: Study, results: Path, run: run_record.RunRecord) -> list[str]:
+    """Restore a node, or each of its devices, whose state must not outlast the run; lines when that fails."""
+    lines = []
+    for node in nodes_of(study, results, run.get("devices", ())):
+        try:
+            if not node.state_outlives_run:
+                node.restore()
+        except (NodeError, OSError) as error:
+            lines.append(f"the node could not be restored: {error}; `snakemake restore` tries again")
+    return lines
 
 
 def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | None) -> None:
@@ -349,7 +373,7 @@ def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | No
     """
     results = claim.results
     run = run_record.read_run(results)
-    trouble = leave_node(study, results) if not NODE_RULES.isdisjoint(run["jobs"]) else None
+    trouble = leave_node(study, results, run) if not NODE_RULES.isdisjoint(run["jobs"]) else []
     claim.release()
     if unfinished is None:
         closing = closing_lines(results) if "report" in run["jobs"] else []
@@ -357,6 +381,7 @@ def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | No
     else:
         lines = failed_logs(unfinished, run["started_epoch_seconds"])
         lines += [f"the node is down: {run['down']}"] if run["down"] else []
+        lines += placement.given_up(run)
         lines += full_disk(results)
         if not study.config["from"]:
             script = [sys.executable, str(SCRIPTS / "job.py"), "table_failed_run", "--results", str(results)]
@@ -370,6 +395,6 @@ def finish(claim: ownership.Claim, study: Study, unfinished: Sequence[Path] | No
                 lines += ending_lines(results / "partial", results / "partial" / "cells.csv")
         if not any(line.startswith("re-measure them:") for line in lines):
             lines.append("not complete: the same command again does only what is missing")
-    lines += [trouble] if trouble else []
+    lines += trouble
     if said := [line for line in lines if line]:
         print("\n".join(said), file=sys.stderr)

@@ -59,10 +59,14 @@ def shown(
     left_seconds: float | None = None,
     stream: TextIO | None = None,
     clock: Callable[[], float] = time.monotonic,
+    is_alone: bool = True,
 ) -> Iterator[None]:
-    """Show what is measured in this context, and how long the run will take from now on, if that is known."""
+    """Show what is measured in this context, and how long the run will take from now on, if that is known.
+
+    Lines of what others measure at the same time would overwrite each other.
+    """
     stream = stream or sys.stdout
-    if not stream.isatty():
+    if not is_alone or not stream.isatty():
         left = "" if left_seconds is None else f" · about {duration(left_seconds)} left"
         print(f"{what}{left}", file=stream, flush=True)
         yield

@@ -7,12 +7,14 @@ it dies. Jobs learn the run's id from the environment and verify that the run is
 from __future__ import annotations
 
 import contextlib
+import copy
+import fcntl
 import json
 import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -112,8 +114,8 @@ def _clock(epoch_seconds: Any) -> str:
     return time.strftime("%H:%M:%S", time.localtime(epoch_seconds))
 
 
-def claim(results: Path, node_lock: Path | None, record: RunRecord) -> Claim:
-    """Take the results folder and the node, sweeping what a dead owner left behind.
+def claim(results: Path, node_lock: Path | None, record: RunRecord, locks_of_others: Collection[Path] = ()) -> Claim:
+    """Take the results folder and the node, with its other devices, sweeping what a dead owner left behind.
 
     `record` becomes the run record (`.sharebench/run.json`). Raises OwnershipError naming a live owner, or when the
     results cannot be written to.
@@ -126,8 +128,7 @@ def claim(results: Path, node_lock: Path | None, record: RunRecord) -> Claim:
         "results": os.path.relpath(results),
     }
     locks = [("results folder", state_folder(results) / "lock")]
-    if node_lock is not None:
-        locks.append(("node", node_lock))
+    locks += (("node", path) for path in dict.fromkeys([node_lock, *locks_of_others]) if path is not None)
     held: list[file_lock.FileLock] = []
     with contextlib.ExitStack() as undo:
         for what, path in locks:
@@ -180,39 +181,53 @@ def verify(results: Path) -> RunRecord:
     return record
 
 
-def report(results: Path, failure: str | None, is_final: bool = False) -> None:
+@contextlib.contextmanager
+def _changing(results: Path) -> Iterator[RunRecord]:
+    """The run record, written if the block has changed it; jobs on other devices wait for their turn meanwhile."""
+    folder = os.open(state_folder(results), os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        record = read_run(results)
+        before = copy.deepcopy(record)
+        yield record
+        if record != before:
+            write_run(results, record)
+    finally:
+        os.close(folder)
+
+
+def report(results: Path, failure: str | None, is_final: bool = False, number: int | None = None) -> None:
     """Count a finished cell, or trip the circuit breaker: after two harness failures in a row with one cause, or now.
 
-    `is_final` says that nothing else needs to be tried. Nothing is noted in the record of a run that took over.
+    `is_final` says that nothing else needs to be tried, `number` on which of several devices it was. Nothing is noted
+    in the record of a run that took over.
     """
-    record = read_run(results)
-    if record.get("run_id") != os.environ.get(RUN_ID_VARIABLE):
-        return
-    if failure is None:
-        if record["failure"] is not None:
-            write_run(results, record | {"failure": None})
-        return
-    previous = record["failure"] or {"cause": None, "count": 0}
-    count = previous["count"] + 1 if previous["cause"] == failure else 1
-    down = failure if is_final or count >= FAILURES_BEFORE_DOWN else None
-    write_run(results, record | {"failure": {"cause": failure, "count": count}, "down": down})
+    with _changing(results) as record:
+        if record.get("run_id") != os.environ.get(RUN_ID_VARIABLE):
+            return
+        part = record if number is None else record["devices"][number]
+        if failure is None:
+            part["failure"] = None
+            return
+        previous = part["failure"] or {"cause": None, "count": 0}
+        count = previous["count"] + 1 if previous["cause"] == failure else 1
+        part["failure"] = {"cause": failure, "count": count}
+        part["down"] = failure if is_final or count >= FAILURES_BEFORE_DOWN else None
 
 
 def count_cell(results: Path) -> RunRecord:
     """Note in the run record that one more cell has begun, and return the record."""
-    record = read_run(results)
-    record["done"] += 1
-    record["first_cell_epoch_seconds"] = record["first_cell_epoch_seconds"] or time.time()
-    write_run(results, record)
+    with _changing(results) as record:
+        record["done"] += 1
+        record["first_cell_epoch_seconds"] = record["first_cell_epoch_seconds"] or time.time()
     return record
 
 
 def add_overhead(results: Path, seconds: float) -> None:
     """Note what a cell took beyond its window; the mean over all runs here estimates what is left."""
-    record = read_run(results)
-    known = record["overhead"] or {"cells": 0, "seconds": 0.0}
-    record["overhead"] = {"cells": known["cells"] + 1, "seconds": known["seconds"] + seconds}
-    write_run(results, record)
+    with _changing(results) as record:
+        known = record["overhead"] or {"cells": 0, "seconds": 0.0}
+        record["overhead"] = {"cells": known["cells"] + 1, "seconds": known["seconds"] + seconds}
 
 
 def sweep(run_id: str) -> int:

@@ -250,7 +250,7 @@ class Study:
         }
 
     def _node(self) -> NodeSpec:
-        options: Mapping[str, object] = self.config[self.node_kind]
+        options: Mapping[str, object] = {k: v for k, v in self.config[self.node_kind].items() if k != "devices"}
         if self.node_kind == "simulated":
             options = {**options, "seed": self.config["seed"]}
         if self.node_kind == "nvidia":

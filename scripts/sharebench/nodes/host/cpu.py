@@ -11,13 +11,25 @@ import os
 import platform
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal, cast
 
 import psutil
 
 from sharebench.core.spec import Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy, slices_of
-from sharebench.core.study_config import StandInOptions
-from sharebench.nodes.contract import Evidence, Grant, Sampler, Settings, State, Tenants, is_external_server, item
+from sharebench.core.study_config import NodeOptions, StandInOptions
+from sharebench.nodes.contract import (
+    DeviceOptions,
+    Evidence,
+    Grant,
+    NodeError,
+    Sampler,
+    Settings,
+    State,
+    Tenants,
+    is_external_server,
+    item,
+)
 from sharebench.nodes.host import host_cpu
 from sharebench.nodes.host.host_cpu import HostSampler
 from sharebench.nodes.host.processes import ProcessTenants
@@ -29,6 +41,13 @@ from tenant.contract import TenantReport
 LABEL = "CPU stand-in, not a GPU"
 # For tests, whose checkouts must not wait for each other.
 LOCK_FOLDER_VARIABLE = "SHAREBENCH_LOCK_FOLDER"
+
+
+def _cores(wanted: Literal["auto"] | list[int]) -> list[int]:
+    """Those of them that this process may use."""
+    is_known = hasattr(os, "sched_getaffinity")
+    available = sorted(os.sched_getaffinity(0)) if is_known else range(os.cpu_count() or 1)
+    return [core for core in available if wanted == "auto" or core in wanted]
 
 
 class CpuNode(Node):
@@ -48,15 +67,24 @@ class CpuNode(Node):
 
     @property
     def cores(self) -> list[int]:
-        available = sorted(os.sched_getaffinity(0)) if self.can_pin else range(os.cpu_count() or 1)
-        wanted = self.options["cores"]
-        return [core for core in available if wanted == "auto" or core in wanted]
+        return _cores(self.options["cores"])
+
+    @classmethod
+    def devices(cls, options: NodeOptions) -> list[DeviceOptions]:
+        section = cast(StandInOptions, options)
+        own: list[StandInOptions] = [
+            {"cores": cores, "devices": 1}
+            for cores in host_cpu.parts(_cores(section["cores"]), [None] * section["devices"])
+        ]
+        if not all(each["cores"] for each in own):
+            raise NodeError(f"cpu.devices: {len(own)} need as many cores, and these are fewer; set a smaller number")
+        return [DeviceOptions(each, cast(list[int], each["cores"])) for each in own]
 
     def facts(self) -> NodeFacts:
         """The record's `node` object; the device is identified by model, cores and memory, not by host name."""
         model = host_cpu.model()
         memory = psutil.virtual_memory().total
-        identity = f"{model}/{len(self.cores)}/{memory >> 28}"
+        identity = f"{model}/{len(self.cores)}/{memory >> 28}" + ("" if self.number is None else f"/{self.number}")
         return {
             "kind": self.kind,
             "device": hashlib.sha256(identity.encode()).hexdigest()[:16],

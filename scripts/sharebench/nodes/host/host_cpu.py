@@ -9,7 +9,7 @@ import platform
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -42,6 +42,28 @@ def facts() -> dict[str, str | int | None]:
         "cpu_governor": " and ".join(sorted(governors)) or None,
         "cpu_mhz_max": round(max(largest_khz) / 1000) if largest_khz else None,
     }
+
+
+def parts(cores: Sequence[int], near: Sequence[Collection[int] | None]) -> list[list[int]]:
+    """Disjoint parts of these cores, one for each device: of those that are `near` it, or of all (None).
+
+    Threads of one physical core stay together. A part is empty where there are more devices than cores.
+    """
+    threads: dict[tuple[int, ...], list[int]] = {}
+    for core in cores:
+        topology = ROOT / f"sys/devices/system/cpu/cpu{core}/topology"
+        package, place = (_text(topology / name) for name in ("physical_package_id", "core_id"))
+        threads.setdefault((int(package), int(place)) if package and place else (0, 0, core), []).append(core)
+    whole = frozenset(cores)
+    own = [whole.intersection(whole if each is None else each) or whole for each in near]
+    if any(one != other and one & other for one in own for other in own):
+        own = [whole] * len(near)
+    found = []
+    for number, mine in enumerate(own):
+        groups = [group for _, group in sorted(threads.items()) if mine.issuperset(group)]
+        first, end = (len(groups) * own[:last].count(mine) // own.count(mine) for last in (number, number + 1))
+        found.append(sorted(core for group in groups[first:end] for core in group))
+    return found
 
 
 def _text(path: Path) -> str | None:

@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 import sharebench.nodes.host.hami_core as hami_core
 import sharebench.nodes.host.mig as mig
@@ -23,15 +24,15 @@ from sharebench.core.capabilities import gpu_python
 from sharebench.core.files import Damaged, read_json, write_json
 from sharebench.core.spec import Spec, WorkloadSpec, limits_of, runs_to_its_end
 from sharebench.core.strategies import HAMI_CORE, MPS_CLIENTS, Strategy, profile_matches
-from sharebench.core.study_config import NvidiaOptions
+from sharebench.core.study_config import NodeOptions, NvidiaOptions
 from sharebench.core.units import MEBIBYTE
-from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
+from sharebench.nodes.contract import DeviceOptions, Evidence, Grant, NodeError, Sampler, Settings, State, Tenants
 from sharebench.nodes.host import host_cpu
 from sharebench.nodes.host.gpu_telemetry import NvmlSampler, idle_power_watts
 from sharebench.nodes.host.host_cpu import HostCounters
 from sharebench.nodes.host.launch import environment
 from sharebench.nodes.host.nvidia_evidence import Target, collect
-from sharebench.nodes.host.nvml import Gpu
+from sharebench.nodes.host.nvml import Gpu, every_gpu
 from sharebench.nodes.host.processes import ProcessTenants
 from sharebench.nodes.host.programs.tenants import infeasible
 from sharebench.nodes.limits import probe
@@ -42,15 +43,7 @@ from tenant.contract import PIPE_VARIABLE, TenantReport
 # Short, because sockets lie below it, and the same for every run, whatever its TMPDIR.
 HOST_FOLDER = Path("/tmp")
 PEAKS_SECONDS = 180.0
-EXCLUSIVE = Strategy(
-    name="exclusive",
-    mechanisms=("exclusive",),
-    profile=None,
-    instances=None,
-    thread_percent=None,
-    memory_percent=None,
-    replicas=None,
-)
+EXCLUSIVE = Strategy("exclusive", ("exclusive",), None, None, None, None, None)
 
 
 class NvidiaNode(Node):
@@ -61,10 +54,23 @@ class NvidiaNode(Node):
     state_outlives_run = False
     _sampler: NvmlSampler | None = None
 
+    @classmethod
+    def devices(cls, options: NodeOptions) -> list[DeviceOptions]:
+        section = cast(NvidiaOptions, options)
+        gpus = every_gpu() if section["gpu"] == "all" else list(map(Gpu, section["gpu"]))
+        parts = host_cpu.parts(sorted(os.sched_getaffinity(0)), [gpu.near_cores() for gpu in gpus])
+        own = [cast(NvidiaOptions, {**section, "gpu": gpu.uuid}) for gpu in gpus]
+        # With fewer cores than GPUs all of them are everybody's, which gates will notice.
+        return [DeviceOptions(each, cores if all(parts) else None) for each, cores in zip(own, parts, strict=True)]
+
     @cached_property
     def gpu(self) -> Gpu:
         """The GPU that the config names. Raises NodeError."""
-        return Gpu(self.options["gpu"])
+        return Gpu(str(self.options["gpu"]))
+
+    @property
+    def device(self) -> str:
+        return self.gpu.digest
 
     @property
     def host_folder(self) -> Path:
@@ -106,7 +112,8 @@ class NvidiaNode(Node):
             "label": "",
             "details": {
                 **self.gpu.facts(),
-                "time_slice": _time_slice_policy(self.options["gpu"]),
+                "time_slice": _time_slice_policy(self.gpu.uuid),
+                **({} if self.number is None else {"cores_used": sorted(os.sched_getaffinity(0))}),
                 **host_cpu.facts(),
             },
         }

@@ -1,5 +1,7 @@
 """One GPU of this host as NVML shows it: facts, processes, MIG instances. Nothing here changes the GPU."""
 
+import contextlib
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +18,10 @@ from tenant.gpu.nvml import known
 COMPUTE_MODES = {0: "DEFAULT", 1: "EXCLUSIVE_THREAD", 2: "PROHIBITED", 3: "EXCLUSIVE_PROCESS"}
 # CUDA cores of one SM by compute capability (CUDA C++ Programming Guide, "Compute Capabilities"), 128 where not listed.
 CORES_PER_SM = {(6, 0): 64, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
+
+
+# Of a word of NVML's masks of CPUs.
+WORD_BITS = 64
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,27 @@ def _instance(mig: Any) -> Instance:
     )
 
 
+def _begin() -> None:
+    """Load NVML. Raises NodeError."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise NodeError(f"NVML cannot be used ({error}); is the NVIDIA driver loaded? See `nvidia-smi`") from None
+
+
+def every_gpu() -> list["Gpu"]:
+    """The GPUs of this host that answer, by index. Raises NodeError for none."""
+    _begin()
+    found = []
+    for index in range(known(pynvml.nvmlDeviceGetCount) or 0):
+        # One that has fallen off the bus keeps its index until the driver is loaded again.
+        with contextlib.suppress(NodeError):
+            found.append(Gpu(str(index)))
+    if not found:
+        raise NodeError("nvidia.gpu: this host has no GPU that answers, see `nvidia-smi -L`")
+    return found
+
+
 class Gpu:
     """The GPU that `which` names: an index as nvidia-smi counts, or a UUID.
 
@@ -57,10 +84,7 @@ class Gpu:
     """
 
     def __init__(self, which: str) -> None:
-        try:
-            pynvml.nvmlInit()
-        except pynvml.NVMLError as error:
-            raise NodeError(f"NVML cannot be used ({error}); is the NVIDIA driver loaded? See `nvidia-smi`") from None
+        _begin()
         try:
             if which.isdecimal():
                 self.handle = pynvml.nvmlDeviceGetHandleByIndex(int(which))
@@ -81,6 +105,14 @@ class Gpu:
     def index(self) -> int:
         """NVML's, from 0."""
         return int(pynvml.nvmlDeviceGetIndex(self.handle))
+
+    def near_cores(self) -> list[int] | None:
+        """The CPUs of the host that are on the GPU's side of it; None where that is not known."""
+        words = known(pynvml.nvmlDeviceGetCpuAffinity, self.handle, -(-(os.cpu_count() or 1) // WORD_BITS))
+        if words is None:
+            return None
+        bits = [word >> bit & 1 for word in words for bit in range(WORD_BITS)]
+        return [core for core, is_set in enumerate(bits) if is_set] or None
 
     @cached_property
     def sm_count(self) -> int:
@@ -151,6 +183,7 @@ class Gpu:
         persistence = known(lambda: pynvml.nvmlDeviceGetPersistenceMode(handle))
         mig = self.mig_is_on()
         return {
+            "index": known(lambda: self.index),
             "driver": known(lambda: str(pynvml.nvmlSystemGetDriverVersion())),
             "cuda": None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
             "compute_capability": None if capability is None else f"{capability[0]}.{capability[1]}",

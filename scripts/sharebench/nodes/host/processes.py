@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from sharebench.core.programs import is_program
-from sharebench.core.run_record import RUN_ID_VARIABLE, STOP_SIGNALS, scratch_folders, scratch_prefix
+from sharebench.core.run_record import DEVICE_VARIABLE, RUN_ID_VARIABLE, STOP_SIGNALS, scratch_folders, scratch_prefix
 from sharebench.core.spec import Spec, workload_of
 from sharebench.core.units import NS
 from sharebench.nodes.contract import Grant, NodeError, Settings, TenantsFailed, TenantUnreachable, classify
@@ -150,12 +150,14 @@ class ProcessTenants:
 
     @staticmethod
     def _end_strays() -> None:
-        """End every process that a tenant of this run started, whatever session it is in."""
-        run_id = os.environ.get(RUN_ID_VARIABLE)
+        """End every process that a tenant of this run started on this device, whatever session it is in."""
+        ours = [os.environ.get(name) for name in (RUN_ID_VARIABLE, DEVICE_VARIABLE)]
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
                 environment = process.environ()
-                if TENANT_VARIABLE in environment and environment.get(RUN_ID_VARIABLE) == run_id:
+                if TENANT_VARIABLE in environment and ours == [
+                    environment.get(name) for name in (RUN_ID_VARIABLE, DEVICE_VARIABLE)
+                ]:
                     process.kill()
                     process.wait(GRACE_SECONDS)
 

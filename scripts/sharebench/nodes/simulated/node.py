@@ -19,12 +19,12 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from sharebench.core.spec import Spec, WorkloadSpec
 from sharebench.core.strategies import Strategy, slices_of
-from sharebench.core.study_config import SimulatedOptions
-from sharebench.nodes.contract import Evidence, Grant, NodeError, Sampler, Settings, State, Tenants, item
+from sharebench.core.study_config import NodeOptions, SimulatedOptions
+from sharebench.nodes.contract import DeviceOptions, Evidence, Grant, NodeError, Sampler, Settings, State, Tenants, item
 from sharebench.nodes.node import Node
 from sharebench.nodes.simulated.tenants import SimulatedSampler, SimulatedTenants
 from sharebench.records.types import NodeFacts
@@ -39,18 +39,25 @@ class SimulatedNode(Node):
     kind = "simulated"
     options: SimulatedOptions
 
+    @classmethod
+    def devices(cls, options: NodeOptions) -> list[DeviceOptions]:
+        count = cast(SimulatedOptions, options)["devices"]
+        return [DeviceOptions(options, None)] * count
+
     def facts(self) -> NodeFacts:
         product = f"{self.options['product']} (simulated)"
+        details = {key: value for key, value in self.options.items() if key != "devices"}
+        identity = json.dumps(details, sort_keys=True) + ("" if self.number is None else f" {self.number}")
         return {
             "kind": self.kind,
-            "device": hashlib.sha256(json.dumps(dict(self.options), sort_keys=True).encode()).hexdigest()[:16],
+            "device": hashlib.sha256(identity.encode()).hexdigest()[:16],
             "product": product,
             "units": self.options["sms"],
             "units_name": "SMs",
             "memory_bytes": int(self.options["memory_gib"] * (1 << 30)),
             "is_gpu": False,
             "label": LABEL,
-            "details": {key: value for key, value in self.options.items() if key != "product"},
+            "details": {key: value for key, value in details.items() if key != "product"},
         }
 
     def infeasible(self, strategy: Strategy, replicas: int, workloads: Sequence[WorkloadSpec] = ()) -> str | None:

@@ -1,0 +1,153 @@
+"""A study on several devices at once: who measures what, what runs at the same time, and a device that fails."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import psutil
+import pytest
+from pipeline.harness import Checkout, Jobs, measured, tabled
+
+TWO = "two_simulated.yaml"
+STRATEGIES = ("mps", "mig")
+CELLS = {
+    f"{strategy}/{workload}/{replicas}/{repeat}"
+    for (strategy, replicas), workload, repeat in product(
+        (("exclusive", 1), ("mps", 2), ("mig", 2)), ("alpha", "beta"), (1, 2)
+    )
+}
+needs_two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+
+
+def device_of(checkout: Checkout, cell: str) -> str:
+    """Identity of the device that measured the cell."""
+    device: str = checkout.record(cell)["node"]["device"]
+    return device
+
+
+def on_devices(checkout: Checkout) -> dict[tuple[str, str], set[str]]:
+    """The devices of each workload and repeat."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for cell in checkout.cells():
+        _, workload, _, repeat = cell.split("/")
+        found.setdefault((workload, repeat), set()).add(device_of(checkout, cell))
+    return found
+
+
+def jobs_in_time(checkout: Checkout) -> Iterator[tuple[str, float, float]]:
+    """Rule, start and end of each job, as Snakemake remembers them."""
+    for path in (checkout.root / ".snakemake/metadata").iterdir():
+        found: dict[str, Any] = json.loads(path.read_text())
+        yield found["rule"], found["starttime"], found["endtime"]
+
+
+def overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return max(one[0], other[0]) < min(one[1], other[1])
+
+
+def test_blocks_are_dealt_and_each_stays_on_one_device(untouched: Checkout) -> None:
+    result = untouched.run(study=TWO).ok()
+    node: Jobs = {"characterise_node": {""}, "calibrate": {"alpha", "beta"}}
+    assert result.jobs == {**node, "configure_node": {"exclusive", *STRATEGIES}, **measured(CELLS)}
+    places = on_devices(untouched)
+    assert all(len(devices) == 1 for devices in places.values())
+    # Neither a workload nor a repeat is on one device only.
+    assert places["alpha", "1"] == places["beta", "2"] != places["alpha", "2"] == places["beta", "1"]
+    table = (untouched.results / "tables/summary.md").read_text()
+    assert "measured on 2 devices of this product; every ratio is of one device" in table
+
+
+def test_a_part_is_remeasured_where_it_was(finished_on_two: Checkout) -> None:
+    assert finished_on_two.run().ok().jobs == {}
+    cells = ["mps/alpha/2/2", "mig/beta/2/1"]
+    before = [device_of(finished_on_two, cell) for cell in cells]
+    finished_on_two.delete(*cells)
+    assert finished_on_two.run().ok().jobs == measured(cells)
+    assert [device_of(finished_on_two, cell) for cell in cells] == before
+
+
+def test_a_device_more_keeps_every_cell_where_it_is(finished_on_two: Checkout) -> None:
+    before = {cell: device_of(finished_on_two, cell) for cell in CELLS}
+    result = finished_on_two.run(config=["simulated={devices: 3}", "repeats=3"]).ok()
+    assert result.cells == {f"{cell[:-1]}3" for cell in CELLS}
+    assert {cell: device_of(finished_on_two, cell) for cell in CELLS} == before
+    new = {device_of(finished_on_two, cell) for cell in result.cells}
+    assert len(new - set(before.values())) == 1
+
+
+def test_a_device_that_fails_leaves_its_blocks_to_the_other(untouched: Checkout) -> None:
+    untouched.run("results/nodes/device.json", study=TWO).ok()
+    device = json.loads((untouched.results / "nodes/device.json").read_text())
+    first, (second,) = device["node"]["device"], device["others"]
+    outage = untouched.results / f".sharebench/node/{second}/outage.json"
+    outage.parent.mkdir(parents=True, exist_ok=True)
+    outage.write_text('{"cells_left": 0}')
+    broken = untouched.run(study=TWO)
+    assert broken.code == 1
+    assert "device 1 is down, the next run leaves it out: NodeError: the simulated device does not answer" in broken.out
+    done = untouched.cells()
+    assert {device_of(untouched, cell) for cell in done} == {first} and len(done) == len(CELLS) / 2
+    again = untouched.run(study=TWO).ok()
+    assert again.jobs == {**measured(CELLS - done), **tabled({"/".join(cell.split("/")[:2]) for cell in CELLS})}
+    assert {device_of(untouched, cell) for cell in CELLS} == {first}
+
+
+@needs_two_cores
+def test_devices_measure_at_the_same_time_and_nothing_else_does(untouched: Checkout) -> None:
+    untouched.run(study="two_devices.yaml").ok()
+    records = [untouched.record(cell) for cell in sorted(untouched.cells())]
+    assert len(records) == 6
+    windows: dict[str, list[tuple[float, float]]] = {}
+    for record in records:
+        window = record["window"]
+        windows.setdefault(record["node"]["device"], []).append(
+            (window["start_epoch_seconds"], window["end_epoch_seconds"])
+        )
+    one, other = windows.values()
+    assert any(overlap(a, b) for a, b in product(one, other))
+    assert not any(overlap(a, b) for own in (one, other) for a in own for b in own if a is not b)
+    # Tenants keep to the cores of their device.
+    cores = {record["node"]["device"]: set(record["node"]["details"]["cores_used"]) for record in records}
+    first, second = cores.values()
+    assert first and second and not first & second
+    for record in records:
+        masks = [set(tenant["cpu"]["affinity"]) for tenant in record["tenants"]]
+        assert all(mask <= cores[record["node"]["device"]] for mask in masks)
+    jobs = list(jobs_in_time(untouched))
+    measuring = [(start, end) for rule, start, end in jobs if rule == "run_cell"]
+    others = [(rule, (start, end)) for rule, start, end in jobs if rule not in ("run_cell", "configure_node")]
+    assert not [rule for rule, span in others if any(overlap(span, own) for own in measuring)]
+
+
+def test_the_plan_says_how_many_devices_and_how_long(untouched: Checkout) -> None:
+    text = " ".join(untouched.run("plan", study=TWO).ok().out.split())
+    assert "on node simulated, 2 devices at once: " in text
+    assert "devices at the same time 0: 6 cells, 1: 6 cells" in text
+
+
+def test_interrupted_on_two_devices_nothing_is_left(untouched: Checkout) -> None:
+    untouched.edit("two_devices.yaml", "[product]", "[held]")
+    untouched.edit("two_devices.yaml", "product: {module: matmul, params: {size: 32},", "held: {module: held,")
+    hold = untouched.root / "tmp/hold"
+    hold.touch()
+    running = untouched.start(study="two_devices.yaml", environment={"SHAREBENCH_TEST_HOLD": str(hold)})
+
+    def devices() -> set[str]:
+        found = set()
+        for process in untouched.processes():
+            with contextlib.suppress(psutil.Error):
+                if "SHAREBENCH_TENANT" in (environment := process.environ()):
+                    found.add(environment["SHAREBENCH_DEVICE"])
+        return found
+
+    running.wait_for(lambda: devices() == {"0", "1"}, "tenants on both devices")
+    running.signal(2, group=True)
+    assert running.wait().code != 0
+    assert untouched.processes() == [] and untouched.scratch() == []
+    hold.unlink()
+    assert len(untouched.run(study="two_devices.yaml").ok().cells) == 6
