@@ -24,10 +24,12 @@ SUITE = "bookworm"
 # mount: for `mps-control-daemon mount-shm`
 PACKAGES = "python3,python3-numpy,python3-prometheus-client,python3-aiohttp,mount"
 REGISTRY = "testbed.local"  # does not exist, so that nothing is ever pulled
-NAMES = ("pause", "python", "nvidia", "mig", "dra")
-PAUSE, PYTHON, GPU, MIG, DRA = (f"{REGISTRY}/{name}:1" for name in NAMES)
+NAMES = ("pause", "python", "nvidia", "mig", "dra", "httpbin")
+PAUSE, PYTHON, GPU, MIG, DRA, HTTPBIN = (f"{REGISTRY}/{name}:1" for name in NAMES)
 # Of programs that only some clusters need.
-FURTHER = {MIG: programs.MIG, DRA: programs.DRA}
+FURTHER = {MIG: programs.MIG, DRA: programs.DRA, HTTPBIN: programs.HTTPBIN}
+# As from its project, with nothing else in it: image -> entrypoint.
+FROM_SCRATCH = {HTTPBIN: ("/usr/bin/go-httpbin",)}
 STANDINS = Path(__file__).parent / "standins"
 SHARED_STANDINS = Path(__file__).parents[2] / "standins"
 
@@ -167,7 +169,8 @@ def further_archive(image: str) -> Path:
     binaries = programs.obtain(program)
     with locked("images"):
         files = _with_standins(binaries) if program.nvml else _of_programs(binaries)
-        return _archived(program.name, [Image(image, files)])
+        entry = FROM_SCRATCH.get(image, ())
+        return _archived(program.name, [Image(image, files, on_root=not entry, entry=entry)])
 
 
 def build_all() -> None:

@@ -116,6 +116,8 @@ CDI_HOOK = Program(
     "cdi-hook", (sources.TOOLKIT,), ("nvidia-cdi-hook",), _commands(sources.TOOLKIT, "nvidia-cdi-hook"), nvml=True
 )
 HELM = Program("helm", (sources.HELM,), ("helm",), _commands(sources.HELM, "helm"))
+# A server that knows nothing of us.
+HTTPBIN = Program("httpbin", (sources.HTTPBIN,), ("go-httpbin",), _commands(sources.HTTPBIN, "go-httpbin"))
 FAKE_PLUGIN = Program("fake-plugin", _KUBERNETES, ("fake-plugin",), ("./fake-plugin",))
 PROMETHEUS = Program(
     "prometheus",
@@ -159,9 +161,11 @@ def _write_module(program: Program, folder: Path) -> None:
         lines += [f"require {module} {version}", f"replace {module} => {module} {version}"]
         # What else lies in its repository is published with its version, of Kubernetes v1.N as v0.N.
         beside = [each["Old"]["Path"] for each in described.get("Replace") or () if "Version" not in each["New"]]
-        theirs = re.sub(r"^v1\.", "v0.", version)
-        lines += [f"replace {path} => {path} {theirs}" for path in beside]
-        sums += f"{module} {version} {digest}\n{(source / 'go.sum').read_text()}"
+        of_those = re.sub(r"^v1\.", "v0.", version)
+        lines += [f"replace {path} => {path} {of_those}" for path in beside]
+        # One that needs no other module has no sums.
+        theirs = (source / "go.sum").read_text() if (source / "go.sum").exists() else ""
+        sums += f"{module} {version} {digest}\n{theirs}"
     shutil.copytree(OWN, folder, dirs_exist_ok=True)
     (folder / "go.mod").write_text("\n".join(lines) + "\n")
     (folder / "go.sum").write_text(sums)
