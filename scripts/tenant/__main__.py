@@ -57,6 +57,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--streams", type=_count, help="be that number of tenants in one process, each on its own stream"
     )
+    parser.add_argument("--program", choices=("server", "exit"), help="measure the container next to this one so")
     parser.add_argument("--load", type=_json_object, default={}, help="arrival, rate_hz, queue_limit, seed, JSON")
     parser.add_argument("--warmup", type=_json_object, default={}, help="the rule of steadiness, JSON")
     parser.add_argument("--exposition", type=_json_object, default={}, help="cell, buckets of the metrics, JSON")
@@ -80,6 +81,15 @@ def _announce(ports: list[int]) -> None:
 def _run(arguments: argparse.Namespace, states: list[State]) -> NoReturn:
     from tenant import startup
 
+    if arguments.program:
+        from tenant.exiting import Exiting
+        from tenant.program import Program
+
+        if arguments.program == "exit":
+            states[0].measurement, states[0].status = Exiting(Program()), "ready"
+            while True:
+                signal.pause()
+        states[0].program = Program()
     tenants = startup.load(arguments)
     # With numpy, whose import is the workload's part of start-up.
     from tenant.contract import Rule

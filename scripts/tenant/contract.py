@@ -317,6 +317,19 @@ class ProcessView(TypedDict):
     visible_devices: str | None
 
 
+class SeenToItsEnd(TypedDict):
+    """What the container next to a program that runs to its end saw of it, times by the node's monotonic clock."""
+
+    started_ns: int | None
+    ended_ns: int | None
+    cpu: CpuUse | None
+    memory_bytes: int | None
+    outside: ProcessView | None
+    view: View | None
+    python: str
+    platform: str
+
+
 class TenantReport(Measured):
     """What a tenant delivers at the end of a window: GET /record, and for a user program what the driver saw.
 

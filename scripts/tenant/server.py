@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import parse_qs, urlsplit
 
 from tenant import FIRST_LINE_NS
@@ -22,8 +22,11 @@ from tenant.failures import RefusedError
 if TYPE_CHECKING:
     # It brings numpy along, whose import is a part of start-up that is timed while the server already
     # listens.
+    from tenant.contract import TenantReport
+    from tenant.exiting import Exiting
     from tenant.gpu.telemetry import Sampling
     from tenant.measure import Measurement
+    from tenant.program import Program
 
 LONGEST_BODY_BYTES = 10_000
 LONGEST_DEADLINE_SECONDS = 1e6
@@ -33,14 +36,18 @@ LONGEST_DEADLINE_SECONDS = 1e6
 class State:
     """What the loop's and the HTTP threads share; `status` is loading, warming, ready or failed.
 
-    `measurement` is there once the workload is loaded, `sampling` while the GPU is sampled for the driver.
+    `measurement` is there once the workload is loaded, `sampling` while the GPU is sampled for the driver, `program`
+    next to a user's container.
     """
 
     status: str = "loading"
-    measurement: Measurement | None = None
+    measurement: Measurement | Exiting | None = None
+    program: Program | None = None
+    begins_ns: int | None = None
+    """When the last window began, or will."""
     sampling: Sampling | None = None
 
-    def loaded(self) -> Measurement:
+    def loaded(self) -> Measurement | Exiting:
         """The measurement. Raises RefusedError while there is none."""
         if self.measurement is None:
             raise RefusedError("the tenant is not ready")
@@ -71,7 +78,9 @@ def _json(document: Mapping[str, object], code: int = HTTPStatus.OK) -> Reply:
 
 
 def _healthz(state: State, _request: Request) -> Reply:
-    return _json({"status": state.status})
+    if state.program is None or state.status != "loading":
+        return _json({"status": state.status})
+    return _json({"status": state.status, "listens": state.program.listening()})
 
 
 def _readyz(state: State, request: Request) -> Reply:
@@ -108,7 +117,15 @@ def _window(state: State, request: Request) -> Reply:
     if iterations is not None and (type(iterations) is not int or iterations < 1):
         raise MalformedError("iterations must be an integer above 0")
     state.loaded().set_window(start_ns, end_ns, iterations)
+    state.begins_ns = start_ns
+    if state.program is not None:
+        state.program.watch(start_ns, end_ns)
     return _json({"accepted": True})
+
+
+def _begun(state: State, _request: Request) -> Reply:
+    has_begun = state.begins_ns is not None and time.monotonic_ns() >= state.begins_ns
+    return _json({"begun": has_begun}, HTTPStatus.OK if has_begun else HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 def _deadline_seconds(request: Request) -> float:
@@ -122,7 +139,8 @@ def _deadline_seconds(request: Request) -> float:
 
 
 def _record(state: State, request: Request) -> Reply:
-    return _json(state.loaded().wait_record(_deadline_seconds(request)))
+    report = state.loaded().wait_record(_deadline_seconds(request))
+    return _json(report if state.program is None else state.program.completed(cast("TenantReport", report)))
 
 
 def _digest(state: State, request: Request) -> Reply:
@@ -149,6 +167,7 @@ def _end_telemetry(state: State, _request: Request) -> Reply:
 
 Answer = Callable[[State, Request], Reply]
 OPEN: dict[tuple[str, str], Answer] = {
+    ("GET", "/begun"): _begun,
     ("GET", "/healthz"): _healthz,
     ("GET", "/readyz"): _readyz,
     ("GET", "/metrics"): _metrics,

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 DEVICE_FOLDER = Path("/dev")
 
 
-def _nodes() -> list[str]:
+def _nodes(folder: Path) -> list[str]:
     """NVIDIA's device files, those of MIG instances (`nvidia-caps/…`) too, sorted."""
-    found = [*DEVICE_FOLDER.glob("nvidia[0-9]*"), *DEVICE_FOLDER.glob("nvidia-caps/nvidia-cap[0-9]*")]
-    return sorted(str(path.relative_to(DEVICE_FOLDER)) for path in found)
+    found = [*folder.glob("nvidia[0-9]*"), *folder.glob("nvidia-caps/nvidia-cap[0-9]*")]
+    return sorted(str(path.relative_to(folder)) for path in found)
 
 
-def granted_view(environment: Mapping[str, str] = os.environ) -> View | None:
-    """The record's `view` of a tenant in a pod as its environment has it; None elsewhere.
+def granted_view(environment: Mapping[str, str] = os.environ, devices: Path | None = None) -> View | None:
+    """The record's `view` of a tenant in a pod, as its environment and its device files have it; None elsewhere.
 
     A device is known by the digest of its id, as in `tenant.gpu.cuda`; None where the variable names no single one.
     Where devices come by CDI it names none: CUDA (`tenant.gpu.cuda`) or NVML (`tenant.gpu.nvml`) know better.
@@ -55,7 +55,7 @@ def granted_view(environment: Mapping[str, str] = os.environ) -> View | None:
         "over_limit_refused": None,
         "mps_pipe": environment.get(PIPE_VARIABLE),
         "is_mig": None if device in NO_DEVICE else device.startswith("MIG-"),
-        "nodes": _nodes(),
+        "nodes": _nodes(DEVICE_FOLDER if devices is None else devices),
     }
     if shown := [name for name in environment.get(SHOWN_VARIABLE, "").split(",") if name]:
         found["variables"] = {name: environment.get(name) for name in shown}

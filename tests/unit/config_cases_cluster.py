@@ -54,7 +54,31 @@ CLUSTER: dict[str, tuple[dict[str, Any], list[str]]] = {
     # the node, its strategies, and how tenants get to its GPU
     "program in a cluster": (
         KUBERNETES | {"workloads": ["matmul", "served"]} | {f"{W}.served": {"kind": "http", "command": ["x"]}},
-        ["workloads:", "'served'", "'kubernetes'", "kind: http runs on a host only so far", "leave it out", "cpu"],
+        ["workloads:", "'served'", "'kubernetes'", "without a container", "give it an image, or a manifest"],
+    ),
+    "a container on a host": (
+        {"workloads": ["served"], f"{W}.served": {"kind": "http", "image": "x"}},
+        ["workloads:", "'served'", "on a host, which runs no images", "give it a command", "node: kubernetes"],
+    ),
+    "two containers": (
+        KUBERNETES | {"workloads": ["served"], f"{W}.served": {"kind": "http", "image": "x", "manifest": "y"}},
+        [f"{W}.served:", "has an image and a manifest", "keep one"],
+    ),
+    "a container without its manifest": (
+        KUBERNETES | {"workloads": ["served"], f"{W}.served": {"kind": "http", "manifest": "no.yaml"}},
+        [f"{W}.served.manifest:", "'no.yaml' is not a file"],
+    ),
+    "a path of this machine in a container": (
+        KUBERNETES | {"workloads": ["s"], f"{W}.s": {"kind": "http", "image": "x", "command": ["{here}/x"]}},
+        ["workloads:", "'s'", "no container knows {here}", "write a path of the image"],
+    ),
+    "a container next to a url": (
+        {f"{W}.served": {"kind": "http", "image": "x", "url": "http://a:1"}},
+        [f"{W}.served:", "has a container and a url", "keep the one"],
+    ),
+    "an overlay of no pod": (
+        KUBERNETES | {"kubernetes.pod": {"nodeSelector": {"a": "b"}}},
+        ["kubernetes.pod:", "'nodeSelector'", "does not belong to a pod, which has metadata and spec"],
     ),
     "an interval by the device plugin": (
         KUBERNETES | {f"{S}.time-slicing.interval": "long"},

@@ -33,7 +33,7 @@ def admits(hint: Any, annotation: Any) -> bool:
         return is_same and all(map(admits, get_args(hint), get_args(annotation)))
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return is_typeddict(hint) and agrees(hint, annotation)
-    return bool(hint is annotation)
+    return hint is object or bool(hint is annotation)
 
 
 def agrees(typed: Any, model: type[BaseModel]) -> bool:

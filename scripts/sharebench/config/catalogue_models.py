@@ -10,6 +10,7 @@ from sharebench.config.values import (
     Count,
     Flag,
     Free,
+    Image,
     List,
     Matching,
     Maybe,
@@ -311,6 +312,11 @@ class Workload(Section):
     folder that snakemake runs in; a cell depends on files below it), `{python}` (the tenants' interpreter),
     `{replicas}` (how many tenants there are) and `{fraction}` (1/replicas, or the memory that the strategy allows the
     tenant, as a fraction) are filled in."""
+    image: Maybe[Image] = None
+    """Of kind `command` and `http`, in a cluster: the user's [image](../docs/your-own-workload.md#in-pods), as it is.
+    `command` takes the place of its entrypoint, `null` keeps that; `port` is 8080 by default."""
+    manifest: Maybe[Name] = None
+    """The same: file with a Pod, or an object with a pod template such as a Deployment, in place of `image`."""
     url: Maybe[Name] = None
     """Of kind `http`: a server that runs already, as `http://host:port`, in place of a `command`."""
     port: Maybe[Numeric[Annotated[int, Field(ge=1, le=65535)]]] = None

@@ -334,12 +334,8 @@ def _used_workloads(config: Config, kind: str) -> Iterator[str]:
     for asked, name in _tenants_workloads(config):
         entry = config.workload_catalogue[name]
         key = sweeps.key(name, entry)
-        if kind == "kubernetes" and entry.is_program:
-            yield (
-                f"{asked}: {name!r} is impossible on the node 'kubernetes': kind: {entry.kind} runs on a host only "
-                "so far; leave it out, or set node to one that can: cpu, nvidia"
-            )
-            continue
+        if kind in ("cpu", "nvidia", "kubernetes") and entry.is_program:
+            yield from programs.misplaced(asked, name, entry, in_pods=kind == "kubernetes")
         if kind == "simulated" and entry.until is not None:
             yield f"{asked}: {name!r} {ONCE}, which 'simulated' cannot model; leave it out, or use a kind: job"
         if kind == "simulated" and entry.simulated is None:

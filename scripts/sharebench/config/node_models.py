@@ -4,12 +4,13 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, JsonValue, Tag
 
 from sharebench.config.values import (
     Count,
     Flag,
     Free,
+    Image,
     List,
     Matching,
     Maybe,
@@ -49,7 +50,7 @@ Namespace = Annotated[
 ]
 Url = Annotated[str, Matching("https?://.+", "is not a URL; write it as http://localhost:9090")]
 Percent = Numeric[Annotated[float, Field(gt=0, le=100)]]
-Image = Annotated[str, Field(min_length=1), Matching(r"\S*", "cannot be an image: it holds a space")]
+PodPart = Annotated[str, Matching("(metadata|spec)", "does not belong to a pod, which has metadata and spec")]
 Cpus = Annotated[str, Matching(r"[0-9]+(\.[0-9]+)?m?", "is not a number of CPUs; write 2, 0.5 or 500m")]
 Memory = Annotated[
     str, Matching(r"[0-9]+(\.[0-9]+)?([kMGT]|[KMGT]i)?", "is not an amount of memory; write 8Gi, 512Mi or 2G")
@@ -164,6 +165,11 @@ class Kubernetes(Section):
     """[Image](../docs/cluster/install.md#image) of the tenants."""
     python: Name = "python3"
     """Interpreter in the image."""
+    client_image: Maybe[Image] = None
+    """[Image](../docs/your-own-workload.md#in-pods) of what runs next to a user's container; `null` takes `image`."""
+    pod: Free[PodPart, JsonValue] = {}
+    """`metadata` and `spec` that every tenant's pod gets on top, merged as `kubectl patch` does
+    ([examples](../docs/your-own-workload.md#what-else-a-pod-needs)). The container with the GPU is `tenant`."""
     device: Literal["cuda", "cpu"] = "cuda"
     """What the tenants work on: `cuda` is the GPU; `cpu` leaves it alone, for a test bed."""
     reach: Literal["auto", "pod-ip", "port-forward"] = "auto"

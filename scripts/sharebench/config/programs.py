@@ -52,11 +52,30 @@ def _is_given(option: str, value: Any) -> bool:
     return value not in (None, False, "together")
 
 
+def misplaced(asked: str, name: str, entry: Workload, in_pods: bool) -> Iterator[str]:
+    """Why a program cannot run on a host, or in pods, for lack of a command or an image."""
+    what = f"{asked}: {name!r} is impossible"
+    if not in_pods and entry.command is None and entry.url is None:
+        yield f"{what} on a host, which runs no images; give it a command, or set node: kubernetes"
+    if in_pods and entry.image is None and entry.manifest is None:
+        yield f"{what} on the node 'kubernetes' without a container; give it an image, or a manifest"
+    if in_pods and (used := [each for each in ("{here}", "{python}") if each in " ".join(entry.command or ())]):
+        yield f"{what} on the node 'kubernetes': no container knows {used[0]}; write a path of the image"
+    if in_pods and entry.kind == "command" and entry.until is None:
+        yield f"{what} on the node 'kubernetes': metrics of a command are scraped on a host only so far; leave it out"
+
+
 def _command_problems(key: str, entry: Workload) -> Iterator[str]:
     command = entry.command
+    if entry.image is not None and entry.manifest is not None:
+        yield f"{key}: has an image and a manifest; keep one"
     if entry.kind == "http" and entry.url is not None:
         if command is not None:
             yield f"{key}: has a command and a url; keep the one that answers the requests"
+        if entry.image is not None or entry.manifest is not None:
+            yield f"{key}: has a container and a url; keep the one that answers the requests"
+        return
+    if command is None and (entry.image is not None or entry.manifest is not None):
         return
     if command is None:
         also = " or a url" if entry.kind == "http" else ""
@@ -162,6 +181,8 @@ def _length_problems(key: str, length: Length) -> Iterator[str]:
 
 def missing_files(key: str, entry: Workload) -> Iterator[str]:
     """Files of the study that a catalogue entry names and that are not there."""
+    if entry.manifest is not None and not Path(entry.manifest).is_file():
+        yield f"{key}.manifest: {entry.manifest!r} is not a file; its path begins where snakemake runs"
     for word in entry.command or ():
         path = word.removeprefix(HERE)
         if word.startswith(HERE) and "{" not in path and not Path(path).exists():

@@ -18,15 +18,15 @@ HERE = "{here}/"
 UNIT_SECONDS = {"seconds": 1.0, "milliseconds": 1e-3, "microseconds": 1e-6, "nanoseconds": 1e-9}
 # The keys of a catalogue entry about how each kind is run.
 OF_KIND: Mapping[str, tuple[str, ...]] = {
-    "command": ("command", "port", "ready", "metrics", "start"),
-    "http": ("command", "url", "port", "ready", "request", "stream", "start"),
+    "command": ("command", "image", "manifest", "port", "ready", "metrics", "start"),
+    "http": ("command", "image", "manifest", "url", "port", "ready", "request", "stream", "start"),
 }
 # The keys of a request that name a file.
 FILES = ("body_file", "body_lines")
 # Left out of specs where they are so: cells from before these keys stay as they are.
-LATER = {"start": "together", "body_lines": None, "tokens": None}
+LATER = {"start": "together", "body_lines": None, "tokens": None, "image": None, "manifest": None}
 # The same of a command that runs to its end.
-TO_ITS_END = ("command", "port", "until", "job")
+TO_ITS_END = ("command", "image", "manifest", "port", "until", "job")
 
 
 def is_program(entry: WorkloadEntry | WorkloadSpec) -> bool:
@@ -47,6 +47,7 @@ def spec_of(entry: WorkloadEntry) -> dict[str, Any]:
     keys = TO_ITS_END if runs_to_its_end(entry) else OF_KIND[entry["kind"]]
     kept = _without_defaults({key: value for key, value in entry.items() if key in keys})
     named = [word.removeprefix(HERE) for word in entry["command"] or () if word.startswith(HERE)]
+    named += [entry["manifest"]] if entry["manifest"] is not None else []
     if entry["kind"] == "http":
         kept["request"] = _without_defaults(kept["request"])
         named += [name for key in FILES if (name := kept["request"].get(key))]

@@ -171,6 +171,8 @@ class WorkloadSpec(TypedDict):
     module: NotRequired[str]
     simulated: NotRequired[ModelSpec]
     command: NotRequired[list[str] | None]
+    image: NotRequired[str | None]
+    manifest: NotRequired[str | None]
     url: NotRequired[str | None]
     port: NotRequired[int | None]
     ready: NotRequired[ReadySpec]

@@ -64,6 +64,8 @@ class WorkloadEntry(_Class):
     until: Literal["exit"] | None
     module: str | None
     command: list[str] | None
+    image: str | None
+    manifest: str | None
     url: str | None
     port: int | None
     ready: ReadySpec
@@ -138,6 +140,8 @@ class KubernetesOptions(TypedDict):
     access: Access
     image: str
     python: str
+    client_image: str | None
+    pod: dict[str, object]
     device: Literal["cuda", "cpu"]
     reach: Literal["auto", "pod-ip", "port-forward"]
     resources: Resources

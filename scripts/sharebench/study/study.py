@@ -258,7 +258,8 @@ class Study:
             options = {"may_change": options["may_change"]}
         if self.node_kind == "kubernetes":
             # As do cluster and node, and the way to reach them.
-            options = {key: options[key] for key in ("device", "image", "python", "resources")}
+            later = [key for key in ("client_image", "pod") if options[key]]
+            options = {key: options[key] for key in ("device", "image", "python", "resources", *later)}
         return {"kind": self.node_kind, "options": options}
 
     def _strategy(self, name: str, replicas: int) -> StrategySpec:

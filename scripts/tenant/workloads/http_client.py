@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import os
 import resource
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -179,14 +180,16 @@ def create(params: Params, device: str) -> HttpClient:
 
 
 class Note:
-    """A line for the driver, which reads it when time is up."""
+    """A line for the driver, which reads it when time is up: in a file, or in the log of a pod."""
 
     def __init__(self, path: str | None) -> None:
         self._path = None if path is None else Path(path)
         self._said = ""
 
     def say(self, line: str) -> None:
-        if self._path is not None and line != self._said:
+        if line != self._said and self._path is None:
+            print(line, file=sys.stderr, flush=True)
+        elif line != self._said and self._path is not None:
             part = self._path.with_suffix(".part")
             part.write_text(line)
             part.replace(self._path)

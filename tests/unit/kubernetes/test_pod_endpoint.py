@@ -406,7 +406,13 @@ def test_a_pod_that_cannot_be_reached_is_not_a_tenant_that_hangs(
     access: Any = None
     given = {"timeouts": timeouts, "loads": [{}]}
     tenants = PodTenants(
-        api=server.api, place=place, spec={}, settings=given, read_node=lambda: {}, reach="port-forward", access=access
+        api=server.api,
+        place=place,
+        spec={"workload": {"kind": "loop"}},
+        settings=given,
+        read_node=lambda: {},
+        reach="port-forward",
+        access=access,
     )
     tenants.names = ["sharebench-abc-0"]
     tenants.watcher.start()

@@ -30,7 +30,8 @@ UNIT = PodNeeds(limits={"nvidia.com/gpu": "1"})
 
 
 def pod(needs: PodNeeds = UNIT, **options: Any) -> dict[str, Any]:
-    return manifest.pod(place(**options), OWNER, 2, ["python3"], needs, "secret", 60)
+    there = place(**options)
+    return manifest.pod(there, OWNER, 2, [manifest.own_tenant(["python3"], needs, "secret", there.options)], needs, 60)
 
 
 def test_restricted_pod_security() -> None:

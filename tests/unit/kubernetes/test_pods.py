@@ -73,7 +73,13 @@ def make() -> Iterator[Make]:
         given: Any = api
         access: Any = None
         tenants = PodTenants(
-            api=given, place=place, spec={}, settings=settings, read_node=lambda: {}, reach="pod-ip", access=access
+            api=given,
+            place=place,
+            spec={"workload": {"kind": "loop"}},
+            settings=settings,
+            read_node=lambda: {},
+            reach="pod-ip",
+            access=access,
         )
         tenants.names = [f"sharebench-abc-{index}" for index in range(count)]
         tenants.watcher.start()

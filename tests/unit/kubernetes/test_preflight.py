@@ -37,6 +37,8 @@ class Cluster(FakeCluster):
     def __init__(self) -> None:
         super().__init__()
         self.patience_seconds = 60.0
+        self.dry_run: list[dict[str, Any]] = []
+        self.against: ApiRefused | None = None
         self.refused: set[tuple[str, str]] = set()
         self.hidden: set[str] = set()
         self.asked: set[tuple[str, str, str | None]] = set()
@@ -50,7 +52,13 @@ class Cluster(FakeCluster):
             raise ApiRefused(403, "not allowed")
         return super().find(path)
 
-    def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    def create(self, path: str, body: dict[str, Any], **query: Any) -> dict[str, Any]:
+        if path.endswith("/pods"):
+            assert query == {"dryRun": "All", "fieldValidation": "Strict"}, "preflight changes nothing"
+            self.dry_run.append(body)
+            if self.against is not None:
+                raise self.against
+            return body
         assert path == REVIEWS, "preflight changes nothing"
         asked = body["spec"]["resourceAttributes"]
         self.asked.add((asked["verb"], asked["resource"], asked.get("name")))
@@ -375,3 +383,30 @@ def test_the_driver_and_its_account_are_in_one_namespace() -> None:
     assert job["spec"]["backoffLimit"] == 0
     # the shell must hand its process on, or the end of the pod would not reach the pipeline
     assert "exec .venv/bin/snakemake" in pod["containers"][0]["command"][-1]
+
+
+@pytest.mark.parametrize(
+    ("overlay", "against", "words", "is_fit"),
+    [
+        ({"runtimeClassName": "nvidia"}, None, "accepted", True),
+        ({"hostNetwork": True}, None, "accepted; less strict than restricted: hostNetwork", True),
+        ({"nodeSelecter": {}}, ApiRefused(400, 'unknown field "spec.nodeSelecter"'), "refused: unknown field", False),
+        ({"hostPID": True}, ApiRefused(403, "violates PodSecurity restricted"), "refused: violates PodSecurity", False),
+        ({"a": {}}, ApiRefused(403, "not allowed: create pods"), None, True),
+    ],
+)
+def test_an_overlay_is_tried_out(
+    cluster: Cluster, overlay: dict[str, Any], against: ApiRefused | None, words: str | None, is_fit: bool
+) -> None:
+    cluster.against = against
+    study = study_of(STUDY | {"kubernetes": {"pod": {"spec": overlay}}})
+    lines, found = preflight.inspect(study)
+    text = re.sub(r"\s+", " ", "\n".join(lines))
+    assert (words is None or words in text, found) == (True, is_fit), text
+    tried = cluster.dry_run[0]
+    assert tried["spec"].items() >= overlay.items()
+
+
+def test_without_an_overlay_and_a_container_no_pod_is_tried_out(cluster: Cluster) -> None:
+    assert "pods:" not in inspected()[0]
+    assert cluster.dry_run == []

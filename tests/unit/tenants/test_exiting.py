@@ -197,7 +197,7 @@ def test_what_a_program_said_last_tells_that_it_had_no_memory(said: str, status:
         ),
         (
             {f"{W}.mine": exiting(""), "workloads": ["mine"], "node": "kubernetes"},
-            "'mine' is impossible on the node 'kubernetes': kind: command runs on a host only",
+            "'mine' is impossible on the node 'kubernetes' without a container; give it an image",
         ),
     ],
     ids=["metrics", "ready", "port", "iterations", "loop", "pair", "mix", "simulated", "kubernetes"],

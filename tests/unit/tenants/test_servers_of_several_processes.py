@@ -23,7 +23,7 @@ from sharebench.nodes.host.nvidia_evidence import Target, collect
 from sharebench.nodes.host.nvml import Occupant
 from sharebench.nodes.host.processes import ProcessTenants
 from sharebench.nodes.host.programs.process_tree import ProcessTree
-from sharebench.nodes.host.programs.tenants import memory_fraction
+from sharebench.nodes.programs import memory_fraction
 from sharebench.study.cells import Cell
 from tenant import requests
 from tenant.load import BEFORE, WINDOW

@@ -22,7 +22,9 @@ from sharebench.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.nodes.kubernetes.cluster.lease import NodeLease
 from sharebench.nodes.kubernetes.cluster.nvidia_stack import labels_of
 from sharebench.nodes.kubernetes.pods.manifest import Place
-from sharebench.nodes.kubernetes.pods.tenants import PodTenants, sweep
+from sharebench.nodes.kubernetes.pods.overlay import loosened_by
+from sharebench.nodes.kubernetes.pods.tenants import PodTenants
+from sharebench.nodes.kubernetes.pods.watch import sweep
 from sharebench.nodes.kubernetes.seen_gpu import SeenGpu
 from sharebench.nodes.limits import within_limits
 from sharebench.nodes.node import Node
@@ -135,6 +137,7 @@ class ClusterNode(Node):
             label = f"{'mock GPU' if 'mock' in product.lower() else 'GPU idle'}, CPU work in pods"
         driver = [labels.get(f"nvidia.com/cuda.driver.{part}") for part in ("major", "minor", "rev")]
         plugin = self.cluster.installed.plugin
+        loose = loosened_by(self.cluster.options["pod"])
         return {
             "kind": self.kind,
             "device": machine if self.is_mock else (device_digest(uuid) if uuid else self._seen.device or machine),
@@ -155,7 +158,8 @@ class ClusterNode(Node):
                 "kubernetes": info["kubeletVersion"],
                 "container_runtime": info["containerRuntimeVersion"],
                 "kernel": info["kernelVersion"],
-            },
+            }
+            | ({"pods_less_strict_than_restricted": loose} if loose else {}),
         }
 
     @cached_property
@@ -182,8 +186,11 @@ class ClusterNode(Node):
             limits = limits_of(strategy.limits(len(grants)), 0)
             if strategy.mechanisms[0] != "mig" and strategy.pod is None:
                 memory_bytes = self._memory_bytes(self.cluster.read())
-                for grant, view in zip(grants, views, strict=True):
-                    evidence += within_limits(limits, self._seen.sm_count, memory_bytes, view, f"tenant {grant.index}")
+                for grant, view, record in zip(grants, views, records, strict=True):
+                    # Of a user's container, SMs and memory are not seen from outside.
+                    if "measured_by" not in record:
+                        source = f"tenant {grant.index}"
+                        evidence += within_limits(limits, self._seen.sm_count, memory_bytes, view, source)
             self._seen.look(views, limits)
         is_well = all(map(ended_well, records)) and all(item["holds"] for item in evidence)
         if access.runs_mps and "mps" in strategy.mechanisms and is_well:

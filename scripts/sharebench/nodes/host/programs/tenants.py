@@ -1,7 +1,6 @@
 """Tenants that are user programs: one that measures itself, or a server that a client of the driver's measures."""
 
 import errno
-import math
 import os
 import shutil
 import socket
@@ -14,8 +13,7 @@ from typing import Any
 
 from sharebench.core.files import SCRIPTS
 from sharebench.core.programs import CLIENT, FILES, is_program, texts_of_request
-from sharebench.core.spec import Spec, WorkloadSpec, limits_of, runs_to_its_end, workload_of
-from sharebench.core.strategies import of_spec
+from sharebench.core.spec import WorkloadSpec, runs_to_its_end, workload_of
 from sharebench.nodes.contract import Grant, NodeError
 from sharebench.nodes.host.launch import (
     Context,
@@ -31,6 +29,7 @@ from sharebench.nodes.host.launch import (
 from sharebench.nodes.host.programs.endpoints import ScrapedEndpoint, ServedEndpoint
 from sharebench.nodes.host.programs.process_tree import ProcessTree
 from sharebench.nodes.host.programs.to_its_end import LAUNCHER, Ending, ExitEndpoint
+from sharebench.nodes.programs import filled, placeholders
 from tenant.contract import TOKEN_VARIABLE, Rule, unusable
 
 PORT_VARIABLE = "SHAREBENCH_PORT"
@@ -77,16 +76,6 @@ def refuse_taken(port: int) -> None:
             raise NodeError(f"port {port} is in use by another program on this host; end that, or use another port")
 
 
-def memory_fraction(spec: Spec, index: int) -> float:
-    """What tenant `index` may take of the memory that it sees: its limit, else an even part with those that share it.
-
-    A MIG instance is all that its tenants see.
-    """
-    if (percent := limits_of(spec["strategy"]["limits"], index).memory_percent) is not None:
-        return percent / 100
-    return 1 / math.ceil(spec["replicas"] / of_spec(spec["strategy"]).groups(spec["replicas"]))
-
-
 class ProgramTenant(TenantKind):
     has_exit_codes = False
 
@@ -103,17 +92,8 @@ class ProgramTenant(TenantKind):
 
     def filled(self, word: str) -> str:
         """A word of the command with what stands in place of its placeholders."""
-        values = {
-            "port": self.port,
-            "index": self.index,
-            "replicas": self.context.spec["replicas"],
-            "fraction": f"{memory_fraction(self.context.spec, self.index):.6g}",
-            "here": Path.cwd(),
-            "python": self.context.python,
-        }
-        for name, value in values.items():
-            word = word.replace(f"{{{name}}}", str(value))
-        return word
+        own = {"port": self.port, "here": Path.cwd(), "python": self.context.python}
+        return filled(word, placeholders(self.context.spec, self.index) | own)
 
     def program(self) -> Program:
         argv = [self.filled(word) for word in self.workload["command"] or ()]

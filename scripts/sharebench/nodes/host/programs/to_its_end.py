@@ -14,11 +14,12 @@ import psutil
 
 from sharebench.core.spec import WorkloadSpec
 from sharebench.core.units import NS
-from sharebench.nodes.contract import NodeError, TenantsFailed, bucket, classify, unmeasured
+from sharebench.nodes.contract import NodeError, TenantsFailed, classify
 from sharebench.nodes.host.logs import last_of
 from sharebench.nodes.host.programs.endpoints import environment
 from sharebench.nodes.host.programs.process_tree import ProcessTree
-from tenant.contract import ProcessView, Steadiness, TenantReport
+from sharebench.nodes.programs import job_of, of_exited
+from tenant.contract import CpuUse, ProcessView, Steadiness, TenantReport
 
 # Stops itself, and once it is continued becomes the program, under the same process id.
 LAUNCHER = ["/bin/sh", "-c", 'kill -STOP $$; exec "$@"', "sh"]
@@ -117,39 +118,17 @@ class ExitEndpoint:
 
     def _report(self, seconds: float | None, affinity: list[int] | None, outside: ProcessView) -> TenantReport:
         ended = self.ended
+        cpu: CpuUse = {
+            "cpu_seconds": ended.cpu_seconds if ended else self._tree.cpu_seconds(),
+            "run_queue_seconds": None,
+            "affinity": affinity,
+        }
         return {
-            **unmeasured(self.index, self.workload["name"]),
-            "measured_by": "exit",
-            "steady": None,
-            "job": {
-                "iterations": 1,
-                "completed": 0 if seconds is None else 1,
-                "start_delay_seconds": ((self._released_ns or self._window[0]) - self._window[0]) / NS,
-                "completion_seconds": seconds,
-            },
-            "count": 0 if seconds is None else 1,
-            "sum_seconds": seconds or 0.0,
-            "min_seconds": seconds,
-            "max_seconds": seconds,
-            "histogram": {} if seconds is None else {str(bucket(seconds)): 1},
-            "load": {
-                "arrival": "own",
-                "planned_rate_hz": None,
-                "achieved_rate_hz": 1 / seconds if seconds else 0.0,
-                "delay_p99_seconds": None,
-                "in_flight_mean": None,
-                "drops": 0,
-                "censored": 0,
-            },
-            "coverage_ratio": 1.0,
-            "cpu": {
-                "cpu_seconds": ended.cpu_seconds if ended else self._tree.cpu_seconds(),
-                "run_queue_seconds": None,
-                "affinity": affinity,
-            },
+            **of_exited(self.index, self.workload["name"], seconds),
+            "job": job_of(seconds, ((self._released_ns or self._window[0]) - self._window[0]) / NS),
+            "cpu": cpu,
             "memory_bytes": ended.usage.ru_maxrss * RSS_BYTES if ended else None,
             "outside": outside,
-            "output_digest": None,
             "environment": environment(),
         }
 

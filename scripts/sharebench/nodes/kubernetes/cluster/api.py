@@ -180,8 +180,8 @@ class Api:
     def text(self, path: str, **query: Any) -> str:
         return self._call("GET", path, query=query).decode(errors="replace")
 
-    def create(self, path: str, body: Json) -> Json:
-        made: Json = json.loads(self._call("POST", path, body))
+    def create(self, path: str, body: Json, **query: Any) -> Json:
+        made: Json = json.loads(self._call("POST", path, body, query))
         return made
 
     def patch(self, path: str, body: Json) -> Json:

@@ -5,16 +5,19 @@ import json
 import select
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
-from sharebench.nodes.contract import TenantUnreachable
+from sharebench.core.units import NS
+from sharebench.nodes.contract import TenantsFailed, TenantUnreachable
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.pods.forward import PodUnreachable
 from sharebench.nodes.kubernetes.pods.manifest import PORT
+from sharebench.nodes.kubernetes.pods.status import Ending
+from sharebench.nodes.programs import job_of, of_exited
 from sharebench.nodes.tenant_http import READY_TIMEOUT_SECONDS, TIMEOUT_SECONDS, HttpEndpoint
 from sharebench.records.telemetry import NOTHING_KNOWN, Row, Telemetry
-from tenant.contract import GpuSample, TenantReport
+from tenant.contract import GpuSample, SeenToItsEnd, Steadiness, TenantReport
 
 
 class Reading(NamedTuple):
@@ -50,8 +53,8 @@ class PodEndpoint(HttpEndpoint):
     runtime a tenth of a second and more, which they take from the tenants.
     """
 
-    def __init__(self, host: str, token: str, forward: Callable[[float], Any] | None) -> None:
-        super().__init__(host, PORT, token)
+    def __init__(self, host: str, token: str, forward: Callable[[float], Any] | None, port: int = PORT) -> None:
+        super().__init__(host, port, token)
         self._forward = forward
         self._kept: http.client.HTTPConnection | None = None
         self._is_closed = False
@@ -186,6 +189,63 @@ class PodEndpoint(HttpEndpoint):
         """The samples since `begin_telemetry`, and why they have no activity, where they have none."""
         seen = self._answer("GET", "/telemetry")
         return [GpuSample(*values) for values in seen["samples"]], seen["activity_reason"]
+
+
+class ClientEndpoint(PodEndpoint):
+    """The client next to a user's server."""
+
+    listens: Sequence[int] | None = None
+    """The ports of the pod on which somebody listens, as long as the server is waited for."""
+
+    def ready(self) -> bool:
+        status, answer = self._call("GET", "/healthz", timeout_seconds=READY_TIMEOUT_SECONDS)
+        self.listens = [port for port in answer.get("listens", ()) if port != self.port]
+        return status == 200 and answer.get("status") == "ready"
+
+    def output_digest(self, deadline_seconds: float) -> None:
+        """None: what a server answers may differ each time."""
+
+
+class ExitEndpoint(ClientEndpoint):
+    """The container next to a program that runs to its end.
+
+    `ending` waits for the exit code, which only the kubelet knows: status, reason and code of one that failed, or None.
+    """
+
+    def __init__(self, *connection: Any, index: int, workload: str, ending: Callable[[], Ending | None]) -> None:
+        super().__init__(*connection)
+        self._index, self._workload, self._ending = index, workload, ending
+        self._start_ns = 0
+
+    def settled(self, since_ns: int | None) -> Steadiness:
+        """There is no warm-up: starting is part of the work."""
+        return {"is_steady": True, "batches": 0, "change_percent": None}
+
+    def set_window(self, start_ns: int, end_ns: int, iterations: int | None = None) -> bool:
+        self._start_ns = start_ns
+        return super().set_window(start_ns, end_ns, iterations)
+
+    def record(self, deadline_seconds: float, ahead_seconds: float = 0.0) -> TenantReport:
+        """How long it took from its own first moment on, once it has exited or its deadline is over.
+
+        How long the kubelet took to start it is `start_delay_seconds`. Raises TenantsFailed when it did not end well,
+        unless it had no memory: how many others have is a result.
+        """
+        seen: SeenToItsEnd = self._waited_for("/record", deadline_seconds, ahead_seconds)
+        started_ns, ended_ns, seconds = seen["started_ns"], seen["ended_ns"], None
+        if ended_ns is not None and (failed := self._ending()) is None:
+            seconds = (ended_ns - (started_ns or ended_ns)) / NS
+        elif ended_ns is not None and failed is not None and failed[0] != "oom":
+            raise TenantsFailed("a program did not end well")
+        return {
+            **of_exited(self._index, self._workload, seconds),
+            "job": job_of(seconds, ((started_ns or self._start_ns) - self._start_ns) / NS),
+            "cpu": seen["cpu"],
+            "memory_bytes": seen["memory_bytes"],
+            "outside": seen["outside"],
+            "view": seen["view"],
+            "environment": {"python": seen["python"], "platform": seen["platform"], "packages": {}},
+        }
 
 
 class PodSampler:

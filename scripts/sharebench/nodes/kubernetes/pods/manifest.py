@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -22,6 +23,8 @@ from tenant.contract import GRANTED_VARIABLE, TOKEN_VARIABLE
 
 PORT = 8000
 CONTAINER = "tenant"
+# Of the container that the driver asks where the tenant is a user's container.
+CLIENT = "client"
 CODE_FOLDER = "/sharebench"
 CODE_FILE = "tenant.pyz"
 DIGEST_ANNOTATION = "sharebench/code-sha256"
@@ -31,6 +34,16 @@ ATTEMPT_ANNOTATION = "sharebench/attempt"
 # Kubernetes' user without rights: images without a user of their own run as root, which restricted namespaces refuse.
 USER = 65532
 USER_NAME = "sharebench"
+# No image knows the user's number, and torch asks for its name.
+OF_USER = {"HOME": "/tmp", "USER": USER_NAME, "LOGNAME": USER_NAME}
+SECURITY: Json = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "runAsUser": USER,
+    "runAsGroup": USER,
+}
+SECURITY_OF_POD: Json = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 GRACE_SECONDS = 2
 # Autoscalers that know one of these leave the pod's node alone.
 NO_DISRUPTION_ANNOTATIONS = {
@@ -118,8 +131,8 @@ def as_text(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
-def config_map(place: Place, code: bytes) -> Json:
-    """The cell's ConfigMap; whoever deletes it deletes the cell's pods with it."""
+def config_map(place: Place, code: bytes, others: Mapping[str, bytes] | None = None) -> Json:
+    """The cell's ConfigMap, with other files for the pods; whoever deletes it deletes the cell's pods with it."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -129,7 +142,7 @@ def config_map(place: Place, code: bytes) -> Json:
             "annotations": {DIGEST_ANNOTATION: digest(code)},
         },
         "immutable": True,
-        "binaryData": {CODE_FILE: as_text(code)},
+        "binaryData": {CODE_FILE: as_text(code)} | {name: as_text(each) for name, each in (others or {}).items()},
     }
 
 
@@ -142,65 +155,84 @@ def command(
 ) -> list[str]:
     """The tenant's command line; `spec` is the cell's, `load` this tenant's, `exposition` where Prometheus watches."""
     workload = workload_of(spec, index)
+    run = {"workload": workload["module"], "params": json.dumps(workload["params"]), "device": options["device"]}
+    return command_line(spec, load, index, options["python"], PORT, run, exposition)
+
+
+def command_line(
+    spec: Spec,
+    load: PlannedLoad,
+    index: int,
+    python: str,
+    port: int,
+    run: Mapping[str, str],
+    exposition: Exposition | None,
+) -> list[str]:
+    """That of any our code; `run` is what it runs on what."""
     arguments = {
-        "workload": workload["module"],
-        "name": workload["name"],
-        "params": json.dumps(workload["params"]),
-        "device": options["device"],
+        **run,
+        "name": workload_of(spec, index)["name"],
         "load": json.dumps(load),
-        "warmup": json.dumps(spec["warmup"]),
+        # A program that runs to its end has none.
+        "warmup": json.dumps(spec.get("warmup", {})),
         # Of the pod; what matters needs the cell's token.
         "bind": "0.0.0.0",
-        "port": str(PORT),
+        "port": str(port),
         "index": str(index),
     }
     if exposition is not None:
         arguments["exposition"] = json.dumps(exposition)
-    started = [options["python"], f"{CODE_FOLDER}/{CODE_FILE}"]
+    started = [python, f"{CODE_FOLDER}/{CODE_FILE}"]
     return [*started, *(part for key, value in arguments.items() for part in (f"--{key}", value))]
+
+
+def variables(given: Mapping[str, str]) -> list[Json]:
+    """The environment of a container."""
+    return [{"name": name, "value": value} for name, value in given.items()]
+
+
+def granted(needs: PodNeeds, options: ClusterOptions, **parts: object) -> Json:
+    """The tenant's container, with its share of the GPU, and with these parts."""
+    asked = {"cpu": options["resources"]["cpu"], "memory": options["resources"]["memory"]}
+    limits = {name: value for name, value in asked.items() if value is not None} | dict(needs.limits)
+    resources: Json = {"limits": limits, "requests": limits}
+    if needs.claims:
+        resources["claims"] = [
+            {"name": name} | ({"request": request} if request else {}) for name, request in needs.claims.items()
+        ]
+    return {"name": CONTAINER, **parts, "resources": resources, "securityContext": SECURITY}
+
+
+def ours(arguments: list[str], token: str, port: int, marks: Mapping[str, str]) -> Json:
+    """What a container has that runs our code; `marks` are variables that come before those of its user."""
+    return {
+        "command": arguments,
+        "env": variables({TOKEN_VARIABLE: token, **marks, "PYTHONDONTWRITEBYTECODE": "1", **OF_USER}),
+        "ports": [{"name": "metrics", "containerPort": port}],
+        "volumeMounts": [{"name": "code", "mountPath": CODE_FOLDER, "readOnly": True}],
+    }
+
+
+def own_tenant(arguments: list[str], needs: PodNeeds, token: str, options: ClusterOptions) -> Json:
+    """The container of a tenant that runs our code itself."""
+    parts = ours(arguments, token, PORT, {GRANTED_VARIABLE: "1"})
+    parts["env"] += variables(needs.environment)
+    return granted(needs, options, image=options["image"], **parts)
 
 
 def pod(
     place: Place,
     owner: Json,
     index: int,
-    arguments: list[str],
+    containers: list[Json],
     needs: PodNeeds,
-    token: str,
     deadline_seconds: int,
 ) -> Json:
     """One tenant; `owner` is the cell's ConfigMap as the API server made it, `needs` what its access asks for."""
     options = place.options
-    asked = {"cpu": options["resources"]["cpu"], "memory": options["resources"]["memory"]}
-    limits = {name: value for name, value in asked.items() if value is not None} | dict(needs.limits)
     tolerations = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in (TAINT, "nvidia.com/gpu")]
     given = [{key: value for key, value in each.items() if value is not None} for each in options["tolerations"]]
     on_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [place.node]}]}
-    container: Json = {
-        "name": CONTAINER,
-        "image": options["image"],
-        "command": arguments,
-        "env": [
-            {"name": TOKEN_VARIABLE, "value": token},
-            {"name": GRANTED_VARIABLE, "value": "1"},
-            {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
-            {"name": "HOME", "value": "/tmp"},
-            # No image knows the user's number, and torch asks for its name.
-            {"name": "USER", "value": USER_NAME},
-            {"name": "LOGNAME", "value": USER_NAME},
-            *({"name": name, "value": value} for name, value in needs.environment.items()),
-        ],
-        "ports": [{"name": "metrics", "containerPort": PORT}],
-        "resources": {"limits": limits, "requests": limits},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": USER,
-        },
-        "volumeMounts": [{"name": "code", "mountPath": CODE_FOLDER, "readOnly": True}],
-    }
     spec: Json = {
         "restartPolicy": "Never",
         "activeDeadlineSeconds": deadline_seconds,
@@ -211,17 +243,14 @@ def pod(
             "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [on_node]}}
         },
         "tolerations": [*tolerations, *given],
-        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [container],
+        "securityContext": SECURITY_OF_POD,
+        "containers": containers,
         "volumes": [{"name": "code", "configMap": {"name": place.name}}],
     }
     if options["priority_class"] is not None:
         spec["priorityClassName"] = options["priority_class"]
     if needs.claims:
         spec["resourceClaims"] = [{"name": name, "resourceClaimName": f"{place.name}-{name}"} for name in needs.claims]
-        container["resources"]["claims"] = [
-            {"name": name} | ({"request": request} if request else {}) for name, request in needs.claims.items()
-        ]
     if needs.node_selector:
         spec["nodeSelector"] = dict(needs.node_selector)
     if needs.scheduler is not None:

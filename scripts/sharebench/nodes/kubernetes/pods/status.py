@@ -2,10 +2,12 @@
 
 from sharebench.nodes.contract import classify
 from sharebench.nodes.kubernetes.cluster.api import Json, conditions_of
-from sharebench.nodes.kubernetes.pods.manifest import CONTAINER
+from sharebench.nodes.kubernetes.pods.manifest import CLIENT, CONTAINER
 from sharebench.records.types import TenantStatus
-from tenant.contract import EXIT_OUT_OF_MEMORY
+from tenant.contract import EXIT_OUT_OF_MEMORY, EXIT_USAGE
 
+Ending = tuple[TenantStatus, str, int]
+"""Status, reason and exit code."""
 # A scheduler that has just seen the node change may say no once and yes a moment later.
 UNSCHEDULABLE_GRACE_SECONDS = 5.0
 # States of a container that waits for what does not come by waiting.
@@ -31,22 +33,37 @@ def _line(*parts: str | None) -> str:
     return " ".join(": ".join(part for part in parts if part).split())
 
 
-def container(pod: Json) -> Json:
+def container(pod: Json, name: str = CONTAINER) -> Json:
     """State of the tenant's container: one of waiting, running, terminated, with what belongs to it.
 
     A cluster may add containers of its own to the pod.
     """
-    statuses = pod.get("status", {}).get("containerStatuses") or []
-    states = [each.get("state") or {} for each in statuses if each["name"] == CONTAINER]
-    return states[0] if states else {}
+    return _states(pod).get(name, {})
+
+
+def _states(pod: Json) -> dict[str, Json]:
+    status = pod.get("status", {})
+    statuses = [each for kind in ("initContainerStatuses", "containerStatuses") for each in status.get(kind) or ()]
+    return {each["name"]: each.get("state") or {} for each in statuses}
+
+
+def is_program(pod: Json) -> bool:
+    """Whether the tenant is a user's container, as far as the pod's status shows it."""
+    return CLIENT in _states(pod)
 
 
 def is_running(pod: Json) -> bool:
-    """Whether its container runs, and it is not being deleted."""
-    return "running" in container(pod) and not pod["metadata"].get("deletionTimestamp")
+    """Whether what the driver asks runs, and the pod is not being deleted."""
+    asked = container(pod, CLIENT if is_program(pod) else CONTAINER)
+    return "running" in asked and not pod["metadata"].get("deletionTimestamp")
 
 
-def ended(pod: Json) -> tuple[TenantStatus, str, int] | None:
+def last_words(terminated: Json) -> str:
+    """The last line of what a container printed before it ended with an error, where its status has it."""
+    return next(reversed([line for line in (terminated.get("message") or "").splitlines() if line.strip()]), "")
+
+
+def ended(pod: Json) -> Ending | None:
     """Status, reason and exit code of a tenant whose container has ended by itself; None for every other."""
     terminated = container(pod).get("terminated")
     if terminated is None or terminated.get("reason") in NEVER_STARTED_REASONS:
@@ -58,6 +75,9 @@ def ended(pod: Json) -> tuple[TenantStatus, str, int] | None:
     if terminated.get("reason") == "OOMKilled":
         return "oom", "the container exceeded its memory limit (OOMKilled)", code
     number = SIGNAL_EXIT_BASE - code if code > SIGNAL_EXIT_BASE else code
+    if is_program(pod):
+        status, reason = classify(number, False, terminated.get("message") or "")
+        return status, _line(reason, last_words(terminated)), number
     status, reason = classify(number)
     if number == EXIT_OUT_OF_MEMORY:
         return status, reason, code
@@ -79,10 +99,14 @@ def trouble(pod: Json, pending_seconds: float) -> str | None:
         return _line(disrupted.get("reason"), disrupted.get("message"))
     if pod["metadata"].get("deletionTimestamp"):
         return "somebody deleted the pod"
-    state = container(pod)
-    refused = state.get("waiting") or state.get("terminated") or {}
-    if refused.get("reason") in FATAL_WAITING_REASONS | NEVER_STARTED_REASONS:
-        return _line(refused["reason"], refused.get("message"))
+    for name in (CONTAINER, CLIENT):
+        state, whose = container(pod, name), "its client" if name == CLIENT else None
+        refused = state.get("waiting") or state.get("terminated") or {}
+        if refused.get("reason") in FATAL_WAITING_REASONS | NEVER_STARTED_REASONS:
+            return _line(whose, refused["reason"], refused.get("message"))
+    if (gone := container(pod, CLIENT).get("terminated")) is not None:
+        said, code = last_words(gone), gone.get("exitCode")
+        return said if code == EXIT_USAGE and said else _line("its client", f"exit code {code}", said)
     placed = conditions.get("PodScheduled", {})
     is_refused = placed.get("status") == "False" and placed.get("reason") in ("Unschedulable", "SchedulingGated")
     if is_refused and pending_seconds >= UNSCHEDULABLE_GRACE_SECONDS:

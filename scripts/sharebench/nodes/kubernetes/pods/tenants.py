@@ -4,27 +4,27 @@ import contextlib
 import select
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from functools import partial
 from secrets import token_hex
-from typing import TypeVar
+from typing import cast
 
-from sharebench.core.spec import Spec
+from sharebench.core.programs import is_program
+from sharebench.core.spec import Spec, runs_to_its_end, tenant_workloads, workload_of
 from sharebench.nodes.contract import Grant, NodeError, Settings, TenantsFailed, TenantUnreachable
 from sharebench.nodes.kubernetes.access.base import Access
 from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
 from sharebench.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
-from sharebench.nodes.kubernetes.pods import manifest
+from sharebench.nodes.kubernetes.pods import manifest, program
 from sharebench.nodes.kubernetes.pods import status as pod_status
-from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint, PodSampler
-from sharebench.nodes.kubernetes.pods.forward import PodUnreachable, forwarded
-from sharebench.nodes.kubernetes.pods.manifest import PORT, Place
-from sharebench.nodes.kubernetes.pods.watch import Watcher, wait_until_gone
+from sharebench.nodes.kubernetes.pods.endpoint import ClientEndpoint, ExitEndpoint, PodEndpoint, PodSampler
+from sharebench.nodes.kubernetes.pods.forward import ForwardedPort, PodUnreachable, forwarded
+from sharebench.nodes.kubernetes.pods.manifest import CLIENT, CONTAINER, PORT, Place
+from sharebench.nodes.kubernetes.pods.overlay import merged
+from sharebench.nodes.kubernetes.pods.program import CLIENT_PORT
+from sharebench.nodes.kubernetes.pods.watch import Watcher, of_each, selector, sweep
 from sharebench.records.types import Outcome, TenantStatus
 from tenant.contract import EXIT_USAGE
-
-Each = TypeVar("Each")
-Answer = TypeVar("Answer")
 
 NS = 1_000_000_000
 POLL_SECONDS = 0.2
@@ -32,8 +32,6 @@ POLL_SECONDS = 0.2
 SPARE_SECONDS = 300
 # A kubelet looks at its containers once a second, and reports to the API server a moment later.
 REPORTED_SECONDS = 10.0
-# A kubelet that lost the API server asks for it ever more rarely, up to a minute apart, and ends no pod meanwhile.
-GONE_SECONDS = 120.0
 LOG_LINES = 40
 LOG_TAIL_CHARACTERS = 2000
 
@@ -72,14 +70,15 @@ class PodTenants:
         self.attempt = token_hex(8)
         self.collection = f"/api/v1/namespaces/{place.namespace}/pods"
         self.config_maps = f"/api/v1/namespaces/{place.namespace}/configmaps"
-        self.watcher = Watcher(api, self.collection, _selector({manifest.CELL_LABEL: place.cell}))
+        self.watcher = Watcher(api, self.collection, selector({manifest.CELL_LABEL: place.cell}))
         self.names: list[str] = []
         self._created: float = time.monotonic()
         self._endpoints: dict[int, PodEndpoint] = {}
         self._sampler: PodSampler | None = None
         self._hung: set[int] = set()
         self._silences: dict[int, TenantUnreachable] = {}
-        self._logs: dict[str, str] = {}
+        self._logs: dict[tuple[str, str], str] = {}
+        self._later: list[Json] = []
         self._offset_ns = 0
 
     # Objects.
@@ -91,25 +90,49 @@ class PodTenants:
 
     def start(self, grants: Sequence[Grant]) -> None:
         """Create the cell's ConfigMap, what its access wants, and all pods. Raises NodeError when one is refused."""
-        code = manifest.archive()
-        owner = self._create(self.config_maps, manifest.config_map(self.place, code))
-        cell_seconds = self.timeouts["start_seconds"] + self.spec["window_seconds"] + self.timeouts["record_seconds"]
-        deadline_seconds = int(2 * cell_seconds) + SPARE_SECONDS
+        files = {name: text for each in tenant_workloads(self.spec) for name, text in program.bodies(each).items()}
+        owner = self._create(self.config_maps, manifest.config_map(self.place, manifest.archive(), files))
         for wanted in self.access.objects(self.spec):
             self._create(manifest.collection(self.place, wanted), manifest.belonging(self.place, owner, wanted))
-        bodies = []
-        for grant in grants:
-            options, needs = self.place.options, self.access.pod(self.spec, grant)
-            arguments = manifest.command(self.spec, self.loads[grant.index], grant.index, options, self.exposition)
-            bodies.append(manifest.pod(self.place, owner, grant.index, arguments, needs, self.token, deadline_seconds))
-            bodies[-1]["metadata"]["annotations"] |= self.annotations
-            if "fault" in self.spec:
-                # The first process of a PID namespace is deaf to the signals that it sends itself.
-                bodies[-1]["spec"]["shareProcessNamespace"] = True
-        self.names = [body["metadata"]["name"] for body in bodies]
-        self._created = time.monotonic()
-        _of_each(lambda body: self._create(self.collection, body), bodies)
+        self._later = [self.body(owner, grant) for grant in grants]
+        self._start_next()
         self.watcher.start()
+
+    def body(self, owner: Json, grant: Grant) -> Json:
+        """A tenant's pod; `owner` is the cell's ConfigMap as the API server made it."""
+        index, options, needs = grant.index, self.place.options, self.access.pod(self.spec, grant)
+        workload, load = workload_of(self.spec, index), self.loads[index]
+        cell_seconds = self.timeouts["start_seconds"] + self.spec["window_seconds"] + self.timeouts["record_seconds"]
+        seconds = int(2 * cell_seconds) + SPARE_SECONDS
+        if is_program(workload):
+            shown = self.exposition
+            made = program.pod(self.place, owner, self.spec, load, index, needs, self.token, shown, seconds)
+        else:
+            arguments = manifest.command(self.spec, load, index, options, self.exposition)
+            own = manifest.own_tenant(arguments, needs, self.token, options)
+            made = manifest.pod(self.place, owner, index, [own], needs, seconds)
+        made["metadata"]["annotations"] |= self.annotations
+        if "fault" in self.spec:
+            # The first process of a PID namespace is deaf to the signals that it sends itself.
+            made["spec"]["shareProcessNamespace"] = True
+        return cast(Json, merged(made, options["pod"]))
+
+    def _start_next(self) -> None:
+        """Create the pods of those that need not wait until the ones before them are ready; one, if any is left."""
+        count = next((i for i, _ in enumerate(self._later) if i and self._is_staggered(len(self.names) + i)), None)
+        bodies, self._later = self._later[:count], self._later[count:] if count else []
+        self._created = time.monotonic()
+        of_each(lambda body: self._create(self.collection, body), bodies)
+        names = [body["metadata"]["name"] for body in bodies]
+        with self.watcher.changed:
+            # What has not been seen yet is not gone.
+            self.watcher.changed.wait_for(
+                lambda: not self.watcher.has_looked or self.watcher.pods.keys() >= set(names), REPORTED_SECONDS
+            )
+        self.names += names
+
+    def _is_staggered(self, index: int) -> bool:
+        return workload_of(self.spec, index).get("start") == "staggered"
 
     def _create(self, collection: str, body: Json) -> Json:
         """Create an object, or take the one that a call made whose answer was lost. Raises NodeError."""
@@ -134,19 +157,23 @@ class PodTenants:
             endpoint.close()
         # An API server that stays away has no logs either, and each would be waited for.
         names = self.names if self.watcher.failure is None else []
-        for index, text in enumerate(_of_each(self._log, names)):
-            for line in text.splitlines():
+        for index, texts in enumerate(of_each(self._all_logs, names)):
+            for line in "\n".join(texts).splitlines():
                 print(f"tenant {index}: {line}", file=sys.stderr)
         sweep(self.api, self.place.namespace, {manifest.CELL_LABEL: self.place.cell})
         self.access.clean()
 
-    def _log(self, name: str) -> str:
-        if name not in self._logs:
+    def _log(self, name: str, container: str = CONTAINER) -> str:
+        if (name, container) not in self._logs:
             text = ""
             with contextlib.suppress(NodeError):
-                text = self.api.text(f"{self.collection}/{name}/log", container=manifest.CONTAINER, tailLines=LOG_LINES)
-            self._logs[name] = text
-        return self._logs[name]
+                text = self.api.text(f"{self.collection}/{name}/log", container=container, tailLines=LOG_LINES)
+            self._logs[name, container] = text
+        return self._logs[name, container]
+
+    def _all_logs(self, name: str) -> list[str]:
+        has_client = pod_status.is_program(self.watcher.pods.get(name, {}))
+        return [self._log(name, each) for each in (CONTAINER, *([CLIENT] if has_client else []))]
 
     # Watching.
 
@@ -172,8 +199,8 @@ class PodTenants:
             raise NodeError(why)
         return found
 
-    def _ended(self) -> list[tuple[str, str, int] | None]:
-        return [pod_status.ended(pod) for pod in self.pods()]
+    def _ended(self) -> list[pod_status.Ending | None]:
+        return [self._failed(index, pod) for index, pod in enumerate(self.pods())]
 
     def _pause(self, seconds: float) -> None:
         """Until something of a pod changes, at most so long."""
@@ -193,13 +220,17 @@ class PodTenants:
             for index in running:
                 if index not in self._endpoints:
                     self._endpoints[index] = self._endpoint(index, pods[index])
-            warm = _of_each(self._is_warm, running)
+            warm = of_each(self._is_warm, running)
             waiting -= {index for index, is_warm in zip(running, warm, strict=True) if is_warm}
-            if waiting:
+            if not waiting and self._later:
+                first, deadline = len(self.names), time.monotonic() + self.timeouts["start_seconds"]
+                self._start_next()
+                waiting = set(range(first, len(self.names)))
+            elif waiting:
                 self._pause(POLL_SECONDS)
         ended = self._ended()
-        for name, end in zip(self.names, ended, strict=False):
-            if end is not None and end[2] == EXIT_USAGE:
+        for index, (name, end) in enumerate(zip(self.names, ended, strict=False)):
+            if end is not None and end[2] == EXIT_USAGE and not is_program(workload_of(self.spec, index)):
                 said = self._log(name).strip() or "a tenant refused its arguments"
                 raise NodeError(said.splitlines()[-1])
         if any(ended) or waiting:
@@ -229,15 +260,40 @@ class PodTenants:
                 raise NodeError(f"tenant {index}: its pod did not start within its time (phase {phase})")
 
     def _endpoint(self, index: int, pod: Json) -> PodEndpoint:
-        if self.reach == "pod-ip":
-            return PodEndpoint(pod["status"]["podIP"], self.token, None)
-        name = self.names[index]
-        namespace = self.place.namespace
-        return PodEndpoint("localhost", self.token, lambda seconds: forwarded(self.api, namespace, name, PORT, seconds))
+        name, namespace = self.names[index], self.place.namespace
+        workload = workload_of(self.spec, index)
+        port = CLIENT_PORT if is_program(workload) else PORT
+        is_direct = self.reach == "pod-ip"
+
+        def forward(seconds: float) -> ForwardedPort:
+            return forwarded(self.api, namespace, name, port, seconds)
+
+        host = pod["status"]["podIP"] if is_direct else "localhost"
+        connection = (host, self.token, None if is_direct else forward, port)
+        if runs_to_its_end(workload):
+            ending = partial(self._ending, index)
+            return ExitEndpoint(*connection, index=index, workload=workload["name"], ending=ending)
+        return (ClientEndpoint if is_program(workload) else PodEndpoint)(*connection)
+
+    def _ending(self, index: int) -> pod_status.Ending | None:
+        """How a program failed that has run to its end, None where it did not. Raises NodeError if that is unknown."""
+        deadline = time.monotonic() + REPORTED_SECONDS
+        while "terminated" not in pod_status.container(pod := self.watcher.pods.get(self.names[index], {})):
+            if time.monotonic() > deadline:
+                raise NodeError(
+                    f"tenant {index}: its program has ended, and the kubelet has not reported its exit code"
+                )
+            self._pause(POLL_SECONDS)
+        return self._failed(index, pod)
+
+    def _failed(self, index: int, pod: Json) -> pod_status.Ending | None:
+        """How a tenant has ended by itself, but for one that was to end."""
+        end = pod_status.ended(pod)
+        return None if end and end[2] == 0 and runs_to_its_end(workload_of(self.spec, index)) else end
 
     def _same_clock(self) -> None:
         """Learn the node's clock. Raises NodeError when the tenants are not under one kernel."""
-        readings = _of_each(PodEndpoint.reading, self.endpoints())
+        readings = of_each(PodEndpoint.reading, self.endpoints())
         if len({each.boot_id for each in readings}) != 1:
             raise NodeError("the tenants do not run under one kernel, so that they share no clock and no GPU")
         best = min(readings, key=lambda each: each.after_ns - each.before_ns)
@@ -259,16 +315,17 @@ class PodTenants:
 
     def metrics_addresses(self) -> list[str]:
         """Where a Prometheus that reaches pods finds the tenants' metrics, as `host:port`, in order."""
-        return [f"{pod['status']['podIP']}:{PORT}" for pod in self.pods()]
+        asked = zip(self.pods(), self.endpoints(), strict=True)
+        return [f"{pod['status']['podIP']}:{endpoint.port}" for pod, endpoint in asked]
 
     def outcomes(self) -> list[Outcome]:
         """`status` and `exit` of each tenant, in order; a running one is `ok`."""
         outcomes: list[Outcome] = []
         for index, name in enumerate(self.names):
             end: tuple[TenantStatus, str, int | None] | None
-            end = pod_status.ended(self.watcher.pods.get(name, {"metadata": {}}))
+            end = self._failed(index, self.watcher.pods.get(name, {"metadata": {}}))
             if end is None and index in self._hung:
-                end = "hung", f"not ready after {self.timeouts['start_seconds']:g} s", None
+                end = "hung", f"not ready after {self.timeouts['start_seconds']:g} s{self._lacking(index)}", None
             if end is None:
                 outcomes.append({"status": "ok", "exit": None})
             else:
@@ -276,6 +333,15 @@ class PodTenants:
                 tail = self._log(name)[-LOG_TAIL_CHARACTERS:]
                 outcomes.append({"status": status, "exit": {"code": code, "reason": reason, "log_tail": tail}})
         return outcomes
+
+    def _lacking(self, index: int) -> str:
+        """What the client of a server that never got ready was answered last, and where somebody listens instead."""
+        endpoint = self._endpoints.get(index)
+        if not isinstance(endpoint, ClientEndpoint):
+            return ""
+        said = self._log(self.names[index], CLIENT).splitlines()[-1:]
+        others = ", ".join(map(str, endpoint.listens or ())) or "no port"
+        return "".join(f": {line}; its containers listen on {others}" for line in said)
 
     def now_ns(self) -> int:
         """The node's monotonic clock, as far as this process knows it."""
@@ -311,30 +377,3 @@ class PodTenants:
             self._pause(POLL_SECONDS)
             look()
         return ended_ns
-
-
-def _of_each(ask: Callable[[Each], Answer], each: Sequence[Each]) -> list[Answer]:
-    """What is answered for each, asked for all at the same time."""
-    if not each:
-        return []
-    with ThreadPoolExecutor(len(each)) as pool:
-        return list(pool.map(ask, each))
-
-
-def _selector(labels: Mapping[str, str]) -> str:
-    return ",".join(f"{key}={value}" for key, value in labels.items())
-
-
-def sweep(api: Api, namespace: str, labels: Mapping[str, str]) -> None:
-    """Remove the ConfigMaps and pods with these labels and wait until the pods are gone. Raises NodeError."""
-    core, selector = f"/api/v1/namespaces/{namespace}", _selector(labels)
-    try:
-        for each in api.get(f"{core}/configmaps", labelSelector=selector)["items"]:
-            api.delete(f"{core}/configmaps/{each['metadata']['name']}", propagationPolicy="Background")
-        # The garbage collector would do it too, a little later.
-        names = [pod["metadata"]["name"] for pod in api.get(f"{core}/pods", labelSelector=selector)["items"]]
-        _of_each(lambda name: api.delete(f"{core}/pods/{name}", grace_seconds=manifest.GRACE_SECONDS), names)
-        wait_until_gone(api, f"{core}/pods", selector, GONE_SECONDS)
-    except ApiRefused as refused:
-        if refused.status != 404:
-            raise

@@ -1,11 +1,20 @@
-"""The latest status of every pod of a cell."""
+"""The latest status of every pod of a cell, until all are gone."""
 
 import contextlib
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from sharebench.nodes.contract import NodeError
-from sharebench.nodes.kubernetes.cluster.api import Api, Backoff, Json
+from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Backoff, Json
+from sharebench.nodes.kubernetes.pods.manifest import GRACE_SECONDS
+
+Each = TypeVar("Each")
+Answer = TypeVar("Answer")
+# A kubelet that lost the API server asks for it ever more rarely, up to a minute apart, and ends no pod meanwhile.
+GONE_SECONDS = 120.0
 
 
 def wait_until_gone(api: Api, collection: str, selector: str, seconds: float) -> None:
@@ -96,3 +105,30 @@ class Watcher:
                 # It has worked for a while.
                 backoff = Backoff()
             backoff.pause()
+
+
+def of_each(ask: Callable[[Each], Answer], each: Sequence[Each]) -> list[Answer]:
+    """What is answered for each, asked for all at the same time."""
+    if not each:
+        return []
+    with ThreadPoolExecutor(len(each)) as pool:
+        return list(pool.map(ask, each))
+
+
+def selector(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in labels.items())
+
+
+def sweep(api: Api, namespace: str, labels: Mapping[str, str]) -> None:
+    """Remove the ConfigMaps and pods with these labels and wait until the pods are gone. Raises NodeError."""
+    core, ours = f"/api/v1/namespaces/{namespace}", selector(labels)
+    try:
+        for each in api.get(f"{core}/configmaps", labelSelector=ours)["items"]:
+            api.delete(f"{core}/configmaps/{each['metadata']['name']}", propagationPolicy="Background")
+        # The garbage collector would do it too, a little later.
+        names = [pod["metadata"]["name"] for pod in api.get(f"{core}/pods", labelSelector=ours)["items"]]
+        of_each(lambda name: api.delete(f"{core}/pods/{name}", grace_seconds=GRACE_SECONDS), names)
+        wait_until_gone(api, f"{core}/pods", ours, GONE_SECONDS)
+    except ApiRefused as refused:
+        if refused.status != 404:
+            raise

@@ -13,6 +13,7 @@ from sharebench.nodes.kubernetes.cluster.api import Api, is_in_cluster
 from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.nodes.kubernetes.preflight import components
 from sharebench.nodes.kubernetes.preflight.components import Component, Row, Survey
+from sharebench.nodes.kubernetes.preflight.pods import REFUSED, pods
 from sharebench.nodes.kubernetes.preflight.rights import OPTIONAL, OWN_NAMESPACE, Right, is_allowed, needed
 from sharebench.study.study import Study
 
@@ -125,6 +126,9 @@ def inspect(study: Study) -> tuple[list[str], bool]:
         lines += [str(row) for part in PARTS for row in part(survey)]
         rows, is_any = strategies(study, node)
         lines += ["strategies:", *map(str, rows)]
+        dry_run = list(pods(survey))
+        lines += ["pods:", *map(str, dry_run)] if dry_run else []
+        are_refused = any(row.text.startswith(REFUSED) for row in dry_run)
         inside = options["reach"] == "pod-ip" or (options["reach"] == "auto" and is_in_cluster())
         plugin = node.cluster.installed.plugin
         places = {"cluster": None, "tenants": options["namespace"]} | ({"plugin": plugin.namespace} if plugin else {})
@@ -139,4 +143,4 @@ def inspect(study: Study) -> tuple[list[str], bool]:
         lines += ["others:", str(Row("", said))]
         is_free = not found or options["drain"]
         exists = survey.look(f"/api/v1/namespaces/{options['namespace']}") != {}
-        return lines, is_any and exists and not lacking and is_free
+        return lines, is_any and exists and not lacking and is_free and not are_refused

@@ -1,0 +1,76 @@
+"""A pod's manifest with another on top of it, as `kubectl patch` does it, and what that takes from its security."""
+
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+from sharebench.nodes.kubernetes.cluster.api import Json
+from sharebench.nodes.kubernetes.pods import manifest
+
+# Lists whose elements are merged with those that have the same value of this key (PodSpec, patchMergeKey).
+MERGE_KEYS = {
+    "containers": "name",
+    "env": "name",
+    "hostAliases": "ip",
+    "imagePullSecrets": "name",
+    "initContainers": "name",
+    "ports": "containerPort",
+    "resourceClaims": "name",
+    "topologySpreadConstraints": "topologyKey",
+    "volumeDevices": "devicePath",
+    "volumeMounts": "mountPath",
+    "volumes": "name",
+}
+DELETE = {"$patch": "delete"}
+SHARED_WITH_NODE = ("hostNetwork", "hostPID", "hostIPC")
+
+
+def merged(base: object, patch: object, field: str = "") -> object:
+    """A strategic merge: null removes a key, and an element of a list with `$patch: delete` goes."""
+    if isinstance(base, dict) and isinstance(patch, dict):
+        both = base | {key: merged(base.get(key), value, key) for key, value in patch.items()}
+        return {key: value for key, value in both.items() if value is not None}
+    if isinstance(base, list) and isinstance(patch, list) and field in MERGE_KEYS:
+        return _by_key(base, patch, MERGE_KEYS[field])
+    return merged({}, patch) if isinstance(patch, dict) else patch
+
+
+def _by_key(base: list[Json], patch: list[Json], key: str) -> list[object]:
+    patches = {each.get(key): each for each in patch}
+    kept = [each for each in base if not patches.get(each.get(key), {}).items() >= DELETE.items()]
+    known = {each.get(key) for each in base}
+    new = [each for each in patch if each.get(key) not in known]
+    return [merged(each, patches.get(each.get(key), {})) for each in kept] + new
+
+
+def loosened(pod: Json) -> list[str]:
+    """What of a pod is less strict than the standard `restricted` of Pod Security, a few words each."""
+    return list(_loosened(pod["spec"]))
+
+
+def loosened_by(overlay: Mapping[str, object]) -> list[str]:
+    """What an overlay takes from a pod that satisfies the standard."""
+    containers = [
+        {"name": name, "securityContext": manifest.SECURITY} for name in (manifest.CONTAINER, manifest.CLIENT)
+    ]
+    made = {"spec": {"securityContext": manifest.SECURITY_OF_POD, "containers": containers}}
+    return loosened(cast(Json, merged(made, dict(overlay))))
+
+
+def _loosened(spec: Json) -> Iterator[str]:
+    of_pod = spec.get("securityContext") or {}
+    yield from (name for name in SHARED_WITH_NODE if spec.get(name))
+    yield from (f"hostPath {each['hostPath'].get('path')}" for each in spec.get("volumes") or () if "hostPath" in each)
+    for each in [*(spec.get("initContainers") or ()), *spec["containers"]]:
+        own = of_pod | (each.get("securityContext") or {})
+        name, capabilities = each["name"], own.get("capabilities") or {}
+        if own.get("privileged"):
+            yield f"{name} is privileged"
+        if own.get("allowPrivilegeEscalation", True):
+            yield f"{name} may gain privileges"
+        if own.get("runAsUser") == 0 or not own.get("runAsNonRoot"):
+            yield f"{name} may run as root"
+        if "ALL" not in (capabilities.get("drop") or ()):
+            yield f"{name} keeps capabilities"
+        yield from (f"{name} has the capability {each}" for each in capabilities.get("add") or ())
+        if (own.get("seccompProfile") or {}).get("type") not in ("RuntimeDefault", "Localhost"):
+            yield f"{name} has no seccomp profile"

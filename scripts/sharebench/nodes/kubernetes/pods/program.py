@@ -1,0 +1,151 @@
+"""A pod with the user's container, as it is, and next to it our client, which asks it over the pod's localhost."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+import yaml
+
+from sharebench.core.programs import CLIENT as CLIENT_MODULE
+from sharebench.core.programs import FILES
+from sharebench.core.spec import Spec, WorkloadSpec, runs_to_its_end, workload_of
+from sharebench.core.study_config import ClusterOptions
+from sharebench.nodes.contract import Exposition, NodeError, PlannedLoad
+from sharebench.nodes.kubernetes.access.base import PodNeeds
+from sharebench.nodes.kubernetes.cluster.api import Json
+from sharebench.nodes.kubernetes.pods import manifest
+from sharebench.nodes.kubernetes.pods.overlay import merged
+from sharebench.nodes.programs import filled, placeholders
+from tenant.contract import GRANTED_VARIABLE
+
+# Where our client listens: a server may have any usual one.
+CLIENT_PORT = 18765
+PROGRAM_PORT = 8080
+OF_USER = ("runAsUser", "runAsGroup", "runAsNonRoot")
+# What ends with an error shows in its pod's status what it printed last.
+LAST_WORDS = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+
+
+def template(path: str) -> Json:
+    """Metadata and spec of the first pod, or pod template, in a file of manifests. Raises NodeError."""
+    for found in yaml.safe_load_all(Path(path).read_text()):
+        kind, spec = (found or {}).get("kind"), (found or {}).get("spec") or {}
+        if kind == "CronJob":
+            spec = (spec.get("jobTemplate") or {}).get("spec") or {}
+        made: Json = found if kind == "Pod" else spec.get("template") or {}
+        if (made.get("spec") or {}).get("containers"):
+            return {"metadata": made.get("metadata") or {}, "spec": made["spec"]}
+    raise NodeError(f"{path} has neither a Pod nor an object with a pod template, such as a Deployment")
+
+
+def _takes_gpu(container: Json) -> bool:
+    resources = container.get("resources") or {}
+    return bool(resources.get("claims")) or any(name.startswith("nvidia.com/") for name in resources.get("limits", ()))
+
+
+def _given(workload: WorkloadSpec) -> tuple[Json, Json]:
+    """The user's pod, without its containers for the GPU and without its claims on one, and that container."""
+    if workload.get("manifest") is None:
+        return {"metadata": {}, "spec": {"containers": []}}, {"image": workload["image"]}
+    made = template(str(workload["manifest"]))
+    containers = made["spec"]["containers"]
+    own = next(filter(_takes_gpu, containers), containers[0])
+    resources = own.get("resources") or {}
+    # Its share of the GPU is the strategy's to say.
+    kept = {
+        part: {name: amount for name, amount in resources.get(part, {}).items() if not name.startswith("nvidia.com/")}
+        for part in ("limits", "requests")
+    }
+    others = [each for each in containers if each is not own]
+    spec = {key: value for key, value in made["spec"].items() if key != "resourceClaims"}
+    return {"metadata": _labelled(made["metadata"]), "spec": {**spec, "containers": others}}, {**own, "resources": kept}
+
+
+def _labelled(metadata: Json) -> Json:
+    return {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
+
+
+def port_of(workload: WorkloadSpec, container: Json) -> int:
+    """Where the program listens: as the workload says, or the first port that its manifest names."""
+    named = [each["containerPort"] for each in container.get("ports") or ()]
+    return int(workload.get("port") or next(iter(named), PROGRAM_PORT))
+
+
+def _program(spec: Spec, index: int, given: Json, of_pod: Json, needs: PodNeeds, options: ClusterOptions) -> Json:
+    """The user's container with its share of the GPU."""
+    workload = workload_of(spec, index)
+    values = {**placeholders(spec, index), "port": port_of(workload, given)}
+    own = {each["name"] for each in given.get("env") or ()}
+    marks = {name: value for name, value in manifest.OF_USER.items() if name not in own} | {GRANTED_VARIABLE: "1"}
+    marks |= {"SHAREBENCH_PORT": str(values["port"]), "SHAREBENCH_INDEX": str(index), **needs.environment}
+    words: Json = {"command": workload["command"]} if workload.get("command") else given
+    said = {key: [filled(word, values) for word in words[key]] for key in ("command", "args") if words.get(key)}
+    security = manifest.SECURITY | {key: of_pod[key] for key in OF_USER if key in of_pod}
+    made = manifest.granted(needs, options, env=manifest.variables(marks), **said, **LAST_WORDS)
+    made["securityContext"] = security | (given.get("securityContext") or {})
+    without = {key: value for key, value in given.items() if key not in ("command", "args")}
+    return cast(Json, merged(without, made))
+
+
+def _client_params(workload: WorkloadSpec, port: int) -> Json:
+    request = workload["request"]
+    params = {"url": f"http://127.0.0.1:{port}", **request, "ready_path": workload["ready"]["path"]}
+    params |= {key: f"{manifest.CODE_FOLDER}/{body_key(str(request.get(key)))}" for key in FILES if request.get(key)}
+    return {**params, "stream": workload["stream"]}
+
+
+def body_key(path: str) -> str:
+    """A body's file in the cell's ConfigMap."""
+    return "body-" + "".join(each if each.isalnum() else "-" for each in path)
+
+
+def bodies(workload: WorkloadSpec) -> Mapping[str, bytes]:
+    """The files with bodies that the client needs, by their name in the cell's ConfigMap."""
+    request: Mapping[str, object] = workload.get("request") or {}
+    named = [str(path) for key in FILES if (path := request.get(key))]
+    return {body_key(path): Path(path).read_bytes() for path in named}
+
+
+def pod(
+    place: manifest.Place,
+    owner: Json,
+    spec: Spec,
+    load: PlannedLoad,
+    index: int,
+    needs: PodNeeds,
+    token: str,
+    exposition: Exposition | None,
+    deadline_seconds: int,
+) -> Json:
+    """The pod of a tenant that is a user's container, on top of what its manifest has, if there is one."""
+    options, workload = place.options, workload_of(spec, index)
+    base, given = _given(workload)
+    own = _program(spec, index, given, base["spec"].get("securityContext") or {}, needs, options)
+    run = {"workload": CLIENT_MODULE, "device": "cpu", "program": "server"}
+    if runs_to_its_end(workload):
+        run["program"] = "exit"
+    else:
+        run["params"] = json.dumps(_client_params(workload, port_of(workload, given)))
+    line = manifest.command_line(spec, load, index, options["python"], CLIENT_PORT, run, exposition)
+    client = {
+        "name": manifest.CLIENT,
+        "image": options["client_image"] or options["image"],
+        **manifest.ours(line, token, CLIENT_PORT, {}),
+        # The user's own: only that one may see what the other was given.
+        "securityContext": own["securityContext"],
+        **LAST_WORDS,
+    }
+    if runs_to_its_end(workload):
+        # A sidecar: the kubelet starts the others when its startup probe says so, and ends it after them.
+        begun = {"httpGet": {"path": "/begun", "port": CLIENT_PORT}, "periodSeconds": 1}
+        client |= {"restartPolicy": "Always", "startupProbe": begun | {"failureThreshold": deadline_seconds}}
+        made = manifest.pod(place, owner, index, [own], needs, deadline_seconds)
+        made["spec"]["initContainers"] = [client]
+    else:
+        made = manifest.pod(place, owner, index, [own, client], needs, deadline_seconds)
+    theirs = base["spec"].pop("tolerations", None) or []
+    made["spec"]["tolerations"] = [*theirs, *made["spec"]["tolerations"]]
+    # What the server uses of the node is seen from the client.
+    made["spec"]["shareProcessNamespace"] = True
+    return cast(Json, merged(base, made))

@@ -1,0 +1,69 @@
+"""User programs, wherever they run: their commands' placeholders, and the records of those that run to their end."""
+
+import math
+from collections.abc import Mapping
+
+from sharebench.core.spec import Spec, limits_of
+from sharebench.core.strategies import of_spec
+from sharebench.nodes.contract import bucket, unmeasured
+from tenant.contract import CompletedJob, Environment, TenantReport
+
+
+def memory_fraction(spec: Spec, index: int) -> float:
+    """What tenant `index` may take of the memory that it sees: its limit, else an even part with those that share it.
+
+    A MIG instance is all that its tenants see.
+    """
+    if (percent := limits_of(spec["strategy"]["limits"], index).memory_percent) is not None:
+        return percent / 100
+    return 1 / math.ceil(spec["replicas"] / of_spec(spec["strategy"]).groups(spec["replicas"]))
+
+
+def placeholders(spec: Spec, index: int) -> dict[str, object]:
+    """Those that are of the cell, by name."""
+    return {"index": index, "replicas": spec["replicas"], "fraction": f"{memory_fraction(spec, index):.6g}"}
+
+
+def filled(word: str, values: Mapping[str, object]) -> str:
+    """A word of a command with what stands in place of its placeholders."""
+    for name, value in values.items():
+        word = word.replace(f"{{{name}}}", str(value))
+    return word
+
+
+def job_of(seconds: float | None, start_delay_seconds: float) -> CompletedJob:
+    """The one job that a program is which runs to its end; None where it did not end well in time."""
+    return {
+        "iterations": 1,
+        "completed": 0 if seconds is None else 1,
+        "start_delay_seconds": start_delay_seconds,
+        "completion_seconds": seconds,
+    }
+
+
+def of_exited(index: int, workload: str, seconds: float | None) -> TenantReport:
+    """The record of such a program, but for its start and what it used."""
+    nothing: Environment = {"python": "", "platform": "", "packages": {}}
+    return {
+        **unmeasured(index, workload),
+        "measured_by": "exit",
+        "steady": None,
+        "count": 0 if seconds is None else 1,
+        "sum_seconds": seconds or 0.0,
+        "min_seconds": seconds,
+        "max_seconds": seconds,
+        "histogram": {} if seconds is None else {str(bucket(seconds)): 1},
+        "load": {
+            "arrival": "own",
+            "planned_rate_hz": None,
+            "achieved_rate_hz": 1 / seconds if seconds else 0.0,
+            "delay_p99_seconds": None,
+            "in_flight_mean": None,
+            "drops": 0,
+            "censored": 0,
+        },
+        "coverage_ratio": 1.0,
+        "outside": None,
+        "output_digest": None,
+        "environment": nothing,
+    }

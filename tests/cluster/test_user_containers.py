@@ -1,0 +1,165 @@
+"""The user's own container, unmodified, in pods: a server of somebody else's, and containers that go wrong."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cluster.driving import Run, grants, normalised, owned, study_of, tenants_of
+from cluster.harness import PYTHON_IMAGE, Cluster
+from cluster.test_pods_that_fail import NAMED_SECONDS, left
+from cluster.testbed import images
+from cluster.testbed.lifecycle import import_images
+
+from sharebench.nodes.contract import NodeError, TenantsFailed
+from sharebench.nodes.kubernetes.node import ClusterNode
+from sharebench.study.study import Study
+
+pytestmark = pytest.mark.testbed
+SERVER: dict[str, Any] = {"kind": "http", "image": images.HTTPBIN, "request": {"path": "/bytes/1024"}}
+BY_MANIFEST = {
+    "kind": "Deployment",
+    "spec": {
+        "template": {
+            "spec": {
+                "containers": [
+                    {
+                        "name": "httpbin",
+                        "image": images.HTTPBIN,
+                        "args": ["-port", "{port}"],
+                        "ports": [{"containerPort": 8000}],
+                        "resources": {"limits": {"nvidia.com/gpu": 1}},
+                    }
+                ]
+            }
+        }
+    },
+}
+CELLS = {("exclusive", 1), ("time-slicing", 2), ("mps", 2)}
+
+
+@pytest.fixture
+def server(plugin: Cluster) -> Cluster:
+    """The test bed with the image of a server that knows nothing of us."""
+    assert plugin.instance
+    import_images(plugin.instance, images.further_archive(images.HTTPBIN))
+    return plugin
+
+
+def test_a_server_under_every_setting_of_the_plugin(server: Cluster, namespace: str, tmp_path: Path) -> None:
+    given = study_of(
+        namespace,
+        replicas=[1, 2],
+        workloads=["web", "pair"],
+        workload_catalogue={
+            "web": {**SERVER, "ready": {"path": "/status/200"}},
+            "own": {"kind": "http", "manifest": "mine.yaml", "load": {"arrival": "poisson", "rate_hz": 20}},
+            "loop": {"module": "matmul", "params": {"size": 64}},
+            "pair": {"tenants": ["own", "loop"]},
+        },
+        kubernetes={"pod": {"metadata": {"labels": {"team": "a"}}}},
+    )
+    run = Run(tmp_path, server.kubeconfig, given)
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(BY_MANIFEST))
+    code, out = run.finish()
+    assert code == 0, out
+    records = [json.loads(path.read_text()) for path in tmp_path.glob("results/cells/*/*/*/*/raw.json")]
+    found = {(each["cell"]["strategy"], each["cell"]["replicas"]) for each in records if each["status"] == "ok"}
+    assert found >= CELLS, [(each["cell"], each["status"], each["reason"]) for each in records]
+    for record in records:
+        assert all(item["holds"] for item in record["evidence"]), record["evidence"]
+        for tenant in record["tenants"] if record["status"] == "ok" else ():
+            assert (tenant["errors"], tenant["count"] > 0) == (0, True)
+            if tenant["workload"] != "loop":
+                assert tenant["measured_by"] == "client"
+                assert tenant["cpu"]["cpu_seconds"] > 0, "what the server used is seen from the client"
+                assert tenant["memory_bytes"] > 1 << 20
+    assert left(server, namespace) == []
+
+
+@pytest.fixture
+def study(namespace: str) -> Study:
+    given = {"workloads": ["web"], "workload_catalogue": {"web": SERVER}}
+    return normalised(study_of(namespace, **given, kubernetes={"resources": {"memory": "128Mi"}}))
+
+
+@pytest.fixture
+def node(server: Cluster, study: Study, tmp_path: Path) -> Iterator[ClusterNode]:
+    with owned(server, study, tmp_path) as made:
+        yield made
+
+
+def python(code: str) -> dict[str, Any]:
+    return {"image": PYTHON_IMAGE, "command": ["python3", "-c", code]}
+
+
+ENDS = "import sys; print('no weights at /weights', file=sys.stderr); sys.exit(3)"
+DIES = (
+    "import os, threading, http.server as h; threading.Timer(8, os.kill, (os.getpid(), 9)).start(); h.test(port=8080)"
+)
+# Named at once: they are not waited for.
+BAD = {
+    "crash": (python(ENDS), "crashed", ["exit code 3", "no weights at /weights"]),
+    "too much memory": (python("bytearray(1 << 30)"), "oom", ["OOMKilled"]),
+    "no such program": ({"command": ["/no/such"]}, "refused", ["StartError", "/no/such"]),
+    "no such image": ({"image": "testbed.local/no-such:1"}, "refused", ["no-such:1"]),
+}
+# Nothing says that they will not get ready later.
+LATE = {
+    "wrong port": ({"port": 9999}, ["connection refused", "listen on 8080"]),
+    "never ready": ({"ready": {"path": "/status/503", "count": None, "log": None}}, ["status 503"]),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_container_that_goes_wrong_is_named_at_once(node: ClusterNode, study: Study, what: str) -> None:
+    changes, status, words = BAD[what]
+    tenants = tenants_of(node, study, 1, **changes)
+    began = time.monotonic()
+    try:
+        with pytest.raises((NodeError, TenantsFailed)) as caught:
+            tenants.start(grants(1))
+            tenants.wait_ready()
+        assert time.monotonic() - began < NAMED_SECONDS
+        (outcome,) = tenants.outcomes()
+    finally:
+        tenants.stop()
+    said = str(caught.value) if status == "refused" else f"{outcome['status']} {outcome['exit']}"
+    assert all(word in said for word in [*words, status] if word != "refused"), said
+
+
+@pytest.mark.parametrize("what", LATE)
+def test_a_server_that_never_gets_ready_says_why(node: ClusterNode, study: Study, what: str) -> None:
+    changes, words = LATE[what]
+    tenants = tenants_of(node, study, 1, **changes)
+    tenants.timeouts = {**tenants.timeouts, "start_seconds": 10}
+    try:
+        with pytest.raises(TenantsFailed):
+            tenants.start(grants(1))
+            tenants.wait_ready()
+        (outcome,) = tenants.outcomes()
+    finally:
+        tenants.stop()
+    assert outcome["status"] == "hung"
+    assert all(word in str(outcome["exit"]) for word in words), outcome
+
+
+def test_a_server_that_dies_at_work(node: ClusterNode, study: Study) -> None:
+    tenants = tenants_of(node, study, 1, **python(DIES), request={**SERVER_REQUEST, "path": "/"})
+    try:
+        tenants.start(grants(1))
+        tenants.wait_ready()
+        with pytest.raises(TenantsFailed, match="ended early"):
+            tenants.sleep_until(tenants.now_ns() + int(30e9))
+        (outcome,) = tenants.outcomes()
+    finally:
+        tenants.stop()
+    assert (outcome["status"], outcome["exit"] and outcome["exit"]["reason"]) == ("killed", "ended by SIGKILL")
+
+
+SERVER_REQUEST = {"method": "GET", "headers": {}, "body": None, "body_file": None, "expect_status": 200}

@@ -1,0 +1,220 @@
+"""A pod with the user's container: what it has that a pod of ours has not, and what its manifest and overlay change."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from unit.kubernetes.manifests import difference
+from unit.studies import study_of
+
+from sharebench.core.spec import Spec
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.access.base import PodNeeds
+from sharebench.nodes.kubernetes.cluster.api import Json
+from sharebench.nodes.kubernetes.pods import manifest, program
+from sharebench.nodes.kubernetes.pods.manifest import Place
+from sharebench.nodes.kubernetes.pods.overlay import loosened, merged
+
+OWNER = {"metadata": {"uid": "the-uid"}}
+NEEDS = PodNeeds(limits={"nvidia.com/gpu": "1"}, environment={"CUDA_MPS_PIPE_DIRECTORY": "/mps"})
+DEPLOYMENT = {
+    "kind": "Deployment",
+    "metadata": {"name": "llm"},
+    "spec": {
+        "replicas": 3,
+        "template": {
+            "metadata": {"labels": {"app": "llm"}},
+            "spec": {
+                "runtimeClassName": "nvidia",
+                "tolerations": [{"key": "team", "operator": "Exists"}],
+                "securityContext": {"runAsUser": 1000, "fsGroup": 2000},
+                "volumes": [{"name": "weights", "persistentVolumeClaim": {"claimName": "weights"}}],
+                "containers": [
+                    {"name": "logs", "image": "logs:1"},
+                    {
+                        "name": "vllm",
+                        "image": "vllm:1",
+                        "args": ["--port", "{port}", "--memory", "{fraction}"],
+                        "ports": [{"containerPort": 9000}],
+                        "env": [{"name": "HOME", "value": "/cache"}],
+                        "resources": {"limits": {"nvidia.com/gpu": 1, "memory": "4Gi"}},
+                        "volumeMounts": [{"name": "weights", "mountPath": "/weights"}],
+                    },
+                ],
+            },
+        },
+    },
+}
+
+
+def spec_of(replicas: int = 2, options: dict[str, Any] | None = None, **workload: Any) -> tuple[Spec, Place]:
+    entry = {"kind": "http", "request": {"path": "/get"}, **workload}
+    given = {"node": "kubernetes", "strategies": ["time-slicing"], "replicas": [replicas], "baseline": "none"}
+    study = study_of(given | {"workloads": ["web"], "workload_catalogue": {"web": entry}, "kubernetes": options or {}})
+    return study.spec_of(study.cells[0]), Place("gpu-node", "abc", study.node_options())  # type: ignore[arg-type]
+
+
+def pod(replicas: int = 2, options: dict[str, Any] | None = None, **workload: Any) -> Json:
+    spec, place = spec_of(replicas, options, **workload)
+    load: Any = {"arrival": "closed", "seed": 1, "before": 0}
+    return program.pod(place, OWNER, spec, load, 1, NEEDS, "secret", None, 60)
+
+
+def ours() -> Json:
+    """A pod of a tenant that runs our code itself."""
+    _, place = spec_of(image="x:1")
+    own = manifest.own_tenant(["python3"], NEEDS, "secret", place.options)
+    return manifest.pod(place, OWNER, 1, [own], NEEDS, 60)
+
+
+def container(made: Json, name: str = "tenant") -> Json:
+    (found,) = (each for each in made["spec"]["containers"] if each["name"] == name)
+    return dict(found)
+
+
+def environment(made: Json) -> dict[str, str]:
+    return {each["name"]: each["value"] for each in made["env"]}
+
+
+def test_an_image_as_it_is() -> None:
+    made = pod(image="server:1", port=80)
+    own = container(made)
+    assert own["image"] == "server:1"
+    assert not {"command", "args", "volumeMounts", "ports"} & set(own), "what the image has stays"
+    assert environment(own) == {
+        "HOME": "/tmp",
+        "USER": "sharebench",
+        "LOGNAME": "sharebench",
+        "SHAREBENCH_GRANTED": "1",
+        "SHAREBENCH_PORT": "80",
+        "SHAREBENCH_INDEX": "1",
+        "CUDA_MPS_PIPE_DIRECTORY": "/mps",
+    }
+    assert own["resources"]["limits"] == container(ours())["resources"]["limits"]
+    assert "SHAREBENCH_TOKEN" not in environment(own), "only our client is asked"
+    of_pod = {path: value for path, value in difference(made, ours()).items() if "containers" not in path}
+    assert of_pod == {"spec.shareProcessNamespace": True}
+    assert loosened(made) == []
+
+
+def test_the_client_takes_nothing_of_the_gpu_and_asks_over_localhost() -> None:
+    made = pod(image="server:1", port=80, options={"client_image": "client:1"})
+    client = container(made, "client")
+    assert client["image"] == "client:1"
+    assert "resources" not in client
+    assert "CUDA_MPS_PIPE_DIRECTORY" not in environment(client)
+    line = client["command"]
+    given = dict(zip(line[2::2], line[3::2], strict=True))
+    assert yaml.safe_load(given["--params"])["url"] == "http://127.0.0.1:80"
+    assert (given["--device"], given["--port"], given["--program"]) == ("cpu", "18765", "server")
+    assert client["securityContext"] == container(made)["securityContext"], "it may look at what the other has"
+
+
+def test_a_command_takes_the_place_of_the_entrypoint() -> None:
+    made = container(pod(4, image="server:1", command=["serve", "--port={port}", "{index}/{replicas}", "{fraction}"]))
+    assert made["command"] == ["serve", "--port=8080", "1/4", "0.25"]
+
+
+def test_bodies_travel_with_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ask.json").write_text("{}")
+    spec, _ = spec_of(image="server:1", request={"method": "POST", "body_file": "ask.json"})
+    workload: Any = spec["workload"]
+    assert program.bodies(workload) == {"body-ask-json": b"{}"}
+    client = container(pod(image="server:1", request={"method": "POST", "body_file": "ask.json"}), "client")
+    assert "/sharebench/body-ask-json" in " ".join(client["command"])
+
+
+def from_manifest(folder: Path, monkeypatch: pytest.MonkeyPatch, documents: list[Any], **more: Any) -> Json:
+    monkeypatch.chdir(folder)
+    (folder / "mine.yaml").write_text(yaml.safe_dump_all(documents))
+    return pod(manifest="mine.yaml", **more)
+
+
+def test_a_manifest_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = from_manifest(tmp_path, monkeypatch, [{"kind": "Service", "spec": {"ports": []}}, DEPLOYMENT])
+    own = container(made)
+    assert [each["name"] for each in made["spec"]["containers"]] == ["logs", "tenant", "client"]
+    assert own["args"] == ["--port", "9000", "--memory", "0.5"]
+    assert own["resources"]["limits"] == {"memory": "4Gi", "nvidia.com/gpu": "1"}
+    assert (environment(own)["HOME"], environment(own)["USER"]) == ("/cache", "sharebench")
+    assert own["volumeMounts"] == [{"name": "weights", "mountPath": "/weights"}]
+    assert {each["name"] for each in made["spec"]["volumes"]} == {"weights", "code"}
+    assert (own["securityContext"]["runAsUser"], made["spec"]["securityContext"]["fsGroup"]) == (1000, 2000)
+    assert made["spec"]["runtimeClassName"] == "nvidia"
+    assert [each["key"] for each in made["spec"]["tolerations"]] == ["team", "sharebench/measuring", "nvidia.com/gpu"]
+    assert made["metadata"]["labels"].items() >= {"app": "llm"}.items()
+    assert made["metadata"]["name"] == "sharebench-abc-1"
+    assert made["spec"]["restartPolicy"] == "Never"
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrap"),
+    [("Pod", lambda made: made), ("CronJob", lambda made: {"spec": {"jobTemplate": {"spec": {"template": made}}}})],
+)
+def test_what_has_a_pod_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, wrap: Any) -> None:
+    template = DEPLOYMENT["spec"]["template"]  # type: ignore[index]
+    made = from_manifest(tmp_path, monkeypatch, [{**wrap(template), "kind": kind}], port=80)
+    assert container(made)["image"] == "vllm:1"
+    assert environment(container(made))["SHAREBENCH_PORT"] == "80"
+
+
+def test_a_file_without_a_pod_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NodeError, match=r"mine.yaml has neither a Pod nor an object with a pod template"):
+        from_manifest(tmp_path, monkeypatch, [{"kind": "Service", "spec": {}}, None])
+
+
+BASE: Json = {
+    "spec": {
+        "nodeSelector": {"a": "1"},
+        "tolerations": [{"key": "x"}],
+        "containers": [{"name": "tenant", "image": "a", "env": [{"name": "A", "value": "1"}], "command": ["x", "y"]}],
+        "volumes": [{"name": "v", "emptyDir": {}}],
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("patch", "path", "expected"),
+    [
+        ({"nodeSelector": {"b": "2"}}, ["nodeSelector"], {"a": "1", "b": "2"}),
+        ({"nodeSelector": None}, ["nodeSelector"], None),
+        ({"tolerations": [{"key": "y"}]}, ["tolerations"], [{"key": "y"}]),
+        ({"containers": [{"name": "side", "image": "s"}]}, ["containers", 1], {"name": "side", "image": "s"}),
+        ({"containers": [{"name": "tenant", "command": ["z"]}]}, ["containers", 0, "command"], ["z"]),
+        (
+            {"containers": [{"name": "tenant", "env": [{"name": "B", "value": "2"}]}]},
+            ["containers", 0, "env"],
+            [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}],
+        ),
+        ({"volumes": [{"name": "v", "$patch": "delete"}]}, ["volumes"], []),
+        ({"runtimeClassName": "nvidia"}, ["runtimeClassName"], "nvidia"),
+    ],
+)
+def test_a_strategic_merge(patch: Json, path: list[Any], expected: object) -> None:
+    """As Kubernetes, Update API Objects in Place Using kubectl patch, has it."""
+    found: Any = merged(BASE, {"spec": patch})
+    found = found["spec"]
+    for each in path:
+        found = found.get(each) if isinstance(found, dict) else found[each]
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("overlay", "line"),
+    [
+        ({"hostNetwork": True}, "hostNetwork"),
+        ({"volumes": [{"name": "h", "hostPath": {"path": "/data"}}]}, "hostPath /data"),
+        ({"containers": [{"name": "tenant", "securityContext": {"runAsUser": 0}}]}, "tenant may run as root"),
+        ({"containers": [{"name": "tenant", "securityContext": {"privileged": True}}]}, "tenant is privileged"),
+        (
+            {"containers": [{"name": "tenant", "securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}]},
+            "tenant has the capability SYS_ADMIN",
+        ),
+        ({"securityContext": {"seccompProfile": {"type": "Unconfined"}}}, "tenant has no seccomp profile"),
+    ],
+)
+def test_what_an_overlay_takes_from_security_is_named(overlay: Json, line: str) -> None:
+    made: Any = merged(ours(), {"spec": overlay})
+    assert loosened(made) == [line]

@@ -1,0 +1,108 @@
+"""The container next to ours, as a pod's shared processes show it, over a made-up /proc."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tenant import program
+from tenant.contract import device_digest
+from tenant.exiting import Exiting
+from tenant.failures import RefusedError
+from tenant.program import Program
+
+GIVEN = {"SHAREBENCH_GRANTED": "1", "CUDA_MPS_PIPE_DIRECTORY": "/mps", "NVIDIA_VISIBLE_DEVICES": "GPU-1"}
+Add = Callable[..., None]
+
+
+@pytest.fixture
+def add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Add:
+    """Adds a process; `environment` is None for one whose environment may not be read."""
+    monkeypatch.setattr(program, "PROC", tmp_path)
+
+    def added(pid: int, parent: int, environment: dict[str, str] | None = None, ticks: int = 0) -> None:
+        folder = tmp_path / str(pid)
+        (folder / "root" / "dev").mkdir(parents=True)
+        fields = ["S", str(parent), *"0" * 9, str(ticks), *"0" * 10]
+        (folder / "stat").write_text(f"{pid} (a ) b) {' '.join(fields)}")
+        (folder / "comm").write_text("serve\n")
+        (folder / "status").write_text("Name: x\nVmHWM:\t  2 kB\n")
+        if environment is not None:
+            (folder / "environ").write_bytes("\0".join(f"{k}={v}" for k, v in environment.items()).encode())
+
+    added(1, 0)
+    added(os.getpid(), 0, {})
+    return added
+
+
+def test_the_container_with_the_grant_is_the_program(add: Add) -> None:
+    add(7, 0, {"A": "a sidecar"})
+    add(8, 0, GIVEN, ticks=100)
+    add(9, 8, GIVEN, ticks=50)
+    found = Program()
+    assert found.pids() == [8, 9]
+    assert found.cpu_seconds() == pytest.approx(150 / os.sysconf("SC_CLK_TCK"))
+    assert found.peak_resident_bytes() == 4096
+    assert found.seen() == {"pids": [8, 9], "names": ["serve", "serve"], "visible_devices": None}
+    assert found.view is not None
+    assert (found.view["pid"], found.view["device"]) == (8, device_digest("GPU-1"))
+    assert (found.view["mps_pipe"], found.view["is_mig"]) == ("/mps", False)
+
+
+@pytest.mark.parametrize("others", [1, 2])
+def test_another_users_program_is_seen_if_it_can_be_no_other(add: Add, others: int) -> None:
+    for pid in range(7, 7 + others):
+        add(pid, 0, None)
+    found = Program()
+    assert (found.pid(), found.view) == (7 if others == 1 else None, None)
+
+
+def test_where_processes_are_not_shared_nothing_is_seen(add: Add) -> None:
+    report = Program().completed({"count": 1})  # type: ignore[typeddict-item]
+    assert (report["measured_by"], report["cpu"], report["outside"]) == ("client", None, None)
+
+
+@pytest.mark.parametrize(
+    ("files", "device", "is_mig"),
+    [
+        (["nvidia1"], device_digest("GPU-b"), False),
+        (["nvidia1", "nvidia-caps/nvidia-cap3"], None, True),
+        ([], None, None),
+    ],
+)
+def test_a_gpu_that_came_by_cdi_is_known_by_its_files(
+    add: Add, tmp_path: Path, files: list[str], device: str | None, is_mig: bool | None
+) -> None:
+    add(8, 0, GIVEN | {"NVIDIA_VISIBLE_DEVICES": "void"})
+    for name in files:
+        path = tmp_path / "8" / "root" / "dev" / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    for minor, uuid in enumerate(("GPU-a", "GPU-b")):
+        folder = tmp_path / "driver" / "nvidia" / "gpus" / str(minor)
+        folder.mkdir(parents=True)
+        (folder / "information").write_text(f"Model: \t\t X\nGPU UUID: \t {uuid}\nDevice Minor: \t {minor}\n")
+    found = Program()
+    found.pid()
+    assert found.view is not None
+    assert (found.view["device"], found.view["is_mig"]) == (device, is_mig)
+
+
+def test_ports_on_which_somebody_listens(add: Add, tmp_path: Path) -> None:
+    (tmp_path / "net").mkdir()
+    head = "  sl  local_address rem_address   st\n"
+    (tmp_path / "net" / "tcp").write_text(f"{head}   0: 0100007F:1F90 00000000:0000 0A 0\n   1: 0A:1F91 0B:1 01 0\n")
+    (tmp_path / "net" / "tcp6").write_text(f"{head}   0: 00:0050 00:0000 0A 0\n")
+    assert Program.listening() == [80, 8080]
+
+
+def test_a_program_that_exits_begins_once(add: Add) -> None:
+    exiting = Exiting(Program())
+    with pytest.raises(RefusedError, match="in the past"):
+        exiting.set_window(1, 2)
+    with pytest.raises(RefusedError, match="no window"):
+        exiting.wait_record(1.0)
+    exiting.set_window(2**62, 2**62 + 1)
+    with pytest.raises(RefusedError, match="another window"):
+        exiting.set_window(2**62, 2**62 + 1)
