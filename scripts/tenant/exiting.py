@@ -67,7 +67,7 @@ class Exiting:
             self._look()
             if select.select([process], [], [], min(left_seconds, LOOK_SECONDS))[0]:
                 self._seen["ended_ns"] = time.monotonic_ns()
-                # As long as nobody has asked for its exit code.
+                # As long as no one has asked for its exit code.
                 self._look()
                 return
 

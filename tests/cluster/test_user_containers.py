@@ -40,7 +40,12 @@ BY_MANIFEST = {
         }
     },
 }
-CELLS = {("exclusive", 1), ("time-slicing", 2), ("mps", 2)}
+ENDS = "import sys; print('no weights at /weights', file=sys.stderr); sys.exit(3)"
+WORKS = "import time; end = time.monotonic() + {}\nwhile time.monotonic() < end: pass"
+
+
+def python(code: str) -> dict[str, Any]:
+    return {"image": PYTHON_IMAGE, "command": ["python3", "-c", code]}
 
 
 @pytest.fixture
@@ -54,13 +59,15 @@ def server(plugin: Cluster) -> Cluster:
 def test_a_server_under_every_setting_of_the_plugin(server: Cluster, namespace: str, tmp_path: Path) -> None:
     given = study_of(
         namespace,
-        replicas=[1, 2],
-        workloads=["web", "pair"],
+        strategies=["time-slicing", "mps"],
+        replicas=[3],
+        baseline="none",
+        workloads=["mixed"],
         workload_catalogue={
             "web": {**SERVER, "ready": {"path": "/status/200"}},
             "own": {"kind": "http", "manifest": "mine.yaml", "load": {"arrival": "poisson", "rate_hz": 20}},
             "loop": {"module": "matmul", "params": {"size": 64}},
-            "pair": {"tenants": ["own", "loop"]},
+            "mixed": {"tenants": ["web", "own", "loop"]},
         },
         kubernetes={"pod": {"metadata": {"labels": {"team": "a"}}}},
     )
@@ -69,16 +76,43 @@ def test_a_server_under_every_setting_of_the_plugin(server: Cluster, namespace: 
     code, out = run.finish()
     assert code == 0, out
     records = [json.loads(path.read_text()) for path in tmp_path.glob("results/cells/*/*/*/*/raw.json")]
-    found = {(each["cell"]["strategy"], each["cell"]["replicas"]) for each in records if each["status"] == "ok"}
-    assert found >= CELLS, [(each["cell"], each["status"], each["reason"]) for each in records]
+    assert {record["cell"]["strategy"]: record["status"] for record in records} == {"time-slicing": "ok", "mps": "ok"}
     for record in records:
         assert all(item["holds"] for item in record["evidence"]), record["evidence"]
-        for tenant in record["tenants"] if record["status"] == "ok" else ():
+        for tenant in record["tenants"]:
             assert (tenant["errors"], tenant["count"] > 0) == (0, True)
             if tenant["workload"] != "loop":
                 assert tenant["measured_by"] == "client"
                 assert tenant["cpu"]["cpu_seconds"] > 0, "what the server used is seen from the client"
                 assert tenant["memory_bytes"] > 1 << 20
+    assert left(server, namespace) == []
+
+
+def test_a_batch_command_until_it_exits(server: Cluster, namespace: str, tmp_path: Path) -> None:
+    given = study_of(
+        namespace,
+        strategies=["time-slicing"],
+        replicas=[2],
+        baseline="none",
+        workloads=["batch", "fails"],
+        workload_catalogue={
+            "batch": {"kind": "command", "until": "exit", **python(WORKS.format(2))},
+            "fails": {"kind": "command", "until": "exit", **python(ENDS)},
+        },
+    )
+    run = Run(tmp_path, server.kubeconfig, given)
+    code, out = run.finish()
+    records = [json.loads(path.read_text()) for path in tmp_path.glob("results/cells/*/*/*/*/raw.json")]
+    found = {record["cell"]["workload"]: record for record in records}
+    assert code == 0, out
+    assert (found["batch"]["status"], found["fails"]["status"]) == ("ok", "crashed"), found["fails"]["reason"]
+    assert "exit code 3: no weights at /weights" in found["fails"]["reason"]
+    assert all(item["holds"] for item in found["batch"]["evidence"])
+    for tenant in found["batch"]["tenants"]:
+        assert tenant["measured_by"] == "exit"
+        assert 1.9 <= tenant["job"]["completion_seconds"] < 30
+        assert tenant["job"]["start_delay_seconds"] > 0, "the kubelet starts it"
+        assert tenant["cpu"]["cpu_seconds"] > 0
     assert left(server, namespace) == []
 
 
@@ -94,11 +128,6 @@ def node(server: Cluster, study: Study, tmp_path: Path) -> Iterator[ClusterNode]
         yield made
 
 
-def python(code: str) -> dict[str, Any]:
-    return {"image": PYTHON_IMAGE, "command": ["python3", "-c", code]}
-
-
-ENDS = "import sys; print('no weights at /weights', file=sys.stderr); sys.exit(3)"
 DIES = (
     "import os, threading, http.server as h; threading.Timer(8, os.kill, (os.getpid(), 9)).start(); h.test(port=8080)"
 )

@@ -1,4 +1,4 @@
-"""A pod with the user's container: what it has that a pod of ours has not, and what its manifest and overlay change."""
+"""A pod with the user's container: how it differs from our own, and what its manifest and overlay change."""
 
 from pathlib import Path
 from typing import Any
