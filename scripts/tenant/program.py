@@ -16,6 +16,8 @@ PROC = Path("/proc")
 # Process 1 of such a pod holds its namespaces.
 HOLDER = 1
 LISTENING = "0A"
+# What a runtime's own process is called, until it becomes the container's.
+RUNTIMES = ("runc", "crun", "exe")
 
 
 def _stat(pid: int) -> list[str]:
@@ -53,7 +55,7 @@ class Program:
             known = {pid: _environment(pid) for pid in roots}
             granted = [pid for pid, variables in known.items() if variables and GRANTED_VARIABLE in variables]
             # Of another user's, nothing but its being there is seen.
-            found = granted or [pid for pid, variables in known.items() if variables is None]
+            found = granted or [pid for pid, each in known.items() if each is None and not _is_runtime(pid)]
             if len(found) == 1 and os.getpid() != HOLDER:
                 self._pid = found[0]
                 self.view = self._view(found[0], known[found[0]])
@@ -132,6 +134,12 @@ class Program:
                 rows = [line.split() for line in (PROC / "net" / name).read_text().splitlines()[1:]]
                 found |= {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == LISTENING}
         return sorted(found)
+
+
+def _is_runtime(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return (PROC / str(pid) / "comm").read_text().startswith(RUNTIMES)
+    return True
 
 
 def _is_mig(view: View, files: Sequence[str]) -> bool | None:

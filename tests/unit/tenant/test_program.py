@@ -58,6 +58,13 @@ def test_another_users_program_is_seen_if_it_can_be_no_other(add: Add, others: i
     assert (found.pid(), found.view) == (7 if others == 1 else None, None)
 
 
+def test_a_container_that_is_being_made_is_no_program_yet(add: Add, tmp_path: Path) -> None:
+    """Its environment may not be read, as that of another user's program."""
+    add(7, 0, None)
+    (tmp_path / "7" / "comm").write_text("runc:[2:INIT]\n")
+    assert Program().pid() is None
+
+
 def test_where_processes_are_not_shared_nothing_is_seen(add: Add) -> None:
     report = Program().completed({"count": 1})  # type: ignore[typeddict-item]
     assert (report["measured_by"], report["cpu"], report["outside"]) == ("client", None, None)
