@@ -64,7 +64,6 @@ def in_use(nodes: list[Object], leases: list[Object]) -> list[str]:
 
 
 def of_node(each: Object) -> list[list[str]]:
-    """Commands that remove our labels, annotations and taint."""
     meta, node = each["metadata"], each["metadata"]["name"]
     labels = [f"{key}-" for key, value in meta.get("labels", {}).items() if value.startswith(KEYS)]
     notes = [f"{key}-" for key in meta.get("annotations", {}) if key.startswith(PREFIX)]

@@ -53,7 +53,6 @@ class Number:
 
     @property
     def ends(self) -> tuple[float, ...]:
-        """The ends of the interval, if there is one."""
         return () if self.low is None or self.high is None else (self.low, self.high)
 
     @property

@@ -171,7 +171,6 @@ class Compared:
 
     @property
     def mean(self) -> Number:
-        """Geometric mean of the ratios, with its interval over the pairs."""
         return number_of(log_interval(list(self.ratios)))
 
     @property

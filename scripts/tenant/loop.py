@@ -116,7 +116,6 @@ class ClosedLoop:
         return Rows(times[:-1], None, times[1:], failed, (), (int(times[0]), active_end_ns))
 
     def clear(self) -> None:
-        """Forget the finished rows."""
         self._times[: self._filled + 1] = [0] * (self._filled + 1)
         self._failed.clear()
         self._filled = 0

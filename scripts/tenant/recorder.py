@@ -77,7 +77,6 @@ class Tally:
             self._join(latencies_ns.size, int(latencies_ns.sum()), int(latencies_ns.max()), int(latencies_ns.min()))
 
     def merge(self, other: Tally) -> None:
-        """Add everything that another tally holds."""
         if other.min_ns is not None:
             self.counts += other.counts
             self.sum_squares_ns2 += other.sum_squares_ns2
@@ -117,7 +116,6 @@ class Window:
         return self.start_ns <= time_ns < self.end_ns
 
     def overlap_ns(self, begin_ns: int, end_ns: int) -> int:
-        """How much of a stretch of time lies in the window."""
         return max(0, min(end_ns, self.end_ns) - max(begin_ns, self.start_ns))
 
     def _slots(self, starts_ns: IntArray) -> Iterator[tuple[int, slice]]:
@@ -148,7 +146,6 @@ class Window:
         self.in_flight_ns += int(departures.sum() - arrivals.sum())
 
     def add_samples(self, samples: Iterable[Sample]) -> None:
-        """Count those that began in the window."""
         durations_ns: defaultdict[str, list[int]] = defaultdict(list)
         for sample in samples:
             if self.holds(sample.begun_ns):

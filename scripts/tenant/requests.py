@@ -88,8 +88,6 @@ class _Pool:
 
 
 class Template:
-    """Bodies from a text with placeholders."""
-
     def __init__(self, template: str, tokens: Params, generator: np.random.Generator) -> None:
         values = with_defaults(
             tokens, {"prompt": None, "output": None, "shared_prefix": 0, "vocabulary": 32_000}, "tokens"

@@ -33,7 +33,6 @@ def tpot_ns(stream: Stream) -> float | None:
 
 
 def stages(streams: Sequence[Stream]) -> dict[str, Tally]:
-    """The record's stages."""
     times: dict[str, list[np.ndarray]] = {
         "ttft": [np.array([each.times_ns[0] - each.intended_ns for each in streams])],
         "itl": [np.diff(np.array(each.times_ns)) for each in streams],

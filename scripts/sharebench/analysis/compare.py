@@ -186,7 +186,6 @@ def _facts(record: Record) -> dict[str, str]:
 
 
 def _values(data: MeasuredData, group: Group, metric: str) -> list[float]:
-    """The metric of each valid cell of the group that has it."""
     cells = data.cells.get(group, [])
     if metric == "slowdown":
         return cell_slowdowns(cells, data.baseline)

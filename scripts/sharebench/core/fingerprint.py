@@ -58,7 +58,6 @@ PORT_PROXY = ("tenant/port_proxy.py",)
 
 
 def of_node(kind: str) -> str:
-    """Fingerprint of the code that sets up this kind of node."""
     return _fingerprint(node_files(kind))
 
 

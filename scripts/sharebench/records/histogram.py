@@ -89,7 +89,6 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """Number of latencies."""
         return int(self.counts.sum())
 
     def variance(self) -> float:
@@ -131,7 +130,6 @@ class ForeignHistogram:
 
     @property
     def count(self) -> int:
-        """Number of latencies."""
         return int(self.counts.sum())
 
     def quantiles(self, qs: Iterable[float]) -> list[Quantile]:

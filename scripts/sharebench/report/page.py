@@ -238,7 +238,6 @@ def remark(rows: list[Row]) -> list[str]:
 
 
 def powered(rows: list[Row]) -> list[Row]:
-    """The rows that know the device's power or energy."""
     return [row for row in rows if any(not math.isnan(row[metric]) for metric in POWER_AND_ENERGY)]
 
 

@@ -39,7 +39,6 @@ class _Line(logging.Handler):
         self.draw()
 
     def draw(self) -> None:
-        """Write the line over itself."""
         took = self.clock() - self.began_seconds
         left = "" if self.left_seconds is None else f"about {duration(max(0.0, self.left_seconds - took))} left"
         text = " · ".join(filter(None, (self.what, self.phase, left)))

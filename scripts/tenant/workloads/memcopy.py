@@ -37,8 +37,6 @@ class Memcopy(Workload):
 
 
 class TorchMemcopy(TorchWorkload):
-    """The same within the memory of torch's device."""
-
     def __init__(self, device: str, mebibytes: int) -> None:
         import torch
 

@@ -137,7 +137,6 @@ def by_buckets(buckets: pd.DataFrame, slo_seconds: float) -> list[Repeat]:
 
 
 def by_requests(paths: Iterable[Path], limits: Mapping[str, float]) -> list[Repeat]:
-    """The repeats of a server that streams, from their records."""
     found: list[Repeat] = []
     for record in map(judged.read, paths):
         count = sum(tenant["count"] for tenant in record["tenants"])
@@ -148,7 +147,6 @@ def by_requests(paths: Iterable[Path], limits: Mapping[str, float]) -> list[Repe
 
 
 def _within_slo(repeats: Sequence[Repeat]) -> TableRow:
-    """Means over the repeats."""
     shares = [share for share, _ in repeats]
     names = ("within_slo_ratio", "within_slo_ratio_least", "within_slo_ratio_most")
     return {name: sum(values) / len(values) for name, values in zip(names, zip(*shares, strict=True), strict=False)}

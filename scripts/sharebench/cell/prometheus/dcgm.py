@@ -82,7 +82,6 @@ def summarise(found: Sequence[tuple[Labels, Samples]], node: str | None, start: 
 
 
 def _means(series: Mapping[str, Samples]) -> dict[str, float | None]:
-    """Mean of each gauge over its samples."""
     return {
         f"{column.rpartition('_')[0]}_mean_{column.rpartition('_')[2]}": (
             factor * statistics.fmean(value for _, value in series[name]) if series.get(name) else None

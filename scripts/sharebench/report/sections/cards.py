@@ -127,7 +127,6 @@ def _answered(name: str, sentence: str, reasons: list[str], plans: list[Row], su
 
 
 def known_of(rows: Iterable[Row], metrics: Iterable[Metric] = METRICS) -> list[Metric]:
-    """The metrics that have a value in one of the rows of the summary."""
     rows = list(rows)
     return [each for each in metrics if any(not math.isnan(row.get(each.name, math.nan)) for row in rows)]
 

@@ -69,16 +69,13 @@ class Cluster:
 
     @property
     def path(self) -> str:
-        """The node's object in the API."""
         return f"/api/v1/nodes/{self.name}"
 
     @property
     def run_id(self) -> str:
-        """The run that this process works for."""
         return os.environ.get(RUN_ID_VARIABLE, "")
 
     def read(self) -> Json:
-        """The node's object."""
         return self.api.get(self.path)
 
     def labels(self) -> Mapping[str, str]:
@@ -134,5 +131,4 @@ class Cluster:
         self.api.patch(self.path, {"metadata": {"annotations": {saved_state.ANNOTATION: saved_state.dump(state)}}})
 
     def save_access(self, access: str, state: AccessState) -> None:
-        """Replace what that access saved."""
         self.write_saved_state((self.saved_state() or {}) | {access: state})
