@@ -28,6 +28,14 @@ class ForeignProcesses(TypedDict):
     mps: int
 
 
+class Neighbour(TypedDict):
+    """What another GPU of the host did in the window, where a study measures on several at the same time."""
+
+    index: int
+    power_mean_watts: float | None
+    utilisation_mean_percent: float | None
+
+
 class DcgmInstance(TypedDict):
     """Means of the window on the whole device (`instance` is None) or on one MIG instance."""
 
@@ -77,6 +85,7 @@ class Telemetry(TypedDict):
     throttle_reasons: dict[str, float] | None
     foreign_processes: ForeignProcesses | None
     sampler_cpu_percent: float | None
+    neighbours: NotRequired[list[Neighbour]]
     dcgm: NotRequired[Dcgm]
     host_steal_percent: float | None
     host_throttled_percent: float | None
@@ -84,7 +93,9 @@ class Telemetry(TypedDict):
 
 
 # Of a node that knows nothing of itself; each sampler fills in what it reads.
-NOTHING_KNOWN = cast(Telemetry, dict.fromkeys(Telemetry.__annotations__.keys() - {"dcgm"}) | {"samples": 0})
+NOTHING_KNOWN = cast(
+    Telemetry, dict.fromkeys(Telemetry.__annotations__.keys() - {"dcgm", "neighbours"}) | {"samples": 0}
+)
 
 
 def to_csv(rows: Sequence[Row]) -> str:

@@ -35,6 +35,7 @@ COMMAND_SECONDS = 15.0
 START_SECONDS = 20.0
 QUIT_SECONDS = 10.0
 POLL_SECONDS = 0.02
+ENDING_SECONDS = 0.2
 
 
 def client_variables(own: TenantLimits, memory_bytes: int) -> dict[str, str]:
@@ -99,6 +100,14 @@ def foreign_daemon(ours: Path, devices: Collection[str]) -> str | None:
 
     One that is bound to other devices by their UUIDs, as a study on another GPU is, does not concern us.
     """
+    # A daemon of another GPU that ends at this moment shows no environment any more.
+    if (line := _foreign_daemon(ours, devices)) is not None:
+        time.sleep(ENDING_SECONDS)
+        line = _foreign_daemon(ours, devices)
+    return line
+
+
+def _foreign_daemon(ours: Path, devices: Collection[str]) -> str | None:
     for process, environment in _daemons():
         bound = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
         is_elsewhere = bool(bound) and all("-" in name and name not in devices for name in bound)

@@ -77,6 +77,11 @@ def every_gpu() -> list["Gpu"]:
     return found
 
 
+def uuids() -> list[str]:
+    """Of the GPUs of this host that answer. Raises NodeError."""
+    return [gpu.uuid for gpu in every_gpu()]
+
+
 class Gpu:
     """The GPU that `which` names: an index as nvidia-smi counts, or a UUID.
 
