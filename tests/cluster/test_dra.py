@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.driving import Run, grants, node_of, normalised, study_of, tenants_of
+from cluster.driving import Run, grants, node_of, normalised, owned, state, study_of, tenants_of
 from cluster.harness import RESTRICTED, Cluster, eventually, own_bed, pod
 from cluster.test_runs import NAMESPACE, install, run_in, unnamed
 from cluster.testbed import gpu
@@ -16,6 +17,7 @@ from kubernetes import client
 from tables import rows
 
 from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.node import ClusterNode
 
 pytestmark = pytest.mark.testbed
 CLAIM = {
@@ -173,6 +175,48 @@ def test_mps_by_a_claim_with_and_without_limits(dra: Cluster, account: Path, tmp
     assert list(limits["defaultPerDevicePinnedMemoryLimit"].values()) == ["13653Mi"]
     assert left(dra) == []
     assert client.AppsV1Api(dra.api).list_namespaced_deployment(gpu.DRA_NAMESPACE).items == []
+
+
+def daemons(cluster: Cluster) -> list[str]:
+    """The MPS daemons that the driver has started for claims, by uid."""
+    return [
+        each.metadata.uid for each in client.AppsV1Api(cluster.api).list_namespaced_deployment(gpu.DRA_NAMESPACE).items
+    ]
+
+
+def test_cells_of_a_state_share_a_daemon_until_it_is_suspect(dra: Cluster, tmp_path: Path) -> None:
+    assert dra.instance is not None
+    gpu.set_dra(dra.instance, "TimeSlicingSettings=true,MPSSupport=true")
+    with dra.namespace(RESTRICTED) as namespace:
+        given = study_of(namespace, strategies=["mps"], replicas=[2], baseline="none", kubernetes={"access": "dra"})
+        study = normalised(given)
+        with owned(dra, study, tmp_path) as node:
+            found = []
+            for is_suspect in (False, False, True):
+                if is_suspect:
+                    node.mark_dirty()
+                node.ensure(state(study, "mps"))
+                tenants = tenants_of(node, study, 2)
+                tenants.sweep()
+                began = time.monotonic()
+                tenants.start(grants(2))
+                tenants.wait_ready()
+                print(f"{time.monotonic() - began:.1f} s to start two tenants")
+                records: Any = [{"view": {}}, {"view": {}}]
+                evidence = node.access("dra").evidence(study.strategies["mps"], grants(2), records)
+                assert [each["observed"] for each in evidence if each["name"] == "reservedFor"] == [2]
+                tenants.stop()
+                node._mps_suspects.clear()
+                found.append(daemons(dra))
+            assert [len(each) for each in found] == [1, 1, 1]
+            assert found[0] == found[1] != found[2]
+            # as if this run had died here
+            tenants.start(grants(2))
+            heir = ClusterNode(study.node_options(), tmp_path / "node")
+            heir.sweep()
+            assert daemons(dra) == []
+            assert dra.core.list_namespaced_pod(namespace).items == []
+            assert client.ResourceV1Api(dra.api).list_namespaced_resource_claim(namespace).items == []
 
 
 @pytest.mark.slow

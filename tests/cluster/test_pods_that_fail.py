@@ -131,7 +131,7 @@ def test_a_container_that_the_runtime_cannot_create(
 def test_tenants_that_pod_security_refuses(
     node: ClusterNode, study: Study, plugin: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manifest, "USER", 0)
+    monkeypatch.setitem(restricted.SECURITY, "runAsUser", 0)
     line = failure(node, study)
     assert "Pod Security refuses the pod" in line
     assert "runAsUser=0" in line

@@ -24,7 +24,9 @@ from sharebench.core.run_record import RUN_ID_VARIABLE
 from sharebench.core.strategies import catalogue, is_again
 from sharebench.nodes.contract import Settings, State
 from sharebench.nodes.kubernetes.access.device_plugin import mig_manager, plugin
+from sharebench.nodes.kubernetes.access.dra import held
 from sharebench.nodes.kubernetes.cluster.api import Json
+from sharebench.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL
 from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.nodes.kubernetes.pods import manifest, tenants
 from sharebench.nodes.kubernetes.pods.watch import Watcher
@@ -63,10 +65,11 @@ class Recorder(MigCluster):
                 for number in range(count)
             ]
             return {"items": [in_slice(gpu(memory="140Gi"), *parts)]}
-        return super().find(path)
+        return {"items": []} if path.endswith("/resourceclaims") else super().find(path)
 
     def create(self, path: str, body: Json) -> Json:
         made = super().create(path, body)
+        self.store[f"{path}/{body['metadata']['name']}"]["status"] = {"phase": "Running"}
         return made | {"metadata": made["metadata"] | {"uid": UID}}
 
 
@@ -88,7 +91,8 @@ def _opened(study: Study) -> Iterator[tuple[Recorder, ClusterNode]]:
         for module in (plugin, mig_manager):
             stack.enter_context(mock.patch.object(module, "time", cluster))
         stack.enter_context(mock.patch.object(Watcher, "start", lambda watcher: None))
-        stack.enter_context(mock.patch.object(tenants, "token_hex", lambda size: "0" * 2 * size))
+        for module in (held, tenants):
+            stack.enter_context(mock.patch.object(module, "token_hex", lambda size: "0" * 2 * size))
         stack.enter_context(mock.patch.object(manifest, "as_text", lambda code: LEFT_OUT))
         stack.enter_context(mock.patch.object(manifest, "digest", lambda code: "left-out"))
         stack.enter_context(mock.patch.dict(os.environ, {RUN_ID_VARIABLE: "golden"}))
@@ -117,7 +121,7 @@ def manifests(name: str) -> list[Json]:
     with _opened(study) as (cluster, node):
         if strategy.access == "device-plugin" and node.infeasible(strategy, cell.replicas) is not None:
             return []
-        if strategy.access == "device-plugin":
+        if strategy.access != "static":
             node.ensure(State(strategy, cell.replicas if strategy.depends_on_replicas else None, 0))
         settings: Settings = {**SETTINGS, "loads": cast(Any, [{"arrival": "closed"}] * cell.replicas)}
         node.tenants(spec, settings).start(node.grants(strategy, cell.replicas))
@@ -184,8 +188,10 @@ def difference(pod: Json, other: Json) -> Json:
 
 
 def _kind(made: Json) -> str:
-    """ConfigMaps of two names have nothing in common."""
-    return f"ConfigMap {made['metadata']['name']}" if made["kind"] == "ConfigMap" else str(made["kind"])
+    """ConfigMaps of two names have nothing in common, nor have a tenant's pod and one that holds claims."""
+    if made["kind"] == "ConfigMap":
+        return f"ConfigMap {made['metadata']['name']}"
+    return "holder" if made["kind"] == "Pod" and HELD_LABEL in made["metadata"]["labels"] else str(made["kind"])
 
 
 def folded(found: dict[str, list[Json]], code: Json, pod: Json) -> str:

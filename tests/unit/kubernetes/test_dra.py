@@ -52,6 +52,17 @@ class Claims(FakeCluster):
         self.deployments: list[dict[str, Any]] = []
         self.versions = ["v1", "v1beta1"]
         self.looks_left = 2
+        self.phase = "Running"
+        """Of pods that are made."""
+
+    def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        made = super().create(path, body)
+        if path == CLAIMS:
+            self.claims.append(made)
+        if path.endswith("/pods"):
+            made = self.store[f"{path}/{body['metadata']['name']}"] = made | {"status": {"phase": self.phase}}
+            self.tenants.append(made)
+        return made
 
     def find(self, path: str) -> dict[str, Any] | None:
         if path == "/apis/resource.k8s.io":
@@ -60,7 +71,7 @@ class Claims(FakeCluster):
             ending = [claim for claim in self.claims if "deletionTimestamp" in claim["metadata"]]
             self.looks_left -= bool(ending)
             if ending and self.looks_left <= 0:
-                self.claims = []
+                self.claims = [claim for claim in self.claims if claim not in ending]
         lists = {
             "/apis/resource.k8s.io/v1/resourceslices": self.slices,
             CLAIMS: self.claims,
@@ -71,6 +82,7 @@ class Claims(FakeCluster):
 
     def delete(self, path: str, grace_seconds: int | None = None, **query: Any) -> None:
         super().delete(path)
+        self.tenants = [pod for pod in self.tenants if not path.endswith(pod["metadata"]["name"])]
         for claim in self.claims:
             if path.endswith(claim["metadata"]["name"]):
                 claim["metadata"]["deletionTimestamp"] = "now"
@@ -143,9 +155,14 @@ def test_a_tenant_that_saw_something_else(cluster: Claims, dra: Dra, broken: dic
 
 
 def test_a_claim_that_is_not_what_was_made(cluster: Claims, dra: Dra) -> None:
+    unallocated = allocated(dra)
+    unallocated["status"]["allocation"] = {}
     for claim, words in (
         (allocated(dra, consumers=2), "reservedFor: expected 3, observed 2"),
-        (allocated(dra) | {"status": {"allocation": {}, "reservedFor": [1, 2, 3]}}, "requests with a device"),
+        (
+            allocated(dra) | {"status": {"allocation": {}, "reservedFor": [{"name": str(n)} for n in range(3)]}},
+            "requests with a device",
+        ),
     ):
         cluster.claims = [claim]
         with pytest.raises(NodeError, match=words):

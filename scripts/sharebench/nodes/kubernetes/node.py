@@ -284,9 +284,10 @@ class ClusterNode(Node):
         self.cluster.refuse_foreign_pods()
 
     def _sweep_tenants(self) -> None:
-        sweep(self.cluster.api, self.cluster.options["namespace"], {foreign_pods.OWNER_LABEL: self.cluster.digest})
+        mine = f"{foreign_pods.OWNER_LABEL}={self.cluster.digest}"
+        sweep(self.cluster.api, self.cluster.options["namespace"], mine)
         for name in self.cluster.options["accesses"]:
-            self.access(name).clean()
+            self.access(name).clean(is_over=True)
 
     @cached_property
     def _mps_suspects(self) -> MpsSuspects:

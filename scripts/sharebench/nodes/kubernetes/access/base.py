@@ -41,11 +41,12 @@ class PodNeeds:
     """What one tenant's pod needs to get its share of the GPU, as parts of its manifest.
 
     `limits` are quantities by resource; `claims` are ResourceClaims among the cell's `objects`, each with the
-    request of it that is meant, None for all.
+    request of it that is meant, None for all; with `claims_prefix` they are not the cell's, and their names begin so.
     """
 
     limits: Mapping[str, str] = field(default_factory=dict)
     claims: Mapping[str, str | None] = field(default_factory=dict)
+    claims_prefix: str | None = None
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     node_selector: Mapping[str, str] = field(default_factory=dict)
@@ -114,8 +115,11 @@ class Access(ABC):
         """
         return None
 
-    def clean(self) -> None:  # noqa: B027
-        """Wait until the cell's `objects` are gone; its pods and its ConfigMap are. Raises NodeError."""
+    def clean(self, is_over: bool = False) -> None:  # noqa: B027
+        """Wait until the cell's `objects` are gone, once the run `is_over` those of its state, too. Raises NodeError.
+
+        Their pods and ConfigMaps are gone already.
+        """
 
     def restore(self, state: AccessState) -> None:  # noqa: B027
         """Undo what `ensure` changed on the node; `state` is what it had saved before. Raises NodeError.

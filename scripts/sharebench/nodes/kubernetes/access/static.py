@@ -136,7 +136,7 @@ class Static(Access):
             scheduler=made["scheduler"],
         )
 
-    def clean(self) -> None:
+    def clean(self, is_over: bool = False) -> None:
         """Wait until the scheduler has released the GPU, if it is one that holds it by pods of its own."""
         if self._companions is None:
             return

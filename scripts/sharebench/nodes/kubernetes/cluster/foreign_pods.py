@@ -8,6 +8,8 @@ from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json, pod_p
 
 # All our objects carry it, with the digest of the node as its value.
 OWNER_LABEL = "sharebench/node"
+# Objects that a state of the node keeps have it too; they outlast its cells.
+HELD_LABEL = "sharebench/held"
 ENDED_PHASES = ("Succeeded", "Failed")
 MOST_LISTED = 5
 POLL_SECONDS = 1.0

@@ -18,7 +18,7 @@ from sharebench.nodes.kubernetes.access.base import PodNeeds
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
 from sharebench.nodes.kubernetes.cluster.lease import node_digest
-from sharebench.nodes.kubernetes.cluster.saved_state import TAINT
+from sharebench.nodes.kubernetes.cluster.restricted import NO_DISRUPTION_ANNOTATIONS, SECURITY, pod_spec
 from tenant.contract import GRANTED_VARIABLE, TOKEN_VARIABLE
 
 PORT = 8000
@@ -31,25 +31,9 @@ DIGEST_ANNOTATION = "sharebench/code-sha256"
 CELL_LABEL = "sharebench/cell"
 # Random for each start of a cell's tenants: an object that has it was made by this very start.
 ATTEMPT_ANNOTATION = "sharebench/attempt"
-# Kubernetes' user without rights: images without a user of their own run as root, which restricted namespaces refuse.
-USER = 65532
 USER_NAME = "sharebench"
 # No image knows the user's number, and torch asks for its name.
 OF_USER = {"HOME": "/tmp", "USER": USER_NAME, "LOGNAME": USER_NAME}
-SECURITY: Json = {
-    "allowPrivilegeEscalation": False,
-    "capabilities": {"drop": ["ALL"]},
-    "runAsNonRoot": True,
-    "runAsUser": USER,
-    "runAsGroup": USER,
-}
-SECURITY_OF_POD: Json = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-GRACE_SECONDS = 2
-# Autoscalers that know one of these leave the pod's node alone.
-NO_DISRUPTION_ANNOTATIONS = {
-    "karpenter.sh/do-not-disrupt": "true",
-    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
-}
 # The sampler's side of telemetry is imported at the start: the driver asks for it when all tenants are at work, where
 # each file that is opened waits some 20 ms for the loop to release the interpreter.
 MAIN = "import tenant.gpu.telemetry\nfrom tenant.__main__ import main\n\nmain()\n"
@@ -230,27 +214,15 @@ def pod(
 ) -> Json:
     """One tenant; `owner` is the cell's ConfigMap as the API server made it, `needs` what its access asks for."""
     options = place.options
-    tolerations = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in (TAINT, "nvidia.com/gpu")]
-    given = [{key: value for key, value in each.items() if value is not None} for each in options["tolerations"]]
-    on_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [place.node]}]}
     spec: Json = {
-        "restartPolicy": "Never",
+        **pod_spec(place.node, options),
         "activeDeadlineSeconds": deadline_seconds,
-        "terminationGracePeriodSeconds": GRACE_SECONDS,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "affinity": {
-            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [on_node]}}
-        },
-        "tolerations": [*tolerations, *given],
-        "securityContext": SECURITY_OF_POD,
         "containers": containers,
         "volumes": [{"name": "code", "configMap": {"name": place.name}}],
     }
-    if options["priority_class"] is not None:
-        spec["priorityClassName"] = options["priority_class"]
     if needs.claims:
-        spec["resourceClaims"] = [{"name": name, "resourceClaimName": f"{place.name}-{name}"} for name in needs.claims]
+        of = needs.claims_prefix or place.name
+        spec["resourceClaims"] = [{"name": name, "resourceClaimName": f"{of}-{name}"} for name in needs.claims]
     if needs.node_selector:
         spec["nodeSelector"] = dict(needs.node_selector)
     if needs.scheduler is not None:

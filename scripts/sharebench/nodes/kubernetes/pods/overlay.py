@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import cast
 
+from sharebench.nodes.kubernetes.cluster import restricted
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.pods import manifest
 
@@ -50,9 +51,9 @@ def loosened(pod: Json) -> list[str]:
 def loosened_by(overlay: Mapping[str, object]) -> list[str]:
     """What an overlay takes from a pod that satisfies the standard."""
     containers = [
-        {"name": name, "securityContext": manifest.SECURITY} for name in (manifest.CONTAINER, manifest.CLIENT)
+        {"name": name, "securityContext": restricted.SECURITY} for name in (manifest.CONTAINER, manifest.CLIENT)
     ]
-    made = {"spec": {"securityContext": manifest.SECURITY_OF_POD, "containers": containers}}
+    made = {"spec": {"securityContext": restricted.SECURITY_OF_POD, "containers": containers}}
     return loosened(cast(Json, merged(made, dict(overlay))))
 
 

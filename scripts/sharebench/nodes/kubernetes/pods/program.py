@@ -13,6 +13,7 @@ from sharebench.core.spec import Spec, WorkloadSpec, runs_to_its_end, workload_o
 from sharebench.core.study_config import ClusterOptions
 from sharebench.nodes.contract import Exposition, NodeError, PlannedLoad
 from sharebench.nodes.kubernetes.access.base import PodNeeds
+from sharebench.nodes.kubernetes.cluster import restricted
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.pods import manifest
 from sharebench.nodes.kubernetes.pods.overlay import merged
@@ -81,7 +82,7 @@ def _program(spec: Spec, index: int, given: Json, of_pod: Json, needs: PodNeeds,
     marks |= {"SHAREBENCH_PORT": str(values["port"]), "SHAREBENCH_INDEX": str(index), **needs.environment}
     words: Json = {"command": workload["command"]} if workload.get("command") else given
     said = {key: [filled(word, values) for word in words[key]] for key in ("command", "args") if words.get(key)}
-    security = manifest.SECURITY | {key: of_pod[key] for key in OF_USER if key in of_pod}
+    security = restricted.SECURITY | {key: of_pod[key] for key in OF_USER if key in of_pod}
     made = manifest.granted(needs, options, env=manifest.variables(marks), **said, **LAST_WORDS)
     made["securityContext"] = security | (given.get("securityContext") or {})
     without = {key: value for key, value in given.items() if key not in ("command", "args")}

@@ -14,7 +14,7 @@ from sharebench.core.spec import Spec, runs_to_its_end, tenant_workloads, worklo
 from sharebench.nodes.contract import Grant, NodeError, Settings, TenantsFailed, TenantUnreachable
 from sharebench.nodes.kubernetes.access.base import Access
 from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Json
-from sharebench.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
+from sharebench.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL, OWNER_LABEL
 from sharebench.nodes.kubernetes.pods import manifest, program
 from sharebench.nodes.kubernetes.pods import status as pod_status
 from sharebench.nodes.kubernetes.pods.endpoint import ClientEndpoint, ExitEndpoint, PodEndpoint, PodSampler
@@ -22,7 +22,7 @@ from sharebench.nodes.kubernetes.pods.forward import ForwardedPort, PodUnreachab
 from sharebench.nodes.kubernetes.pods.manifest import CLIENT, CONTAINER, PORT, Place
 from sharebench.nodes.kubernetes.pods.overlay import merged
 from sharebench.nodes.kubernetes.pods.program import CLIENT_PORT
-from sharebench.nodes.kubernetes.pods.watch import Watcher, of_each, selector, sweep
+from sharebench.nodes.kubernetes.pods.watch import Watcher, of_each, sweep
 from sharebench.records.types import Outcome, TenantStatus
 from tenant.contract import EXIT_USAGE
 
@@ -70,7 +70,7 @@ class PodTenants:
         self.attempt = token_hex(8)
         self.collection = f"/api/v1/namespaces/{place.namespace}/pods"
         self.config_maps = f"/api/v1/namespaces/{place.namespace}/configmaps"
-        self.watcher = Watcher(api, self.collection, selector({manifest.CELL_LABEL: place.cell}))
+        self.watcher = Watcher(api, self.collection, self._of_cell)
         self.names: list[str] = []
         self._created: float = time.monotonic()
         self._endpoints: dict[int, PodEndpoint] = {}
@@ -83,9 +83,13 @@ class PodTenants:
 
     # Objects.
 
+    @property
+    def _of_cell(self) -> str:
+        return f"{manifest.CELL_LABEL}={self.place.cell}"
+
     def sweep(self) -> None:
-        """Remove all our objects for this node, of whatever cell, and wait until the pods are gone."""
-        sweep(self.api, self.place.namespace, {OWNER_LABEL: self.place.labels[OWNER_LABEL]})
+        """Remove our objects for this node, of whatever cell, and wait until the pods are gone."""
+        sweep(self.api, self.place.namespace, f"{OWNER_LABEL}={self.place.labels[OWNER_LABEL]},!{HELD_LABEL}")
         self.access.clean()
 
     def start(self, grants: Sequence[Grant]) -> None:
@@ -160,7 +164,7 @@ class PodTenants:
         for index, texts in enumerate(of_each(self._all_logs, names)):
             for line in "\n".join(texts).splitlines():
                 print(f"tenant {index}: {line}", file=sys.stderr)
-        sweep(self.api, self.place.namespace, {manifest.CELL_LABEL: self.place.cell})
+        sweep(self.api, self.place.namespace, self._of_cell)
         self.access.clean()
 
     def _log(self, name: str, container: str = CONTAINER) -> str:

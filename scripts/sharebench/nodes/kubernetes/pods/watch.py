@@ -3,13 +3,13 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.kubernetes.cluster.api import Api, ApiRefused, Backoff, Json
-from sharebench.nodes.kubernetes.pods.manifest import GRACE_SECONDS
+from sharebench.nodes.kubernetes.cluster.restricted import GRACE_SECONDS
 
 Each = TypeVar("Each")
 Answer = TypeVar("Answer")
@@ -115,20 +115,16 @@ def of_each(ask: Callable[[Each], Answer], each: Sequence[Each]) -> list[Answer]
         return list(pool.map(ask, each))
 
 
-def selector(labels: Mapping[str, str]) -> str:
-    return ",".join(f"{key}={value}" for key, value in labels.items())
-
-
-def sweep(api: Api, namespace: str, labels: Mapping[str, str]) -> None:
-    """Remove the ConfigMaps and pods with these labels and wait until the pods are gone. Raises NodeError."""
-    core, ours = f"/api/v1/namespaces/{namespace}", selector(labels)
+def sweep(api: Api, namespace: str, selector: str) -> None:
+    """Remove the ConfigMaps and pods that it selects and wait until the pods are gone. Raises NodeError."""
+    core = f"/api/v1/namespaces/{namespace}"
     try:
-        for each in api.get(f"{core}/configmaps", labelSelector=ours)["items"]:
+        for each in api.get(f"{core}/configmaps", labelSelector=selector)["items"]:
             api.delete(f"{core}/configmaps/{each['metadata']['name']}", propagationPolicy="Background")
         # The garbage collector would do it too, a little later.
-        names = [pod["metadata"]["name"] for pod in api.get(f"{core}/pods", labelSelector=ours)["items"]]
+        names = [pod["metadata"]["name"] for pod in api.get(f"{core}/pods", labelSelector=selector)["items"]]
         of_each(lambda name: api.delete(f"{core}/pods/{name}", grace_seconds=GRACE_SECONDS), names)
-        wait_until_gone(api, f"{core}/pods", ours, GONE_SECONDS)
+        wait_until_gone(api, f"{core}/pods", selector, GONE_SECONDS)
     except ApiRefused as refused:
         if refused.status != 404:
             raise

@@ -1,28 +1,28 @@
 """The GPU of a node by resource claims (DRA): a claim for each cell, which all its tenants share, or several.
 
-Nothing is set on the node in advance: the driver sets up a claim when the first pod comes, and undoes it after the
-last one.
+The driver sets up a claim when its first pod comes, and undoes it after the last one. Claims that take long to set up
+belong to the state of the node instead of a cell (`held`).
 """
 
-import json
+import sys
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 from sharebench.core.spec import Spec, limits_of
 from sharebench.core.strategies import Strategy, of_spec
-from sharebench.nodes.contract import Evidence, Grant, NodeError, item
-from sharebench.nodes.kubernetes.access.base import Access, GpuDescription, PodNeeds, view_of
+from sharebench.nodes.contract import Evidence, Grant, NodeError, State
+from sharebench.nodes.kubernetes.access.base import Access, GpuDescription, PodNeeds
 from sharebench.nodes.kubernetes.access.dra import claims as dra_claims
-from sharebench.nodes.kubernetes.access.dra import nvidia
+from sharebench.nodes.kubernetes.access.dra import evidence, held, nvidia
 from sharebench.nodes.kubernetes.cluster import claims_api
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused, Json
 from sharebench.nodes.kubernetes.cluster.claims_api import Device
-from sharebench.nodes.kubernetes.cluster.foreign_pods import OWNER_LABEL
+from sharebench.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL, OWNER_LABEL
+from sharebench.nodes.kubernetes.cluster.restricted import GRACE_SECONDS
+from sharebench.nodes.kubernetes.cluster.saved_state import AccessState
 from sharebench.nodes.limits import memory_limit, probe
-from tenant.contract import SHOWN_VARIABLE, TenantReport, device_digest
+from tenant.contract import SHOWN_VARIABLE, TenantReport
 
 GONE_SECONDS = 60.0
 POLL_SECONDS = 0.5
@@ -36,6 +36,7 @@ class Dra(Access):
     """Claims for the devices that NVIDIA's DRA driver offers on the node."""
 
     name = "dra"
+    runs_mps = True
     _looked = 0.0
 
     # The cluster as it is.
@@ -99,15 +100,20 @@ class Dra(Access):
         return found if isinstance(found, str) else None
 
     def objects(self, spec: Spec) -> list[Json]:
-        """The cell's claims. Raises NodeError where they cannot be made."""
+        """The cell's claims, none where its state holds them. Raises NodeError where they cannot be made."""
         strategy = of_spec(spec["strategy"])
+        version, found = self._parts(strategy, spec["replicas"])
+        self._wanted = dra_claims.claims(version, strategy, found)
+        return [] if held.is_held(strategy) else self._wanted
+
+    def _parts(self, strategy: Strategy, replicas: int) -> tuple[str, list[Device]]:
+        """Version of the API, and the devices to claim. Raises NodeError."""
         if self.version is None or not self.devices:
             raise NodeError(str(self.missing()))
-        found = dra_claims.parts(self.devices, strategy, spec["replicas"])
+        found = dra_claims.parts(self.devices, strategy, replicas)
         if isinstance(found, str):
             raise NodeError(found)
-        self._wanted = dra_claims.claims(self.version, strategy, found)
-        return self._wanted
+        return self.version, found
 
     def pod(self, spec: Spec, grant: Grant) -> PodNeeds:
         """The request of its part of the GPU, and a look at the variables that the driver sets."""
@@ -118,20 +124,83 @@ class Dra(Access):
         limit_bytes = memory_limit(memory_bytes, limits_of(spec["strategy"]["limits"], grant.index))
         return PodNeeds(
             claims={dra_claims.claim_of(strategy, grant.group): dra_claims.request_of(grant.group)},
+            claims_prefix=held.prefix(self.cluster) if held.is_held(strategy) else None,
             environment={SHOWN_VARIABLE: ",".join(nvidia.VARIABLES), **probe(limit_bytes)},
         )
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
         claims = self._claims()
-        evidence = evidence_of_claims(self.devices, self._wanted, claims, self._daemons(), strategy, grants)
+        found = evidence.of_claims(self.devices, self._wanted, claims, self._daemons(), strategy, grants)
         given = claims_api.allocated(claims, self.devices)
-        return evidence + evidence_of_tenants(given, strategy, grants, records)
+        return found + evidence.of_tenants(given, strategy, grants, records)
 
     def plan(self, strategy: Strategy) -> str:
         return (
             "makes resource claims for each cell, carried out by the DRA driver, and sets a taint while it measures; "
-            "claims go after each cell, the taint when the run ends"
+            "claims go after each cell, under MPS with the state, the taint when the run ends"
         )
+
+    # States.
+
+    def _held(self, state: State) -> list[Json]:
+        """The claims that the state holds. Raises NodeError where they cannot be made."""
+        strategy = held.of_state(state)
+        version, found = self._parts(strategy, state.replicas or 1)
+        return held.claims(self.cluster, version, strategy, found)
+
+    def holds(self, state: State) -> bool:
+        if not held.is_held(state.strategy):
+            return True
+        return held.is_in_place(self._held(state), self._claims(), self._holders())
+
+    def ensure(self, state: State) -> None:
+        """Replace the claims that a state holds by those of this one, and wait until they are prepared."""
+        self._let_go()
+        if not held.is_held(state.strategy):
+            return
+        self.cluster.save_access(self.name, {})
+        began = time.monotonic()
+        claims = self._held(state)
+        for claim in claims:
+            self.cluster.api.create(self._collection, claim)
+        pod = held.pod(self.cluster, claims)
+        self.cluster.api.create(self._pods, pod)
+        self._wait_for(pod["metadata"]["name"])
+        self.cluster.note_phase("prepare", time.monotonic() - began)
+
+    def _wait_for(self, holder: str) -> None:
+        """Until the pod runs, and so its claims are prepared. Raises NodeError."""
+        began, limit = time.monotonic(), self.cluster.options["switch_seconds"]
+        while (status := self.cluster.api.get(f"{self._pods}/{holder}")["status"]).get("phase") != "Running":
+            seconds = time.monotonic() - began
+            if (why := self.trouble([holder], seconds)) is not None:
+                raise NodeError(why)
+            if seconds > limit:
+                raise NodeError(f"the pod that holds the claims did not run within {limit:g} s: {held.waits(status)}")
+            time.sleep(POLL_SECONDS)
+
+    def restart_mps(self) -> None:
+        print("tenants under MPS ended badly: their claims are replaced", file=sys.stderr)
+        self._let_go()
+
+    def restore(self, state: AccessState) -> None:
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Remove the claims that a state holds, and who holds them. Raises NodeError."""
+        if self.version is not None:
+            for pod in self._holders():
+                self.cluster.api.delete(f"{self._pods}/{pod['metadata']['name']}", grace_seconds=GRACE_SECONDS)
+            self._remove(is_over=True)
+
+    @property
+    def _pods(self) -> str:
+        return f"/api/v1/namespaces/{self.cluster.options['namespace']}/pods"
+
+    def _holders(self) -> list[Json]:
+        mine = f"{OWNER_LABEL}={self.cluster.digest},{HELD_LABEL}"
+        found: list[Json] = self.cluster.api.get(self._pods, labelSelector=mine)["items"]
+        return found
 
     # Claims that come and go.
 
@@ -173,105 +242,29 @@ class Dra(Access):
                 return f"the DRA driver does not prepare the claim: {said}"
         return None
 
-    def clean(self) -> None:
+    def clean(self, is_over: bool = False) -> None:
+        if self.missing() is None:
+            self._remove(is_over)
+
+    def _remove(self, is_over: bool) -> None:
         """Have the claims go, and what the driver made for them. Raises NodeError when they do not."""
-        if self.missing() is not None:
-            return
         deadline = time.monotonic() + GONE_SECONDS
-        while (claims := self._claims()) or (daemons := self._daemons()):
-            for claim in claims:
+        while True:
+            claims = self._claims()
+            going = [each for each in claims if is_over or HELD_LABEL not in each["metadata"].get("labels", {})]
+            # What is held has daemons, which shall stay.
+            left = going or ([] if claims else self._daemons())
+            if not left:
+                return
+            for claim in going:
                 if not claim["metadata"].get("deletionTimestamp"):
                     # The garbage collector would do it too, a little later.
                     self.cluster.api.delete(f"{self._collection}/{claim['metadata']['name']}")
             if time.monotonic() > deadline:
                 names = ", ".join(
                     f"{each['name']} ({', '.join(each.get('finalizers') or ['no finalizer'])})"
-                    for each in (found["metadata"] for found in claims or daemons)
+                    for each in (found["metadata"] for found in left)
                 )
-                what = "claims" if claims else "the DRA driver's daemons, which other users' claims may have,"
+                what = "claims" if going else "the DRA driver's daemons, which other users' claims may have,"
                 raise NodeError(f"{what} did not go within {GONE_SECONDS:g} s: {names}")
             time.sleep(POLL_SECONDS)
-
-
-def _hidden(configs: list[Json], devices: Sequence[Device]) -> Any:
-    """The configs without ids of devices: their digests instead."""
-    text = json.dumps(configs, sort_keys=True)
-    for uuid in filter(None, map(nvidia.uuid, devices)):
-        text = text.replace(uuid, device_digest(uuid))
-    return json.loads(text)
-
-
-def _together(marks: Sequence[Any]) -> list[list[int]]:
-    """Which tenants have the same mark, by index."""
-    keys = [json.dumps(mark, sort_keys=True) for mark in marks]
-    return [[index for index, each in enumerate(keys) if each == key] for key in dict.fromkeys(keys)]
-
-
-def evidence_of_claims(
-    devices: Sequence[Device],
-    wanted: Sequence[Json],
-    claims: Sequence[Json],
-    daemons: Sequence[Json],
-    strategy: Strategy,
-    grants: Sequence[Grant],
-) -> Evidence:
-    """What the API server shows: `wanted` are the claims that were made, `claims` are those that are there."""
-    evidence = [item("claims", len(wanted), len(claims), "API server")]
-    if len(claims) != len(wanted):
-        return evidence
-    # Names within the cell are the ends of those in the cluster, so that both have one order.
-    wanted, claims = (sorted(several, key=lambda each: str(each["metadata"]["name"])) for several in (wanted, claims))
-    holders = Counter(dra_claims.claim_of(strategy, grant.group) for grant in grants)
-    for asked, found in zip(wanted, claims, strict=True):
-        reserved = len(found["status"].get("reservedFor") or [])
-        evidence.append(item("reservedFor", holders[asked["metadata"]["name"]], reserved, "API server"))
-    requested = [each["spec"]["devices"] for each in wanted]
-    expected = [
-        {"requests": each["requests"], "parameters": each["opaque"]["parameters"]}
-        for asked_devices in requested
-        for each in asked_devices.get("config", ())
-    ]
-    observed = [config for found in claims for config in claims_api.configured(found)]
-    expected, observed = _hidden(expected, devices), _hidden(observed, devices)
-    evidence.append(item("opaque configuration in the allocation", expected, observed, "API server"))
-    given = claims_api.allocated(claims, devices)
-    names = [each["name"] for asked_devices in requested for each in asked_devices["requests"]]
-    in_slices = sorted(request for request, device in given.items() if device is not None)
-    evidence.append(item("requests with a device of the node's slices", sorted(names), in_slices, "API server"))
-    if len(names) > 1:
-        parents = {nvidia.parent(device) for device in given.values() if device is not None}
-        evidence.append(item("GPUs of the allocated instances", 1, len(parents), "API server"))
-    if strategy.mechanisms[-1] == "mps":
-        ready = sum(each.get("status", {}).get("readyReplicas", 0) for each in daemons)
-        evidence.append(item("MPS control daemons that are ready", len(names), ready, "API server"))
-    return evidence
-
-
-def evidence_of_tenants(
-    given: Mapping[str, Device | None],
-    strategy: Strategy,
-    grants: Sequence[Grant],
-    records: Sequence[TenantReport],
-) -> Evidence:
-    """What the tenants saw: the device of their claim and no other, by its id where they asked CUDA."""
-    evidence: Evidence = []
-    marks = []
-    for grant, record in zip(grants, records, strict=True):
-        view, device, source = view_of(record), given.get(dra_claims.request_of(grant.group)), f"tenant {grant.index}"
-        if device is None:
-            continue
-        if files := nvidia.device_files(device):
-            whole = [node for node in view.get("nodes", ()) if "/" not in node]
-            evidence.append(item("GPUs by device files", files, whole, source))
-        seen = view.get("variables") or {}
-        variables = {name: seen.get(name) for name in nvidia.VARIABLES}
-        evidence.append(item("variables of the CDI device", nvidia.VARIABLES, variables, source))
-        is_mps = strategy.mechanisms[-1] == "mps"
-        evidence.append(item("has the pipe of an MPS daemon", is_mps, view.get("mps_pipe") is not None, source))
-        if view.get("device") is not None and (uuid := nvidia.uuid(device)) is not None:
-            evidence.append(item("device", device_digest(uuid), view["device"], source))
-        marks.append([view.get("device"), view.get("nodes")])
-    # An instance that was made for the claim has no id in the slice: who shares one is known all the same.
-    groups = _together([grant.group for grant in grants])
-    evidence.append(item("tenants by the device that they have", groups, _together(marks), "tenants"))
-    return evidence

@@ -1,0 +1,100 @@
+"""What proves that tenants share what their claims asked for."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sharebench.core.strategies import Strategy
+from sharebench.nodes.contract import Evidence, Grant, item
+from sharebench.nodes.kubernetes.access.base import view_of
+from sharebench.nodes.kubernetes.access.dra import claims as dra_claims
+from sharebench.nodes.kubernetes.access.dra import held, nvidia
+from sharebench.nodes.kubernetes.cluster import claims_api
+from sharebench.nodes.kubernetes.cluster.api import Json
+from sharebench.nodes.kubernetes.cluster.claims_api import Device
+from tenant.contract import TenantReport, device_digest
+
+
+def _hidden(configs: list[Json], devices: Sequence[Device]) -> Any:
+    """The configs without ids of devices: their digests instead."""
+    text = json.dumps(configs, sort_keys=True)
+    for uuid in filter(None, map(nvidia.uuid, devices)):
+        text = text.replace(uuid, device_digest(uuid))
+    return json.loads(text)
+
+
+def _together(marks: Sequence[Any]) -> list[list[int]]:
+    """Which tenants have the same mark, by index."""
+    keys = [json.dumps(mark, sort_keys=True) for mark in marks]
+    return [[index for index, each in enumerate(keys) if each == key] for key in dict.fromkeys(keys)]
+
+
+def of_claims(
+    devices: Sequence[Device],
+    wanted: Sequence[Json],
+    claims: Sequence[Json],
+    daemons: Sequence[Json],
+    strategy: Strategy,
+    grants: Sequence[Grant],
+) -> Evidence:
+    """What the API server shows: `wanted` are the claims that were made, `claims` are those that are there."""
+    evidence = [item("claims", len(wanted), len(claims), "API server")]
+    if len(claims) != len(wanted):
+        return evidence
+    # Names within the cell are the ends of those in the cluster, so that both have one order.
+    wanted, claims = (sorted(several, key=lambda each: str(each["metadata"]["name"])) for several in (wanted, claims))
+    holders = Counter(dra_claims.claim_of(strategy, grant.group) for grant in grants)
+    for asked, found in zip(wanted, claims, strict=True):
+        reserved = len(held.tenants_of(found))
+        evidence.append(item("reservedFor", holders[asked["metadata"]["name"]], reserved, "API server"))
+    requested = [each["spec"]["devices"] for each in wanted]
+    expected = [
+        {"requests": each["requests"], "parameters": each["opaque"]["parameters"]}
+        for asked_devices in requested
+        for each in asked_devices.get("config", ())
+    ]
+    observed = [config for found in claims for config in claims_api.configured(found)]
+    expected, observed = _hidden(expected, devices), _hidden(observed, devices)
+    evidence.append(item("opaque configuration in the allocation", expected, observed, "API server"))
+    given = claims_api.allocated(claims, devices)
+    names = [each["name"] for asked_devices in requested for each in asked_devices["requests"]]
+    in_slices = sorted(request for request, device in given.items() if device is not None)
+    evidence.append(item("requests with a device of the node's slices", sorted(names), in_slices, "API server"))
+    if len(names) > 1:
+        parents = {nvidia.parent(device) for device in given.values() if device is not None}
+        evidence.append(item("GPUs of the allocated instances", 1, len(parents), "API server"))
+    if strategy.mechanisms[-1] == "mps":
+        ready = sum(each.get("status", {}).get("readyReplicas", 0) for each in daemons)
+        evidence.append(item("MPS control daemons that are ready", len(names), ready, "API server"))
+    return evidence
+
+
+def of_tenants(
+    given: Mapping[str, Device | None],
+    strategy: Strategy,
+    grants: Sequence[Grant],
+    records: Sequence[TenantReport],
+) -> Evidence:
+    """What the tenants saw: the device of their claim and no other, by its id where they asked CUDA."""
+    evidence: Evidence = []
+    marks = []
+    for grant, record in zip(grants, records, strict=True):
+        view, device, source = view_of(record), given.get(dra_claims.request_of(grant.group)), f"tenant {grant.index}"
+        if device is None:
+            continue
+        if files := nvidia.device_files(device):
+            whole = [node for node in view.get("nodes", ()) if "/" not in node]
+            evidence.append(item("GPUs by device files", files, whole, source))
+        seen = view.get("variables") or {}
+        variables = {name: seen.get(name) for name in nvidia.VARIABLES}
+        evidence.append(item("variables of the CDI device", nvidia.VARIABLES, variables, source))
+        is_mps = strategy.mechanisms[-1] == "mps"
+        evidence.append(item("has the pipe of an MPS daemon", is_mps, view.get("mps_pipe") is not None, source))
+        if view.get("device") is not None and (uuid := nvidia.uuid(device)) is not None:
+            evidence.append(item("device", device_digest(uuid), view["device"], source))
+        marks.append([view.get("device"), view.get("nodes")])
+    # An instance that was made for the claim has no id in the slice: who shares one is known all the same.
+    groups = _together([grant.group for grant in grants])
+    evidence.append(item("tenants by the device that they have", groups, _together(marks), "tenants"))
+    return evidence

@@ -1,0 +1,107 @@
+"""Claims that outlast a cell: as long as the node is in a state, a pod without work keeps them prepared.
+
+Under MPS the driver starts a control daemon when a claim's first pod comes, and stops it after the last one, which
+takes longer than the start of the tenants. So cells of one state use the same claims, and the same daemons.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from secrets import token_hex
+from typing import Any
+
+from sharebench.core.strategies import Strategy
+from sharebench.nodes.contract import State
+from sharebench.nodes.kubernetes.access.dra import claims as dra_claims
+from sharebench.nodes.kubernetes.cluster.api import Json
+from sharebench.nodes.kubernetes.cluster.claims_api import Device
+from sharebench.nodes.kubernetes.cluster.cluster import Cluster
+from sharebench.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL, OWNER_LABEL
+from sharebench.nodes.kubernetes.cluster.restricted import NO_DISRUPTION_ANNOTATIONS, SECURITY, pod_spec
+
+PREFIX = "sharebench-held-"
+# Ends when it is asked to, although the first process of a container is deaf to signals that it does not handle.
+HOLD = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit()); signal.pause()"
+REQUESTS = {"cpu": "10m", "memory": "64Mi"}
+LIMITS = {"cpu": "100m", "memory": "64Mi"}
+
+
+def is_held(strategy: Strategy) -> bool:
+    """Whether the strategy's claims belong to its state, and not to each of its cells."""
+    return strategy.mechanisms[-1] == "mps"
+
+
+def prefix(cluster: Cluster) -> str:
+    """What the names of the node's held claims begin with, before the name within the cell."""
+    return f"{PREFIX}{cluster.digest}"
+
+
+def of_state(state: State) -> Strategy:
+    """The strategy with the limits of the state, as a cell's spec has them."""
+    found: dict[str, Any] = dict(state.strategy.limits(state.replicas or 1))
+    return replace(state.strategy, **found)
+
+
+def claims(cluster: Cluster, version: str, strategy: Strategy, found: Sequence[Device]) -> list[Json]:
+    """The claims for these devices, under their names in the cluster."""
+    wanted = dra_claims.claims(version, strategy, found)
+    labels = {OWNER_LABEL: cluster.digest, HELD_LABEL: digest(wanted)}
+    return [
+        each | {"metadata": {"name": f"{prefix(cluster)}-{each['metadata']['name']}", "labels": labels}}
+        for each in wanted
+    ]
+
+
+def digest(wanted: Sequence[Json]) -> str:
+    """Stands for what the claims ask for."""
+    return hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def pod(cluster: Cluster, held: Sequence[Json]) -> Json:
+    """The pod that keeps these claims prepared, under a name of its own: one before it may still be ending."""
+    names = [each["metadata"]["name"] for each in held]
+    options = cluster.options
+    container = {
+        "name": "holder",
+        "image": options["image"],
+        "command": [options["python"], "-c", HOLD],
+        "resources": {"limits": LIMITS, "requests": REQUESTS, "claims": [{"name": name} for name in names]},
+        "securityContext": SECURITY,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{prefix(cluster)}-{token_hex(4)}",
+            "labels": held[0]["metadata"]["labels"],
+            "annotations": NO_DISRUPTION_ANNOTATIONS,
+        },
+        "spec": {
+            **pod_spec(cluster.name, options),
+            "containers": [container],
+            "resourceClaims": [{"name": name, "resourceClaimName": name} for name in names],
+        },
+    }
+
+
+def is_in_place(wanted: Sequence[Json], claims: Sequence[Json], pods: Sequence[Json]) -> bool:
+    """Whether these very claims are there, and a pod that runs holds them."""
+    labels = wanted[0]["metadata"]["labels"]
+    alike = [each for each in claims if each["metadata"].get("labels") == labels]
+    holders = [each for each in pods if each["metadata"].get("labels") == labels]
+    return (len(alike) == len(wanted)) and any(each["status"].get("phase") == "Running" for each in holders)
+
+
+def tenants_of(claim: Json) -> list[Json]:
+    """The consumers for which a claim is reserved, but for who holds it."""
+    reserved: list[Json] = claim["status"].get("reservedFor") or []
+    return [each for each in reserved if not each["name"].startswith(PREFIX)]
+
+
+def waits(status: Json) -> str:
+    """What a pod's status says of why it does not run."""
+    conditions = [each["message"] for each in status.get("conditions") or () if each.get("message")]
+    waiting = [each.get("state", {}).get("waiting", {}) for each in status.get("containerStatuses") or ()]
+    said = [" ".join(each[key] for key in ("reason", "message") if each.get(key)) for each in waiting]
+    return "; ".join(filter(None, [*said, *conditions])) or f"phase {status.get('phase', 'unknown')}"

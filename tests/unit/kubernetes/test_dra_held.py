@@ -1,0 +1,153 @@
+"""Claims that a state holds: cells reuse them, and nothing of them outlasts the state."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.kubernetes.fake_cluster import leased
+from unit.kubernetes.test_dra import CLAIMS, STUDY, Claims, cluster, driver_set
+
+from sharebench.cell.cell import refuse_contradiction
+from sharebench.core.run_record import RUN_ID_VARIABLE
+from sharebench.nodes.contract import NodeError, State
+from sharebench.nodes.kubernetes.access.dra import nvidia
+from sharebench.nodes.kubernetes.cluster import saved_state
+from sharebench.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL
+from sharebench.nodes.kubernetes.node import ClusterNode
+
+__all__ = ["cluster"]
+PODS = "/api/v1/namespaces/sharebench/pods"
+
+
+@pytest.fixture
+def node(cluster: Claims, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterNode:
+    monkeypatch.setenv(RUN_ID_VARIABLE, "a-run")
+    cluster.daemon_sets[-1] = driver_set("TimeSlicingSettings=true,MPSSupport=true")
+    cluster.looks_left = 0
+    return leased(cluster, STUDY.node_options(), tmp_path)
+
+
+def again(node: ClusterNode, cluster: Claims) -> ClusterNode:
+    """The node as the next job of the run sees it."""
+    cluster.log.clear()
+    return leased(cluster, STUDY.node_options(), node.folder)
+
+
+def state(strategy: str = "mps") -> State:
+    return State(STUDY.strategies[strategy], None, 0)
+
+
+def made(cluster: Claims) -> list[str]:
+    """Collections in which something was made since the log was emptied."""
+    return [path.rpartition("/")[2] for verb, path, _ in cluster.log if verb == "create" and "leases" not in path]
+
+
+def spec_of(strategy: str) -> dict[str, Any]:
+    return STUDY.spec_of(next(cell for cell in STUDY.cells if cell.strategy == strategy))
+
+
+def test_a_state_under_mps_holds_its_claim_and_cells_use_it(cluster: Claims, node: ClusterNode) -> None:
+    node.ensure(state())
+    assert made(cluster) == ["resourceclaims", "pods"]
+    (claim,) = cluster.claims
+    (holder,) = cluster.tenants
+    assert holder["spec"]["resourceClaims"][0]["resourceClaimName"] == claim["metadata"]["name"]
+    later = again(node, cluster)
+    later.ensure(state())
+    assert made(cluster) == []
+    dra, spec = later.access("dra"), spec_of("mps")
+    assert dra.objects(spec) == []
+    needs = dra.pod(spec, later.grants(STUDY.strategies["mps"], 3)[0])
+    assert [f"{needs.claims_prefix}-{name}" for name in needs.claims] == [claim["metadata"]["name"]]
+    dra.clean()
+    assert cluster.claims == [claim], "what is left of cells is removed, what the state holds is not"
+
+
+def test_evidence_does_not_count_who_holds_the_claim(cluster: Claims, node: ClusterNode) -> None:
+    node.ensure(state())
+    dra, mps = node.access("dra"), STUDY.strategies["mps"]
+    dra.objects(spec_of("mps"))
+    (claim,) = cluster.claims
+    config = [each | {"source": "FromClaim"} for each in claim["spec"]["devices"]["config"]]
+    result = {"request": "part-0", "driver": nvidia.NAME, "pool": "gpu-node", "device": "gpu-0"}
+    consumers = [cluster.tenants[0]["metadata"]["name"], *(f"sharebench-abc-{n}" for n in range(3))]
+    claim["status"] = {
+        "allocation": {"devices": {"results": [result], "config": config}},
+        "reservedFor": [{"name": name} for name in consumers],
+    }
+    cluster.deployments = [
+        {
+            "metadata": {"name": f"{nvidia.DAEMON_PREFIX}1"},
+            "spec": {"template": {"spec": {"nodeName": "gpu-node"}}},
+            "status": {"readyReplicas": 1},
+        }
+    ]
+    view = {"nodes": ["nvidia0"], "variables": {"NVIDIA_VISIBLE_DEVICES": "void"}, "mps_pipe": "/tmp/nvidia-mps"}
+    seen: list[Any] = [{"view": view}] * 3
+    refuse_contradiction(mps, dra.evidence(mps, dra.grants(mps, 3), seen))
+    claim["status"]["reservedFor"].pop()
+    with pytest.raises(NodeError, match="reservedFor: expected 3, observed 2"):
+        refuse_contradiction(mps, dra.evidence(mps, dra.grants(mps, 3), seen))
+
+
+@pytest.mark.parametrize("lost", ["claim", "holder", "another claim"])
+def test_what_somebody_took_away_is_made_again(cluster: Claims, node: ClusterNode, lost: str) -> None:
+    node.ensure(state())
+    if lost == "claim":
+        cluster.claims.clear()
+    elif lost == "holder":
+        cluster.tenants.clear()
+    else:
+        cluster.claims[0]["metadata"]["labels"][HELD_LABEL] = "asks-for-something-else"
+    later = again(node, cluster)
+    later.ensure(state())
+    assert made(cluster) == ["resourceclaims", "pods"]
+    assert (len(cluster.claims), len(cluster.tenants)) == (1, 1)
+
+
+def test_after_tenants_that_ended_badly_the_daemon_is_a_new_one(
+    cluster: Claims, node: ClusterNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node.ensure(state())
+    (before,) = cluster.tenants
+    node.mark_dirty()
+    again(node, cluster).ensure(state())
+    assert made(cluster) == ["resourceclaims", "pods"]
+    assert cluster.tenants[0]["metadata"]["name"] != before["metadata"]["name"]
+    assert "their claims are replaced" in capsys.readouterr().err
+    again(node, cluster).ensure(state())
+    assert made(cluster) == []
+
+
+def test_the_next_state_removes_them(cluster: Claims, node: ClusterNode) -> None:
+    node.ensure(state())
+    later = again(node, cluster)
+    later.ensure(state("time-slicing"))
+    assert (cluster.claims, cluster.tenants, made(cluster)) == ([], [], [])
+    assert later.access("dra").objects(spec_of("time-slicing")) != []
+
+
+@pytest.mark.parametrize("way", ["restore", "sweep"])
+def test_nothing_is_left_after_a_run_or_after_its_death(cluster: Claims, node: ClusterNode, way: str) -> None:
+    node.ensure(state())
+    other = again(node, cluster)
+    getattr(other, way)()
+    assert (cluster.claims, cluster.tenants) == ([], [])
+    assert saved_state.load(other.cluster.read()) is None
+
+
+def test_a_driver_that_does_not_prepare_them_fails_the_state(cluster: Claims, node: ClusterNode) -> None:
+    cluster.phase = "Pending"
+
+    def prepare() -> None:
+        if cluster.tenants and not cluster.events:
+            said = "the MPSSupport feature gate is not enabled"
+            cluster.events = [{"involvedObject": cluster.tenants[0]["metadata"], "message": said}]
+
+    cluster.meanwhile = prepare
+    with pytest.raises(NodeError, match="does not prepare the claim: the MPSSupport feature gate is not enabled"):
+        node.ensure(state())
+    cluster.meanwhile = lambda: None
+    with pytest.raises(NodeError, match=r"holds the claims did not run within \d+ s: phase Pending"):
+        again(node, cluster).ensure(state())
+    assert [path for verb, path, _ in cluster.log if verb == "delete"][-1].startswith(f"{CLAIMS}/")
