@@ -171,13 +171,17 @@ class Dra(Access):
     def _wait_for(self, holder: str) -> None:
         """Until the pod runs, and so its claims are prepared. Raises NodeError."""
         began, limit = time.monotonic(), self.cluster.options["switch_seconds"]
-        while (status := self.cluster.api.get(f"{self._pods}/{holder}")["status"]).get("phase") != "Running":
+        while (status := self._status_of(holder)).get("phase") != "Running":
             seconds = time.monotonic() - began
             if (why := self.trouble([holder], seconds)) is not None:
                 raise NodeError(why)
             if seconds > limit:
                 raise NodeError(f"the pod that holds the claims did not run within {limit:g} s: {held.waits(status)}")
             time.sleep(POLL_SECONDS)
+
+    def _status_of(self, holder: str) -> Json:
+        """The pod's status; empty where it is gone."""
+        return next((pod["status"] for pod in self._holders() if pod["metadata"]["name"] == holder), {})
 
     def restart_mps(self) -> None:
         print("tenants under MPS ended badly: their claims are replaced", file=sys.stderr)
