@@ -98,13 +98,25 @@ CLUSTER: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "a claim for each instance by the device plugin": (
         KUBERNETES | {f"{S}.mig.claim_per": "instance", "strategies": ["mig"]},
-        ["strategies:", "'mig'", "'kubernetes'", "nothing claims its instances there but access: dra"],
+        ["strategies:", "'mig'", "'kubernetes'", "nothing there makes claims as it wants them but access: dra"],
     ),
     "a claim for each instance without instances": (
         {f"{S}.mps.claim_per": "instance"},
         [f"{S}.mps.claim_per:", "'instance'", "no effect without mig", "remove it"],
     ),
-    "a claim for whom": ({f"{S}.mig.claim_per": "tenant"}, [f"{S}.mig.claim_per:", "'tenant'"]),
+    "a claim for each tenant of instances": (
+        {f"{S}.mig.claim_per": "tenant"},
+        [f"{S}.mig.claim_per:", "'tenant'", "no effect without exclusive", "remove it"],
+    ),
+    "a claim for whom": ({f"{S}.mig.claim_per": "pod"}, [f"{S}.mig.claim_per:", "'pod'"]),
+    "several GPUs of an instance": (
+        {f"{S}.mig-own-claims.gpus": 2},
+        [f"{S}.mig-own-claims.gpus:", "2 has no effect on MIG instances", "remove it"],
+    ),
+    "several GPUs by the device plugin": (
+        KUBERNETES | {f"{S}.time-slicing.gpus": 2},
+        ["strategies:", "'time-slicing'", "nothing there makes claims as it wants them but access: dra"],
+    ),
     "access of a strategy on a host": (
         {f"{S}.mps.access": "device-plugin", "strategies": ["mps"]},
         ["strategies:", "'mps'", "'cpu'", "access device-plugin is a way to the GPU of a cluster", "can: kubernetes"],

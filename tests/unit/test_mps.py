@@ -11,6 +11,7 @@ import pytest
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.host import mps
 from sharebench.nodes.host.mps import MpsDaemon
+from sharebench.nodes.limits import CLIENT_VARIABLES
 from tenant.contract import PIPE_VARIABLE
 
 pytestmark = pytest.mark.usefixtures("mps_control")
@@ -158,8 +159,8 @@ def test_variables_are_those_that_a_process_was_started_with() -> None:
     )
     try:
         assert process.stdout is not None and process.stdout.readline() == b"\n"
-        assert mps.variables_of(process.pid, mps.CLIENT_VARIABLES) == {"CUDA_MPS_CLIENT_PRIORITY": "1"}
+        assert mps.variables_of(process.pid, CLIENT_VARIABLES) == {"CUDA_MPS_CLIENT_PRIORITY": "1"}
     finally:
         process.kill()
         process.communicate()
-    assert mps.variables_of(process.pid, mps.CLIENT_VARIABLES) == {}
+    assert mps.variables_of(process.pid, CLIENT_VARIABLES) == {}

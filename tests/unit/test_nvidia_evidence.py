@@ -10,9 +10,9 @@ import pytest
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import Grant
 from sharebench.nodes.host import nvidia_evidence
-from sharebench.nodes.host.mps import PRIORITY_VARIABLE as PRIORITY
 from sharebench.nodes.host.nvidia_evidence import collect
 from sharebench.nodes.host.nvml import Occupant
+from sharebench.nodes.limits import PRIORITY_VARIABLE as PRIORITY
 from tenant.contract import device_digest
 
 GIB = 1 << 30

@@ -127,9 +127,12 @@ class Strategy(Section):
     interval: Maybe[Interval] = None
     """Length of a time slice under `time-slicing` with `access: dra`: `default`, `short`, `medium` or `long`; `null`
     does not ask."""
-    claim_per: Maybe[Literal["instance"]] = None
-    """`instance` makes a resource claim for each MIG instance, `null` one that all tenants name. With `mig` and
-    `access: dra` ([what differs](../docs/strategies/dra.md#a-claim-for-each-instance))."""
+    claim_per: Maybe[Literal["instance", "tenant"]] = None
+    """`instance` makes a resource claim for each MIG instance, `tenant` has a ResourceClaimTemplate make one for each
+    `exclusive` tenant, `null` one that all tenants name. With `access: dra` ([what
+    differs](../docs/strategies/dra.md#several-claims))."""
+    gpus: Maybe[Count] = None
+    """Whole GPUs of a claim, all of which its tenants have; `null` is one. With `access: dra`."""
     profile: Maybe[Profile] = None
     """MIG profile of each instance, such as `1g`, `3g` or `1g.10gb`."""
     profiles: Maybe[Annotated[List[Profile], Field(min_length=1, max_length=7)]] = None

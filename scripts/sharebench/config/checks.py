@@ -80,9 +80,10 @@ def _strategy_entry(key: str, name: str, entry: Strategy) -> Iterator[str]:
     if len(mechanisms) == 2 and tuple(mechanisms) not in KNOWN_LAYERS:
         known = " or ".join(shown(list(layers)) for layers in sorted(KNOWN_LAYERS, reverse=True))
         yield f"{key}.mechanism: {shown(list(mechanisms))} are not layers, outer first; use {known}"
-    if "exclusive" in mechanisms and entry.replicas != [1]:
+    if "exclusive" in mechanisms and entry.replicas != [1] and entry.claim_per != "tenant":
         yield f"{key}.replicas: {shown(entry.replicas)} is not possible, exclusive means one tenant; set [1]"
-    needs = dict.fromkeys(("profile", "profiles", "instances", "claim_per"), "mig")
+    needs = dict.fromkeys(("profile", "profiles", "instances"), "mig")
+    needs["claim_per"] = "exclusive" if entry.claim_per == "tenant" else "mig"
     needs |= dict.fromkeys(LIMITS, "mps") | {"interval": "time-slicing"}
     for option, mechanism in needs.items():
         is_limited = entry.pod is not None or (HAMI_CORE in mechanisms and option != "priority")
@@ -92,8 +93,9 @@ def _strategy_entry(key: str, name: str, entry: Strategy) -> Iterator[str]:
     yield from _limits(key, entry)
     if entry.pod is not None:
         yield from _pod_template(key, entry, entry.pod)
-    if entry.interval is not None and "mig" in mechanisms:
-        yield f"{key}.interval: {entry.interval!r} has no effect on MIG instances; remove it"
+    for option in ("interval", "gpus"):
+        if (own := getattr(entry, option)) is not None and "mig" in mechanisms:
+            yield f"{key}.{option}: {own!r} has no effect on MIG instances; remove it"
     if entry.profiles is not None:
         for option in ("profile", "instances"):
             if (own := getattr(entry, option)) is not None:

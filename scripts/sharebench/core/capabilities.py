@@ -28,7 +28,8 @@ class Capability:
     own_limits: bool = False
     """Each tenant may have its own, the memory's may be an amount, and MPS clients have a priority."""
     claims: bool = False
-    """What only a resource claim can ask for: the length of a time slice, and which instances belong together."""
+    """What only a resource claim can ask for: the length of a time slice, which instances belong together, how many
+    GPUs."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ OF_ACCESS: Mapping[str, Capability] = {
     # Whatever another scheduler does with a GPU, as the strategy's entry has it.
     "static": Capability(mechanisms=IN_PODS),
     # What of it the driver has, and which gates are off, is found on the cluster.
-    "dra": Capability(mechanisms=IN_PODS, claims=True),
+    "dra": Capability(mechanisms=IN_PODS, own_limits=True, claims=True),
 }
 GPU_DEVICE_FILE = Path("/dev/nvidia0")
 GPU_PROC_FOLDER = Path("/proc/driver/nvidia/gpus")
@@ -101,8 +102,8 @@ def can(kind: str, strategy: Strategy, access: str | None) -> str | None:
         return f"it cannot layer {strategy.mechanisms[1]} on {strategy.mechanisms[0]}"
     if strategy.interval is not None and not capability.claims:
         return "nothing sets the length of a time slice there but access: dra"
-    if strategy.claim_per is not None and not capability.claims:
-        return "nothing claims its instances there but access: dra"
+    if not capability.claims and (strategy.claim_per, strategy.gpus) != (None, None):
+        return "nothing there makes claims as it wants them but access: dra"
     limits = {key: limit for key in LIMITS if (limit := getattr(strategy, key)) is not None}
     if limits and not capability.limits:
         return f"it cannot enforce {' and '.join(limits)}"

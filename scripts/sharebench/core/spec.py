@@ -79,7 +79,7 @@ class PodSpec(TypedDict):
 
 
 class StrategySpec(TypedDict):
-    """A strategy with a number of tenants; the last four keys in a cluster only."""
+    """A strategy with a number of tenants; the last five keys in a cluster only."""
 
     name: str
     mechanisms: list[str]
@@ -91,6 +91,7 @@ class StrategySpec(TypedDict):
     pod: NotRequired[PodSpec]
     interval: NotRequired[str]
     claim_per: NotRequired[str]
+    gpus: NotRequired[int]
 
 
 class LoadSpec(TypedDict):

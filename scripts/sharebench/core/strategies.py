@@ -109,7 +109,10 @@ class Strategy:
     interval: str | None = None
     """Length of a time slice as a DRA driver is asked for it, None does not ask."""
     claim_per: str | None = None
-    """`instance` for a resource claim for each MIG instance; None for one claim, which all tenants of a cell name."""
+    """`instance` for a resource claim for each MIG instance, `tenant` for one that each pod's template makes; None for
+    one claim, which all tenants of a cell name."""
+    gpus: int | None = None
+    """Whole GPUs of a claim, which its tenants all have; None for one."""
 
     def limits(self, replicas: int) -> Limits:
         """Effective limits of `replicas` tenants; a key that specs did not always have only where it is given."""
@@ -137,9 +140,12 @@ class Strategy:
         return any(isinstance(getattr(self, name), tuple) for name in LIMITS)
 
     def groups(self, replicas: int) -> int:
-        """Into how many parts the device is cut for `replicas` tenants: one, or as many as there are MIG instances."""
+        """Into how many parts the device is cut for `replicas` tenants: one, or as many as there are MIG instances.
+
+        With claims for each tenant a part is a device.
+        """
         if self.mechanisms[0] != "mig":
-            return 1
+            return replicas if self.claim_per == "tenant" else 1
         if len(self.mechanisms) > 1:
             return self.instances or len(self.profiles or ())
         return replicas

@@ -38,6 +38,7 @@ class StrategyEntry(TypedDict):
     access: Access | None
     interval: Interval | None
     claim_per: str | None
+    gpus: int | None
     profile: str | None
     profiles: list[str] | None
     instances: int | None

@@ -1,13 +1,29 @@
-"""A tenant's limits under MPS: the memory that it may use, and whether what it saw is within them."""
+"""A tenant's limits under MPS: how its environment asks for them, and whether what it saw is within them."""
 
 from sharebench.core.spec import TenantLimits
+from sharebench.core.units import MEBIBYTE
 from sharebench.nodes.contract import Evidence, item
 from tenant.contract import PROBE_VARIABLE, View
 
+THREADS_VARIABLE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+MEMORY_VARIABLE = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+PRIORITY_VARIABLE = "CUDA_MPS_CLIENT_PRIORITY"
+CLIENT_VARIABLES = (THREADS_VARIABLE, MEMORY_VARIABLE, PRIORITY_VARIABLE)
 # How far beyond its limit a tenant tries to allocate: more than any rounding of the limit.
 PROBE_BEYOND_BYTES = 1 << 30
 # MPS rounds a share of the SMs down, to whole TPCs of two SMs on the GPUs seen so far.
 SM_TOLERANCE = 2
+
+
+def client_variables(own: TenantLimits, memory_bytes: int) -> dict[str, str]:
+    """What a client's environment needs for limits that are not those of all, on a device with that memory."""
+    limit_bytes = own.memory_bytes(memory_bytes)
+    values = {
+        THREADS_VARIABLE: None if own.thread_percent is None else f"{own.thread_percent:g}",
+        MEMORY_VARIABLE: None if limit_bytes is None else f"0={limit_bytes // MEBIBYTE}M",
+        PRIORITY_VARIABLE: None if own.priority is None else str(own.priority),
+    }
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def memory_limit(memory_bytes: int | None, limits: TenantLimits) -> int | None:

@@ -272,7 +272,7 @@ class Study:
             "limits": strategy.limits(replicas),
         }
         # Left out where they are not set, so that specs from before these keys stay as they are.
-        later = {key: getattr(strategy, key) for key in ("profiles", "access", "pod", "interval", "claim_per")}
+        later = {key: getattr(strategy, key) for key in ("profiles", "access", "pod", "interval", "claim_per", "gpus")}
         return cast(StrategySpec, {**spec, **{key: value for key, value in later.items() if value is not None}})
 
     def _entry(self, name: str) -> WorkloadEntry:

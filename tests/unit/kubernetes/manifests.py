@@ -15,7 +15,7 @@ from unittest import mock
 
 import yaml
 from unit.kubernetes.fake_cluster import CONFIGS, MAP, NODE, MigCluster, node_of
-from unit.kubernetes.objects import gpu, in_slice, instance
+from unit.kubernetes.objects import UUID, gpu, in_slice, instance
 from unit.studies import CONFIG, files
 
 from sharebench.config.load import load
@@ -53,7 +53,7 @@ PLACES = {"1g.18gb": (7, "16Gi"), "2g.35gb": (3, "32Gi"), "3g.71gb": (2, "69Gi")
 
 
 class Recorder(MigCluster):
-    """Gives every object a uid, as an API server does, and offers an H200, whole and in parts."""
+    """Gives every object a uid, as an API server does, and offers three H200s, one of them also in parts."""
 
     def find(self, path: str) -> Json | None:
         if path == "/apis/resource.k8s.io":
@@ -64,12 +64,14 @@ class Recorder(MigCluster):
                 for profile, (count, memory) in PLACES.items()
                 for number in range(count)
             ]
-            return {"items": [in_slice(gpu(memory="140Gi"), *parts)]}
+            others = (gpu(minor, f"{UUID[:-1]}{minor + 1}", "140Gi") for minor in (1, 2))
+            return {"items": [in_slice(gpu(memory="140Gi"), *others, *parts)]}
         return {"items": []} if path.endswith("/resourceclaims") else super().find(path)
 
     def create(self, path: str, body: Json) -> Json:
         made = super().create(path, body)
-        self.store[f"{path}/{body['metadata']['name']}"]["status"] = {"phase": "Running"}
+        if HELD_LABEL in body["metadata"].get("labels", {}) and body["kind"] == "Pod":
+            self.tenants.append(made | {"status": {"phase": "Running"}})
         return made | {"metadata": made["metadata"] | {"uid": UID}}
 
 

@@ -208,6 +208,32 @@ def test_evidence_of_a_claim_for_each_instance(cluster: Claims, dra: Dra) -> Non
         refuse_contradiction(wanted, dra.evidence(wanted, grants, seen))
 
 
+def test_evidence_of_claims_that_a_template_made(cluster: Claims, dra: Dra) -> None:
+    of_study = study_of(GIVEN | {"strategies": ["exclusive-own-claims"]})
+    wanted = of_study.strategies["exclusive-own-claims"]
+    spec = of_study.spec_of(next(cell for cell in of_study.cells if (cell.strategy, cell.replicas) == (wanted.name, 3)))
+    cluster.slices = [in_slice(*(gpu(minor, f"GPU-{minor}") for minor in range(4)))]
+    (template,) = dra.objects(spec)
+    assert template["kind"] == "ResourceClaimTemplate"
+    # the scheduler may give any GPU to any
+    given = {0: 2, 1: 0, 2: 3}
+    for index, minor in given.items():
+        result = {"request": "part-0", "driver": nvidia.NAME, "pool": "gpu-node", "device": f"gpu-{minor}"}
+        status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [{"name": f"sharebench-x-{index}"}]}
+        metadata = {"name": f"sharebench-x-{index}-gpu-0-abcde", **template["spec"]["metadata"]}
+        cluster.claims.insert(0, {"metadata": metadata, "spec": template["spec"]["spec"], "status": status})
+    grants, seen = dra.grants(wanted, 3), records()
+    assert {dra.pod(spec, grant).is_template for grant in grants} == {True}
+    for index, minor in given.items():
+        seen[index] = {"view": seen[index]["view"] | {"nodes": [f"nvidia{minor}"]}}
+    refuse_contradiction(wanted, dra.evidence(wanted, grants, seen))
+    seen[1] = seen[0]
+    with pytest.raises(NodeError, match="GPUs by device files"):
+        refuse_contradiction(wanted, dra.evidence(wanted, grants, seen))
+    assert "3 whole GPUs are needed" not in (dra.infeasible(wanted, 4) or "")
+    assert "5 whole GPUs are needed, the DRA driver offers 4" in (dra.infeasible(wanted, 5) or "")
+
+
 def test_claims_and_daemons_are_waited_for(cluster: Claims, dra: Dra) -> None:
     cluster.claims = [allocated(dra)]
     cluster.claims[0]["metadata"]["name"] = "sharebench-abc-gpu"

@@ -22,7 +22,7 @@ BALANCED = offered(
 BIG = offered(instance("3g.20gb", 1, memory="20Gi"), instance("3g.20gb", 2, memory="20Gi"))
 
 
-def parts(devices: list[Device], wanted: Strategy, replicas: int) -> list[Device]:
+def parts(devices: list[Device], wanted: Strategy, replicas: int) -> list[claims.Part]:
     """Those of the strategy, where the GPU has them."""
     found = claims.parts(devices, wanted, replicas)
     assert not isinstance(found, str), found
@@ -138,9 +138,7 @@ def test_instances_are_of_the_gpu_that_is_taken_whole() -> None:
     places = [instance("1g.5gb", 0, minor, is_made=False) for minor in (0, 1)]
     places[0]["attributes"]["parentUUID"], places[1]["attributes"]["parentUUID"] = {"string": "Z"}, {"string": "A"}
     both = offered(gpu(1, "A"), gpu(0, "Z"), *places)
-    (whole,), (part,) = (claims.parts(both, wanted, 1) for wanted in (PLAIN, strategy("mig", profile="1g")))
-    assert isinstance(whole, Device)
-    assert isinstance(part, Device)
+    ((whole,),), ((part,),) = (parts(both, wanted, 1) for wanted in (PLAIN, strategy("mig", profile="1g")))
     assert nvidia.uuid(whole) == nvidia.parent(part) == "Z"
 
 
@@ -249,7 +247,7 @@ def test_places_that_can_be_had_together(layout: tuple[str, ...], is_possible: b
     found = claims.parts(offered(*places), strategy("mig", profiles=layout), len(layout))
     assert isinstance(found, str) != is_possible
     if not isinstance(found, str):
-        taken = [counter for device in found for counter in device.takes]
+        taken = [counter for (device,) in found for counter in device.takes]
         assert len(taken) == len(set(taken))
 
 
@@ -257,7 +255,7 @@ def test_instances_are_of_one_gpu() -> None:
     spread = offered(*(instance("1g.5gb", number, minor) for minor in (0, 1) for number in range(2)))
     assert isinstance(claims.parts(spread, strategy("mig", profile="1g"), 3), str)
     found = parts(spread, strategy("mig", profile="1g"), 2)
-    assert {nvidia.parent(device) for device in found} == {"GPU-0"}
+    assert {nvidia.parent(device) for (device,) in found} == {"GPU-0"}
 
 
 def test_a_profile_by_its_slices_is_the_one_with_the_least_memory() -> None:
@@ -265,7 +263,7 @@ def test_a_profile_by_its_slices_is_the_one_with_the_least_memory() -> None:
         instance("1g.35gb", 0, memory="35Gi"), instance("1g.18gb+me", 1, memory="16Gi"), instance("1g.18gb", 2)
     )
     found = parts(several, strategy("mig", profile="1g"), 1)
-    assert nvidia.profile(found[0]) == "1g.18gb"
+    assert nvidia.profile(found[0][0]) == "1g.18gb"
 
 
 ALL_ON = {"TimeSlicingSettings": True, "MPSSupport": True}
@@ -302,3 +300,33 @@ def test_the_interval_is_in_the_spec_and_only_where_there_is_one() -> None:
     specs = {cell.strategy: of_study.spec_of(cell)["strategy"] for cell in of_study.cells}
     assert specs["long"]["interval"] == "long"
     assert "interval" not in specs["time-slicing"]
+
+
+FOUR = offered(*(gpu(minor, f"GPU-{minor}") for minor in range(4)))
+
+
+def test_a_claim_of_several_gpus_names_them() -> None:
+    two = strategy("mps", gpus=2, memory_percent=50.0)
+    made = devices_of(two, 3, FOUR)
+    (request,) = made["requests"]
+    assert request["exactly"]["count"] == 2
+    (selector,) = request["exactly"]["selectors"]
+    assert selector["cel"]["expression"] == "device.attributes['gpu.nvidia.com'].uuid in ['GPU-0', 'GPU-1']"
+    (shared,) = sharing(made)
+    assert shared["mpsConfig"] == {"defaultPerDevicePinnedMemoryLimit": {"GPU-0": "20480Mi", "GPU-1": "20480Mi"}}
+    assert claims.parts(WHOLE, two, 3) == "2 whole GPUs are needed, the DRA driver offers 1 of the node"
+
+
+def test_tenants_with_a_gpu_each_have_claims_that_are_alike() -> None:
+    own = strategy("exclusive", claim_per="tenant")
+    made = claims.claims("v1", own, parts(FOUR, own, 3))
+    assert [each["metadata"]["name"] for each in made] == ["gpu-0", "gpu-1", "gpu-2"]
+    (spec,) = {str(each["spec"]) for each in made}
+    assert "selectors" not in spec, "a template has no id of one GPU"
+    assert claims.parts(FOUR, own, 5) == "5 whole GPUs are needed, the DRA driver offers 4 of the node"
+
+
+def test_limits_that_tenants_do_not_have_alike_are_not_the_daemons() -> None:
+    made = devices_of(strategy("mps", thread_percent=(60.0, 20.0), memory_percent=50.0), 2, WHOLE)
+    (shared,) = sharing(made)
+    assert shared["mpsConfig"] == {"defaultPerDevicePinnedMemoryLimit": {UUID: "20480Mi"}}

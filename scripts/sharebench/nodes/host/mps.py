@@ -17,7 +17,6 @@ from pathlib import Path
 import psutil
 
 from sharebench.core.run_record import RUN_ID_VARIABLE
-from sharebench.core.spec import TenantLimits
 from sharebench.core.units import MEBIBYTE
 from sharebench.nodes.contract import NodeError
 from tenant.contract import PIPE_VARIABLE
@@ -25,10 +24,6 @@ from tenant.contract import PIPE_VARIABLE
 CONTROL = "nvidia-cuda-mps-control"
 PROCESS_PREFIX = "nvidia-cuda-mps"
 LOG_VARIABLE = "CUDA_MPS_LOG_DIRECTORY"
-THREADS_VARIABLE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
-MEMORY_VARIABLE = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
-PRIORITY_VARIABLE = "CUDA_MPS_CLIENT_PRIORITY"
-CLIENT_VARIABLES = (THREADS_VARIABLE, MEMORY_VARIABLE, PRIORITY_VARIABLE)
 DEFAULT_PIPE = Path("/tmp/nvidia-mps")
 # Commands are answered within milliseconds; a daemon that hangs must not hang the cell.
 COMMAND_SECONDS = 15.0
@@ -36,17 +31,6 @@ START_SECONDS = 20.0
 QUIT_SECONDS = 10.0
 POLL_SECONDS = 0.02
 ENDING_SECONDS = 0.2
-
-
-def client_variables(own: TenantLimits, memory_bytes: int) -> dict[str, str]:
-    """What a client's environment needs for limits that are not those of all, on a device with that memory."""
-    limit_bytes = own.memory_bytes(memory_bytes)
-    values = {
-        THREADS_VARIABLE: None if own.thread_percent is None else f"{own.thread_percent:g}",
-        MEMORY_VARIABLE: None if limit_bytes is None else f"0={limit_bytes // MEBIBYTE}M",
-        PRIORITY_VARIABLE: None if own.priority is None else str(own.priority),
-    }
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def variables_of(pid: int, names: Collection[str]) -> dict[str, str]:

@@ -35,7 +35,7 @@ from sharebench.nodes.host.nvidia_evidence import Target, collect
 from sharebench.nodes.host.nvml import Gpu, every_gpu, uuids
 from sharebench.nodes.host.processes import ProcessTenants
 from sharebench.nodes.host.programs.tenants import infeasible
-from sharebench.nodes.limits import probe
+from sharebench.nodes.limits import client_variables, probe
 from sharebench.nodes.node import UNKNOWN, Characteristics, Node
 from sharebench.records.types import NodeFacts
 from tenant.contract import PIPE_VARIABLE, TenantReport
@@ -252,7 +252,7 @@ class NvidiaNode(Node):
                 region = self._regions / str(index)
                 variables |= hami_core.variables(str(self.options["hami_core"]), region, own, memory_bytes)
             else:
-                variables |= mps.client_variables(own.besides(shared), memory_bytes)
+                variables |= client_variables(own.besides(shared), memory_bytes)
             variables |= probe(own.memory_bytes(memory_bytes))
             grants.append(Grant(index, group, environment=variables, process=process))
         return grants

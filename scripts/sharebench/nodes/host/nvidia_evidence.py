@@ -9,9 +9,9 @@ from sharebench.core.spec import TenantLimits, limits_of
 from sharebench.core.strategies import HAMI_CORE, Strategy
 from sharebench.core.units import MEBIBYTE
 from sharebench.nodes.contract import Evidence, Grant, is_external_server, item
-from sharebench.nodes.host.mps import CLIENT_VARIABLES, MpsDaemon, variables_of
+from sharebench.nodes.host.mps import MpsDaemon, variables_of
 from sharebench.nodes.host.nvml import Occupant
-from sharebench.nodes.limits import within_limits
+from sharebench.nodes.limits import CLIENT_VARIABLES, within_limits
 from tenant.contract import GpuProcess, ProcessView, TenantReport, View, device_digest
 
 # MPS writes a share with one decimal.

@@ -47,6 +47,8 @@ class PodNeeds:
     limits: Mapping[str, str] = field(default_factory=dict)
     claims: Mapping[str, str | None] = field(default_factory=dict)
     claims_prefix: str | None = None
+    is_template: bool = False
+    """Whether they are templates, of which each pod has claims of its own."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     node_selector: Mapping[str, str] = field(default_factory=dict)

@@ -35,10 +35,13 @@ def served(api: Api) -> str | None:
     return next((version for version in VERSIONS if version in there), None)
 
 
-def request(version: str, name: str, device_class: str, expressions: Iterable[str]) -> Json:
-    """A claim's request for one device of a class, for which all these CEL expressions are true."""
-    selectors = [{"cel": {"expression": expression}} for expression in expressions]
-    asked: Json = {"deviceClassName": device_class, "selectors": selectors}
+def request(version: str, name: str, device_class: str, expressions: Iterable[str], count: int = 1) -> Json:
+    """A claim's request for devices of a class, for which all these CEL expressions are true."""
+    asked: Json = {"deviceClassName": device_class}
+    if selectors := [{"cel": {"expression": expression}} for expression in expressions]:
+        asked["selectors"] = selectors
+    if count > 1:
+        asked["count"] = count
     return {"name": name, **asked} if version in FLAT_REQUEST_VERSIONS else {"name": name, "exactly": asked}
 
 
@@ -50,6 +53,12 @@ def claim(version: str, name: str, devices: Json) -> Json:
         "metadata": {"name": name},
         "spec": {"devices": dict(devices)},
     }
+
+
+def template(claim: Json, labels: Mapping[str, str]) -> Json:
+    """A ResourceClaimTemplate that makes claims like this one, with these labels."""
+    spec = {"metadata": {"labels": dict(labels)}, "spec": claim["spec"]}
+    return claim | {"kind": "ResourceClaimTemplate", "spec": spec}
 
 
 def _value(attribute: Json) -> Any:
@@ -106,12 +115,15 @@ def nodes(api: Api) -> set[str]:
         return set()
 
 
-def allocated(claims: Iterable[Json], devices: Sequence[Device]) -> dict[str, Device | None]:
-    """The device of each request of the claims; None for one that no slice has."""
+def allocated(claims: Iterable[Json], devices: Sequence[Device]) -> dict[str, list[Device | None]]:
+    """The devices of each request of the claims; None for one that no slice has."""
     allocations = [each.get("status", {}).get("allocation", {}).get("devices", {}) for each in claims]
     results = [result for each in allocations for result in each.get("results") or []]
     known = {(device.driver, device.pool, device.name): device for device in devices}
-    return {each["request"]: known.get((each["driver"], each["pool"], each["device"])) for each in results}
+    found: dict[str, list[Device | None]] = {}
+    for each in results:
+        found.setdefault(each["request"], []).append(known.get((each["driver"], each["pool"], each["device"])))
+    return found
 
 
 def configured(found: Json) -> list[Json]:

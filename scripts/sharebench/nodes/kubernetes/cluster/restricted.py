@@ -1,4 +1,4 @@
-"""What every pod of ours has: bound to the measured node, past its taints, and as restricted namespaces want it."""
+"""What all our pods have in common: the measured node, tolerations of its taints, and no rights."""
 
 from sharebench.core.study_config import ClusterOptions
 from sharebench.nodes.kubernetes.cluster.api import Json
@@ -23,7 +23,7 @@ SECURITY_OF_POD: Json = {"runAsNonRoot": True, "seccompProfile": {"type": "Runti
 
 
 def pod_spec(node: str, options: ClusterOptions) -> Json:
-    """The spec of a pod on the node, without containers; it ends once, and is told nothing of the cluster."""
+    """The spec of a pod on the node, without containers; it runs once, without access to the API."""
     tolerations = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in (TAINT, "nvidia.com/gpu")]
     given = [{key: value for key, value in each.items() if value is not None} for each in options["tolerations"]]
     on_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}

@@ -221,8 +221,8 @@ def pod(
         "volumes": [{"name": "code", "configMap": {"name": place.name}}],
     }
     if needs.claims:
-        of = needs.claims_prefix or place.name
-        spec["resourceClaims"] = [{"name": name, "resourceClaimName": f"{of}-{name}"} for name in needs.claims]
+        of, key = needs.claims_prefix or place.name, f"resourceClaim{'Template' if needs.is_template else ''}Name"
+        spec["resourceClaims"] = [{"name": name, key: f"{of}-{name}"} for name in needs.claims]
     if needs.node_selector:
         spec["nodeSelector"] = dict(needs.node_selector)
     if needs.scheduler is not None:

@@ -83,6 +83,7 @@ FEATURES: dict[str, Feature] = {
             *_rights("cluster", "resource.k8s.io", "resourceslices", "list"),
             *_rights("cluster", "apps", "deployments", "list"),
             *_rights("tenants", "resource.k8s.io", "resourceclaims", "create", "delete", "list"),
+            *_rights("tenants", "resource.k8s.io", "resourceclaimtemplates", "create", "list"),
             *_rights("tenants", "", "events", "list"),
             *LEASES,
         ),

@@ -13,10 +13,13 @@ from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.claims_api import Device
 
 CLAIM = "gpu"
+Part = tuple[Device, ...]
+"""The devices of a request: one, or several whole GPUs."""
 
 
-def request_of(group: int) -> str:
-    return f"part-{group}"
+def request_of(strategy: Strategy, group: int) -> str:
+    """Name of the request of a group of tenants in its claim; claims of a template are all alike."""
+    return f"part-{0 if strategy.claim_per == 'tenant' else group}"
 
 
 def claim_of(strategy: Strategy, group: int) -> str:
@@ -64,45 +67,55 @@ def _fitting(options: Sequence[Sequence[Device]], room: Mapping[str, int]) -> li
     return None
 
 
-def parts(devices: Sequence[Device], strategy: Strategy, replicas: int) -> list[Device] | str:
-    """What each group of tenants would get, or one like it; the reason where that cannot be."""
+def _whole(devices: Sequence[Device], size: int, groups: int) -> list[Part] | str:
+    whole = list(filter(nvidia.is_whole, devices))
+    if not whole:
+        return "the DRA driver offers no whole GPU of the node: partitioned by MIG, or not visible to it"
+    if len(whole) < (needed := size * groups):
+        return f"{needed} whole GPUs are needed, the DRA driver offers {len(whole)} of the node"
+    return [tuple(whole[size * group : size * (group + 1)]) for group in range(groups)]
+
+
+def parts(devices: Sequence[Device], strategy: Strategy, replicas: int) -> list[Part] | str:
+    """What each group of tenants would get, or some like it; the reason where that cannot be."""
     if strategy.mechanisms[0] != "mig":
-        whole = list(filter(nvidia.is_whole, devices))
-        return whole[:1] or "the DRA driver offers no whole GPU of the node: partitioned by MIG, or not visible to it"
+        return _whole(devices, strategy.gpus or 1, strategy.groups(replicas))
     layout = strategy.layout(replicas)[: strategy.groups(replicas)]
     # In the order of the whole GPUs, of which the first is taken.
     parents = dict.fromkeys(filter(None, map(nvidia.parent, devices)))
-    why: list[Device] | str = (
+    why = (
         "the DRA driver offers no MIG instances of the node; have it make them (featureGates.DynamicMIG=true, an A100 "
         "being in MIG mode before it starts), or partition the GPU and restart the driver's pod"
     )
     for parent in parents:
-        why = _instances([device for device in devices if nvidia.parent(device) == parent], strategy, layout)
-        if not isinstance(why, str):
-            return why
+        found = _instances([device for device in devices if nvidia.parent(device) == parent], strategy, layout)
+        if not isinstance(found, str):
+            return [(device,) for device in found]
+        why = found
     return why
 
 
-def claims(version: str, strategy: Strategy, found: Sequence[Device]) -> list[Json]:
+def claims(version: str, strategy: Strategy, found: Sequence[Part]) -> list[Json]:
     """The cell's claims for these devices, or others like them (`parts`): one, or one for each of them.
 
     Every cell has the same GPU: a whole one is named by its id, MIG instances by their profile and GPU. In one claim a
-    constraint says once more that all are of one GPU; none reaches over several claims.
+    constraint says once more that all are of one GPU; none reaches over several claims. Claims of a template get any.
     """
     groups = dict(enumerate(found))
     if strategy.claim_per is None:
         return [_claim(version, strategy, groups, CLAIM)]
-    return [_claim(version, strategy, {group: device}, claim_of(strategy, group)) for group, device in groups.items()]
+    return [_claim(version, strategy, {group: part}, claim_of(strategy, group)) for group, part in groups.items()]
 
 
-def _claim(version: str, strategy: Strategy, found: Mapping[int, Device], name: str) -> Json:
+def _claim(version: str, strategy: Strategy, found: Mapping[int, Part], name: str) -> Json:
     is_mig = strategy.mechanisms[0] == "mig"
     device_class = nvidia.MIG_CLASS if is_mig else nvidia.NAME
-    names = [request_of(group) for group in found]
+    names = [request_of(strategy, group) for group in found]
     requests, configs = [], []
-    for request, device in zip(names, found.values(), strict=True):
-        requests.append(claims_api.request(version, request, device_class, nvidia.selectors(device)))
-        parameters = nvidia.parameters(strategy, device)
+    for request, part in zip(names, found.values(), strict=True):
+        selectors = [] if strategy.claim_per == "tenant" else nvidia.selectors(part)
+        requests.append(claims_api.request(version, request, device_class, selectors, len(part)))
+        parameters = nvidia.parameters(strategy, part)
         if parameters is not None:
             # One for each request: the driver starts an MPS daemon for each, and each daemon knows one instance.
             configs.append({"requests": [request], "opaque": {"driver": nvidia.NAME, "parameters": parameters}})

@@ -21,7 +21,7 @@ from sharebench.nodes.kubernetes.cluster.claims_api import Device
 from sharebench.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL, OWNER_LABEL
 from sharebench.nodes.kubernetes.cluster.restricted import GRACE_SECONDS
 from sharebench.nodes.kubernetes.cluster.saved_state import AccessState
-from sharebench.nodes.limits import memory_limit, probe
+from sharebench.nodes.limits import client_variables, memory_limit, probe
 from tenant.contract import SHOWN_VARIABLE, TenantReport
 
 GONE_SECONDS = 60.0
@@ -104,9 +104,11 @@ class Dra(Access):
         strategy = of_spec(spec["strategy"])
         version, found = self._parts(strategy, spec["replicas"])
         self._wanted = dra_claims.claims(version, strategy, found)
+        if strategy.claim_per == "tenant":
+            return [claims_api.template(self._wanted[0], {OWNER_LABEL: self.cluster.digest})]
         return [] if held.is_held(strategy) else self._wanted
 
-    def _parts(self, strategy: Strategy, replicas: int) -> tuple[str, list[Device]]:
+    def _parts(self, strategy: Strategy, replicas: int) -> tuple[str, list[dra_claims.Part]]:
         """Version of the API, and the devices to claim. Raises NodeError."""
         if self.version is None or not self.devices:
             raise NodeError(str(self.missing()))
@@ -121,18 +123,22 @@ class Dra(Access):
         memory_bytes = None
         if strategy.mechanisms[0] != "mig":
             memory_bytes = self.describe().get("memory_bytes")
-        limit_bytes = memory_limit(memory_bytes, limits_of(spec["strategy"]["limits"], grant.index))
+        limits = limits_of(spec["strategy"]["limits"], grant.index)
+        own = client_variables(limits.besides(strategy.shared_limits(1)), memory_bytes or 0)
+        probed = probe(memory_limit(memory_bytes, limits))
+        is_template = strategy.claim_per == "tenant"
+        claim = dra_claims.claim_of(strategy, 0 if is_template else grant.group)
         return PodNeeds(
-            claims={dra_claims.claim_of(strategy, grant.group): dra_claims.request_of(grant.group)},
+            claims={claim: dra_claims.request_of(strategy, grant.group)},
             claims_prefix=held.prefix(self.cluster) if held.is_held(strategy) else None,
-            environment={SHOWN_VARIABLE: ",".join(nvidia.VARIABLES), **probe(limit_bytes)},
+            is_template=is_template,
+            environment={SHOWN_VARIABLE: ",".join(nvidia.VARIABLES), **own, **probed},
         )
 
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
         claims = self._claims()
         found = evidence.of_claims(self.devices, self._wanted, claims, self._daemons(), strategy, grants)
-        given = claims_api.allocated(claims, self.devices)
-        return found + evidence.of_tenants(given, strategy, grants, records)
+        return found + evidence.of_tenants(claims, self.devices, strategy, grants, records)
 
     def plan(self, strategy: Strategy) -> str:
         return (

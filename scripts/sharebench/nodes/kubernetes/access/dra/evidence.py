@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sharebench.core.strategies import Strategy
@@ -57,12 +57,12 @@ def of_claims(
     observed = [config for found in claims for config in claims_api.configured(found)]
     expected, observed = _hidden(expected, devices), _hidden(observed, devices)
     evidence.append(item("opaque configuration in the allocation", expected, observed, "API server"))
-    given = claims_api.allocated(claims, devices)
+    given = [pair for found in claims for pair in claims_api.allocated([found], devices).items()]
     names = [each["name"] for asked_devices in requested for each in asked_devices["requests"]]
-    in_slices = sorted(request for request, device in given.items() if device is not None)
+    in_slices = sorted(request for request, part in given if None not in part)
     evidence.append(item("requests with a device of the node's slices", sorted(names), in_slices, "API server"))
-    if len(names) > 1:
-        parents = {nvidia.parent(device) for device in given.values() if device is not None}
+    if strategy.mechanisms[0] == "mig" and len(names) > 1:
+        parents = {nvidia.parent(device) for _, part in given for device in part if device is not None}
         evidence.append(item("GPUs of the allocated instances", 1, len(parents), "API server"))
     if strategy.mechanisms[-1] == "mps":
         ready = sum(each.get("status", {}).get("readyReplicas", 0) for each in daemons)
@@ -70,8 +70,18 @@ def of_claims(
     return evidence
 
 
+def _given(claims: Sequence[Json], devices: Sequence[Device], strategy: Strategy, group: int) -> list[Device]:
+    """The devices of a group of tenants; empty where they are not known."""
+    if strategy.claim_per == "tenant":
+        # The names of pods begin them.
+        claims = sorted(claims, key=lambda each: str(each["metadata"]["name"]))[group : group + 1]
+    found = claims_api.allocated(claims, devices).get(dra_claims.request_of(strategy, group), [])
+    return [device for device in found if device is not None]
+
+
 def of_tenants(
-    given: Mapping[str, Device | None],
+    claims: Sequence[Json],
+    devices: Sequence[Device],
     strategy: Strategy,
     grants: Sequence[Grant],
     records: Sequence[TenantReport],
@@ -80,19 +90,20 @@ def of_tenants(
     evidence: Evidence = []
     marks = []
     for grant, record in zip(grants, records, strict=True):
-        view, device, source = view_of(record), given.get(dra_claims.request_of(grant.group)), f"tenant {grant.index}"
-        if device is None:
+        view, given, source = view_of(record), _given(claims, devices, strategy, grant.group), f"tenant {grant.index}"
+        if not given:
             continue
-        if files := nvidia.device_files(device):
-            whole = [node for node in view.get("nodes", ()) if "/" not in node]
+        if files := sorted(name for device in given for name in nvidia.device_files(device)):
+            whole = sorted(node for node in view.get("nodes", ()) if "/" not in node)
             evidence.append(item("GPUs by device files", files, whole, source))
-        seen = view.get("variables") or {}
-        variables = {name: seen.get(name) for name in nvidia.VARIABLES}
+        shown = view.get("variables") or {}
+        variables = {name: shown.get(name) for name in nvidia.VARIABLES}
         evidence.append(item("variables of the CDI device", nvidia.VARIABLES, variables, source))
         is_mps = strategy.mechanisms[-1] == "mps"
         evidence.append(item("has the pipe of an MPS daemon", is_mps, view.get("mps_pipe") is not None, source))
-        if view.get("device") is not None and (uuid := nvidia.uuid(device)) is not None:
-            evidence.append(item("device", device_digest(uuid), view["device"], source))
+        known = [device_digest(uuid) for device in given if (uuid := nvidia.uuid(device)) is not None]
+        if (seen := view.get("device")) is not None and known:
+            evidence.append(item("device", " or ".join(known), seen, source, seen in known))
         marks.append([view.get("device"), view.get("nodes")])
     # An instance that was made for the claim has no id in the slice: who shares one is known all the same.
     groups = _together([grant.group for grant in grants])

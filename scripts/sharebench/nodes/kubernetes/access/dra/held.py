@@ -15,7 +15,6 @@ from sharebench.core.strategies import Strategy
 from sharebench.nodes.contract import State
 from sharebench.nodes.kubernetes.access.dra import claims as dra_claims
 from sharebench.nodes.kubernetes.cluster.api import Json
-from sharebench.nodes.kubernetes.cluster.claims_api import Device
 from sharebench.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL, OWNER_LABEL
 from sharebench.nodes.kubernetes.cluster.restricted import NO_DISRUPTION_ANNOTATIONS, SECURITY, pod_spec
@@ -39,11 +38,12 @@ def prefix(cluster: Cluster) -> str:
 
 def of_state(state: State) -> Strategy:
     """The strategy with the limits of the state, as a cell's spec has them."""
-    found: dict[str, Any] = dict(state.strategy.limits(state.replicas or 1))
+    limits = state.strategy.limits(state.replicas or 1)
+    found: dict[str, Any] = {key: tuple(own) if isinstance(own, list) else own for key, own in limits.items()}
     return replace(state.strategy, **found)
 
 
-def claims(cluster: Cluster, version: str, strategy: Strategy, found: Sequence[Device]) -> list[Json]:
+def claims(cluster: Cluster, version: str, strategy: Strategy, found: Sequence[dra_claims.Part]) -> list[Json]:
     """The claims for these devices, under their names in the cluster."""
     wanted = dra_claims.claims(version, strategy, found)
     labels = {OWNER_LABEL: cluster.digest, HELD_LABEL: digest(wanted)}

@@ -1,10 +1,9 @@
 """NVIDIA's DRA driver for GPUs (kubernetes-sigs/dra-driver-nvidia-gpu): classes, attributes, gates, configuration."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sharebench.core.spec import limits_of
 from sharebench.core.strategies import Strategy
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.claims_api import Device
@@ -109,8 +108,11 @@ def device_files(device: Device) -> list[str]:
     return [f"nvidia{minor[1]}"] if minor else []
 
 
-def selectors(device: Device) -> list[str]:
-    """CEL expressions, all true for this very GPU alone, or for the instances of this one's profile on its GPU."""
+def selectors(part: Sequence[Device]) -> list[str]:
+    """CEL expressions, all true for these very GPUs alone, or for the instances of one's profile on its GPU."""
+    device, *others = part
+    if others:
+        return [f"device.attributes['{NAME}'].uuid in {[each.attributes['uuid'] for each in part]}"]
     names = ("uuid",) if is_whole(device) else ("profile", "parentUUID")
     return [f"device.attributes['{NAME}'].{name} == '{device.attributes[name]}'" for name in names]
 
@@ -147,30 +149,31 @@ def lacks(strategy: Strategy, build: Build | None) -> str | None:
     return None
 
 
-def parameters(strategy: Strategy, device: Device) -> Json | None:
-    """GpuConfig or MigDeviceConfig of a request for this device, or one like it; None to leave it to the driver.
+def parameters(strategy: Strategy, part: Sequence[Device]) -> Json | None:
+    """GpuConfig or MigDeviceConfig of a request for these devices, or some like them; None to leave it to the driver.
 
-    The strategy's limits are those of one tenant (`strategies.of_spec`).
+    The strategy's limits are those of one tenant (`strategies.of_spec`). Those that tenants do not have alike are in
+    their environment.
     """
     if strategy.interval is not None:
         sharing: Json = {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": strategy.interval.capitalize()}}
     elif strategy.mechanisms[-1] == "mps":
-        sharing = {"strategy": "MPS", "mpsConfig": _mps_config(strategy, device)}
+        sharing = {"strategy": "MPS", "mpsConfig": _mps_config(strategy, part)}
     else:
         return None
-    kind = "GpuConfig" if is_whole(device) else "MigDeviceConfig"
+    kind = "GpuConfig" if is_whole(part[0]) else "MigDeviceConfig"
     return {"apiVersion": API_VERSION, "kind": kind, "sharing": sharing}
 
 
-def _mps_config(strategy: Strategy, device: Device) -> Json:
-    limits = limits_of(strategy.limits(1), 0)
+def _mps_config(strategy: Strategy, part: Sequence[Device]) -> Json:
+    limits, device = strategy.shared_limits(1), part[0]
     config: Json = {}
     if limits.thread_percent is not None:
         config["defaultActiveThreadPercentage"] = int(limits.thread_percent)
     if (limit_bytes := limits.memory_bytes(device.capacity_bytes["memory"])) is not None:
         quantity = f"{limit_bytes >> 20}Mi"
         if is_whole(device):
-            config["defaultPerDevicePinnedMemoryLimit"] = {device.attributes["uuid"]: quantity}
+            config["defaultPerDevicePinnedMemoryLimit"] = {each.attributes["uuid"]: quantity for each in part}
         else:
             config["defaultPinnedDeviceMemoryLimit"] = quantity
     return config
