@@ -92,18 +92,9 @@ MALFORMED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {**KUBERNETES, "strategies": ["mps-limited"], f"{S}.mps-limited.thread_percent": [60, 20, 20]},
         ["'mps-limited'", "'kubernetes'", "caps every tenant at 100/N", "one that can: nvidia, simulated"],
     ),
-    "limits of each tenant by one claim": (
-        {
-            **KUBERNETES,
-            "kubernetes.access": "dra",
-            "strategies": ["mps"],
-            f"{S}.mps.thread_percent": [60, 20, 20],
-        },
-        ["'mps'", "'kubernetes'", "limits all tenants alike and by shares", "no list of limits"],
-    ),
-    "an amount of memory by a claim": (
-        {**KUBERNETES, "kubernetes.access": "dra", "strategies": ["mps"], f"{S}.mps.memory_limit": "5Gi"},
-        ["'mps'", "no memory_limit", "one that can: nvidia, simulated"],
+    "limits of each tenant by another scheduler": (
+        {**KUBERNETES, "strategies": ["hami"], f"{S}.hami.thread_percent": [60, 20, 20]},
+        ["'hami'", "'kubernetes'", "limits all tenants alike and by shares", "no list of limits"],
     ),
     "namespace": (
         KUBERNETES | {"kubernetes.namespace": "My Space"},
