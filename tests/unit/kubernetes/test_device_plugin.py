@@ -263,13 +263,6 @@ def test_what_a_cluster_may_lack(cluster: FakeCluster, tmp_path: Path) -> None:
         assert word in (node.infeasible(strategy, 3) or "")
 
 
-def test_several_gpus_need_a_plugin_that_can_keep_tenants_together(cluster: FakeCluster, tmp_path: Path) -> None:
-    cluster.store[NODE]["metadata"]["labels"]["nvidia.com/gpu.count"] = "2"
-    node = opened(cluster, tmp_path)
-    assert "spreads the tenants" in (node.infeasible(STUDY.strategies["time-slicing"], 3) or "")
-    assert node.infeasible(STUDY.strategies["exclusive"], 1) is None
-
-
 def test_the_plugins_caps_are_the_strategys() -> None:
     # the daemon divides in whole numbers (mps-control-daemon of the plugin)
     assert [STUDY.strategies["mps"].limits(n)["thread_percent"] for n in (2, 3, 7, 8)] == [50.0, 33.0, 14.0, 12.0]

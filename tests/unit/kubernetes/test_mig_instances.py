@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import yaml
 from unit.kubernetes.objects import daemon_set
 
 from sharebench.core.strategies import Strategy
@@ -197,7 +198,13 @@ def test_instances_that_exist_are_used_and_the_others_stay() -> None:
     [
         (possible(WHOLE), mig("1g", inner="mps", instances=2), 2, "refuses MPS on MIG instances"),
         (possible(WHOLE | {"nvidia.com/mig.capable": "false"}), mig("1g"), 1, "has no MIG"),
-        (possible(WHOLE | {"nvidia.com/gpu.count": "8"}), mig("1g"), 1, "several GPUs"),
+        (possible(WHOLE | {"nvidia.com/gpu.count": "8"}, may_change=False), mig("1g"), 1, "several GPUs"),
+        (
+            possible(WHOLE | {"nvidia.com/gpu.count": "8"}, fixed="single"),
+            mig("1g"),
+            1,
+            "single, for all GPUs",
+        ),
         (possible(WHOLE, fixed="none"), mig("1g"), 1, "MIG_STRATEGY of its DaemonSet is none"),
         (possible(WHOLE, fixed="single"), mig("3g", "1g"), 1, "is single, not mixed"),
         (possible(WHOLE), mig("1g"), 8, "8 MIG instances of profile 1g.5gb are needed, 7 fit"),
@@ -355,3 +362,14 @@ def test_names_are_labels() -> None:
     assert entry_name({"1g.5gb": 2, "3g.20gb": 1, "2g.10gb": 1}) == "sharebench-1x3g.20gb-1x2g.10gb-2x1g.5gb"
     longest = {f"{n}g.141gb+me": 1 for n in (1, 2, 3)}
     assert len(entry_name(longest)) <= 63
+
+
+def test_of_several_gpus_one_is_partitioned() -> None:
+    made = possible(WHOLE | {"nvidia.com/gpu.count": "2"}).partitioning(mig("1g"), 3)
+    assert made.config == "sharebench-7x1g.5gb-of-2", "a ready-made layout is for all GPUs"
+    assert made.resources == {"nvidia.com/mig-1g.5gb": 7, "nvidia.com/gpu": 1}
+    assert made.labels("any")["nvidia.com/gpu.replicas"] == "1"
+    (line,) = set(mig_layouts.with_entries(MAP, [made.layout], 2).splitlines()) - set(MAP.splitlines())
+    (one, other) = yaml.safe_load(line)["sharebench-7x1g.5gb-of-2"]
+    assert one == {"devices": [0], "mig-enabled": True, "mig-devices": {"1g.5gb": 7}}
+    assert other == {"devices": [1], "mig-enabled": False}

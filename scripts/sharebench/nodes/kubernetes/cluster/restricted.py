@@ -1,5 +1,7 @@
 """What all our pods have in common: the measured node, tolerations of its taints, and no rights."""
 
+from collections.abc import Mapping
+
 from sharebench.core.study_config import ClusterOptions
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.saved_state import TAINT
@@ -41,3 +43,33 @@ def pod_spec(node: str, options: ClusterOptions) -> Json:
     if options["priority_class"] is not None:
         spec["priorityClassName"] = options["priority_class"]
     return spec
+
+
+# Ends when it is asked to, although the first process of a container is deaf to signals that it does not handle.
+IDLE = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit()); signal.pause()"
+IDLE_REQUESTS = {"cpu": "10m", "memory": "64Mi"}
+
+
+def idle_pod(node: str, options: ClusterOptions, name: str, labels: Mapping[str, str], first: str = "") -> Json:
+    """A pod without work, which keeps what it was given as long as it is there; `first` is the Python that it runs."""
+    container = {
+        "name": "idle",
+        "image": options["image"],
+        "command": [options["python"], "-c", first + IDLE],
+        "resources": {"limits": IDLE_REQUESTS | {"cpu": "100m"}, "requests": dict(IDLE_REQUESTS)},
+        "securityContext": SECURITY,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": dict(labels), "annotations": NO_DISRUPTION_ANNOTATIONS},
+        "spec": pod_spec(node, options) | {"containers": [container]},
+    }
+
+
+def waits(status: Json) -> str:
+    """What a pod's status says of why it does not run."""
+    conditions = [each["message"] for each in status.get("conditions") or () if each.get("message")]
+    waiting = [each.get("state", {}).get("waiting", {}) for each in status.get("containerStatuses") or ()]
+    said = [" ".join(each[key] for key in ("reason", "message") if each.get(key)) for each in [*waiting, status]]
+    return "; ".join(filter(None, [*said, *conditions])) or f"phase {status.get('phase', 'unknown')}"

@@ -11,7 +11,6 @@ from sharebench.core.study_config import ClusterOptions
 from sharebench.nodes.kubernetes.access.device_plugin import mig_instances
 from sharebench.nodes.kubernetes.access.device_plugin.mig_layouts import CAPABLE_LABEL
 from sharebench.nodes.kubernetes.access.device_plugin.mig_manager import map_file
-from sharebench.nodes.kubernetes.access.device_plugin.plugin import can_pack
 from sharebench.nodes.kubernetes.access.dra import nvidia
 from sharebench.nodes.kubernetes.access.dra.claims_access import Dra
 from sharebench.nodes.kubernetes.cluster import nvidia_stack
@@ -222,10 +221,11 @@ def gpu(survey: Survey) -> Iterator[Row]:
         f"driver {labels.get('nvidia.com/cuda.driver-version.full') or 'unknown'}",
     ]
     yield Row("GPU", ", ".join(said))
-    if survey.node.gpus > 1 and plugin is not None and not can_pack(plugin) and _uses_plugin(survey):
-        yield Row("", f"device plugin {plugin.version} spreads tenants over the GPUs: no two can share one of them")
-        remedy = "use claims (config/kubernetes_dra.yaml), or plugin 0.20 or newer"
-        yield Row("", f"{remedy}; no GPU of the node may be in use")
+    if survey.node.gpus > 1 and plugin is not None and _uses_plugin(survey):
+        yield Row(
+            "", f"device plugin {plugin.version} spreads tenants over the GPUs: placeholder pods hold all but one"
+        )
+        yield Row("", "claims (config/kubernetes_dra.yaml) need none; no GPU of the node may be in use")
     yield Row("  MPS", f"up to {most or 'an unknown number of'} tenants")
     is_capable = labels.get(CAPABLE_LABEL) == "true"
     use = "in use now" if mig_instances.is_partitioned(labels) else "possible, not in use now"

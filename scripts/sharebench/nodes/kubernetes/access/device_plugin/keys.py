@@ -59,15 +59,10 @@ def mechanism_of(key: str) -> str:
     return {"exclusive": "none", "ts": "time-slicing", "mps": "mps"}[words[0]]
 
 
-def render(key: str, base: str, packed: bool = False) -> str:
-    """Text of the config under one of our keys, with the version and the flags of the active config (`base`).
-
-    `packed` puts the replicas that are asked for on one GPU of several (plugin 0.20 and later).
-    """
+def render(key: str, base: str) -> str:
+    """Text of the config under one of our keys, with the version and the flags of the active config (`base`)."""
     found: Json = yaml.safe_load(base) or {}
     flags: Json = dict(found.get("flags") or {})
-    if packed:
-        flags["plugin"] = {**(flags.get("plugin") or {}), "sharedDevicesAllocationPolicy": "packed"}
     mechanism, words = mechanism_of(key), key.removeprefix(PREFIX).split("-")
     if words[0] == "mig":
         flags["migStrategy"] = words[1]

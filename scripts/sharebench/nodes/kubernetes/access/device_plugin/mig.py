@@ -126,7 +126,7 @@ class MigPartitioner:
         assert wanted.config is not None
         self.refuse_another(saved)
         manager = self._manager()
-        if wanted.config.startswith(PREFIX) and manager.publish([wanted.layout]):
+        if wanted.config.startswith(PREFIX) and manager.publish([wanted.layout], 1 + wanted.whole):
             self._force_sync([self._cluster.installed.mig_manager])
         self._cluster.save_access(self._access, {**saved, "mig": {**saved["mig"], "set": wanted.config}})
         before = self._clients()

@@ -50,6 +50,8 @@ class Partitioning:
     """Whether the plugin offers instances as `nvidia.com/gpu` (its MIG strategy single), not by profile."""
     replicas: int = 1
     """Tenants that the plugin lets onto each of these instances."""
+    whole: int = 0
+    """GPUs of the node that stay whole next to the partitioned one."""
 
     def resource(self, group: int) -> str:
         if self.is_single or not self.layout:
@@ -61,7 +63,8 @@ class Partitioning:
         """What the node must offer, all of it."""
         if self.is_single:
             return {RESOURCE: sum(self.layout.values()) * self.replicas}
-        return {resource_of(name): count * self._times(name) for name, count in self.layout.items()}
+        found = {resource_of(name): count * self._times(name) for name, count in self.layout.items()}
+        return found | ({RESOURCE: self.whole} if self.whole else {})
 
     def _times(self, profile: str) -> int:
         return self.replicas if profile in self.profiles else 1
@@ -78,7 +81,7 @@ class Partitioning:
                 REPLICAS_LABEL: str(self.replicas),
                 SHARING_LABEL: _sharing(self.replicas),
             }
-        found = {STRATEGY_LABEL: "mixed", REPLICAS_LABEL: "0", SHARING_LABEL: "none"}
+        found = {STRATEGY_LABEL: "mixed", REPLICAS_LABEL: "1" if self.whole else "0", SHARING_LABEL: "none"}
         for name, count in self.layout.items():
             resource = resource_of(name)
             found |= {
@@ -177,8 +180,15 @@ class MigInventory:
             raise MigInfeasible(
                 f"the device plugin offers no MIG instances: {STRATEGY_VARIABLE} of its DaemonSet is none"
             )
-        if gpus(self.labels) > 1:
-            raise MigInfeasible("the node has several GPUs, over whose MIG instances the plugin deals the tenants")
+        if (whole := gpus(self.labels) - 1) and self.known is None:
+            raise MigInfeasible(
+                "the node has several GPUs, over whose MIG instances the plugin deals the tenants; "
+                f"{ALLOW_CHANGE} lets the MIG manager partition one of them"
+            )
+        if whole and self.fixed == "single":
+            raise MigInfeasible(
+                f"{STRATEGY_VARIABLE} of the device plugin's DaemonSet is single, for all GPUs of a node or none"
+            )
         layout, names = self._existing(strategy) if self.known is None else self._made(strategy, most)
         if self.fixed == "single" and len(layout) > 1:
             raise MigInfeasible(
@@ -186,11 +196,15 @@ class MigInventory:
                 f"{STRATEGY_VARIABLE} of its DaemonSet is single, not mixed"
             )
         replicas = max(2, -(-most // len(names))) if len(strategy.mechanisms) > 1 else 1
-        return Partitioning(layout, names, self._config(layout), self.fixed == "single", replicas)
+        return Partitioning(layout, names, self._config(layout), self.fixed == "single", replicas, whole)
 
     def _config(self, layout: Layout) -> str | None:
         if self.known is None:
             return None
+        count = gpus(self.labels)
+        if layout and count > 1:
+            # Ready-made layouts are for all GPUs of a node.
+            return mig_layouts.entry_name(layout, count)
         ready_made = mig_layouts.named(self.known, layout, self.labels.get(MIG_CONFIG_LABEL))
         return ready_made or mig_layouts.entry_name(layout)
 

@@ -109,19 +109,20 @@ def _by_memory(slices: int, names: list[str], memory_gib: float) -> str | None:
     return None
 
 
-def entry_name(layout: Layout) -> str:
-    """Our name for a layout; a label takes no `+`."""
+def entry_name(layout: Layout, gpus: int = 1) -> str:
+    """Our name for a layout, which the first GPU of several gets; a label takes no `+`."""
     parts = [f"{count}x{profile}" for profile, count in sorted(layout.items(), key=lambda each: _size(each[0]))]
-    return PREFIX + ("-".join(reversed(parts)).replace("+", ".") or "off")
+    of_several = f"-of-{gpus}" if layout and gpus > 1 else ""
+    return PREFIX + ("-".join(reversed(parts)).replace("+", ".") or "off") + of_several
 
 
-def with_entries(text: str, entries: Iterable[Layout]) -> str:
+def with_entries(text: str, entries: Iterable[Layout], gpus: int = 1) -> str:
     """The map with our entry for each of the layouts. Raises NotAMap where no line can be added."""
     head = MAP_HEAD.search(text)
     first = FIRST_ENTRY.match(text, head.end()) if head else None
     if head is None or first is None:
         raise NotAMap("its mig-configs cannot be added to line by line")
-    lines = {f"{first.group(1)}{entry_name(layout)}: {_flow(layout)}\n" for layout in entries}
+    lines = {f"{first.group(1)}{entry_name(layout, gpus)}: {_flow(layout, gpus)}\n" for layout in entries}
     there = set(OUR_ENTRY.findall(text))
     added = "".join(sorted(lines - there))
     result = text[: head.end()] + added + text[head.end() :]
@@ -130,10 +131,12 @@ def with_entries(text: str, entries: Iterable[Layout]) -> str:
     return result
 
 
-def _flow(layout: Layout) -> str:
+def _flow(layout: Layout, gpus: int) -> str:
     devices = ", ".join(f'"{profile}": {count}' for profile, count in sorted(layout.items()))
     mig = f"mig-enabled: true, mig-devices: {{{devices}}}" if layout else "mig-enabled: false"
-    return f"[{{devices: all, {mig}}}]"
+    if not layout or gpus == 1:
+        return f"[{{devices: all, {mig}}}]"
+    return f"[{{devices: [0], {mig}}}, {{devices: {list(range(1, gpus))}, mig-enabled: false}}]"
 
 
 def without_entries(text: str) -> str:

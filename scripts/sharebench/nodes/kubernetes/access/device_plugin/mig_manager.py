@@ -137,13 +137,13 @@ class MigManager:
     def _where(self) -> str:
         return f"key {self._file.key} of ConfigMap {self._file.namespace}/{self._file.name}"
 
-    def publish(self, layouts: Iterable[Layout]) -> bool:
+    def publish(self, layouts: Iterable[Layout], gpus: int = 1) -> bool:
         """Add our entry for each layout; False when all were there. Raises NodeError."""
         if not self._file.is_read:
             raise NodeError(f"the MIG manager makes its map itself ({self._where}), and the map lacks a layout")
         wanted = list(layouts)
         try:
-            return self._rewrite(lambda text: mig_layouts.with_entries(text, wanted))
+            return self._rewrite(lambda text: mig_layouts.with_entries(text, wanted, gpus))
         except NotAMap as problem:
             raise NodeError(
                 f"the MIG manager's map lacks a layout and cannot get it: {self._where}, {problem}"

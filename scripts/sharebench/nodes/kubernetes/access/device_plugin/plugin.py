@@ -13,12 +13,13 @@ from typing import cast
 
 from sharebench.core.spec import Spec, limits_of
 from sharebench.core.strategies import Strategy, of_spec
-from sharebench.nodes.contract import Evidence, Grant, NodeError, State
-from sharebench.nodes.kubernetes.access.base import Access, PodNeeds
-from sharebench.nodes.kubernetes.access.device_plugin import keys, mig_instances
+from sharebench.nodes.contract import Evidence, Grant, NodeError, State, item
+from sharebench.nodes.kubernetes.access.base import Access, PodNeeds, view_of
+from sharebench.nodes.kubernetes.access.device_plugin import keys, mig_instances, placeholders
 from sharebench.nodes.kubernetes.access.device_plugin import state as plugin_state
 from sharebench.nodes.kubernetes.access.device_plugin.mig import MigPartitioner
 from sharebench.nodes.kubernetes.access.device_plugin.mig_instances import Partitioning
+from sharebench.nodes.kubernetes.access.device_plugin.placeholders import Placeholders
 from sharebench.nodes.kubernetes.access.device_plugin.state import Expected, PluginState, is_about_pods, unmet
 from sharebench.nodes.kubernetes.cluster import saved_state
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused, Json, change, config_map_path, pod_path
@@ -33,15 +34,12 @@ from sharebench.nodes.kubernetes.cluster.nvidia_stack import (
     lacks_config_map,
     look,
     most_mps_clients,
-    version_of,
 )
 from sharebench.nodes.kubernetes.cluster.saved_state import AccessState
 from sharebench.nodes.limits import memory_limit, probe
 from tenant.contract import TenantReport
 
 POLL_SECONDS = 1.0
-# From this version on the plugin can put replicas on one GPU of several.
-PACKED_SINCE = (0, 20)
 # Seen after an API server had been away: the master of NFD went on without noticing that it was back.
 LABELS_BEHIND_HINT = " (only labels are behind: GPU Feature Discovery or the master of NFD may hang; restart them)"
 # The plugin looks for a healthy MPS daemon when it starts and every 30 s, so it is restarted once the daemon runs. When
@@ -52,11 +50,6 @@ MPS_IDLE_SECONDS = 40.0
 SYNC_ANNOTATION = "sharebench/configs-changed"
 # The kubelet looks at a pod's volumes every minute (syncFrequency), and up to half as much later.
 KUBELET_SYNC_SECONDS = 95.0
-
-
-def can_pack(plugin: Part) -> bool:
-    """Whether this device plugin can put tenants on one GPU of several."""
-    return version_of(plugin.version) >= PACKED_SINCE
 
 
 class DevicePlugin(Access):
@@ -106,12 +99,9 @@ class DevicePlugin(Access):
                 return f"the GPU takes {most} MPS clients at most"
             if self._installed.mps is None:
                 return "the MPS control daemon is not installed (the chart's or the operator's DaemonSet)"
-        plugin = self._installed.plugin
-        if gpus > 1 and replicas > 1 and not (plugin is not None and can_pack(plugin)):
-            return (
-                f"the node has {gpus} GPUs, over which this plugin spreads the tenants; "
-                "claims (config/kubernetes_dra.yaml), or a plugin from 0.20 on, can put them on one"
-            )
+        if gpus > 1 and strategy.mechanisms[0] != "mig":
+            count = self._expected(strategy, replicas, Partitioning({})).replicas
+            return placeholders.too_many(self.cluster.read(), gpus * count)
         return None
 
     def pod(self, spec: Spec, grant: Grant) -> PodNeeds:
@@ -127,8 +117,13 @@ class DevicePlugin(Access):
     def evidence(self, strategy: Strategy, grants: Sequence[Grant], records: Sequence[TenantReport]) -> Evidence:
         partitioning = self._mig.partitioning(strategy)
         expected = self._expected(strategy, len(grants), partitioning)
-        problems = self._problems(expected)
-        return plugin_state.evidence(expected, partitioning, problems, self.cluster.read(), grants, records)
+        problems, node = self._problems(expected), self.cluster.read()
+        found = plugin_state.evidence(expected, partitioning, problems, node, grants, records)
+        saved = self._load(node)
+        if saved is not None and (gpu := saved.get("gpu")) is not None and not partitioning.layout:
+            seen = [placeholders.seen_by(view_of(record), gpu) for record in records]
+            found.append(item("GPU that all cells have", [gpu] * len(records), seen, "tenants"))
+        return found
 
     def plan(self, strategy: Strategy) -> str:
         change_of_mig = ""
@@ -155,7 +150,21 @@ class DevicePlugin(Access):
             raise NodeError(
                 f"somebody set the node's label {CONFIG_LABEL} to {label or 'nothing'}, it was {expected.config}"
             )
-        return not self._problems(expected)
+        held = self._held(expected)
+        return not self._problems(expected) and (not held or self._placeholders.are_in_place(held))
+
+    @cached_property
+    def _placeholders(self) -> Placeholders:
+        return Placeholders(self.cluster)
+
+    def _let_go(self) -> None:
+        if self._gpus > 1:
+            self._placeholders.remove()
+
+    @staticmethod
+    def _held(expected: Expected) -> int:
+        """How many placeholder pods the state has; MIG instances of one GPU have a name that tells them from others."""
+        return 0 if expected.instances is not None else (expected.gpus - 1) * expected.replicas
 
     def _expected(self, strategy: Strategy, replicas: int | None, partitioning: Partitioning) -> Expected:
         if partitioning.layout:
@@ -180,6 +189,7 @@ class DevicePlugin(Access):
         partitioning = self._mig.partitioning(state.strategy)
         expected = self._expected(state.strategy, state.replicas, partitioning)
         key = expected.config
+        self._let_go()
         is_changed = self._publish_keys(key, saved)
         before = self.cluster.labels().get(CONFIG_LABEL)
         is_mps = expected.sharing == "mps"
@@ -197,6 +207,11 @@ class DevicePlugin(Access):
                 self._delete_pod_of(part)
         what = f"the node did not become {state.setting}"
         self._wait(lambda: self._problems(expected), what, is_mps, is_mps_new)
+        if self._held(expected):
+            # With what the change of the layout has saved.
+            saved = self._saved()
+            gpu = self._placeholders.fill(expected.gpus, expected.replicas, saved.get("gpu"))
+            self.cluster.save_access(self.name, {**saved, "gpu": gpu})
 
     def restart_mps(self) -> None:
         """Restart the pods of the MPS daemon and then of the plugin, which looks for its daemon when it starts.
@@ -280,7 +295,7 @@ class DevicePlugin(Access):
         wanted = [now, f"{keys.PREFIX}exclusive", *(f"{keys.PREFIX}mps-{n}" for n in sizes.get("mps", []) if n > 1)]
         if "time-slicing" in sizes:
             wanted.append(f"{keys.PREFIX}ts-{max(keys.FEWEST_REPLICAS, *sizes['time-slicing'])}")
-        texts = {key: keys.render(key, base, packed=self._gpus > 1) for key in wanted}
+        texts = {key: keys.render(key, base) for key in wanted}
         mine, nodes = self.cluster.digest, self._nodes()
         patch = change(self.cluster.api, path, lambda found: keys.added(found, mine, nodes, texts))
         if patch:
@@ -314,6 +329,7 @@ class DevicePlugin(Access):
     def restore(self, state: AccessState) -> None:
         """Restore label and ConfigMap, and wait until the node shows what it did."""
         api, saved = self.cluster.api, cast(PluginState, state)
+        self._let_go()
         labels = plugin_state.label_patch(self.cluster.read(), saved)
         is_mps = labels is not None and saved["shown"][SHARING_LABEL] == "mps"
         is_mps_new = is_mps and bool(self._problems_of_mps())

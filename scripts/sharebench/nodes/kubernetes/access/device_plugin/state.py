@@ -7,7 +7,7 @@ that was registered once stays in the node's status with the value 0, and capaci
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from sharebench.nodes.contract import Evidence, Grant, item
 from sharebench.nodes.kubernetes.access.base import view_of
@@ -146,6 +146,8 @@ class PluginState(TypedDict):
     memory_mib: int | None
     """Memory of the whole GPU, where a label has it."""
     mig: MigState
+    gpu: NotRequired[str]
+    """The GPU that all cells have, of several (`placeholders.gpu_of`)."""
 
 
 def capture(node: Json, namespace: str, name: str) -> PluginState:

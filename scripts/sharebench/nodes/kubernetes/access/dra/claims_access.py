@@ -19,7 +19,7 @@ from sharebench.nodes.kubernetes.cluster import claims_api
 from sharebench.nodes.kubernetes.cluster.api import ApiRefused, Json
 from sharebench.nodes.kubernetes.cluster.claims_api import Device
 from sharebench.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL, OWNER_LABEL
-from sharebench.nodes.kubernetes.cluster.restricted import GRACE_SECONDS
+from sharebench.nodes.kubernetes.cluster.restricted import GRACE_SECONDS, waits
 from sharebench.nodes.kubernetes.cluster.saved_state import AccessState
 from sharebench.nodes.limits import client_variables, memory_limit, probe
 from tenant.contract import SHOWN_VARIABLE, TenantReport
@@ -182,7 +182,7 @@ class Dra(Access):
             if (why := self.trouble([holder], seconds)) is not None:
                 raise NodeError(why)
             if seconds > limit:
-                raise NodeError(f"the pod that holds the claims did not run within {limit:g} s: {held.waits(status)}")
+                raise NodeError(f"the pod that holds the claims did not run within {limit:g} s: {waits(status)}")
             time.sleep(POLL_SECONDS)
 
     def _status_of(self, holder: str) -> Json:

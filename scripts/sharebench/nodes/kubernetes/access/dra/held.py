@@ -17,13 +17,9 @@ from sharebench.nodes.kubernetes.access.dra import claims as dra_claims
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.cluster import Cluster
 from sharebench.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL, OWNER_LABEL
-from sharebench.nodes.kubernetes.cluster.restricted import NO_DISRUPTION_ANNOTATIONS, SECURITY, pod_spec
+from sharebench.nodes.kubernetes.cluster.restricted import idle_pod
 
 PREFIX = "sharebench-held-"
-# Ends when it is asked to, although the first process of a container is deaf to signals that it does not handle.
-HOLD = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit()); signal.pause()"
-REQUESTS = {"cpu": "10m", "memory": "64Mi"}
-LIMITS = {"cpu": "100m", "memory": "64Mi"}
 
 
 def is_held(strategy: Strategy) -> bool:
@@ -61,28 +57,11 @@ def digest(wanted: Sequence[Json]) -> str:
 def pod(cluster: Cluster, held: Sequence[Json]) -> Json:
     """The pod that keeps these claims prepared, under a name of its own: one before it may still be ending."""
     names = [each["metadata"]["name"] for each in held]
-    options = cluster.options
-    container = {
-        "name": "holder",
-        "image": options["image"],
-        "command": [options["python"], "-c", HOLD],
-        "resources": {"limits": LIMITS, "requests": REQUESTS, "claims": [{"name": name} for name in names]},
-        "securityContext": SECURITY,
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": f"{prefix(cluster)}-{token_hex(4)}",
-            "labels": held[0]["metadata"]["labels"],
-            "annotations": NO_DISRUPTION_ANNOTATIONS,
-        },
-        "spec": {
-            **pod_spec(cluster.name, options),
-            "containers": [container],
-            "resourceClaims": [{"name": name, "resourceClaimName": name} for name in names],
-        },
-    }
+    made = idle_pod(cluster.name, cluster.options, f"{prefix(cluster)}-{token_hex(4)}", held[0]["metadata"]["labels"])
+    (container,) = made["spec"]["containers"]
+    container["resources"]["claims"] = [{"name": name} for name in names]
+    made["spec"]["resourceClaims"] = [{"name": name, "resourceClaimName": name} for name in names]
+    return made
 
 
 def is_in_place(wanted: Sequence[Json], claims: Sequence[Json], pods: Sequence[Json]) -> bool:
@@ -97,11 +76,3 @@ def tenants_of(claim: Json) -> list[Json]:
     """The consumers for which a claim is reserved, but for who holds it."""
     reserved: list[Json] = claim["status"].get("reservedFor") or []
     return [each for each in reserved if not each["name"].startswith(PREFIX)]
-
-
-def waits(status: Json) -> str:
-    """What a pod's status says of why it does not run."""
-    conditions = [each["message"] for each in status.get("conditions") or () if each.get("message")]
-    waiting = [each.get("state", {}).get("waiting", {}) for each in status.get("containerStatuses") or ()]
-    said = [" ".join(each[key] for key in ("reason", "message") if each.get(key)) for each in waiting]
-    return "; ".join(filter(None, [*said, *conditions])) or f"phase {status.get('phase', 'unknown')}"

@@ -1,0 +1,144 @@
+"""Placeholder pods that hold all GPUs of a node but one, so that the tenants of every cell land on that one.
+
+The device plugin deals the replicas of a node's GPUs in an order of its own, and over all of them. So pods without work
+take every replica that there is, each logs which GPU it was given, and those on one GPU go again: what is free now is
+that GPU. The others stay as long as the state does.
+"""
+
+import time
+from collections import Counter
+from secrets import token_hex
+
+from sharebench.nodes.contract import NodeError
+from sharebench.nodes.kubernetes.access.device_plugin.keys import RESOURCE
+from sharebench.nodes.kubernetes.cluster import restricted
+from sharebench.nodes.kubernetes.cluster.api import Json
+from sharebench.nodes.kubernetes.cluster.cluster import Cluster
+from sharebench.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL, OWNER_LABEL
+from tenant.contract import DEVICES_VARIABLE, View, device_digest
+
+KIND = "placeholder"
+POLL_SECONDS = 0.5
+# Of all kinds, that a node has besides: its DaemonSets', and those of a study.
+OTHER_PODS = 30
+# What a tenant sees of its device, too: the id in the variable, and the files where devices come by CDI.
+SHOW = (
+    f"import glob, os; print(os.environ.get({DEVICES_VARIABLE!r}, 'void'), "
+    "*sorted(map(os.path.basename, glob.glob('/dev/nvidia[0-9]*'))), flush=True); "
+)
+
+
+def gpu_of(said: str) -> str | None:
+    """The GPU that a placeholder logs, by the digest of its id or else by its device file; None for several or none."""
+    name, *files = said.split() or [""]
+    if name.startswith("GPU-") and "," not in name:
+        return device_digest(name)
+    return files[0] if len(files) == 1 else None
+
+
+def seen_by(view: View, gpu: str) -> str | None:
+    """What a tenant saw of the GPU that it was given, in the words of `gpu_of`."""
+    if gpu.startswith("nvidia"):
+        return ", ".join(node for node in view.get("nodes", ()) if "/" not in node) or None
+    return view.get("device")
+
+
+def too_many(node: Json, slots: int) -> str | None:
+    """Why the node has no room for the placeholders of a state; None if it has."""
+    room = int(node["status"]["allocatable"].get("pods", 110)) - OTHER_PODS
+    if slots <= room:
+        return None
+    return (
+        f"{slots} placeholder pods would have to hold the node's GPUs, it has room for {room} of them; "
+        "use claims (config/kubernetes_dra.yaml), or fewer tenants"
+    )
+
+
+class Placeholders:
+    """Those of one node."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._collection = f"/api/v1/namespaces/{cluster.options['namespace']}/pods"
+
+    def _pods(self) -> list[Json]:
+        mine = f"{OWNER_LABEL}={self._cluster.digest},{HELD_LABEL}={KIND}"
+        found: list[Json] = self._cluster.api.get(self._collection, labelSelector=mine)["items"]
+        return found
+
+    def are_in_place(self, count: int) -> bool:
+        phases = [pod["status"].get("phase") for pod in self._pods()]
+        return phases == ["Running"] * count
+
+    def remove(self) -> None:
+        """Remove all, and wait until they are gone. Raises NodeError."""
+        self._remove([pod["metadata"]["name"] for pod in self._pods()])
+
+    def _remove(self, names: list[str]) -> None:
+        for name in names:
+            self._cluster.api.delete(f"{self._collection}/{name}", grace_seconds=restricted.GRACE_SECONDS)
+        limit = self._cluster.options["switch_seconds"]
+        deadline = time.monotonic() + limit
+        while left := {pod["metadata"]["name"] for pod in self._pods()} & set(names):
+            if time.monotonic() > deadline:
+                raise NodeError(f"placeholder pods do not end within {limit:g} s: {', '.join(sorted(left))}")
+            time.sleep(POLL_SECONDS)
+
+    def fill(self, gpus: int, replicas: int, wanted: str | None) -> str:
+        """Leave one GPU free, the `wanted` one, or the first by its name; returns it (`gpu_of`). Raises NodeError."""
+        began = time.monotonic()
+        names = [f"sharebench-{KIND}-{token_hex(4)}" for _ in range(gpus * replicas)]
+        for name in names:
+            self._cluster.api.create(self._collection, self._pod(name))
+        given = self._given(names)
+        counts = Counter(given.values())
+        if sorted(counts.values()) != [replicas] * gpus:
+            shown = ", ".join(map(str, sorted(counts.values())))
+            raise NodeError(
+                f"{gpus} GPUs with {replicas} replicas each are expected, {len(names)} placeholder pods found "
+                f"{len(counts)} with {shown}"
+            )
+        free = min(counts) if wanted is None else wanted
+        if free not in counts:
+            raise NodeError("the GPU of earlier cells is not offered any more; snakemake restore, and measure again")
+        self._remove([name for name, gpu in given.items() if gpu == free])
+        self._cluster.note_phase("placeholders", time.monotonic() - began)
+        return free
+
+    def _pod(self, name: str) -> Json:
+        labels = {OWNER_LABEL: self._cluster.digest, HELD_LABEL: KIND}
+        pod = restricted.idle_pod(self._cluster.name, self._cluster.options, name, labels, SHOW)
+        (container,) = pod["spec"]["containers"]
+        for part in ("limits", "requests"):
+            container["resources"][part][RESOURCE] = "1"
+        return pod
+
+    def _given(self, names: list[str]) -> dict[str, str]:
+        """The GPU of each pod, once all run. Raises NodeError."""
+        limit = self._cluster.options["switch_seconds"]
+        deadline = time.monotonic() + limit
+        found: dict[str, str] = {}
+        while len(found) < len(names):
+            status = {pod["metadata"]["name"]: pod["status"] for pod in self._pods()}
+            for name in names:
+                phase = status.get(name, {}).get("phase")
+                if phase == "Failed":
+                    raise NodeError(f"a placeholder pod failed: {restricted.waits(status[name])}")
+                if phase == "Running" and name not in found:
+                    said = self._cluster.api.text(f"{self._collection}/{name}/log")
+                    if said.strip():
+                        found[name] = self._known(said)
+            if time.monotonic() > deadline:
+                why = next((restricted.waits(status[name]) for name in names if name not in found), "")
+                raise NodeError(f"{len(found)} of {len(names)} placeholder pods run after {limit:g} s: {why}")
+            if len(found) < len(names):
+                time.sleep(POLL_SECONDS)
+        return found
+
+    def _known(self, said: str) -> str:
+        if (gpu := gpu_of(said)) is None:
+            raise NodeError(
+                "the device plugin does not show a pod which GPU it has, neither by "
+                f"{DEVICES_VARIABLE} nor by a device file: {' '.join(said.split())}"
+            )
+        return gpu
