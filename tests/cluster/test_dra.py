@@ -12,7 +12,7 @@ import pytest
 from cluster.driving import Run, grants, node_of, normalised, owned, state, study_of, tenants_of
 from cluster.harness import RESTRICTED, Cluster, eventually, own_bed, pod
 from cluster.test_runs import NAMESPACE, install, run_in, unnamed
-from cluster.testbed import gpu
+from cluster.testbed import gpu, sources
 from kubernetes import client
 from tables import rows
 
@@ -127,7 +127,8 @@ def test_a_study_by_claims_with_only_the_rights_of_the_manifests(dra: Cluster, a
         assert record["node"]["product"] == "NVIDIA Mock A100 SXM4 40GB"
         details = record["node"]["details"]
         assert details["driver"] == "570.00.01", "as NVIDIA writes it, not as the slice does"
-        assert (details["dra_driver"], details["dra_gates"]) == ("0.4.1", ["TimeSlicingSettings"])
+        version = sources.version(sources.DRA).removeprefix("v")
+        assert (details["dra_driver"], details["dra_gates"]) == (version, ["TimeSlicingSettings"])
     # what the driver did with it: the longest of its four, and the default again after the cell
     intervals = [call.split()[-1] for call in gpu.smi_calls(dra.instance) if "--set-timeslice" in call]
     assert intervals[intervals.index("3") :] == ["3", "0"]

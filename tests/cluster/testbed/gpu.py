@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cluster.testbed import images, programs, real
+from cluster.testbed import images, programs, real, sources
 from cluster.testbed.instance import NODE, Instance
 from cluster.testbed.lifecycle import import_images, run, wait_for
 
@@ -118,7 +118,8 @@ DRA_DRIVER = ("daemonset/dra-driver-kubelet-plugin", f"--namespace={DRA_NAMESPAC
 
 def install_dra(found: Instance) -> None:
     """NVIDIA's DRA driver into a running test bed, which offers its GPU in a ResourceSlice."""
-    manifest = (MANIFESTS / "dra.yaml").read_text()
+    version = sources.version(sources.DRA).removeprefix("v")
+    manifest = (MANIFESTS / "dra.yaml").read_text().replace("VERSION", f'"{version}"')
     if found.is_real:
         manifest = real.on_real_driver(manifest)
         parts = (real.library_folder(), real.program_folder(), images.STANDINS / "nvidia-smi")
