@@ -22,12 +22,12 @@ MIG_CLIENTS = {
 }
 
 
-def install(kubeconfig: Path, kubectl: str | Path | None = None) -> None:
-    """Apply the manifests, and wait for one GPU to be allocatable and described by labels.
+def install(kubeconfig: Path, kubectl: str | Path | None = None, gpus: int = 1) -> None:
+    """Apply the manifests, and wait for a GPU to be allocatable and described by labels; the node has up to eight.
 
     `kubectl` is the test bed's own by default. Raises TestbedError if that takes longer than 120 s.
     """
-    _install_plugin(kubeconfig, kubectl, lambda text: text)
+    _install_plugin(kubeconfig, kubectl, lambda text: text.replace('MOCK_GPUS: "1"', f'MOCK_GPUS: "{gpus}"'))
 
 
 def install_into(found: Instance) -> None:

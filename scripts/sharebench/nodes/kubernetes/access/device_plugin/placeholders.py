@@ -100,7 +100,7 @@ class Placeholders:
             )
         free = min(counts) if wanted is None else wanted
         if free not in counts:
-            raise NodeError("the GPU of earlier cells is not offered any more; snakemake restore, and measure again")
+            raise NodeError("the GPU of earlier cells is not offered any more; run snakemake restore")
         self._remove([name for name, gpu in given.items() if gpu == free])
         self._cluster.note_phase("placeholders", time.monotonic() - began)
         return free

@@ -163,7 +163,7 @@ class DevicePlugin(Access):
 
     @staticmethod
     def _held(expected: Expected) -> int:
-        """How many placeholder pods the state has; MIG instances of one GPU have a name that tells them from others."""
+        """How many placeholder pods the state has; MIG instances need none, as one GPU alone has them."""
         return 0 if expected.instances is not None else (expected.gpus - 1) * expected.replicas
 
     def _expected(self, strategy: Strategy, replicas: int | None, partitioning: Partitioning) -> Expected:
