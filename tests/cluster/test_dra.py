@@ -212,7 +212,7 @@ def test_cells_of_a_state_share_a_daemon_until_it_is_suspect(dra: Cluster, tmp_p
             assert [len(each) for each in found] == [1, 1, 1]
             assert found[0] == found[1] != found[2]
             # as if this run had died here
-            tenants.start(grants(2))
+            tenants_of(node, study, 2).start(grants(2))
             heir = ClusterNode(study.node_options(), tmp_path / "node")
             heir.sweep()
             assert daemons(dra) == []
