@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cluster.driving import grants, normalised, owned, state, study_of, tenants_of
 from cluster.harness import GPU, RESTRICTED, Cluster, own_bed
-from cluster.mig import ONE_G, offered
+from cluster.mig import ONE_G, await_allocatable, offered
 from cluster.test_runs import run_in
 from cluster.testbed import gpu
 
@@ -106,4 +106,4 @@ def test_half_of_the_gpus_are_partitioned(two: Cluster, tmp_path: Path) -> None:
             node.ensure(state(study, "exclusive"))
             assert offered(two) == {GPU: 2}
             assert sorted(placeholders(two, namespace).values()) == [1]
-        assert offered(two) == {GPU: 2}
+        await_allocatable(two, {GPU: 2})
