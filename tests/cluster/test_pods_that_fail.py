@@ -16,6 +16,7 @@ from cluster.testbed import lifecycle
 from sharebench.nodes.contract import NodeError, TenantsFailed, TenantUnreachable
 from sharebench.nodes.kubernetes.access.base import PodNeeds
 from sharebench.nodes.kubernetes.access.device_plugin.plugin import DevicePlugin
+from sharebench.nodes.kubernetes.cluster import restricted
 from sharebench.nodes.kubernetes.cluster.api import Api
 from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.nodes.kubernetes.pods import manifest, status
