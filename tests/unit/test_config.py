@@ -324,7 +324,7 @@ def paths(value: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     return [path, *(below for key, item in inner for below in paths(item, (*path, key)))]
 
 
-@settings(derandomize=True, database=None, deadline=None, max_examples=300)
+@settings(derandomize=True, database=None, deadline=None, max_examples=150)
 @given(path=st.sampled_from(paths(files())), junk=JUNK)
 def test_junk_is_refused_in_one_line_or_accepted_for_good(path: tuple[str, ...], junk: Any) -> None:
     config: Any = study({}) if path else junk

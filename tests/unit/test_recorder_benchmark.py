@@ -41,7 +41,6 @@ def test_a_slow_folding_within_the_window_is_seen(benchmark: ModuleType, monkeyp
     found = benchmark.rates()
     # 20 ms for each full array are 1200 ns for each of its iterations.
     assert found.cost_ns() > 2 * benchmark.LIMIT_RATE_NS
-    assert min(found.folding_percent) > 1
 
 
 @pytest.mark.parametrize(

@@ -253,7 +253,7 @@ def test_each_tenant_of_an_unequal_layout_has_its_own_slices(tmp_path: Path) -> 
         ("mig", 7, None),
         ("mig", 8, "8 instances of 1 slice(s) do not fit into 7 slices"),
         ("mig-mps", 9, None),
-        ("mps", 500, None),
+        ("mps", 100, None),
     ],
 )
 def test_mig_runs_out_of_slices(tmp_path: Path, strategy: str, replicas: int, reason: str | None) -> None:

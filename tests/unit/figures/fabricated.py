@@ -5,8 +5,11 @@ Four strategies with 1, 2 and 4 tenants, three repeats and two workloads; `mig` 
 """
 
 import json
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import numpy as np
@@ -134,10 +137,19 @@ def record(point: Point) -> dict[str, Any]:
     return raw | {"node": node(), "gates": [] if is_infeasible else gates}
 
 
-def write(root: Path, label: str = LABEL, strategies: list[str] | None = None) -> Path:
+def write(root: Path, label: str = LABEL, strategies: Sequence[str] = tuple(MECHANISMS)) -> Path:
     """Write the data set of the study, or of some of its strategies, and return its root."""
+    shutil.copytree(_made(label, tuple(strategies)).name, root, dirs_exist_ok=True)
+    return root
+
+
+@cache
+def _made(label: str, strategies: tuple[str, ...]) -> TemporaryDirectory[str]:
+    """The data set, made once; it goes with this process."""
+    folder = TemporaryDirectory()
+    root = Path(folder.name)
     study = config()
-    study["strategies"] = strategies or study["strategies"]
+    study["strategies"] = list(strategies)
     all_rows: list[dict[str, Any]] = []
     started: list[startup.Start] = []
     histograms: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -183,7 +195,7 @@ def write(root: Path, label: str = LABEL, strategies: list[str] | None = None) -
     }
     _write_json(root / "manifest.json", manifest)
     decide_again(root)
-    return root
+    return folder
 
 
 def decide_again(root: Path, data: Path | None = None, latency_ms: float = 20.0) -> None:

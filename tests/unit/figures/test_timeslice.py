@@ -1,6 +1,7 @@
 """The figure of who is on the device when: it shows what was measured, and says of what."""
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -126,16 +127,11 @@ def test_without_any_run_the_distribution_says_so(tmp_path: Path) -> None:
     assert "No run began and ended" in texts(page)
 
 
-def test_the_script_draws_the_same_bytes_again(root: Path, tmp_path: Path) -> None:
-    drawn = []
-    for name in ("a", "b"):
-        copy = write(tmp_path / name, watched())
-        subprocess.run(
-            [sys.executable, SCRIPT, "draw_timeslice", "--results", copy, "--catalogue", *CATALOGUE], check=True
-        )
-        files = sorted((copy / "figures").iterdir())
-        assert [file.name for file in files] == ["timeslice.pdf", "timeslice.png", "timeslice.svg"]
-        drawn.append([file.read_bytes() for file in files])
-    assert drawn[0] == drawn[1]
-    title = re.search("<dc:title>(.*?)</dc:title>", drawn[0][2].decode())
+def test_the_script_draws_it(root: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(root, tmp_path / "copy")
+    command = [sys.executable, SCRIPT, "draw_timeslice", "--results", copy, "--catalogue", *CATALOGUE]
+    subprocess.run(command, check=True)
+    files = sorted((copy / "figures").iterdir())
+    assert [file.name for file in files] == ["timeslice.pdf", "timeslice.png", "timeslice.svg"]
+    title = re.search("<dc:title>(.*?)</dc:title>", files[2].read_text())
     assert title is not None and title[1] == timeslice.TITLE

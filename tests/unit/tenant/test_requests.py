@@ -29,8 +29,8 @@ def test_the_same_seed_gives_the_same_bodies_whoever_asks_and_in_whatever_order(
     bodies = [one.body(number) for number in range(50)]
     assert [other.body(number) for number in reversed(range(50))] == bodies[::-1]
     assert len(set(bodies)) == 50
-    for different in ({"seed": 8}, {"tenant": 1}, {"stretch": 1}):
-        assert set(bodies).isdisjoint(template(lengths, **different).body(number) for number in range(50))
+    for different in (template(lengths, seed=8), template(lengths, tenant=1), template(lengths, stretch=1)):
+        assert set(bodies).isdisjoint(different.body(number) for number in range(50))
 
 
 @pytest.mark.parametrize(
