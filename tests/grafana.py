@@ -1,7 +1,5 @@
 """The dashboard for Grafana (config/cluster/grafana.json), as tests read it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

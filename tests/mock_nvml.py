@@ -1,7 +1,5 @@
 """The mock of NVML (standins/mocknvml.c), built."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

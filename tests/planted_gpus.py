@@ -1,7 +1,5 @@
 """A day of a cluster's GPUs, made up, as a Prometheus has it of dcgm-exporter and kube-state-metrics."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping

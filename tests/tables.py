@@ -1,7 +1,5 @@
 """Tables as a test reads them."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

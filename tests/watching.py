@@ -1,7 +1,5 @@
 """A Prometheus server of a test's own, which finds its targets in files, and text for it to scrape."""
 
-from __future__ import annotations
-
 import contextlib
 import http.server
 import json

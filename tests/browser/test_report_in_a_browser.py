@@ -1,7 +1,5 @@
 """The report in a real browser, with the network cut: it renders, its interactions work, and everybody can read it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from itertools import pairwise

@@ -7,8 +7,6 @@ table as soon as it is measured. Exit code 1 if a median is further from 1 than 
 .venv-gpu, or else of the interpreter that runs this.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import csv

@@ -1,7 +1,5 @@
 """What the tests on a GPU share: runs of the pipeline, the owner's settings, what is left on the host."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -5,8 +5,6 @@ are measured, so that several visits to a GPU add up. Needs root, an NVIDIA GPU,
 (tests/cluster/README.md). When all cells are there, it makes the tables and prints what a cell costs in pods.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Activity by NVML's GPM on a real GPU, of Hopper or later; half a minute."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -4,8 +4,6 @@ The test bed of `tests/cluster` with the machine's own GPU. Needs root, and its 
 `python -m cluster.testbed pack` and named in SHAREBENCH_TESTBED_BIN.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

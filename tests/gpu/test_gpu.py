@@ -3,8 +3,6 @@
 About three minutes; needs an interpreter with both the frameworks and the pipeline's packages (see README.md).
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

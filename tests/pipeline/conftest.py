@@ -1,7 +1,5 @@
 """Finished studies, made once and copied for every test."""
 
-from __future__ import annotations
-
 import fcntl
 import shutil
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ Run as a program it is that process: it reads a run as a line of JSON, forks, an
 number and one for its exit code. A child ends as snakemake does, and reports what else it had to load.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import json

@@ -1,7 +1,5 @@
 """A disk that is full while a record is written."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Snakemake itself takes nothing from the device while a cell is measured."""
 
-from __future__ import annotations
-
 import time
 
 import psutil

@@ -1,7 +1,5 @@
 """The question to finished results: what asking it does, and what it leaves alone."""
 
-from __future__ import annotations
-
 import shutil
 
 from pipeline.harness import DERIVED, Checkout, decide_really, tabled

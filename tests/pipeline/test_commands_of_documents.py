@@ -6,8 +6,6 @@ be as on a host that shows a GPU; those of README are run. Of make's calls, the 
 that need a cluster, a cloud or the network, the files and options of this repository that they name must exist.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A config that cannot be used: one line, exit 1, and nothing is written."""
 
-from __future__ import annotations
-
 from pipeline.harness import Checkout
 
 from sharebench.core.capabilities import has_nvidia_gpu

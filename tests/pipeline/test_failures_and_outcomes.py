@@ -1,7 +1,5 @@
 """What a broken node costs, and what a device that cannot do something is: a row in the table."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from pipeline.harness import Checkout, measured, pairs, tabled

@@ -1,7 +1,5 @@
 """A tenant fails next to another: that one is measured on, the next cell is clean, a wedged device ends the run."""
 
-from __future__ import annotations
-
 from pipeline.harness import Checkout, draw
 from tables import rows
 

@@ -1,7 +1,5 @@
 """Signals in mid-cell, on real processes: nothing is left behind, and a plain rerun does exactly what is missing."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import time

@@ -1,7 +1,5 @@
 """Jobs: what such a study measures, what is recorded and tabulated of them, and what a change redoes."""
 
-from __future__ import annotations
-
 import pytest
 from pipeline.harness import Checkout, measured
 from tables import rows

@@ -1,7 +1,5 @@
 """Real tenants that die, hang or do not fit: the cell ends in bounded time, with a status and their last words."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pipeline.harness import Checkout

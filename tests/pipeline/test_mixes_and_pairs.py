@@ -1,7 +1,5 @@
 """Tenants that run different workloads: what such a study measures, and what a change to one workload redoes."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from typing import Any

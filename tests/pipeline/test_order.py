@@ -1,7 +1,5 @@
 """How often the node is switched where the order is not that of blocks."""
 
-from __future__ import annotations
-
 from pipeline.harness import Checkout
 
 STATES = ("exclusive", "mig", "mps-limited n1", "mps-limited n2")

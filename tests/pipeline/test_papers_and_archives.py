@@ -1,7 +1,5 @@
 """What leaves a checkout: an archive that another one verifies and rebuilds from, and figures for papers."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import zipfile

@@ -1,7 +1,5 @@
 """Another client measures the same on the same server: AIPerf, where it is installed."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 from pathlib import Path

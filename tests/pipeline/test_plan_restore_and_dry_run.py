@@ -1,7 +1,5 @@
 """What can be asked of a study without measuring: the plan, the reasons, and the node as it was."""
 
-from __future__ import annotations
-
 import re
 
 from pipeline.harness import Checkout, measured

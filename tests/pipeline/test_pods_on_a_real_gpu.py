@@ -4,8 +4,6 @@ The records are a published study's, measured on an H200 of a host, with the fac
 host's: no cluster with a GPU is at hand where tests run.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A script that measures itself, and servers that a client asks, through the whole pipeline."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Programs that run to their end, through the whole pipeline: what is measured and what not, and how they end."""
 
-from __future__ import annotations
-
 import pytest
 from pipeline.harness import Checkout, measured
 from tables import rows

@@ -1,7 +1,5 @@
 """A real Prometheus that scrapes real tenants on this host, and what becomes of a cell when it dies."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

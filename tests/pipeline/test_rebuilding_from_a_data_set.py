@@ -1,7 +1,5 @@
 """`from`: tables, figures and report of a data set, rebuilt without measuring; and figures that never change."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from typing import Any, cast

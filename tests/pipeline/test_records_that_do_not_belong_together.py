@@ -1,7 +1,5 @@
 """Records of another config, device or framework, and damaged ones, are in no table; the printed command repairs it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

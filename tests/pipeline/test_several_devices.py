@@ -1,7 +1,5 @@
 """A study on several devices at once: who measures what, what runs at the same time, and a device that fails."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A part of the matrix, another study, and the command line's ways to say so."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

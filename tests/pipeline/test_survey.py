@@ -1,7 +1,5 @@
 """`snakemake survey`: of a day that a real Prometheus has, and of this host's GPUs; a mock NVML has them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

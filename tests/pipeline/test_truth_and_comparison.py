@@ -1,7 +1,5 @@
 """A handful of studies with planted truth from config to tables, and two of them compared."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

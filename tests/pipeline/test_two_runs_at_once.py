@@ -1,7 +1,5 @@
 """A second run on the same results, or on the same device, is refused by the owner's name; others run side by side."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

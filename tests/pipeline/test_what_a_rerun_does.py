@@ -1,7 +1,5 @@
 """What each change to a finished study makes run again: exactly these jobs."""
 
-from __future__ import annotations
-
 import itertools
 import json
 

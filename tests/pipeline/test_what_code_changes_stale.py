@@ -1,7 +1,5 @@
 """Which edits of the measuring code make which cells stale, on a node that runs it."""
 
-from __future__ import annotations
-
 import pytest
 from pipeline.harness import Checkout
 

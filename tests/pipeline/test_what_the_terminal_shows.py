@@ -1,7 +1,5 @@
 """The terminal shows one line a cell and a summary, and nothing of Snakemake's own workings."""
 
-from __future__ import annotations
-
 import re
 
 from pipeline.harness import Checkout

@@ -1,7 +1,5 @@
 """Configs that are refused, with what the line must say, and command lines, with what they become."""
 
-from __future__ import annotations
-
 import datetime
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Configs that are refused for an entry of a catalogue: of strategies, or of workloads."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from unit.studies import SIMULATED, S, W

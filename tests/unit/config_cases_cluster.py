@@ -1,7 +1,5 @@
 """Configs that are refused for what they ask of a cluster, or of the Prometheus that watches."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from unit.studies import S, W

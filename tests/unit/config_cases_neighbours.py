@@ -1,7 +1,5 @@
 """Configs that are refused for what tenants do next to or after each other: mixes, pairs, faults, and jobs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from unit.studies import SIMULATED, W

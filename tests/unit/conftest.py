@@ -1,7 +1,5 @@
 """A host without a GPU, and stand-ins of NVIDIA's parts (tests/standins): a mock NVML, the MPS control program."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

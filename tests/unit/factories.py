@@ -1,7 +1,5 @@
 """Valid records for tests: `record(...)` with given latencies, and synthetic clean loads."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Data sets of any study, as its jobs would have left them: records of every kind of node and of tenant."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What may be null in a record, read from the schema, and records with just that set to null."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """A data set that is published, with the tables that `snakemake paper` makes of it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Studies as tests make them: the default config with a few keys changed."""
 
-from __future__ import annotations
-
 import copy
 from functools import cache
 from itertools import groupby

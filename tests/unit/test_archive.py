@@ -1,7 +1,5 @@
 """Archives: the same bytes for the same data, and no changed byte gets through."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

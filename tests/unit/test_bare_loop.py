@@ -1,7 +1,5 @@
 """Pairs with a bare loop: what the comparison on a GPU writes is read, checked and made a table."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import math

@@ -1,7 +1,5 @@
 """What `make cluster-install` and `cluster-uninstall` run, with kubectl and helm that only note their calls."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

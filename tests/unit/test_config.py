@@ -1,7 +1,5 @@
 """The configuration: what is accepted and what it becomes, what is refused and in which words."""
 
-from __future__ import annotations
-
 import copy
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Models, schema, config files and manual say the same, and the manual's examples are true."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

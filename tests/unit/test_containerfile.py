@@ -1,7 +1,5 @@
 """The tenants' image as its file describes it; it is not built here."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The dashboard for Grafana asks for metrics that there are, and adds up none that must not be."""
 
-from __future__ import annotations
-
 import json
 import re
 

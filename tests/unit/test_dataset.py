@@ -1,7 +1,5 @@
 """Data sets: whose study it is, where it goes, and what of the config file's matrix it does not show."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

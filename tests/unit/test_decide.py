@@ -1,7 +1,5 @@
 """From a study on disk to its decision: tables, answers as text, and refusals in one line."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Locks on files: of one user, of several users on one host, and of what lies in a lock's place."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Findings and documents: their numbers are the tables', and a sentence that the data contradict is refused."""
 
-from __future__ import annotations
-
 import math
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What an edit makes stale: what is made by code that imports the edited file, and nothing else."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Gates of user programs, each passed and failed, and what the tables make of such tenants."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

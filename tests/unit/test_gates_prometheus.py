@@ -1,7 +1,5 @@
 """Gates and table of cells that Prometheus watched: what it says is judged, the cell stays valid whatever it is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The commit of the checkout that a run notes."""
 
-from __future__ import annotations
-
 import pytest
 
 from sharebench.run import lifecycle

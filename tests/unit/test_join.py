@@ -1,7 +1,5 @@
 """What `join` leaves behind when it fails; a pipeline test joins whole studies."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

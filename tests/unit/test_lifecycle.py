@@ -1,7 +1,5 @@
 """The start and the end of a run: its plan as text, its claim, and its last lines."""
 
-from __future__ import annotations
-
 import csv
 import os
 import re

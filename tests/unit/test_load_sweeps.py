@@ -1,7 +1,5 @@
 """Sweeps of a load: one entry of the config, a workload for each value."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

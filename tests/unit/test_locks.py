@@ -1,7 +1,5 @@
 """Lock files as what tenants depend on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Config to cells: which cells a study has, and their files."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import groupby
 

@@ -1,7 +1,5 @@
 """Config to cells with a fault, and which cells are for faults and queues only."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

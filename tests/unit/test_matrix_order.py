@@ -1,7 +1,5 @@
 """The order of the cells: blocks, plots, and ranks."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import groupby
 from typing import Any

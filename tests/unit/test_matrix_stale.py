@@ -1,7 +1,5 @@
 """What makes which cell stale: its spec, its code, and the environment of its tenants."""
 
-from __future__ import annotations
-
 import copy
 import json
 import sys

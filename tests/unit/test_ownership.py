@@ -1,7 +1,5 @@
 """Locks, the run record, the takeover of the dead, the circuit breaker, and interrupts."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What gates of today change about published records."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

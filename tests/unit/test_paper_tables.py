@@ -1,7 +1,5 @@
 """Tables of findings and documents: units where a baseline is not steady, ratios only where it is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

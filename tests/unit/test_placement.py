@@ -1,7 +1,5 @@
 """Which of several devices measures what."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The study of what Kubernetes adds: the same cells on the host and in pods, in interleaved blocks."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """User programs in the config: what is refused, and what their cells depend on."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -1,7 +1,5 @@
 """What is published: whole, with checksums, packed where it is large, of one device, and read only if unchanged."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

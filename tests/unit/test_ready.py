@@ -1,7 +1,5 @@
 """Ready tables of a published data set: what the code makes of its records now, but for rounding."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

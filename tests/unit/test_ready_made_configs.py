@@ -1,7 +1,5 @@
 """What the ready-made configs say of themselves: how long each takes is what `snakemake plan` would print."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

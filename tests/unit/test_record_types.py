@@ -1,7 +1,5 @@
 """The types of a record agree with its schema, key by key."""
 
-from __future__ import annotations
-
 import json
 import types
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict

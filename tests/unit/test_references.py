@@ -1,7 +1,5 @@
 """Damaged files that cells refer to are named; a node whose noted state is damaged is set up as from an unknown one."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

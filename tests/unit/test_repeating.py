@@ -1,7 +1,5 @@
 """A published study can be repeated: its config is accepted on a GPU host, and its report names the command."""
 
-from __future__ import annotations
-
 import copy
 import json
 import shlex

@@ -1,7 +1,5 @@
 """Manifests, figures and pages of the strategies say the same as the code; `make docs` makes all of them again."""
 
-from __future__ import annotations
-
 import re
 import sys
 from importlib.metadata import version

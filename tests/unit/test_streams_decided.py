@@ -1,7 +1,5 @@
 """A sweep of servers that stream, from records to tables, advice and report, by an SLO of two parts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

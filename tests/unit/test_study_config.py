@@ -1,7 +1,5 @@
 """The types of a normalised config agree with the models of its keys."""
 
-from __future__ import annotations
-
 import types
 from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 

@@ -1,7 +1,5 @@
 """Who was on the device when: the analysis against timelines that were planted, and the processes that watch."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

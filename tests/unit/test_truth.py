@@ -4,8 +4,6 @@
 from their number.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """Programs on this host's GPUs, on a mock NVML."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Answers of a Prometheus about dcgm-exporter's GPUs, as courses of workloads."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 

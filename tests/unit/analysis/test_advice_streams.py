@@ -1,7 +1,5 @@
 """Advice on servers that stream: every part of an SLO must hold, and the nearest to its limit is what is said."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pandas as pd

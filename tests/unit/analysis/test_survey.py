@@ -1,7 +1,5 @@
 """Who leaves a GPU empty, who would fit with whom, and the study of it: from courses that were planted."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

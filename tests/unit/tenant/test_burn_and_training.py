@@ -1,7 +1,5 @@
 """Burning and training: right results, planted wrong ones, and gradients by an independent way."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The trained detector finds text where there is text, on one thread, without importing the wheel it came with."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import subprocess
 import sys

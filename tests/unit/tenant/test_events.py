@@ -1,7 +1,5 @@
 """Which events of a stream carry tokens, and how many, by answers as servers give them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A tenant that goes wrong: when it does, how it ends on the stand-in, and what it asks of a CUDA driver."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

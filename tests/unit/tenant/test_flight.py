@@ -1,7 +1,5 @@
 """Requests in flight: what is planted in a server in memory is what the record says, to the nanosecond."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 

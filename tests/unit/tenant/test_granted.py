@@ -1,7 +1,5 @@
 """What a tenant reports of the device that its pod was given."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

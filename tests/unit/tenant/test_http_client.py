@@ -1,7 +1,5 @@
 """The client that measures HTTP servers."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import http.server

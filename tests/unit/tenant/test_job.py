@@ -1,7 +1,5 @@
 """Fixed work: exact counts, the deadline, and what the record says of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

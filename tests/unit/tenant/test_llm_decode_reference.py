@@ -1,7 +1,5 @@
 """The language model's published output against the same model in single precision on a CPU. Skipped without torch."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The torch models on a CPU: declared work, precision, reproducible outputs, local weights. Skipped without torch."""
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """YOLOv8 on a CPU: stages that add up to the iteration. Skipped without ultralytics, an optional extra."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import time

@@ -1,7 +1,5 @@
 """Peaks: the best of what fits into the time, by a timer that is set; what torch does with it is tried on a GPU."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 

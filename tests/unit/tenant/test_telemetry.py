@@ -1,7 +1,5 @@
 """Samples of a GPU from within a pod: which GPU it is, what is read, and how it gets out."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

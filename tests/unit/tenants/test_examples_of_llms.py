@@ -1,7 +1,5 @@
 """The example servers of language models: what they say on the wire, and the model folder that is made for vLLM."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

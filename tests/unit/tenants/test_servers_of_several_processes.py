@@ -1,7 +1,5 @@
 """Programs that start one after another, know their share, or compute in processes that they start themselves."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import types
