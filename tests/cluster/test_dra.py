@@ -12,7 +12,8 @@ import pytest
 from cluster.driving import Run, grants, node_of, normalised, owned, state, study_of, tenants_of
 from cluster.harness import RESTRICTED, Cluster, eventually, own_bed, pod
 from cluster.test_runs import NAMESPACE, install, run_in, unnamed
-from cluster.testbed import gpu, sources
+from cluster.testbed import gpu, images, sources
+from cluster.testbed.lifecycle import import_images
 from kubernetes import client
 from tables import rows
 
@@ -176,6 +177,19 @@ def test_mps_by_a_claim_with_and_without_limits(dra: Cluster, account: Path, tmp
     assert list(limits["defaultPerDevicePinnedMemoryLimit"].values()) == ["13653Mi"]
     assert left(dra) == []
     assert client.AppsV1Api(dra.api).list_namespaced_deployment(gpu.DRA_NAMESPACE).items == []
+
+
+def test_servers_of_another_project_by_a_claim(dra: Cluster, account: Path, tmp_path: Path) -> None:
+    """The user's container has the claim, our client next to it has none."""
+    assert dra.instance is not None
+    import_images(dra.instance, images.further_archive(images.HTTPBIN))
+    gpu.set_dra(dra.instance, "TimeSlicingSettings=true,MPSSupport=true")
+    web = {"kind": "http", "image": images.HTTPBIN, "request": {"path": "/bytes/64"}}
+    given = by_claims(strategies=["mps"], replicas=[2], workloads=["web"], workload_catalogue={"web": web})
+    records = measured(tmp_path / "study", account, given)
+    assert evidence(records["mps"], "has the pipe of an MPS daemon") == [True] * 2
+    assert all(tenant["measured_by"] == "client" for tenant in records["mps"]["tenants"])
+    assert left(dra) == []
 
 
 def daemons(cluster: Cluster) -> list[str]:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import yaml
 from cluster.driving import Run, grants, normalised, owned, study_of, tenants_of
-from cluster.harness import PYTHON_IMAGE, Cluster
+from cluster.harness import PYTHON_IMAGE, Cluster, eventually
 from cluster.test_pods_that_fail import NAMED_SECONDS, left
+from cluster.test_static import AS_FOUND, STATIC
 from cluster.testbed import images
 from cluster.testbed.lifecycle import import_images
 
@@ -83,9 +84,32 @@ def test_a_server_under_every_setting_of_the_plugin(server: Cluster, namespace: 
             assert (tenant["errors"], tenant["count"] > 0) == (0, True)
             if tenant["workload"] != "loop":
                 assert tenant["measured_by"] == "client"
-                assert tenant["cpu"]["cpu_seconds"] > 0, "what the server used is seen from the client"
+                # CPU time is counted by hundredths of a second.
+                assert tenant["cpu"]["affinity"], "what the server uses is seen from the client"
                 assert tenant["memory_bytes"] > 1 << 20
     assert left(server, namespace) == []
+
+
+def test_a_server_by_a_template(server: Cluster, namespace: str, tmp_path: Path) -> None:
+    """Where another scheduler would share the GPU."""
+    server.switch("ts3", 3)
+    eventually("the labels of three", lambda: server.labels().get("gpu.replicas") == "3")
+    given = study_of(
+        namespace,
+        strategies=["as-found"],
+        replicas=[2],
+        baseline="none",
+        null_cells=False,
+        strategy_catalogue={"exclusive": STATIC, "exclusive-again": STATIC, "as-found": AS_FOUND},
+        workloads=["web"],
+        workload_catalogue={"web": SERVER},
+    )
+    code, out = Run(tmp_path, server.kubeconfig, given).finish()
+    assert code == 0, out
+    (record,) = (json.loads(path.read_text()) for path in tmp_path.glob("results/cells/*/*/*/*/raw.json"))
+    assert record["status"] == "ok", record["reason"]
+    assert [tenant["view"]["variables"] for tenant in record["tenants"]] == [{"MY_SHARE": "50"}] * 2
+    assert all(item["holds"] for item in record["evidence"])
 
 
 def test_a_batch_command_until_it_exits(server: Cluster, namespace: str, tmp_path: Path) -> None:
@@ -128,9 +152,12 @@ def node(server: Cluster, study: Study, tmp_path: Path) -> Iterator[ClusterNode]
         yield made
 
 
-DIES = (
-    "import os, threading, http.server as h; threading.Timer(8, os.kill, (os.getpid(), 9)).start(); h.test(port=8080)"
-)
+KILL = """
+import os
+for pid in filter(str.isdecimal, os.listdir("/proc")):
+    if b"http.server" in open(f"/proc/{pid}/cmdline", "rb").read() and int(pid) != os.getpid():
+        os.kill(int(pid), 9)
+"""
 # Named at once: they are not waited for.
 BAD = {
     "crash": (python(ENDS), "crashed", ["exit code 3", "no weights at /weights"]),
@@ -178,17 +205,20 @@ def test_a_server_that_never_gets_ready_says_why(node: ClusterNode, study: Study
     assert all(word in str(outcome["exit"]) for word in words), outcome
 
 
-def test_a_server_that_dies_at_work(node: ClusterNode, study: Study) -> None:
-    tenants = tenants_of(node, study, 1, **python(DIES), request={**SERVER_REQUEST, "path": "/"})
+def test_a_server_that_dies_at_work(node: ClusterNode, study: Study, server: Cluster, namespace: str) -> None:
+    changes = {"image": PYTHON_IMAGE, "command": ["python3", "-m", "http.server", "{port}"]}
+    tenants = tenants_of(node, study, 1, **changes, request={**SERVER_REQUEST, "path": "/etc/hostname"})
     try:
         tenants.start(grants(1))
         tenants.wait_ready()
+        server.execute(namespace, tenants.names[0], "python3", "-c", KILL, container="tenant")
         with pytest.raises(TenantsFailed, match="ended early"):
-            tenants.sleep_until(tenants.now_ns() + int(30e9))
+            tenants.sleep_until(tenants.now_ns() + int(NAMED_SECONDS * 1e9))
         (outcome,) = tenants.outcomes()
     finally:
         tenants.stop()
-    assert (outcome["status"], outcome["exit"] and outcome["exit"]["reason"]) == ("killed", "ended by SIGKILL")
+    assert outcome["status"] == "killed"
+    assert outcome["exit"] and outcome["exit"]["reason"].startswith("ended by SIGKILL")
 
 
 SERVER_REQUEST = {"method": "GET", "headers": {}, "body": None, "body_file": None, "expect_status": 200}

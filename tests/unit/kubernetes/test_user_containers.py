@@ -14,7 +14,7 @@ from sharebench.nodes.kubernetes.access.base import PodNeeds
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.pods import manifest, program
 from sharebench.nodes.kubernetes.pods.manifest import Place
-from sharebench.nodes.kubernetes.pods.overlay import loosened, merged
+from sharebench.nodes.kubernetes.pods.overlay import loosened, merged, overlaid
 
 OWNER = {"metadata": {"uid": "the-uid"}}
 NEEDS = PodNeeds(limits={"nvidia.com/gpu": "1"}, environment={"CUDA_MPS_PIPE_DIRECTORY": "/mps"})
@@ -50,6 +50,7 @@ DEPLOYMENT = {
 
 def spec_of(replicas: int = 2, options: dict[str, Any] | None = None, **workload: Any) -> tuple[Spec, Place]:
     entry = {"kind": "http", "request": {"path": "/get"}, **workload}
+    entry = {key: value for key, value in entry.items() if value is not None}
     given = {"node": "kubernetes", "strategies": ["time-slicing"], "replicas": [replicas], "baseline": "none"}
     study = study_of(given | {"workloads": ["web"], "workload_catalogue": {"web": entry}, "kubernetes": options or {}})
     return study.spec_of(study.cells[0]), Place("gpu-node", "abc", study.node_options())  # type: ignore[arg-type]
@@ -109,6 +110,28 @@ def test_the_client_takes_nothing_of_the_gpu_and_asks_over_localhost() -> None:
     assert yaml.safe_load(given["--params"])["url"] == "http://127.0.0.1:80"
     assert (given["--device"], given["--port"], given["--program"]) == ("cpu", "18765", "server")
     assert client["securityContext"] == container(made)["securityContext"], "it may look at what the other has"
+
+
+def test_a_program_that_exits_is_started_by_the_startup_probe_of_the_client() -> None:
+    made = pod(kind="command", until="exit", request=None, image="batch:1")
+    assert [each["name"] for each in made["spec"]["containers"]] == ["tenant"]
+    (client,) = made["spec"]["initContainers"]
+    assert (client["name"], client["restartPolicy"]) == ("client", "Always")
+    assert client["startupProbe"]["httpGet"] == {"path": "/begun", "port": 18765}
+    assert client["command"][client["command"].index("--program") + 1] == "exit"
+    assert loosened(made) == []
+
+
+@pytest.mark.parametrize("kind", ["loop", "server", "exit"])
+def test_an_overlay_reaches_the_client_wherever_it_is(kind: str) -> None:
+    added = {"name": "client", "env": [{"name": "KEY", "value": "k"}]}
+    batch = {"kind": "command", "until": "exit", "request": None} if kind == "exit" else {}
+    before = ours() if kind == "loop" else pod(image="server:1", **batch)
+    made = overlaid(before, {"spec": {"containers": [added]}})
+    containers = [*made["spec"]["containers"], *made["spec"].get("initContainers", ())]
+    assert sorted(each["name"] for each in containers) == (["tenant"] if kind == "loop" else ["client", "tenant"])
+    clients = [each for each in containers if each["name"] == "client"]
+    assert all(environment(each).items() >= {"KEY": "k", "USER": "sharebench"}.items() for each in clients)
 
 
 def test_a_command_takes_the_place_of_the_entrypoint() -> None:

@@ -43,6 +43,22 @@ def _by_key(base: list[Json], patch: list[Json], key: str) -> list[object]:
     return [merged(each, patches.get(each.get(key), {})) for each in kept] + new
 
 
+def overlaid(pod: Json, overlay: Json) -> Json:
+    """The pod with the overlay on top: without what is for the client where there is none, or for it as a sidecar."""
+    spec = overlay.get("spec") or {}
+    clients = [each for each in spec.get("containers") or () if each.get("name") == manifest.CLIENT]
+    if clients and manifest.CLIENT not in _names(pod, "containers"):
+        spec = {**spec, "containers": [each for each in spec["containers"] if each not in clients]}
+        if manifest.CLIENT in _names(pod, "initContainers"):
+            spec["initContainers"] = [*(spec.get("initContainers") or ()), *clients]
+        overlay = {**overlay, "spec": spec}
+    return cast(Json, merged(pod, overlay))
+
+
+def _names(pod: Json, kind: str) -> list[str]:
+    return [each["name"] for each in pod["spec"].get(kind) or ()]
+
+
 def loosened(pod: Json) -> list[str]:
     """What of a pod is less strict than the standard `restricted` of Pod Security, a few words each."""
     return list(_loosened(pod["spec"]))

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from secrets import token_hex
-from typing import cast
 
 from sharebench.core.programs import is_program
 from sharebench.core.spec import Spec, runs_to_its_end, tenant_workloads, workload_of
@@ -20,7 +19,7 @@ from sharebench.nodes.kubernetes.pods import status as pod_status
 from sharebench.nodes.kubernetes.pods.endpoint import ClientEndpoint, ExitEndpoint, PodEndpoint, PodSampler
 from sharebench.nodes.kubernetes.pods.forward import ForwardedPort, PodUnreachable, forwarded
 from sharebench.nodes.kubernetes.pods.manifest import CLIENT, CONTAINER, PORT, Place
-from sharebench.nodes.kubernetes.pods.overlay import merged
+from sharebench.nodes.kubernetes.pods.overlay import overlaid
 from sharebench.nodes.kubernetes.pods.program import CLIENT_PORT
 from sharebench.nodes.kubernetes.pods.watch import Watcher, of_each, sweep
 from sharebench.records.types import Outcome, TenantStatus
@@ -119,7 +118,7 @@ class PodTenants:
         if "fault" in self.spec:
             # The first process of a PID namespace is deaf to the signals that it sends itself.
             made["spec"]["shareProcessNamespace"] = True
-        return cast(Json, merged(made, options["pod"]))
+        return overlaid(made, options["pod"])
 
     def _start_next(self) -> None:
         """Create the pods of those that need not wait until the ones before them are ready; one, if any is left."""
