@@ -12,7 +12,7 @@ from sharebench.config.catalogue_models import Length, Request, Workload
 from sharebench.config.values import Section
 from sharebench.config.words import shown, unknown
 from sharebench.core.programs import FILES, HERE, OF_KIND, texts_of_request
-from tenant.contract import VARIABLE
+from tenant.contract.requests import VARIABLE
 
 PLACEHOLDERS = ("port", "index", "replicas", "fraction", "here", "python")
 """What a word of `command` may hold."""

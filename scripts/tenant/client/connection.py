@@ -18,7 +18,7 @@ from typing import Any, cast
 from aiohttp.http import HttpProcessingError, HttpResponseParser, RawResponseMessage
 
 from tenant.client.events import Pieces, answer_of
-from tenant.contract import SHOWN_CHARACTERS, described
+from tenant.contract.requests import SHOWN_CHARACTERS, described
 from tenant.recorder import Stream
 from tenant.workload import RequestError
 

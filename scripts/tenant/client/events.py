@@ -16,7 +16,7 @@ import json
 from array import array
 from typing import Any
 
-from tenant.contract import SHOWN_CHARACTERS
+from tenant.contract.requests import SHOWN_CHARACTERS
 from tenant.recorder import Stream
 from tenant.workload import RequestError
 

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from tenant import requests
 from tenant.client.connection import Client, Exchange, Selector
 from tenant.client.flight import Flight
-from tenant.contract import filled, named, unusable
+from tenant.contract.requests import filled, named, unusable
 from tenant.load import BEFORE, WINDOW, Load
 from tenant.parameters import ParameterError, Params, boolean, optional_text, positive_integer, text, with_defaults
 from tenant.workload import RequestError, Work, Workload

@@ -13,7 +13,8 @@ from sharebench.nodes.host.logs import Search
 from sharebench.nodes.host.programs.metrics import MissingSeries, Scrape, between, scrape
 from sharebench.nodes.host.programs.process_tree import AtEdges, ProcessTree
 from sharebench.nodes.tenant_http import READY_TIMEOUT_SECONDS, HttpEndpoint
-from tenant.contract import BATCH_SECONDS, Batches, Environment, Rule, Steadiness, TenantReport, described
+from tenant.contract import BATCH_SECONDS, Batches, Environment, Rule, Steadiness, TenantReport
+from tenant.contract.requests import described
 
 # Beyond the record's deadline: a scrape that has begun is waited for.
 LATE_SECONDS = 10.0

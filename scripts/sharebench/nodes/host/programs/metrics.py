@@ -19,7 +19,7 @@ from sharebench.core.programs import UNIT_SECONDS
 from sharebench.core.spec import MetricsSpec
 from sharebench.core.units import NS
 from sharebench.nodes.contract import NodeError, TenantUnreachable
-from tenant.contract import described
+from tenant.contract.requests import described
 
 TIMEOUT_SECONDS = 10.0
 # Asked for by name: OpenMetrics would have other names for the same.

@@ -30,7 +30,8 @@ from sharebench.nodes.host.programs.endpoints import ScrapedEndpoint, ServedEndp
 from sharebench.nodes.host.programs.process_tree import ProcessTree
 from sharebench.nodes.host.programs.to_its_end import LAUNCHER, Ending, ExitEndpoint
 from sharebench.nodes.programs import filled, placeholders
-from tenant.contract import TOKEN_VARIABLE, Rule, unusable
+from tenant.contract import TOKEN_VARIABLE, Rule
+from tenant.contract.requests import unusable
 
 PORT_VARIABLE = "SHAREBENCH_PORT"
 INDEX_VARIABLE = "SHAREBENCH_INDEX"

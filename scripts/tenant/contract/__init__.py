@@ -1,8 +1,8 @@
 """All that the driver and a tenant share; the driver imports nothing else of this package.
 
 In order: the layout of latency histograms, exit codes, environment variables, the name of a clock, the rule of warm-up,
-the record that a tenant answers with, samples of its GPU, kinds of faults, the text of HTTP errors, and secrets in
-requests.
+the record that a tenant answers with, samples of its GPU, and kinds of faults. `requests.py` has what both need to ask
+servers.
 
 Only the standard library is imported: a measuring job reads this module before its framework, and without numpy.
 """
@@ -10,10 +10,8 @@ Only the standard library is imported: a measuring job reads this module before 
 from __future__ import annotations
 
 import hashlib
-import http.client
 import math
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, NotRequired, TypedDict
@@ -405,43 +403,3 @@ FAULTS = {
     "stopped": "hung",
     "spin": "hung",
 }
-
-# At most this much of a server's text is repeated in an error.
-SHOWN_CHARACTERS = 100
-
-
-def described(error: Exception, secrets: Iterable[str] = ()) -> str:
-    """The line for an OSError or HTTPException of http.client, without what may be a secret in it."""
-    if isinstance(error, ConnectionRefusedError):
-        return "connection refused"
-    said = str(error).strip()
-    for secret in secrets:
-        said = said.replace(secret, "…")
-    if isinstance(error, http.client.BadStatusLine) and not isinstance(error, ConnectionError):
-        return f"no HTTP answer, but {said[:SHOWN_CHARACTERS]!r}"
-    return "".join(each for each in said if each.isprintable())[:SHOWN_CHARACTERS] or type(error).__name__
-
-
-# Secrets: `{env:NAME}` in a request stands for a variable of the environment, and is filled in by the client only.
-VARIABLE = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
-
-
-def named(texts: Iterable[str]) -> list[str]:
-    """The variables that these texts name, each once."""
-    return list(dict.fromkeys(name for text in texts for name in VARIABLE.findall(text)))
-
-
-def unusable(texts: Iterable[str], environment: Mapping[str, str]) -> str | None:
-    """Why a variable that these texts name cannot be part of a request, or None; never its value."""
-    for name in named(texts):
-        value = environment.get(name)
-        if not value:
-            return f"{{env:{name}}} is not set in the environment; export {name}"
-        if not (value.isascii() and value.isprintable()):
-            return f"{{env:{name}}} holds what no request can (a line break, or no ASCII); export {name} without it"
-    return None
-
-
-def filled(text: str, environment: Mapping[str, str]) -> str:
-    """The text with the values of the variables that it names."""
-    return VARIABLE.sub(lambda found: environment[found[1]], text)
