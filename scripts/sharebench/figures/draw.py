@@ -2,34 +2,35 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 from sharebench.core.files import Refusal
-from sharebench.figures import (
-    devices,
-    distribution,
-    grids,
-    load_curve,
-    model,
-    over_replicas,
-    scatter_panels,
-    startup,
-    timeline,
-    timeslice,
-)
 from sharebench.figures.catalogue import ENTRIES, PAPER
 from sharebench.figures.data import DrawnStudy, load
 from sharebench.figures.page import Sheet, save
 from sharebench.figures.style import theme
 
-MODULES = (devices, distribution, grids, load_curve, model, over_replicas, scatter_panels, startup, timeline, timeslice)
+MODULES = (
+    "sharebench.figures.devices",
+    "sharebench.figures.distribution",
+    "sharebench.figures.grids",
+    "sharebench.figures.load_curve",
+    "sharebench.figures.model",
+    "sharebench.figures.over_replicas",
+    "sharebench.figures.scatter_panels",
+    "sharebench.figures.startup",
+    "sharebench.figures.timeline",
+    "sharebench.figures.timeslice",
+)
+"""By name, which is also how the fingerprint of figures follows them."""
 NAMES = (*ENTRIES, "timeslice", "devices")
 """The last two are in no catalogue: only data ask for them, of a probe of time slices and of several devices."""
 DRAWERS: dict[str, Callable[[DrawnStudy], Sheet]] = {
     name: drawer
     for name in NAMES
     for module in MODULES
-    if (drawer := vars(module).get(name.replace("-", "_"))) is not None
+    if (drawer := vars(import_module(module)).get(name.replace("-", "_"))) is not None
 }
 """Each is the function of that name."""
 
