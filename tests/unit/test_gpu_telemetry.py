@@ -19,7 +19,7 @@ from sharebench.nodes.host.host_cpu import HostCounters
 from sharebench.nodes.host.nvml import Occupant
 from sharebench.nodes.host.nvml_sampler import ancestors
 from sharebench.records.telemetry import NOTHING_KNOWN, Telemetry, to_csv
-from tenant.contract import GpuSample
+from tenant.contract.gpu import GpuSample
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 MIB = 1 << 20

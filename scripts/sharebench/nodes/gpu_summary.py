@@ -10,7 +10,7 @@ from typing import TypeVar
 from sharebench.core.counters import value_at
 from sharebench.core.units import MEBIBYTE
 from sharebench.records.telemetry import NOTHING_KNOWN, ForeignProcesses, Row, Telemetry
-from tenant.contract import GpuProcess, GpuSample
+from tenant.contract.gpu import GpuProcess, GpuSample
 
 # Bits of NVML's clocks event reasons (nvml.h, nvmlClocksEventReasons).
 REASONS = {

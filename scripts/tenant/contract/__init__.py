@@ -1,8 +1,8 @@
 """All that the driver and a tenant share; the driver imports nothing else of this package.
 
 In order: the layout of latency histograms, exit codes, environment variables, the name of a clock, the rule of warm-up,
-the record that a tenant answers with, samples of its GPU, and kinds of faults. `requests.py` has what both need to ask
-servers.
+the record that a tenant answers with, and kinds of faults. `gpu.py` has samples of a GPU, `requests.py` what both need
+to ask servers.
 
 Only the standard library is imported: a measuring job reads this module before its framework, and without numpy.
 """
@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 from tenant.parameters import positive_integer, positive_number, with_defaults
 
@@ -349,48 +349,6 @@ Digest = list[float | None]
 def device_digest(uuid: str) -> str:
     """Hash of a UUID as NVML writes it (`GPU-…`, `MIG-…`): distinguishes devices without naming them."""
     return hashlib.sha256(uuid.lower().encode()).hexdigest()[:16]
-
-
-class GpuSample(NamedTuple):
-    """One reading of a GPU through NVML, None for what it does not report. Samplers print it as a JSON array.
-
-    `cpu_seconds` is the sampler's own CPU time, `reasons` NVML's mask of why the clock is held back. The last three
-    grow as energy does: the active share of the GPU (SMs, places for warps, cycles of the memory) times the time.
-    """
-
-    t_seconds: float
-    cpu_seconds: float
-    energy_joules: float | None
-    power_watts: float | None
-    sm_clock_mhz: float | None
-    memory_clock_mhz: float | None
-    temperature_celsius: float | None
-    gpu_util_percent: float | None
-    memory_used_bytes: int | None
-    reasons: int | None
-    sm_active_seconds: float | None
-    sm_occupancy_seconds: float | None
-    dram_active_seconds: float | None
-
-
-class GpuProcess(TypedDict):
-    """A process on the GPU: `kind`, its ancestors, and readings [monotonic seconds, bytes] of its memory."""
-
-    kind: str
-    memory: list[tuple[float, int]]
-    ancestors: list[int]
-
-
-class GpuSamples(TypedDict):
-    """What a sampling process prints at its end; `processes` by pid and `neighbours`, where it reads them.
-
-    `activity_reason` is why the samples have no activity, None where they have.
-    """
-
-    samples: list[GpuSample]
-    activity_reason: str | None
-    processes: NotRequired[dict[str, GpuProcess]]
-    neighbours: NotRequired[list[tuple[float, int, float | None, float | None]]]
 
 
 # The kinds of faults that a tenant may have on purpose, each with the status that it ends with.

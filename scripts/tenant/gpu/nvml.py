@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import pynvml
 
-from tenant.contract import DEVICES_VARIABLE, NO_DEVICE, GpuSample, View, device_digest
+from tenant.contract import DEVICES_VARIABLE, NO_DEVICE, View, device_digest
+from tenant.contract.gpu import GpuSample
 from tenant.gpu.cuda import MIG_PREFIX
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from tenant.contract import GpuSamples
+from tenant.contract.gpu import GpuSamples
 from tenant.failures import RefusedError
 
 PERIOD_SECONDS = 0.1

@@ -9,7 +9,7 @@ import pytest
 from sharebench.nodes.contract import TenantUnreachable
 from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint, PodSampler
 from sharebench.records.telemetry import NOTHING_KNOWN
-from tenant.contract import GpuSample
+from tenant.contract.gpu import GpuSample
 from tenant.gpu import nvml
 from tenant.server import Server, State
 

@@ -15,7 +15,7 @@ from sharebench.nodes.host.host_cpu import HostCounters
 from sharebench.nodes.host.nvml import Gpu
 from sharebench.nodes.host.nvml_sampler import PERIOD_SECONDS, NeighbourSample
 from sharebench.records.telemetry import Neighbour, Row, Telemetry
-from tenant.contract import GpuProcess, GpuSample, GpuSamples
+from tenant.contract.gpu import GpuProcess, GpuSample, GpuSamples
 from tenant.gpu.nvml import power_watts
 
 # Starting Python and NVML takes a quarter of a second; on a busy host it may take seconds.

@@ -12,7 +12,8 @@ from sharebench.nodes.contract import Evidence, Grant, is_external_server, item
 from sharebench.nodes.host.mps import MpsDaemon, variables_of
 from sharebench.nodes.host.nvml import Occupant
 from sharebench.nodes.limits import CLIENT_VARIABLES, within_limits
-from tenant.contract import GpuProcess, ProcessView, TenantReport, View, device_digest
+from tenant.contract import ProcessView, TenantReport, View, device_digest
+from tenant.contract.gpu import GpuProcess
 
 # MPS writes a share with one decimal.
 PERCENT_TOLERANCE = 0.1

@@ -19,7 +19,7 @@ import pynvml
 
 from sharebench.nodes.contract import NodeError
 from sharebench.nodes.host.nvml import Gpu
-from tenant.contract import GpuProcess, GpuSamples
+from tenant.contract.gpu import GpuProcess, GpuSamples
 from tenant.gpu.nvml import Activity, known, power_watts, sample
 
 PERIOD_SECONDS = 0.1

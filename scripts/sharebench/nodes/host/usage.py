@@ -14,7 +14,7 @@ import pynvml
 from sharebench.core.units import MEBIBYTE
 from sharebench.nodes.host.nvml import Gpu, Occupant
 from sharebench.records.usage import DRAM, MEMORY, POWER, QUANTITIES, SM, UTIL, Place, Seen, Usage
-from tenant.contract import GpuSample
+from tenant.contract.gpu import GpuSample
 from tenant.gpu.nvml import Activity, known, sample
 
 PERIOD_SECONDS = 1.0

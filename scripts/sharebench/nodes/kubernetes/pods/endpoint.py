@@ -17,7 +17,8 @@ from sharebench.nodes.kubernetes.pods.status import Ending
 from sharebench.nodes.programs import job_of, of_exited
 from sharebench.nodes.tenant_http import READY_TIMEOUT_SECONDS, TIMEOUT_SECONDS, HttpEndpoint
 from sharebench.records.telemetry import NOTHING_KNOWN, Row, Telemetry
-from tenant.contract import GpuSample, SeenToItsEnd, Steadiness, TenantReport
+from tenant.contract import SeenToItsEnd, Steadiness, TenantReport
+from tenant.contract.gpu import GpuSample
 
 
 class Reading(NamedTuple):
