@@ -363,11 +363,6 @@ def power(difference: float, paired_cv: float, repeats: int) -> float:
     return float(stats.nct.sf(critical, repeats - 1, shift))
 
 
-def machine() -> str:
-    """What the numbers were made on; they depend on it in nothing but their time."""
-    return f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}"
-
-
 def main() -> None:
     """Draw the studies and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -380,7 +375,9 @@ def main() -> None:
             draws = pool.map(partial(covered, condition=condition), range(studies), chunksize=10)
             shares[name] = by_quantity(sum(draws, Counter[tuple[str, str, bool]]()))
         power_found = sum(pool.map(finds, range(studies), chunksize=10))
-    print(f"{studies} studies of each condition on {machine()}, {time.monotonic() - began:.0f} s\n")
+    # They depend on it in nothing but their time.
+    machine = f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}"
+    print(f"{studies} studies of each condition on {machine}, {time.monotonic() - began:.0f} s\n")
     print("| 95 % intervals that cover |", " | ".join(shares), "|")
     print("|---|" + "---|" * len(shares))
     for quantity in shares[next(iter(shares))]:

@@ -15,7 +15,6 @@ from sharebench.core import run_record
 from sharebench.nodes.simulated.node import SimulatedNode
 from sharebench.run import lifecycle, ownership
 from sharebench.run.lifecycle import closing_lines, headline, relative_argv, switches
-from sharebench.run.live import duration
 from sharebench.run.ownership import OwnershipError
 from sharebench.study.cells import Cell
 from sharebench.study.study import Study
@@ -62,21 +61,6 @@ def test_the_headline_without_cells_says_what_else_there_is() -> None:
     jobs = {"figures": 4, "report": 1, "all": 1, "calibrate": 0}
     assert headline(of(), {}, set(), jobs) == "no cell to measure; to do: figures 4, report 1"
     assert headline(of(), {}, set(), {"all": 1}) == "no cell to measure; to do: nothing"
-
-
-@pytest.mark.parametrize(
-    "seconds, text",
-    [
-        (0, "0 s"),
-        (59.4, "59 s"),
-        (59.6, "1 min 00 s"),
-        (200, "3 min 20 s"),
-        (3599.7, "1 h 00 min"),
-        (7500, "2 h 05 min"),
-    ],
-)
-def test_durations_are_for_people(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 def test_what_is_pending_is_read_from_snakemakes_summary() -> None:

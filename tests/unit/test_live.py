@@ -85,3 +85,18 @@ def test_elsewhere_it_is_one_line_at_the_start() -> None:
         assert pipe.getvalue() == "cell 1 of 2 · about 3 min 20 s left\n"
         PHASES.info("warming up")
     assert pipe.getvalue() == "cell 1 of 2 · about 3 min 20 s left\n"
+
+
+@pytest.mark.parametrize(
+    "seconds, text",
+    [
+        (0, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 00 s"),
+        (200, "3 min 20 s"),
+        (3599.7, "1 h 00 min"),
+        (7500, "2 h 05 min"),
+    ],
+)
+def test_durations_are_for_people(seconds: float, text: str) -> None:
+    assert live.duration(seconds) == text

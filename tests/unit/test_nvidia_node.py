@@ -14,7 +14,6 @@ from sharebench.core.strategies import Strategy, catalogue
 from sharebench.nodes.contract import NodeError, State
 from sharebench.nodes.host import mps, nvidia
 from sharebench.nodes.host.nvidia import NvidiaNode
-from sharebench.nodes.host.nvml import Gpu
 from tenant.contract import PIPE_VARIABLE
 
 pytestmark = pytest.mark.usefixtures("mock_nvml", "mps_control")
@@ -382,43 +381,14 @@ def test_what_the_host_lacks_is_one_line(
 def test_a_switch_is_timed_out_of_the_old_state_and_into_the_new(
     node: NvidiaNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = [0.0]
-    monkeypatch.setattr("sharebench.nodes.node.time.monotonic", lambda: now[0])
-    took = {"stop": 2.0, "start": 5.0}
-
+    past: list[float] = []
+    monkeypatch.setattr("sharebench.nodes.node.time.monotonic", lambda: sum(past))
     daemons: list[mps.MpsDaemon] = []
-    monkeypatch.setattr(
-        mps.MpsDaemon, "start", lambda daemon, *_: (daemons.append(daemon), advance(now, took["start"]))
-    )
-    monkeypatch.setattr(mps.MpsDaemon, "stop", lambda _: advance(now, took["stop"]))
+    monkeypatch.setattr(mps.MpsDaemon, "start", lambda daemon, *_: (daemons.append(daemon), past.append(5.0)))
+    monkeypatch.setattr(mps.MpsDaemon, "stop", lambda _: past.append(2.0))
     monkeypatch.setattr(node, "_daemons", lambda: daemons)
     monkeypatch.setattr(mps, "foreign_daemon", lambda *_: None)
     node.ensure(state("mps"))
     assert node.switched == {"from": None, "out_seconds": 0.0, "in_seconds": 5.0}
     node._move(state("exclusive"))
     assert node.switched == {"from": "mps block 1", "out_seconds": 2.0, "in_seconds": 0.0}
-
-
-def advance(now: list[float], seconds: float) -> None:
-    now[0] += seconds
-
-
-def test_the_gpus_of_a_host_are_devices_with_cores_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MOCK_GPUS", "2")
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
-    every = NvidiaNode.devices({"gpu": "all", "python": "auto", "may_change": []})
-    assert [each.options for each in every] == [
-        {"gpu": Gpu(index).uuid, "python": "auto", "may_change": []} for index in ("0", "1")
-    ]
-    first, second = (each.cores or [] for each in every)
-    assert sorted(first + second) == [0, 1, 2, 3] and len(first) == 2
-    assert NvidiaNode.devices({"gpu": ["1"], "python": "auto", "may_change": []})[0].options == every[1].options
-    with pytest.raises(NodeError, match=r"there is no GPU 7; this host has 2"):
-        NvidiaNode.devices({"gpu": ["1", "7"], "python": "auto", "may_change": []})
-
-
-def test_fewer_cores_than_gpus_are_not_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MOCK_GPUS", "2")
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
-    found = NvidiaNode.devices({"gpu": "all", "python": "auto", "may_change": []})
-    assert [each.cores for each in found] == [None, None]

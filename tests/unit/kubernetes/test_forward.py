@@ -1,0 +1,206 @@
+"""A port of a pod, forwarded by the API server: opened, given up, and read to its end."""
+
+import base64
+import contextlib
+import hashlib
+import re
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kubernetes import client
+from unit.kubernetes.test_pods import OPTIONS, OnePodList, pod
+
+from sharebench.nodes.contract import NodeError, TenantsFailed, TenantUnreachable
+from sharebench.nodes.kubernetes.pods import endpoint as endpoint_module
+from sharebench.nodes.kubernetes.pods import forward
+from sharebench.nodes.kubernetes.pods.endpoint import PodEndpoint
+from sharebench.nodes.kubernetes.pods.forward import PodUnreachable, forwarded
+from sharebench.nodes.kubernetes.pods.manifest import PORT, Place
+from sharebench.nodes.kubernetes.pods.tenants import PodTenants
+
+# Far beyond every time-out that is set here, and no test waits for it.
+LONG_SECONDS = 30.0
+WEBSOCKET = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+SWITCHING = (
+    "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    "Sec-WebSocket-Protocol: v4.channel.k8s.io\r\n"
+)
+
+
+class ApiServer:
+    """Takes connections, and says nothing at all, or opens the port and then says nothing."""
+
+    def __init__(self, opens: bool) -> None:
+        self.opens = opens
+        self.connections = 0
+        self._taken: list[socket.socket] = []
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.api: Any = OnePodList([pod(0)])
+        host = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        self.api.client = client.ApiClient(client.Configuration(host=host))
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        # Until the test is over.
+        with contextlib.suppress(OSError):
+            while True:
+                taken, _ = self._listening.accept()
+                self._taken.append(taken)
+                self.connections += 1
+                if self.opens:
+                    self._open(taken)
+
+    def _open(self, taken: socket.socket) -> None:
+        asked = taken.recv(65536).decode()
+        key = re.search(r"Sec-WebSocket-Key: (\S+)", asked, re.IGNORECASE)
+        assert key is not None
+        digest = hashlib.sha1((key[1] + WEBSOCKET).encode()).digest()
+        taken.sendall(f"{SWITCHING}Sec-WebSocket-Accept: {base64.b64encode(digest).decode()}\r\n\r\n".encode())
+
+    def send(self, messages: list[bytes]) -> None:
+        """Once the port is open, as binary messages."""
+        self._taken[-1].sendall(b"".join(bytes([0x82, len(each)]) + each for each in messages))
+
+    def receive(self, count: int) -> bytes:
+        return self._taken[-1].recv(count, socket.MSG_WAITALL)
+
+    def hang_up(self) -> None:
+        self._taken[-1].shutdown(socket.SHUT_WR)
+
+    def reset(self) -> None:
+        """As a server that was killed."""
+        for each in self._taken:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            each.close()
+
+    def close(self) -> None:
+        self.api.over.set()
+        for each in (self._listening, *self._taken):
+            each.close()
+
+
+Make = Callable[[bool], ApiServer]
+
+
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    monkeypatch.setattr(endpoint_module, "READY_TIMEOUT_SECONDS", 0.5)
+    made: list[ApiServer] = []
+
+    def make(opens: bool) -> ApiServer:
+        if not opens:
+            monkeypatch.setattr(forward, "OPEN_SECONDS", 0.3)
+        made.append(ApiServer(opens))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def endpoint_of(server: ApiServer) -> PodEndpoint:
+    return PodEndpoint("localhost", "token", lambda seconds: forwarded(server.api, "ns", "a-pod", PORT, seconds))
+
+
+def test_one_that_does_not_open_is_tried_again_and_given_up(make: Make) -> None:
+    server, began = make(False), time.monotonic()
+    with pytest.raises(PodUnreachable, match=r"the API server forwards no port of the pod: .*timed out"):
+        forwarded(server.api, "ns", "a-pod", PORT, 3.0)
+    assert time.monotonic() - began < LONG_SECONDS
+    assert server.connections > 1
+
+
+def test_one_that_leads_nowhere_is_given_up(make: Make) -> None:
+    server, began = make(True), time.monotonic()
+    with pytest.raises(TenantUnreachable, match="GET /healthz: timed out"):
+        endpoint_of(server).ready()
+    assert time.monotonic() - began < LONG_SECONDS
+    assert server.connections == 1
+
+
+def test_one_that_is_reset_ends_at_our_end_too(make: Make) -> None:
+    """So that the next question is not sent into it."""
+    server = make(True)
+    given = forwarded(server.api, "ns", "a-pod", PORT, LONG_SECONDS)
+    server.reset()
+    assert given.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    ("messages", "data"),
+    [
+        # each channel begins with the port's number
+        ([b"\x00\x40\x1f", b"\x01\x40\x1f", b"\x00one ", b"\x00two"], b"one two"),
+        ([b"\x00\x40\x1f", b"\x01\x40\x1f", b"\x00one ", b"\x01lost connection to pod", b"\x00two"], b"one "),
+    ],
+)
+def test_its_data_end_with_it_or_with_an_error(make: Make, messages: list[bytes], data: bytes) -> None:
+    server = make(True)
+    given = forwarded(server.api, "ns", "a-pod", PORT, LONG_SECONDS)
+    server.send(messages)
+    server.hang_up()
+    with given.makefile("rb") as reader:
+        assert reader.read() == data
+
+
+def test_an_answer_that_ends_the_connection_is_read_to_its_end(make: Make) -> None:
+    """The HTTP client closes the connection when it has seen the head, and reads the body then."""
+    server = make(True)
+    connection = endpoint_module._Forwarded(
+        "localhost", PORT, LONG_SECONDS, lambda seconds: forwarded(server.api, "ns", "a-pod", PORT, seconds)
+    )
+    connection.request("GET", "/readyz")
+    head = b"\x00HTTP/1.1 503 Not yet\r\nConnection: close\r\nContent-Length: 4\r\n\r\n"
+    server.send([b"\x00\x40\x1f", b"\x01\x40\x1f", head, b"\x00body"])
+    answer = connection.getresponse()
+    assert connection.sock is None
+    assert (answer.status, answer.read()) == (503, b"body")
+
+
+def test_what_is_sent_is_of_the_data_channel(make: Make) -> None:
+    server = make(True)
+    given = forwarded(server.api, "ns", "a-pod", PORT, LONG_SECONDS)
+    given.sendall(b"GET /")
+    head = server.receive(6)
+    assert (head[0] & 0xF, head[1] & 0x7F) == (2, 6), "binary, and one byte more than what was sent"
+    masked = server.receive(6)
+    assert bytes(byte ^ head[2 + at % 4] for at, byte in enumerate(masked)) == b"\x00GET /"
+    given.close()
+    with pytest.raises(OSError):
+        given.sendall(b"more")
+
+
+@pytest.mark.parametrize(
+    ("opens", "kind", "line"),
+    [
+        (False, NodeError, "tenant 0: GET /healthz: the API server forwards no port of the pod"),
+        (True, TenantsFailed, "not every tenant got ready"),
+    ],
+)
+def test_a_pod_that_cannot_be_reached_is_not_a_tenant_that_hangs(
+    make: Make, opens: bool, kind: type[Exception], line: str
+) -> None:
+    """Where the port is open, it is the tenant that does not answer: a result."""
+    server = make(opens)
+    timeouts = {"start_seconds": 1.0, "record_seconds": 1.0}
+    place = Place("gpu-node", "abc", OPTIONS)
+    access: Any = None
+    given = {"timeouts": timeouts, "loads": [{}]}
+    tenants = PodTenants(
+        api=server.api,
+        place=place,
+        spec={"workload": {"kind": "loop"}},
+        settings=given,
+        read_node=lambda: {},
+        reach="port-forward",
+        access=access,
+    )
+    tenants.names = ["sharebench-abc-0"]
+    tenants.watcher.start()
+    with pytest.raises(kind, match=line):
+        tenants.wait_ready()
