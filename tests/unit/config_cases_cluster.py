@@ -171,6 +171,10 @@ CLUSTER: dict[str, tuple[dict[str, Any], list[str]]] = {
     "one workload on a GPU": ({"survey.tenants": 1}, ["survey.tenants:", "1"]),
     # prometheus
     "prometheus typo": ({"prometheus.ulr": "x"}, ["prometheus:", "'ulr'", "did you mean 'url'?"]),
+    "exporter of one device": (
+        {"prometheus.url": "http://x", "prometheus.dcgm": {"gpu": "0"}, "cpu.devices": 2},
+        ["prometheus.dcgm:", "several are measured", "remove it"],
+    ),
     "no url": ({"prometheus.url": "localhost:9090"}, ["prometheus.url:", "'localhost:9090'", "http://localhost:9090"]),
     "watched simulation": (
         {"prometheus.url": "http://x", "node": "simulated"},

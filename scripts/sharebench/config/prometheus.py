@@ -7,6 +7,7 @@ from pathlib import Path
 from sharebench.config.models import Config
 from sharebench.config.node_models import Survey
 from sharebench.config.words import shown
+from sharebench.core.capabilities import resolve_node
 from sharebench.core.prometheus_options import (
     BUCKET_RATIO,
     HIGHEST_SECONDS,
@@ -14,6 +15,7 @@ from sharebench.core.prometheus_options import (
     SCRAPES_PER_WINDOW,
     discovery,
 )
+from sharebench.core.study_config import is_on_several
 
 
 def problems(config: Config, node_kind: str) -> Iterator[str]:
@@ -29,6 +31,8 @@ def problems(config: Config, node_kind: str) -> Iterator[str]:
         return
     if config.from_ is not None:
         return
+    if section.dcgm is not None and is_on_several(config.plain(), resolve_node(config.plain())):
+        yield f"prometheus.dcgm: {shown(section.dcgm)} is of one device, and several are measured; remove it"
     how = discovery(section.plain())
     if how != "file" and node_kind != "kubernetes":
         yield (
