@@ -3,8 +3,6 @@
 The kubelet starts it when this container's startup probe says so (`GET /begun`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import platform

@@ -1,7 +1,5 @@
 """The user's container next to this one, seen through the process namespace that a pod's containers share."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading

@@ -3,8 +3,6 @@
 A line names the key, the value and the remedy; `sharebench.config.load` turns it into a ConfigError.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 Our validators refuse a value with the text that follows key and value in the line for a person.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 What a particular device cannot do (too few cores, MIG switched off) is a measured outcome and not found here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path

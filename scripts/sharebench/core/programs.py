@@ -1,7 +1,5 @@
 """User programs as workloads (`kind: command` and `kind: http`): what of their config a cell depends on."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from functools import cache

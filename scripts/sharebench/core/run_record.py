@@ -1,7 +1,5 @@
 """The run record (`.sharebench/run.json`), and how the processes and scratch folders of a run are known."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

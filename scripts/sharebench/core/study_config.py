@@ -1,7 +1,5 @@
 """A normalised config as types. Each key is described in config/models.py, which these agree with (a test)."""
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple, TypedDict
 
 from sharebench.core.spec import (

@@ -1,7 +1,5 @@
 """The files that cells, tables and figures refer to: what the device is, and what each workload does alone on it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from functools import cache

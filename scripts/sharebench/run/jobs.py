@@ -4,8 +4,6 @@ Each runs inside a run that owns the node (`sharebench.run.ownership`), writes i
 went wrong into one line.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

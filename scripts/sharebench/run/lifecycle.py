@@ -1,7 +1,5 @@
 """The start and the end of a run: what it will do, its claim, and its last lines."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import os

@@ -4,8 +4,6 @@ The *run* owns, not the job: `claim` is called once, when a run starts, and its 
 it dies. Jobs learn the run's id from the environment and verify that the run is still the owner.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import fcntl

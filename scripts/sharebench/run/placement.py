@@ -4,8 +4,6 @@ Blocks are dealt one after another, so that a strategy is never on one device on
 many devices as there are. A block with records goes on where they were measured, as long as that device is there.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

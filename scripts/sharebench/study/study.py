@@ -1,7 +1,5 @@
 """Config to cells: which cells there are, in which order they run, and what each of them depends on."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
