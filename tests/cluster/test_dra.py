@@ -234,6 +234,23 @@ def test_cells_of_a_state_share_a_daemon_until_it_is_suspect(dra: Cluster, tmp_p
             assert client.ResourceV1Api(dra.api).list_namespaced_resource_claim(namespace).items == []
 
 
+def test_claims_as_people_write_them(dra: Cluster, account: Path, tmp_path: Path) -> None:
+    """Of a template, of two GPUs, and with unequal limits, on a node with two GPUs."""
+    assert dra.instance is not None
+    gpu.set_dra(dra.instance, "TimeSlicingSettings=true,MPSSupport=true", gpus=2)
+    given = by_claims(strategies=["exclusive-own-claims", "exclusive-two-gpus", "mps-unequal-dra"], replicas=[2])
+    records = measured(tmp_path / "study", account, given | {"baseline": "none"})
+    assert evidence(records["exclusive-own-claims"], "tenants by the device that they have") == [[[0], [1]]]
+    assert evidence(records["exclusive-own-claims"], "reservedFor") == [1, 1]
+    files = evidence(records["exclusive-own-claims"], "GPUs by device files")
+    assert sorted(files) == [["nvidia0"], ["nvidia1"]]
+    assert evidence(records["exclusive-two-gpus"], "GPUs by device files") == [["nvidia0", "nvidia1"]]
+    assert evidence(records["mps-unequal-dra"], "reservedFor") == [3]
+    limits = [each["thread_percent"] for each in [records["mps-unequal-dra"]["limits"]]]
+    assert limits == [[60.0, 20.0, 20.0]]
+    assert left(dra) == []
+
+
 @pytest.mark.slow
 def test_instances_by_a_claim(dra: Cluster, account: Path, tmp_path: Path) -> None:
     assert dra.instance is not None
