@@ -106,3 +106,50 @@ def test_a_pod_of_a_silent_node() -> None:
     why = pod_status.node_trouble({"status": {"conditions": [ready]}})
     assert why == "the node is not ready: NodeStatusUnknown: Kubelet stopped posting"
     assert pod_status.node_trouble({"status": {"conditions": [ready | {"status": "True"}]}}) is None
+
+
+def beside(program: dict[str, Any], client: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A pod of a user's container and our client."""
+    made = tenant_pod(state=program)
+    made["status"]["containerStatuses"].append({"name": "client", "state": client or {"running": {}}})
+    return made
+
+
+@pytest.mark.parametrize(
+    ("terminated", "ending"),
+    [
+        ({"exitCode": 3, "message": "a\nno weights\n"}, ("crashed", "ended by itself with exit code 3: no weights", 3)),
+        ({"exitCode": 12}, ("crashed", "ended by itself with exit code 12", 12)),
+        ({"exitCode": 1, "message": "CUDA out of memory\nbye"}, ("oom", "ran out of memory: bye", 1)),
+        ({"exitCode": 137, "reason": "Error"}, ("killed", "ended by SIGKILL", -9)),
+        (
+            {"exitCode": 137, "reason": "OOMKilled"},
+            ("oom", "the container exceeded its memory limit (OOMKilled)", 137),
+        ),
+    ],
+)
+def test_a_users_container_that_ends_says_why(terminated: dict[str, Any], ending: tuple[str, str, int]) -> None:
+    """Its exit codes mean what its author says, not what ours do."""
+    assert pod_status.ended(beside({"terminated": terminated})) == ending
+
+
+@pytest.mark.parametrize(
+    ("client", "line"),
+    [
+        ({"waiting": {"reason": "ImagePullBackOff", "message": "x:1"}}, "its client: ImagePullBackOff: x:1"),
+        ({"terminated": {"exitCode": 2, "message": "http_client needs aiohttp"}}, "http_client needs aiohttp"),
+        ({"terminated": {"exitCode": 1, "message": "Traceback\nKeyError"}}, "its client: exit code 1: KeyError"),
+        ({"running": {}}, None),
+    ],
+)
+def test_a_client_that_fails_is_named(client: dict[str, Any], line: str | None) -> None:
+    pod = beside({"running": {}}, client)
+    assert pod_status.trouble(pod, 1.0) == line
+    assert pod_status.is_running(pod) == (line is None)
+
+
+def test_the_client_of_a_batch_command_runs_before_it() -> None:
+    pod = tenant_pod(state={"waiting": {"reason": "PodInitializing"}})
+    pod["status"]["initContainerStatuses"] = [{"name": "client", "state": {"running": {}}}]
+    assert pod_status.is_running(pod)
+    assert (pod_status.trouble(pod, 1.0), pod_status.ended(pod)) == (None, None)

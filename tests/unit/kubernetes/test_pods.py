@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from unit.studies import study, study_of
@@ -130,10 +130,11 @@ class Access:
         return PodNeeds()
 
 
-def started(api: LostAnswers, monkeypatch: pytest.MonkeyPatch) -> PodTenants:
+def started(api: LostAnswers, monkeypatch: pytest.MonkeyPatch, **workload: Any) -> PodTenants:
     monkeypatch.setattr("sharebench.nodes.kubernetes.pods.tenants.Watcher.start", lambda watcher: None)
     cells = study_of({"node": "kubernetes", "strategies": ["exclusive"]})
     spec = cells.spec_of(cells.cells[0])
+    spec["workload"] = cast(Any, {**spec["workload"], **workload})
     place = Place("gpu-node", "abc", OPTIONS)
     settings = {"timeouts": {"start_seconds": 1, "record_seconds": 1}, "loads": [{"arrival": "closed"}] * 2}
     given: Any = api
@@ -151,6 +152,16 @@ def test_objects_that_a_call_made_whose_answer_was_lost_are_taken(monkeypatch: p
     assert [each["kind"] for each in api.made.values()][:2] == ["ConfigMap", "ResourceClaim"]
     owners = [each["metadata"]["ownerReferences"][0]["uid"] for each in list(api.made.values())[1:]]
     assert owners == ["uid-0"] * 3, "what is there belongs to the ConfigMap that is there"
+
+
+def test_staggered_tenants_start_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = LostAnswers()
+    tenants = started(api, monkeypatch, start="staggered")
+    assert tenants.names == ["sharebench-abc-0"]
+    assert [outcome["status"] for outcome in tenants.outcomes()] == ["ok"]
+    tenants._start_next()
+    assert tenants.names == ["sharebench-abc-0", "sharebench-abc-1"]
+    assert sum(each["kind"] == "Pod" for each in api.made.values()) == 2
 
 
 def test_objects_of_another_start_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,60 @@
+"""The record of a batch command in a pod: its time by the container next to it, its exit code by the kubelet."""
+
+from typing import Any
+
+import pytest
+
+from sharebench.nodes.contract import TenantsFailed
+from sharebench.nodes.kubernetes.pods.endpoint import ExitEndpoint
+from sharebench.nodes.kubernetes.pods.status import Ending
+
+SEEN = {
+    "started_ns": 12_000_000_000,
+    "ended_ns": 15_000_000_000,
+    "cpu": None,
+    "memory_bytes": 7,
+    "outside": None,
+    "view": None,
+    "python": "3",
+    "platform": "Linux",
+}
+
+
+def endpoint(monkeypatch: pytest.MonkeyPatch, ending: Ending | None, **seen: Any) -> ExitEndpoint:
+    made = ExitEndpoint("10.0.0.1", "token", None, 18765, index=1, workload="batch", ending=lambda: ending)
+
+    def call(self: Any, method: str, path: str, *_: Any, **__: Any) -> tuple[int, dict[str, Any]]:
+        return 200, SEEN | seen
+
+    monkeypatch.setattr(ExitEndpoint, "_call", call)
+    made.set_window(10_000_000_000, 70_000_000_000, 1)
+    return made
+
+
+def test_time_counts_from_its_own_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = endpoint(monkeypatch, None).record(1.0)
+    assert record.get("job") == {
+        "iterations": 1,
+        "completed": 1,
+        "start_delay_seconds": 2.0,
+        "completion_seconds": 3.0,
+    }
+    assert (record["count"], record["sum_seconds"], record["memory_bytes"]) == (1, 3.0, 7)
+    assert record.get("measured_by") == "exit"
+
+
+def test_one_that_is_not_done_at_the_deadline_has_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never() -> Ending:
+        raise AssertionError("its exit code is not asked for")
+
+    made = endpoint(monkeypatch, None, ended_ns=None)
+    monkeypatch.setattr(made, "_ending", never)
+    job = made.record(1.0).get("job")
+    assert job and (job["completed"], job["completion_seconds"]) == (0, None)
+
+
+def test_one_without_memory_is_a_result_and_any_other_failure_is_the_tenants(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = endpoint(monkeypatch, ("oom", "ran out of memory", 1)).record(1.0)
+    assert record["count"] == 0
+    with pytest.raises(TenantsFailed, match="did not end well"):
+        endpoint(monkeypatch, ("crashed", "exit code 3", 3)).record(1.0)
