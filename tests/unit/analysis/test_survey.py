@@ -10,6 +10,7 @@ from unit.studies import study
 
 from sharebench.analysis.survey import text
 from sharebench.analysis.survey.judge import Survey, Verdict, group_table, judge, workload_table
+from sharebench.analysis.survey.study import OWN
 from sharebench.analysis.survey.study import study as study_of_survey
 from sharebench.cell.prometheus.usage import usages
 from sharebench.config.load import load
@@ -145,3 +146,19 @@ def test_names_of_others_are_text_and_stay_in_comments() -> None:
     written, found = opened([idle("a", pod="a\nworkloads: [x]"), idle("b", pod="api-0")])
     assert "team/a?workloads: [x]" in written and "image: api:1" in written
     assert "team" not in str(yaml.safe_load(written)) and found.config["workloads"] == ["survey-group-1"]
+
+
+def test_what_the_comment_puts_in_place_of_a_standin_is_a_workload_of_a_cluster() -> None:
+    comment = OWN.format(image="api:1").splitlines()[1:]
+    entry = yaml.safe_load("\n".join(line.removeprefix("  #   ") for line in comment))
+    config = load(
+        study(
+            {
+                "node": "kubernetes",
+                "workload_catalogue.mine": entry,
+                "workloads": ["mine"],
+                "strategies": ["exclusive", "mps"],
+            }
+        )
+    )
+    assert config["workload_catalogue"]["mine"]["image"] == "api:1"
