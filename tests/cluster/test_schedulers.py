@@ -1,4 +1,4 @@
-"""HAMi itself on the mock GPU: who places the pipeline's pods, and what they get of it."""
+"""HAMi and Volcano themselves on the mock GPU: who places the pipeline's pods, and what they get of it."""
 
 from __future__ import annotations
 
@@ -44,6 +44,13 @@ def bed_with(scheduler: str, offered: str, registered: str, *workloads: str) -> 
 def hami(machine: None) -> Iterator[Cluster]:
     workloads = ("deployment/hami-scheduler", "daemonset/hami-device-plugin")
     with bed_with("hami", "nvidia.com/gpu", "hami.io/node-nvidia-register", *workloads) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def volcano(machine: None) -> Iterator[Cluster]:
+    workloads = ("deployment/volcano-scheduler", "deployment/volcano-controllers", "daemonset/volcano-device-plugin")
+    with bed_with("volcano", "volcano.sh/vgpu-number", "volcano.sh/node-vgpu-register", *workloads) as cluster:
         yield cluster
 
 
@@ -111,3 +118,7 @@ def test_what_hami_makes_of_a_pod_that_names_no_scheduler(hami: Cluster) -> None
         assert hami.core.read_namespaced_pod("first", namespace).spec.scheduler_name == "hami-scheduler"
         reason = eventually("the reason of the third", lambda: hami.unschedulable(namespace, "third"))
         assert "CardInsufficientMemory" in reason or "CardInsufficientCore" in reason
+
+
+def test_volcano_places_the_tenants_and_sets_their_limits(volcano: Cluster, tmp_path: Path) -> None:
+    check(measured(volcano, tmp_path, "volcano-vgpu", [2, 3]), "volcano", "volcano.sh/vgpu-ids-new")

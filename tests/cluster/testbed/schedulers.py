@@ -19,6 +19,13 @@ FOLDER = "SHAREBENCH_SCHEDULERS"
 # What each needs of the folder; the first is its device plugin, if it brings one.
 NEEDED = {
     "hami": ("hami/nvidia", "hami/scheduler", "libvgpu.so"),
+    "volcano": (
+        "volcano/vgpu",
+        "volcano/scheduler",
+        "volcano/controller-manager",
+        "volcano/crds.yaml",
+        "libvgpu.so",
+    ),
 }
 
 
@@ -56,6 +63,9 @@ def install(found: Instance, scheduler: str, *workloads: str) -> None:
     for mark, value in values.items():
         text = text.replace(mark, value)
     command = (kube["kubectl"], f"--kubeconfig={found.kubeconfig}")
+    for definitions in (folder / name for name in NEEDED[scheduler] if name.endswith("crds.yaml")):
+        run(*command, "apply", "--server-side", "--filename", definitions)
+        run(*command, "wait", "--for=condition=Established", "--timeout=60s", "--filename", definitions)
     run(*command, "apply", "--filename=-", text=text)
     for workload in workloads:
         run(*command, f"--namespace={scheduler}", "rollout", "status", workload, "--timeout=120s")

@@ -27,6 +27,7 @@ from sharebench.nodes.kubernetes.access.device_plugin import mig_manager, plugin
 from sharebench.nodes.kubernetes.access.dra import held
 from sharebench.nodes.kubernetes.cluster.api import Json
 from sharebench.nodes.kubernetes.cluster.foreign_pods import HELD_LABEL
+from sharebench.nodes.kubernetes.cluster.nvidia_stack import MEMORY_LABEL
 from sharebench.nodes.kubernetes.node import ClusterNode
 from sharebench.nodes.kubernetes.pods import manifest, tenants
 from sharebench.nodes.kubernetes.pods.watch import Watcher
@@ -90,6 +91,7 @@ def names() -> list[str]:
 def _opened(study: Study) -> Iterator[tuple[Recorder, ClusterNode]]:
     with ExitStack() as stack:
         cluster = Recorder()
+        cluster.store[NODE]["metadata"]["labels"][MEMORY_LABEL] = "143771"
         for module in (plugin, mig_manager):
             stack.enter_context(mock.patch.object(module, "time", cluster))
         stack.enter_context(mock.patch.object(Watcher, "start", lambda watcher: None))

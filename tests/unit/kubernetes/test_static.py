@@ -92,9 +92,10 @@ def test_what_pods_ask_hami_for(node: ClusterNode) -> None:
     }
 
 
-def test_what_pods_ask_volcano_and_kai_for(node: ClusterNode) -> None:
+def test_what_pods_ask_volcano_and_kai_for(cluster: FakeCluster, node: ClusterNode) -> None:
+    cluster.store[NODE]["metadata"]["labels"][MEMORY] = "40960"
     asked = needs(node, "volcano-vgpu", 3)
-    assert asked.limits["volcano.sh/vgpu-cores"] == asked.limits["volcano.sh/vgpu-memory-percentage"] == "33"
+    assert (asked.limits["volcano.sh/vgpu-cores"], asked.limits["volcano.sh/vgpu-memory"]) == ("33", "13516")
     assert asked.scheduler == "volcano"
     asked = needs(node, "kai-fraction", 3)
     assert (asked.limits, asked.annotations) == ({}, {"gpu-fraction": "0.33"})
@@ -115,7 +116,8 @@ def why(node: ClusterNode, name: str, replicas: int = 3) -> str | None:
     return node.infeasible(STUDY.strategies[name], replicas)
 
 
-def test_all_of_them_are_feasible_where_all_is_there(node: ClusterNode) -> None:
+def test_all_of_them_are_feasible_where_all_is_there(cluster: FakeCluster, node: ClusterNode) -> None:
+    cluster.store[NODE]["metadata"]["labels"][MEMORY] = "40960"
     assert [why(node, name) for name in NAMES] == [None] * 4
 
 
@@ -141,6 +143,7 @@ def test_a_node_that_offers_too_little(cluster: FakeCluster, node: ClusterNode) 
     assert why(node, "as-found", 3) is None
     assert why(node, "as-found", 7) == "the node offers 4 of nvidia.com/gpu, and 7 tenants ask for 7"
     del offered["volcano.sh/vgpu-number"]
+    cluster.store[NODE]["metadata"]["labels"][MEMORY] = "40960"
     line = why(node, "volcano-vgpu")
     assert line is not None
     assert line.startswith("the node offers no volcano.sh/vgpu-number or")
