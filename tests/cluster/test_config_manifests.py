@@ -1,7 +1,7 @@
 """Every manifest of config/cluster is one that the API server takes: a dry run there, in which no field is unknown.
 
 The values of charts are not objects: test_chart.py installs with those of the device plugin. Those of the GPU operator
-and of kube-prometheus-stack are only parsed (tests/unit/test_cluster_install.py): their charts cannot be had here.
+and of kube-prometheus-stack are only parsed (unit/project/test_cluster_install.py): their charts cannot be had here.
 """
 
 from __future__ import annotations

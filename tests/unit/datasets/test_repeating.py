@@ -19,7 +19,7 @@ from sharebench.datasets import dataset
 from sharebench.report import page
 from sharebench.study.study import Study
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CONFIGS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("published/*/*/config.yaml"))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from unit.test_simulated import DEVICE, SILENT
+from unit.nodes.test_simulated import DEVICE, SILENT
 
 from sharebench.nodes.contract import Grant, bucket
 from sharebench.nodes.simulated.load import Noise, SimulatedTenant

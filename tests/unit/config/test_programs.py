@@ -228,7 +228,7 @@ def test_its_code_is_that_of_programs_and_of_no_loop() -> None:
 
 
 BLOCKS_OF_VLLM = r"^```yaml\n((?:(?!^```).)*vllm, serve.*?)^```"
-PAGES = [Path(__file__).parents[2] / page for page in ("README.md", "docs/your-own-workload.md")]
+PAGES = [Path(__file__).parents[3] / page for page in ("README.md", "docs/your-own-workload.md")]
 TEXT = "\n".join(page.read_text() for page in PAGES)
 
 
@@ -242,7 +242,7 @@ def test_no_vllm_of_the_pages_takes_a_neighbour_that_starts_for_its_own_memory(b
 def test_yaml_of_the_pages_works(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").touch()
-    (tmp_path / "examples").symlink_to(Path(__file__).parents[2] / "examples")
+    (tmp_path / "examples").symlink_to(Path(__file__).parents[3] / "examples")
     given = yaml.safe_load(block)
     if "kind" in given:
         given = {W: {"mine": given}, "workloads": ["mine"]}
@@ -258,7 +258,7 @@ def test_yaml_of_the_pages_works(block: str, tmp_path: Path, monkeypatch: pytest
 
 
 def test_the_examples_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(Path(__file__).parents[2])
+    monkeypatch.chdir(Path(__file__).parents[3])
     config = study({})
     update_config(config, yaml.safe_load(Path("config/programs.yaml").read_text()))
     assert Study(load(config)).cells
@@ -266,7 +266,7 @@ def test_the_examples_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_examples_run_on_the_cpu_of_a_gpu_host_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", Path("/dev/null"))
-    monkeypatch.chdir(Path(__file__).parents[2])
+    monkeypatch.chdir(Path(__file__).parents[3])
     config = copy.deepcopy(files())
     update_config(config, yaml.safe_load(Path("config/programs.yaml").read_text()))
     planned = Study(load(config))

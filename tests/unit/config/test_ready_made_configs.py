@@ -13,7 +13,7 @@ from sharebench.config import nodes, programs
 from sharebench.core import capabilities
 from sharebench.run import lifecycle
 
-FOLDER = Path(__file__).parents[2] / "config"
+FOLDER = Path(__file__).parents[3] / "config"
 STUDIES = sorted(
     path.name for path in FOLDER.glob("*.yaml") if "results" in yaml.safe_load(path.read_text(encoding="utf-8"))
 )

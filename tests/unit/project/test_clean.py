@@ -9,7 +9,7 @@ import pytest
 import clean
 from sharebench.run.ownership import OwnershipError, claim
 
-RULES = Path(__file__).parents[2] / "rules"
+RULES = Path(__file__).parents[3] / "rules"
 
 
 def test_only_what_a_run_made_is_removed(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from sharebench.datasets.dataset import DataSetError, not_shown, open_study, res
 from sharebench.run import ownership
 from sharebench.study.study import Study
 
-PUBLISHED = Path(__file__).parents[2] / "published"
+PUBLISHED = Path(__file__).parents[3] / "published"
 
 
 def requested(**changes: Any) -> Study:

@@ -7,7 +7,7 @@ import pytest
 from publication import ready, rebuild
 from sharebench.datasets import archive, dataset, publish
 
-PUBLISHED = Path(__file__).resolve().parents[2] / "published"
+PUBLISHED = Path(__file__).resolve().parents[3] / "published"
 # test_findings.py holds all of them; these take a second.
 SMALLEST = sorted(dataset.published(PUBLISHED), key=lambda name: (PUBLISHED / name / "tables/cells.csv").stat().st_size)
 

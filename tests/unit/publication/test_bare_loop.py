@@ -11,7 +11,7 @@ from scipy import stats
 from publication import others
 from publication.findings import Contradicted
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def compared(root: Path, rows: str) -> Path:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import yaml
 
-ENVS = Path(__file__).parents[2] / "envs"
-CONFIG = Path(__file__).parents[2] / "config"
+ENVS = Path(__file__).parents[3] / "envs"
+CONFIG = Path(__file__).parents[3] / "config"
 KNOWN = {"COPY", "ENV", "FROM", "RUN", "USER"}
 
 

@@ -11,7 +11,7 @@ from unit.figures import fabricated
 
 from sharebench.datasets import archive, dataset, publish
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PUBLISHED = ROOT / "published"
 DATA_SETS = dataset.published(PUBLISHED)
 

@@ -17,7 +17,7 @@ from sharebench.report import page as report
 from sharebench.report import words
 from sharebench.report.sections import statements
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "job.py"
+SCRIPT = Path(__file__).parents[3] / "scripts" / "job.py"
 SVG = '<svg width="252pt" xmlns="http://www.w3.org/2000/svg"><dc:description>A &lt; B</dc:description></svg>'
 
 

@@ -20,7 +20,7 @@ from publication.numbers import NoNumber, Number
 from publication.others import Pair
 from sharebench.datasets import dataset
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def at(strategy: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 from unit.kubernetes.manifests import made
 from unit.studies import files
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGES = ROOT / "docs" / "strategies"
 AGAIN = "run `make docs` and look at what it changed"
 SECTIONS = ["How it works", "When to use it", "What it costs", "Pitfalls", "How we prove it", "In Kubernetes"]

@@ -26,7 +26,7 @@ from sharebench.records.tables import SHARED, columns, described, schema
 from sharebench.run import ownership
 from sharebench.study.study import Study
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TEXT = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
 SCHEMA = json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("[a-z]*/README.md")]

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 # As Debian's Python without its package python3-venv: a link to the interpreter is there, pip is not.
 HALF = """#!/bin/sh

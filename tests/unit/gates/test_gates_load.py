@@ -11,7 +11,7 @@ from unit.factories import WINDOW_SECONDS, Load, gate, poisson_load
 from sharebench.gates import gates
 from sharebench.records.record import read
 
-PUBLISHED = Path(__file__).resolve().parents[2] / "published"
+PUBLISHED = Path(__file__).resolve().parents[3] / "published"
 
 
 def steady_poisson(utilisation=0.5, seed=3):

@@ -14,7 +14,7 @@ from unit.figures import fabricated
 
 from sharebench.analysis.decide import decide, rankings
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+SCRIPTS = Path(__file__).parents[3] / "scripts"
 NO_SLO = dict.fromkeys(("latency_ms", "ttft_ms", "itl_ms", "tpot_ms"))
 QUESTION: dict[str, Any] = {"slo": NO_SLO, "tenants": None, "isolation": "none", "price_per_hour": None}
 

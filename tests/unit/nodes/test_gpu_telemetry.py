@@ -18,7 +18,7 @@ from sharebench.nodes.host.nvml import Occupant
 from sharebench.nodes.host.nvml_sampler import ancestors
 from sharebench.records.telemetry import Telemetry
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
 MIB = 1 << 20
 GPU = "GPU-00000000-1111-2222-3333-444444444444"
 

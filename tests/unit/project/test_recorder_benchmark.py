@@ -10,7 +10,7 @@ import pytest
 from tenant.loop import CAPACITY
 from tenant.recorder import Recorder, Rows
 
-FILE = Path(__file__).resolve().parents[2] / "benchmarks" / "recorder.py"
+FILE = Path(__file__).resolve().parents[3] / "benchmarks" / "recorder.py"
 
 
 @pytest.fixture
