@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.nodes.test_nvidia_evidence import GIB, Gpu, broken, view
 from unit.studies import study
-from unit.test_nvidia_evidence import GIB, Gpu, broken, view
 
 from sharebench.config.load import load
 from sharebench.core.strategies import Strategy, on_node
