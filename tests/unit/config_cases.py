@@ -246,9 +246,15 @@ COMMAND_LINES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "folder that is a number": (["results=2026"], {"results": "2026"}),
     "no baseline": (["baseline=none"], {"baseline": "none"}),
     "cores": (["cpu={cores: [0, 1]}"], {"cpu": {"cores": [0, 1], "devices": 1}}),
-    "a GPU": (["nvidia={gpu: 1}"], {"nvidia": {"gpu": "1", "python": "auto", "may_change": []}}),
-    "GPUs": (["nvidia={gpu: [0, 3]}"], {"nvidia": {"gpu": ["0", "3"], "python": "auto", "may_change": []}}),
-    "all GPUs": (["nvidia={gpu: all}"], {"nvidia": {"gpu": "all", "python": "auto", "may_change": []}}),
+    "a GPU": (["nvidia={gpu: 1}"], {"nvidia": {"gpu": "1", "python": "auto", "hami_core": None, "may_change": []}}),
+    "GPUs": (
+        ["nvidia={gpu: [0, 3]}"],
+        {"nvidia": {"gpu": ["0", "3"], "python": "auto", "hami_core": None, "may_change": []}},
+    ),
+    "all GPUs": (
+        ["nvidia={gpu: all}"],
+        {"nvidia": {"gpu": "all", "python": "auto", "hami_core": None, "may_change": []}},
+    ),
     "core": (["cpu={cores: 0}"], {"cpu": {"cores": [0], "devices": 1}}),
     "nested numbers": (
         ["warmup={max_seconds: 1.5, min_iterations: 5}"],
