@@ -1,12 +1,15 @@
 """Tenants that are user programs: one that measures itself, or a server that a client of the driver's measures."""
 
 import errno
+import itertools
 import os
+import random
 import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +40,9 @@ PORT_VARIABLE = "SHAREBENCH_PORT"
 INDEX_VARIABLE = "SHAREBENCH_INDEX"
 PORT_PROXY = [sys.executable, "-I", str(SCRIPTS / "tenant" / "port_proxy.py")]
 CHECK_SECONDS = 10.0
+# Below what Linux hands out for connections.
+OUTSIDE_EPHEMERAL = range(20_000, 32_768)
+_PORTS = itertools.cycle(random.sample(OUTSIDE_EPHEMERAL, len(OUTSIDE_EPHEMERAL)))
 
 
 def infeasible(replicas: int, workloads: Sequence[WorkloadSpec]) -> str | None:
@@ -65,9 +71,11 @@ def _no_networks() -> str | None:
 
 
 def free_port() -> int:
-    """A port of this host that is free now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    """A port of this host that is free now, and that no connection gets while a server starts."""
+    for port in itertools.islice(_PORTS, len(OUTSIDE_EPHEMERAL)):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise NodeError(f"no port between {OUTSIDE_EPHEMERAL[0]} and {OUTSIDE_EPHEMERAL[-1]} is free on this host")
 
 
 def refuse_taken(port: int) -> None:
