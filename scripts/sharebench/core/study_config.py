@@ -18,7 +18,7 @@ from sharebench.core.spec import (
 
 Kind = Literal["cpu", "nvidia", "simulated", "kubernetes"]
 """A kind of node."""
-Mechanism = Literal["exclusive", "time-slicing", "hami-core", "mps", "mig", "streams", "sequential"]
+Mechanism = Literal["exclusive", "time-slicing", "mps", "mig", "streams", "sequential", "hami-core"]
 Access = Literal["device-plugin", "dra", "static"]
 Interval = Literal["default", "short", "medium", "long"]
 """How a DRA driver is asked for the length of a time slice."""
