@@ -18,7 +18,7 @@ from sharebench.records.tables import read_table
 from sharebench.records.types import NodeFacts
 from sharebench.report.words import digits
 
-OF_TENANTS = {"throughput_hz": "sum", "latency_mean_seconds": "mean"}
+OF_TENANTS = {"throughput_hz": "sum", "output_tokens_hz": "sum", "latency_mean_seconds": "mean"}
 """Metrics of tables/cells.csv that make one number of a cell: the sum over its tenants, or the mean over iterations."""
 STEADY_RATIO = 1.1
 """Where cells of one tenant alone differ by more than this, what is measured is not divided by them in documents."""
