@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,7 +118,7 @@ def test_a_container_that_the_runtime_cannot_create(
     made = manifest.pod
 
     def with_lost_profile(*arguments: Any) -> dict[str, Any]:
-        body = made(*arguments)
+        body = copy.deepcopy(made(*arguments))
         lost = {"type": "Localhost", "localhostProfile": "lost.json"}
         body["spec"]["containers"][0]["securityContext"]["seccompProfile"] = lost
         return body

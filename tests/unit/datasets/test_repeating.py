@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -36,6 +37,11 @@ def test_a_published_config_plans_the_cells_of_its_study(
 ) -> None:
     monkeypatch.setattr(capabilities, "GPU_DEVICE_FILE", tmp_path)
     monkeypatch.setattr(capabilities, "GPU_ENVIRONMENT", Path(sys.executable))
+    monkeypatch.chdir(tmp_path)
+    # The programs that the study started, which who repeats it must have.
+    for name in set(re.findall(r"\{here\}/([^\s'\"]+)", (ROOT / path).read_text(encoding="utf-8"))):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).touch()
     config = repeated(path)
     published = dataset.study_of(ROOT / Path(path).parent)
     assert {cell.raw for cell in Study(config).cells} == {cell.raw for cell in published.cells}
