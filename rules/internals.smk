@@ -75,8 +75,8 @@ def lift_job_limit():
 def take_one_of(count, about):
     """Have jobs of the rules in `about` take the device whose number is found there; other jobs do not run meanwhile.
 
-    `handover` gives a job all that there is when its rule is read: such jobs take all devices as a whole, those that do
-    not measure a bit of each. Held by tests/pipeline/test_several_devices.py.
+    `handover` gives a job all that there is at the time that Snakemake reads it, which is before this. Such jobs take all
+    devices as a whole, those that do not measure a bit of each. Held by tests/pipeline/test_several_devices.py.
     """
     whole = 1000
     for number in range(count):
