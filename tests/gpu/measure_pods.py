@@ -1,7 +1,7 @@
 """Measure what Kubernetes adds to sharing this machine's GPU: on the bare host, in pods by plugin, in pods by claims.
 
-In interleaved blocks: a repeat of a workload in all three ways, one after another, then the next. Only missing cells
-are measured, so that several visits to a GPU add up. Needs root, an NVIDIA GPU, and what a test bed on it needs
+In interleaved blocks: a repeat in all three ways, and each repeat begins with another one. Only missing cells are
+measured, so that several visits to a GPU add up. Needs root, an NVIDIA GPU, and what a test bed on it needs
 (tests/cluster/README.md). When all cells are there, it makes the tables and prints what a cell costs in pods.
 """
 
@@ -26,7 +26,6 @@ from cluster.testbed import gpu, lifecycle, programs  # noqa: E402
 from cluster.testbed.instance import Gpu  # noqa: E402
 
 from sharebench.core.capabilities import gpu_python  # noqa: E402
-from sharebench.core.study_config import StudyConfig  # noqa: E402
 from sharebench.records.tables import read_table  # noqa: E402
 from sharebench.study.opened import open_study  # noqa: E402
 from sharebench.study.study import Study  # noqa: E402
@@ -36,12 +35,11 @@ DEFAULTS = [REPOSITORY / "config" / f"{name}.yaml" for name in ("strategies", "w
 NAMESPACE = "sharebench"
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 BED = "pods"
-# A strategy of the host, and the same by plugin and by claims; the plugin has no MPS without limits.
+# A strategy of the host, and the same by plugin and by claims. The plugin's `mps` caps each tenant at 100/N.
 SAME = {
     "exclusive": ("exclusive", "exclusive-dra"),
     "time-slicing": ("time-slicing", "time-slicing-dra"),
     "mps-limited": ("mps", "mps-limited-dra"),
-    "mps": (None, "mps-dra"),
 }
 
 
@@ -60,8 +58,8 @@ WAYS = {
     "claims": Way(
         HERE / "pods.yaml",
         "real-cdi",
-        # The baseline of the study is the plugin's.
-        {"strategies": [by_claims for _, by_claims in SAME.values()], "baseline": "none"},
+        # The baseline of the study is the plugin's, and so are its seven tenants.
+        {"strategies": [by_claims for _, by_claims in SAME.values()], "baseline": "none", "exclude": []},
     ),
 }
 
@@ -109,31 +107,19 @@ def bed(kind: Gpu | None) -> Iterator[dict[str, str]]:
         lifecycle.down(BED)
 
 
-def block_of(given: StudyConfig, workload: str, repeat: int) -> dict[str, Any]:
-    """The config of a block. A mix brings what its tenants run, which is measured by then, a victim its faults."""
-    tenants = given["workload_catalogue"][workload]["tenants"] or []
-    return {
-        "repeats": repeat,
-        "workloads": [workload, *tenants],
-        "faults": given["faults"] if workload in given["fault_victims"] else [],
-        "fault_repeats": min(repeat, given["fault_repeats"]),
-    }
-
-
 def measure(ways: Sequence[str], changes: dict[str, Any], until: float) -> bool:
     """Measure the missing cells, block by block; whether all are there. Nothing is begun after `until`."""
-    given = study_of(WAYS[ways[0]], changes).config
-    for repeat in range(1, given["repeats"] + 1):
-        for workload in given["workloads"]:
-            for name in ways:
-                way, block = WAYS[name], block_of(given, workload, repeat)
-                if not (count := lacks(way, changes, block)):
-                    continue
-                if time.monotonic() > until:
-                    return False
-                print(f"== repeat {repeat}, {workload}, {name}: {count} cells", flush=True)
-                with bed(way.bed) as environment:
-                    snakemake(way, environment, "--until", "run_cell", changes=[way.part, changes, block])
+    for repeat in range(1, study_of(WAYS[ways[0]], changes).config["repeats"] + 1):
+        first = (repeat - 1) % len(ways)
+        for name in (*ways[first:], *ways[:first]):
+            way, block = WAYS[name], {"repeats": repeat}
+            if not (count := lacks(way, changes, block)):
+                continue
+            if time.monotonic() > until:
+                return False
+            print(f"== {time.strftime('%H:%M:%S')} repeat {repeat}, {name}: {count} cells", flush=True)
+            with bed(way.bed) as environment:
+                snakemake(way, environment, "--until", "run_cell", changes=[way.part, changes, block])
     return True
 
 
